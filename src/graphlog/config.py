@@ -1,0 +1,83 @@
+"""Frozen settings that round-trip through TOML; unknown keys are refused with the nearest valid name."""
+
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from graphlog.errors import ConfigError
+
+
+class FrozenConfig(BaseModel):
+    """Base of every settings class: immutable, no unknown keys, no silent coercion of text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], where: str = "") -> Self:
+        """Validate ``values``; ``where`` prefixes the names in messages (``objective.``).
+
+        Raises:
+            ConfigError: One line naming the key, the expectation and the value found.
+        """
+        try:
+            return cls.model_validate(dict(values))
+        except ValidationError as e:
+            raise ConfigError(_first_problem(cls, e, where)) from None
+
+    def updated(self, values: Mapping[str, Any], where: str = "") -> Self:
+        """Return a copy with ``values`` replaced, validated again."""
+        return self.parse({**self.model_dump(), **values}, where)
+
+
+def _first_problem(cls: type[FrozenConfig], error: ValidationError, where: str) -> str:
+    problem = error.errors()[0]
+    key = ".".join(str(p) for p in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        near = get_close_matches(key, list(cls.model_fields), n=1, cutoff=0.4)
+        hint = f"did you mean `{where}{near[0]}`? " if near else ""
+        return f"unknown setting `{where}{key}`; {hint}Known: {', '.join(sorted(cls.model_fields))}"
+    return f"`{where}{key}`: {problem['msg'].lower()}, found {problem['input']!r}"
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the tables of a TOML file.
+
+    Raises:
+        ConfigError: If the file is missing or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"no such file: {path}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{path}: not a valid TOML file ({e})") from None
+
+
+def parse_override(text: str) -> tuple[list[str], Any]:
+    """Split ``encoder.dim=64`` into its path and its TOML value; a bare word is text.
+
+    Example:
+        >>> parse_override("objective.depth=4")
+        (['objective', 'depth'], 4)
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set must look like key=value, found {text!r}.")
+    try:
+        parsed = tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    return key.strip().split("."), parsed
+
+
+def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with ``changes`` laid over it, table by table."""
+    merged = dict(base)
+    for key, value in changes.items():
+        old = merged.get(key)
+        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged

@@ -1,0 +1,96 @@
+"""What the attributes of a collection of graphs mean: columns, codes, masks. Knows no chemistry."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from graphlog.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One column of a node or edge attribute matrix."""
+
+    name: str
+    """Name of the column, as printed by ``graphlog info``."""
+    cardinality: int
+    """Number of codes, special ones (mask, self-loop, fallback) included; 0 marks a continuous column."""
+
+    @property
+    def is_categorical(self) -> bool:
+        """Whether the column holds integer codes in ``range(cardinality)``."""
+        return self.cardinality > 0
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSchema:
+    """The columns of ``x`` and ``edge_attr`` and the rows that stand for "masked" and "self-loop".
+
+    A matrix whose columns are all categorical is int64; any continuous column makes it float32
+    (codes are then stored as exact floats).
+    """
+
+    name: str
+    """``molecule``, ``molecule-rich``, ``protein``, or the name of an inferred schema."""
+    domain: str
+    """``molecule``, ``protein`` or ``graph``: who turns a raw record into a graph of this schema."""
+    node: tuple[Attribute, ...]
+    """Columns of ``x``."""
+    edge: tuple[Attribute, ...]
+    """Columns of ``edge_attr``; may be empty."""
+    masked: Literal["node", "edge"]
+    """What attribute masking acts on (appendix B: atoms in chemistry, edges in biology)."""
+    node_mask: tuple[float, ...] | None = None
+    """The row that replaces a masked node's attributes; None where nodes cannot be masked."""
+    edge_mask: tuple[float, ...] | None = None
+    """The row that replaces a masked edge's attributes; None where edges cannot be masked."""
+    self_loop: tuple[float, ...] | None = None
+    """The attribute row of the self-loop that message passing adds to every node; None where ``edge`` is empty."""
+
+    def __post_init__(self) -> None:
+        """Check that every special row fits its columns."""
+        if not self.node:
+            raise ConfigError(f"schema '{self.name}': `node` must hold at least one attribute, found none.")
+        for label, row, columns in (
+            ("node_mask", self.node_mask, self.node),
+            ("edge_mask", self.edge_mask, self.edge),
+            ("self_loop", self.self_loop, self.edge),
+        ):
+            if row is None:
+                continue
+            if len(row) != len(columns):
+                raise ConfigError(f"schema '{self.name}': `{label}` must have {len(columns)} values, found {len(row)}.")
+            for value, column in zip(row, columns, strict=True):
+                if column.is_categorical and not 0 <= value < column.cardinality:
+                    raise ConfigError(
+                        f"schema '{self.name}': `{label}` of '{column.name}' must be in [0, {column.cardinality}), found {value}."
+                    )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON-ready description; :meth:`from_dict` reads it back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "FeatureSchema":
+        """Build a schema from what :meth:`to_dict` wrote.
+
+        Raises:
+            ConfigError: If a field is missing or does not fit.
+        """
+        try:
+            rows = {k: None if fields[k] is None else tuple(fields[k]) for k in ("node_mask", "edge_mask", "self_loop")}
+            return cls(
+                name=fields["name"],
+                domain=fields["domain"],
+                node=tuple(Attribute(**a) for a in fields["node"]),
+                edge=tuple(Attribute(**a) for a in fields["edge"]),
+                masked=fields["masked"],
+                **rows,
+            )
+        except (KeyError, TypeError) as e:
+            raise ConfigError(f"the feature schema is incomplete or malformed ({e}).") from e
+
+
+def is_continuous(columns: tuple[Attribute, ...]) -> bool:
+    """Return whether a matrix with these columns is float32 (any continuous column) rather than int64."""
+    return any(not c.is_categorical for c in columns)
