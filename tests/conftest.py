@@ -1,0 +1,105 @@
+"""What every test gets: checked shapes and types, a fixed seed, one thread, and real data where there is any."""
+
+import os
+import random
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hypothesis
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+SIBLING = ROOT.parent / "shared" / "data"
+
+jaxtyping.install_import_hook("graphlog", "beartype.beartype")
+torch.set_num_threads(1)
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+if "GRAPHLOG_MIRROR" not in os.environ and SIBLING.is_dir():
+    os.environ["GRAPHLOG_MIRROR"] = str(SIBLING)
+
+# Derandomised, so that a run says the same thing twice; the fuzzers that want luck pass their own settings.
+hypothesis.settings.register_profile(
+    "house",
+    deadline=None,
+    derandomize=True,
+    max_examples=25,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture, hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("house")
+
+if TYPE_CHECKING:
+    from graphlog.data.store import GraphStore
+
+TINY_SMILES = (
+    *("C", "CO", "CCO", "CC(=O)O", "c1ccccc1", "Cc1ccccc1O", "CC(C)Cc1ccc(cc1)C(C)C(=O)O", "CC(=O)Oc1ccccc1C(=O)O"),
+    *("CN1C=NC2=C1C(=O)N(C(=O)N2C)C", "C[C@H](N)C(=O)O", "C[C@@H](N)C(=O)O", "F/C=C/F", "F/C=C\\F", "[Na+].[Cl-]", "[He]", "C#N"),
+    *("O=C(O)c1ccncc1", "c1ccc2ccccc2c1", "C1CCCCC1", "C1CC2CCC1C2", "CCN(CC)CC", "CS(=O)(=O)c1ccccc1", "Clc1ccccc1Cl", "BrCCBr"),
+    *("NCC(=O)NCC(=O)O", "OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O", "CC1(C)SC2C(NC1=O)C(=O)N2", "O=[N+]([O-])c1ccccc1"),
+    *("CCCCCCCCCC", "C1=CC=CN1", "c1ccsc1", "c1ccoc1"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _seeded(request: pytest.FixtureRequest) -> None:
+    """Seed every source of randomness from the test's own name, so that order and workers do not matter."""
+    seed = zlib.crc32(request.node.nodeid.encode())
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Keep downloads and caches of the tests out of the user's folders."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRAPHLOG_DATA", str(tmp_path_factory.mktemp("graphlog-data")))
+        yield
+
+
+def _real(path: Path | None, what: str) -> Path:
+    if path is not None and path.is_dir():
+        return path
+    reason = f"{what} not found: set GRAPHLOG_MIRROR to the folder that holds the data sets"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _mirror_folder() -> Path | None:
+    value = os.environ.get("GRAPHLOG_MIRROR")
+    return None if not value or "://" in value else Path(value)
+
+
+@pytest.fixture(scope="session")
+def mirror() -> Path:
+    """Folder of the real data sets (``chem/downstream/bbbp.csv.gz``, ...); skips where there is none, fails in CI."""
+    return _real(_mirror_folder(), "real data")
+
+
+@pytest.fixture(scope="session")
+def golden(mirror: Path) -> Path:
+    """Folder of the numbers recorded from the reference code, beside the mirror."""
+    return _real(mirror.parent / "golden", "golden values")
+
+
+@pytest.fixture(scope="session")
+def tiny_smiles() -> list[str]:
+    """32 small molecules: chirality, salts, a bondless atom, aromatic rings, charges, stereo bonds."""
+    return list(TINY_SMILES)
+
+
+@pytest.fixture(scope="session")
+def tiny_store(tiny_smiles: list[str]) -> "GraphStore":
+    """The molecules of ``tiny_smiles`` as a store of the ``molecule`` schema."""
+    from graphlog.data.store import StoreBuilder
+    from graphlog.domains.molecule import MOLECULE, featurize_smiles
+
+    chunk, rejects = featurize_smiles(tiny_smiles, MOLECULE)
+    assert not rejects
+    builder = StoreBuilder(MOLECULE, path=None)
+    builder.add(chunk)
+    return builder.finish()
