@@ -15,7 +15,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 SIBLING = ROOT.parent / "shared" / "data"
 
-jaxtyping.install_import_hook("graphlog", "beartype.beartype")
+jaxtyping.install_import_hook("graphlog", "typecheck.checked")
 torch.set_num_threads(1)
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
 if "GRAPHLOG_MIRROR" not in os.environ and SIBLING.is_dir():
