@@ -1,0 +1,85 @@
+# Every target works on a fresh machine: the environment is made on first use and renewed when its recipe changes.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+WORKERS ?= 2
+OUT ?= graphlog-quickstart
+
+# Real data laid beside the checkout is used without asking; a value already set wins.
+ifndef GRAPHLOG_MIRROR
+ifneq ($(wildcard ../shared/data),)
+export GRAPHLOG_MIRROR := $(abspath ../shared/data)
+endif
+endif
+
+# Two workers on two cores: more threads than cores make every step several times slower.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+
+.PHONY: help install quickstart test test-slow doctest check format lint types imports spelling docs fix bench clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+# torch goes first and alone, at its pinned version: a range would fetch the newest build with its CUDA libraries.
+$(VENV)/base.stamp: constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet "$$(grep -E '^torch==' constraints.txt)"
+	touch $@
+
+$(VENV)/core.stamp: $(VENV)/base.stamp pyproject.toml
+	$(PIP) install --quiet -c constraints.txt -e '.[plot,parquet,zstd]'
+	touch $@
+
+$(VENV)/dev.stamp: $(VENV)/core.stamp
+	$(PIP) install --quiet -c constraints.txt -e '.[plot,parquet,zstd,dev,docs]'
+	touch $@
+
+install: $(VENV)/dev.stamp  ## create .venv with everything in it
+
+quickstart: $(VENV)/core.stamp  ## install, then run the whole tour offline (at most 3 minutes)
+	$(BIN)/graphlog quickstart -o $(OUT)
+
+test: $(VENV)/dev.stamp  ## install, then run the tests
+	$(PYTEST) -n $(WORKERS)
+
+test-slow: $(VENV)/dev.stamp  ## the tests that take minutes
+	$(PYTEST) -n $(WORKERS) -m slow
+
+doctest: $(VENV)/dev.stamp  ## every example in a docstring
+	$(PYTEST) --doctest-modules src/graphlog
+
+format: $(VENV)/dev.stamp
+	$(BIN)/ruff format --check
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check
+
+types: $(VENV)/dev.stamp
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+imports: $(VENV)/dev.stamp
+	$(BIN)/lint-imports
+
+spelling: $(VENV)/dev.stamp
+	$(BIN)/codespell src tests docs benchmarks README.md CHANGELOG.md CONTRIBUTING.md
+
+docs: $(VENV)/dev.stamp  ## build the documentation into docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
+check: format lint spelling imports types doctest docs test  ## everything a change must pass
+
+fix: $(VENV)/dev.stamp  ## repair what can be repaired
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(VENV)/dev.stamp  ## measure the pre-training step on an idle machine
+	$(BIN)/python benchmarks/step.py --out benchmarks/results
+
+clean:  ## remove the environment and what was built
+	rm -rf $(VENV) build dist docs/_build .pytest_cache .ruff_cache
