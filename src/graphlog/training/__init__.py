@@ -1,0 +1,17 @@
+"""The one training loop: any objective, any encoder, resumable to the bit."""
+
+from graphlog.training.config import PretrainConfig, read_config, resolve_config
+from graphlog.training.log import Progress, make_progress
+from graphlog.training.loop import TrainingInterrupted
+from graphlog.training.pretrain import PretrainResult, run_pretraining
+
+__all__ = [
+    "PretrainConfig",
+    "PretrainResult",
+    "Progress",
+    "TrainingInterrupted",
+    "make_progress",
+    "read_config",
+    "resolve_config",
+    "run_pretraining",
+]

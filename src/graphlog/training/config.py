@@ -1,0 +1,163 @@
+"""What a pre-training run is made of, and how recipe and user settings become one configuration."""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+from graphlog.encoders.encoder import EncoderConfig
+from pydantic import Field
+
+from graphlog.config import FrozenConfig, merge, read_toml
+from graphlog.errors import ConfigError, unknown_name
+from graphlog.objectives import OBJECTIVES
+from graphlog.training.precision import Precision
+
+_TOP = ("recipe", "schema", "embedding")
+_TABLES = ("objective", "encoder", "training")
+
+with warnings.catch_warnings():
+    # pydantic reserves `schema` for a method deprecated since its version 2; here it is the word of the domain.
+    warnings.filterwarnings("ignore", message='Field name "schema"', category=UserWarning)
+
+    class PretrainConfig(FrozenConfig):
+        """Everything that decides the outcome of a pre-training run, besides the graphs."""
+
+        objective: str = "graphlog"
+        """Name of the pretext task, a key of ``OBJECTIVES``."""
+        recipe: str = "default"
+        """Bundle of settings the others started from."""
+        schema: str = "molecule"  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
+        """Name of the feature schema that raw inputs are read with; a store brings its own."""
+        embedding: Literal["jk", "last"] = "jk"
+        """What the trained model embeds by default."""
+        epochs: int = Field(default=11, ge=1)
+        """Passes over the graphs, all phases together."""
+        batch_size: int = Field(default=512, ge=2)
+        """Graphs a step."""
+        learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+        """Step size of Adam."""
+        seed: int = Field(default=0, ge=0)
+        """Decides initial weights, order of the graphs, masks and samples."""
+        precision: Precision = "auto"
+        """``auto`` is bf16 where the hardware computes in it, else fp32."""
+        device: str = "auto"
+        """``auto``, ``cpu``, ``cuda`` or ``cuda:1``."""
+        checkpoint_every_s: float = Field(default=60.0, ge=0)
+        """Seconds between checkpoints within an epoch."""
+        log_every: int = Field(default=10, ge=1)
+        """Steps that one row of ``metrics.jsonl`` averages."""
+        watch_every: int = Field(default=50, ge=0)
+        """Steps between two looks of the collapse watch; 0 turns it off."""
+        encoder: EncoderConfig = Field(default_factory=EncoderConfig)
+        """The network to be trained."""
+        options: dict[str, Any] = Field(default_factory=dict)
+        """Switches of the objective, complete."""
+
+        def to_tables(self) -> dict[str, Any]:
+            """Return the settings as the nested tables of ``config.toml``; :func:`resolve_config` reads them back."""
+            values = self.model_dump()
+            tables = {key: values.pop(key) for key in _TOP}
+            tables["objective"] = {"name": values.pop("objective"), **values.pop("options")}
+            tables["encoder"] = values.pop("encoder")
+            return _without_none({**tables, "training": values})
+
+        def to_toml(self) -> str:
+            """Return ``config.toml``."""
+            return tomli_w.dumps(self.to_tables())
+
+        @property
+        def digest(self) -> str:
+            """Short hash of all settings."""
+            return hashlib.sha256(json.dumps(self.to_tables(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def resolve_config(objective: str | None = None, recipe: str | None = None, overrides: Mapping[str, Any] | None = None) -> PretrainConfig:
+    """Lay ``overrides`` over the recipe's bundle and validate the whole.
+
+    Args:
+        objective: Name of the pretext task; None takes ``objective.name`` of the overrides, else ``graphlog``.
+        recipe: Name of one of its bundles; None takes ``recipe`` of the overrides, else ``default``.
+        overrides: Nested tables as in ``config.toml``, or dotted keys (``"encoder.dim"``); settings of
+            ``training`` may also stand at the top.
+
+    Raises:
+        ConfigError: On an unknown objective, recipe or key (with the nearest known one) or a bad value.
+
+    Example:
+        >>> resolve_config("graphlog", "default", {"encoder.dim": 64, "epochs": 2}).encoder.dim
+        64
+    """
+    tables = _arrange(overrides or {})
+    chosen = objective or tables["objective"].get("name", "graphlog")
+    if chosen not in OBJECTIVES:
+        raise unknown_name("objective", str(chosen), OBJECTIVES)
+    kind = OBJECTIVES[chosen]
+    bundle = recipe or tables.get("recipe", "default")
+    if bundle not in kind.RECIPES:
+        raise unknown_name(f"recipe of {chosen}", str(bundle), kind.RECIPES)
+    merged = merge(_arrange(kind.RECIPES[bundle]), tables)
+    options = {k: v for k, v in merged["objective"].items() if k != "name"}
+    head = {key: merged[key] for key in _TOP if key in merged}
+    return PretrainConfig.parse(
+        {
+            **head,
+            **PretrainConfig.parse(merged["training"], "training.").model_dump(include=set(merged["training"])),
+            "objective": chosen,
+            "recipe": bundle,
+            "encoder": EncoderConfig.parse(merged["encoder"], "encoder."),
+            "options": kind.Config.parse(options, "objective.").model_dump(mode="json"),
+        }
+    )
+
+
+def read_config(path: Path) -> PretrainConfig:
+    """Return the configuration of a ``config.toml``."""
+    return resolve_config(overrides=read_toml(path))
+
+
+def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``values`` with the three tables present, dotted keys opened and loose training settings moved in."""
+    arranged: dict[str, Any] = {table: {} for table in _TABLES}
+    for key, value in _opened(values).items():
+        if key == "objective" and isinstance(value, str):
+            arranged["objective"]["name"] = value
+        elif key in _TABLES:
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"`{key}` must be a table of settings such as {key}.name = value, found {value!r}.")
+            arranged[key] = merge(arranged[key], value)
+        elif key in _TOP:
+            arranged[key] = value
+        elif key in _training_keys():
+            arranged["training"][key] = value
+        else:
+            raise unknown_name("setting", key, _all_keys())
+    for key in arranged["training"]:
+        if key not in _training_keys():
+            raise unknown_name("setting", f"training.{key}", [f"training.{k}" for k in _training_keys()])
+    return arranged
+
+
+def _opened(values: Mapping[str, Any]) -> dict[str, Any]:
+    opened: dict[str, Any] = {}
+    for key, value in values.items():
+        head, *rest = key.split(".")
+        for part in reversed(rest):
+            value = {part: value}
+        opened = merge(opened, {head: value})
+    return opened
+
+
+def _training_keys() -> list[str]:
+    return [k for k in PretrainConfig.model_fields if k not in {*_TOP, "objective", "encoder", "options"}]
+
+
+def _all_keys() -> list[str]:
+    return [*_TOP, *_TABLES, *_training_keys(), *(f"encoder.{k}" for k in EncoderConfig.model_fields)]
+
+
+def _without_none(tables: dict[str, Any]) -> dict[str, Any]:
+    return {k: _without_none(v) if isinstance(v, dict) else v for k, v in tables.items() if v is not None}  # pyright: ignore[reportUnknownArgumentType]

@@ -1,0 +1,57 @@
+"""Where to train and in which number format, chosen by what the hardware does well."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
+
+import torch
+
+from graphlog.errors import ConfigError
+
+Precision = Literal["auto", "fp32", "bf16"]
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device called ``name``; ``auto`` is CUDA where there is a GPU, else the CPU.
+
+    Raises:
+        ConfigError: If the name is not a device or this machine does not have it.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"`device` must be auto, cpu or cuda, found '{name}'.") from None
+    if device.type not in {"cpu", "cuda"}:
+        raise ConfigError(f"`device` must be auto, cpu or cuda, found '{name}'.")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"`device` is '{name}' but torch sees no CUDA device here; use device=auto or device=cpu.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"`device` is '{name}' but there are only {torch.cuda.device_count()} CUDA devices here.")
+    return device
+
+
+def has_fast_bf16(device: torch.device) -> bool:
+    """Return whether bf16 matrix products run in hardware; emulated ones are many times slower than fp32."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(flag, False) for flag in ("avx512_bf16", "amx_bf16"))
+
+
+def choose_precision(name: Precision, device: torch.device, warn: Callable[[str], None]) -> Literal["fp32", "bf16"]:
+    """Return the format to train in; an explicit ``bf16`` is obeyed, with a line where it is emulated."""
+    fast = has_fast_bf16(device)
+    if name == "auto":
+        return "bf16" if fast else "fp32"
+    if name == "bf16" and not fast:
+        warn(f"bf16 is emulated on this {device.type} and much slower than fp32 here; precision=auto would choose fp32")
+    return name
+
+
+def autocast(precision: Literal["fp32", "bf16"], device: torch.device) -> AbstractContextManager[object]:
+    """Return the context under which the forward pass runs; parameters stay fp32."""
+    if precision == "bf16":
+        return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=True)
+    return nullcontext()

@@ -1,0 +1,294 @@
+"""The course of one run: phase after phase, with its state written down often enough."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from graphlog.data.loader import BatchSampler
+from graphlog.data.store import GraphStore
+from graphlog.encoders.encoder import GraphEncoder
+from jaxtyping import Float
+from torch import Tensor
+
+from graphlog.errors import ConfigError, ModelFileError, NonFiniteLossError
+from graphlog.objectives.base import LossTerms, Objective
+from graphlog.training.checkpoint import Checkpoint, discard_after, load_checkpoint, part, save_checkpoint
+from graphlog.training.config import PretrainConfig
+from graphlog.training.log import Progress
+from graphlog.training.loop import Learner, Setting, StopRequest, TrainingInterrupted, stop_on_signal, train_step
+from graphlog.training.metrics import Meter, MetricsFile
+from graphlog.training.optim import NamedAdam
+from graphlog.training.precision import autocast
+from graphlog.training.randomness import generator_for, global_seed
+from graphlog.training.runfolder import RunFolder, writing
+from graphlog.training.watch import CollapseWatch
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a run stands, between two steps."""
+
+    phase: int = 0
+    """Phases completed."""
+    begun: bool = False
+    """Whether ``begin_phase`` of the current one has been called."""
+    epoch: int = 0
+    """Epochs completed, all phases together."""
+    batch: int = 0
+    """Batches of the current epoch done."""
+    step: int = 0
+    """Optimiser steps done."""
+
+
+class Run:
+    """A pre-training run in progress."""
+
+    def __init__(
+        self,
+        store: GraphStore,
+        config: PretrainConfig,
+        encoder: GraphEncoder,
+        objective: Objective[Any],
+        setting: Setting,
+        folder: RunFolder | None,
+        progress: Progress,
+    ) -> None:
+        """Stand at the start."""
+        self.store, self.config, self.encoder, self.objective = store, config, encoder, objective
+        self.setting, self.folder, self.progress = setting, folder, progress
+        self.phases = objective.phases(config.epochs)
+        self.cursor = Cursor()
+        self.optimiser: NamedAdam | None = None
+        self.meter = Meter()
+        self.watch = CollapseWatch(encoder, config.watch_every, config.batch_size)
+        self.sampler = BatchSampler(len(store), config.batch_size, config.seed)
+        self.metrics: MetricsFile | None = None
+        self._saved_at = time.monotonic()
+        self._row_started, self._row_graphs = time.monotonic(), 0
+
+    def train(self) -> None:
+        """Go from where the run stands to its end.
+
+        Raises:
+            NonFiniteLossError: If a loss becomes NaN or infinite.
+            TrainingInterrupted: After Ctrl-C, once the state has been saved.
+        """
+        if self.folder is not None:
+            with writing(self.folder.metrics):
+                self.metrics = MetricsFile(self.folder.metrics, self.cursor.step)
+        self.progress.begin(len(self.store) * self.config.epochs, self._graphs_done())
+        try:
+            with stop_on_signal() as stop:
+                while self.cursor.phase < len(self.phases):
+                    self._phase(stop)
+        except KeyboardInterrupt:
+            raise TrainingInterrupted(self._how_to_resume()) from None
+        finally:
+            self.progress.end()
+            self.watch.close()
+            if self.metrics is not None:
+                self.metrics.close()
+
+    def _phase(self, stop: StopRequest) -> None:
+        phase = self.phases[self.cursor.phase]
+        self.progress.stage(phase.name)
+        if not self.cursor.begun:
+            self.save()
+            stop.at_once = True
+            with global_seed(self.config.seed, "begin", self.cursor.phase, device=self.setting.device):
+                generator = generator_for(self.config.seed, "phase", self.cursor.phase)
+                self.objective.begin_phase(phase, self._embed, generator)
+            stop.at_once = False
+            self.objective.to(self.setting.device).train()
+            self._start_optimiser()
+            self.cursor = replace(self.cursor, begun=True)
+        end = sum(p.epochs for p in self.phases[: self.cursor.phase + 1])
+        while self.cursor.epoch < end:
+            self._epoch(stop)
+            if self.cursor.epoch < end:
+                self.save()
+        self.cursor = replace(self.cursor, phase=self.cursor.phase + 1, begun=False)
+        if self.cursor.phase == len(self.phases):
+            self.save()
+
+    def _epoch(self, stop: StopRequest) -> None:
+        batches = self._batches(self.cursor.epoch)
+        for number in range(self.cursor.batch, len(batches)):
+            self._step(batches[number], last=number + 1 == len(batches))
+            if stop.asked:
+                self.save()
+                raise TrainingInterrupted(self._how_to_resume())
+            if time.monotonic() - self._saved_at >= self.config.checkpoint_every_s and number + 1 < len(batches):
+                self.save()
+        self.cursor = replace(self.cursor, epoch=self.cursor.epoch + 1, batch=0)
+
+    def _step(self, indices: np.ndarray, last: bool) -> None:
+        step = self.cursor.step + 1
+        self.watch.before_step(step)
+        try:
+            losses = train_step(self._learner(), self.store.take(indices), step, self.setting)
+        except NonFiniteLossError as e:
+            raise NonFiniteLossError(f"{e}; {self._keep_batch(step, indices)}") from None
+        self.watch.after_step(len(indices))
+        self.meter.add(_scalars(losses))
+        self.cursor = replace(self.cursor, step=step, batch=self.cursor.batch + 1)
+        self.progress.advance(len(indices))
+        self._row_graphs += len(indices)
+        if last or step % self.config.log_every == 0 or self.watch.due(step):
+            self._log(step)
+
+    def _log(self, step: int) -> None:
+        means = self.meter.read()
+        watched, alarms = self.watch.look(means) if self.watch.due(step) else ({}, [])
+        now = time.monotonic()
+        rate = self._row_graphs / max(now - self._row_started, 1e-9)
+        self._row_started, self._row_graphs = now, 0
+        self.progress.report({k.removeprefix("loss_"): v for k, v in means.items() if k.startswith("loss")})
+        for alarm in alarms:
+            self.progress.say(alarm)
+        if self.metrics is not None and self.folder is not None:
+            row = {"step": step, "epoch": self.cursor.epoch, "phase": self.phases[self.cursor.phase].name, **means, **watched}
+            with writing(self.folder.metrics, self._advice()):
+                self.metrics.write({**row, **({"alarms": alarms} if alarms else {}), "graphs_per_s": round(rate, 1)})
+
+    def save(self) -> None:
+        """Write a checkpoint.
+
+        Raises:
+            NonFiniteLossError: If a weight is NaN or infinite; the last checkpoint stays.
+            GraphLoGError: If the disk is full or the folder read-only; the last checkpoint stays.
+        """
+        if self.folder is None:
+            return
+        seen, watch = self.watch.state()
+        weights = {f"model.{k}": v for k, v in self.encoder.state_dict().items()}
+        weights |= {f"objective.{k}": v for k, v in self.objective.state_dict().items()}
+        if not all(bool(torch.isfinite(w).all()) for w in weights.values()):
+            raise NonFiniteLossError(f"a weight became NaN or infinite by step {self.cursor.step}; try a lower training.learning_rate.")
+        tensors = dict(weights)
+        if self.optimiser is not None and self.cursor.begun:
+            tensors |= {f"optim.{k}": v for k, v in self.optimiser.state().items()}
+        meter = self.meter.state()
+        tensors |= {f"meter.{k}": v for k, v in meter.items()} | {f"watch.{k}": v for k, v in seen.items()}
+        fields = {
+            "cursor": asdict(self.cursor),
+            "settings": self.config.to_tables(),
+            "data_digest": self.store.digest,
+            "threads": torch.get_num_threads(),
+            "meter": list(meter),
+            "watch": watch,
+        }
+        with writing(self.folder.checkpoints, self._advice()):
+            if self.metrics is not None:
+                self.metrics.sync()
+            save_checkpoint(self.folder.checkpoints, Checkpoint(self.cursor.step, tensors, fields))
+        self._saved_at = time.monotonic()
+
+    def restore(self) -> None:
+        """Take over the newest whole checkpoint of the folder; without one, stay at the start.
+
+        Raises:
+            ConfigError: If it belongs to other settings or other graphs.
+            ModelFileError: If every checkpoint is damaged.
+        """
+        if self.folder is None:
+            return
+        found = load_checkpoint(self.folder.checkpoints, self.progress.say)
+        if found is None:
+            return
+        fields, device = found.fields, self.setting.device
+        check_same(fields["settings"], self.config.to_tables(), fields["data_digest"], self.store.digest)
+        if fields["threads"] != torch.get_num_threads():
+            self.progress.say(f"the run had {fields['threads']} threads, now {torch.get_num_threads()}: the last bits may differ")
+        discard_after(self.folder.checkpoints, found.step)
+        self.cursor = Cursor(**fields["cursor"])
+        learned = part(found.tensors, "objective.")
+        try:
+            self.objective.prepare_state(learned)
+            self.objective.to(device).load_state_dict(learned)
+            self.encoder.load_state_dict(part(found.tensors, "model."))
+        except (RuntimeError, KeyError) as e:
+            raise ModelFileError(f"the checkpoint of step {found.step} does not fit this version of graphlog ({str(e).splitlines()[0]})") from None
+        if self.cursor.begun:
+            self._start_optimiser().load_state(part(found.tensors, "optim."))
+        self.meter.load_state(part(found.tensors, "meter."), fields["meter"], device)
+        self.watch.load_state(part(found.tensors, "watch."), fields["watch"], device)
+        self.progress.say(f"going on from step {found.step}, epoch {self.cursor.epoch + 1} of {self.config.epochs}")
+
+    def _start_optimiser(self) -> NamedAdam:
+        named = [(f"model.{k}", p) for k, p in self.encoder.named_parameters()]
+        named += [(f"objective.{k}", p) for k, p in self.objective.named_parameters()]
+        self.optimiser = NamedAdam(named, self.config.learning_rate)
+        return self.optimiser
+
+    def _learner(self) -> Learner:
+        if self.optimiser is None:
+            raise RuntimeError("a step before its phase has begun")
+        return Learner(self.encoder, self.objective, self.optimiser)
+
+    def _batches(self, epoch: int) -> list[np.ndarray]:
+        """Return the epoch's batches; a single graph left over joins the batch before it."""
+        batches = list(self.sampler.epoch(epoch))
+        if len(batches) > 1 and len(batches[-1]) == 1:
+            batches[-2:] = [np.concatenate(batches[-2:])]
+        return batches
+
+    @torch.no_grad()
+    def _embed(self, limit: int | None = None) -> Float[Tensor, "M D"]:
+        """Return graph embeddings in evaluation mode, in store order (a seeded subset if limited)."""
+        total = len(self.store)
+        chosen = np.arange(total)
+        if limit is not None and limit < total:
+            draw = torch.randperm(total, generator=generator_for(self.config.seed, "embed", self.cursor.phase))[:limit]
+            chosen = np.sort(draw.numpy())
+        self.encoder.eval()
+        parts: list[Tensor] = []
+        for start in range(0, len(chosen), self.config.batch_size):
+            batch = self.store.take(chosen[start : start + self.config.batch_size]).to(self.setting.device)
+            with autocast(self.setting.precision, self.setting.device):
+                parts.append(self.encoder(batch).graph_emb.float())
+        self.encoder.train()
+        return torch.cat(parts)
+
+    def _graphs_done(self) -> int:
+        return len(self.store) * self.cursor.epoch + self.cursor.batch * self.config.batch_size
+
+    def _keep_batch(self, step: int, indices: np.ndarray) -> str:
+        if self.folder is None:
+            return f"its graphs were {indices[:8].tolist()} ..."
+        path = self.folder.path / f"nonfinite-step-{step}.json"
+        self.folder.write(path, json.dumps({"step": step, "indices": indices.tolist(), "rows": self.store.rows[indices].tolist()}))
+        return f"its graphs are listed in {path}, the last checkpoint is whole"
+
+    def _advice(self) -> str:
+        return "the last checkpoint is whole; free space, then go on with --resume"
+
+    def _how_to_resume(self) -> str:
+        if self.folder is None:
+            return f"stopped at step {self.cursor.step}; there is no run folder, so nothing was kept"
+        return f"stopped at step {self.cursor.step}; go on with --resume and the same run folder ({self.folder.path})"
+
+
+def check_same(settings: Mapping[str, Any], ours: Mapping[str, Any], digest: str, our_digest: str) -> None:
+    """Raise ConfigError naming the first setting that would change the outcome, or the data."""
+    before, now = _flat(settings), _flat(ours)
+    for key in sorted(before.keys() | now.keys()):
+        if key != "training.checkpoint_every_s" and before.get(key) != now.get(key):
+            raise ConfigError(f"the run was started with {key} = {before.get(key)!r}, now {now.get(key)!r}; keep it, or start another run.")
+    if digest != our_digest:
+        raise ConfigError(f"the run was started on other graphs (data digest {digest[:12]}, now {our_digest[:12]}); give it the same input.")
+
+
+def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tables.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}  # pyright: ignore[reportUnknownArgumentType]
+    return flat
+
+
+def _scalars(losses: LossTerms) -> dict[str, Tensor]:
+    return {"loss": losses.total, **{f"loss_{k}": v for k, v in losses.terms.items()}, **losses.watch}

@@ -1,0 +1,146 @@
+"""The folder of a run: who may write to it, and what lies in it."""
+
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from graphlog.errors import ConfigError, GraphLoGError
+
+_OURS = ("config.toml", "metrics.jsonl", "model.safetensors", "versions.json", "checkpoint")
+_PACKAGES = ("graphlog-torch", "torch", "numpy", "rdkit", "scikit-learn", "safetensors", "pydantic", "torch_geometric")
+
+
+class RunFolder:
+    """An existing, locked run folder."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        """Take over a folder whose lock is held as the file descriptor ``lock``."""
+        self.path = path
+        self._lock = lock
+        self.config = path / "config.toml"
+        self.metrics = path / "metrics.jsonl"
+        self.model = path / "model.safetensors"
+        self.versions = path / "versions.json"
+        self.checkpoints = path / "checkpoint"
+
+    @classmethod
+    def open(cls, path: Path, *, resume: bool = False, overwrite: bool = False) -> Self:
+        """Create, continue or empty the folder, and lock it against other processes.
+
+        Raises:
+            ConfigError: If it exists and neither ``resume`` nor ``overwrite`` is given, both are, or
+                another process is using it.
+            GraphLoGError: If it cannot be written to.
+        """
+        if resume and overwrite:
+            raise ConfigError("`resume` and `overwrite` contradict each other: choose one.")
+        if path.exists() and not path.is_dir():
+            raise ConfigError(f"{path} is a file; name a folder for the run.")
+        used = path.is_dir() and any(entry.name != ".lock" for entry in path.iterdir())
+        if used and not (resume or overwrite):
+            raise ConfigError(f"run folder {path} exists; continue it with --resume or replace it with --overwrite.")
+        if used and not (path / "config.toml").exists() and not _leftover(path):
+            raise ConfigError(f"{path} holds other files and is no run folder; choose another folder.")
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+            lock = _acquire(path)
+        if overwrite:
+            with writing(path):
+                for name in _OURS:
+                    target = path / name
+                    shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
+        return cls(path, lock)
+
+    def write(self, path: Path, text: str) -> None:
+        """Write a text file in one piece."""
+        with writing(path):
+            partial = path.with_name(path.name + ".partial")
+            partial.write_text(text, encoding="utf-8")
+            os.replace(partial, path)
+
+    def write_json(self, path: Path, fields: dict[str, Any]) -> None:
+        """Write a JSON file in one piece."""
+        self.write(path, json.dumps(fields, indent=1) + "\n")
+
+    def close(self) -> None:
+        """Let other processes in."""
+        os.close(self._lock)
+
+
+def versions(data_digest: str) -> dict[str, Any]:
+    """Return what a run depends on besides its settings: packages, platform, threads, data."""
+    packages: dict[str, str] = {}
+    for name in _PACKAGES:
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "processor": platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "packages": packages,
+        "data_digest": data_digest,
+    }
+
+
+@contextmanager
+def writing(path: Path, advice: str = "") -> Iterator[None]:
+    """Turn a full disk or a read-only folder into one line.
+
+    Raises:
+        GraphLoGError: In place of any OSError of the block.
+    """
+    try:
+        yield
+    except OSError as e:
+        remedy = advice or "free space or choose a folder you may write to"
+        raise GraphLoGError(f"cannot write {e.filename or path}: {e.strerror or e}; {remedy}.") from None
+
+
+def _leftover(path: Path) -> bool:
+    """Return whether everything in the folder was written by a run that died before its first checkpoint."""
+    return all(e.name in {*_OURS, ".lock"} or e.name.endswith(".partial") for e in path.iterdir())
+
+
+def _acquire(path: Path) -> int:
+    """Lock ``path/.lock``; the operating system frees it when the process ends, however it ends."""
+    descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    if not _try_lock(descriptor):
+        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() if hasattr(os, "pread") else ""
+        os.close(descriptor)
+        who = f"process {holder}" if holder else "another process"
+        raise ConfigError(f"run folder {path} is in use by {who}; wait for it to end or choose another folder.")
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, json.dumps(os.getpid()).encode())
+    return descriptor
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+else:
+    import fcntl
+
+    def _try_lock(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

@@ -1,0 +1,158 @@
+"""The collapse watch: how much of the embedding space is in use, and alarms while there is time to stop."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from graphlog.encoders.encoder import GraphEncoder
+from jaxtyping import Float
+from torch import Tensor
+
+from graphlog.encoders.base import Encoding
+
+ROWS = 1024
+"""Graph embeddings that one look takes into account."""
+REPEATS = 2
+"""Looks in a row that must agree before an alarm is said, so that one odd batch says nothing."""
+RANK_FLOOR = 20 / 300
+"""Effective rank, as a share of the width, under which the embeddings count as collapsed."""
+
+
+def effective_rank(embeddings: Float[Tensor, "N D"]) -> float:
+    r"""Return RankMe of the centred embeddings: :math:`\exp(-\sum_k p_k \log p_k)`, p the normalised singular values.
+
+    1 where all graphs lie on a line, at most ``min(N - 1, D)``; 0 where all are equal. Singular values
+    are taken from the smaller Gram matrix, in float64.
+    """
+    centred = embeddings.double() - embeddings.double().mean(dim=0)
+    gram = centred.T @ centred if centred.shape[0] > centred.shape[1] else centred @ centred.T
+    singular = torch.linalg.eigvalsh(gram).clamp_min(0).sqrt()
+    total = singular.sum()
+    # rounding leaves eigenvalues of about eps * the largest where the true ones are zero
+    if total <= 1e-6 * embeddings.double().norm() or total == 0:
+        return 0.0
+    share = singular[singular > 1e-7 * singular.max()] / total
+    return float(torch.exp(-(share * share.log()).sum()))
+
+
+def alignment(first: Float[Tensor, "N D"], second: Float[Tensor, "N D"]) -> float:
+    """Return the mean squared distance of the two views of a graph on the unit sphere (Wang & Isola, 2020); 0 is best."""
+    gap = torch.nn.functional.normalize(first, dim=1) - torch.nn.functional.normalize(second, dim=1)
+    return float(gap.square().sum(dim=1).mean())
+
+
+def uniformity(embeddings: Float[Tensor, "N D"]) -> float:
+    r"""Return :math:`\log E \exp(-2 \|u - v\|^2)` over pairs on the unit sphere (Wang & Isola, 2020); 0 is collapse."""
+    unit = torch.nn.functional.normalize(embeddings, dim=1)
+    squared = (2 - 2 * unit @ unit.T).clamp_min(0)
+    upper = torch.triu_indices(len(unit), len(unit), offset=1, device=unit.device)
+    return float(squared[upper[0], upper[1]].mul(-2).exp().mean().log())
+
+
+def mean_cosine(embeddings: Float[Tensor, "N D"]) -> float:
+    """Return the mean cosine of two different graphs; near 1 the embeddings share one direction."""
+    unit = torch.nn.functional.normalize(embeddings, dim=1)
+    n = len(unit)
+    return float((unit.sum(dim=0).square().sum() - n) / (n * (n - 1)))
+
+
+class CollapseWatch:
+    """Looks at the graph embeddings of the last steps every so often, without a pass of its own.
+
+    It listens to the encoder, so it serves every objective. What it has seen is part of the
+    checkpoint: a resumed run logs the same numbers.
+    """
+
+    def __init__(self, encoder: GraphEncoder, every: int, batch_size: int) -> None:
+        """Look every ``every`` steps (0: never) at :data:`ROWS` graphs or at what ``every`` steps show."""
+        self.every = every
+        self.dim = encoder.dim
+        self._window = min(max(every, 1), -(-ROWS // batch_size))
+        self._seen: deque[tuple[Tensor, Tensor | None]] = deque(maxlen=self._window)
+        self._calls: list[Tensor] = []
+        self._listening = False
+        self._streak: dict[str, int] = {}
+        self._floors: dict[str, float] = {}
+        self._hook = encoder.register_forward_hook(self._listen)
+
+    def close(self) -> None:
+        """Stop listening, so that the trained encoder carries no trace of the watch."""
+        self._hook.remove()
+
+    def due(self, step: int) -> bool:
+        """Return whether there is a look after ``step`` (counted from 1)."""
+        return self.every > 0 and step % self.every == 0
+
+    def before_step(self, step: int) -> None:
+        """Listen during ``step`` if its embeddings will be looked at."""
+        self._calls = []
+        self._listening = self.every > 0 and (-step) % self.every < self._window
+
+    def after_step(self, num_graphs: int) -> None:
+        """Keep the embeddings of the step: both views where the objective has two."""
+        calls, self._calls, self._listening = self._calls, [], False
+        if not calls:
+            return
+        if len(calls) >= 2 and calls[0].shape == calls[1].shape:
+            self._seen.append((calls[0], calls[1]))
+        elif calls[0].shape[0] == 2 * num_graphs:
+            self._seen.append((calls[0][:num_graphs], calls[0][num_graphs:]))
+        else:
+            self._seen.append((calls[0], None))
+
+    def look(self, means: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
+        """Return what the watch logs, and the alarms that have just become certain."""
+        values = self._measure()
+        for name, value in means.items():
+            if name.startswith("loss"):
+                self._floors[name] = min(value, self._floors.get(name, value))
+                values[f"floor_{name}"] = self._floors[name]
+        said: list[str] = []
+        rows = sum(len(first) for first, _ in self._seen)
+        for name, line in _alarms({**means, **values}, self.dim, rows).items():
+            streak = self._streak.get(name, 0)
+            self._streak[name] = streak if line is None and streak >= REPEATS else 0 if line is None else streak + 1
+            if line is not None and self._streak[name] == REPEATS:
+                said.append(line)
+        return values, said
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return tensors and JSON-ready fields for a checkpoint."""
+        tensors = {f"{i}.{j}": t for i, pair in enumerate(self._seen) for j, t in enumerate(pair) if t is not None}
+        return tensors, {"seen": len(self._seen), "streak": self._streak, "floors": self._floors}
+
+    def load_state(self, tensors: Mapping[str, Tensor], fields: Mapping[str, Any], device: torch.device) -> None:
+        """Take over what :meth:`state` returned."""
+        self._seen.clear()
+        for i in range(fields["seen"]):
+            second = tensors.get(f"{i}.1")
+            self._seen.append((tensors[f"{i}.0"].to(device), None if second is None else second.to(device)))
+        self._streak, self._floors = dict(fields["streak"]), dict(fields["floors"])
+
+    def _listen(self, _module: torch.nn.Module, _inputs: object, output: object) -> None:
+        if self._listening and isinstance(output, Encoding):
+            self._calls.append(output.graph_emb.detach().float())
+
+    @torch.no_grad()
+    def _measure(self) -> dict[str, float]:
+        first = [a for a, _ in self._seen]
+        pairs = [(a, b) for a, b in self._seen if b is not None]
+        if sum(map(len, first)) < 3:
+            return {}
+        embeddings = torch.cat(first)
+        values = {"rank": effective_rank(embeddings), "uniformity": uniformity(embeddings), "mean_cosine": mean_cosine(embeddings)}
+        if pairs:
+            values["alignment"] = alignment(torch.cat([a for a, _ in pairs]), torch.cat([b for _, b in pairs]))
+        return values
+
+
+def _alarms(values: Mapping[str, float], dim: int, rows: int) -> dict[str, str | None]:
+    """Return every alarm that can be judged from ``values``: its line where it rings, else None."""
+    alarms: dict[str, str | None] = {}
+    floor = RANK_FLOOR * dim
+    rank = values.get("rank")
+    if rank is not None and rows > 4 * floor:
+        rings = rank < floor
+        alarms["rank"] = f"collapse: effective rank {rank:.1f} of {dim} (alarm under {floor:.0f}); the embeddings hold few directions"[:200] if rings else None
+    return alarms
