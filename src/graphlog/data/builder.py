@@ -1,0 +1,249 @@
+"""Graphs in, store out: a stream written beside the target and put in its place when complete."""
+
+import json
+import os
+import secrets
+import shutil
+import sys
+import weakref
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from graphlog.data.chunk import GraphChunk, Reject
+from graphlog.data.manifest import MANIFEST, Contents, Manifest, describe, write_manifest
+from graphlog.data.packing import Array, ArrayWriter, AttributeWriter, TextWriter
+from graphlog.data.schema import FeatureSchema
+from graphlog.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from graphlog.data.store import GraphStore
+
+_LOCK = "lock"
+_live: set[Path] = set()
+
+
+class StoreBuilder:
+    """Pack graphs chunk by chunk; memory stays that of one chunk and the table of distinct attribute rows.
+
+    Until :meth:`finish`, nothing stands at ``path``: the files grow in a ``<path>.partial-…`` folder,
+    which the next build removes should this one be killed. Use it as a context manager, so that an
+    error removes it at once.
+    """
+
+    def __init__(
+        self,
+        schema: FeatureSchema,
+        path: Path | str | None = None,
+        tasks: Sequence[str] = (),
+        source: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.schema, self.tasks, self.source = schema, tuple(tasks), dict(source or {})
+        self.path = None if path is None else Path(path)
+        self._partial: Path | None = None
+        self._lock: IO[bytes] | None = None
+        if self.path is not None:
+            with _mendable(self.path):
+                self._open_partial(self.path)
+        folder = self._partial
+
+        def array(name: str, width: int | None = None, dtype: Any = np.uint8) -> ArrayWriter:
+            return ArrayWriter(None if folder is None else folder / f"{name}.bin", width, dtype)
+
+        self._arrays = {"node_offsets": array("node_offsets"), "edge_offsets": array("edge_offsets")}
+        self._arrays |= {"endpoints": array("endpoints", 2), "rows": array("rows"), "rejects": array("rejects")}
+        if self.tasks:
+            self._arrays["labels"] = array("labels", len(self.tasks), np.float32)
+        for name in ("node_offsets", "edge_offsets"):
+            self._arrays[name].append(np.zeros(1, np.int64))
+        self._attributes = {"node": AttributeWriter(folder, "node", schema.node)}
+        if schema.edge:
+            self._attributes["edge"] = AttributeWriter(folder, "edge", schema.edge)
+        self._texts: TextWriter | None = None
+        self._undirected: bool | None = None
+        self._graphs = self._nodes = self._edges = self._rejects = 0
+        self._top_row = -1
+        self._rows_are_identity = True
+
+    def add(self, chunk: GraphChunk) -> None:
+        """Append graphs.
+
+        Raises:
+            DataError: If a graph is not valid for the schema, or the disk refuses.
+        """
+        chunk.check(self.schema)
+        self._check_kind(chunk)
+        if not len(chunk):
+            return
+        with _mendable(self.path):
+            self._arrays["node_offsets"].append(self._nodes + np.cumsum(chunk.node_counts, dtype=np.int64))
+            self._arrays["edge_offsets"].append(self._edges + np.cumsum(chunk.edge_counts, dtype=np.int64))
+            self._arrays["endpoints"].append(chunk.edge_index.T)
+            self._arrays["rows"].append(chunk.rows)
+            self._attributes["node"].append(chunk.x)
+            if "edge" in self._attributes:
+                self._attributes["edge"].append(chunk.edge_attr)
+            if chunk.labels is not None:
+                self._arrays["labels"].append(chunk.labels)
+            if self._texts is not None and chunk.texts is not None:
+                self._texts.append(chunk.texts)
+        expected = np.arange(self._graphs, self._graphs + len(chunk))
+        self._rows_are_identity &= bool((chunk.rows == expected).all())
+        self._top_row = max(self._top_row, int(chunk.rows.max()))
+        self._graphs += len(chunk)
+        self._nodes += len(chunk.x)
+        self._edges += len(chunk.edge_attr)
+
+    def _check_kind(self, chunk: GraphChunk) -> None:
+        tasks = 0 if chunk.labels is None else chunk.labels.shape[1]
+        if tasks != len(self.tasks):
+            raise ValueError(f"`labels` must have {len(self.tasks)} columns, as many as `tasks`, found {tasks}.")
+        if self._undirected is None:
+            self._undirected = chunk.undirected
+            if chunk.texts is not None:
+                with _mendable(self.path):
+                    self._texts = TextWriter(self._partial)
+        if chunk.undirected != self._undirected or (chunk.texts is None) != (self._texts is None):
+            raise ValueError("every chunk of a store must agree on `undirected` and on whether it has `texts`.")
+
+    def reject(self, reject: Reject) -> None:
+        """Record a row that could not become a graph."""
+        line = json.dumps([reject.row, reject.text, reject.reason]) + "\n"
+        with _mendable(self.path):
+            self._arrays["rejects"].append(np.frombuffer(line.encode(), np.uint8))
+        self._top_row = max(self._top_row, reject.row)
+        self._rejects += 1
+
+    def finish(self, num_rows: int | None = None) -> "GraphStore":
+        """Put the store in its place and return it.
+
+        Args:
+            num_rows: Rows of the input; by default one more than the last row seen.
+        """
+        from graphlog.data.store import GraphStore, open_store  # the store knows its builder; this closes the circle late
+
+        with _mendable(self.path):
+            arrays = self._finished_arrays()
+            counts = {"graphs": self._graphs, "nodes": self._nodes, "edges": self._edges}
+            counts |= {"rows": self._top_row + 1 if num_rows is None else num_rows, "rejects": self._rejects}
+            manifest = Manifest.model_validate(
+                {
+                    "schema": self.schema.to_dict(),
+                    "counts": counts,
+                    "undirected": self._undirected is not False,
+                    "tasks": self.tasks,
+                    "texts_sha256": None if self._texts is None else self._texts.sha256.hexdigest(),
+                    "source": self.source,
+                    "files": describe(arrays),
+                }
+            )
+            manifest = manifest.model_copy(update={"digest": manifest.content_digest()})
+            if self.path is None or self._partial is None:
+                return GraphStore(Contents(manifest, self.schema, arrays))
+            write_manifest(self._partial, manifest)
+            self._put_in_place(self._partial, self.path)
+        return open_store(self.path)
+
+    def _finished_arrays(self) -> dict[str, Array]:
+        arrays: dict[str, Array] = {}
+        for name, writer in self._arrays.items():
+            arrays[name] = writer.finish()
+            if (name == "rows" and self._rows_are_identity) or (name == "rejects" and not self._rejects):
+                del arrays[name]
+                if writer.path is not None:
+                    writer.path.unlink()
+        for writer in self._attributes.values():
+            arrays |= writer.finish()
+        return arrays | ({} if self._texts is None else self._texts.finish())
+
+    def _open_partial(self, path: Path) -> None:
+        if path.exists() and not (path / MANIFEST).is_file() and not (path.is_dir() and not any(path.iterdir())):
+            raise ConfigError(f"{path} exists and is not a graph store, so it is not replaced; choose another name.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for old in path.parent.glob(f"{_escaped(path.name)}.partial-*"):
+            if old not in _live and not _in_use(old):
+                shutil.rmtree(old, ignore_errors=True)
+        partial = path.with_name(f"{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
+        partial.mkdir()
+        self._partial = partial
+        _live.add(partial)
+        self._lock = (partial / _LOCK).open("wb")
+        _take_lock(self._lock)
+        self._finalizer = weakref.finalize(self, _discard, partial, os.getpid())
+
+    def _put_in_place(self, partial: Path, path: Path) -> None:
+        (partial / _LOCK).unlink()
+        if path.exists():
+            replaced = path.with_name(f"{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
+            path.replace(replaced)
+            partial.replace(path)
+            shutil.rmtree(replaced, ignore_errors=True)
+        else:
+            partial.replace(path)
+        self._release()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+        if self._partial is not None:
+            _live.discard(self._partial)
+            self._finalizer.detach()
+            self._partial = None
+
+    def abort(self) -> None:
+        """Give up: close and remove what was written."""
+        writers = [*self._arrays.values(), *self._attributes.values(), *([] if self._texts is None else [self._texts])]
+        for writer in writers:
+            writer.close()
+        if self._partial is not None:
+            shutil.rmtree(self._partial, ignore_errors=True)
+        self._release()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove what was not finished."""
+        if self._partial is not None:
+            self.abort()
+
+
+@contextmanager
+def _mendable(path: Path | None) -> Generator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise DataError(f"cannot write the store {path}: {e.strerror or e}; free the disk or choose another folder.") from e
+
+
+def _discard(partial: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a forked worker that ends must not remove its parent's work
+        shutil.rmtree(partial, ignore_errors=True)
+        _live.discard(partial)
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+
+
+def _take_lock(file: IO[bytes]) -> None:
+    if sys.platform != "win32":
+        import fcntl
+
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _in_use(partial: Path) -> bool:
+    # the kernel drops the lock of a process that dies, however it dies
+    try:
+        with (partial / _LOCK).open("r+b") as f:
+            _take_lock(f)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False

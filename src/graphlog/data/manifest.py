@@ -1,0 +1,196 @@
+"""The store on disk: one file an array and a manifest that says what each must be, so that nothing is trusted blindly."""
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import ConfigDict, Field, ValidationError
+
+from graphlog.config import FrozenConfig
+from graphlog.data.packing import Array, map_array
+from graphlog.data.schema import FeatureSchema
+from graphlog.errors import ConfigError, ModelFileError
+
+FORMAT = "graphlog-store"
+VERSION = 1
+MANIFEST = "manifest.json"
+KNOWN = frozenset(
+    {"node_offsets", "edge_offsets", "endpoints", "rows", "labels", "text_blocks", "text_offsets", "rejects"}
+    | {f"{kind}_{part}" for kind in ("node", "edge") for part in ("codes", "table", "rows")}
+)
+CHECKED_AT_OPEN_BYTES = 32 << 20
+"""Stores up to this size are hashed whenever they are opened; larger ones when :meth:`GraphStore.verify` is called."""
+
+
+class FileEntry(FrozenConfig):
+    """What one array file must be."""
+
+    dtype: Literal["|u1", "<u2", "<u4", "<i8", "<f4"]
+    """NumPy's name of the item type."""
+    shape: tuple[int, ...]
+    """Shape of the array."""
+    bytes: int
+    """Size of the file."""
+    sha256: str
+    """Hash of the file."""
+
+
+class Manifest(FrozenConfig):
+    """Everything about a store but its arrays."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    format: Literal["graphlog-store"] = FORMAT
+    """Tells a store from any other folder."""
+    version: Literal[1] = VERSION
+    """Version of this layout."""
+    feature_schema: dict[str, Any] = Field(alias="schema")
+    """The schema, as :meth:`FeatureSchema.to_dict` describes it."""
+    counts: dict[Literal["graphs", "nodes", "edges", "rows", "rejects"], int]
+    """Graphs, nodes, stored edges, rows of the input, rejected rows."""
+    undirected: bool
+    """Whether each stored edge stands for both directions."""
+    tasks: tuple[str, ...] = ()
+    """Names of the label columns."""
+    texts_sha256: str | None = None
+    """Hash of the texts before compression, which may differ between builds of zlib."""
+    source: dict[str, Any] = {}
+    """Where the graphs came from; not part of the digest."""
+    files: dict[str, FileEntry]
+    """The arrays."""
+    digest: str = ""
+    """Hash of all of the above but ``source``: equal digests, equal graphs."""
+
+    def content_digest(self) -> str:
+        """Return the digest this manifest should have."""
+        fields = self.model_dump(mode="json", by_alias=True, exclude={"source", "digest"})
+        fields["files"] = {k: v for k, v in fields["files"].items() if not k.startswith("text_")}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contents:
+    """A manifest and its arrays, memory-mapped where ``path`` is a folder."""
+
+    manifest: Manifest
+    schema: FeatureSchema
+    arrays: dict[str, Array]
+    path: Path | None = None
+    values: dict[str, Array] = field(default_factory=dict[str, Array])
+    """The attribute tables as numbers of the type a batch has, made once."""
+
+    def hash_mismatch(self) -> str | None:
+        """Return the name of the first array that is not what the manifest says, or None."""
+        return next((n for n, a in self.arrays.items() if hash_array(a) != self.manifest.files[n].sha256), None)
+
+
+def hash_array(array: Array) -> str:
+    """Return the sha256 of an array's bytes."""
+    return hashlib.sha256(np.ascontiguousarray(array).data if array.size else b"").hexdigest()
+
+
+def describe(arrays: dict[str, Array]) -> dict[str, FileEntry]:
+    """Return the manifest's entries for ``arrays``."""
+    return {
+        name: FileEntry.model_validate({"dtype": a.dtype.str, "shape": a.shape, "bytes": a.nbytes, "sha256": hash_array(a)})
+        for name, a in sorted(arrays.items())
+    }
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest and make sure that the folder's entries are on the disk."""
+    with (folder / MANIFEST).open("w", encoding="utf-8") as f:
+        f.write(manifest.model_dump_json(by_alias=True, indent=1))
+        f.flush()
+        os.fsync(f.fileno())
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_contents(path: Path) -> Contents:
+    """Map the store in ``path``.
+
+    Raises:
+        ModelFileError: If it is no store, is newer than this version reads, is incomplete, or was changed.
+    """
+    manifest = _read_manifest(path)
+    if manifest.content_digest() != manifest.digest:
+        raise ModelFileError(f"{path}: {MANIFEST} was changed after it was written (digest differs); build the store again.")
+    try:
+        schema = FeatureSchema.from_dict(manifest.feature_schema)
+    except ConfigError as e:
+        raise ModelFileError(f"{path}: {e}") from None
+    arrays = {name: _map_file(path, name, entry) for name, entry in manifest.files.items()}
+    contents = Contents(manifest, schema, arrays, path)
+    if sum(entry.bytes for entry in manifest.files.values()) <= CHECKED_AT_OPEN_BYTES:
+        refuse_changed(contents)
+    return contents
+
+
+def refuse_changed(contents: Contents) -> None:
+    """Raise if an array is not what the manifest says."""
+    changed = contents.hash_mismatch()
+    if changed is not None:
+        where = "the store in memory" if contents.path is None else str(contents.path / f"{changed}.bin")
+        raise ModelFileError(f"{where}: damaged or changed after it was written (sha256 differs); build the store again.")
+
+
+def _read_manifest(path: Path) -> Manifest:
+    try:
+        fields = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ModelFileError(f"{path}: not a graph store (no {MANIFEST}); build one with `graphlog featurize`.") from None
+    except (OSError, ValueError, RecursionError) as e:
+        raise ModelFileError(f"{path}: {MANIFEST} cannot be read ({e}); build the store again.") from None
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
+        raise ModelFileError(f"{path}: {MANIFEST} is not that of a graph store; build one with `graphlog featurize`.")
+    version: Any = fields.get("version")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if isinstance(version, int) and version > VERSION:
+        raise ModelFileError(
+            f"{path}: written by a newer graphlog (store format {version}, this one reads {VERSION}); upgrade graphlog-torch."
+        )
+    try:
+        manifest = Manifest.model_validate(fields)
+    except ValidationError as e:
+        problem = e.errors()[0]
+        where = ".".join(str(p) for p in problem["loc"])
+        raise ModelFileError(f"{path}: {MANIFEST}: `{where}`: {problem['msg'].lower()}; build the store again.") from None
+    _check_layout(path, manifest)
+    return manifest
+
+
+def _check_layout(path: Path, manifest: Manifest) -> None:
+    counts, files = manifest.counts, manifest.files
+    if set(counts) != {"graphs", "nodes", "edges", "rows", "rejects"} or not set(files) <= KNOWN:
+        raise ModelFileError(f"{path}: {MANIFEST} names other parts than a graph store has; build the store again.")
+    graphs, nodes, edges = counts["graphs"], counts["nodes"], counts["edges"]
+    lengths = {"node_offsets": graphs + 1, "edge_offsets": graphs + 1, "endpoints": edges, "rows": graphs, "labels": graphs}
+    lengths |= {"node_codes": nodes, "node_rows": nodes, "edge_codes": edges, "edge_rows": edges}
+    for name, entry in files.items():
+        if min(entry.shape, default=-1) < 0 or entry.shape[0] != lengths.get(name, entry.shape[0]):
+            raise ModelFileError(f"{path}: {MANIFEST} contradicts itself about {name}; build the store again.")
+    have_nodes = "node_rows" in files or {"node_codes", "node_table"} <= set(files)
+    if not {"node_offsets", "edge_offsets", "endpoints"} <= set(files) or not have_nodes:
+        raise ModelFileError(f"{path}: {MANIFEST} lacks a part every graph store has; build the store again.")
+
+
+def _map_file(path: Path, name: str, entry: FileEntry) -> Array:
+    file, dtype = path / f"{name}.bin", np.dtype(entry.dtype)
+    expected = dtype.itemsize * int(np.prod(entry.shape, dtype=object))
+    try:
+        size = file.stat().st_size
+    except OSError as e:
+        raise ModelFileError(f"{file}: cannot be read ({e.strerror}); build the store again.") from None
+    if not size == entry.bytes == expected:
+        raise ModelFileError(f"{file}: truncated or changed ({size} bytes, {entry.bytes} expected); build the store again.")
+    try:
+        return map_array(file, dtype, entry.shape)
+    except OSError as e:
+        raise ModelFileError(f"{file}: cannot be read ({e.strerror}).") from None

@@ -1,0 +1,232 @@
+"""Train, validation and test indices from fractions, groups or a file; pure functions of arrays."""
+
+import json
+import math
+import os
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int, Shaped
+
+from graphlog.errors import ConfigError, DataError, unknown_name
+
+Fractions = Sequence[float]
+DEFAULT_FRACTIONS = (0.8, 0.1, 0.1)
+
+
+class Split(NamedTuple):
+    """Disjoint index arrays; their order is part of the split."""
+
+    train: Int[np.ndarray, "_"]
+    """Rows to learn from."""
+    valid: Int[np.ndarray, "_"]
+    """Rows to choose by."""
+    test: Int[np.ndarray, "_"]
+    """Rows to report."""
+
+    def save(self, path: Path | str, kind: str, fractions: Fractions, sha256: str) -> None:
+        """Write the split as JSON.
+
+        Args:
+            path: Target file.
+            kind: How it was made, ``scaffold`` for example.
+            fractions: Asked-for shares.
+            sha256: Hash of the input whose rows are meant.
+        """
+        lists = {name: part.tolist() for name, part in zip(self._fields, self, strict=True)}
+        path = Path(path)
+        unfinished = path.with_name(f"{path.name}.partial-{os.getpid()}")
+        try:
+            unfinished.write_text(json.dumps({"kind": kind, "fractions": list(fractions), "sha256": sha256, **lists}) + "\n", encoding="utf-8")
+            unfinished.replace(path)
+        except OSError as e:
+            unfinished.unlink(missing_ok=True)
+            raise DataError(f"cannot write {path}: {e.strerror or e}.") from None
+
+    @classmethod
+    def load(cls, path: Path | str, num_rows: int | None = None, sha256: str | None = None) -> "Split":
+        """Read what :meth:`save` wrote, or the same keys written by hand.
+
+        Args:
+            path: JSON file with ``train``, ``valid`` and ``test``.
+            num_rows: Rows of the input, to check the indices against.
+            sha256: Hash of the input, to check that the split was made for it.
+
+        Raises:
+            DataError: If the file is missing or malformed, was made for another input, or its parts overlap.
+        """
+        path = Path(path)
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise DataError(f"no such file: {path}") from None
+        except (OSError, ValueError, RecursionError) as e:
+            raise DataError(f"{path}: not a split file ({e}); make one with `graphlog data split`.") from None
+        if not isinstance(fields, dict):
+            raise DataError(f"{path}: a split file must be a JSON object with train, valid and test.")
+        made_for: Any = fields.get("sha256")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        if sha256 and made_for and made_for != sha256:
+            raise DataError(f"{path}: was made for another input (sha256 {str(made_for)[:12]}…, not {sha256[:12]}…); split this one.")
+        split = cls(*(_part(path, name, fields.get(name)) for name in cls._fields))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        rows = np.concatenate(split)
+        if num_rows is not None and rows.size and rows.max() >= num_rows:
+            raise DataError(f"{path}: row {rows.max()} is out of range; the input has rows 0 to {num_rows - 1}.")
+        values, counts = np.unique(rows, return_counts=True)
+        if (counts > 1).any():
+            raise DataError(f"{path}: row {values[counts > 1][0]} stands in the split more than once; each row belongs to one part.")
+        return split
+
+
+def _part(path: Path, name: str, listed: Any) -> Int[np.ndarray, "_"]:
+    if not isinstance(listed, list):
+        raise DataError(f"{path}: `{name}` must be a list of rows, found {type(listed).__name__}.")
+    for row in listed:  # pyright: ignore[reportUnknownVariableType]
+        if type(row) is not int or not 0 <= row < 1 << 62:  # pyright: ignore[reportUnknownArgumentType]
+            raise DataError(f"{path}: `{name}` must hold row numbers from 0, found {row!r}.")
+    return np.array(listed, dtype=np.int64)
+
+
+def check_fractions(fractions: Fractions) -> tuple[float, float, float]:
+    """Return the three shares.
+
+    Raises:
+        ConfigError: If they are not three numbers in [0, 1] that sum to 1, or leave nothing to train on.
+    """
+    if len(fractions) != 3 or not all(0 <= f <= 1 for f in fractions) or abs(math.fsum(fractions) - 1) > 1e-6 or fractions[0] <= 0:
+        raise ConfigError(f"`fractions` must be train, valid and test shares that sum to 1, train above 0, found {tuple(fractions)}.")
+    train, valid, test = fractions
+    return float(train), float(valid), float(test)
+
+
+def random_split(n: int, fractions: Fractions = DEFAULT_FRACTIONS, seed: int = 0) -> Split:
+    """Shuffle ``range(n)`` and cut it; what rounding leaves over goes to test (the pre-train-GNNs rule)."""
+    train, valid, _ = check_fractions(fractions)
+    order = list(range(n))
+    random.Random(seed).shuffle(order)
+    rows = np.array(order, dtype=np.int64)
+    first, second = int(train * n), int(train * n) + int(valid * n)
+    return _with_training_rows(Split(rows[:first], rows[first:second], rows[second:]), n)
+
+
+def group_split(
+    groups: Sequence[Any] | Shaped[np.ndarray, "n"],
+    fractions: Fractions = DEFAULT_FRACTIONS,
+    kind: str = "largest-first",
+    seed: int = 0,
+) -> Split:
+    """Split so that rows of one group stay together.
+
+    - ``largest-first``: groups by decreasing size, ties by decreasing first row, fill train, then valid,
+      then test; deterministic (the pre-train-GNNs rule, which its published scores use).
+    - ``balanced``: groups of more than half of valid or of test come first, each half shuffled.
+    - ``random``: groups in random order fill valid, then test; the rest is train.
+
+    Args:
+        groups: Group of each row: scaffold, species, … (text or numbers).
+        fractions: Train, valid and test shares.
+        kind: One of the three rules.
+        seed: Seed of the order; unused by ``largest-first``.
+    """
+    rules = {"largest-first": _largest_first, "balanced": _balanced, "random": _random_groups}
+    if kind not in rules:
+        raise unknown_name("group split", kind, rules)
+    members = _members(groups)
+    n = sum(len(m) for m in members)
+    parts = rules[kind](members, n, check_fractions(fractions), seed)
+    return _with_training_rows(Split(*(np.concatenate([np.empty(0, np.int64), *(members[g] for g in part)]) for part in parts)), n)
+
+
+def holdout_group_split(
+    groups: Sequence[Any] | Shaped[np.ndarray, "n"],
+    test_group: Any,
+    valid_fraction: float = 0.15,
+    seed: int = 42,
+) -> Split:
+    """Test on one whole group (a species); the others are shuffled into train and valid.
+
+    The order of ``test`` is shuffled too: its two halves are the published protocol's two test sets.
+
+    Raises:
+        DataError: If no row, or every row, is of ``test_group``.
+    """
+    keys = np.asarray(groups)
+    held = np.flatnonzero(keys == test_group)
+    rest = np.flatnonzero(keys != test_group)
+    if not held.size or not rest.size:
+        known = ", ".join(str(k) for k in np.unique(keys)[:10])
+        raise DataError(f"test group {test_group!r} must be one of several groups in the data, found: {known}.")
+    cut = random_split(len(rest), (1 - valid_fraction, valid_fraction, 0.0), seed)
+    shuffled = np.concatenate(random_split(len(held), (1.0, 0.0, 0.0), seed))
+    return Split(rest[cut.train], rest[np.concatenate([cut.valid, cut.test])], held[shuffled])
+
+
+def _members(groups: Sequence[Any] | Shaped[np.ndarray, "n"]) -> list[Int[np.ndarray, "_"]]:
+    """Return the rows of each group, groups in order of first appearance."""
+    keys = np.asarray(groups)
+    if not keys.size:
+        return []
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    number = rank[group]
+    return np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
+
+
+_Members = list[Int[np.ndarray, "_"]]
+_Parts = tuple[list[int], list[int], list[int]]
+
+
+def _fill(order: Sequence[int], members: _Members, limits: tuple[float, float]) -> _Parts:
+    """Give each group to the first of two parts it fits in, else to the third."""
+    parts: _Parts = ([], [], [])
+    filled = [0, 0]
+    for g in order:
+        size = len(members[g])
+        k = next((k for k in (0, 1) if filled[k] + size <= limits[k]), 2)
+        parts[k].append(g)
+        if k < 2:
+            filled[k] += size
+    return parts
+
+
+def _largest_first(members: _Members, n: int, fractions: tuple[float, float, float], seed: int) -> _Parts:
+    order = sorted(range(len(members)), key=lambda g: (len(members[g]), int(members[g][0])), reverse=True)
+    train_end, valid_end = fractions[0] * n, (fractions[0] + fractions[1]) * n
+    parts: _Parts = ([], [], [])
+    train = valid = 0
+    for g in order:
+        size = len(members[g])
+        if train + size <= train_end:
+            parts[0].append(g)
+            train += size
+        elif train + valid + size <= valid_end:
+            parts[1].append(g)
+            valid += size
+        else:
+            parts[2].append(g)
+    return parts
+
+
+def _balanced(members: _Members, n: int, fractions: tuple[float, float, float], seed: int) -> _Parts:
+    limit = min(fractions[1], fractions[2]) * n / 2
+    big = [g for g, m in enumerate(members) if len(m) > limit]
+    small = [g for g, m in enumerate(members) if len(m) <= limit]
+    draw = random.Random(seed)
+    draw.shuffle(big)
+    draw.shuffle(small)
+    return _fill(big + small, members, (fractions[0] * n, fractions[1] * n))
+
+
+def _random_groups(members: _Members, n: int, fractions: tuple[float, float, float], seed: int) -> _Parts:
+    order: list[int] = np.random.RandomState(seed).permutation(len(members)).tolist()
+    valid, test, train = _fill(order, members, (math.floor(fractions[1] * n), math.floor(fractions[2] * n)))
+    return train, valid, test
+
+
+def _with_training_rows(split: Split, n: int) -> Split:
+    if not len(split.train):
+        raise DataError(f"the split leaves nothing to train on: {n} rows are too few, or one group holds most of them; use `random`.")
+    return split

@@ -1,0 +1,274 @@
+"""GraphStore: every graph of a data set, packed, immutable, memory-mapped; a batch is index arithmetic."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Integer, Num
+
+from graphlog.data.batch import GraphBatch
+from graphlog.data.builder import StoreBuilder
+from graphlog.data.chunk import GraphChunk, Reject, write_rejects
+from graphlog.data.manifest import Contents, read_contents, refuse_changed
+from graphlog.data.packing import TEXTS_A_BLOCK, Array, ragged_ranges, unpack_texts
+from graphlog.data.schema import FeatureSchema, is_continuous
+from graphlog.errors import DataError, ModelFileError
+
+__all__ = ["GraphChunk", "GraphStore", "Reject", "StoreBuilder", "open_store", "write_rejects"]
+
+_GRAPHS_A_CHUNK = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class GraphStore:
+    """A frozen sequence of graphs; ``store[a:b]`` and :meth:`take` make batches, :meth:`subset` a view.
+
+    Made by :class:`StoreBuilder` or :func:`open_store`.
+    """
+
+    contents: Contents
+    """Manifest and arrays."""
+    indices: Int[np.ndarray, "M"] | None = None
+    """The graphs of a view; None for all of them."""
+
+    def __len__(self) -> int:
+        """Return the number of graphs."""
+        return self.contents.manifest.counts["graphs"] if self.indices is None else len(self.indices)
+
+    def __getitem__(self, key: Any) -> GraphBatch:
+        """Return the batch of a slice, an index, a sequence of indices, or a boolean mask."""
+        return self.take(np.arange(len(self))[key].reshape(-1) if isinstance(key, slice | int) else key)
+
+    def __repr__(self) -> str:
+        """Describe the store in one line."""
+        name = self.schema.name
+        rejects = self.contents.manifest.counts["rejects"]
+        view = "" if self.indices is None else f" of {self.contents.manifest.counts['graphs']:,}"
+        tasks = f", {len(self.tasks)} task{'s' * (len(self.tasks) != 1)}" if self.tasks else ""
+        where = "in memory" if self.contents.path is None else f"at {self.contents.path}"
+        return f"GraphStore({len(self):,}{view} '{name}' graphs{tasks}, {rejects:,} rejected rows, {self.nbytes / 1e6:.1f} MB {where})"
+
+    @property
+    def schema(self) -> FeatureSchema:
+        """What the attributes mean."""
+        return self.contents.schema
+
+    @property
+    def path(self) -> Path | None:
+        """The folder it is mapped from; None in memory."""
+        return self.contents.path
+
+    @property
+    def undirected(self) -> bool:
+        """Whether each stored edge stands for both directions."""
+        return self.contents.manifest.undirected
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Names of the label columns."""
+        return self.contents.manifest.tasks
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """Where the graphs came from, as told to the builder."""
+        return dict(self.contents.manifest.source)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the input, rejected ones included."""
+        return self.contents.manifest.counts["rows"]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed graphs (of the whole store, for a view), texts, labels and rejects aside."""
+        aside = ("labels", "rejects", "text_blocks", "text_offsets")
+        return sum(f.bytes for name, f in self.contents.manifest.files.items() if name not in aside)
+
+    @property
+    def digest(self) -> str:
+        """Sha256 that tells these graphs from any others; a view's depends on the store it looks into."""
+        whole = self.contents.manifest.digest
+        if self.indices is None:
+            return whole
+        import hashlib
+
+        return hashlib.sha256(whole.encode() + self.indices.astype("<i8").tobytes()).hexdigest()
+
+    @property
+    def rows(self) -> Int[np.ndarray, "M"]:
+        """Data row of the input each graph came from, from 0."""
+        if "rows" not in self.contents.arrays:
+            return np.arange(len(self)) if self.indices is None else self.indices.copy()
+        return self._of_graphs("rows").astype(np.int64)
+
+    @property
+    def labels(self) -> Float[np.ndarray, "M T"] | None:
+        """Labels, NaN where absent; None where the store has no tasks."""
+        return np.array(self._of_graphs("labels")) if self.tasks else None
+
+    @property
+    def num_nodes(self) -> Int[np.ndarray, "M"]:
+        """Number of nodes of each graph."""
+        start, count = self._ranges("node", self._all())
+        return count + 0 * start
+
+    @property
+    def num_edges(self) -> Int[np.ndarray, "M"]:
+        """Number of directed edges of each graph, as in a batch."""
+        return self._ranges("edge", self._all())[1] * (2 if self.undirected else 1)
+
+    @property
+    def rejects(self) -> list[Reject]:
+        """Input rows that could not become graphs."""
+        lines = self.contents.arrays.get("rejects", np.empty(0, np.uint8)).tobytes().decode().splitlines()
+        return [Reject(*json.loads(line)) for line in lines]
+
+    def take(self, indices: Any) -> GraphBatch:
+        """Return the batch of the graphs at ``indices``, in that order, repeats allowed.
+
+        Raises:
+            IndexError: If an index is out of range.
+        """
+        graphs = self._resolve(indices)
+        node_starts, node_counts = self._ranges("node", graphs)
+        edge_starts, edge_counts = self._ranges("edge", graphs)
+        nodes, edges = ragged_ranges(node_starts, node_counts), ragged_ranges(edge_starts, edge_counts)
+        ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(node_counts)])
+        ends = self.contents.arrays["endpoints"][edges] + np.repeat(ptr[:-1], edge_counts)[:, None]
+        if self.undirected:
+            edge_index = np.stack([ends.ravel(), ends[:, ::-1].ravel()])
+            edges = np.repeat(edges, 2)
+        else:
+            edge_index = np.ascontiguousarray(ends.T)
+        labels = self.contents.arrays["labels"][graphs] if self.tasks else None
+        return GraphBatch(
+            x=torch.from_numpy(self._attributes("node", nodes)),
+            edge_index=torch.from_numpy(edge_index),
+            edge_attr=torch.from_numpy(self._attributes("edge", edges)),
+            batch=torch.from_numpy(np.repeat(np.arange(len(graphs)), node_counts)),
+            ptr=torch.from_numpy(ptr),
+            y=None if labels is None else torch.from_numpy(labels),
+        )
+
+    def chunk(self, indices: Any) -> GraphChunk:
+        """Return graphs as plain arrays, ready for another builder."""
+        graphs = self._resolve(indices)
+        node_starts, node_counts = self._ranges("node", graphs)
+        edge_starts, edge_counts = self._ranges("edge", graphs)
+        edges = ragged_ranges(edge_starts, edge_counts)
+        stored = GraphStore(self.contents, graphs)
+        return GraphChunk(
+            node_counts=node_counts,
+            edge_counts=edge_counts,
+            x=self._attributes("node", ragged_ranges(node_starts, node_counts)),
+            edge_index=np.ascontiguousarray(self.contents.arrays["endpoints"][edges].T.astype(np.int64)),
+            edge_attr=self._attributes("edge", edges),
+            rows=stored.rows,
+            texts=stored.texts() if "text_blocks" in self.contents.arrays else None,
+            labels=stored.labels,
+            undirected=self.undirected,
+        )
+
+    def texts(self, indices: Any = None) -> list[str]:
+        """Return the text each graph was parsed from; all of them by default.
+
+        Raises:
+            DataError: If the store was built without texts.
+        """
+        if "text_blocks" not in self.contents.arrays:
+            raise DataError("this store was built without its texts (SMILES); build it again with them kept.")
+        graphs = self._all() if indices is None else self._resolve(indices)
+        blocks, offsets = self.contents.arrays["text_blocks"], self.contents.arrays["text_offsets"]
+        total = self.contents.manifest.counts["graphs"]
+        found = np.empty(len(graphs), dtype=object)
+        order = np.argsort(graphs, kind="stable")
+        numbers, starts = np.unique(graphs[order] // TEXTS_A_BLOCK, return_index=True)
+        for number, members in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
+            count = min(TEXTS_A_BLOCK, total - number * TEXTS_A_BLOCK)
+            texts = unpack_texts(blocks[int(offsets[number]) : int(offsets[number + 1])].tobytes(), count)
+            found[members] = np.array(texts, dtype=object)[graphs[members] - number * TEXTS_A_BLOCK]
+        return found.tolist()
+
+    def subset(self, indices: Any) -> "GraphStore":
+        """Return a view of the graphs at ``indices``; nothing is copied."""
+        graphs = self._resolve(indices).copy()
+        graphs.setflags(write=False)
+        return GraphStore(self.contents, graphs)
+
+    def save(self, path: Path | str) -> "GraphStore":
+        """Write these graphs as a store of their own and return it, mapped; a whole store keeps its digest."""
+        with StoreBuilder(self.schema, path, self.tasks, self.source) as builder:
+            for start in range(0, len(self), _GRAPHS_A_CHUNK):
+                builder.add(self.chunk(np.arange(start, min(start + _GRAPHS_A_CHUNK, len(self)))))
+            for reject in self.rejects:
+                builder.reject(reject)
+            return builder.finish(self.num_rows)
+
+    def verify(self) -> None:
+        """Hash every array and check that offsets, edges and codes stay within the store.
+
+        Raises:
+            ModelFileError: If anything was changed or damaged since it was written.
+        """
+        refuse_changed(self.contents)
+        arrays, counts = self.contents.arrays, self.contents.manifest.counts
+        sound = True
+        for kind, total in (("node", counts["nodes"]), ("edge", counts["edges"])):
+            offsets = arrays[f"{kind}_offsets"].astype(np.int64)
+            sound &= bool(offsets[0] == 0 and offsets[-1] == total and (np.diff(offsets) >= 0).all())
+            codes = arrays.get(f"{kind}_codes")
+            sound &= codes is None or not codes.size or int(codes.max()) < len(arrays[f"{kind}_table"])
+        if not sound:
+            raise ModelFileError(f"{self.contents.path or 'the store in memory'}: its arrays contradict each other; build it again.")
+
+    def _all(self) -> Int[np.ndarray, "M"]:
+        return np.arange(len(self)) if self.indices is None else self.indices
+
+    def _resolve(self, indices: Any) -> Int[np.ndarray, "N"]:
+        chosen = np.asarray(indices)
+        if chosen.dtype == np.bool_:
+            if chosen.shape != (len(self),):
+                raise IndexError(f"a mask must have {len(self)} entries, found {chosen.shape}.")
+            chosen = np.flatnonzero(chosen)
+        if chosen.size and chosen.dtype.kind not in "iu":
+            raise IndexError(f"indices must be integers, found {chosen.dtype}.")
+        chosen = chosen.reshape(-1).astype(np.int64)
+        wrong = (chosen < -len(self)) | (chosen >= len(self))
+        if wrong.any():
+            raise IndexError(f"graph {chosen[int(np.argmax(wrong))]} is out of range for a store of {len(self)}.")
+        chosen = np.where(chosen < 0, chosen + len(self), chosen)
+        return chosen if self.indices is None else self.indices[chosen]
+
+    def _of_graphs(self, name: str) -> Array:
+        array = self.contents.arrays[name]
+        return array if self.indices is None else array[self.indices]
+
+    def _ranges(self, kind: str, graphs: Integer[np.ndarray, "N"]) -> tuple[Array, Array]:
+        offsets = self.contents.arrays[f"{kind}_offsets"]
+        starts = offsets[graphs].astype(np.int64)
+        return starts, offsets[graphs + 1].astype(np.int64) - starts
+
+    def _attributes(self, kind: str, which: Integer[np.ndarray, "R"]) -> Num[np.ndarray, "R F"]:
+        columns = self.schema.node if kind == "node" else self.schema.edge
+        value_type = np.float32 if is_continuous(columns) else np.int64
+        arrays, values = self.contents.arrays, self.contents.values
+        if not columns:
+            return np.empty((len(which), 0), value_type)
+        if f"{kind}_rows" in arrays:
+            return arrays[f"{kind}_rows"][which].astype(value_type)
+        if kind not in values:
+            values[kind] = arrays[f"{kind}_table"].astype(value_type)
+        return values[kind][arrays[f"{kind}_codes"][which]]
+
+
+def open_store(path: Path | str) -> GraphStore:
+    """Map the store in folder ``path``; small stores are hashed at once, large ones by :meth:`GraphStore.verify`.
+
+    Raises:
+        ModelFileError: If it is no store, is newer than this version reads, is incomplete, or was changed.
+    """
+    return GraphStore(read_contents(Path(path)))
