@@ -66,6 +66,9 @@ class Objective(nn.Module, ABC, Generic[Views]):
     def begin_phase(self, phase: Phase, embed: EmbedStore, generator: torch.Generator) -> None:
         """Prepare a phase (GraphLoG: K-means); parameters may be born here, the optimiser is made after."""
 
+    def prepare_state(self, state: Mapping[str, Tensor]) -> None:
+        """Create the parameters that ``state`` holds and a new objective lacks (those born in ``begin_phase``), to be loaded next."""
+
     @abstractmethod
     def views(self, batch: GraphBatch, generator: torch.Generator) -> Views:
         """Return the corrupted or correlated graphs of a batch, without touching any parameter."""

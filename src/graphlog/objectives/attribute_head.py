@@ -1,0 +1,55 @@
+"""Predict masked attributes from embeddings: an optional companion of GraphLoG's masked view, from Hu et al. (2020)."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphlog.data.batch import GraphBatch
+from graphlog.data.schema import FeatureSchema
+from graphlog.ops.contrastive import full_precision, mean_or_zero
+
+AttributeColumns = Literal["first", "all"]
+
+
+class AttributeHead(nn.Module):
+    """A linear map from embeddings to the attributes that a view has masked: classes of categorical columns, values of others."""
+
+    def __init__(self, width: int, schema: FeatureSchema, columns: AttributeColumns = "first") -> None:
+        super().__init__()
+        masked = schema.node if schema.masked == "node" else schema.edge
+        self.masked = schema.masked
+        self.columns = masked if columns == "all" else masked[:1]
+        self.linear = nn.Linear(width, sum(max(c.cardinality, 1) for c in self.columns))
+
+    def forward(self, emb: Float[Tensor, "A D"]) -> Float[Tensor, "A O"]:
+        """Return the scores of every masked column side by side."""
+        return self.linear(emb)
+
+    def loss(
+        self, node_emb: Float[Tensor, "V D"], clean: GraphBatch, node_idx: Int[Tensor, "A"], edge_idx: Int[Tensor, "B"]
+    ) -> Float[Tensor, ""]:
+        """Return the mean loss over masked items and columns: cross-entropy, or squared error of continuous columns.
+
+        Args:
+            node_emb: Node embeddings of the masked view; those of an edge are the sum of its two ends.
+            clean: The graphs before masking, which hold the answers.
+            node_idx: Masked nodes.
+            edge_idx: Masked directed edges.
+        """
+        if self.masked == "node":
+            return self._loss(self(node_emb[node_idx]), clean.x[node_idx])
+        ends = clean.edge_index[:, edge_idx]
+        return self._loss(self(node_emb[ends[0]] + node_emb[ends[1]]), clean.edge_attr[edge_idx])
+
+    def _loss(self, scores: Float[Tensor, "A O"], answers: Shaped[Tensor, "A F"]) -> Float[Tensor, ""]:
+        parts = full_precision(scores).split([max(c.cardinality, 1) for c in self.columns], dim=1)
+        losses: list[Tensor] = []
+        for k, (column, part) in enumerate(zip(self.columns, parts, strict=True)):
+            if column.is_categorical:
+                losses.append(F.cross_entropy(part, answers[:, k].long(), reduction="none"))
+            else:
+                losses.append((part.squeeze(1) - answers[:, k].to(part)).square())
+        return torch.stack([mean_or_zero(each) for each in losses]).mean()

@@ -1,0 +1,223 @@
+"""GraphLoG (Xu et al., 2021): local-instance and global-semantic structure, learnt by online EM (Algorithm 1)."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from graphlog.config import FrozenConfig
+from graphlog.data.batch import GraphBatch
+from graphlog.data.schema import FeatureSchema
+from graphlog.encoders.encoder import GraphEncoder
+from graphlog.objectives.attribute_head import AttributeHead
+from graphlog.objectives.base import EmbedStore, LossTerms, Objective, Phase
+from graphlog.objectives.global_semantic import nce_loss, prototype_cross_entropy, prototype_statistics
+from graphlog.objectives.graphlog_config import RECIPE_NOTES, RECIPES, GraphLoGConfig
+from graphlog.objectives.local_instance import graph_loss, subgraph_loss
+from graphlog.ops.contrastive import full_precision
+from graphlog.prototypes.competitive import fit_competitive
+from graphlog.prototypes.e_step import greedy_chains, sample_chains
+from graphlog.prototypes.energy import corrupt_chains
+from graphlog.prototypes.forest import PrototypeForest
+from graphlog.prototypes.initialise import fit_forest
+from graphlog.views.masking import MaskedView, mask_attributes, mask_row
+
+
+class GraphLoGViews(NamedTuple):
+    """A batch and its correlated counterpart."""
+
+    clean: GraphBatch
+    """The graphs as they are."""
+    view: MaskedView
+    """The same graphs with masked attributes."""
+
+
+class GraphLoG(Objective[GraphLoGViews]):
+    """The objective of Algorithm 1: a ``local`` phase (Eq. 8), then a ``joint`` one (Eqs. 8 and 20) with prototypes born in between.
+
+    Its parameters are the prototypes and, where switched on, the projection head and the attribute head. All are kept with a run, none is
+    part of the encoder.
+    """
+
+    Config: ClassVar[type[FrozenConfig]] = GraphLoGConfig
+    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = RECIPES
+    RECIPE_NOTES: ClassVar[Mapping[str, str]] = RECIPE_NOTES
+
+    def __init__(self, config: GraphLoGConfig, encoder: GraphEncoder) -> None:
+        super().__init__(config, encoder)
+        self.config = config
+        self.schema = encoder.schema
+        self.check_schema(self.schema)
+        width = encoder.dim
+        self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)) if config.projection_head else None
+        self.attributes = AttributeHead(width, self.schema, config.attribute_columns) if config.attribute_weight > 0 else None
+        self.prototypes = nn.ParameterList()
+
+    @classmethod
+    def check_schema(cls, schema: FeatureSchema) -> None:
+        """Raise ConfigError where graphs of this schema have no row that stands for "masked"."""
+        mask_row(schema)
+
+    @property
+    def forest(self) -> PrototypeForest | None:
+        """The prototypes as they stand, or None before the joint phase."""
+        if not self.prototypes:
+            return None
+        parents = [self.get_buffer(f"parents_{level}") for level in range(1, len(self.prototypes))]
+        return PrototypeForest(list(self.prototypes), parents, validate=False)
+
+    def set_forest(self, forest: PrototypeForest) -> None:
+        """Make copies of these prototypes the parameters of the global loss; who is whose child stays fixed."""
+        for level in range(1, len(self.prototypes)):
+            delattr(self, f"parents_{level}")
+        self.prototypes = nn.ParameterList(nn.Parameter(layer.detach().clone()) for layer in forest.layers)
+        for level in range(1, forest.depth):
+            self.register_buffer(f"parents_{level}", forest.parent(level).clone())
+
+    def prepare_state(self, state: Mapping[str, Tensor]) -> None:
+        """Create prototypes of the shapes found in ``state``, so that ``load_state_dict`` can fill them."""
+        layers: list[Tensor] = []
+        while (name := f"prototypes.{len(layers)}") in state:
+            layers.append(torch.empty_like(state[name]))
+        parents = [torch.empty_like(state[f"parents_{level}"]) for level in range(1, len(layers))]
+        if layers:
+            self.set_forest(PrototypeForest(layers, parents, validate=False))
+
+    def phases(self, epochs: int) -> tuple[Phase, ...]:
+        """Return the local phase and the joint one (Algorithm 1); a phase without epochs or without losses is left out."""
+        c = self.config
+        has_local = c.graph_weight + c.subgraph_weight + c.attribute_weight > 0
+        local = epochs if c.global_weight == 0 else min(c.local_epochs, epochs) if has_local else 0
+        return tuple(p for p in (Phase("local", local), Phase("joint", epochs - local)) if p.epochs > 0)
+
+    def begin_phase(self, phase: Phase, embed: EmbedStore, generator: torch.Generator) -> None:
+        """Fit the prototypes to the embeddings of the locally trained encoder, when the joint phase begins."""
+        if phase.name != "joint":
+            return
+        c = self.config
+        emb = full_precision(embed(c.kmeans_sample))
+        if self.head is not None:
+            with torch.no_grad():
+                emb = torch.cat([self.head(part) for part in emb.split(8192)])
+        if c.initialisation == "competitive":
+            forest = fit_competitive(
+                emb,
+                depth=c.depth,
+                centres=c.centres,
+                generator=generator,
+                passes=c.competitive_passes,
+                decay=c.competitive_decay,
+                min_members=c.min_members,
+            )
+        else:
+            forest = fit_forest(
+                emb,
+                depth=c.depth,
+                centres=c.centres,
+                generator=generator,
+                centres_rule=c.centres_rule,
+                min_members=c.min_members,
+                space=c.kmeans_space,
+            )
+        self.set_forest(forest)
+
+    def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphLoGViews:
+        """Return the batch and its correlated counterpart (Eq. 5)."""
+        c = self.config
+        return GraphLoGViews(batch, mask_attributes(batch, self.schema, c.mask_rate, generator, c.masked_columns))
+
+    def loss(self, views: GraphLoGViews, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+        """Return the local losses (Eq. 9) and, once there are prototypes, the global one: an E-step, then Eq. 19.
+
+        Implements Eq. 9, Eq. 20 and the loop of Algorithm 1; the M-step is the optimiser step on the total. Without weights the total is
+        the paper's plain sum.
+        """
+        c = self.config
+        clean = encoder(views.clean)
+        graph_emb = self._project(clean.graph_emb)
+        terms: dict[str, Tensor] = {}
+        watch: dict[str, Tensor] = {}
+        if c.graph_weight + c.subgraph_weight + c.attribute_weight > 0:
+            view = encoder(views.view.batch)
+            if c.graph_weight > 0:
+                self._add_graph_term(graph_emb, self._project(view.graph_emb), generator, terms, watch)
+            if c.subgraph_weight > 0:
+                self._add_subgraph_term(clean.node_emb, view.node_emb, views, generator, terms, watch)
+            if self.attributes is not None:
+                terms["attribute"] = self.attributes.loss(view.node_emb, views.clean, views.view.node_idx, views.view.edge_idx)
+        forest = self.forest
+        if forest is not None and c.global_weight > 0:
+            self._add_global_term(graph_emb, forest, generator, terms, watch)
+        weights = {"graph": c.graph_weight, "subgraph": c.subgraph_weight, "global": c.global_weight, "attribute": c.attribute_weight}
+        total = torch.stack([weights[name] * term for name, term in terms.items()]).sum()
+        return LossTerms(total, terms, watch)
+
+    def _project(self, emb: Tensor) -> Tensor:
+        return full_precision(emb if self.head is None else self.head(emb))
+
+    def _project_rows(self, emb: Tensor, rows: Tensor) -> Tensor:
+        """Project some rows only; the others, which nobody looks at, become zero."""
+        if self.head is None:
+            return full_precision(emb)
+        projected = self._project(emb[rows])
+        return projected.new_zeros(emb.shape[0], projected.shape[1]).index_copy(0, rows, projected)
+
+    def _add_graph_term(
+        self, graph_emb: Tensor, view_emb: Tensor, generator: torch.Generator, terms: dict[str, Tensor], watch: dict[str, Tensor]
+    ) -> None:
+        c = self.config
+        with torch.autocast(graph_emb.device.type, enabled=False):
+            found = graph_loss(
+                graph_emb, view_emb, form=c.local_form, temperature=c.temperature, eps=c.cosine_eps, generator=generator
+            )
+        terms["graph"] = found.loss
+        watch["cos_graph_pos"], watch["cos_graph_neg"] = found.positive, found.negative
+
+    def _add_subgraph_term(
+        self,
+        node_emb: Tensor,
+        view_emb: Tensor,
+        views: GraphLoGViews,
+        generator: torch.Generator,
+        terms: dict[str, Tensor],
+        watch: dict[str, Tensor],
+    ) -> None:
+        c = self.config
+        masked_idx = views.view.node_idx
+        node_emb = self._project(node_emb)
+        view_emb = self._project_rows(view_emb, masked_idx) if c.subgraph_anchors == "masked" else self._project(view_emb)
+        with torch.autocast(node_emb.device.type, enabled=False):
+            found = subgraph_loss(
+                node_emb,
+                view_emb,
+                views.clean.ptr,
+                masked_idx,
+                form=c.local_form,
+                temperature=c.temperature,
+                eps=c.cosine_eps,
+                anchors=c.subgraph_anchors,
+                positive=c.subgraph_positive,
+                generator=generator,
+            )
+        terms["subgraph"] = found.loss
+        watch["cos_node_pos"], watch["cos_node_neg"] = found.positive, found.negative
+
+    def _add_global_term(
+        self, graph_emb: Tensor, forest: PrototypeForest, generator: torch.Generator, terms: dict[str, Tensor], watch: dict[str, Tensor]
+    ) -> None:
+        c = self.config
+        temperature = c.e_step_temperature or c.temperature
+        with torch.autocast(graph_emb.device.type, enabled=False):
+            fixed = graph_emb.detach()
+            if c.e_step == "greedy":
+                chains = greedy_chains(fixed, forest.detach(), c.cosine_eps)
+            else:
+                chains = sample_chains(fixed, forest.detach(), temperature=temperature, generator=generator)
+            if c.global_form == "nce":
+                terms["global"] = nce_loss(graph_emb, chains, corrupt_chains(chains, forest, generator), forest)
+            else:
+                terms["global"] = prototype_cross_entropy(
+                    graph_emb, chains, forest, temperature=c.temperature, candidates=c.prototype_candidates, eps=c.cosine_eps
+                )
+            watch.update(prototype_statistics(fixed, chains, forest.detach(), temperature=temperature))

@@ -1,0 +1,152 @@
+"""GraphLoG's switches, one for every place where paper and released script part ways, and the named bundles of them."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from graphlog.config import FrozenConfig
+from graphlog.objectives.attribute_head import AttributeColumns
+from graphlog.objectives.global_semantic import Candidates
+from graphlog.objectives.local_instance import Anchors, LocalForm, Positive
+from graphlog.prototypes.initialise import CentresRule, Space
+from graphlog.views.masking import MaskedColumns
+
+GlobalForm = Literal["nce", "cross-entropy"]
+
+
+class GraphLoGConfig(FrozenConfig):
+    """What GraphLoG is made of. The defaults are the ``default`` recipe."""
+
+    local_epochs: int = Field(1, ge=0)
+    """Epochs with the local losses alone, before prototypes are fitted."""
+    graph_weight: float = Field(1.0, ge=0)
+    """Weight of the graph loss (Eq. 6); 0 leaves it out."""
+    subgraph_weight: float = Field(1.0, ge=0)
+    """Weight of the subgraph loss (Eq. 7); 0 leaves it out."""
+    global_weight: float = Field(0.1, ge=0)
+    """Weight of the prototype loss (Eq. 19); 0 leaves out prototypes and the joint phase."""
+    attribute_weight: float = Field(1.0, ge=0)
+    """Weight of predicting the masked attributes, which is not in the paper; 0 leaves it out."""
+    attribute_columns: AttributeColumns = "first"
+    """Predict the first masked column (the atom type) or all of them."""
+
+    mask_rate: float = Field(0.3, ge=0, lt=1)
+    """Share of a graph's nodes (or edges) whose attributes are masked."""
+    masked_columns: MaskedColumns = "all"
+    """``first``: only the first column gets its mask code, the others 0 (script: chirality "unspecified")."""
+
+    local_form: LocalForm = "infonce"
+    """``margin``: differences of cosines with one drawn negative (Eqs. 6-7); ``infonce``: softmax over all negatives (script)."""
+    temperature: float = Field(0.1, gt=0)
+    """Divides cosines in every softmax loss."""
+    subgraph_anchors: Anchors = "all"
+    """Nodes whose subgraphs are anchors: all (paper) or the masked ones (script; for edges: nodes touching a masked edge)."""
+    subgraph_positive: Positive = "own"
+    """Positive of a subgraph: itself (paper) or any masked node of its graph (script)."""
+    cosine_eps: float = Field(0.0, ge=0)
+    """Added to the denominators of cosines and softmaxes (script: 1e-6)."""
+    projection_head: bool = False
+    """Compare a two-layer projection of the embeddings instead of the embeddings (script)."""
+
+    depth: int = Field(3, ge=1)
+    """Layers of prototypes."""
+    centres: int = Field(50, ge=1)
+    """Centres of each clustering."""
+    min_members: int = Field(2, ge=1)
+    """Clusters with fewer members are discarded."""
+    centres_rule: CentresRule = "halve"
+    """Centres of a layer of few points: at most half as many, or ``literal``, which discards every upper layer."""
+    initialisation: Literal["kmeans", "competitive"] = "kmeans"
+    """K-means (paper), or moving averages and rival-penalised competition (script)."""
+    kmeans_space: Space = "unit"
+    """Cluster embeddings as they are or scaled to length 1."""
+    kmeans_sample: int | None = Field(20_000, ge=2)
+    """Graphs that the prototypes are fitted on; none: all of them."""
+    competitive_passes: int = Field(5, ge=1)
+    """Passes over the collection of the competitive initialisation."""
+    competitive_decay: float = Field(0.95, gt=0, lt=1)
+    """Weight of the old centre in every move of the competitive initialisation."""
+
+    e_step: Literal["sample", "greedy"] = "sample"
+    """Draw chains (Eq. 12) or follow the nearest prototype down (script)."""
+    e_step_temperature: float | None = Field(None, gt=0)
+    """Temperature of the draw; none: the same as ``temperature``. The paper's is 1."""
+    global_form: GlobalForm = "cross-entropy"
+    """``nce``: difference of energies with noise chains (Eq. 19); ``cross-entropy``: softmax over prototypes."""
+    prototype_candidates: Candidates = "layer"
+    """Candidates of the cross-entropy: the whole layer, or only the children of the prototype above (script)."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.subgraph_positive == "masked" and (self.subgraph_anchors != "masked" or self.local_form != "infonce"):
+            raise ValueError("`subgraph_positive='masked'` needs `subgraph_anchors='masked'` and `local_form='infonce'`")
+        if self.graph_weight + self.subgraph_weight + self.global_weight + self.attribute_weight == 0:
+            raise ValueError("at least one of the loss weights must be above 0")
+        return self
+
+
+PAPER: Mapping[str, Any] = {
+    "graph_weight": 1.0,
+    "subgraph_weight": 1.0,
+    "global_weight": 1.0,
+    "attribute_weight": 0.0,
+    "masked_columns": "all",
+    "local_form": "margin",
+    "subgraph_anchors": "all",
+    "subgraph_positive": "own",
+    "cosine_eps": 0.0,
+    "projection_head": False,
+    "depth": 3,
+    "centres": 50,
+    "min_members": 2,
+    "centres_rule": "halve",
+    "initialisation": "kmeans",
+    "kmeans_space": "raw",
+    "kmeans_sample": None,
+    "e_step": "sample",
+    "e_step_temperature": 1.0,
+    "global_form": "nce",
+}
+"""The equations to the letter; the one rule that cannot be followed to the letter is ``centres_rule``."""
+
+RELEASED: Mapping[str, Any] = {
+    "graph_weight": 1.0,
+    "subgraph_weight": 1.0,
+    "global_weight": 0.1,
+    "attribute_weight": 0.0,
+    "masked_columns": "first",
+    "local_form": "infonce",
+    "temperature": 0.04,
+    "subgraph_anchors": "masked",
+    "subgraph_positive": "masked",
+    "cosine_eps": 1e-6,
+    "projection_head": True,
+    "depth": 3,
+    "centres": 50,
+    "min_members": 2,
+    "initialisation": "competitive",
+    "kmeans_sample": None,
+    "competitive_passes": 5,
+    "competitive_decay": 0.95,
+    "e_step": "greedy",
+    "global_form": "cross-entropy",
+    "prototype_candidates": "siblings",
+}
+"""The authors' script to the letter."""
+
+_ENCODER: Mapping[str, Any] = {"backbone": "gin", "layers": 5, "dim": 300, "jk": "last", "readout": "mean", "dropout": 0.0}
+_TRAINING: Mapping[str, Any] = {"epochs": 11, "batch_size": 512, "learning_rate": 1e-3}
+
+RECIPES: Mapping[str, Mapping[str, Any]] = {
+    "default": {"objective": {}, "encoder": _ENCODER, "training": _TRAINING, "schema": "molecule-rich", "embedding": "jk"},
+    "paper": {"objective": PAPER, "encoder": _ENCODER, "training": _TRAINING, "schema": "molecule", "embedding": "last"},
+    "released": {"objective": RELEASED, "encoder": _ENCODER, "training": _TRAINING, "schema": "molecule", "embedding": "last"},
+}
+"""Whole set-ups by name, for :func:`graphlog.pretrain` and ``--recipe``."""
+
+RECIPE_NOTES: Mapping[str, str] = {
+    "paper": "the equations as printed have collapsed embeddings among their optima (effective rank 2 of 300 was measured); see the docs.",
+    "released": "the authors' script tends to end with all graphs in one chain of prototypes, its global term switched off; see the docs.",
+}
+"""What to tell whoever chooses a recipe, in one line."""

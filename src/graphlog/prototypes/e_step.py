@@ -1,0 +1,89 @@
+"""The E-step: assign every graph of a mini-batch to a chain of prototypes, from a root to a leaf."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graphlog.ops.similarity import cosine_similarity
+from graphlog.prototypes.forest import PrototypeForest
+
+
+@torch.no_grad()
+def sample_chains(
+    graph_emb: Float[Tensor, "N D"],
+    forest: PrototypeForest,
+    *,
+    temperature: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Int[Tensor, "N Lp"]:
+    r"""Draw one root-to-leaf prototype chain per graph (E-step).
+
+    Implements Eq. 12 (Sec. 3.2) by ancestral sampling: the top layer is drawn among all roots, every later layer among the children
+    :math:`\mathbb C(\hat z^{l-1}_n)` of the prototype drawn just above,
+
+    .. math:: \hat z^l_n \sim \mathrm{Cat}\big(\operatorname{softmax}_c\, s(c, h_n) / \tau\big).
+
+    The draw is not differentiated; gradients reach ``forest`` only through the M-step loss
+    (:func:`~graphlog.objectives.global_semantic.nce_loss`, Eq. 19).
+
+    Note:
+        The walk ignores the prototype-prototype terms of Eq. 18: it follows the paper, but is not an exact sample of the posterior that
+        Eq. 17 implies.
+
+    Args:
+        graph_emb: Graph embeddings :math:`h_{\mathcal G}` of the mini-batch.
+        forest: Hierarchical prototypes :math:`\mathbf C`, roots first.
+        temperature: Softmax temperature :math:`\tau > 0`; the paper uses none (1), at which 50 prototypes are nearly equally likely.
+        generator: Source of randomness.
+
+    Returns:
+        ``chains[n, l]``: index in layer ``l`` (0 = top) of the prototype drawn for graph ``n``. Consecutive entries are parent and child.
+
+    Raises:
+        ValueError: If ``temperature`` is not positive.
+
+    Example:
+        Two roots; the first has two leaves, the second one.
+
+        >>> forest = PrototypeForest(
+        ...     layers=[torch.tensor([[1.0, 0.0], [0.0, 1.0]]),
+        ...             torch.tensor([[1.0, 0.0], [0.9, 0.4], [0.0, 1.0]])],
+        ...     parents=[torch.tensor([0, 0, 1])],
+        ... )
+        >>> sample_chains(torch.tensor([[0.0, 2.0], [5.0, 0.0]]), forest, temperature=1e-3)
+        tensor([[1, 2],
+                [0, 0]])
+    """
+    if temperature <= 0:
+        raise ValueError(f"`temperature` must be positive, found {temperature}.")
+    chains: list[Tensor] = []
+    for level, centres in enumerate(forest.layers):
+        logits = cosine_similarity(graph_emb, centres) / temperature
+        if level > 0:
+            logits = logits.masked_fill(forest.parent(level) != chains[-1][:, None], -torch.inf)
+        chains.append(_draw(logits.softmax(dim=-1), generator))
+    return torch.stack(chains, dim=1)
+
+
+@torch.no_grad()
+def greedy_chains(graph_emb: Float[Tensor, "N D"], forest: PrototypeForest, eps: float = 0.0) -> Int[Tensor, "N Lp"]:
+    """Return the chain of nearest prototypes per graph: the zero-temperature limit of Eq. 12, and what the authors' script does.
+
+    Args:
+        graph_emb: Graph embeddings of the mini-batch.
+        forest: Hierarchical prototypes, roots first.
+        eps: Added to the cosine's denominator (the authors' script: 1e-6).
+    """
+    chains: list[Tensor] = []
+    for level, centres in enumerate(forest.layers):
+        similarity = cosine_similarity(graph_emb, centres, eps)
+        if level > 0:
+            similarity = similarity.masked_fill(forest.parent(level) != chains[-1][:, None], -torch.inf)
+        chains.append(similarity.argmax(dim=1))
+    return torch.stack(chains, dim=1)
+
+
+def _draw(probabilities: Tensor, generator: torch.Generator | None) -> Tensor:
+    where = probabilities.device if generator is None else generator.device
+    drawn = torch.multinomial(probabilities.to(where), num_samples=1, generator=generator)
+    return drawn.squeeze(1).to(probabilities.device)
