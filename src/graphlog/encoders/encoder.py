@@ -1,0 +1,95 @@
+"""The whole encoder: input embedding, message-passing layers (Eq. 1), jumping knowledge, readout (Eq. 2)."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphlog.data.batch import GraphBatch
+from graphlog.data.schema import FeatureSchema
+from graphlog.encoders.attributes import AttributeTable
+from graphlog.encoders.base import EncoderConfig, Encoding, MessagePassing, Neighbourhood, NodeNorm
+from graphlog.encoders.readout import JUMPS, Readout
+from graphlog.errors import ConfigError
+from graphlog.ops.segment import segment_mean
+
+EmbeddingLayer = Literal["jk", "last"]
+
+
+class GraphEncoder(nn.Module):
+    """Embeds the nodes and graphs of a batch. Implements Eqs. 1 and 2.
+
+    Args:
+        config: Shape of the encoder; what is ``auto`` is settled by the schema.
+        schema: Meaning of the attributes it reads.
+        layers: Message-passing layers of one's own instead of the backbone's; such an encoder trains like
+            any other, but only backbones named in ``LAYERS`` can be saved.
+    """
+
+    def __init__(self, config: EncoderConfig, schema: FeatureSchema, layers: Sequence[MessagePassing] | None = None) -> None:
+        from graphlog.encoders import LAYERS  # the table is filled by modules that import the contract beside this one
+
+        super().__init__()
+        if layers is not None and len(layers) != config.layers:
+            raise ConfigError(f"`layers` must hold {config.layers} layers, as the configuration says, found {len(layers)}.")
+        self.config = config.settled(schema.domain)
+        """The settings, nothing ``auto``."""
+        self.schema = schema
+        self.has_own_layers = layers is not None
+        self.dim = config.dim * (config.layers + 1 if config.jk == "concat" else 1)
+        """Width of node and graph embeddings."""
+        self.node = AttributeTable(schema.node, config.dim)
+        make = LAYERS[config.backbone]
+        self.layers = nn.ModuleList(layers or [make(self.config, schema) for _ in range(config.layers)])
+        self.norms = nn.ModuleList(NodeNorm(config.dim) for _ in range(config.layers if self.config.batch_norm else 0))
+        self.readout = Readout(config.readout, self.dim)
+
+    def layer_outputs(self, batch: GraphBatch) -> list[Tensor]:
+        """Return the input embedding and the output of every layer, each (V, D)."""
+        neighbourhood = Neighbourhood(batch, self.schema, self.node.weight.dtype)
+        outputs = [self.node(batch.x)]
+        for number, layer in enumerate(self.layers):
+            h = layer(outputs[-1], neighbourhood)
+            if self.norms:
+                h = self.norms[number](h)
+            if number < len(self.layers) - 1:
+                h = F.relu(h, inplace=len(self.norms) > 0)  # a norm's output is needed by nobody else
+            outputs.append(F.dropout(h, self.config.dropout, self.training))
+        return outputs
+
+    def forward(self, batch: GraphBatch) -> Encoding:
+        """Return the embeddings of every node and graph (Eq. 5)."""
+        node_emb = JUMPS[self.config.jk](self.layer_outputs(batch))
+        return Encoding(node_emb, self.readout(node_emb, batch))
+
+    def embedding_width(self, layer: EmbeddingLayer) -> int:
+        """Return the number of columns of :meth:`embed_graphs`."""
+        return (len(self.layers) + 1) * self.config.dim + 1 if layer == "jk" else self.dim
+
+    def embed_graphs(self, batch: GraphBatch, layer: EmbeddingLayer = "jk") -> Float[Tensor, "N W"]:
+        """Return graph embeddings for use without fine-tuning.
+
+        Args:
+            batch: The graphs.
+            layer: ``last`` is the graph embedding of :meth:`forward`; ``jk`` joins the mean over nodes of the input
+                embedding and of every layer, and the logarithm of the number of nodes.
+        """
+        if layer == "last":
+            return self(batch).graph_emb
+        means = [segment_mean(h, batch.ptr) for h in self.layer_outputs(batch)]
+        return torch.cat([*means, batch.sizes.clamp(min=1).to(means[0].dtype).log()[:, None]], dim=1)
+
+
+def build_encoder(config: EncoderConfig, schema: FeatureSchema, seed: int | torch.Generator = 0) -> GraphEncoder:
+    """Return a freshly initialised encoder on the CPU: the same seed gives the same weights.
+
+    Embeddings are drawn Xavier-uniform, linear layers as torch draws them. The global random state is left as it was.
+    """
+    if isinstance(seed, torch.Generator):
+        seed = int(torch.randint(2**62, (), generator=seed, device=seed.device))
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return GraphEncoder(config, schema)

@@ -1,0 +1,142 @@
+"""A model in a file: safetensors weights, and a description that rebuilds the encoder. Nothing is unpickled."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from graphlog.data.schema import FeatureSchema
+from graphlog.encoders.base import EncoderConfig
+from graphlog.encoders.encoder import GraphEncoder
+from graphlog.errors import ConfigError, GraphLoGError, ModelFileError
+
+FORMAT = "graphlog-model"
+VERSION = 1
+ENCODER, EXTRA = "encoder.", "objective."
+
+
+class ModelFile(NamedTuple):
+    """What a model file holds."""
+
+    encoder: GraphEncoder
+    """The encoder, in evaluation mode, on the CPU."""
+    info: dict[str, Any]
+    """How it came about: whatever JSON was given to :func:`save_model`."""
+    extra: dict[str, Tensor]
+    """Tensors of the objective (heads, prototypes), by name."""
+
+
+def save_model(
+    path: Path | str,
+    encoder: GraphEncoder,
+    info: Mapping[str, Any],
+    extra: Mapping[str, Tensor] | None = None,
+    half: bool = False,
+) -> None:
+    """Write an encoder to ``path``, whole or not at all.
+
+    Args:
+        path: The ``.safetensors`` file; its folder is made if need be.
+        encoder: The encoder; its backbone must be one of ``LAYERS``.
+        info: JSON-ready notes to keep with it.
+        extra: Further tensors to keep, by name.
+        half: Store weights as float16, half the size, where none overflows; they are read back as float32.
+            Running statistics keep their precision.
+
+    Raises:
+        ConfigError: If the encoder was given layers of its own, which a file cannot describe.
+    """
+    if encoder.has_own_layers:
+        raise ConfigError("an encoder with layers of its own cannot be saved; give its layer a name in graphlog.encoders.LAYERS.")
+    tensors = {ENCODER + k: v for k, v in encoder.state_dict().items()} | {EXTRA + k: v for k, v in (extra or {}).items()}
+    tensors = {k: _stored(k, v, half) for k, v in tensors.items()}
+    texts = {
+        "format": FORMAT,
+        "version": str(VERSION),
+        "schema": json.dumps(encoder.schema.to_dict()),
+        "config": json.dumps(encoder.config.model_dump()),
+        "info": json.dumps(dict(info)),
+    }
+    _write(Path(path), tensors, texts | {"sha256": _digest(tensors, texts)})
+
+
+def _stored(name: str, tensor: Tensor, half: bool) -> Tensor:
+    tensor = tensor.detach().to("cpu").contiguous()
+    if half and tensor.dtype == torch.float32 and ".running_" not in name:
+        short = tensor.half()
+        return short if short.isfinite().all() else tensor
+    return tensor.clone()
+
+
+def _digest(tensors: Mapping[str, Tensor], texts: Mapping[str, str]) -> str:
+    """Return the SHA-256 of the description and of every tensor's name, type, shape and bytes."""
+    sha = hashlib.sha256(json.dumps(sorted(texts.items())).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        sha.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
+        sha.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()
+
+
+def _write(path: Path, tensors: dict[str, Tensor], texts: dict[str, str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
+    os.close(handle)
+    try:
+        save_file(tensors, partial, metadata=texts)
+        os.chmod(partial, 0o666 & ~_umask())  # mkstemp's files are private; a model is shared like any other file
+        os.replace(partial, path)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def read_model(path: Path | str) -> ModelFile:
+    """Read what :func:`save_model` wrote.
+
+    Raises:
+        ModelFileError: If there is no such file, or it is truncated, tampered with, foreign, or of a newer format.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ModelFileError(f"no such model file: {path}")
+    texts, tensors = _read(path)
+    if texts.get("format") != FORMAT:
+        raise ModelFileError(f"{path}: not a graphlog model (a safetensors file of another program); `graphlog convert` reads old checkpoints.")
+    if not texts.get("version", "").isdigit() or int(texts["version"]) > VERSION:
+        raise ModelFileError(f"{path}: format version {texts.get('version')} is newer than {VERSION}; mend it by upgrading graphlog-torch.")
+    if _digest(tensors, {k: v for k, v in texts.items() if k != "sha256"}) != texts.get("sha256"):
+        raise ModelFileError(f"{path}: damaged or altered since it was written (its SHA-256 does not match); get it again.")
+    try:
+        encoder = GraphEncoder(EncoderConfig.parse(json.loads(texts["config"])), FeatureSchema.from_dict(json.loads(texts["schema"])))
+        weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
+        if any(v.dtype == torch.float64 for v in weights.values()):
+            encoder.double()
+        encoder.load_state_dict(weights)
+        info = json.loads(texts["info"])
+    except (GraphLoGError, KeyError, ValueError, RuntimeError) as e:
+        raise ModelFileError(f"{path}: does not describe a model this version can build ({str(e).splitlines()[0]}).") from None
+    extra = {k.removeprefix(EXTRA): v.float() if v.dtype == torch.float16 else v for k, v in tensors.items() if k.startswith(EXTRA)}
+    return ModelFile(encoder.eval(), info, extra)
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    try:
+        with safe_open(path, framework="pt") as file:  # pyright: ignore[reportUnknownVariableType]
+            return dict(file.metadata() or {}), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a mapping
+    except (SafetensorError, OSError, ValueError) as e:
+        raise ModelFileError(f"{path}: not a complete safetensors file ({str(e).splitlines()[0]}); get it again.") from None

@@ -1,0 +1,74 @@
+"""Reductions over packed graphs: rows ``ptr[n]:ptr[n + 1]`` belong to graph ``n``; never a padded matrix."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def segment_ids(ptr: Int[Tensor, "P"], num_rows: int) -> Int[Tensor, "V"]:
+    """Return the segment of each of ``num_rows`` rows."""
+    segments = torch.arange(ptr.shape[0] - 1, device=ptr.device)
+    return torch.repeat_interleave(segments, ptr.diff(), output_size=num_rows)
+
+
+class _SegmentSum(torch.autograd.Function):
+    """The rows are in order already, so the sum is one embedding-bag and its gradient one gather."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, ptr: Tensor) -> Tensor:
+        ctx.save_for_backward(ptr)
+        ctx.num_rows = values.shape[0]
+        if values.numel() == 0:  # embedding_bag refuses an empty table
+            return values.new_zeros(ptr.shape[0] - 1, values.shape[1])
+        rows = torch.arange(values.shape[0], device=values.device)
+        return F.embedding_bag(rows, values.detach(), ptr, mode="sum", include_last_offset=True)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (ptr,) = ctx.saved_tensors
+        return grads[0].index_select(0, segment_ids(ptr, ctx.num_rows)), None
+
+
+def segment_sum(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "N *D"]:
+    """Return the sum of each segment's rows; an empty segment gives 0.
+
+    Example:
+        >>> segment_sum(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 2, 3]))
+        tensor([3., 4.])
+    """
+    rows = values.flatten(1) if values.dim() > 1 else values[:, None]
+    total: Tensor = _SegmentSum.apply(rows.contiguous(), ptr)  # pyright: ignore[reportAssignmentType]
+    return total.reshape(ptr.shape[0] - 1, *values.shape[1:])
+
+
+def segment_mean(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "N *D"]:
+    """Return the mean of each segment's rows; an empty segment gives 0."""
+    total = segment_sum(values, ptr)
+    sizes = ptr.diff().clamp(min=1).to(total.dtype)
+    return total / sizes.reshape(-1, *[1] * (total.dim() - 1))
+
+
+def segment_max(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "N *D"]:
+    """Return the largest value of each segment, column by column; an empty segment gives minus infinity."""
+    return torch.segment_reduce(values.contiguous(), "max", offsets=ptr, unsafe=True)
+
+
+def segment_softmax(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "V *D"]:
+    """Return the softmax of the values within each segment, column by column.
+
+    The largest value is subtracted first; it takes no part in the gradient, which it cannot change.
+    """
+    segment = segment_ids(ptr, values.shape[0])
+    weights = (values - segment_max(values.detach(), ptr)[segment]).exp()
+    return weights / segment_sum(weights, ptr)[segment]
+
+
+def segment_logsumexp(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "N *D"]:
+    """Return the log of the sum of exponentials within each segment; an empty segment gives minus infinity."""
+    segment = segment_ids(ptr, values.shape[0])
+    largest = segment_max(values.detach(), ptr)
+    total = segment_sum((values - largest[segment]).exp(), ptr)
+    return total.log() + torch.where(largest.isfinite(), largest, torch.zeros_like(largest))
