@@ -1,0 +1,51 @@
+"""Sphinx settings; `make docs` builds into docs/_build/html."""
+
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+
+project = "graphlog"
+author = "The graphlog authors"
+copyright = "2026, The graphlog authors"  # noqa: A001 - Sphinx's own name
+release = "0.1.0"
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build", "_generated"]
+suppress_warnings = [
+    "ref.python",  # a name re-exported by its package has two homes
+    "autodoc.import_cycle",
+]
+
+html_theme = "furo"
+html_title = "graphlog"
+html_theme_options = {"source_edit_link": "", "navigation_with_keys": True}
+
+autodoc_typehints = "description"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True, "show-inheritance": True, "exclude-members": "model_config"}
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+
+
+def _write_command_reference() -> None:
+    """Let the command line describe itself, so that its page cannot fall behind."""
+    from typer.cli import get_docs_for_click
+    from typer.main import get_command
+
+    from graphlog.cli.main import app
+
+    import click
+
+    command = get_command(app)
+    with click.Context(command, info_name="graphlog") as context:
+        text = get_docs_for_click(obj=command, ctx=context, name="graphlog")
+    target = HERE / "_generated"
+    target.mkdir(exist_ok=True)
+    (target / "cli.md").write_text(text.split("\n", 1)[1], encoding="utf-8")
+
+
+def setup(app: Any) -> None:
+    _write_command_reference()

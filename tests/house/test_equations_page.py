@@ -1,0 +1,52 @@
+"""docs/equations.md says where each equation lives; the docstrings must say the same."""
+
+import ast
+import re
+
+from house_support import ROOT, definitions, dotted, modules, tree
+
+IMPLEMENTS = re.compile(r"Implements (?:Eqs?\.|Alg(?:orithm|\.)) ?([\d, –\-and]+)")
+ROW = re.compile(r"^\| *(?:Eqs?\.|Alg\.) *([\d, –\-and]+?) *\|.*\|(.*)\|$", re.MULTILINE)
+HOME = re.compile(r"`(graphlog[\w.]+)`")
+
+
+def _numbers(text: str) -> set[int]:
+    """``17–18, 20`` means 17, 18 and 20."""
+    numbers: set[int] = set()
+    for part in re.split(r",|and", text):
+        ends = [int(n) for n in re.findall(r"\d+", part)]
+        numbers |= set(range(ends[0], ends[-1] + 1)) if ends else set()
+    return numbers
+
+
+def _claimed() -> dict[str, set[int]]:
+    """Equations that the docstring of each function, class or module says it implements."""
+    claims: dict[str, set[int]] = {}
+    for path in modules():
+        module = tree(path)
+        nodes: list[tuple[str, ast.AST]] = [(dotted(path), module), *definitions(module, dotted(path))]
+        for name, node in nodes:
+            text = ast.get_docstring(node) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) else None
+            for match in IMPLEMENTS.findall(" ".join((text or "").split())):
+                claims.setdefault(name, set()).update(_numbers(match))
+    return claims
+
+
+def _listed() -> dict[str, set[int]]:
+    """Equations that the page gives each home."""
+    page = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8")
+    homes: dict[str, set[int]] = {}
+    for numbers, cell in ROW.findall(page):
+        for home in HOME.findall(cell):
+            homes.setdefault(home, set()).update(_numbers(numbers))
+    return homes
+
+
+def test_page_and_docstrings_agree():
+    assert _listed() == _claimed()
+
+
+def test_every_equation_is_accounted_for():
+    page = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8")
+    numbers = set().union(*(_numbers(n) for n, _ in ROW.findall(page)))
+    assert numbers == set(range(1, 21))

@@ -1,0 +1,49 @@
+"""Reading the repository as text and as syntax trees, for the tests of its own rules."""
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "graphlog"
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+TEXT = {".py", ".md", ".toml", ".txt", ".cff", ".yaml", ".yml", ".json", ".cfg", ""}
+
+
+def modules() -> list[Path]:
+    """Every Python file of the package."""
+    return sorted(p for p in SOURCE.rglob("*.py") if "__pycache__" not in p.parts)
+
+
+def dotted(path: Path) -> str:
+    """``graphlog.data.batch`` for the file that defines it."""
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def tree(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function | ast.ClassDef]]:
+    """Every function and class below ``node`` with its dotted name."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{prefix}.{child.name}"
+            yield name, child
+            yield from definitions(child, name)
+
+
+def repository_texts() -> list[Path]:
+    """Text files that are, or are about to be, part of the repository."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:  # an unpacked archive has no history
+        candidates = [p for p in ROOT.rglob("*") if not {".venv", "_build", "__pycache__"} & set(p.parts)]
+    else:
+        candidates = [ROOT / line for line in listed.stdout.splitlines()]
+    return sorted(p for p in candidates if p.is_file() and p.suffix in TEXT)
