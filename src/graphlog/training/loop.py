@@ -20,7 +20,7 @@ from graphlog.training.precision import autocast
 from graphlog.training.randomness import generator_for, global_seed
 
 
-class TrainingInterrupted(GraphLoGError):
+class TrainingInterrupted(GraphLoGError):  # noqa: N818 - a wish, not an error
     """Ctrl-C or a polite kill: the state has been saved; the message says how to go on."""
 
 

@@ -26,9 +26,8 @@ class NamedAdam:
 
     def state(self) -> dict[str, Tensor]:
         """Return the moments of every parameter that has been updated at least once."""
-        return {
-            f"{name}/{moment}": self.adam.state[p][moment] for name, p in self.parameters.items() if p in self.adam.state for moment in MOMENTS
-        }
+        touched = {name: self.adam.state[p] for name, p in self.parameters.items() if p in self.adam.state}
+        return {f"{name}/{moment}": moments[moment] for name, moments in touched.items() for moment in MOMENTS}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take over moments written by :meth:`state`; parameters not named there start fresh.

@@ -122,11 +122,13 @@ def _learners(
 
 def _check_fits(init: GraphEncoder, config: PretrainConfig, schema: FeatureSchema) -> None:
     if init.schema != schema:
-        raise ConfigError(f"the model to start from reads schema '{init.schema.name}', the graphs have '{schema.name}'; featurize them alike.")
+        found = f"the model to start from reads schema '{init.schema.name}', the graphs have '{schema.name}'"
+        raise ConfigError(f"{found}; featurize them alike.")
     ours, theirs = config.encoder.model_dump(), init.config.model_dump()
     for key, value in ours.items():
         if theirs[key] != value:
-            raise ConfigError(f"`encoder.{key}` is {value!r} but {theirs[key]!r} in the model to start from; set encoder.{key} = {theirs[key]!r}.")
+            found = f"`encoder.{key}` is {value!r} but {theirs[key]!r} in the model to start from"
+            raise ConfigError(f"{found}; set encoder.{key} = {theirs[key]!r}.")
 
 
 def _info(store: GraphStore, config: PretrainConfig) -> dict[str, Any]:

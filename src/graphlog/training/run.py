@@ -212,7 +212,8 @@ class Run:
             self.objective.to(device).load_state_dict(learned)
             self.encoder.load_state_dict(part(found.tensors, "model."))
         except (RuntimeError, KeyError) as e:
-            raise ModelFileError(f"the checkpoint of step {found.step} does not fit this version of graphlog ({str(e).splitlines()[0]})") from None
+            reason = str(e).splitlines()[0]
+            raise ModelFileError(f"the checkpoint of step {found.step} does not fit this version of graphlog ({reason})") from None
         if self.cursor.begun:
             self._start_optimiser().load_state(part(found.tensors, "optim."))
         self.meter.load_state(part(found.tensors, "meter."), fields["meter"], device)
@@ -278,9 +279,11 @@ def check_same(settings: Mapping[str, Any], ours: Mapping[str, Any], digest: str
     before, now = _flat(settings), _flat(ours)
     for key in sorted(before.keys() | now.keys()):
         if key != "training.checkpoint_every_s" and before.get(key) != now.get(key):
-            raise ConfigError(f"the run was started with {key} = {before.get(key)!r}, now {now.get(key)!r}; keep it, or start another run.")
+            change = f"with {key} = {before.get(key)!r}, now {now.get(key)!r}"
+            raise ConfigError(f"the run was started {change}; keep it, or start another run.")
     if digest != our_digest:
-        raise ConfigError(f"the run was started on other graphs (data digest {digest[:12]}, now {our_digest[:12]}); give it the same input.")
+        change = f"data digest {digest[:12]}, now {our_digest[:12]}"
+        raise ConfigError(f"the run was started on other graphs ({change}); give it the same input.")
 
 
 def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -153,6 +153,6 @@ def _alarms(values: Mapping[str, float], dim: int, rows: int) -> dict[str, str |
     floor = RANK_FLOOR * dim
     rank = values.get("rank")
     if rank is not None and rows > 4 * floor:
-        rings = rank < floor
-        alarms["rank"] = f"collapse: effective rank {rank:.1f} of {dim} (alarm under {floor:.0f}); the embeddings hold few directions"[:200] if rings else None
+        line = f"collapse: effective rank {rank:.1f} of {dim} (alarm under {floor:.0f}): the embeddings use few directions"
+        alarms["rank"] = line if rank < floor else None
     return alarms
