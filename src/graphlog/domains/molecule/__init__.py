@@ -1,0 +1,45 @@
+"""Molecules: SMILES in, graphs out. RDKit is loaded by this package alone, and only when it is first needed."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_RICH
+
+if TYPE_CHECKING:
+    from graphlog.domains.molecule.descriptor import DESCRIPTORS, descriptors
+    from graphlog.domains.molecule.draw import draw_svg
+    from graphlog.domains.molecule.fingerprint import morgan_fingerprints
+    from graphlog.domains.molecule.parse import featurize_smiles
+    from graphlog.domains.molecule.murcko import canonical, scaffold, scaffold_groups
+
+__all__ = [
+    "DESCRIPTORS",
+    "MOLECULE",
+    "MOLECULE_RICH",
+    "canonical",
+    "descriptors",
+    "draw_svg",
+    "featurize_smiles",
+    "morgan_fingerprints",
+    "scaffold",
+    "scaffold_groups",
+]
+
+_HOMES = {
+    "DESCRIPTORS": "descriptor",
+    "canonical": "murcko",
+    "descriptors": "descriptor",
+    "draw_svg": "draw",
+    "featurize_smiles": "parse",
+    "morgan_fingerprints": "fingerprint",
+    "scaffold": "murcko",
+    "scaffold_groups": "murcko",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load the module that holds ``name`` on first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return globals()[name]

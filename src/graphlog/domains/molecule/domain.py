@@ -1,0 +1,27 @@
+"""Molecules as a domain: SMILES records, two schemas, Bemis-Murcko scaffolds as groups."""
+
+from collections.abc import Sequence
+
+from graphlog.data.chunk import GraphChunk
+from graphlog.data.schema import FeatureSchema
+from graphlog.domains.base import Domain
+from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_RICH
+
+
+class MoleculeDomain(Domain):
+    """SMILES to molecular graphs; RDKit is imported at the first record, not before."""
+
+    name = "molecule"
+    schemas = {MOLECULE.name: MOLECULE, MOLECULE_RICH.name: MOLECULE_RICH}  # noqa: RUF012 - as constant as the schemas in it
+
+    def featurize(self, records: Sequence[str], schema: FeatureSchema) -> tuple[GraphChunk, list[tuple[int, str]]]:
+        """Return the graphs of the SMILES and ``(position, reason)`` of each that is no molecule."""
+        from graphlog.domains.molecule.parse import featurize_smiles
+
+        return featurize_smiles(records, schema)
+
+    def group_keys(self, records: Sequence[str]) -> list[str | None]:
+        """Return the Bemis-Murcko scaffold of each SMILES, chirality kept; None where it cannot be parsed."""
+        from graphlog.domains.molecule.murcko import scaffolds
+
+        return scaffolds(records)

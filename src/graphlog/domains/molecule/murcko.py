@@ -1,0 +1,71 @@
+"""Bemis-Murcko scaffolds: what a scaffold split must not tear apart. Canonical SMILES beside them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int64
+from rdkit import Chem, rdBase
+from rdkit.Chem.Scaffolds import MurckoScaffold
+
+from graphlog.domains.molecule.refuse import parse_smiles
+from graphlog.errors import DataError
+
+
+def scaffold(smiles: str, chirality: bool = True) -> str:
+    """Return the SMILES of the molecule's rings and the chains that join them; empty where it has no ring.
+
+    Raises:
+        DataError: If it cannot be parsed.
+
+    Example:
+        >>> scaffold("CCc1ccccc1")
+        'c1ccccc1'
+    """
+    key = scaffolds([smiles], chirality)[0]
+    if key is None:
+        raise DataError(f"no scaffold for {smiles[:80]!r}: it cannot be parsed.")
+    return key
+
+
+def scaffolds(smiles: Sequence[str], chirality: bool = True) -> list[str | None]:
+    """Return :func:`scaffold` of each SMILES, None where it cannot be parsed."""
+    quiet = rdBase.BlockLogs()
+    try:
+        mols = map(parse_smiles, smiles)
+        return [None if isinstance(m, str) else MurckoScaffold.MurckoScaffoldSmiles(mol=m, includeChirality=chirality) for m in mols]
+    finally:
+        del quiet
+
+
+def scaffold_groups(smiles: Sequence[str], chirality: bool = True) -> Int64[np.ndarray, "N"]:
+    """Return a number for each molecule, equal where scaffolds are equal, in order of first appearance.
+
+    A SMILES that cannot be parsed has no scaffold and makes a group of its own; molecules without rings share the empty one.
+
+    Example:
+        >>> scaffold_groups(["Cc1ccccc1", "CC", "C1CC", "CCc1ccccc1", "CCC"]).tolist()
+        [0, 1, 2, 0, 1]
+    """
+    return group_numbers(scaffolds(smiles, chirality))
+
+
+def group_numbers(keys: Sequence[str | None]) -> Int64[np.ndarray, "N"]:
+    """Return a number for each key, equal where keys are equal, by first appearance; None is equal to nothing."""
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault((row,) if key is None else key, len(numbers)) for row, key in enumerate(keys)], dtype=np.int64)
+
+
+def canonical(smiles: str) -> str:
+    """Return RDKit's canonical SMILES, stereo kept.
+
+    Raises:
+        DataError: If it cannot be parsed.
+    """
+    quiet = rdBase.BlockLogs()
+    try:
+        mol = parse_smiles(smiles)
+    finally:
+        del quiet
+    if isinstance(mol, str):
+        raise DataError(f"{smiles[:80]!r} cannot be made canonical: {mol}.")
+    return Chem.MolToSmiles(mol)

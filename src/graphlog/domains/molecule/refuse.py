@@ -1,0 +1,67 @@
+"""Why a SMILES is refused, in a few words: the text that goes into the table of rejects."""
+
+from typing import Any
+
+from rdkit import Chem
+
+LONGEST = 20_000
+"""Characters of a SMILES: beyond it RDKit's ring search can take hours, so one row could stop a job of millions."""
+
+
+def parse_smiles(text: Any) -> Any:
+    """Return RDKit's molecule, or the reason (a str) why there is none; RDKit's own messages are left to the caller to silence."""
+    if not isinstance(text, str):
+        return f"not text but {type(text).__name__}"
+    if len(text) > LONGEST:
+        return f"longer than {LONGEST:,} characters ({len(text):,})"
+    if not text or text.isspace():
+        return "empty"
+    if "\0" in text:
+        return "contains a NUL byte"
+    try:
+        mol = Chem.MolFromSmiles(text)
+    except Exception as e:  # Boost.Python raises what it likes: lone surrogates, RDKit's own exceptions
+        return f"RDKit cannot parse: {_one_line(e)}"
+    if mol is None:
+        return f"RDKit cannot parse: {_diagnose(text)}"
+    return mol if mol.GetNumAtoms() else "empty"
+
+
+def _one_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:200]
+
+
+def _diagnose(text: str) -> str:
+    """Return what is wrong with a SMILES that RDKit refused: its chemistry if its syntax is right, else a guess at the syntax."""
+    mol = Chem.MolFromSmiles(text, sanitize=False)
+    if mol is None:
+        return _syntax(text.split(maxsplit=1)[0])
+    problems: Any = Chem.DetectChemistryProblems(mol)
+    return problems[0].Message() if problems else "not a valid molecule"
+
+
+def _syntax(smiles: str) -> str:
+    # RDKit tells the log and nobody else, and the log cannot be redirected without touching the user's settings
+    if not smiles.isascii():
+        return f"not a SMILES character: {next(c for c in smiles if not c.isascii())!r}"
+    if smiles.count("[") != smiles.count("]"):
+        return "unbalanced square brackets"
+    if smiles.count("(") != smiles.count(")"):
+        return "unbalanced parentheses"
+    return "unclosed ring" if _open_rings(smiles) else "not a SMILES"
+
+
+def _open_rings(smiles: str) -> bool:
+    """Return whether a ring-closure number occurs an odd number of times outside brackets."""
+    is_open: set[str] = set()
+    depth, k = 0, 0
+    while k < len(smiles):
+        c = smiles[k]
+        depth += (c == "[") - (c == "]")
+        if depth == 0 and (c.isdigit() or c == "%"):
+            label = smiles[k + 1 : k + 3] if c == "%" else c
+            k += 2 if c == "%" else 0
+            is_open ^= {label.lstrip("0") or "0"}
+        k += 1
+    return bool(is_open)

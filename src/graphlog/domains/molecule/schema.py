@@ -1,0 +1,67 @@
+"""What the attribute codes of a molecular graph mean: the vocabulary, and nothing that needs RDKit.
+
+``molecule`` extends the two atom and two bond codes of the pre-train-GNNs family (same numbers, so that published
+weights apply) by a code for whatever the family's own featuriser refuses: wildcard atoms, chirality beyond
+tetrahedral, dative and other unusual bonds, wedged and crossed bond directions.
+
+``molecule-rich`` has the nine atom and three bond features that users know from OGB, with OGB's numbers for every
+value OGB names, its ``misc`` included, and the codes for masks and self-loops appended behind them.
+"""
+
+from graphlog.data.schema import Attribute, FeatureSchema
+
+WILDCARD = 118
+"""Atomic number code of an atom without element (``*``); elements have code ``Z - 1``, 0 to 117."""
+OTHER_CHIRALITY = 3
+"""Code of ``molecule`` for a chirality that is neither absent, clockwise nor counter-clockwise."""
+OTHER_BOND = 6
+"""Code of ``molecule`` for a bond that is neither single, double, triple nor aromatic (dative, quadruple, ...)."""
+OTHER_DIRECTION = 3
+"""Code of ``molecule`` for a direction other than none, up-right and down-right (wedge, dash, crossed, unknown)."""
+
+ATOM = Attribute("atomic_number", 120)
+"""0-117: element ``Z - 1``; 118: wildcard; 119: masked."""
+
+MOLECULE = FeatureSchema(
+    name="molecule",
+    domain="molecule",
+    node=(
+        ATOM,
+        Attribute("chirality", 5),  # unspecified, clockwise, counter-clockwise, other, masked
+    ),
+    edge=(
+        Attribute("bond_type", 7),  # single, double, triple, aromatic, self-loop, masked, other
+        Attribute("bond_direction", 4),  # none, end-up-right, end-down-right, other
+    ),
+    masked="node",
+    node_mask=(119, 4),
+    edge_mask=(5, 0),
+    self_loop=(4, 0),
+)
+"""The family's codes: what published weights were trained on."""
+
+MOLECULE_RICH = FeatureSchema(
+    name="molecule-rich",
+    domain="molecule",
+    node=(
+        ATOM,
+        Attribute("chirality", 6),  # unspecified, clockwise, counter-clockwise, RDKit's "other"; 4 misc, 5 masked
+        Attribute("degree", 13),  # 0-10 neighbours, hydrogens counted; 11 misc, 12 masked
+        Attribute("formal_charge", 13),  # -5 to 5 as 0-10; 11 misc, 12 masked
+        Attribute("num_hydrogens", 11),  # 0-8; 9 misc, 10 masked
+        Attribute("num_radical_electrons", 7),  # 0-4; 5 misc, 6 masked
+        Attribute("hybridization", 7),  # SP, SP2, SP3, SP3D, SP3D2; 5 misc, 6 masked
+        Attribute("is_aromatic", 3),  # no, yes; 2 masked (a yes or no has no misc)
+        Attribute("is_in_ring", 3),  # no, yes; 2 masked
+    ),
+    edge=(
+        Attribute("bond_type", 7),  # single, double, triple, aromatic; 4 misc, 5 self-loop, 6 masked
+        Attribute("bond_stereo", 8),  # none, Z, E, cis, trans, any; 6 misc, 7 masked
+        Attribute("is_conjugated", 3),  # no, yes; 2 masked
+    ),
+    masked="node",
+    node_mask=(119, 5, 12, 12, 10, 6, 6, 2, 2),
+    edge_mask=(6, 7, 2),
+    self_loop=(5, 0, 0),
+)
+"""OGB's features: more to learn from, no published weights of this family."""
