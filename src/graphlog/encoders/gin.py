@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.data.schema import FeatureSchema
-from graphlog.encoders.attributes import AttributeTable
+from graphlog.encoders.attributes import AttributeTable, add_product
 from graphlog.encoders.base import EncoderConfig, MessagePassing, Neighbourhood, NodeNorm
 from graphlog.ops.neighbours import neighbour_sum
 
@@ -34,8 +34,3 @@ class GIN(MessagePassing):
             of_node, of_edge = self.lift.weight.split(h.shape[1], dim=1)
             hidden = self.norm(add_product(F.linear(total, of_node, self.lift.bias), counts, self.edge.weight @ of_edge.T))
         return self.lower(F.relu(hidden, inplace=True))
-
-
-def add_product(total: Float[Tensor, "V D"], left: Float[Tensor, "V K"], right: Float[Tensor, "K D"]) -> Float[Tensor, "V D"]:
-    """Add ``left @ right`` to ``total`` in place and return it; in its precision."""
-    return total.addmm_(left.to(total.dtype), right.to(total.dtype))

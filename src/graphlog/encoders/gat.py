@@ -1,0 +1,57 @@
+"""Graph attention network with edge attributes (Veličković et al. 2018)."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphlog.data.schema import FeatureSchema
+from graphlog.encoders.attributes import AttributeTable, add_product
+from graphlog.encoders.base import EncoderConfig, MessagePassing, Neighbourhood
+from graphlog.ops.neighbours import neighbour_sum
+from graphlog.ops.segment import segment_softmax, segment_sum
+
+SLOPE = 0.2
+"""Slope of the leaky ReLU on negative scores."""
+
+
+class GAT(MessagePassing):
+    r"""The mean over heads of :math:`\sum_u \alpha_{uv} (W h_u + b + e_{uv})`, and a bias.
+
+    Implements Eq. 1, with :math:`\alpha_{uv}` the softmax over the neighbours of v, itself included, of
+    :math:`\mathrm{LeakyReLU}(a_l \cdot W h_v + a_r \cdot (W h_u + e_{uv}))`.
+    """
+
+    def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
+        super().__init__()
+        self.heads, dim = config.heads, config.dim
+        self.linear = nn.Linear(dim, self.heads * dim)
+        self.edge = AttributeTable(schema.edge, self.heads * dim)
+        bound = math.sqrt(6 / (self.heads + 2 * dim))
+        self.attention = nn.Parameter(torch.empty(self.heads, 2 * dim).uniform_(-bound, bound))
+        """For each head, the vectors a_l (receiver) and a_r (sender)."""
+        self.bias = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood) -> Float[Tensor, "V D"]:
+        """Return the node embeddings after one round of messages."""
+        alpha = self._attend(h, neighbourhood) / self.heads
+        spread = alpha[:, :, None] * neighbourhood.indicators[:, None, :]
+        attended = segment_sum(spread.flatten(1), neighbourhood.adjacency.offsets)  # (V, heads * K)
+        tables = self.edge.weight.unflatten(1, (self.heads, -1)).transpose(0, 1).flatten(0, 1)
+        total = neighbour_sum(self.linear(h), neighbourhood.adjacency, alpha)
+        return add_product(total, attended, tables) + self.bias.to(total.dtype)
+
+    def _attend(self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood) -> Float[Tensor, "E H"]:
+        """Return the attention of each edge; scores are taken from narrow products, never from (V, heads, D) copies."""
+        receiver, sender = self.attention.unflatten(1, (2, -1)).unbind(1)  # (heads, D) each
+        both = torch.stack([receiver, sender])
+        folded = torch.einsum("shd,hdi->shi", both, self.linear.weight.unflatten(0, (self.heads, -1))).flatten(0, 1)
+        bias = torch.einsum("shd,hd->sh", both, self.linear.bias.unflatten(0, (self.heads, -1))).flatten()
+        of_edge = torch.einsum("khd,hd->kh", self.edge.weight.unflatten(1, (self.heads, -1)), sender)
+        at_receiver, at_sender = F.linear(h, folded, bias).to(neighbourhood.dtype).split(self.heads, dim=1)
+        edges = neighbourhood.adjacency
+        score = at_receiver[neighbourhood.receivers] + at_sender[edges.senders]
+        score = score + neighbourhood.indicators @ of_edge.to(neighbourhood.dtype)
+        return segment_softmax(F.leaky_relu(score.to(neighbourhood.dtype), SLOPE), edges.offsets)

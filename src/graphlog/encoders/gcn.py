@@ -1,0 +1,26 @@
+"""Graph convolutional network with edge attributes (Kipf and Welling 2017)."""
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from graphlog.data.schema import FeatureSchema
+from graphlog.encoders.attributes import AttributeTable, add_product
+from graphlog.encoders.base import EncoderConfig, MessagePassing, Neighbourhood
+from graphlog.ops.neighbours import neighbour_sum
+
+
+class GCN(MessagePassing):
+    r"""The sum over neighbours and the node itself of :math:`(W h_u + b + e_{uv}) / \sqrt{d_u d_v}`.
+
+    Implements Eq. 1. Degrees count the self-loop.
+    """
+
+    def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
+        super().__init__()
+        self.linear = nn.Linear(config.dim, config.dim)
+        self.edge = AttributeTable(schema.edge, config.dim)
+
+    def forward(self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood) -> Float[Tensor, "V D"]:
+        """Return the node embeddings after one round of messages."""
+        total = neighbour_sum(self.linear(h), neighbourhood.adjacency, neighbourhood.norm)
+        return add_product(total, neighbourhood.normalised_indicator_sums, self.edge.weight)
