@@ -1,7 +1,7 @@
 """The one training loop: any objective, any encoder, resumable to the bit."""
 
 from graphlog.training.config import PretrainConfig, read_config, resolve_config
-from graphlog.training.log import Progress, make_progress
+from graphlog.training.log import Progress, make_progress, read_metrics
 from graphlog.training.loop import TrainingInterrupted
 from graphlog.training.pretrain import PretrainResult, run_pretraining
 
@@ -12,6 +12,7 @@ __all__ = [
     "TrainingInterrupted",
     "make_progress",
     "read_config",
+    "read_metrics",
     "resolve_config",
     "run_pretraining",
 ]

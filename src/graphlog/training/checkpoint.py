@@ -86,9 +86,11 @@ def load_checkpoint(root: Path, say: Callable[[str], None]) -> Checkpoint | None
 
 def discard_after(root: Path, step: int) -> None:
     """Remove damaged checkpoints later than ``step`` and whatever a killed process left half-written."""
-    for folder in root.glob("step-*"):
-        if folder.suffix == ".partial" or int(folder.name.removeprefix("step-")) > step:
+    for folder in _newest_first(root):
+        if _step(folder) > step:
             _remove(folder)
+    for folder in root.glob("step-*.partial"):
+        shutil.rmtree(folder)
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -97,7 +99,11 @@ def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _newest_first(root: Path) -> list[Path]:
-    return sorted((p for p in root.glob("step-*") if p.name.removeprefix("step-").isdigit()), reverse=True)
+    return sorted((p for p in root.glob("step-*") if p.name.removeprefix("step-").isdigit()), key=_step, reverse=True)
+
+
+def _step(folder: Path) -> int:
+    return int(folder.name.removeprefix("step-"))
 
 
 def _read(folder: Path) -> Checkpoint:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import tomli_w
-from graphlog.encoders.encoder import EncoderConfig
 from pydantic import Field
 
 from graphlog.config import FrozenConfig, merge, read_toml
+from graphlog.encoders.base import EncoderConfig
 from graphlog.errors import ConfigError, unknown_name
 from graphlog.objectives import OBJECTIVES
 from graphlog.training.precision import Precision

@@ -9,10 +9,10 @@ from types import FrameType
 from typing import Any, Literal
 
 import torch
-from graphlog.encoders.encoder import GraphEncoder
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
+from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import GraphLoGError, NonFiniteLossError
 from graphlog.objectives.base import LossTerms, Objective
 from graphlog.training.optim import NamedAdam
@@ -93,9 +93,12 @@ def stop_on_signal() -> Iterator[StopRequest]:
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
-    before = {number: signal.signal(number, request.handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    ours = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]  # nohup and friends stay in force
+    for number in ours:
+        signal.signal(number, request.handle)
     try:
         yield request
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in ours:
+            signal.signal(number, before[number])

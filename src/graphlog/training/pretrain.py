@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.encoders.modelfile import read_model, save_model
-
-from graphlog.data.schema import FeatureSchema
 from graphlog.errors import ConfigError, DataError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective
@@ -124,7 +124,7 @@ def _check_fits(init: GraphEncoder, config: PretrainConfig, schema: FeatureSchem
     if init.schema != schema:
         found = f"the model to start from reads schema '{init.schema.name}', the graphs have '{schema.name}'"
         raise ConfigError(f"{found}; featurize them alike.")
-    ours, theirs = config.encoder.model_dump(), init.config.model_dump()
+    ours, theirs = config.encoder.settled(schema.domain).model_dump(), init.config.model_dump()
     for key, value in ours.items():
         if theirs[key] != value:
             found = f"`encoder.{key}` is {value!r} but {theirs[key]!r} in the model to start from"

@@ -8,24 +8,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from graphlog.data.loader import BatchSampler
-from graphlog.data.store import GraphStore
-from graphlog.encoders.encoder import GraphEncoder
 from jaxtyping import Float
 from torch import Tensor
 
+from graphlog.data.loader import BatchSampler
+from graphlog.data.store import GraphStore
+from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError, ModelFileError, NonFiniteLossError
 from graphlog.objectives.base import LossTerms, Objective
 from graphlog.training.checkpoint import Checkpoint, discard_after, load_checkpoint, part, save_checkpoint
 from graphlog.training.config import PretrainConfig
-from graphlog.training.log import Progress
+from graphlog.training.log import Meter, MetricsFile, Progress
 from graphlog.training.loop import Learner, Setting, StopRequest, TrainingInterrupted, stop_on_signal, train_step
-from graphlog.training.metrics import Meter, MetricsFile
 from graphlog.training.optim import NamedAdam
 from graphlog.training.precision import autocast
 from graphlog.training.randomness import generator_for, global_seed
 from graphlog.training.runfolder import RunFolder, writing
 from graphlog.training.watch import CollapseWatch
+
+_SAVES_SHARE = 20
+"""An epoch that took less than this many times as long as writing a checkpoint ends without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Run:
         self.watch = CollapseWatch(encoder, config.watch_every, config.batch_size)
         self.sampler = BatchSampler(len(store), config.batch_size, config.seed)
         self.metrics: MetricsFile | None = None
-        self._saved_at = time.monotonic()
+        self._saved_at, self._save_took = time.monotonic(), 0.0
         self._row_started, self._row_graphs = time.monotonic(), 0
 
     def train(self) -> None:
@@ -109,7 +111,7 @@ class Run:
         end = sum(p.epochs for p in self.phases[: self.cursor.phase + 1])
         while self.cursor.epoch < end:
             self._epoch(stop)
-            if self.cursor.epoch < end:
+            if self.cursor.epoch < end and time.monotonic() - self._saved_at >= _SAVES_SHARE * self._save_took:
                 self.save()
         self.cursor = replace(self.cursor, phase=self.cursor.phase + 1, begun=False)
         if self.cursor.phase == len(self.phases):
@@ -178,15 +180,17 @@ class Run:
             "cursor": asdict(self.cursor),
             "settings": self.config.to_tables(),
             "data_digest": self.store.digest,
-            "threads": torch.get_num_threads(),
+            "environment": self._environment(),
             "meter": list(meter),
             "watch": watch,
         }
+        began = time.monotonic()
         with writing(self.folder.checkpoints, self._advice()):
             if self.metrics is not None:
                 self.metrics.sync()
             save_checkpoint(self.folder.checkpoints, Checkpoint(self.cursor.step, tensors, fields))
         self._saved_at = time.monotonic()
+        self._save_took = self._saved_at - began
 
     def restore(self) -> None:
         """Take over the newest whole checkpoint of the folder; without one, stay at the start.
@@ -199,12 +203,15 @@ class Run:
             return
         found = load_checkpoint(self.folder.checkpoints, self.progress.say)
         if found is None:
+            self.progress.say(f"no checkpoint in {self.folder.path}: starting from the beginning")
             return
         fields, device = found.fields, self.setting.device
         check_same(fields["settings"], self.config.to_tables(), fields["data_digest"], self.store.digest)
-        if fields["threads"] != torch.get_num_threads():
-            self.progress.say(f"the run had {fields['threads']} threads, now {torch.get_num_threads()}: the last bits may differ")
-        discard_after(self.folder.checkpoints, found.step)
+        for name, now in self._environment().items():
+            if (before := fields["environment"].get(name)) != now:
+                self.progress.say(f"{name} was {before} when the checkpoint was written, is {now} now: the last bits may differ")
+        with writing(self.folder.checkpoints):
+            discard_after(self.folder.checkpoints, found.step)
         self.cursor = Cursor(**fields["cursor"])
         learned = part(found.tensors, "objective.")
         try:
@@ -254,6 +261,11 @@ class Run:
                 parts.append(self.encoder(batch).graph_emb.float())
         self.encoder.train()
         return torch.cat(parts)
+
+    def _environment(self) -> dict[str, Any]:
+        """Return what may change the last bits of a result without being a setting."""
+        device, precision = self.setting.device.type, self.setting.precision
+        return {"torch": torch.__version__, "threads": torch.get_num_threads(), "device": device, "precision": precision}
 
     def _graphs_done(self) -> int:
         return len(self.store) * self.cursor.epoch + self.cursor.batch * self.config.batch_size

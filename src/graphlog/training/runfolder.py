@@ -15,6 +15,7 @@ import torch
 
 from graphlog.errors import ConfigError, GraphLoGError
 
+_LOCK = ".lock"
 _OURS = ("config.toml", "metrics.jsonl", "model.safetensors", "versions.json", "checkpoint")
 _PACKAGES = ("graphlog-torch", "torch", "numpy", "rdkit", "scikit-learn", "safetensors", "pydantic", "torch_geometric")
 
@@ -45,19 +46,18 @@ class RunFolder:
             raise ConfigError("`resume` and `overwrite` contradict each other: choose one.")
         if path.exists() and not path.is_dir():
             raise ConfigError(f"{path} is a file; name a folder for the run.")
-        used = path.is_dir() and any(entry.name != ".lock" for entry in path.iterdir())
+        used = path.is_dir() and any(entry.name != _LOCK for entry in path.iterdir())
         if used and not (resume or overwrite):
             raise ConfigError(f"run folder {path} exists; continue it with --resume or replace it with --overwrite.")
-        if used and not (path / "config.toml").exists() and not _leftover(path):
+        if used and not (path / "config.toml").exists() and not all(e.name == _LOCK or _is_ours(e) for e in path.iterdir()):
             raise ConfigError(f"{path} holds other files and is no run folder; choose another folder.")
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
             lock = _acquire(path)
         if overwrite:
             with writing(path):
-                for name in _OURS:
-                    target = path / name
-                    shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
+                for entry in filter(_is_ours, list(path.iterdir())):
+                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         return cls(path, lock)
 
     def write(self, path: Path, text: str) -> None:
@@ -108,14 +108,13 @@ def writing(path: Path, advice: str = "") -> Iterator[None]:
         raise GraphLoGError(f"cannot write {e.filename or path}: {e.strerror or e}; {remedy}.") from None
 
 
-def _leftover(path: Path) -> bool:
-    """Return whether everything in the folder was written by a run that died before its first checkpoint."""
-    return all(e.name in {*_OURS, ".lock"} or e.name.endswith(".partial") for e in path.iterdir())
+def _is_ours(entry: Path) -> bool:
+    return entry.name in _OURS or entry.name.endswith(".partial") or entry.match("nonfinite-step-*.json")
 
 
 def _acquire(path: Path) -> int:
     """Lock ``path/.lock``; the operating system frees it when the process ends, however it ends."""
-    descriptor = os.open(path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     if not _try_lock(descriptor):
         holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() if hasattr(os, "pread") else ""
         os.close(descriptor)

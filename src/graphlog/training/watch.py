@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from graphlog.encoders.encoder import GraphEncoder
 from jaxtyping import Float
 from torch import Tensor
 
 from graphlog.encoders.base import Encoding
+from graphlog.encoders.encoder import GraphEncoder
 
 ROWS = 1024
 """Graph embeddings that one look takes into account."""
@@ -17,6 +17,14 @@ REPEATS = 2
 """Looks in a row that must agree before an alarm is said, so that one odd batch says nothing."""
 RANK_FLOOR = 20 / 300
 """Effective rank, as a share of the width, under which the embeddings count as collapsed."""
+OCCUPANCY_FLOOR = 0.2
+"""Share of a layer's prototypes that must be in use, by nearest prototype (by sampling it looks healthy for long)."""
+PERPLEXITY_CEILING = 0.8
+"""Share of a layer's prototypes above which the posterior is as good as uniform."""
+SOLVED_LOSS = 0.1
+"""Prototype loss under which every graph has one certain chain."""
+FEWEST_PROTOTYPES = 5
+"""Smaller layers are not judged."""
 
 
 def effective_rank(embeddings: Float[Tensor, "N D"]) -> float:
@@ -112,7 +120,9 @@ class CollapseWatch:
         rows = sum(len(first) for first, _ in self._seen)
         for name, line in _alarms({**means, **values}, self.dim, rows).items():
             streak = self._streak.get(name, 0)
-            self._streak[name] = streak if line is None and streak >= REPEATS else 0 if line is None else streak + 1
+            if streak >= REPEATS:  # said before
+                continue
+            self._streak[name] = 0 if line is None else streak + 1
             if line is not None and self._streak[name] == REPEATS:
                 said.append(line)
         return values, said
@@ -153,6 +163,29 @@ def _alarms(values: Mapping[str, float], dim: int, rows: int) -> dict[str, str |
     floor = RANK_FLOOR * dim
     rank = values.get("rank")
     if rank is not None and rows > 4 * floor:
-        line = f"collapse: effective rank {rank:.1f} of {dim} (alarm under {floor:.0f}): the embeddings use few directions"
+        line = f"alarm: collapse, effective rank {rank:.1f} of {dim} (alarm under {floor:.0f}): the embeddings use few directions"
         alarms["rank"] = line if rank < floor else None
+    if values.get("floor_loss_global", -1.0) >= 0:  # below 0 it is a difference of energies, which has no such floor
+        loss = values["loss_global"]
+        line = f"alarm: prototype loss {loss:.3f} (alarm under {SOLVED_LOSS}): the E-step is solved, the global term is switched off"
+        alarms["loss_global"] = line if loss < SOLVED_LOSS else None
+    return alarms | _prototype_alarms(values)
+
+
+def _prototype_alarms(values: Mapping[str, float]) -> dict[str, str | None]:
+    """Return the alarms of each layer of prototypes; layers of fewer than five are too small to judge."""
+    alarms: dict[str, str | None] = {}
+    totals = {name.rsplit("_", 1)[1]: total for name, total in values.items() if name.startswith("prototypes_total_")}
+    for level, total in totals.items():
+        if total < FEWEST_PROTOTYPES:
+            continue
+        used = values[f"prototypes_used_nearest_{level}"]
+        line = f"alarm: graphs crowd on {used:.1f} of {total:.0f} prototypes of layer {level} (alarm under {OCCUPANCY_FLOOR:.0%})"
+        alarms[f"occupancy_{level}"] = line if used < OCCUPANCY_FLOOR * total else None
+        spread = values[f"posterior_perplexity_{level}"]
+        line = (
+            f"alarm: the E-step spreads over {spread:.1f} of {total:.0f} prototypes of layer {level} "
+            f"(alarm over {PERPLEXITY_CEILING:.0%}) and carries little information: lower objective.e_step_temperature"
+        )
+        alarms[f"perplexity_{level}"] = line if spread > PERPLEXITY_CEILING * total else None
     return alarms
