@@ -1,0 +1,3 @@
+"""The command line: parse, call one public function, print. One file a verb."""
+
+from graphlog.cli.main import main as main

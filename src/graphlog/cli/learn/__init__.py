@@ -1,0 +1,1 @@
+"""Verbs that train an encoder and put it to use."""

@@ -1,0 +1,52 @@
+"""Options that several verbs share, declared once so that they read and mean the same everywhere."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def _set_data_root(folder: Path | None) -> Path | None:
+    if folder is not None:
+        os.environ["GRAPHLOG_DATA"] = str(folder)
+    return folder
+
+
+def _set_threads(count: int | None) -> int | None:
+    if count is not None:
+        os.environ["OMP_NUM_THREADS"] = str(count)
+        import torch
+
+        torch.set_num_threads(count)
+    return count
+
+
+Input = Annotated[str, typer.Argument(metavar="INPUT", help="Molecule file, store folder, data set name, or - for standard input.")]
+Model = Annotated[str, typer.Option("--model", "-m", metavar="MODEL", help="A .safetensors file, a run folder, or a shipped model's name.")]
+Run = Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="Run folder to write.")]
+SmilesColumn = Annotated[str | None, typer.Option("--smiles-column", metavar="NAME", help="Column that holds the SMILES.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", metavar="DIR", callback=_set_data_root, help="Where data sets are kept [default: $GRAPHLOG_DATA or the cache]."),
+]
+OnError = Annotated[
+    Literal["skip", "fail"],
+    typer.Option("--on-error", help="skip: list a bad row in rejects.csv and go on; fail: stop at the first."),
+]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, metavar="N", help="Processes that read molecules [default: all cores].")]
+Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, metavar="N", callback=_set_threads, help="Threads of each matrix product [default: all cores].")
+]
+Device = Annotated[str, typer.Option("--device", metavar="auto|cpu|cuda", help="Where to compute.")]
+Precision = Annotated[str, typer.Option("--precision", metavar="auto|fp32|bf16", help="Precision of matrix products.")]
+Layer = Annotated[
+    str | None,
+    typer.Option("--layer", metavar="jk|last", help="Which embedding: all layers (jk) or the last [default: as stored with the model]."),
+]
+Targets = Annotated[str | None, typer.Option("--targets", metavar="A,B", help="Columns to predict; known data sets need none.")]
+Task = Annotated[str, typer.Option("--task", metavar="classification|regression|auto", help="Kind of target.")]
+SplitKind = Annotated[str, typer.Option("--split", metavar="KIND|FILE", help="scaffold, scaffold-balanced, random-scaffold, random, or a split.json.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there already.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no messages; errors and results only.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON on standard output.")]

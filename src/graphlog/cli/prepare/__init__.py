@@ -1,0 +1,1 @@
+"""Verbs that bring data and foreign models into shape."""

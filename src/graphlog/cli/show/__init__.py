@@ -1,0 +1,1 @@
+"""Verbs that look at what exists and change nothing."""

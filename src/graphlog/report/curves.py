@@ -1,0 +1,163 @@
+"""Curves of a run: losses, and what the collapse watch saw, with its alarms."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+from graphlog.report.style import ALARM, HUES, MUTED, house_style, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Row = Mapping[str, Any]
+
+COLUMNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a panel."""
+
+    label: str
+    key: str
+    """Where its values stand in a row of the log."""
+    divide_by: float = 1.0
+    dashed: bool = False
+    hue: int | None = None
+    """Index of its colour; None takes its place in the panel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Lines that share an axis."""
+
+    title: str
+    lines: Sequence[Line]
+    alarm_below: float | None = None
+    alarm_above: float | None = None
+    from_zero: bool = False
+
+
+def pretraining_curves(rows: Sequence[Row], dim: int, prototypes: Sequence[int] = (), rank_floor: float | None = None) -> "Figure":
+    """Draw the losses and the collapse watch of a pre-training run.
+
+    Args:
+        rows: Rows of ``metrics.jsonl``.
+        dim: Width of the graph embeddings.
+        prototypes: Number of prototypes of each layer, roots first; empty where the task has none.
+        rank_floor: Effective rank under which the watch rings.
+    """
+    keys = sorted({k for row in rows for k in row})
+    panels = [
+        Panel("Losses", [Line(k.removeprefix("loss_"), k) for k in keys if k.startswith("loss_")] or [Line("total", "loss")]),
+        Panel(f"Effective rank (RankMe, of {dim})", [Line("graph embeddings", "rank")], alarm_below=rank_floor, from_zero=True),
+        Panel("Alignment and uniformity", [Line("alignment (0 is best)", "alignment"), Line("uniformity (lower is better)", "uniformity")]),
+        Panel(
+            "Cosine of pairs",
+            [
+                Line("graphs, positive", "cos_graph_pos", hue=0),
+                Line("graphs, negative", "cos_graph_neg", dashed=True, hue=0),
+                Line("nodes, positive", "cos_node_pos", hue=1),
+                Line("nodes, negative", "cos_node_neg", dashed=True, hue=1),
+            ],
+        ),
+        Panel(
+            "Prototypes in use (share)",
+            _per_layer({"nearest": "prototypes_used_nearest", "E-step": "prototypes_used_estep"}, prototypes),
+            alarm_below=0.2,
+            from_zero=True,
+        ),
+        Panel("Perplexity of the E-step (share)", _per_layer({"": "posterior_perplexity"}, prototypes), alarm_above=0.8, from_zero=True),
+    ]
+    return _draw([p for p in panels if _has_values(p, rows)], rows, "step")
+
+
+def score_curves(rows: Sequence[Row], panels: Sequence[Panel], x: str = "epoch") -> "Figure":
+    """Draw curves over epochs (of fine-tuning, say) in the given panels; empty ones are left out."""
+    return _draw([p for p in panels if _has_values(p, rows)], rows, x)
+
+
+def _per_layer(keys: Mapping[str, str], sizes: Sequence[int]) -> list[Line]:
+    return [
+        Line(f"{size} of layer {level + 1} {kind}".strip(), f"{key}_{level}", divide_by=size, dashed=i > 0, hue=level)
+        for i, (kind, key) in enumerate(keys.items())
+        for level, size in enumerate(sizes)
+    ]
+
+
+def _has_values(panel: Panel, rows: Sequence[Row]) -> bool:
+    return any(line.key in row for line in panel.lines for row in rows)
+
+
+def _draw(panels: Sequence[Panel], rows: Sequence[Row], x: str) -> "Figure":
+    columns = min(COLUMNS, max(len(panels), 1))
+    lines = -(-len(panels) // columns)
+    alarms = [(row[x], line) for row in rows for line in row.get("alarms", ())]
+    with house_style():
+        figure, axes = new_figure(max(lines, 1), columns, 3.9 * columns, 3.3 * max(lines, 1) + 0.2 * min(len(alarms), 6), sharex=True)
+        for axis, panel in zip(axes, panels, strict=False):
+            _draw_panel(axis, panel, rows, x)
+            axis.set_xlabel(x, color=MUTED)
+            axis.tick_params(labelbottom=True)
+            _mark_phases(axis, rows, x)
+            for at, _ in alarms:
+                axis.axvline(at, color=ALARM, linewidth=0.8, alpha=0.7)
+        for axis in axes[len(panels) :]:
+            axis.set_axis_off()
+        if alarms:
+            told = "\n".join(fill(f"▲ {x} {at}: {line}", 150) for at, line in alarms[:6])
+            figure.supxlabel(told, x=0.01, ha="left", fontsize=8, color=ALARM)
+    return figure
+
+
+def _draw_panel(axis: "Axes", panel: Panel, rows: Sequence[Row], x: str) -> None:
+    for place, line in enumerate(panel.lines):
+        found = [(row[x], row[line.key] / line.divide_by) for row in rows if row.get(line.key) is not None]
+        if not found:
+            continue
+        colour = HUES[(place if line.hue is None else line.hue) % len(HUES)]
+        marker = "o" if len(found) < 30 else None
+        axis.plot(*zip(*found, strict=True), color=colour, linestyle="--" if line.dashed else "-", marker=marker, markersize=3, label=line.label)
+    axis.set_title(panel.title)
+    if panel.from_zero:
+        axis.set_ylim(bottom=0)
+    low, high = axis.get_ylim()
+    axis.set_ylim(low, high + 0.08 * (high - low))  # room for the names of the phases
+    _mark_alarm(axis, panel)
+    axis.margins(x=0.02)
+    if len(panel.lines) > 1:
+        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, handlelength=2.2, labelspacing=0.25, columnspacing=1.2, fontsize=7.5)
+
+
+def _mark_alarm(axis: "Axes", panel: Panel) -> None:
+    low, high = axis.get_ylim()
+    if panel.alarm_below is not None:
+        axis.set_ylim(low, max(high, panel.alarm_below * 1.25))
+        axis.axhspan(low, panel.alarm_below, color=ALARM, alpha=0.08, linewidth=0)
+        axis.axhline(panel.alarm_below, color=ALARM, linewidth=0.8, linestyle=":")
+    if panel.alarm_above is not None:
+        top = max(high, panel.alarm_above * 1.25)
+        axis.set_ylim(low, top)
+        axis.axhspan(panel.alarm_above, top, color=ALARM, alpha=0.08, linewidth=0)
+        axis.axhline(panel.alarm_above, color=ALARM, linewidth=0.8, linestyle=":")
+
+
+def _mark_phases(axis: "Axes", rows: Sequence[Row], x: str) -> None:
+    phases = [(row[x], str(row["phase"])) for row in rows if "phase" in row]
+    starts = [here for before, here in zip([(0, ""), *phases], phases, strict=False) if before[1] != here[1]]
+    if len(starts) < 2:
+        return
+    for at, phase in starts:
+        axis.axvline(at, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
+        axis.annotate(
+            phase,
+            (at, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, -2),
+            textcoords="offset points",
+            fontsize=7,
+            color=MUTED,
+            va="top",
+        )

@@ -1,0 +1,89 @@
+"""How every figure looks: colours that all eyes and printers tell apart, quiet axes, files written whole."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphlog.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A500", "#6A4C93")
+"""Okabe and Ito's set (2008), its yellow darkened for white paper, black left for text, one violet added."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+"""Second sign beside the hue, for prints without colour."""
+INK, MUTED, FAINT, ALARM = "#222222", "#6B6B6B", "#D9D9D9", "#B22222"
+REFERENCE = "#A6A6A6"
+"""Fill of baselines, beside which ours stands in the first hue."""
+
+_STYLE: dict[str, Any] = {
+    "figure.dpi": 110,
+    "savefig.dpi": 200,
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8,
+    "axes.labelsize": 9,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": FAINT,
+    "grid.linewidth": 0.6,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.6,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "graphlog",
+}
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Draw in the house style inside the block.
+
+    Raises:
+        MissingExtraError: If matplotlib is not installed.
+    """
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise MissingExtraError("matplotlib", "plot") from None
+    with mpl.rc_context(_STYLE):
+        yield
+
+
+def new_figure(rows: int, columns: int, width: float, height: float, **grid: Any) -> "tuple[Figure, list[Axes]]":
+    """Return a figure of ``width`` x ``height`` inches and its axes, row by row; no global state is touched."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, **grid)
+    return figure, list(axes.flat)
+
+
+def save_figure(figure: "Figure", stem: Path) -> list[Path]:
+    """Write ``stem.png`` and ``stem.svg``, each whole or not at all, and return their paths."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    paths: list[Path] = []
+    for kind in ("png", "svg"):
+        path = stem.with_name(f"{stem.name}.{kind}")
+        unfinished = path.with_name(f"{path.name}.partial")
+        with house_style():
+            figure.savefig(unfinished, format=kind, facecolor="white", metadata={"Date": None} if kind == "svg" else None)
+        os.replace(unfinished, path)
+        paths.append(path)
+    return paths
