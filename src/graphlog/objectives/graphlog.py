@@ -96,7 +96,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         if phase.name != "joint":
             return
         c = self.config
-        emb = full_precision(embed(c.kmeans_sample))
+        emb = full_precision(embed(c.kmeans_sample or None))
         if self.head is not None:
             with torch.no_grad():
                 emb = torch.cat([self.head(part) for part in emb.split(8192)])

@@ -61,8 +61,8 @@ class GraphLoGConfig(FrozenConfig):
     """K-means (paper), or moving averages and rival-penalised competition (script)."""
     kmeans_space: Space = "unit"
     """Cluster embeddings as they are or scaled to length 1."""
-    kmeans_sample: int | None = Field(20_000, ge=2)
-    """Graphs that the prototypes are fitted on; none: all of them."""
+    kmeans_sample: int = Field(20_000, ge=0)
+    """Graphs that the prototypes are fitted on; 0: all of them."""
     competitive_passes: int = Field(5, ge=1)
     """Passes over the collection of the competitive initialisation."""
     competitive_decay: float = Field(0.95, gt=0, lt=1)
@@ -70,8 +70,8 @@ class GraphLoGConfig(FrozenConfig):
 
     e_step: Literal["sample", "greedy"] = "sample"
     """Draw chains (Eq. 12) or follow the nearest prototype down (script)."""
-    e_step_temperature: float | None = Field(None, gt=0)
-    """Temperature of the draw; none: the same as ``temperature``. The paper's is 1."""
+    e_step_temperature: float = Field(0.0, ge=0)
+    """Temperature of the draw; 0: the same as ``temperature``. The paper's is 1."""
     global_form: GlobalForm = "cross-entropy"
     """``nce``: difference of energies with noise chains (Eq. 19); ``cross-entropy``: softmax over prototypes."""
     prototype_candidates: Candidates = "layer"
@@ -103,7 +103,7 @@ PAPER: Mapping[str, Any] = {
     "centres_rule": "halve",
     "initialisation": "kmeans",
     "kmeans_space": "raw",
-    "kmeans_sample": None,
+    "kmeans_sample": 0,
     "e_step": "sample",
     "e_step_temperature": 1.0,
     "global_form": "nce",
@@ -126,7 +126,7 @@ RELEASED: Mapping[str, Any] = {
     "centres": 50,
     "min_members": 2,
     "initialisation": "competitive",
-    "kmeans_sample": None,
+    "kmeans_sample": 0,
     "competitive_passes": 5,
     "competitive_decay": 0.95,
     "e_step": "greedy",

@@ -3,12 +3,13 @@
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphlog.ops.contrastive import info_nce, log_softmax_share, margin, mean_or_zero
-from graphlog.ops.ragged import Padding, filled, pad, plan_padding, unpad
-from graphlog.ops.similarity import cosine_similarity, paired_cosine_similarity, unit_rows
+from graphlog.ops.ragged import Padding, filled, grouped_cosine, pad_values, plan_padding, unpad_values
+from graphlog.ops.segment import segment_ids
+from graphlog.ops.similarity import cosine_similarity
 
 LocalForm = Literal["margin", "expected-margin", "infonce"]
 Anchors = Literal["all", "masked"]
@@ -56,8 +57,8 @@ def graph_loss(
     if form == "margin":
         drawn = similarity.new_empty(0)
         if num > 1:
-            start = torch.arange(num, device=similarity.device)
-            drawn = similarity[start, _draw_others(start, torch.zeros_like(start), start.new_full((num,), num), generator)]
+            row = torch.arange(num, device=similarity.device)
+            drawn = similarity[row, _draw_others(row, row.new_full((num,), num), generator)]
         return _pair_loss(margin(positive, drawn), positive, drawn)
     others = (similarity.sum(dim=1) - positive) / max(num - 1, 1)
     loss = info_nce(similarity, temperature, eps) if form == "infonce" else margin(positive, others)
@@ -98,61 +99,46 @@ def subgraph_loss(
         generator: Draws the negatives of ``"margin"``.
     """
     chosen = masked_idx if anchors == "masked" else torch.arange(node_emb.shape[0], device=node_emb.device)
-    if form == "margin":
-        return _sampled_subgraph_loss(node_emb, view_emb, ptr, chosen, eps, generator)
     padding = plan_padding(ptr)
-    similarity = _within_groups(view_emb, node_emb, padding, eps)
+    similarity = grouped_cosine(view_emb, node_emb, padding, eps)
+    own = unpad_values([s.diagonal(dim1=1, dim2=2) for s in similarity], padding)[chosen]
+    graph = segment_ids(ptr, node_emb.shape[0])
+    paired = ptr.diff()[graph[chosen]] > 1
+    if form == "margin":
+        drawn = _drawn_similarity(similarity, ptr, graph, padding, generator)[chosen][paired]
+        return _pair_loss(margin(own, drawn), own, drawn)
     candidates = [m[:, None, :] for m in filled(padding)]
-    own = [s.diagonal(dim1=1, dim2=2) for s in similarity]
-    total = [(s * c).sum(dim=2) for s, c in zip(similarity, candidates, strict=True)]
-    sizes = (ptr[1:] - ptr[:-1]).repeat_interleave(ptr[1:] - ptr[:-1])[chosen]
-    positives = unpad(own, padding)[chosen]
-    others = ((unpad(total, padding)[chosen] - positives) / (sizes - 1).clamp_min(1))[sizes > 1]
+    total = unpad_values([s.masked_fill(~c, 0.0).sum(dim=2) for s, c in zip(similarity, candidates, strict=True)], padding)
+    others = (total[chosen] - own)[paired] / (ptr.diff()[graph[chosen]] - 1)[paired]
     if form == "expected-margin":
-        return _pair_loss(margin(positives, others), positives, others)
-    targets = _masked_columns(masked_idx, padding) if positive == "masked" else [None] * len(similarity)
+        return _pair_loss(margin(own, others), own, others)
+    targets: list[Tensor | None] = [None] * len(similarity)
+    if positive == "masked":
+        is_masked = torch.zeros_like(graph, dtype=torch.bool).index_fill(0, masked_idx, True)
+        targets = [m[:, None, :] for m in pad_values(is_masked, padding)]
     shares = [
         log_softmax_share(s / temperature, c.expand_as(s), None if t is None else t.expand_as(s), eps)
         for s, c, t in zip(similarity, candidates, targets, strict=True)
     ]
-    return _pair_loss(-mean_or_zero(unpad(shares, padding)[chosen]), positives, others)
+    return _pair_loss(-mean_or_zero(unpad_values(shares, padding)[chosen]), own, others)
 
 
-def _sampled_subgraph_loss(
-    node_emb: Tensor, view_emb: Tensor, ptr: Tensor, chosen: Tensor, eps: float, generator: torch.Generator | None
-) -> PairLoss:
-    sizes = ptr[1:] - ptr[:-1]
-    graph = torch.repeat_interleave(torch.arange(sizes.shape[0], device=ptr.device), sizes)[chosen]
-    paired = chosen[sizes[graph] > 1]
-    graph = graph[sizes[graph] > 1]
-    other = _draw_others(paired, ptr[:-1][graph], sizes[graph], generator)
-    positive = paired_cosine_similarity(node_emb[chosen], view_emb[chosen], eps)
-    negative = paired_cosine_similarity(node_emb[other], view_emb[paired], eps)
-    return _pair_loss(margin(positive, negative), positive, negative)
+def _drawn_similarity(
+    similarity: tuple[Tensor, ...], ptr: Tensor, graph: Tensor, padding: Padding, generator: torch.Generator | None
+) -> Tensor:
+    """Return every node's similarity with one other node of its graph, drawn evenly; of a node alone in its graph, anything."""
+    start = ptr[:-1][graph]
+    index = torch.arange(graph.shape[0], device=graph.device) - start
+    other = pad_values(_draw_others(index, ptr.diff()[graph], generator), padding)
+    return unpad_values([s.gather(2, o[:, :, None]).squeeze(2) for s, o in zip(similarity, other, strict=True)], padding)
 
 
-def _draw_others(index: Tensor, start: Tensor, size: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Draw, for every row, another row of its range ``start:start + size``, all equally likely; ``size`` is at least 2."""
+def _draw_others(index: Tensor, size: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Return, for each ``index`` in ``range(size)``, another one, all equally likely; 0 where there is no other."""
     where = index.device if generator is None else generator.device
     draw = torch.rand(index.shape[0], generator=generator, device=where, dtype=torch.float64).to(index.device)
-    step = 1 + (draw * (size - 1)).long().clamp_max(size - 2)
-    return start + (index - start + step) % size
-
-
-def _within_groups(anchor_emb: Tensor, node_emb: Tensor, padding: Padding, eps: float) -> list[Float[Tensor, "G S S"]]:
-    """Return, per bucket, the cosine of every anchor (rows) with every node of its group (columns)."""
-    if eps == 0.0:
-        anchors, nodes = pad(unit_rows(anchor_emb), padding), pad(unit_rows(node_emb), padding)
-        return [a @ n.mT for a, n in zip(anchors, nodes, strict=True)]
-    pairs = zip(pad(anchor_emb, padding), pad(node_emb, padding), strict=True)
-    return [(a @ n.mT) / (a.norm(dim=2)[:, :, None] * n.norm(dim=2)[:, None, :] + eps) for a, n in pairs]
-
-
-def _masked_columns(masked_idx: Tensor, padding: Padding) -> list[Bool[Tensor, "G 1 S"]]:
-    flat = torch.zeros(padding.num_slots, dtype=torch.bool, device=masked_idx.device)
-    flat[padding.slot[masked_idx]] = True
-    parts = flat.split([b.groups * b.size for b in padding.buckets])
-    return [p.view(b.groups, 1, b.size) for p, b in zip(parts, padding.buckets, strict=True)]
+    others = (size - 1).clamp_min(1)
+    return (index + 1 + (draw * others).long().clamp_max(others - 1)) % size
 
 
 def _pair_loss(loss: Tensor, positive: Tensor, negative: Tensor) -> PairLoss:

@@ -1,13 +1,15 @@
 """Comparing things within groups of unequal size: padded into a few buckets, never all against all."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
+_TINY = 1e-12
 _MAX_BUCKETS = 6
 _ROW_COST = 32
 """What moving one row costs, in units of one entry of a similarity matrix; a flat optimum, measured on two cores."""
@@ -26,14 +28,18 @@ class Padding(NamedTuple):
 
     slot: Int[Tensor, "V"]
     """Row of the padded matrix that holds packed row ``v``."""
-    sizes: Int[Tensor, "G"]
-    """Size of each group, in the order of the buckets."""
+    rows: Int[Tensor, "T"]
+    """Packed row that each padded row holds; 0 where it holds none."""
     buckets: tuple[Bucket, ...]
 
     @property
     def num_slots(self) -> int:
         """Rows of the padded matrix."""
-        return sum(b.groups * b.size for b in self.buckets)
+        return self.rows.shape[0]
+
+    def rows_of_buckets(self) -> tuple[Tensor, ...]:
+        """Return ``rows`` bucket by bucket."""
+        return self.rows.split([b.groups * b.size for b in self.buckets])
 
 
 def plan_padding(ptr: Int[Tensor, "P"]) -> Padding:
@@ -47,7 +53,7 @@ def plan_padding(ptr: Int[Tensor, "P"]) -> Padding:
         >>> plan_padding(torch.tensor([0, 2, 3, 5])).buckets
         (Bucket(groups=1, size=1), Bucket(groups=2, size=2))
     """
-    sizes = ptr[1:] - ptr[:-1]
+    sizes = ptr.diff()
     ordered, order = torch.sort(sizes, stable=True)
     buckets = _cheapest_buckets(ordered.cpu().numpy())
     width = torch.cat([ptr.new_full((b.groups,), b.size) for b in buckets]) if buckets else sizes
@@ -55,13 +61,14 @@ def plan_padding(ptr: Int[Tensor, "P"]) -> Padding:
     first_slot = torch.empty_like(start)
     first_slot[order] = start
     group = torch.repeat_interleave(torch.arange(sizes.shape[0], device=ptr.device), sizes)
-    slot = first_slot[group] + torch.arange(group.shape[0], device=ptr.device) - ptr[:-1][group]
-    return Padding(slot, ordered, buckets)
+    row = torch.arange(group.shape[0], device=ptr.device)
+    slot = (first_slot - ptr[:-1])[group] + row
+    rows = row.new_zeros(sum(b.groups * b.size for b in buckets)).index_copy(0, slot, row)
+    return Padding(slot, rows, buckets)
 
 
 def _cheapest_buckets(ordered: NDArray[np.int64]) -> tuple[Bucket, ...]:
     """Cut the sorted sizes where the padded work is smallest: exact dynamic programming over the distinct sizes."""
-    ordered = ordered[ordered >= 0]
     if ordered.size == 0:
         return ()
     size, count = np.unique(ordered, return_counts=True)
@@ -87,24 +94,82 @@ def _cheapest_buckets(ordered: NDArray[np.int64]) -> tuple[Bucket, ...]:
     return tuple(reversed(buckets))
 
 
-def pad(rows: Float[Tensor, "V D"], padding: Padding) -> list[Float[Tensor, "G S D"]]:
-    """Return the rows of each bucket as one (groups, size, D) tensor; padding rows are zero.
+def grouped_cosine(
+    x: Float[Tensor, "V D"], y: Float[Tensor, "V D"], padding: Padding, eps: float = 0.0
+) -> tuple[Float[Tensor, "G S S"], ...]:
+    r"""Return, per bucket, :math:`x^\top y / (\|x\| \|y\| + \epsilon)` of every row of ``x`` with every row of ``y`` of its group.
 
-    Every row is written once, so the gradient is a gather, with no atomic sums.
+    Rows and columns beyond a group's size hold the similarities of some other row; mask them with :func:`filled`. The gradient is worked
+    out by hand: only the similarities are ever scaled, not the embeddings, which are hundreds of times larger.
+
+    Args:
+        x: Rows of the result, packed by group.
+        y: Columns of the result, packed likewise.
+        padding: The plan for these groups.
+        eps: Added to the product of the two lengths.
     """
-    flat = rows.new_zeros(padding.num_slots, rows.shape[1]).index_copy(0, padding.slot, rows)
+    return _GroupedCosine.apply(x, y, padding, eps)  # pyright: ignore[reportReturnType]
+
+
+class _GroupedCosine(torch.autograd.Function):
+    """Batched products of gathered rows; the gradient gathers them again rather than keeping them."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, padding: Padding, eps: float) -> tuple[Tensor, ...]:
+        x_norm, y_norm = x.norm(dim=1), y.norm(dim=1)
+        similarities: list[Tensor] = []
+        for bucket, rows in zip(padding.buckets, padding.rows_of_buckets(), strict=True):
+            products = _gather(x, rows, bucket) @ _gather(y, rows, bucket).mT
+            similarities.append(products.mul_(_inverse_lengths(x_norm, y_norm, rows, bucket, eps)))
+        ctx.padding, ctx.eps = padding, eps
+        ctx.save_for_backward(x, y, x_norm, y_norm, *similarities)
+        return tuple(similarities)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        x, y, x_norm, y_norm, *similarities = ctx.saved_tensors
+        padding: Padding = ctx.padding
+        flat_x, flat_y = x.new_empty(padding.num_slots, x.shape[1]), y.new_empty(padding.num_slots, y.shape[1])
+        start = 0
+        for bucket, rows, grad, similarity in zip(padding.buckets, padding.rows_of_buckets(), grads, similarities, strict=True):
+            stop = start + rows.shape[0]
+            gx, gy = flat_x[start:stop].view(*bucket, -1), flat_y[start:stop].view(*bucket, -1)
+            start = stop
+            weight = grad * _inverse_lengths(x_norm, y_norm, rows, bucket, ctx.eps)
+            # through the lengths: d s / d|x| = -s |y| / (|x| |y| + eps), and d|x| / dx = x / |x|
+            pull = weight * similarity
+            nx, ny = x_norm[rows].view(*bucket), y_norm[rows].view(*bucket)
+            pull_x = (pull @ ny[:, :, None]).squeeze(2) / nx.clamp_min(_TINY)
+            pull_y = (pull.mT @ nx[:, :, None]).squeeze(2) / ny.clamp_min(_TINY)
+            xs, ys = _gather(x, rows, bucket), _gather(y, rows, bucket)
+            torch.bmm(weight, ys, out=gx).addcmul_(xs, pull_x[:, :, None], value=-1.0)
+            torch.bmm(weight.mT, xs, out=gy).addcmul_(ys, pull_y[:, :, None], value=-1.0)
+        return flat_x.index_select(0, padding.slot), flat_y.index_select(0, padding.slot), None, None
+
+
+def _gather(x: Tensor, rows: Tensor, bucket: Bucket) -> Tensor:
+    return x.index_select(0, rows).view(*bucket, x.shape[1])
+
+
+def _inverse_lengths(x_norm: Tensor, y_norm: Tensor, rows: Tensor, bucket: Bucket, eps: float) -> Tensor:
+    """Return 1 / (|x| |y| + eps), and 0 where that would divide by zero."""
+    product = x_norm[rows].view(*bucket)[:, :, None] * y_norm[rows].view(*bucket)[:, None, :] + eps
+    return (product > _TINY) / product.clamp_min(_TINY)
+
+
+def pad_values(values: Shaped[Tensor, "V"], padding: Padding) -> list[Tensor]:
+    """Return one (groups, size) tensor per bucket that holds one value per packed row, and zeros beyond."""
+    flat = values.new_zeros(padding.num_slots).index_copy(0, padding.slot, values)
     parts = flat.split([b.groups * b.size for b in padding.buckets])
-    return [p.view(b.groups, b.size, rows.shape[1]) for p, b in zip(parts, padding.buckets, strict=True)]
+    return [p.view(*b) for p, b in zip(parts, padding.buckets, strict=True)]
+
+
+def unpad_values(values: list[Tensor], padding: Padding) -> Tensor:
+    """Return one value per packed row from one (groups, size) tensor per bucket."""
+    return torch.cat([v.reshape(-1) for v in values])[padding.slot]
 
 
 def filled(padding: Padding) -> list[Tensor]:
     """Return for each bucket a (groups, size) mask of the slots that hold a row."""
-    parts = padding.sizes.split([b.groups for b in padding.buckets])
-    return [
-        torch.arange(b.size, device=s.device)[None, :] < s[:, None] for s, b in zip(parts, padding.buckets, strict=True)
-    ]
-
-
-def unpad(values: list[Tensor], padding: Padding) -> Tensor:
-    """Return one value per packed row from one (groups, size) tensor per bucket, in packed order."""
-    return torch.cat([v.reshape(-1) for v in values])[padding.slot]
+    return pad_values(torch.ones_like(padding.slot, dtype=torch.bool), padding)
