@@ -7,7 +7,7 @@ HERE = Path(__file__).resolve().parent
 
 project = "graphlog"
 author = "The graphlog authors"
-copyright = "2026, The graphlog authors"  # noqa: A001 - Sphinx's own name
+copyright = "2026, The graphlog authors"
 release = "0.1.0"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
@@ -32,12 +32,11 @@ napoleon_numpy_docstring = False
 
 def _write_command_reference() -> None:
     """Let the command line describe itself, so that its page cannot fall behind."""
+    import click
     from typer.cli import get_docs_for_click
     from typer.main import get_command
 
     from graphlog.cli.main import app
-
-    import click
 
     command = get_command(app)
     with click.Context(command, info_name="graphlog") as context:

@@ -5,13 +5,14 @@ import re
 
 from house_support import ROOT, definitions, dotted, modules, tree
 
-IMPLEMENTS = re.compile(r"Implements (?:Eqs?\.|Alg(?:orithm|\.)) ?([\d, –\-and]+)")
-ROW = re.compile(r"^\| *(?:Eqs?\.|Alg\.) *([\d, –\-and]+?) *\|.*\|(.*)\|$", re.MULTILINE)
+NUMBERS = r"Eqs?\. \d+(?:(?:-|, and | and |, )(?:Eqs?\. )?\d+)*"
+IMPLEMENTS = re.compile(rf"Implements (?:[^.]{{1,60}}? of )?({NUMBERS})")
+ROW = re.compile(rf"^\| ({NUMBERS}) \|.*\|(.*)\|$", re.MULTILINE)
 HOME = re.compile(r"`(graphlog[\w.]+)`")
 
 
 def _numbers(text: str) -> set[int]:
-    """``17–18, 20`` means 17, 18 and 20."""
+    """``17-18, 20`` means 17, 18 and 20."""
     numbers: set[int] = set()
     for part in re.split(r",|and", text):
         ends = [int(n) for n in re.findall(r"\d+", part)]

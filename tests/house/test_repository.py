@@ -4,6 +4,7 @@ import ast
 import re
 
 import pytest
+
 from house_support import ROOT, dotted, modules, repository_texts, tree
 
 PICKLERS = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "shelve", "marshal", "joblib"}
@@ -30,13 +31,15 @@ def test_nothing_is_unpickled():
     problems: list[str] = []
     for path in modules():
         for node in ast.walk(tree(path)):
-            if isinstance(node, ast.Import):
-                problems += [f"{dotted(path)}: import {a.name}" for a in node.names if a.name.split(".")[0] in PICKLERS]
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PICKLERS:
-                problems.append(f"{dotted(path)}: from {node.module}")
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PICKLERS:
+                loaders = sorted(a.name for a in node.names if a.name.startswith("load") or a.name == "Unpickler")
+                problems += [f"{dotted(path)}: from {node.module} import {name}" for name in loaders]
             elif isinstance(node, ast.Call):
                 keywords = {k.arg: _name(k.value) for k in node.keywords}
                 called = _name(node.func)
+                module, _, function = called.rpartition(".")
+                if module in PICKLERS and (function.startswith("load") or function in {"Unpickler", "open"}):
+                    problems.append(f"{dotted(path)}:{node.lineno}: {called}")
                 if called == "torch.load" and keywords.get("weights_only") != "True":
                     problems.append(f"{dotted(path)}:{node.lineno}: torch.load without weights_only=True")
                 if keywords.get("allow_pickle") == "True":

@@ -1,0 +1,92 @@
+"""Our GIN encoder written the usual way: torch_geometric's ``MessagePassing``, one message an edge and layer, in fp32.
+
+It is the other side of the speed comparison. Weights are copied from one of our encoders, and ``largest_difference`` shows that both
+compute the same thing.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import MessagePassing, global_mean_pool
+from torch_geometric.utils import add_self_loops
+
+from graphlog.data.batch import GraphBatch
+from graphlog.data.schema import Attribute
+from graphlog.encoders.attributes import AttributeTable
+from graphlog.encoders.base import Encoding
+from graphlog.encoders.encoder import GraphEncoder
+
+
+class ColumnEmbeddings(nn.Module):
+    """One embedding table a column, summed."""
+
+    def __init__(self, table: AttributeTable, columns: Sequence[Attribute]) -> None:
+        """Copy the tables, which ours holds stacked in one matrix."""
+        super().__init__()
+        parts = table.weight.detach().split([c.cardinality for c in columns])
+        self.tables = nn.ModuleList(nn.Embedding.from_pretrained(p.clone(), freeze=False) for p in parts)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Return the sum of the looked-up rows."""
+        return torch.stack([table(codes[:, i]) for i, table in enumerate(self.tables)]).sum(0)
+
+
+class EdgeGIN(MessagePassing):
+    """GIN with edge attributes: the MLP of the sum of neighbour plus edge embedding, self-loop included."""
+
+    def __init__(self, edges: ColumnEmbeddings, lift: nn.Linear, lower: nn.Linear) -> None:
+        """Take over the parts."""
+        super().__init__(aggr="add")
+        self.edges = edges
+        self.mlp = nn.Sequential(_copied(lift), nn.ReLU(), _copied(lower))
+
+    def forward(self, h: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        """Return the node embeddings after one round of messages."""
+        return self.mlp(self.propagate(edge_index, x=h, edge_emb=self.edges(edge_attr)))
+
+    def message(self, x_j: Tensor, edge_emb: Tensor) -> Tensor:
+        """Return the message of each edge."""
+        return x_j + edge_emb
+
+
+class ReferenceEncoder(nn.Module):
+    """The encoder that the comparison runs beside ours: same weights, same interface, same results."""
+
+    def __init__(self, encoder: GraphEncoder) -> None:
+        """Copy a GIN encoder whose layers add the edge embedding and whose readout is the mean of the last layer."""
+        super().__init__()
+        self.schema, self.dim = encoder.schema, encoder.dim
+        self.nodes = ColumnEmbeddings(encoder.node, self.schema.node)
+        self.layers = nn.ModuleList(EdgeGIN(ColumnEmbeddings(g.edge, self.schema.edge), g.lift, g.lower) for g in encoder.layers)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(encoder.dim) for _ in self.layers)
+        for norm, ours in zip(self.norms, encoder.norms, strict=True):
+            norm.load_state_dict(ours.state_dict())
+
+    def forward(self, batch: GraphBatch) -> Encoding:
+        """Return the embeddings of every node and graph."""
+        loop = torch.tensor(self.schema.self_loop, dtype=batch.edge_attr.dtype, device=batch.x.device)
+        edge_index, _ = add_self_loops(batch.edge_index, num_nodes=batch.num_nodes)
+        edge_attr = torch.cat([batch.edge_attr, loop.expand(batch.num_nodes, -1)])
+        h = self.nodes(batch.x)
+        for number, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
+            h = norm(layer(h, edge_index, edge_attr))
+            if number < len(self.layers) - 1:
+                h = torch.relu(h)
+        return Encoding(h, global_mean_pool(h, batch.batch))
+
+
+def _copied(linear: nn.Linear) -> nn.Linear:
+    copy = nn.Linear(linear.in_features, linear.out_features)
+    copy.load_state_dict(linear.state_dict())
+    return copy
+
+
+@torch.no_grad()
+def largest_difference(encoder: GraphEncoder, reference: ReferenceEncoder, batch: GraphBatch) -> float:
+    """Return the largest difference of the two outputs in evaluation mode, relative to the largest value."""
+    modes = encoder.training, reference.training
+    ours, theirs = encoder.eval()(batch), reference.eval()(batch)
+    encoder.train(modes[0])
+    reference.train(modes[1])
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(ours, theirs, strict=True))

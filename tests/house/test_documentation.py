@@ -1,0 +1,90 @@
+"""What the documentation shows must work: its Python runs, its command lines parse, its pages name what exists."""
+
+import inspect
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from house_support import ROOT
+
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = [p for p in PAGES if not {"_build", "_generated"} & set(p.parts)]
+MOLECULES = "smiles,active\n" + "\n".join(f"{'C' * (1 + i % 9)}{'O' if i % 2 else 'N'},{i % 2}" for i in range(60)) + "\n"
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    return [code for kind, code in BLOCK.findall(page.read_text(encoding="utf-8")) if kind == language]
+
+
+def _with(language: str) -> list[Path]:
+    return [p for p in PAGES if p.exists() and _blocks(p, language)]
+
+
+def _id(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", _with("python"), ids=_id)
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from graphlog.encoders import LAYERS
+    from graphlog.objectives import OBJECTIVES
+
+    for table in (LAYERS, OBJECTIVES):  # what a page adds must not outlive it
+        for name in ("sizepred", "plainmean"):
+            monkeypatch.setitem(table, name, None)
+            table.pop(name)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "molecules.csv").write_text(MOLECULES, encoding="utf-8")
+    namespace: dict[str, object] = {"__name__": "page"}
+    for number, code in enumerate(_blocks(page, "python")):
+        exec(compile(code, f"{_id(page)}, block {number}", "exec", dont_inherit=True), namespace)
+
+
+def _commands(page: Path) -> list[str]:
+    lines = [line for code in _blocks(page, "bash") for line in code.splitlines()]
+    found = [re.search(r"(?:^|;\s*|python -m )graphlog ([a-z].*?)(?:;|$|\s>\s)", line) for line in lines]
+    return [m[1] for m in found if m]
+
+
+@pytest.mark.parametrize("page", _with("bash"), ids=_id)
+def test_command_lines_parse(page: Path):
+    import click
+    from typer.main import get_command
+
+    from graphlog.cli.main import app
+
+    root = get_command(app)
+    for line in _commands(page):
+        words = shlex.split(re.sub(r"\$\(.*?\)", "", line), comments=True)
+        command: click.Command = root
+        while isinstance(command, click.Group):
+            assert words[0] in command.commands, f"no such verb: graphlog {line}"
+            command = command.commands[words.pop(0)]
+        known = {option for p in command.params for option in (*p.opts, *p.secondary_opts)}
+        used = {w.split("=")[0] for w in words if re.fullmatch(r"--?[a-z][\w-]*(=.*)?", w)}
+        assert used <= known, f"graphlog {line}: {sorted(used - known)} unknown"
+
+
+def test_public_names_are_documented():
+    import graphlog
+
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    missing = [n for n in graphlog.__all__ if not inspect.getdoc(getattr(graphlog, n))]
+    assert missing == []
+    assert "automodule:: graphlog.api" in page
+    homes = {getattr(getattr(graphlog, n), "__module__", "graphlog") for n in graphlog.__all__}
+    assert {h for h in homes if h not in page and not any(f"{h}.{n}" in page for n in graphlog.__all__)} == set()
+
+
+def test_pages_link_to_what_exists():
+    broken = [
+        f"{_id(page)}: {target}"
+        for page in PAGES
+        if page.exists()
+        for target in re.findall(r"\]\(([^)#:\s]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        if not (page.parent / target).exists()
+    ]
+    assert broken == []
