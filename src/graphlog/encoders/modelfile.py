@@ -116,7 +116,9 @@ def read_model(path: Path | str) -> ModelFile:
         raise ModelFileError(f"no such model file: {path}")
     texts, tensors = _read(path)
     if texts.get("format") != FORMAT:
-        raise ModelFileError(f"{path}: not a graphlog model (a safetensors file of another program); `graphlog convert` reads old checkpoints.")
+        raise ModelFileError(
+            f"{path}: not a graphlog model (a safetensors file of another program); `graphlog convert` reads old checkpoints."
+        )
     if not texts.get("version", "").isdigit() or int(texts["version"]) > VERSION:
         raise ModelFileError(f"{path}: format version {texts.get('version')} is newer than {VERSION}; mend it by upgrading graphlog-torch.")
     if _digest(tensors, {k: v for k, v in texts.items() if k != "sha256"}) != texts.get("sha256"):

@@ -1,0 +1,184 @@
+"""Checkpoints of the pre-train-GNNs family (GraphLoG, GraphCL, GraphMAE, Mole-BERT, ...) as models of ours."""
+
+import pickle
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.encoders.base import EncoderConfig
+from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.modelfile import ModelFile
+from graphlog.errors import ModelFileError
+
+# The family's two feature layouts, with our extra codes; the domains that parse records hold the same and may not be
+# imported from here (a test compares them).
+MOLECULE = FeatureSchema(
+    name="molecule",
+    domain="molecule",
+    node=(Attribute("atomic_number", 120), Attribute("chirality", 5)),
+    edge=(Attribute("bond_type", 7), Attribute("bond_direction", 4)),
+    masked="node",
+    node_mask=(119.0, 4.0),
+    edge_mask=(5.0, 0.0),
+    self_loop=(4.0, 0.0),
+)
+PROTEIN = FeatureSchema(
+    name="protein",
+    domain="protein",
+    node=(Attribute("protein", 2),),
+    edge=tuple(
+        Attribute(name, 0)
+        for name in (
+            *("neighborhood", "fusion", "cooccurence", "coexpression", "experimental", "database", "textmining"),
+            *("self_loop", "mask"),
+        )
+    ),
+    masked="edge",
+    edge_mask=(0.0,) * 8 + (1.0,),
+    self_loop=(0.0,) * 7 + (1.0, 0.0),
+)
+
+
+def convert_pth(path: Path | str, backbone: str | None = None) -> ModelFile:
+    """Return the encoder in a torch checkpoint, ready for :func:`~graphlog.encoders.modelfile.save_model`.
+
+    The backbone, its size and the domain are read off the names, shapes and values of the weights, which may lie inside
+    a trainer's dictionary and under any prefix. Nothing but tensors and plain containers is unpickled.
+
+    Our tables have codes that the family lacks. Their rows are copies of the row the family would have used: "other"
+    and "masked" chirality of "unspecified", other bond types of "single", other directions of "none".
+
+    Args:
+        path: The ``.pth`` file.
+        backbone: ``gcn`` or ``graphsage`` where the file leaves it open: the two have the same weights, and
+            without normalisation statistics (biology) only the file's name can tell them apart.
+
+    Raises:
+        ModelFileError: If the file is missing, damaged, holds objects of code, or no encoder of the family.
+    """
+    path = Path(path)
+    states = [s for s in _states(_load(path)) if any("gnns.0." in k for k in s)]
+    if not states:
+        raise ModelFileError(f"{path}: no encoder of the pre-train-GNNs family in it (no weights named `gnns.0.*`).")
+    prefix, theirs = _without_prefix(states[0])
+    named = [n for n in ("graphsage", "gcn") if n in path.name.lower()]
+    backbone = _backbone(theirs, backbone or (named[0] if len(named) == 1 else None))
+    if backbone is None:
+        raise ModelFileError(f"{path}: GCN and GraphSAGE have the same weights; put `gcn` or `graphsage` into the file's name.")
+    try:
+        encoder = encoder_from_weights(theirs, backbone)
+    except (KeyError, RuntimeError, ValueError, IndexError) as e:
+        raise ModelFileError(f"{path}: its weights do not fit an encoder of the family ({str(e).splitlines()[0]}).") from None
+    left_out = sorted(k for k in states[0] if not k.startswith(prefix))
+    return ModelFile(encoder.eval(), {"converted_from": path.name, "prefix": prefix, "left_out": left_out}, {})
+
+
+def _load(path: Path) -> Any:
+    if not path.is_file():
+        raise ModelFileError(f"no such checkpoint: {path}")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise ModelFileError(f"{path}: refused, since it holds more than weights (unpickling it could run code).") from None
+    except Exception as e:  # torch.load fails in as many ways as a file can be damaged
+        raise ModelFileError(f"{path}: not a torch checkpoint, or a damaged one ({type(e).__name__}).") from None
+
+
+def _states(found: Any) -> Iterator[dict[str, Tensor]]:
+    """Yield every dictionary of named tensors in a checkpoint, the outermost first."""
+    if not isinstance(found, Mapping):
+        return
+    tensors = {str(k): v for k, v in found.items() if isinstance(v, Tensor)}
+    if tensors:
+        yield tensors
+    for value in found.values():
+        yield from _states(value)
+
+
+def _without_prefix(state: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
+    """Return the weights of the encoder by their bare names; of several encoders (an EMA copy) the one nearest the top."""
+    prefixes = {m[1] for k in state if (m := re.match(r"(|.*\.)gnns\.0\.", k))}
+    prefix = min(prefixes, key=lambda p: (p.count("."), len(p), p))
+    return prefix, {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+
+
+def _backbone(theirs: Mapping[str, Tensor], told: str | None) -> str | None:
+    """Return the kind of layer: what the names of the weights say, else what was told, else what the values say."""
+    if "gnns.0.att" in theirs:
+        return "gat"
+    if "gnns.0.mlp.0.weight" in theirs:
+        return "gin"
+    if told is not None or "batch_norms.0.running_var" not in theirs:
+        return told
+    # GraphSAGE's outputs have unit length, so that the mean squares of all columns add up to 1.
+    square = float((theirs["batch_norms.0.running_var"] + theirs["batch_norms.0.running_mean"] ** 2).sum())
+    return "graphsage" if abs(square - 1) < 0.1 else "gcn"
+
+
+def encoder_from_weights(theirs: Mapping[str, Tensor], backbone: str) -> GraphEncoder:
+    """Return the encoder with these weights, which have the family's names.
+
+    Raises:
+        KeyError: If a weight is missing or of no known name.
+        ValueError: If a table has codes that ours lacks.
+        RuntimeError: If a weight has another shape than the encoder's.
+    """
+    chemistry = "x_embedding1.weight" in theirs
+    node = "x_embedding1.weight" if chemistry else "gnns.0.input_node_embeddings.weight"
+    config = EncoderConfig(
+        backbone=backbone,
+        layers=1 + max(int(k.split(".")[1]) for k in theirs if k.startswith("gnns.")),
+        dim=theirs[node].shape[1],
+        heads=theirs["gnns.0.att"].shape[1] if backbone == "gat" else 2,
+    )
+    schema = MOLECULE if chemistry else PROTEIN
+    encoder = GraphEncoder(config, schema)
+    state = {"node.weight": _stacked(theirs, "x_embedding", schema.node) if chemistry else theirs[node]}
+    for number in range(config.layers):
+        layer = {k.removeprefix(f"gnns.{number}."): v for k, v in theirs.items() if k.startswith(f"gnns.{number}.")}
+        state |= {f"layers.{number}.{k}": v for k, v in _layer(layer, schema).items()}
+    state |= {k.replace("batch_norms.", "norms."): v for k, v in theirs.items() if k.startswith("batch_norms.")}
+    for name, start in encoder.state_dict().items():
+        if name.endswith("num_batches_tracked"):  # checkpoints older than torch 0.4.1 do not count
+            state.setdefault(name, start)
+    encoder.load_state_dict(state)
+    return encoder
+
+
+def _layer(theirs: Mapping[str, Tensor], schema: FeatureSchema) -> dict[str, Tensor]:
+    """Return the weights of one layer by our names."""
+    ours: dict[str, Tensor] = {}
+    lower = "mlp.3" if "mlp.3.weight" in theirs else "mlp.2"  # with a norm inside, the MLP has one module more
+    renamed = {"mlp.0": "lift", "mlp.1": "norm", lower: "lower", "linear": "linear", "weight_linear": "linear"}
+    for key, value in theirs.items():
+        module, _, parameter = key.rpartition(".")
+        if key == "att":
+            ours["attention"] = value.squeeze(0)
+        elif key == "bias":
+            ours["bias"] = value
+        elif module in renamed:
+            ours[f"{renamed[module]}.{parameter}"] = value
+        elif not module.startswith(("edge_", "input_node_embeddings")):
+            raise KeyError(f"unexpected weight `{key}` in a layer")
+    if "edge_encoder.weight" in theirs:
+        ours["edge.weight"] = torch.cat([theirs["edge_encoder.weight"].T, theirs["edge_encoder.bias"][None]])
+    else:
+        ours["edge.weight"] = _stacked(theirs, "edge_embedding", schema.edge)
+    return ours
+
+
+def _stacked(theirs: Mapping[str, Tensor], name: str, columns: tuple[Attribute, ...]) -> Tensor:
+    """Return the tables of all columns one above the other, each filled up to its cardinality with its first row."""
+    parts: list[Tensor] = []
+    for number, column in enumerate(columns, start=1):
+        table = theirs[f"{name}{number}.weight"]
+        missing = column.cardinality - table.shape[0]
+        if missing < 0:
+            raise ValueError(f"`{name}{number}` has {table.shape[0]} rows, more than the {column.cardinality} codes of '{column.name}'")
+        parts += [table, table[:1].expand(missing, -1)]
+    return torch.cat(parts)
