@@ -52,7 +52,7 @@ with warnings.catch_warnings():
         """Steps that one row of ``metrics.jsonl`` averages."""
         watch_every: int = Field(default=50, ge=0)
         """Steps between two looks of the collapse watch; 0 turns it off."""
-        encoder: EncoderConfig = Field(default_factory=EncoderConfig)
+        encoder: EncoderConfig = EncoderConfig.parse({})
         """The network to be trained."""
         options: dict[str, Any] = Field(default_factory=dict)
         """Switches of the objective, complete."""

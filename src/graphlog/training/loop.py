@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -87,7 +87,7 @@ class StopRequest:
 
 
 @contextmanager
-def stop_on_signal() -> Iterator[StopRequest]:
+def stop_on_signal() -> Generator[StopRequest, None, None]:
     """Turn SIGINT and SIGTERM into a request inside the block; outside the main thread signals stay as they are."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():

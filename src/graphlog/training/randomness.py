@@ -1,7 +1,7 @@
 """Randomness without state: every draw is a function of the seed and of where it happens."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import torch
@@ -29,7 +29,7 @@ def generator_for(seed: int, *words: str | int, device: torch.device | str = "cp
 
 
 @contextmanager
-def global_seed(seed: int, *words: str | int, device: torch.device | str = "cpu") -> Iterator[None]:
+def global_seed(seed: int, *words: str | int, device: torch.device | str = "cpu") -> Generator[None, None, None]:
     """Seed torch's global generators inside the block and put them back after it.
 
     Dropout and the initialisers of ``torch.nn`` take no generator of their own.

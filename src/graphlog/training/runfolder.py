@@ -5,7 +5,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -95,7 +95,7 @@ def versions(data_digest: str) -> dict[str, Any]:
 
 
 @contextmanager
-def writing(path: Path, advice: str = "") -> Iterator[None]:
+def writing(path: Path, advice: str = "") -> Generator[None, None, None]:
     """Turn a full disk or a read-only folder into one line.
 
     Raises:

@@ -1,0 +1,82 @@
+"""A small pre-training job that tests start, kill and start again: graphs with known families, no chemistry."""
+
+import json
+import multiprocessing
+import os
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+
+from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.data.store import GraphChunk, GraphStore, StoreBuilder
+from graphlog.training import PretrainConfig, read_metrics, resolve_config, run_pretraining
+
+SCHEMA = FeatureSchema(
+    name="families",
+    domain="graph",
+    node=(Attribute("kind", 31), Attribute("mark", 4)),
+    edge=(Attribute("bond", 6),),
+    masked="node",
+    node_mask=(30, 3),
+    edge_mask=(5,),
+    self_loop=(4,),
+)
+SMALL = {"epochs": 3, "batch_size": 32, "log_every": 3, "watch_every": 5, "encoder.dim": 16, "encoder.layers": 2, "precision": "fp32"}
+
+
+def families(num_graphs: int = 160, seed: int = 0) -> GraphStore:
+    """Random trees; the family of a graph decides which node kinds it is made of."""
+    draw = np.random.default_rng(seed)
+    sizes = draw.integers(4, 16, num_graphs)
+    parents = np.concatenate([[int(draw.integers(0, child)) for child in range(1, size)] for size in sizes])
+    children = np.concatenate([np.arange(1, size) for size in sizes])
+    family = np.repeat(draw.integers(0, 5, num_graphs), sizes)
+    nodes, edges = len(family), len(children)
+    chunk = GraphChunk(
+        node_counts=sizes,
+        edge_counts=sizes - 1,
+        x=np.stack([family * 6 + draw.integers(0, 6, nodes), draw.integers(0, 3, nodes)], axis=1),
+        edge_index=np.stack([parents, children]),
+        edge_attr=draw.integers(0, 4, (edges, 1)),
+        rows=np.arange(num_graphs),
+    )
+    builder = StoreBuilder(SCHEMA)
+    builder.add(chunk)
+    return builder.finish()
+
+
+def small_config(recipe: str = "default", **overrides: Any) -> PretrainConfig:
+    """Settings of a job of about a second."""
+    return resolve_config("graphlog", recipe, {**SMALL, "schema": "families", **overrides})
+
+
+def job(run: str, overrides: dict[str, Any], resume: bool, recipe: str = "default") -> None:
+    """Run the job from start or checkpoint to its end; the body of a process that is to be killed."""
+    torch.set_num_threads(1)
+    run_pretraining(families(), small_config(recipe, **overrides), Path(run), resume=resume)
+
+
+def start(run: Path, overrides: dict[str, Any], *, resume: bool, recipe: str = "default") -> BaseProcess:
+    """Start :func:`job` as a process of its own, forked from a server that has imported but never computed."""
+    here, paths = str(Path(__file__).parent), os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if here not in paths:  # the server learns where to import from by its environment alone
+        os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, paths)])
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["graphlog.training", "sklearn.cluster", "training_support"])
+    process = context.Process(target=job, args=(str(run), overrides, resume, recipe))
+    process.start()
+    return process
+
+
+def outcome(run: Path) -> dict[str, Any]:
+    """Everything a finished run leaves that must not depend on interruptions."""
+    rows = [{k: v for k, v in row.items() if k != "graphs_per_s"} for row in read_metrics(run / "metrics.jsonl")]
+    newest = max((run / "checkpoint").glob("step-?????????"))
+    manifest = json.loads((newest / "manifest.json").read_text())
+    with safe_open(run / "model.safetensors", "pt") as file:  # the order of the fields in the file's header is not fixed
+        model = file.metadata()["sha256"]
+    return {"model": model, "state": manifest["sha256"], "cursor": manifest["fields"]["cursor"], "rows": rows}
