@@ -5,9 +5,10 @@ import os
 import secrets
 import shutil
 import sys
+import time
 import weakref
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from graphlog.data.store import GraphStore
 
 _LOCK = "lock"
+_YOUNG_S = 10.0
 _live: set[Path] = set()
 
 
@@ -44,29 +46,22 @@ class StoreBuilder:
         self.schema, self.tasks, self.source = schema, tuple(tasks), dict(source or {})
         self.path = None if path is None else Path(path)
         self._partial: Path | None = None
-        self._lock: IO[bytes] | None = None
-        if self.path is not None:
-            with _mendable(self.path):
-                self._open_partial(self.path)
-        folder = self._partial
-
-        def array(name: str, width: int | None = None, dtype: Any = np.uint8) -> ArrayWriter:
-            return ArrayWriter(None if folder is None else folder / f"{name}.bin", width, dtype)
-
-        self._arrays = {"node_offsets": array("node_offsets"), "edge_offsets": array("edge_offsets")}
-        self._arrays |= {"endpoints": array("endpoints", 2), "rows": array("rows"), "rejects": array("rejects")}
-        if self.tasks:
-            self._arrays["labels"] = array("labels", len(self.tasks), np.float32)
-        for name in ("node_offsets", "edge_offsets"):
-            self._arrays[name].append(np.zeros(1, np.int64))
-        self._attributes = {"node": AttributeWriter(folder, "node", schema.node)}
-        if schema.edge:
-            self._attributes["edge"] = AttributeWriter(folder, "edge", schema.edge)
+        self._arrays: dict[str, ArrayWriter] = {}
+        self._attributes: dict[str, AttributeWriter] = {}
         self._texts: TextWriter | None = None
         self._undirected: bool | None = None
         self._graphs = self._nodes = self._edges = self._rejects = 0
         self._top_row = -1
         self._rows_are_identity = True
+        self._open = ExitStack()
+        with _mendable(self.path):
+            if self.path is not None:
+                self._open_partial(self.path)
+            try:
+                self._open_arrays(self._partial)
+            except OSError:
+                self.abort()
+                raise
 
     def add(self, chunk: GraphChunk) -> None:
         """Append graphs.
@@ -106,6 +101,7 @@ class StoreBuilder:
             if chunk.texts is not None:
                 with _mendable(self.path):
                     self._texts = TextWriter(self._partial)
+                self._open.callback(self._texts.close)
         if chunk.undirected != self._undirected or (chunk.texts is None) != (self._texts is None):
             raise ValueError("every chunk of a store must agree on `undirected` and on whether it has `texts`.")
 
@@ -125,6 +121,8 @@ class StoreBuilder:
         """
         from graphlog.data.store import GraphStore, open_store  # the store knows its builder; this closes the circle late
 
+        if num_rows is not None and num_rows <= self._top_row:
+            raise ValueError(f"`num_rows` must be above the last row seen, {self._top_row}, found {num_rows}.")
         with _mendable(self.path):
             arrays = self._finished_arrays()
             counts = {"graphs": self._graphs, "nodes": self._nodes, "edges": self._edges}
@@ -159,6 +157,21 @@ class StoreBuilder:
             arrays |= writer.finish()
         return arrays | ({} if self._texts is None else self._texts.finish())
 
+    def _open_arrays(self, folder: Path | None) -> None:
+        shapes: dict[str, tuple[int | None, Any]] = {"node_offsets": (None, np.uint8), "edge_offsets": (None, np.uint8)}
+        shapes |= {"endpoints": (2, np.uint8), "rows": (None, np.uint8), "rejects": (None, np.uint8)}
+        if self.tasks:
+            shapes["labels"] = (len(self.tasks), np.float32)
+        for name, (width, dtype) in shapes.items():
+            self._arrays[name] = ArrayWriter(None if folder is None else folder / f"{name}.bin", width, dtype)
+            self._open.callback(self._arrays[name].close)
+        for name in ("node_offsets", "edge_offsets"):
+            self._arrays[name].append(np.zeros(1, np.int64))
+        for name, columns in (("node", self.schema.node), ("edge", self.schema.edge)):
+            if columns:
+                self._attributes[name] = AttributeWriter(folder, name, columns)
+                self._open.callback(self._attributes[name].close)
+
     def _open_partial(self, path: Path) -> None:
         if path.exists() and not (path / MANIFEST).is_file() and not (path.is_dir() and not any(path.iterdir())):
             raise ConfigError(f"{path} exists and is not a graph store, so it is not replaced; choose another name.")
@@ -170,12 +183,12 @@ class StoreBuilder:
         partial.mkdir()
         self._partial = partial
         _live.add(partial)
-        self._lock = (partial / _LOCK).open("wb")
-        _take_lock(self._lock)
-        self._finalizer = weakref.finalize(self, _discard, partial, os.getpid())
+        lock = (partial / _LOCK).open("wb")
+        _take_lock(lock)
+        self._open.callback(lock.close)
+        self._finalizer = weakref.finalize(self, _discard, partial, os.getpid(), self._open)
 
     def _put_in_place(self, partial: Path, path: Path) -> None:
-        (partial / _LOCK).unlink()
         if path.exists():
             replaced = path.with_name(f"{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
             path.replace(replaced)
@@ -183,11 +196,11 @@ class StoreBuilder:
             shutil.rmtree(replaced, ignore_errors=True)
         else:
             partial.replace(path)
+        (path / _LOCK).unlink()
         self._release()
 
     def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.close()
+        self._open.close()
         if self._partial is not None:
             _live.discard(self._partial)
             self._finalizer.detach()
@@ -195,11 +208,8 @@ class StoreBuilder:
 
     def abort(self) -> None:
         """Give up: close and remove what was written."""
-        writers = [*self._arrays.values(), *self._attributes.values(), *([] if self._texts is None else [self._texts])]
-        for writer in writers:
-            writer.close()
         if self._partial is not None:
-            shutil.rmtree(self._partial, ignore_errors=True)
+            _discard(self._partial, os.getpid(), self._open)
         self._release()
 
     def __enter__(self) -> Self:
@@ -220,7 +230,8 @@ def _mendable(path: Path | None) -> Generator[None]:
         raise DataError(f"cannot write the store {path}: {e.strerror or e}; free the disk or choose another folder.") from e
 
 
-def _discard(partial: Path, owner: int) -> None:
+def _discard(partial: Path, owner: int, opened: ExitStack) -> None:
+    opened.close()
     if os.getpid() == owner:  # a forked worker that ends must not remove its parent's work
         shutil.rmtree(partial, ignore_errors=True)
         _live.discard(partial)
@@ -243,7 +254,7 @@ def _in_use(partial: Path) -> bool:
         with (partial / _LOCK).open("r+b") as f:
             _take_lock(f)
     except FileNotFoundError:
-        return False
+        return partial.exists() and time.time() - partial.stat().st_mtime < _YOUNG_S  # made, about to be locked
     except OSError:
         return True
     return False

@@ -89,7 +89,9 @@ class GraphChunk:
             found = f"{self.edge_index.shape} and {self.edge_attr.shape}"
             raise ValueError(f"`edge_index` and `edge_attr` must be (2, {e}) and ({e}, {len(schema.edge)}), found {found}.")
 
-    def _check_values(self, values: Num[np.ndarray, "R F"], owner: Integer[np.ndarray, "R"], columns: tuple[Attribute, ...], kind: str) -> None:
+    def _check_values(
+        self, values: Num[np.ndarray, "R F"], owner: Integer[np.ndarray, "R"], columns: tuple[Attribute, ...], kind: str
+    ) -> None:
         for k, column in enumerate(columns):
             v = values[:, k]
             if column.is_categorical:

@@ -58,7 +58,7 @@ class Manifest(FrozenConfig):
     """Names of the label columns."""
     texts_sha256: str | None = None
     """Hash of the texts before compression, which may differ between builds of zlib."""
-    source: dict[str, Any] = {}
+    source: dict[str, Any] = Field(default_factory=dict[str, Any])
     """Where the graphs came from; not part of the digest."""
     files: dict[str, FileEntry]
     """The arrays."""

@@ -4,7 +4,8 @@ import hashlib
 import io
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from jaxtyping import Integer, Num, Shaped
 
 from graphlog.data.schema import Attribute, is_continuous
+from graphlog.errors import ModelFileError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -70,14 +72,18 @@ class ArrayWriter:
         self._stream.write(np.ascontiguousarray(values, self.dtype).data)
         self.length += len(values)
 
-    def rewrite(self, dtype: Any, width: int | None, change: Any) -> None:
+    def rewrite(self, dtype: Any, width: int | None, change: Callable[[Array], Array]) -> None:
         """Replace every row by ``change(block of rows)``, block by block."""
         target = ArrayWriter(None if self.path is None else self.path.with_name(f"{self.path.name}+"), width, dtype)
-        self._stream.seek(0)
         row_bytes = self.dtype.itemsize * (1 if self.width is None else self.width)
-        while block := self._stream.read(row_bytes * _BLOCK_ROWS):
-            rows = np.frombuffer(block, self.dtype)
-            target.append(change(rows if self.width is None else rows.reshape(-1, self.width)))
+        try:
+            self._stream.seek(0)
+            while block := self._stream.read(row_bytes * _BLOCK_ROWS):
+                rows = np.frombuffer(block, self.dtype)
+                target.append(change(rows if self.width is None else rows.reshape(-1, self.width)))
+        except OSError:
+            target.close()
+            raise
         self._stream.close()
         if self.path is not None and target.path is not None:
             target.path.replace(self.path)
@@ -90,12 +96,13 @@ class ArrayWriter:
             os.fsync(self._stream.fileno())
             self._stream.close()
             return map_array(self.path, self.dtype, self.shape)
-        array = np.frombuffer(self._stream.getvalue(), self.dtype).reshape(self.shape)  # pyright: ignore[reportAttributeAccessIssue]
-        return array
+        self._stream.seek(0)
+        return np.frombuffer(self._stream.read(), self.dtype).reshape(self.shape)
 
     def close(self) -> None:
-        """Let go of the file."""
-        self._stream.close()
+        """Let go of the file, on a full disk too."""
+        with suppress(OSError):
+            self._stream.close()
 
 
 def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
@@ -212,7 +219,14 @@ class TextWriter:
 
 
 def unpack_texts(block: bytes, count: int) -> list[str]:
-    """Return the ``count`` texts of one compressed block."""
-    raw = zlib.decompress(block)
-    ends = (4 * count + np.cumsum(np.frombuffer(raw, "<u4", count), dtype=np.int64)).tolist()
-    return [raw[a:b].decode("utf-8", "surrogatepass") for a, b in zip([4 * count, *ends], ends, strict=False)]
+    """Return the ``count`` texts of one compressed block.
+
+    Raises:
+        ModelFileError: If the block is damaged.
+    """
+    try:
+        raw = zlib.decompress(block)
+        ends = (4 * count + np.cumsum(np.frombuffer(raw, "<u4", count), dtype=np.int64)).tolist()
+        return [raw[a:b].decode("utf-8", "surrogatepass") for a, b in zip([4 * count, *ends], ends, strict=False)]
+    except (zlib.error, ValueError) as e:
+        raise ModelFileError(f"the store's texts are damaged ({e}); build the store again.") from None

@@ -40,7 +40,9 @@ class Split(NamedTuple):
         path = Path(path)
         unfinished = path.with_name(f"{path.name}.partial-{os.getpid()}")
         try:
-            unfinished.write_text(json.dumps({"kind": kind, "fractions": list(fractions), "sha256": sha256, **lists}) + "\n", encoding="utf-8")
+            unfinished.write_text(
+                json.dumps({"kind": kind, "fractions": list(fractions), "sha256": sha256, **lists}) + "\n", encoding="utf-8"
+            )
             unfinished.replace(path)
         except OSError as e:
             unfinished.unlink(missing_ok=True)
@@ -152,11 +154,10 @@ def holdout_group_split(
     Raises:
         DataError: If no row, or every row, is of ``test_group``.
     """
-    keys = np.asarray(groups)
-    held = np.flatnonzero(keys == test_group)
-    rest = np.flatnonzero(keys != test_group)
+    is_held = np.array([group == test_group for group in groups], dtype=np.bool_)
+    held, rest = np.flatnonzero(is_held), np.flatnonzero(~is_held)
     if not held.size or not rest.size:
-        known = ", ".join(str(k) for k in np.unique(keys)[:10])
+        known = ", ".join(sorted({str(group) for group in groups})[:10])
         raise DataError(f"test group {test_group!r} must be one of several groups in the data, found: {known}.")
     cut = random_split(len(rest), (1 - valid_fraction, valid_fraction, 0.0), seed)
     shuffled = np.concatenate(random_split(len(held), (1.0, 0.0, 0.0), seed))
@@ -165,14 +166,11 @@ def holdout_group_split(
 
 def _members(groups: Sequence[Any] | Shaped[np.ndarray, "n"]) -> list[Int[np.ndarray, "_"]]:
     """Return the rows of each group, groups in order of first appearance."""
-    keys = np.asarray(groups)
-    if not keys.size:
-        return []
-    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    number = rank[group]
-    return np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
+    # a dictionary, since an array of text would be as wide as its longest scaffold
+    numbers: dict[Any, int] = {}
+    keys: list[Any] = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
+    number = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+    return np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1]) if len(keys) else []
 
 
 _Members = list[Int[np.ndarray, "_"]]
@@ -222,7 +220,7 @@ def _balanced(members: _Members, n: int, fractions: tuple[float, float, float], 
 
 def _random_groups(members: _Members, n: int, fractions: tuple[float, float, float], seed: int) -> _Parts:
     order: list[int] = np.random.RandomState(seed).permutation(len(members)).tolist()
-    valid, test, train = _fill(order, members, (math.floor(fractions[1] * n), math.floor(fractions[2] * n)))
+    valid, test, train = _fill(order, members, (float(math.floor(fractions[1] * n)), float(math.floor(fractions[2] * n))))
     return train, valid, test
 
 

@@ -1,7 +1,7 @@
 """GraphStore: every graph of a data set, packed, immutable, memory-mapped; a batch is index arithmetic."""
 
+import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,11 @@ class GraphStore:
         where = "in memory" if self.contents.path is None else f"at {self.contents.path}"
         return f"GraphStore({len(self):,}{view} '{name}' graphs{tasks}, {rejects:,} rejected rows, {self.nbytes / 1e6:.1f} MB {where})"
 
+    def __reduce__(self) -> Any:
+        """Travel to another process as a path where there is one, so that workers share the pages."""
+        path, manifest = self.contents.path, self.contents.manifest
+        return (GraphStore, (self.contents, self.indices)) if path is None else (_reopen, (path.absolute(), manifest.digest, self.indices))
+
     @property
     def schema(self) -> FeatureSchema:
         """What the attributes mean."""
@@ -94,8 +99,6 @@ class GraphStore:
         whole = self.contents.manifest.digest
         if self.indices is None:
             return whole
-        import hashlib
-
         return hashlib.sha256(whole.encode() + self.indices.astype("<i8").tobytes()).hexdigest()
 
     @property
@@ -263,6 +266,13 @@ class GraphStore:
         if kind not in values:
             values[kind] = arrays[f"{kind}_table"].astype(value_type)
         return values[kind][arrays[f"{kind}_codes"][which]]
+
+
+def _reopen(path: Path, digest: str, indices: Any) -> GraphStore:
+    contents = read_contents(path)
+    if contents.manifest.digest != digest:
+        raise ModelFileError(f"{path}: replaced by another store while in use; start again.")
+    return GraphStore(contents, indices)
 
 
 def open_store(path: Path | str) -> GraphStore:

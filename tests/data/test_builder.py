@@ -1,0 +1,150 @@
+"""Nothing half-written: a build ends with a whole store or with none."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+try:
+    import resource
+except ImportError:
+    resource = None
+
+from graphlog.data.store import StoreBuilder, open_store
+from graphlog.errors import ConfigError, DataError
+from store_support import CODES, assert_same, build, make_graphs, to_chunk
+
+ENDLESS_BUILD = """
+import sys
+from store_support import CODES, make_graphs, to_chunk
+from graphlog.data.store import StoreBuilder
+builder = StoreBuilder(CODES, sys.argv[1])
+graphs = make_graphs(50)
+print("ready", flush=True)
+while True:
+    builder.add(to_chunk(graphs))
+"""
+
+
+def start_build(path: Path) -> subprocess.Popen[bytes]:
+    folders = [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
+    process = subprocess.Popen([sys.executable, "-c", ENDLESS_BUILD, str(path)], stdout=subprocess.PIPE, env=env)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def test_a_killed_build_leaves_nothing_at_the_target(tmp_path: Path):
+    target = tmp_path / "store"
+    process = start_build(target)
+    assert process.stdout is not None
+    # a build that lives is left alone by another one to the same place
+    store = build(make_graphs(7), CODES, target)
+    assert len(list(tmp_path.glob("store.partial-*"))) == 1
+    store.save(target)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert len(open_store(target)) == 7
+    assert len(list(tmp_path.glob("store.partial-*"))) == 1
+    build(make_graphs(3), CODES, target)
+    assert [p.name for p in tmp_path.iterdir()] == ["store"]
+    assert sorted(p.suffix for p in target.iterdir()) == sorted([".json"] + [".bin"] * 9)
+
+
+def test_an_error_removes_the_unfinished_build(tmp_path: Path):
+    graphs = make_graphs(5)
+    graphs[3].x[0, 0] = 120
+    with pytest.raises(DataError, match=r"input row 3: node attribute 'kind' must be a code in \[0, 120\), found 120"):
+        build(graphs, CODES, tmp_path / "s")
+    assert not list(tmp_path.iterdir())
+    builder = StoreBuilder(CODES, tmp_path / "t")
+    builder.add(to_chunk(make_graphs(3)))
+    del builder
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_builds_in_one_process(tmp_path: Path):
+    first, second = (StoreBuilder(CODES, tmp_path / "s") for _ in range(2))
+    first.add(to_chunk(make_graphs(2)))
+    second.add(to_chunk(make_graphs(3)))
+    assert len(first.finish()) == 2
+    assert len(second.finish()) == 3
+    assert [p.name for p in tmp_path.iterdir()] == ["s"]
+
+
+def test_only_a_store_or_an_empty_folder_is_replaced(tmp_path: Path):
+    build(make_graphs(3), CODES, tmp_path / "s")
+    assert len(build(make_graphs(4), CODES, tmp_path / "s")) == 4
+    (tmp_path / "empty").mkdir()
+    assert len(build(make_graphs(4), CODES, tmp_path / "empty")) == 4
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    (tmp_path / "file").write_text("x")
+    for name in ("mine", "file"):
+        with pytest.raises(ConfigError, match="is not a graph store, so it is not replaced"):
+            StoreBuilder(CODES, tmp_path / name)
+    assert (tmp_path / "mine" / "thesis.tex").exists()
+
+
+def test_special_characters_in_the_path(tmp_path: Path):
+    stale = tmp_path / "a[1]* é.partial-1-x"
+    stale.mkdir()
+    os.utime(stale, (0, 0))
+    other = tmp_path / "a1.partial-1-x"
+    other.mkdir()
+    os.utime(other, (0, 0))
+    assert len(build(make_graphs(3), CODES, tmp_path / "a[1]* é")) == 3
+    assert not stale.exists()
+    assert other.exists()
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(DataError, match="cannot write the store"):
+        StoreBuilder(CODES, tmp_path / "file" / "s")
+
+
+@pytest.mark.skipif(resource is None, reason="needs a limit on the size of files")
+@pytest.mark.parametrize("limit", [10, 8_000, 20_000])
+def test_a_full_disk(tmp_path: Path, limit: int):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        with pytest.raises(DataError, match=r"cannot write the store .*s: File too large; free the disk"):
+            build(make_graphs(3000), CODES, tmp_path / "s")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
+
+
+def test_types_widen_as_values_grow(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    graphs = make_graphs(40)
+    for path in (None, tmp_path / "s"):
+        store = build(graphs[:2], CODES, path)
+        assert {store.contents.arrays[n].dtype for n in ("node_codes", "node_offsets", "endpoints")} == {np.dtype(np.uint8)}
+        for graph in graphs[20:]:
+            graph.x = np.stack([rng.integers(0, 120, len(graph.x)), rng.integers(0, 5, len(graph.x))], 1)
+        store = build(graphs, CODES, path)
+        assert {store.contents.arrays[n].dtype for n in ("node_codes", "node_offsets")} == {np.dtype(np.uint16)}
+        assert_same(store, graphs, list(range(40)))
+    assert not list(tmp_path.glob("s/*+"))
+
+
+def test_chunks_must_agree():
+    builder = StoreBuilder(CODES)
+    builder.add(to_chunk(make_graphs(2)))
+    for wrong in (to_chunk(make_graphs(2), texts=False), to_chunk(make_graphs(2), undirected=False), to_chunk(make_graphs(2, tasks=1))):
+        with pytest.raises(ValueError, match=r"every chunk|`labels`"):
+            builder.add(wrong)
+    with pytest.raises(ValueError, match="`x` must be"):
+        StoreBuilder(CODES).add(replace(to_chunk(make_graphs(1)), x=np.zeros((1, 3), int)))
+    with pytest.raises(ValueError, match="`num_rows` must be above"):
+        builder.finish(num_rows=1)

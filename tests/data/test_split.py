@@ -1,0 +1,163 @@
+"""Splits are disjoint, complete, and those of the published protocols."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphlog.data.split import Split, group_split, holdout_group_split, random_split
+from graphlog.errors import ConfigError, DataError
+
+PARTS = ("train", "valid", "test")
+KINDS = ("largest-first", "balanced", "random")
+
+
+def assert_partition(split: Split, n: int) -> None:
+    assert sorted(np.concatenate(split).tolist()) == list(range(n))
+    assert all(part.dtype == np.int64 for part in split)
+
+
+@pytest.mark.parametrize(("suffix", "fractions"), [("80", (0.8, 0.1, 0.1)), ("70", (0.7, 0.15, 0.15))])
+def test_largest_first_is_the_published_scaffold_split(golden: Path, suffix: str, fractions: tuple):
+    values = np.load(golden / "chem_split_small.npz")
+    split = group_split(values["scaffold"].tolist(), fractions)
+    for name, part in zip(PARTS, split, strict=True):
+        np.testing.assert_array_equal(part, values[f"{name}_{suffix}"])
+
+
+def test_largest_first_on_labelled_rows_only(golden: Path):
+    values = np.load(golden / "chem_split_small.npz")
+    labelled = np.flatnonzero(values["y"])
+    split = group_split(values["scaffold"][labelled])
+    for name, part in zip(PARTS, split, strict=True):
+        np.testing.assert_array_equal(labelled[part], values[f"{name}_80_nonnull_task0"])
+
+
+@pytest.mark.parametrize("seed", [0, 42])
+def test_random_is_the_published_random_split(golden: Path, seed: int):
+    values = np.load(golden / "chem_split_small.npz")
+    for name, part in zip(PARTS, random_split(len(values["smiles"]), seed=seed), strict=True):
+        np.testing.assert_array_equal(part, values[f"random_{name}_seed{seed}"])
+
+
+def test_random_is_the_published_split_of_proteins(golden: Path):
+    files = sorted(golden.glob("bio_random_split_*.npz"))
+    assert files
+    for file in files:
+        values = np.load(file)
+        n, seed = int(file.stem.split("_n")[1].split("_")[0]), int(file.stem.split("_seed")[1])
+        for name, part in zip(PARTS, random_split(n, values["fractions"].tolist(), seed), strict=True):
+            np.testing.assert_array_equal(part, values[name])
+
+
+@given(
+    groups=st.lists(st.integers(0, 60), min_size=20, max_size=300),
+    kind=st.sampled_from(KINDS),
+    seed=st.integers(0, 1 << 31),
+    fractions=st.sampled_from([(0.8, 0.1, 0.1), (0.6, 0.2, 0.2), (0.9, 0.0, 0.1), (0.5, 0.5, 0.0)]),
+)
+def test_groups_stay_together(groups: list, kind: str, seed: int, fractions: tuple):
+    # one group of half the rows would leave no room in train
+    groups = [(g, k % 4) for k, g in enumerate(groups)]
+    try:
+        split = group_split(groups, fractions, kind, seed)
+    except DataError:
+        return
+    assert_partition(split, len(groups))
+    where = [{groups[k] for k in part} for part in split]
+    assert not where[0] & where[1]
+    assert not where[0] & where[2]
+    assert not where[1] & where[2]
+    assert all(np.array_equal(a, b) for a, b in zip(split, group_split(groups, fractions, kind, seed), strict=True))
+
+
+@given(n=st.integers(2, 500), seed=st.integers(0, 1 << 31))
+def test_random_split_is_a_partition(n: int, seed: int):
+    split = random_split(n, (0.8, 0.1, 0.1), seed)
+    assert_partition(split, n)
+    assert len(split.train) == int(0.8 * n)
+
+
+def test_seeded_kinds_depend_on_the_seed_and_keep_their_shares():
+    groups = np.random.default_rng(0).integers(0, 400, 2000)
+    for kind in ("balanced", "random"):
+        splits = [group_split(groups, kind=kind, seed=seed) for seed in (0, 1)]
+        assert not np.array_equal(splits[0].train, splits[1].train)
+        for split in splits:
+            assert [abs(len(part) / 2000 - f) < 0.02 for part, f in zip(split, (0.8, 0.1, 0.1), strict=True)] == [True] * 3
+
+
+def test_balanced_puts_large_groups_into_train():
+    groups = [0] * 300 + list(range(1, 701))
+    for seed in range(5):
+        assert set(range(300)) <= set(group_split(groups, kind="balanced", seed=seed).train.tolist())
+
+
+def test_holding_out_a_species():
+    groups = np.array([9606, 6239, 9606, 10090, 6239, 10090, 6239, 9606] * 10)
+    split = holdout_group_split(groups, 9606)
+    assert_partition(split, 80)
+    assert set(groups[split.test]) == {9606}
+    assert not np.array_equal(split.test, np.sort(split.test))
+    assert len(split.train) == int(0.85 * 50)
+    assert_partition(holdout_group_split([str(g) for g in groups], "9606"), 80)
+    for unknown in (1, "9606"):
+        with pytest.raises(DataError, match=r"test group .* must be one of several groups in the data, found: 10090, 6239, 9606"):
+            holdout_group_split(groups, unknown)
+
+
+@pytest.mark.parametrize("fractions", [(0.8, 0.2), (0.8, 0.3, 0.1), (1.1, -0.1, 0.0), (0.0, 0.5, 0.5), (float("nan"), 0.5, 0.5)])
+def test_fractions_must_make_sense(fractions: tuple):
+    with pytest.raises(ConfigError, match="sum to 1"):
+        random_split(10, fractions)
+
+
+def test_nothing_to_train_on():
+    for groups in ([], ["one"] * 20):
+        with pytest.raises(DataError, match="nothing to train on"):
+            group_split(groups)
+    with pytest.raises(DataError, match="nothing to train on"):
+        random_split(1)
+    with pytest.raises(ConfigError, match="did you mean 'balanced'"):
+        group_split([1, 2], kind="balance")
+
+
+def test_a_file_gives_the_split_back(tmp_path: Path):
+    split = random_split(50, seed=3)
+    split.save(tmp_path / "split.json", "random", (0.8, 0.1, 0.1), "ab" * 32)
+    fields = json.loads((tmp_path / "split.json").read_text())
+    assert list(fields) == ["kind", "fractions", "sha256", "train", "valid", "test"]
+    assert (fields["kind"], fields["fractions"], fields["sha256"]) == ("random", [0.8, 0.1, 0.1], "ab" * 32)
+    again = Split.load(tmp_path / "split.json", num_rows=50, sha256="ab" * 32)
+    assert all(np.array_equal(a, b) for a, b in zip(split, again, strict=True))
+    with pytest.raises(DataError, match="another input"):
+        Split.load(tmp_path / "split.json", sha256="cd" * 32)
+    with pytest.raises(DataError, match="row 49 is out of range; the input has rows 0 to 48"):
+        Split.load(tmp_path / "split.json", num_rows=49)
+    with pytest.raises(DataError, match="cannot write"):
+        split.save(tmp_path / "none" / "split.json", "random", (0.8, 0.1, 0.1), "")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not a split file"),
+        ("[]", "JSON object"),
+        ('{"train": [0], "valid": [1]}', "`test` must be a list"),
+        ('{"train": [0], "valid": [1], "test": ["a"]}', "row numbers"),
+        ('{"train": [0], "valid": [1], "test": [true]}', "row numbers"),
+        ('{"train": [0], "valid": [1], "test": [-1]}', "row numbers"),
+        ('{"train": [0], "valid": [1], "test": [1e99]}', "row numbers"),
+        ('{"train": [0, 0], "valid": [1], "test": []}', "row 0 stands in the split more than once"),
+        ('{"train": [0], "valid": [1], "test": [1]}', "row 1 stands in the split more than once"),
+    ],
+)
+def test_files_that_are_no_splits(tmp_path: Path, text: str, message: str):
+    (tmp_path / "split.json").write_text(text)
+    with pytest.raises(DataError, match=message):
+        Split.load(tmp_path / "split.json")
+    with pytest.raises(DataError, match="no such file"):
+        Split.load(tmp_path / "missing.json")

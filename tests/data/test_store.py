@@ -1,0 +1,222 @@
+"""A store gives back exactly the graphs that went in, in any order, whatever the packing."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphlog.data.batch import collate
+from graphlog.data.schema import FeatureSchema
+from graphlog.data.store import GraphChunk, Reject, StoreBuilder, open_store
+from graphlog.errors import DataError
+from store_support import CODES, EDGELESS, FLOATS, RICH, SCHEMAS, assert_same, build, graph_lists, make_graph, make_graphs, to_chunk
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+@given(data=st.data())
+def test_roundtrip_in_any_order(name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory):
+    schema = SCHEMAS[name]
+    graphs = data.draw(graph_lists(schema, tasks=2))
+    undirected = data.draw(st.booleans())
+    path = data.draw(st.sampled_from([None, tmp_path_factory.mktemp("s") / "store"]))
+    store = build(graphs, schema, path, chunk=data.draw(st.integers(1, 6)), undirected=undirected)
+    everything = list(range(len(graphs)))
+    assert_same(store, graphs, everything)
+    assert_same(store, graphs, data.draw(st.permutations(everything)))
+    assert_same(store, graphs, data.draw(st.lists(st.sampled_from(everything), max_size=8)))
+    assert store.rows.tolist() == [g.row for g in graphs]
+    assert store.num_rows == graphs[-1].row + 1
+    assert store.num_nodes.tolist() == [len(g.x) for g in graphs]
+    assert store.num_edges.tolist() == [len(g.edges) * (1 + undirected) for g in graphs]
+    assert store.texts() == [g.text for g in graphs]
+    store.verify()
+
+
+@given(graphs=graph_lists(CODES), cut=st.integers(1, 7), other=st.integers(1, 7))
+def test_content_does_not_depend_on_chunks(graphs: list, cut: int, other: int):
+    assert build(graphs, CODES, chunk=cut).digest == build(graphs, CODES, chunk=other).digest
+
+
+@given(graphs=graph_lists(FLOATS, tasks=1))
+def test_packed_batch_is_its_graphs_one_by_one(graphs: list):
+    store = build(graphs, FLOATS)
+    whole, single = store[:], collate([store[k] for k in range(len(store))])
+    for name in ("x", "edge_index", "edge_attr", "batch", "ptr"):
+        assert torch.equal(getattr(whole, name), getattr(single, name))
+    assert whole.y is not None
+    torch.testing.assert_close(whole.y, single.y, equal_nan=True)
+
+
+@given(graphs=graph_lists(CODES, tasks=1), data=st.data())
+def test_subset_is_a_view(graphs: list, data: st.DataObject):
+    store = build(graphs, CODES)
+    outer = data.draw(st.lists(st.integers(0, len(graphs) - 1), min_size=1))
+    inner = data.draw(st.lists(st.integers(0, len(outer) - 1), min_size=1))
+    view = store.subset(outer).subset(inner)
+    chosen = [outer[k] for k in inner]
+    assert len(view) == len(chosen)
+    assert view.rows.tolist() == [graphs[k].row for k in chosen]
+    assert view.texts() == [graphs[k].text for k in chosen]
+    assert view.labels is not None
+    np.testing.assert_array_equal(view.labels, np.stack([graphs[k].label for k in chosen]))
+    assert_same(view, [graphs[k] for k in chosen], list(range(len(chosen))))
+
+
+def test_save_keeps_everything(tmp_path: Path):
+    graphs = make_graphs(1100, tasks=3)
+    builder = StoreBuilder(CODES, None, ("a", "b", "c"), {"file": "x.csv"})
+    builder.add(to_chunk(graphs))
+    builder.reject(Reject(1100, "C(", "unclosed\nring"))
+    store = builder.finish()
+    saved = store.save(tmp_path / "store")
+    assert saved.digest == store.digest == open_store(tmp_path / "store").digest
+    assert saved.rejects == store.rejects == [Reject(1100, "C(", "unclosed\nring")]
+    assert (saved.tasks, saved.num_rows, saved.source) == (("a", "b", "c"), 1101, {"file": "x.csv"})
+    assert saved.texts([1099, 0, 512]) == [graphs[k].text for k in (1099, 0, 512)]
+    part = store.subset([7, 3]).save(tmp_path / "part")
+    assert_same(part, [graphs[7], graphs[3]], [0, 1])
+    assert part.rows.tolist() == [7, 3]
+    assert part.num_rows == 1101
+    assert {p.name for p in tmp_path.iterdir()} == {"store", "part"}
+
+
+def test_digests_tell_stores_and_views_apart():
+    graphs = make_graphs(10)
+    store = build(graphs, CODES)
+    digests = {
+        build(graphs[:9], CODES).digest,
+        store.digest,
+        store.subset([0]).digest,
+        store.subset([1]).digest,
+        store.subset([0, 1]).digest,
+    }
+    assert len(digests) == 5
+    assert build(graphs, CODES).digest == store.digest
+
+
+def test_large_graphs_and_isolated_nodes():
+    rng = np.random.default_rng(0)
+    graphs = [make_graph(rng, CODES, v, e, k) for k, (v, e) in enumerate([(1, 0), (700, 900), (300, 0), (70_000, 3), (2, 1)])]
+    graphs[3].edges[0, 0] = 69_999
+    store = build(graphs, CODES, chunk=2)
+    assert store.contents.arrays["endpoints"].dtype == np.uint32
+    assert_same(store, graphs, [4, 3, 2, 1, 0])
+
+
+def test_a_store_of_bondless_graphs(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    for schema in (CODES, EDGELESS):
+        graphs = [make_graph(rng, schema, 1, 0, k) for k in range(3)]
+        store = build(graphs, schema, tmp_path / schema.name)
+        assert_same(store, graphs, [2, 0, 1])
+        assert store[:].edge_index.shape == (2, 0)
+
+
+def test_types_of_a_batch():
+    codes, floats = build(make_graphs(3), CODES)[:], build(make_graphs(3, FLOATS), FLOATS)[:]
+    assert (codes.x.dtype, codes.edge_attr.dtype, codes.edge_index.dtype) == (torch.int64,) * 3
+    assert (floats.x.dtype, floats.edge_attr.dtype) == (torch.float32,) * 2
+    assert codes.y is None
+    assert build(make_graphs(3, EDGELESS), EDGELESS)[:].edge_attr.shape[1] == 0
+
+
+def test_ways_to_index():
+    store = build(make_graphs(6), CODES)
+    mask = np.array([False, True, False, False, True, False])
+    batches = [store[[1, 4]], store[mask], store[np.array([1, 4])], store[torch.tensor([1, 4])], store[1::3], store[[-5, -2]]]
+    assert all(torch.equal(b.x, batches[0].x) for b in batches)
+    assert torch.equal(store[-1].x, store[5].x)
+    assert store[[]].num_graphs == 0
+    assert store[3:3].num_nodes == 0
+    for wrong in ([6], [-7], [0.5], [True, False]):
+        with pytest.raises(IndexError):
+            store.take(wrong)
+
+
+def test_a_store_is_immutable(tmp_path: Path):
+    store = build(make_graphs(6, tasks=1), CODES, tmp_path / "s")
+    with pytest.raises(AttributeError):
+        store.indices = np.arange(2)
+    for array in [*store.contents.arrays.values(), *build(make_graphs(2), CODES).contents.arrays.values()]:
+        assert not array.flags.writeable
+    before = store[:].x.clone()
+    batch = store[:]
+    batch.x.zero_()
+    assert batch.y is not None
+    batch.y.zero_()
+    assert torch.equal(store[:].x, before)
+    store.verify()
+
+
+def test_without_texts_the_error_says_so():
+    store = build(make_graphs(3), CODES, texts=False)
+    with pytest.raises(DataError, match="without its texts"):
+        store.texts([0])
+
+
+def test_an_empty_store(tmp_path: Path):
+    with StoreBuilder(CODES, tmp_path / "s") as builder:
+        builder.reject(Reject(0, "", "empty"))
+        store = builder.finish()
+    assert (len(store), store.num_rows, store.rejects) == (0, 1, [Reject(0, "", "empty")])
+    assert store[:].num_graphs == 0
+
+
+def test_texts_of_any_kind():
+    graphs = make_graphs(4)
+    for graph, text in zip(graphs, ["", "a\nb\0c", "é\udcff", "C" * 1_000_000], strict=True):
+        graph.text = text
+    assert build(graphs, CODES).texts([3, 2, 1, 0]) == [g.text for g in reversed(graphs)]
+
+
+def test_another_process_gets_the_same_store(tmp_path: Path):
+    graphs = make_graphs(6)
+    for store in (build(graphs, CODES), build(graphs, CODES, tmp_path / "s"), build(graphs, CODES, tmp_path / "s").subset([4, 2])):
+        again = pickle.loads(pickle.dumps(store))
+        assert again.digest == store.digest
+        assert torch.equal(again[:].x, store[:].x)
+    assert len(pickle.dumps(open_store(tmp_path / "s"))) < 1000
+
+
+def test_it_describes_itself(tmp_path: Path):
+    text = repr(build(make_graphs(6, tasks=1), CODES, tmp_path / "s").subset([0, 1]))
+    assert text.startswith("GraphStore(2 of 6 'codes' graphs, 1 task, 0 rejected rows")
+
+
+@pytest.mark.parametrize("schema", [CODES, RICH])
+def test_bytes_a_molecule(schema: FeatureSchema):
+    """26 atoms of 40 kinds and 28 bonds, rows not those of the input: at most 150 bytes."""
+    rng = np.random.default_rng(0)
+    kinds = make_graph(rng, schema, 40, 20, 0)
+    graphs = [make_graph(rng, schema, 26, 28, 2 * k) for k in range(3000)]
+    for graph in graphs:
+        graph.x, graph.edge_attr = kinds.x[rng.integers(0, 40, 26)], kinds.edge_attr[rng.integers(0, 20, 28)]
+    store = build(graphs, schema, chunk=1000)
+    assert store.nbytes / len(store) <= 126
+
+
+def test_more_distinct_rows_than_codes():
+    rng = np.random.default_rng(0)
+    n = 70_000
+    for schema, x in (
+        (FLOATS, np.stack([np.zeros(n), rng.permutation(n)], 1).astype(np.float32)),
+        (RICH, np.stack([rng.integers(0, a.cardinality, n) for a in RICH.node], 1)),
+    ):
+        none = np.empty((0, len(schema.edge)), x.dtype)
+        counts = np.full(n // 10, 10)
+        stores = []
+        for step in (1000, 7000):
+            builder = StoreBuilder(schema)
+            for a in range(0, n // 10, step):
+                part = counts[a : a + step]
+                rows = np.arange(a, a + len(part))
+                edges = np.empty((2, 0), np.int64)
+                builder.add(GraphChunk(part, 0 * part, x[10 * a : 10 * (a + len(part))], edges, none, rows))
+            stores.append(builder.finish())
+        assert "node_rows" in stores[0].contents.arrays
+        np.testing.assert_array_equal(stores[0][:].x.numpy(), x)
+        assert stores[0].digest == stores[1].digest

@@ -1,0 +1,131 @@
+"""A store that was truncated, changed, written by another program or by a newer one is refused in one line."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphlog.data import manifest as manifest_module
+from graphlog.data.store import GraphStore, open_store
+from graphlog.errors import ModelFileError
+from store_support import CODES, assert_same, build, make_graphs
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> GraphStore:
+    return build(make_graphs(40, tasks=1), CODES, tmp_path / "store")
+
+
+@pytest.fixture
+def folder(store: GraphStore, tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+def edit(folder: Path, **changes: object) -> None:
+    path = folder / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def refused(folder: Path, match: str) -> None:
+    with pytest.raises(ModelFileError, match=match) as error:
+        open_store(folder)
+    assert "\n" not in str(error.value)
+    assert str(folder) in str(error.value)
+
+
+def parts() -> list[str]:
+    return ["node_offsets", "edge_offsets", "endpoints", "node_codes", "node_table", "edge_codes", "edge_table", "labels", "text_blocks"]
+
+
+@pytest.mark.parametrize("name", parts())
+def test_truncated_changed_and_missing_parts(folder: Path, name: str):
+    file = folder / f"{name}.bin"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    refused(folder, "truncated")
+    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    refused(folder, "sha256")
+    file.unlink()
+    refused(folder, "cannot be read")
+    file.write_bytes(whole)
+    assert len(open_store(folder)) == 40
+
+
+def test_large_stores_are_hashed_on_request(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(manifest_module, "CHECKED_AT_OPEN_BYTES", 0)
+    file = folder / "text_blocks.bin"
+    file.write_bytes(bytes(file.stat().st_size))
+    store = open_store(folder)
+    with pytest.raises(ModelFileError, match="sha256"):
+        store.verify()
+    with pytest.raises(ModelFileError, match="texts are damaged"):
+        store.texts([0])
+
+
+def test_newer_format(folder: Path):
+    edit(folder, version=2, surprise=True)
+    refused(folder, "newer graphlog .store format 2, this one reads 1.; upgrade")
+
+
+@pytest.mark.parametrize("text", ["", "not json", "[]", "null", '{"format": "other"}', "[" * 100_000, "\udcff"])
+def test_foreign_manifest(folder: Path, text: str):
+    (folder / "manifest.json").write_text(text, errors="surrogateescape")
+    refused(folder, "manifest.json")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"counts": {"graphs": 39, "nodes": 1, "edges": 1, "rows": 1, "rejects": 0}},
+        {"counts": {"graphs": 40}},
+        {"counts": None},
+        {"files": {}},
+        {"files": {"../../etc/passwd": {"dtype": "|u1", "shape": [1], "bytes": 1, "sha256": ""}}},
+        {"files": {"endpoints": {"dtype": "|O", "shape": [1], "bytes": 1, "sha256": ""}}},
+        {"schema": {}},
+        {"tasks": ["other"]},
+        {"undirected": False},
+        {"version": "1"},
+        {"version": None},
+        {"extra": 1},
+        {"digest": "0" * 64},
+    ],
+)
+def test_changed_manifest(folder: Path, changes: dict):
+    edit(folder, **changes)
+    refused(folder, "manifest.json|schema")
+
+
+def test_the_source_may_be_edited(folder: Path):
+    edit(folder, source={"file": "moved.csv"})
+    assert open_store(folder).source == {"file": "moved.csv"}
+
+
+def test_no_store_at_all(tmp_path: Path):
+    refused(tmp_path / "nothing", "not a graph store .no manifest.json.; build one with `graphlog featurize`")
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", "not a graph store")
+    (tmp_path / "file").write_text("x")
+    refused(tmp_path / "file", "not a graph store")
+
+
+def test_arrays_that_contradict_each_other(folder: Path):
+    """Hashes put right after the change, so that only the contents are wrong."""
+    offsets = np.fromfile(folder / "node_offsets.bin", np.uint16)
+    offsets[3] = offsets[2] - 1
+    offsets.tofile(folder / "node_offsets.bin")
+    fields = json.loads((folder / "manifest.json").read_text())
+    fields["files"]["node_offsets"]["sha256"] = manifest_module.hash_array(offsets)
+    fields["digest"] = manifest_module.Manifest.model_validate(fields).content_digest()
+    edit(folder, **fields)
+    with pytest.raises(ModelFileError, match="contradict"):
+        open_store(folder).verify()
+
+
+def test_a_moved_store_opens(folder: Path, store: GraphStore):
+    moved = folder.rename(folder.with_name("moved"))
+    assert open_store(moved).digest == store.digest
+    assert_same(open_store(moved), make_graphs(40, tasks=1), [3, 1])
+    # the old map stays valid: the pages belong to the open file, not to its name
+    assert_same(store, make_graphs(40, tasks=1), [0])
