@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from beartype import beartype
+from beartype import BeartypeConf, beartype
 from beartype.roar import BeartypeDecorHintPep673Exception
+
+_beartype = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int is a float, as static checkers have it
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -13,6 +15,6 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     The import hook decorates methods one by one, and ``Self`` means nothing outside its class.
     """
     try:
-        return beartype(function)
+        return _beartype(function)
     except BeartypeDecorHintPep673Exception:
         return function
