@@ -1,0 +1,146 @@
+"""The real run: recipes of GraphLoG beside the untrained encoder and ECFP4, one JSON a cell, resumable.
+
+Stages, each of which skips the cells that are there:
+
+    python benchmarks/recipes.py pretrain --recipes default paper released --seeds 0 1 2 --molecules 50000 --epochs 2
+    python benchmarks/recipes.py probe    --datasets bbbp bace sider clintox
+    python benchmarks/recipes.py finetune --datasets bbbp bace sider clintox --epochs 30
+    python benchmarks/recipes.py report
+
+Pre-trained models go to ``--runs`` (kept out of git), cells and tables to ``--results``.
+"""
+
+import argparse
+import json
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import graphlog
+import torch
+from graphlog.api import random_encoder
+from graphlog.downstream.tasks import open_labelled
+from graphlog.training import make_progress
+
+LAYERS = ("last", "jk")
+RANDOM = "random"
+
+
+def machine() -> dict[str, Any]:
+    """Return what the numbers were measured on."""
+    return {
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "processor": platform.processor() or platform.machine(),
+        "torch": torch.__version__,
+        "graphlog": graphlog.__version__,
+    }
+
+
+def write(path: Path, cell: dict[str, Any]) -> None:
+    """Write a cell whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".writing")
+    beside.write_text(json.dumps({**cell, "machine": machine()}, indent=1, sort_keys=True), encoding="utf-8")
+    beside.replace(path)
+
+
+def pretrain(options: argparse.Namespace) -> None:
+    """Pre-train one model a recipe and seed, resuming what was stopped."""
+    for seed in options.seeds:
+        for recipe in options.recipes:
+            name = f"{recipe}-{options.tag}-s{seed}"
+            cell, run = options.results / f"pretrain-{name}.json", options.runs / name
+            if cell.exists():
+                continue
+            start = time.perf_counter()
+            encoder = graphlog.pretrain(
+                options.source,
+                recipe=recipe,
+                seed=seed,
+                run_dir=run,
+                resume=run.exists(),
+                epochs=options.epochs,
+                batch_size=options.batch_size,
+                reading={"limit": options.molecules},
+                progress=make_progress(),
+            )
+            rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+            write(cell, {"recipe": recipe, "seed": seed, "seconds": time.perf_counter() - start, "info": encoder.info, "metrics": rows})
+
+
+def models(options: argparse.Namespace) -> dict[str, Any]:
+    """Return every finished model by name, and the untrained encoders of the same shapes."""
+    trained = {run.parent.name: run.parent for run in sorted(options.runs.glob("*/model.safetensors"))}
+    wanted = {name: path for name, path in trained.items() if options.models is None or name in options.models}
+    return wanted
+
+
+def untrained(seed: int, schema: str) -> Any:
+    """Return an encoder with fresh weights that reads ``schema``."""
+    from graphlog.domains import SCHEMAS
+
+    return random_encoder(schema=SCHEMAS[schema], seed=seed)
+
+
+def probe(options: argparse.Namespace) -> None:
+    """Probe every model on every data set, under both readouts; the untrained encoder and ECFP4 once a data set."""
+    for dataset in options.datasets:
+        for name, path in models(options).items():
+            encoder = graphlog.load(path)
+            for layer in LAYERS:
+                cell = options.results / f"probe-{dataset}-{name}-{layer}.json"
+                if not cell.exists():
+                    data = open_labelled(dataset, encoder.schema)
+                    write(cell, {"model": name, "layer": layer, "report": graphlog.probe(encoder, data, layer=layer, baselines=()).to_dict()})
+        for schema in ("molecule", "molecule-rich"):
+            for seed in (0, 1, 2):
+                for layer in LAYERS:
+                    cell = options.results / f"probe-{dataset}-untrained.{schema}-s{seed}-{layer}.json"
+                    if cell.exists():
+                        continue
+                    encoder = untrained(seed, schema)
+                    baselines = ("ecfp-rf", "ecfp-lr") if (schema, seed, layer) == ("molecule", 0, "last") else ()
+                    report = graphlog.probe(encoder, open_labelled(dataset, encoder.schema), layer=layer, baselines=baselines)
+                    write(cell, {"model": f"untrained.{schema}-s{seed}", "layer": layer, "report": report.to_dict()})
+
+
+def finetune(options: argparse.Namespace) -> None:
+    """Fine-tune every model on every data set with all seeds, and the untrained encoder of the default recipe."""
+    for dataset in options.datasets:
+        for name, path in {**models(options), RANDOM: RANDOM}.items():
+            for layer in options.layers:
+                cell = options.results / f"finetune-{dataset}-{name}-{layer}.json"
+                if cell.exists():
+                    continue
+                run = options.runs / "finetune" / f"{dataset}-{name}-{layer}"
+                report = graphlog.finetune(
+                    str(path), dataset, seeds=options.seeds, epochs=options.epochs, layer=layer, run_dir=run, resume=run.exists(), progress=make_progress()
+                ).report
+                write(cell, {"model": name, "layer": layer, "epochs": options.epochs, "report": report.to_dict()})
+
+
+def main() -> None:
+    """Parse the stage and its options, and run it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stage", choices=("pretrain", "probe", "finetune"))
+    parser.add_argument("--source", default="zinc250k", help="molecules to pre-train on")
+    parser.add_argument("--tag", default="50k", help="word in the names of the runs")
+    parser.add_argument("--molecules", type=int, default=50_000)
+    parser.add_argument("--recipes", nargs="+", default=["default", "paper", "released"])
+    parser.add_argument("--models", nargs="+", default=None, help="names of runs; all finished ones unless given")
+    parser.add_argument("--layers", nargs="+", default=["last"])
+    parser.add_argument("--datasets", nargs="+", default=["bbbp", "bace", "sider", "clintox"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--runs", type=Path, default=Path("runs/recipes"))
+    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/recipes"))
+    options = parser.parse_args()
+    {"pretrain": pretrain, "probe": probe, "finetune": finetune}[options.stage](options)
+
+
+if __name__ == "__main__":
+    main()
