@@ -135,7 +135,7 @@ class StoreBuilder:
                     "tasks": self.tasks,
                     "texts_sha256": None if self._texts is None else self._texts.sha256.hexdigest(),
                     "source": self.source,
-                    "files": describe(arrays),
+                    "files": describe(arrays, self._partial),
                 }
             )
             manifest = manifest.model_copy(update={"digest": manifest.content_digest()})

@@ -93,12 +93,19 @@ def hash_array(array: Array) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).data if array.size else b"").hexdigest()
 
 
-def describe(arrays: dict[str, Array]) -> dict[str, FileEntry]:
-    """Return the manifest's entries for ``arrays``."""
-    return {
-        name: FileEntry.model_validate({"dtype": a.dtype.str, "shape": a.shape, "bytes": a.nbytes, "sha256": hash_array(a)})
-        for name, a in sorted(arrays.items())
-    }
+def describe(arrays: dict[str, Array], folder: Path | None) -> dict[str, FileEntry]:
+    """Return the manifest's entries for ``arrays``, hashing files block by block rather than through the map."""
+    entries: dict[str, FileEntry] = {}
+    for name, array in sorted(arrays.items()):
+        sha256 = hash_array(array) if folder is None else hash_file(folder / f"{name}.bin")
+        entries[name] = FileEntry(dtype=array.dtype.str, shape=array.shape, bytes=array.nbytes, sha256=sha256)  # pyright: ignore[reportArgumentType]
+    return entries
+
+
+def hash_file(path: Path) -> str:
+    """Return the sha256 of a file."""
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

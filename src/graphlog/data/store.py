@@ -41,7 +41,7 @@ class GraphStore:
 
     def __getitem__(self, key: Any) -> GraphBatch:
         """Return the batch of a slice, an index, a sequence of indices, or a boolean mask."""
-        return self.take(np.arange(len(self))[key].reshape(-1) if isinstance(key, slice | int) else key)
+        return self.take(np.arange(*key.indices(len(self))) if isinstance(key, slice) else key)
 
     def __repr__(self) -> str:
         """Describe the store in one line."""
