@@ -21,9 +21,9 @@ SCHEMA = FeatureSchema(
     node=(Attribute("kind", 31), Attribute("mark", 4)),
     edge=(Attribute("bond", 6),),
     masked="node",
-    node_mask=(30, 3),
-    edge_mask=(5,),
-    self_loop=(4,),
+    node_mask=(30.0, 3.0),
+    edge_mask=(5.0,),
+    self_loop=(4.0,),
 )
 SMALL = {"epochs": 3, "batch_size": 32, "log_every": 3, "watch_every": 5, "encoder.dim": 16, "encoder.layers": 2, "precision": "fp32"}
 
@@ -66,7 +66,7 @@ def start(run: Path, overrides: dict[str, Any], *, resume: bool, recipe: str = "
     if here not in paths:  # the server learns where to import from by its environment alone
         os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, paths)])
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["graphlog.training", "sklearn.cluster", "training_support"])
+    context.set_forkserver_preload(["training_support", "sklearn.cluster", "torch._dynamo"])
     process = context.Process(target=job, args=(str(run), overrides, resume, recipe))
     process.start()
     return process

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from rich.console import Console
@@ -17,6 +17,7 @@ from torch import Tensor
 LINE_EVERY_S = 10.0
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Follows one run."""
 
@@ -98,7 +99,8 @@ class Lines:
         rate = (self._done - self._first) / max(now - self._started, 1e-9)
         left = (self._total - self._done) / max(rate, 1e-9)
         share = 100 * self._done / max(self._total, 1)
-        self.say(f"{self._stage}: {share:.0f} %, {rate:.0f} graphs/s, {_losses(self._values)}, {_duration(left)} left")
+        parts = [f"{share:.0f} %", f"{rate:.0f} graphs/s", _losses(self._values), f"{_duration(left)} left"]
+        self.say(f"{self._stage}: {', '.join(filter(None, parts))}")
 
     def report(self, values: Mapping[str, float]) -> None:
         """Keep the values for the next line."""

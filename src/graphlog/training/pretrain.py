@@ -10,7 +10,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.encoders.modelfile import read_model, save_model
-from graphlog.errors import ConfigError, DataError
+from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective
 from graphlog.training.config import PretrainConfig, read_config
@@ -70,12 +70,14 @@ def run_pretraining(
         raise DataError(f"pre-training compares graphs and needs at least 2, found {len(store)}.")
     device = choose_device(config.device)
     precision = choose_precision(config.precision, device, progress.say)
+    if note := getattr(OBJECTIVES[config.objective], "RECIPE_NOTES", {}).get(config.recipe):
+        progress.say(f"note: {note}")
     encoder, objective = _learners(store, config, init, device)
     info = _info(store, config)
-    folder = None if run_dir is None else RunFolder.open(run_dir, resume=resume, overwrite=overwrite)
+    folder = None if run_dir is None else RunFolder.open(Path(run_dir), resume=resume, overwrite=overwrite)
     try:
-        if folder is not None and resume and folder.model.exists():
-            return _finished(folder, objective, config, store, progress)
+        if folder is not None and resume and (done := _finished(folder, objective, config, store, progress)) is not None:
+            return done
         run = Run(store, config, encoder, objective, Setting(config.seed, device, precision), folder, progress)
         if folder is not None:
             run.restore() if resume else None
@@ -149,9 +151,15 @@ def _info(store: GraphStore, config: PretrainConfig) -> dict[str, Any]:
 
 def _finished(
     folder: RunFolder, objective: Objective[Any], config: PretrainConfig, store: GraphStore, progress: Progress
-) -> PretrainResult:
-    """Return the model of a run that had ended before."""
-    model = read_model(folder.model)
+) -> PretrainResult | None:
+    """Return the model of a run that had ended before; a damaged one is written again from the last checkpoint."""
+    if not folder.model.exists():
+        return None
+    try:
+        model = read_model(folder.model)
+    except ModelFileError as e:
+        progress.say(f"{e} Writing it again from the last checkpoint.")
+        return None
     check_same(model.info["settings"], config.to_tables(), model.info["data_digest"], store.digest)
     objective.prepare_state(model.extra)
     objective.load_state_dict(model.extra)

@@ -58,6 +58,9 @@ class RunFolder:
             with writing(path):
                 for entry in filter(_is_ours, list(path.iterdir())):
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        with writing(path):  # what a killed process was writing
+            for entry in path.glob("*.partial"):
+                entry.unlink()
         return cls(path, lock)
 
     def write(self, path: Path, text: str) -> None:
@@ -121,7 +124,7 @@ def _acquire(path: Path) -> int:
         who = f"process {holder}" if holder else "another process"
         raise ConfigError(f"run folder {path} is in use by {who}; wait for it to end or choose another folder.")
     os.ftruncate(descriptor, 0)
-    os.write(descriptor, json.dumps(os.getpid()).encode())
+    os.write(descriptor, str(os.getpid()).encode())
     return descriptor
 
 
