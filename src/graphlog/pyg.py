@@ -2,20 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch_geometric.data import Data
 
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
 from graphlog.data.store import GraphChunk, GraphStore, StoreBuilder
 from graphlog.domains import SCHEMAS
 from graphlog.errors import DataError, unknown_name
-
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
 
 Array = npt.NDArray[Any]
 
@@ -24,14 +22,14 @@ _MAX_CODES = 4096
 """Integer columns with more values than this are numbers, not categories."""
 
 
-def from_pyg(graphs: Iterable["Data"], schema: str | FeatureSchema | None = None) -> GraphStore:
+def from_pyg(graphs: Iterable[Data] | Data, schema: str | FeatureSchema | None = None) -> GraphStore:
     """Build a store from torch_geometric graphs.
 
     Where all edges come as consecutive pairs ``(a, b), (b, a)`` with equal attributes, each pair is kept once;
     otherwise edges stay as they are. Either way they come back in their order.
 
     Args:
-        graphs: A list of ``Data`` or a data set; ``x``, ``edge_index``, ``edge_attr``, ``y`` and ``smiles`` are read.
+        graphs: A list of ``Data``, a data set, or one ``Data``; ``x``, ``edge_index``, ``edge_attr``, ``y`` and ``smiles`` are read.
         schema: ``"molecule"`` and the like take codes as they are (the pre-train-GNNs family's); None infers one:
             integer columns are categorical, a one-hot matrix becomes one categorical column, other columns are
             continuous, and graphs without ``x`` get their nodes' degrees.
@@ -43,24 +41,20 @@ def from_pyg(graphs: Iterable["Data"], schema: str | FeatureSchema | None = None
         DataError: Naming the graph whose attributes, node numbers or widths do not fit.
         ConfigError: If the schema's name is unknown.
     """
-    if hasattr(graphs, "edge_index"):
-        raise DataError("from_pyg: `graphs` must be a list of Data or a data set, found a single Data; put it into a list.")
-    packed = _pack(list(graphs))
+    packed = _pack([graphs] if isinstance(graphs, Data) else list(graphs))
     if schema is None:
         schema, packed = _infer(packed)
     elif isinstance(schema, str):
         if schema not in SCHEMAS:
             raise unknown_name("schema", schema, SCHEMAS)
         schema = SCHEMAS[schema]
-    _check_columns(packed, "x", schema.node, packed.node_counts)
-    _check_columns(packed, "edge_attr", schema.edge, packed.edge_counts)
+    _check_width("x", packed.x, schema.node)
+    _check_width("edge_attr", packed.edge_attr, schema.edge)
     return _build(packed, schema)
 
 
-def to_pyg(graphs: GraphStore | GraphBatch) -> list["Data"]:
+def to_pyg(graphs: GraphStore | GraphBatch) -> list[Data]:
     """Return one ``Data`` a graph, with ``y`` where there are labels; :func:`from_pyg` reads them back."""
-    from torch_geometric.data import Data
-
     batch = graphs if isinstance(graphs, GraphBatch) else graphs.take(np.arange(len(graphs)))
     edge_graph = batch.batch[batch.edge_index[0]]
     order = torch.sort(edge_graph, stable=True).indices
@@ -88,7 +82,7 @@ class _Packed:
     texts: list[str] | None
 
 
-def _pack(graphs: list["Data"]) -> _Packed:
+def _pack(graphs: list[Data]) -> _Packed:
     if not graphs:
         raise DataError("from_pyg: the collection holds no graph; give at least one.")
     edges = [_edges(g, n) for n, g in enumerate(graphs)]
@@ -117,7 +111,7 @@ def _pack(graphs: list["Data"]) -> _Packed:
     return packed
 
 
-def _edges(graph: "Data", number: int) -> Array:
+def _edges(graph: Data, number: int) -> Array:
     if graph.edge_index is None:
         return np.zeros((2, 0), dtype=np.int64)
     edges = graph.edge_index.detach().cpu().numpy()
@@ -149,7 +143,7 @@ def _joined(matrices: list[Array], name: str) -> Array:
     return joined
 
 
-def _labels(graphs: list["Data"]) -> Array | None:
+def _labels(graphs: list[Data]) -> Array | None:
     found = [None if g.y is None else g.y.detach().cpu().numpy().reshape(-1).astype(np.float32) for g in graphs]
     widths = {len(y) for y in found if y is not None}
     if not widths:
@@ -164,21 +158,11 @@ def _graph_of(position: int, counts: Array) -> int:
     return int(np.searchsorted(np.cumsum(counts), position, side="right"))
 
 
-def _check_columns(packed: _Packed, name: str, columns: tuple[Attribute, ...], counts: Array) -> None:
-    values = packed.x if name == "x" else packed.edge_attr
+def _check_width(name: str, values: Array | None, columns: tuple[Attribute, ...]) -> None:
     width = 0 if values is None else values.shape[1]
-    if width != len(columns) and (name == "x" or len(packed.edge_attr)):
+    if width != len(columns) and not (name == "edge_attr" and values is not None and not len(values)):
         expected = ", ".join(c.name for c in columns) or "none"
         raise DataError(f"`{name}` must have {len(columns)} columns ({expected}), found {width}; schema=None infers what is there.")
-    for i, column in enumerate(columns if values is not None and len(values) else ()):
-        codes = values[:, i]  # pyright: ignore[reportOptionalSubscript]
-        bad = column.is_categorical & ((codes < 0) | (codes >= column.cardinality) | (codes != np.floor(codes)))
-        if bad.any():
-            at = int(bad.argmax())
-            raise DataError(
-                f"graph {_graph_of(at, counts)}: '{column.name}' must be a code in [0, {column.cardinality}), found {codes[at]:g}; "
-                "mend the code, or let schema=None infer the columns."
-            )
 
 
 def _infer(packed: _Packed) -> tuple[FeatureSchema, _Packed]:

@@ -1,3 +1,1 @@
 """The command line: parse, call one public function, print. One file a verb."""
-
-from graphlog.cli.main import main as main

@@ -22,6 +22,35 @@ def _set_threads(count: int | None) -> int | None:
     return count
 
 
+def names(text: str | None) -> list[str]:
+    """Return the names of a list such as ``a,b``; nothing or ``none`` is no name."""
+    return [] if text is None or text == "none" else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def numbers(text: str) -> list[int]:
+    """Return the whole numbers of a list such as ``0,1,2``.
+
+    Raises:
+        BadParameter: If a part is none.
+    """
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"expected whole numbers such as 0,1,2, found {text!r}.") from None
+
+
+def shares(text: str) -> list[float]:
+    """Return the numbers of a list such as ``0.8,0.1,0.1``.
+
+    Raises:
+        BadParameter: If a part is none.
+    """
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"expected numbers such as 0.8,0.1,0.1, found {text!r}.") from None
+
+
 Input = Annotated[str, typer.Argument(metavar="INPUT", help="Molecule file, store folder, data set name, or - for standard input.")]
 Model = Annotated[str, typer.Option("--model", "-m", metavar="MODEL", help="A .safetensors file, a run folder, or a shipped model's name.")]
 Run = Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="Run folder to write.")]
@@ -38,15 +67,20 @@ Workers = Annotated[int | None, typer.Option("--workers", min=1, metavar="N", he
 Threads = Annotated[
     int | None, typer.Option("--threads", min=1, metavar="N", callback=_set_threads, help="Threads of each matrix product [default: all cores].")
 ]
-Device = Annotated[str, typer.Option("--device", metavar="auto|cpu|cuda", help="Where to compute.")]
-Precision = Annotated[str, typer.Option("--precision", metavar="auto|fp32|bf16", help="Precision of matrix products.")]
+Device = Annotated[str | None, typer.Option("--device", metavar="auto|cpu|cuda", help="Where to compute [default: auto].")]
+Precision = Annotated[str | None, typer.Option("--precision", metavar="auto|fp32|bf16", help="Precision of matrix products [default: auto].")]
 Layer = Annotated[
     str | None,
     typer.Option("--layer", metavar="jk|last", help="Which embedding: all layers (jk) or the last [default: as stored with the model]."),
 ]
 Targets = Annotated[str | None, typer.Option("--targets", metavar="A,B", help="Columns to predict; known data sets need none.")]
 Task = Annotated[str, typer.Option("--task", metavar="classification|regression|auto", help="Kind of target.")]
-SplitKind = Annotated[str, typer.Option("--split", metavar="KIND|FILE", help="scaffold, scaffold-balanced, random-scaffold, random, or a split.json.")]
+BatchSize = Annotated[int | None, typer.Option("--batch-size", min=1, metavar="N", help="Graphs a step.")]
+Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as encoder.dim=64; repeatable.")]
+Seeds = Annotated[str, typer.Option("--seeds", metavar="0,1,2", help="One run each; scores are mean and SD over them.")]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Only the first N rows of INPUT.")]
+SplitKind = Annotated[str | None, typer.Option("--split", metavar="KIND|FILE", help="scaffold, scaffold-balanced, random-scaffold, random, or a split.json [default: the data set's, else scaffold].")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in RUN.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there already.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no messages; errors and results only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON on standard output.")]

@@ -2,14 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from graphlog.report.style import ALARM, HUES, MUTED, house_style, new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from graphlog.report.style import Axes, Figure, ALARM, HUES, MUTED, house_style, new_figure
 
 Row = Mapping[str, Any]
 
@@ -40,16 +37,16 @@ class Panel:
     from_zero: bool = False
 
 
-def pretraining_curves(rows: Sequence[Row], dim: int, prototypes: Sequence[int] = (), rank_floor: float | None = None) -> "Figure":
+def pretraining_curves(rows: Sequence[Row], dim: int, rank_floor: float | None = None) -> Figure:
     """Draw the losses and the collapse watch of a pre-training run.
 
     Args:
         rows: Rows of ``metrics.jsonl``.
         dim: Width of the graph embeddings.
-        prototypes: Number of prototypes of each layer, roots first; empty where the task has none.
         rank_floor: Effective rank under which the watch rings.
     """
     keys = sorted({k for row in rows for k in row})
+    prototypes = _layer_sizes(rows)
     panels = [
         Panel("Losses", [Line(k.removeprefix("loss_"), k) for k in keys if k.startswith("loss_")] or [Line("total", "loss")]),
         Panel(f"Effective rank (RankMe, of {dim})", [Line("graph embeddings", "rank")], alarm_below=rank_floor, from_zero=True),
@@ -74,14 +71,26 @@ def pretraining_curves(rows: Sequence[Row], dim: int, prototypes: Sequence[int] 
     return _draw([p for p in panels if _has_values(p, rows)], rows, "step")
 
 
-def score_curves(rows: Sequence[Row], panels: Sequence[Panel], x: str = "epoch") -> "Figure":
-    """Draw curves over epochs (of fine-tuning, say) in the given panels; empty ones are left out."""
-    return _draw([p for p in panels if _has_values(p, rows)], rows, x)
+def finetuning_curves(rows: Sequence[Row]) -> Figure:
+    """Draw loss and scores over the epochs of a fine-tuning run: means over its seeds, their range shaded."""
+    names = sorted({k.split("/")[1] for row in rows for k in row if "/" in k})
+    panels = [Panel("Training loss", [Line("loss", "loss")])]
+    panels += [
+        Panel(name.replace("_", "-").upper(), [Line("validation", f"valid/{name}", dashed=True, hue=1), Line("test", f"test/{name}", hue=0)])
+        for name in names
+    ]
+    return _draw(panels, rows, "epoch")
+
+
+def _layer_sizes(rows: Sequence[Row]) -> list[int]:
+    """Return the number of prototypes of each layer, as last logged."""
+    logged = {k: row[k] for row in rows for k in row if k.startswith("prototypes_total_")}
+    return [round(logged[f"prototypes_total_{level}"]) for level in range(len(logged))]
 
 
 def _per_layer(keys: Mapping[str, str], sizes: Sequence[int]) -> list[Line]:
     return [
-        Line(f"{size} of layer {level + 1} {kind}".strip(), f"{key}_{level}", divide_by=size, dashed=i > 0, hue=level)
+        Line(f"layer {level} ({size}) {kind}".strip(), f"{key}_{level}", divide_by=size, dashed=i > 0, hue=level)
         for i, (kind, key) in enumerate(keys.items())
         for level, size in enumerate(sizes)
     ]
@@ -91,7 +100,7 @@ def _has_values(panel: Panel, rows: Sequence[Row]) -> bool:
     return any(line.key in row for line in panel.lines for row in rows)
 
 
-def _draw(panels: Sequence[Panel], rows: Sequence[Row], x: str) -> "Figure":
+def _draw(panels: Sequence[Panel], rows: Sequence[Row], x: str) -> Figure:
     columns = min(COLUMNS, max(len(panels), 1))
     lines = -(-len(panels) // columns)
     alarms = [(row[x], line) for row in rows for line in row.get("alarms", ())]
@@ -112,14 +121,17 @@ def _draw(panels: Sequence[Panel], rows: Sequence[Row], x: str) -> "Figure":
     return figure
 
 
-def _draw_panel(axis: "Axes", panel: Panel, rows: Sequence[Row], x: str) -> None:
+def _draw_panel(axis: Axes, panel: Panel, rows: Sequence[Row], x: str) -> None:
     for place, line in enumerate(panel.lines):
-        found = [(row[x], row[line.key] / line.divide_by) for row in rows if row.get(line.key) is not None]
+        found = _series(rows, x, line)
         if not found:
             continue
+        xs, means = list(found), [fmean(values) for values in found.values()]
         colour = HUES[(place if line.hue is None else line.hue) % len(HUES)]
         marker = "o" if len(found) < 30 else None
-        axis.plot(*zip(*found, strict=True), color=colour, linestyle="--" if line.dashed else "-", marker=marker, markersize=3, label=line.label)
+        axis.plot(xs, means, color=colour, linestyle="--" if line.dashed else "-", marker=marker, markersize=3, label=line.label)
+        if any(len(values) > 1 for values in found.values()):
+            axis.fill_between(xs, [min(v) for v in found.values()], [max(v) for v in found.values()], color=colour, alpha=0.15, linewidth=0)
     axis.set_title(panel.title)
     if panel.from_zero:
         axis.set_ylim(bottom=0)
@@ -131,7 +143,16 @@ def _draw_panel(axis: "Axes", panel: Panel, rows: Sequence[Row], x: str) -> None
         axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, handlelength=2.2, labelspacing=0.25, columnspacing=1.2, fontsize=7.5)
 
 
-def _mark_alarm(axis: "Axes", panel: Panel) -> None:
+def _series(rows: Sequence[Row], x: str, line: Line) -> dict[float, list[float]]:
+    """Return the values at each place of ``x``; several seeds give several values."""
+    found: dict[float, list[float]] = {}
+    for row in rows:
+        if row.get(line.key) is not None:
+            found.setdefault(row[x], []).append(row[line.key] / line.divide_by)
+    return found
+
+
+def _mark_alarm(axis: Axes, panel: Panel) -> None:
     low, high = axis.get_ylim()
     if panel.alarm_below is not None:
         axis.set_ylim(low, max(high, panel.alarm_below * 1.25))
@@ -144,7 +165,7 @@ def _mark_alarm(axis: "Axes", panel: Panel) -> None:
         axis.axhline(panel.alarm_above, color=ALARM, linewidth=0.8, linestyle=":")
 
 
-def _mark_phases(axis: "Axes", rows: Sequence[Row], x: str) -> None:
+def _mark_phases(axis: Axes, rows: Sequence[Row], x: str) -> None:
     phases = [(row[x], str(row["phase"])) for row in rows if "phase" in row]
     starts = [here for before, here in zip([(0, ""), *phases], phases, strict=False) if before[1] != here[1]]
     if len(starts) < 2:

@@ -2,16 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float, Integer
 
-from graphlog.report.style import FAINT, HUES, INK, MARKERS, MUTED, house_style, new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from graphlog.report.style import Axes, Figure, FAINT, HUES, INK, MARKERS, MUTED, house_style, new_figure
 
 _LEVEL_SIZES = (170.0, 60.0, 22.0)
 """Area of a prototype's sign, roots first; deeper layers keep the last."""
@@ -42,7 +37,8 @@ def embedding_map(
     title: str,
     legend: str = "",
     prototypes: PrototypeMap | None = None,
-) -> "Figure":
+    hues: Sequence[str] | None = None,
+) -> Figure:
     """Draw a map coloured by ``groups`` (names; the seven largest get hues) or by ``values`` (a scale).
 
     Args:
@@ -52,6 +48,7 @@ def embedding_map(
         title: What the map shows.
         legend: What the colours mean.
         prototypes: Prototypes to draw over the points, coloured by their root.
+        hues: Names of groups in the order in which they take the hues, so that they match the roots; None lets the largest have them.
     """
     with house_style():
         figure, (axes,) = new_figure(1, 1, 7.2, 5.6)
@@ -59,7 +56,7 @@ def embedding_map(
         if values is not None:
             _scatter_values(figure, axes, points, values, legend, size)
         else:
-            _scatter_groups(axes, points, groups or ["all"] * len(points), legend, size)
+            _scatter_groups(axes, points, groups or ["all"] * len(points), legend, size, hues)
         if prototypes is not None:
             _draw_forest(axes, prototypes)
         axes.set_title(title)
@@ -72,23 +69,27 @@ def embedding_map(
     return figure
 
 
-def _scatter_groups(axes: "Axes", points: Float[np.ndarray, "N 2"], groups: Sequence[str], legend: str, size: float) -> None:
-    names, member, counts = np.unique(np.asarray(groups, dtype=str), return_inverse=True, return_counts=True)
-    largest = np.argsort(-counts, kind="stable")[: len(names) if len(names) <= len(HUES) else len(HUES) - 1]
-    shown = sorted(largest.tolist()) if len(names) <= len(HUES) else largest.tolist()
-    rest = ~np.isin(member, shown)
-    for colour, marker, group in zip(HUES, MARKERS, shown, strict=False):
-        chosen = points[member == group]
-        axes.scatter(*chosen.T, s=size, c=colour, marker=marker, linewidths=0, alpha=0.75, label=f"{names[group]} ({len(chosen):,})", zorder=2)
+def _scatter_groups(
+    axes: Axes, points: Float[np.ndarray, "N 2"], groups: Sequence[str], legend: str, size: float, hues: Sequence[str] | None
+) -> None:
+    of_point = np.asarray(groups, dtype=str)
+    names, counts = np.unique(of_point, return_counts=True)
+    largest = names[np.argsort(-counts, kind="stable")]
+    order = list(hues) if hues is not None else sorted(names) if len(names) <= len(HUES) else largest
+    shown = order[: len(HUES) if len(order) <= len(HUES) else len(HUES) - 1]
+    for colour, marker, name in zip(HUES, MARKERS, shown, strict=False):
+        chosen = points[of_point == name]
+        axes.scatter(*chosen.T, s=size, c=colour, marker=marker, linewidths=0, alpha=0.75, label=f"{name} ({len(chosen):,})", zorder=2)
+    rest = ~np.isin(of_point, shown)
     if rest.any():
         name = f"{len(names) - len(shown)} others ({rest.sum():,})"
         axes.scatter(*points[rest].T, s=size * 0.7, c=FAINT, linewidths=0, label=name, zorder=1)
-    if len(names) > 1:
+    if len(names) > 1 or hues is not None:
         axes.legend(title=legend or None, loc="center left", bbox_to_anchor=(1.0, 0.5), markerscale=1.8, alignment="left")
 
 
 def _scatter_values(
-    figure: "Figure", axes: "Axes", points: Float[np.ndarray, "N 2"], values: Float[np.ndarray, "N"], legend: str, size: float
+    figure: Figure, axes: Axes, points: Float[np.ndarray, "N 2"], values: Float[np.ndarray, "N"], legend: str, size: float
 ) -> None:
     known = np.isfinite(values)
     axes.scatter(*points[~known].T, s=size * 0.7, c=FAINT, linewidths=0, zorder=1)
@@ -99,13 +100,14 @@ def _scatter_values(
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
-def _draw_forest(axes: "Axes", forest: PrototypeMap) -> None:
+def _draw_forest(axes: Axes, forest: PrototypeMap) -> None:
     roots = forest.roots()
     for level, parent in enumerate(forest.parents, start=1):
         above, below = forest.layers[level - 1][parent], forest.layers[level]
         for (x0, y0), (x1, y1) in zip(above, below, strict=True):
             axes.plot([x0, x1], [y0, y1], color=INK, linewidth=0.6, alpha=0.45, zorder=3)
+    count = len(forest.layers[0])
     for level, positions in enumerate(forest.layers):
         area = _LEVEL_SIZES[min(level, len(_LEVEL_SIZES) - 1)]
-        colours = [HUES[r % len(HUES)] for r in roots[level]]
+        colours = [HUES[r] if r < len(HUES) - (count > len(HUES)) else FAINT for r in roots[level]]
         axes.scatter(*positions.T, s=area, c=colours, marker="*" if level == 0 else "D", edgecolors=INK, linewidths=0.8, zorder=6 - min(level, 2))

@@ -3,13 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from graphlog.report.style import FAINT, HUES, INK, MUTED, REFERENCE, house_style, new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from graphlog.downstream.metrics import LOWER_IS_BETTER
+from graphlog.downstream.report import Report
+from graphlog.report.style import Axes, Figure, FAINT, HUES, INK, MUTED, REFERENCE, house_style, new_figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +23,7 @@ class Score:
     """Whether the method is the encoder in question rather than a baseline."""
 
 
-def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]], title: str = "") -> "Figure":
+def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]], title: str = "") -> Figure:
     """Draw one panel of horizontal bars for each ``(name, metric, scores)``.
 
     ROC-AUC bars start at 0.5, which is chance; others at 0. Errors (RMSE, MAE) say that lower is better.
@@ -42,13 +39,20 @@ def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]], title: str =
     return figure
 
 
-def is_error(metric: str) -> bool:
-    """Return whether lower is better."""
-    return metric.lower().replace("-", "_") in {"rmse", "mae", "mse", "test_rmse", "test_mae"}
+def report_chart(reports: Sequence[Report], title: str = "") -> Figure:
+    """Draw the test scores of reports, one panel each; rows of the encoder in question stand out from the baselines."""
+    return score_chart([(f"{r.dataset}, {r.split} split", r.metric, report_scores(r)) for r in reports], title)
 
 
-def _draw_panel(axis: "Axes", name: str, metric: str, scores: Sequence[Score]) -> None:
-    chance = 0.5 if "auc" in metric.lower() else 0.0
+def report_scores(report: Report) -> list[Score]:
+    """Return the rows of a report as bars; those of the first row's model are ours."""
+    metric = report.metric
+    ours = report.rows[0].model
+    return [Score(f"{r.model}, {r.rule}", r.mean(metric), r.sd(metric), ours=r.model == ours) for r in report.rows]
+
+
+def _draw_panel(axis: Axes, name: str, metric: str, scores: Sequence[Score]) -> None:
+    chance = 0.5 if metric == "roc_auc" else 0.0
     finite = [s for s in scores if math.isfinite(s.mean)]
     spread = [0.0 if math.isnan(s.sd) else s.sd for s in finite]
     places = range(len(finite))
@@ -67,7 +71,7 @@ def _draw_panel(axis: "Axes", name: str, metric: str, scores: Sequence[Score]) -
     low = min([chance, *(s.mean - d for s, d in zip(finite, spread, strict=True))])
     axis.set_xlim(low - (0.02 * reach if low < chance else 0), chance + 1.28 * reach)
     axis.set_title(name)
-    axis.set_xlabel(f"{metric} ({'lower' if is_error(metric) else 'higher'} is better)", color=MUTED)
+    axis.set_xlabel(f"{metric.replace('_', '-').upper()} ({'lower' if metric in LOWER_IS_BETTER else 'higher'} is better)", color=MUTED)
     axis.grid(True, axis="x", color=FAINT)
     axis.grid(False, axis="y")
     axis.spines["left"].set_visible(chance == low)

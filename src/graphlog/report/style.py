@@ -1,16 +1,24 @@
-"""How every figure looks: colours that all eyes and printers tell apart, quiet axes, files written whole."""
+"""How every figure looks: colours that all eyes and printers tell apart, quiet axes, files written whole.
+
+Importing this module needs the ``plot`` extra; without it the error names it.
+"""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphlog.errors import MissingExtraError
 
-if TYPE_CHECKING:
+try:
+    import matplotlib as mpl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+except ImportError:
+    raise MissingExtraError("matplotlib", "plot") from None
+
+__all__ = ["ALARM", "FAINT", "HUES", "INK", "MARKERS", "MUTED", "REFERENCE", "Axes", "Figure", "house_style", "new_figure", "save_figure"]
 
 HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A500", "#6A4C93")
 """Okabe and Ito's set (2008), its yellow darkened for white paper, black left for text, one violet added."""
@@ -53,29 +61,19 @@ _STYLE: dict[str, Any] = {
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draw in the house style inside the block.
-
-    Raises:
-        MissingExtraError: If matplotlib is not installed.
-    """
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        raise MissingExtraError("matplotlib", "plot") from None
+    """Draw in the house style inside the block."""
     with mpl.rc_context(_STYLE):
         yield
 
 
-def new_figure(rows: int, columns: int, width: float, height: float, **grid: Any) -> "tuple[Figure, list[Axes]]":
+def new_figure(rows: int, columns: int, width: float, height: float, **grid: Any) -> tuple[Figure, list[Axes]]:
     """Return a figure of ``width`` x ``height`` inches and its axes, row by row; no global state is touched."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **grid)
     return figure, list(axes.flat)
 
 
-def save_figure(figure: "Figure", stem: Path) -> list[Path]:
+def save_figure(figure: Figure, stem: Path) -> list[Path]:
     """Write ``stem.png`` and ``stem.svg``, each whole or not at all, and return their paths."""
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []

@@ -1,45 +1,76 @@
 """``graphlog pretrain``: train an encoder without labels."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from graphlog.cli import options as o
 from graphlog.cli.console import Console, fields_table
-from graphlog.cli.options import DataDir, Input, Json, OnError, Overwrite, Quiet, Run, SmilesColumn, Threads, Workers
+from graphlog.errors import ConfigError
 
 
 def pretrain(
-    source: Input,
-    output: Run,
+    source: o.Input,
+    output: o.Run,
     objective: Annotated[str | None, typer.Option("--objective", metavar="NAME", help="Pretext task [default: graphlog].")] = None,
-    recipe: Annotated[str | None, typer.Option("--recipe", metavar="NAME", help="default, paper, released: named bundles of settings.")] = None,
+    recipe: Annotated[str | None, typer.Option("--recipe", metavar="NAME", help="default, paper or released: named bundles of settings.")] = None,
     backbone: Annotated[str | None, typer.Option("--backbone", metavar="gin|gcn|graphsage|gat", help="Message-passing layer.")] = None,
     epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Passes over the graphs in all; GraphLoG's first is local.")] = None,
-    batch_size: Annotated[int | None, typer.Option("--batch-size", min=2, help="Graphs a step.")] = None,
-    precision: Annotated[str | None, typer.Option("--precision", metavar="auto|fp32|bf16", help="Precision of matrix products.")] = None,
-    device: Annotated[str | None, typer.Option("--device", metavar="auto|cpu|cuda", help="Where to train.")] = None,
+    batch_size: o.BatchSize = None,
+    precision: o.Precision = None,
+    device: o.Device = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Decides weights, order, masks and samples.")] = None,
-    init: Annotated[str | None, typer.Option("--init", metavar="MODEL", help="Continue from this model's weights.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in RUN.")] = False,
-    overwrite: Overwrite = False,
-    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings file; options given beside it win.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as encoder.dim=64; repeatable.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Only the first N rows of INPUT.")] = None,
-    smiles_column: SmilesColumn = None,
-    data_dir: DataDir = None,
-    on_error: OnError = "skip",
-    workers: Workers = None,
-    threads: Threads = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    init: Annotated[str | None, typer.Option("--init", metavar="MODEL", help="Start from this model's weights.")] = None,
+    resume: o.Resume = False,
+    overwrite: o.Overwrite = False,
+    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings file; options beside it win.")] = None,
+    settings: o.Settings = None,
+    limit: o.Limit = None,
+    smiles_column: o.SmilesColumn = None,
+    data_dir: o.DataDir = None,
+    on_error: o.OnError = "skip",
+    workers: o.Workers = None,
+    threads: o.Threads = None,
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
 ) -> None:
-    """Train an encoder on INPUT without labels; RUN holds the model, its checkpoints, settings and log.
+    """Train an encoder on INPUT without labels; RUN holds the model, checkpoints, settings and log.
 
-    Ctrl-C leaves a run that --resume continues, bit for bit where it stopped.
+    Ctrl-C leaves a run that --resume continues, bit for bit.
     """
+    from graphlog import api
+    from graphlog.cli.learn.settings import pretraining_settings
+    from graphlog.cli.progress import job_progress
+    from graphlog.cli.reading import list_rejects, read_graphs
+    from graphlog.report.inputs import remember_input
+    from graphlog.training import TrainingInterrupted, resolve_config
+
+    console = Console(quiet, as_json)
+    if resume and init is not None:
+        raise ConfigError("--init starts a run and --resume goes on with one; drop one of the two.")
     named = {"objective": objective, "recipe": recipe, "encoder.backbone": backbone, "epochs": epochs, "batch_size": batch_size}
     named |= {"precision": precision, "device": device, "seed": seed}
-    console = Console(quiet, as_json)
-    run = _run(source, output, named, settings or [], config, init, resume, overwrite, limit, console, smiles_column, on_error, workers)
-    console.result(run, fields_table({k: v for k, v in run.items() if k != "settings"}, f"Pre-trained model in {output}"))
+    file = output / "config.toml" if resume and config is None and (output / "config.toml").is_file() else config
+    start = None if init is None else api.load(init)
+    chosen = pretraining_settings(file, named, settings or [], {} if start is None else {"encoder": start.config.model_dump()})
+    schema = resolve_config(overrides=chosen).schema if start is None else start.schema.name
+    graphs = read_graphs(source, schema, console, limit=limit, smiles_column=smiles_column, on_error=on_error, workers=workers)
+    run = {"run_dir": output, "resume": resume, "overwrite": overwrite, "init": start}
+    try:
+        encoder = api.pretrain(graphs, config=chosen, progress=job_progress(console), **run)
+    except TrainingInterrupted as e:
+        console.say(f"graphlog: {e}")
+        raise typer.Exit(130) from None
+    finally:
+        if (output / "config.toml").is_file():
+            remember_input(output, source, limit=limit, smiles_column=smiles_column)
+    rejects = list_rejects(graphs, output)
+    summary = {"run": str(output), "graphs": len(graphs), "rejected": len(graphs.rejects), "rejects": rejects, **_outcome(encoder.info)}
+    console.result(summary, fields_table(summary))
+    console.say(f"next: graphlog probe bbbp -m {output}; graphlog plot {output} -o figures")
+
+
+def _outcome(info: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: info.get(key) for key in ("objective", "recipe", "epochs", "seed", "embedding", "schema", "data_digest")}

@@ -1,4 +1,4 @@
-"""From options to the settings of a run: file, named options and ``--set``, with contradictions refused."""
+"""From options to the settings of a run: named options, ``--set`` and a file, with contradictions refused."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,43 +7,56 @@ from typing import Any
 from graphlog.config import merge, parse_override, read_toml
 from graphlog.errors import ConfigError
 
-_TRAINING = ("epochs", "batch_size", "precision", "device", "seed")
-_FIXED_BY_FILE = {"objective.name": "--objective", "recipe": "--recipe"}
+_OF_TRAINING = ("epochs", "batch_size", "precision", "device", "seed", "learning_rate")
+_NOT_BESIDE_A_FILE = {"objective.name": "--objective", "recipe": "--recipe"}
 
 
-def gather_settings(file: Path | None, named: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
-    """Return nested settings: those of ``file``, overlaid by the options given.
+def options_given(named: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
+    """Return the settings chosen on the command line, by dotted name.
 
     Args:
-        file: A TOML file of settings, or None.
-        named: Options by the dotted name of what they set; None where not given.
+        named: Value of each option by the name of what it sets; None where it was not given.
         pairs: ``key=value`` texts of ``--set``.
 
     Raises:
-        ConfigError: If two options set one key differently, or an option names another objective or recipe than the file.
+        ConfigError: If one key is given two values.
     """
-    given: dict[str, Any] = {_full_name(k): v for k, v in named.items() if v is not None}
-    chosen: dict[str, tuple[Any, str]] = {k: (v, "its own option") for k, v in given.items()}
+    given = {key: value for key, value in named.items() if value is not None}
     for pair in pairs:
         path, value = parse_override(pair)
-        key = _full_name(".".join(path))
-        if key in chosen and chosen[key][0] != value:
-            raise ConfigError(f"`{key}` is set twice: {chosen[key][0]!r} by {chosen[key][1]} and {value!r} by --set; give it once.")
-        chosen[key] = (value, "--set")
-    base = {} if file is None else read_toml(file)
-    for key, option in _FIXED_BY_FILE.items():
-        there = _look_up(base, key)
-        if key in chosen and there is not None and chosen[key][0] != there:
-            raise ConfigError(f"{option} {chosen[key][0]} contradicts {file}, which says {there!r}; drop one of the two.")
-    for key, (value, _) in chosen.items():
-        base = merge(base, _nested(key, value))
-    return base
+        key = ".".join(path)
+        if key in given and given[key] != value:
+            raise ConfigError(f"`{key}` is set twice, to {given[key]!r} and by --set to {value!r}; give it once.")
+        given[key] = value
+    return given
 
 
-def _full_name(key: str) -> str:
-    if key == "objective":
-        return "objective.name"
-    return f"training.{key}" if key in _TRAINING else key
+def pretraining_settings(
+    file: Path | None, named: Mapping[str, Any], pairs: Sequence[str], beneath: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the tables of a pre-training run: those of ``file`` laid over ``beneath``, overlaid by the options.
+
+    Raises:
+        ConfigError: If options contradict each other, or name another objective or recipe than the file.
+    """
+    pairs = [_in_full(pair) for pair in pairs]
+    given = options_given({_in_full(key): value for key, value in named.items()}, pairs)
+    tables = merge(beneath or {}, {} if file is None else read_toml(file))
+    for key, option in _NOT_BESIDE_A_FILE.items():
+        there = _look_up(tables, key)
+        if key in given and there not in (None, given[key]):
+            raise ConfigError(f"{option} {given[key]} contradicts {file}, which says {there!r}; drop one of the two.")
+    for key, value in given.items():
+        tables = merge(tables, _nested(key, value))
+    return tables
+
+
+def _in_full(key: str) -> str:
+    """Return the key under which the settings keep what users may call by a shorter name."""
+    name, equals, value = key.partition("=")
+    name = name.strip()
+    full = f"training.{name}" if name in _OF_TRAINING else "objective.name" if name == "objective" else name
+    return f"{full}{equals}{value}"
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:
@@ -54,6 +67,4 @@ def _nested(key: str, value: Any) -> dict[str, Any]:
 def _look_up(tables: Mapping[str, Any], key: str) -> Any:
     head, _, rest = key.partition(".")
     value = tables.get(head)
-    if not rest:
-        return value
-    return _look_up(value, rest) if isinstance(value, Mapping) else value  # pyright: ignore[reportUnknownArgumentType]
+    return _look_up(value, rest) if rest and isinstance(value, Mapping) else value  # pyright: ignore[reportUnknownArgumentType]

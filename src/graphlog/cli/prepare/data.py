@@ -1,0 +1,75 @@
+"""``graphlog data``: the data sets known by name, and splits of any input."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphlog.cli import options as o
+from graphlog.cli.console import Console, Table, fields_table
+
+app = typer.Typer(help="The data sets known by name, and splits of any input.", no_args_is_help=True, rich_markup_mode="rich")
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a data set; see: graphlog data list.")]
+
+
+@app.command("list", epilog="Example: graphlog data list")
+def list_datasets(data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False) -> None:
+    """List the data sets: rows, tasks, kind, licence, and whether they are on this machine."""
+    from graphlog.report.catalogue import describe_datasets
+
+    found = describe_datasets()
+    columns = ("name", "rows", "tasks", "kind", "licence", "here", "what it is")
+    rows = [(d["name"], d["rows"], d["tasks"] or "", d["kind"], d["licence"], d["here"], d["description"]) for d in found]
+    console = Console(quiet, as_json)
+    console.result(found, Table(columns, rows))
+    console.say("fetch one with: graphlog data get NAME")
+
+
+@app.command("get", epilog="Example: graphlog data get bbbp")
+def get(name: Name, data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False) -> None:
+    """Fetch a data set, check its sha256, and print where it is."""
+    from graphlog.datasets import resolve
+
+    path = resolve(name)
+    Console(quiet, as_json).result({"name": name, "path": str(path)}, Table(("",), [(path,)]))
+
+
+@app.command("info", epilog="Example: graphlog data info tox21")
+def info(name: Name, data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False) -> None:
+    """Say all there is to know about a data set: tasks, metric, licence, source, hashes."""
+    from graphlog.report.catalogue import describe_dataset
+
+    found = describe_dataset(name)
+    Console(quiet, as_json).result(found, fields_table({**found, "task names": ", ".join(found["task names"])}))
+
+
+@app.command("split", epilog="Example: graphlog data split molecules.csv --kind scaffold -o split.json")
+def split(
+    source: o.Input,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Split file to write (JSON).")],
+    kind: Annotated[str, typer.Option("--kind", metavar="KIND", help="scaffold, scaffold-balanced, random-scaffold, random.")] = "scaffold",
+    fractions: Annotated[str, typer.Option("--fractions", metavar="A,B,C", help="Shares of train, valid and test.")] = "0.8,0.1,0.1",
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the kinds that shuffle.")] = 0,
+    smiles_column: o.SmilesColumn = None,
+    data_dir: o.DataDir = None,
+    on_error: o.OnError = "skip",
+    workers: o.Workers = None,
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
+) -> None:
+    """Split INPUT so that scaffolds stay together; rows are counted from 0, those that are no molecules are in no fold."""
+    from graphlog.cli.reading import list_rejects, read_graphs, sha256_of
+    from graphlog.data.split import Split, check_fractions
+    from graphlog.datasets import DATASETS
+    from graphlog.datasets.splits import split_dataset
+
+    console = Console(quiet, as_json)
+    shares = check_fractions(o.shares(fractions))
+    graphs = read_graphs(source, "molecule", console, smiles_column=smiles_column, on_error=on_error, workers=workers)
+    canonical = source in DATASETS and DATASETS[source].canonical_split and not Path(source).exists()
+    folds = split_dataset(graphs.texts(), kind, shares, seed, workers, canonical)
+    rows = Split(*(graphs.rows[part] for part in folds))
+    rows.save(output, kind, shares, sha256_of(source, graphs))
+    list_rejects(graphs, output.absolute().parent)
+    summary = {"output": str(output), "kind": kind, **{name: len(part) for name, part in zip(rows._fields, rows, strict=True)}}
+    console.result(summary, fields_table(summary))

@@ -1,0 +1,47 @@
+"""Reading INPUT for verbs that train or split: progress shown, rejected rows told and listed."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphlog.cli.console import Console
+from graphlog.cli.progress import reading_progress
+from graphlog.data.store import GraphStore, open_store, write_rejects
+from graphlog.datasets import DATASETS, resolve
+from graphlog.datasets.featurize import read_molecules
+
+
+def read_graphs(source: str, schema: str, console: Console, *, limit: int | None = None, **reading: Any) -> GraphStore:
+    """Return the graphs of a store, or those of a molecule file or data set in ``schema``."""
+    if is_store(source):
+        store = open_store(source)
+        return store if limit is None else store.subset(np.arange(min(limit, len(store))))
+    with reading_progress(console) as progress:
+        store = read_molecules(source, schema=schema, progress=progress, limit=limit, **reading)
+    console.say(f"read {len(store):,} graphs from {source}; {len(store.rejects):,} of {store.num_rows:,} rows rejected")
+    return store
+
+
+def is_store(source: str) -> bool:
+    """Return whether ``source`` is a store folder."""
+    return (Path(source) / "manifest.json").is_file()
+
+
+def list_rejects(store: GraphStore, folder: Path) -> Path | None:
+    """Write ``rejects.csv`` into ``folder`` where rows were rejected, or to empty a list that is out of date."""
+    path = folder / "rejects.csv"
+    if not store.rejects and not path.exists():
+        return None
+    write_rejects(path, store.rejects)
+    return path
+
+
+def sha256_of(source: str, store: GraphStore) -> str:
+    """Return the hash of the file that ``source`` stands for; of the graphs where there is none."""
+    path = resolve(source) if source in DATASETS and not Path(source).exists() else Path(source)
+    if not path.is_file():
+        return store.digest
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

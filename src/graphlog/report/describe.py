@@ -1,0 +1,132 @@
+"""What a model, a store or a run is made of, as plain values for people and for JSON."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphlog.config import read_toml
+from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.data.store import open_store
+from graphlog.downstream.models import model_path
+from graphlog.encoders.modelfile import read_model
+from graphlog.errors import ModelFileError
+
+
+def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
+    """Return what is at ``path``: a store, a run folder, a model file, or the shipped model of that name.
+
+    Args:
+        path: Where to look.
+        verify: Whether to check every byte of a store; model files always are.
+
+    Raises:
+        ModelFileError: If it is none of these, or damaged.
+    """
+    folder = Path(path)
+    if (folder / "manifest.json").is_file():
+        return describe_store(folder, verify)
+    if (folder / "config.toml").is_file():
+        return describe_run(folder)
+    if folder.is_dir() and not (folder / "model.safetensors").is_file():
+        raise ModelFileError(f"{folder} is neither a store, nor a run folder, nor a model: it has no manifest.json and no config.toml.")
+    return describe_model(model_path(path))
+
+
+def describe_model(path: Path) -> dict[str, Any]:
+    """Return what a model file holds."""
+    found = read_model(path)
+    encoder, info = found.encoder, found.info
+    config = encoder.config
+    return {
+        "kind": "model",
+        "path": str(path),
+        "size": human_bytes(path.stat().st_size),
+        "encoder": f"{config.backbone} {config.layers} x {config.dim}",
+        "parameters": sum(p.numel() for p in encoder.parameters()),
+        "embedding": info.get("embedding", "last"),
+        "width": encoder.embedding_width(info.get("embedding", "last")),
+        **{key: info.get(key) for key in ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")},
+        "schema": describe_schema(encoder.schema),
+        "settings": config.model_dump(),
+        "prototypes": " / ".join(map(str, prototype_layers(found.extra))) or None,
+        "versions": info.get("versions", {}),
+    }
+
+
+def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
+    """Return what a graph store holds."""
+    store = open_store(path)
+    if verify:
+        store.verify()
+    nodes = store.num_nodes
+    return {
+        "kind": "store",
+        "path": str(path),
+        "graphs": len(store),
+        "input rows": store.num_rows,
+        "rejected rows": store.num_rows - len(store),
+        "nodes": int(nodes.sum()),
+        "nodes a graph": f"{nodes.min()} to {nodes.max()}, mean {nodes.mean():.1f}" if len(nodes) else "",
+        "size": human_bytes(store.nbytes),
+        "bytes a graph": round(store.nbytes / max(len(store), 1), 1),
+        "tasks": list(store.tasks),
+        "labels present": None if store.labels is None else int(np.isfinite(store.labels).sum()),
+        "digest": store.digest,
+        "verified": verify,
+        "schema": describe_schema(store.schema),
+        "source": store.source,
+    }
+
+
+def describe_run(folder: Path) -> dict[str, Any]:
+    """Return what a run folder holds, finished or not."""
+    model = folder / "model.safetensors"
+    checkpoints = sorted(p.name for p in (folder / "checkpoint").glob("step-*") if p.suffix != ".partial")
+    state = "finished" if model.is_file() else f"unfinished, {checkpoints[-1] if checkpoints else 'no checkpoint yet'}; continue it with --resume"
+    described = describe_model(model) if model.is_file() else {}
+    return {
+        **described,
+        "kind": "run",
+        "path": str(folder),
+        "state": state,
+        "files": sorted(p.name for p in folder.iterdir() if not p.name.startswith(".")),
+        "settings": read_toml(folder / "config.toml"),
+    }
+
+
+def describe_schema(schema: FeatureSchema) -> dict[str, str]:
+    """Return the columns of a schema in words."""
+    return {
+        "name": schema.name,
+        "node columns": ", ".join(_column(a) for a in schema.node),
+        "edge columns": ", ".join(_column(a) for a in schema.edge) or "none",
+        "masked": schema.masked,
+    }
+
+
+def human_bytes(count: float) -> str:
+    """Return a size as people read it.
+
+    Example:
+        >>> human_bytes(3_950_000)
+        '4.0 MB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def prototype_layers(extra: Mapping[str, Any]) -> list[int]:
+    """Return the number of prototypes of each layer, roots first, kept with a model."""
+    sizes: list[int] = []
+    while f"prototypes.{len(sizes)}" in extra:
+        sizes.append(extra[f"prototypes.{len(sizes)}"].shape[0])
+    return sizes
+
+
+def _column(attribute: Attribute) -> str:
+    return f"{attribute.name} ({attribute.cardinality} codes)" if attribute.is_categorical else f"{attribute.name} (number)"

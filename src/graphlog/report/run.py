@@ -1,0 +1,89 @@
+"""The pictures of a run folder: which ones there are depends on what the run was."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from graphlog.config import read_toml
+from graphlog.data.store import GraphStore
+from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.models import load
+from graphlog.downstream.report import Report
+from graphlog.downstream.sources import open_graphs
+from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.report.curves import finetuning_curves, pretraining_curves
+from graphlog.report.inputs import recall_input
+from graphlog.report.maps import COLOURS, draw_map
+from graphlog.report.scores import report_chart
+from graphlog.report.style import save_figure
+from graphlog.training.log import read_metrics
+from graphlog.training.watch import RANK_FLOOR
+
+
+def draw_run(
+    run: Path,
+    out: Path,
+    source: Any = None,
+    *,
+    graphs: int = 2000,
+    colour: str | None = None,
+    seed: int = 0,
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Path]:
+    """Draw what there is to see of a run and return the files written, PNG and SVG of each figure.
+
+    Args:
+        run: Folder written by ``pretrain`` or ``finetune``.
+        out: Folder for the figures.
+        source: Graphs to map; None takes those the run was trained on, if they can still be read.
+        graphs: Graphs on the map.
+        colour: What colours the map: ``prototype``, ``scaffold`` or ``label``; None is ``prototype`` for
+            pre-training and ``label`` for fine-tuning.
+        seed: Decides sample and layout of the map.
+        say: Told what cannot be drawn, and why.
+
+    Raises:
+        ConfigError: If ``run`` is no run folder.
+        MissingExtraError: If matplotlib is not installed.
+    """
+    if colour is not None and colour not in COLOURS:
+        raise unknown_name("colour", colour, COLOURS)
+    if not (run / "config.toml").is_file():
+        raise ConfigError(f"{run} is no run folder (no config.toml in it); name a folder that pretrain or finetune wrote.")
+    settings = read_toml(run / "config.toml")
+    finetuned = settings.get("kind") == "finetune"
+    paths = _draw_finetuning(run, out) if finetuned else _draw_pretraining(run, out, int(settings.get("encoder", {}).get("dim", 300)))
+    if (run / "model.safetensors").is_file():
+        model = load(run)
+        store = _graphs(run, model, source)
+        if store is None:
+            say(f"no map: the graphs that {run} was trained on are not to be found; name some with --input")
+        else:
+            stem = out / "embedding-map"
+            paths += draw_map(model, store, stem, graphs=graphs, colour=colour or ("label" if finetuned else "prototype"), seed=seed)
+    else:
+        say(f"no map: {run} has no model yet; finish it with --resume")
+    if not paths:
+        raise DataError(f"{run} has nothing to draw yet: neither a log nor a model.")
+    return paths
+
+
+def _draw_pretraining(run: Path, out: Path, dim: int) -> list[Path]:
+    rows = read_metrics(run / "metrics.jsonl")
+    return save_figure(pretraining_curves(rows, dim, RANK_FLOOR * dim), out / "curves") if rows else []
+
+
+def _draw_finetuning(run: Path, out: Path) -> list[Path]:
+    paths: list[Path] = []
+    rows = read_metrics(run / "metrics.jsonl")
+    if rows:
+        paths += save_figure(finetuning_curves(rows), out / "curves")
+    if (run / "scores.json").is_file():
+        report = Report.from_dict(json.loads((run / "scores.json").read_text(encoding="utf-8")))
+        paths += save_figure(report_chart([report]), out / "scores")
+    return paths
+
+
+def _graphs(run: Path, model: Encoder, source: Any) -> GraphStore | None:
+    return recall_input(run, model.schema.name) if source is None else open_graphs(source, model.schema)
