@@ -1,0 +1,58 @@
+"""Recipes, overrides and ``config.toml``."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from graphlog.errors import ConfigError
+from graphlog.objectives import OBJECTIVES
+from graphlog.training import read_config, resolve_config
+
+
+@pytest.mark.parametrize(("objective", "recipe"), [(o, r) for o, kind in OBJECTIVES.items() for r in kind.RECIPES])
+def test_every_recipe_survives_its_file(objective: str, recipe: str, tmp_path: Path) -> None:
+    config = resolve_config(objective, recipe, {"encoder.dim": 48, "seed": 3})
+    (tmp_path / "config.toml").write_text(config.to_toml())
+    assert read_config(tmp_path / "config.toml") == config
+    assert config.encoder.dim == 48
+    assert config.seed == 3
+
+
+def test_overrides_beat_the_recipe_and_flags_beat_the_file() -> None:
+    file = tomllib.loads(resolve_config("graphlog", "paper", {"epochs": 2}).to_toml())
+    config = resolve_config("graphlog", None, {**file, "training": {**file["training"], "epochs": 5}})
+    assert (config.recipe, config.epochs, config.options["local_form"]) == ("paper", 5, "margin")
+
+
+def test_nested_dotted_and_loose_keys_mean_the_same() -> None:
+    nested = resolve_config(overrides={"objective": {"depth": 2}, "training": {"batch_size": 64}})
+    dotted = resolve_config(overrides={"objective.depth": 2, "training.batch_size": 64})
+    loose = resolve_config(overrides={"objective": {"name": "graphlog", "depth": 2}, "batch_size": 64})
+    assert nested == dotted == loose
+    assert nested.digest == loose.digest != resolve_config().digest
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"objective": "graphlogg"}, "did you mean 'graphlog'"),
+        ({"recipe": "papr"}, "did you mean 'paper'"),
+        ({"epoch": 3}, "did you mean 'epochs'"),
+        ({"backbone": "gin"}, "did you mean 'encoder.backbone'"),
+        ({"encoder.dims": 3}, "did you mean `encoder.dim`"),
+        ({"objective.dept": 3}, "did you mean `objective.depth`"),
+        ({"training.learning_rat": 3}, "did you mean 'training.learning_rate'"),
+        ({"epochs": 0}, "`training.epochs`.*found 0"),
+        ({"learning_rate": "fast"}, "`training.learning_rate`.*found 'fast'"),
+        ({"learning_rate": float("nan")}, "`training.learning_rate`"),
+        ({"embedding": "first"}, "`embedding`.*found 'first'"),
+        ({"encoder": 3}, "`encoder` must be a table"),
+        ({"encoder.backbone": "ginn"}, "did you mean 'gin'"),
+        ({"batch_size": 1}, "`training.batch_size`"),
+    ],
+)
+def test_what_cannot_be_understood_is_named(overrides: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        resolve_config(overrides=overrides)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,108 @@
+"""The collapse watch against slow formulas, and its alarms against made-up collapses."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+from training_support import families, small_config
+
+from graphlog.encoders.encoder import build_encoder
+from graphlog.training.watch import CollapseWatch, alignment, effective_rank, mean_cosine, uniformity
+
+
+@pytest.mark.parametrize(("rows", "width"), [(40, 8), (8, 40)])
+def test_effective_rank_is_rankme_of_centred_embeddings(rows: int, width: int) -> None:
+    embeddings = torch.randn(rows, width) + 5
+    singular = torch.linalg.svdvals((embeddings - embeddings.mean(0)).double())
+    share = singular / singular.sum()
+    share = share[share > 1e-9]
+    assert effective_rank(embeddings) == pytest.approx(math.exp(-(share * share.log()).sum()), rel=1e-5)
+
+
+def test_effective_rank_of_known_shapes() -> None:
+    line = torch.randn(50, 1) @ torch.randn(1, 6) + 3
+    assert effective_rank(line) == pytest.approx(1, abs=1e-3)
+    assert effective_rank(torch.ones(50, 6)) == 0
+    assert effective_rank(torch.cat([torch.eye(6), -torch.eye(6)])) == pytest.approx(6)
+
+
+def test_alignment_uniformity_and_mean_cosine_by_loops() -> None:
+    a, b = torch.randn(7, 5), torch.randn(7, 5)
+    u, v = F.normalize(a, dim=1), F.normalize(b, dim=1)
+    assert alignment(a, b) == pytest.approx(sum(float((u[i] - v[i]).square().sum()) for i in range(7)) / 7, rel=1e-5)
+    pairs = [(i, j) for i in range(7) for j in range(7) if i != j]
+    potential = sum(math.exp(-2 * float((u[i] - u[j]).square().sum())) for i, j in pairs) / len(pairs)
+    assert uniformity(a) == pytest.approx(math.log(potential), rel=1e-4)
+    assert mean_cosine(a) == pytest.approx(sum(float(u[i] @ u[j]) for i, j in pairs) / len(pairs), rel=1e-4)
+
+
+HEALTHY = {
+    "loss_global": 2.0,
+    "prototypes_total_2": 50.0,
+    "prototypes_used_nearest_2": 37.0,
+    "posterior_perplexity_2": 12.0,
+    "prototypes_total_0": 4.0,
+    "prototypes_used_nearest_0": 1.0,
+    "posterior_perplexity_0": 4.0,
+}
+
+
+def watch_of(embeddings: list[torch.Tensor]) -> CollapseWatch:
+    """A watch that has seen these graph embeddings, one step each."""
+    store, config = families(8), small_config()
+    encoder = build_encoder(config.encoder, store.schema, 0)
+    watch = CollapseWatch(encoder, every=1, batch_size=256)
+    for step, graph_emb in enumerate(embeddings, 1):
+        watch.before_step(step)
+        watch._seen.append((graph_emb, None))
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"loss_global": 0.05}, "prototype loss 0.050"),
+        ({"prototypes_used_nearest_2": 8.9}, "8.9 of 50 prototypes of layer 2"),
+        ({"posterior_perplexity_2": 46.0}, "46.0 of 50 prototypes"),
+    ],
+)
+def test_each_alarm_is_said_once_and_after_two_looks(change: dict[str, float], word: str) -> None:
+    watch = watch_of([])
+    assert watch.look({**HEALTHY, **change})[1] == []
+    assert watch.look(HEALTHY)[1] == []
+    said = [watch.look({**HEALTHY, **change})[1] for _ in range(4)]
+    assert [len(lines) for lines in said] == [0, 1, 0, 0]
+    assert word in said[1][0]
+
+
+def test_a_difference_of_energies_has_no_floor_to_be_alarmed_about() -> None:
+    watch = watch_of([])
+    assert not any(watch.look({**HEALTHY, "loss_global": loss})[1] for loss in (-0.5, 0.05, 0.05, 0.05))
+
+
+def test_collapsed_embeddings_ring_and_spread_ones_do_not() -> None:
+    flat = watch_of([torch.randn(256, 1) @ torch.randn(1, 16) for _ in range(2)])
+    values, first = flat.look({})
+    _, second = flat.look({})
+    assert values["rank"] < 1.1
+    assert first == []
+    assert "effective rank 1.0 of 16" in second[0]
+    spread = watch_of([torch.randn(256, 16)])
+    assert [spread.look({})[1] for _ in range(3)] == [[], [], []]
+
+
+def test_the_watch_listens_to_both_views_and_forgets_when_closed() -> None:
+    store, config = families(40), small_config()
+    encoder = build_encoder(config.encoder, store.schema, 0)
+    watch = CollapseWatch(encoder, every=2, batch_size=1024)
+    for step in (1, 2):
+        watch.before_step(step)
+        for _ in range(2):
+            encoder(store[:40])
+        watch.after_step(40)
+        assert bool(watch._seen) == watch.due(step)  # batches are large enough to look at the last one only
+    values, _ = watch.look({})
+    assert {"rank", "uniformity", "mean_cosine", "alignment"} <= values.keys()
+    watch.close()
+    assert not encoder._forward_hooks
