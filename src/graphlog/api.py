@@ -1,0 +1,263 @@
+"""The public calls. Everything the command line does is one of these; it only parses, calls and prints."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from graphlog.config import merge, read_toml
+from graphlog.data.split import DEFAULT_FRACTIONS, Split
+from graphlog.data.store import GraphStore, open_store
+from graphlog.datasets.featurize import read_molecules
+from graphlog.datasets.splits import split_dataset
+from graphlog.domains import SCHEMAS
+from graphlog.downstream import embed as _embed
+from graphlog.downstream import predict as _predict
+from graphlog.downstream import probe as _probe
+from graphlog.downstream.embed import Written
+from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.finetune import FinetuneConfig
+from graphlog.downstream.finetune.run import finetune as _finetune
+from graphlog.downstream.models import list_models, load, random_encoder
+from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.report import Report
+from graphlog.downstream.sources import Source, is_named, open_graphs
+from graphlog.downstream.tasks import LabelledGraphs
+from graphlog.errors import unknown_name
+from graphlog.training.config import PretrainConfig, resolve_config
+from graphlog.training.log import Progress
+from graphlog.training.precision import Precision
+from graphlog.training.pretrain import run_pretraining
+
+__all__ = [
+    "cv_probe",
+    "embed",
+    "embed_file",
+    "finetune",
+    "list_models",
+    "load",
+    "load_predictor",
+    "open_store",
+    "predict",
+    "predict_file",
+    "pretrain",
+    "probe",
+    "random_encoder",
+    "read_molecules",
+    "scaffold_split",
+]
+
+Model = str | Path | Encoder
+"""An encoder, or what :func:`load` makes one of."""
+_LABELLING = ("task", "metric", "fractions", "split_seed", "smiles_column", "workers", "on_error", "limit", "data_dir")
+
+
+def pretrain(
+    source: Source,
+    objective: str | None = None,
+    recipe: str | None = None,
+    *,
+    seed: int | None = None,
+    run_dir: str | Path | None = None,
+    init: Model | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    config: PretrainConfig | Mapping[str, Any] | str | Path | None = None,
+    progress: Progress | None = None,
+    reading: Mapping[str, Any] | None = None,
+    **overrides: Any,
+) -> Encoder:
+    """Train an encoder on graphs without labels.
+
+    Args:
+        source: A store, a path, the name of a data set, or a list of SMILES.
+        objective: Pretext task; ``graphlog`` unless ``config`` says otherwise.
+        recipe: Named bundle of its settings; ``default`` unless ``config`` says otherwise.
+        seed: Decides initial weights, order, masks and samples; 0 unless ``config`` says otherwise.
+        run_dir: Folder for log, checkpoints and model; None keeps all in memory.
+        init: Encoder to continue from; it is copied.
+        resume: Go on from the last checkpoint in ``run_dir``.
+        overwrite: Replace the run in ``run_dir``.
+        config: Settings to start from: an object, nested tables, or a TOML file.
+        progress: Follows the run.
+        reading: Passed to ``read_molecules`` (``smiles_column``, ``workers``, ``on_error``, ``limit``).
+        overrides: Any setting: ``epochs=3``, ``encoder={"dim": 64}``, or dotted names in a dictionary unpacked.
+
+    Returns:
+        The trained encoder, in evaluation mode.
+
+    Example:
+        >>> pretrain(["CCO", "CCN", "c1ccccc1"], epochs=2, batch_size=2, encoder={"dim": 8, "layers": 2}).config.dim
+        8
+    """
+    given = overrides if seed is None else {**overrides, "seed": seed}
+    if resume and run_dir is not None and not (given or config or objective or recipe):
+        config = Path(run_dir) / "config.toml"
+    settings = _pretrain_settings(objective, recipe, config, given)
+    store = open_graphs(source, _schema_of(source, settings, init), **dict(reading or {}))
+    start = None if init is None else load(init).copy()
+    folder = None if run_dir is None else Path(run_dir)
+    result = run_pretraining(
+        store, settings, folder, resume=resume, overwrite=overwrite, init=None if start is None else start.network, progress=progress
+    )
+    return Encoder(result.encoder, result.info.get("embedding", settings.embedding), result.info, dict(result.objective.state_dict()))
+
+
+def finetune(
+    encoder: Model,
+    dataset: Source | LabelledGraphs,
+    split: Any = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    *,
+    targets: Sequence[str] | None = None,
+    epochs: int = 100,
+    select: str = "last",
+    freeze: bool = False,
+    layer: str | None = None,
+    baselines: Sequence[str] = ("ecfp-rf", "ecfp-lr"),
+    run_dir: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Predictor:
+    """Train copies of an encoder, each with a linear head, on labels; one copy a seed.
+
+    Args:
+        encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
+        dataset: The name of a data set, a path, or a store with labels.
+        split: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, a split file, or a Split of input
+            rows; None takes the data set's own, else ``scaffold``.
+        seeds: Initial heads, order of the graphs, dropout.
+        targets: Columns to predict; data sets with known tasks need none.
+        epochs: Passes over the training fold.
+        select: Whose weights predict: ``last`` or ``best-valid``. Scores of both are reported.
+        freeze: Train the head alone.
+        layer: Embedding the head sees: ``jk`` or ``last``; None takes the encoder's own.
+        baselines: Rows beside the result: ``ecfp-rf``, ``ecfp-lr``, ``random``.
+        run_dir: Folder for log, checkpoints, scores and model; None keeps all in memory.
+        resume: Go on in ``run_dir``; finished seeds are kept.
+        overwrite: Replace the run in ``run_dir``.
+        progress: Follows the run.
+        settings: Any other field of :class:`~graphlog.downstream.finetune.FinetuneConfig` (``batch_size``, ``dropout``, ...)
+            or option of :func:`~graphlog.downstream.tasks.open_labelled` (``task``, ``metric``, ``fractions``, ``smiles_column``, ...).
+
+    Returns:
+        A predictor: ``predict`` is the mean over seeds, ``report`` has all scores.
+    """
+    labelling = {key: settings.pop(key) for key in _LABELLING if key in settings}
+    for key in settings:
+        if key not in FinetuneConfig.model_fields:
+            raise unknown_name("setting of finetune", key, [*FinetuneConfig.model_fields, *_LABELLING])
+    config = FinetuneConfig.parse({**settings, "epochs": epochs, "select": select, "freeze": freeze, "layer": layer})
+    return _finetune(
+        load(encoder),
+        dataset,
+        config,
+        seeds=seeds,
+        baselines=baselines,
+        run_dir=None if run_dir is None else Path(run_dir),
+        resume=resume,
+        overwrite=overwrite,
+        progress=progress,
+        **({} if isinstance(dataset, LabelledGraphs) else {"split": split, "targets": targets, **labelling}),
+    )
+
+
+def probe(
+    encoder: Model,
+    dataset: Source | LabelledGraphs,
+    split: Any = None,
+    *,
+    targets: Sequence[str] | None = None,
+    layer: str | None = None,
+    baselines: Sequence[str] = _probe.BASELINES,
+    seeds: Sequence[int] = (0, 1, 2),
+    precision: Precision = "fp32",
+    progress: Progress | None = None,
+    **labelling: Any,
+) -> Report:
+    """Fit linear models to frozen embeddings and score them beside fingerprints and the untrained encoder.
+
+    Arguments are those of :func:`finetune`; two rows a representation, at a fixed C and at one chosen on validation.
+    """
+    return _probe.probe(
+        load(encoder),
+        dataset,
+        layer=layer,
+        baselines=baselines,
+        seeds=seeds,
+        precision=precision,
+        progress=progress,
+        **({} if isinstance(dataset, LabelledGraphs) else {"split": split, "targets": targets, **labelling}),
+    )
+
+
+def cv_probe(encoder: Model, dataset: Source | LabelledGraphs, **options: Any) -> dict[float, float]:
+    """Return the scaffold-cross-validated probe score at each C, inside train + validation only: for choosing between recipes."""
+    return _probe.cv_probe(load(encoder), dataset, **options)
+
+
+def embed(encoder: Model, source: Source, layer: str | None = None, **options: Any) -> Float[np.ndarray, "M W"]:
+    """Return one float32 embedding an input row; NaN where a molecule cannot be read. See :meth:`Encoder.embed`."""
+    return load(encoder).embed(source, layer, **options)
+
+
+def embed_file(encoder: Model, source: Source, out: str | Path, **options: Any) -> Written:
+    """Write embeddings to ``.npz``, ``.parquet`` or ``.csv``, row for row. See :func:`graphlog.downstream.embed.embed_file`."""
+    return _embed.embed_file(load(encoder), source, Path(out), **options)
+
+
+def predict(predictor: str | Path | Predictor, source: Source, **options: Any) -> Float[np.ndarray, "M T"]:
+    """Return probabilities or values, one row an input row; NaN where a molecule cannot be read. See :meth:`Predictor.predict`."""
+    return load_predictor(predictor).predict(source, **options)
+
+
+def predict_file(predictor: str | Path | Predictor, source: Source, out: str | Path, **options: Any) -> Written:
+    """Write the input's columns with predictions added as CSV. See :func:`graphlog.downstream.predict.predict_file`."""
+    return _predict.predict_file(load_predictor(predictor), source, Path(out), **options)
+
+
+def load_predictor(predictor: str | Path | Predictor, device: str = "cpu") -> Predictor:
+    """Return the predictor of a fine-tuning run folder or file; a predictor is returned as it is."""
+    return predictor if isinstance(predictor, Predictor) else Predictor.load(predictor, device)
+
+
+def scaffold_split(smiles: Sequence[str], fractions: Sequence[float] = DEFAULT_FRACTIONS, kind: str = "scaffold", seed: int = 0) -> Split:
+    """Return train, validation and test rows such that molecules with one Bemis-Murcko scaffold stay together.
+
+    Args:
+        smiles: The molecules.
+        fractions: Shares of the three folds.
+        kind: ``scaffold`` (largest first, deterministic), ``scaffold-balanced``, or ``random-scaffold``.
+        seed: Of the kinds that shuffle.
+
+    Example:
+        >>> split = scaffold_split(["c1ccccc1C", "c1ccccc1", "CCO", "CCN", "C1CCCCC1"], fractions=(0.6, 0.2, 0.2))
+        >>> sorted(len(part) for part in split)
+        [1, 1, 3]
+    """
+    return split_dataset(smiles, kind, fractions, seed)
+
+
+def _pretrain_settings(objective: str | None, recipe: str | None, config: Any, overrides: Mapping[str, Any]) -> PretrainConfig:
+    if isinstance(config, PretrainConfig):
+        tables = config.to_tables()
+    else:
+        tables = read_toml(Path(config)) if isinstance(config, str | Path) else dict(config or {})
+    return resolve_config(objective, recipe, merge(tables, overrides))
+
+
+def _schema_of(source: Source, settings: PretrainConfig, init: Model | None) -> Any:
+    """Return the schema of the store, of the model to continue from, or of the settings, in this order."""
+    if isinstance(source, GraphStore):
+        return source.schema
+    if is_named(source) and (Path(source) / "manifest.json").is_file():
+        return open_store(source).schema
+    if init is not None:
+        return load(init).schema
+    if settings.schema not in SCHEMAS:
+        raise unknown_name("schema", settings.schema, SCHEMAS)
+    return SCHEMAS[settings.schema]

@@ -1,0 +1,1 @@
+"""What a pre-trained encoder is for: embedding, probing, fine-tuning, predicting."""

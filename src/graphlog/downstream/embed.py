@@ -1,0 +1,172 @@
+"""Embeddings written to a file: row i of the output is row i of the input, whatever its size."""
+
+import csv
+import os
+import shutil
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from graphlog.data.store import write_rejects
+from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.sources import Source, output_rows, status_of, streamed_graphs
+from graphlog.errors import ConfigError, MissingExtraError
+from graphlog.training.log import Progress
+from graphlog.training.precision import Precision
+from graphlog.training.runfolder import writing
+
+FORMATS = (".npz", ".parquet", ".csv")
+_ROWS_AT_ONCE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written for an input."""
+
+    path: Path
+    """The file."""
+    rows: int
+    """Rows of input and output."""
+    rejected: int
+    """Rows that could not be used: NaN or empty, with the reason in the status column."""
+    rejects: Path | None
+    """``rejects.csv`` beside the file; None where every row could be used."""
+
+
+def embed_file(
+    encoder: Encoder,
+    source: Source,
+    out: Path,
+    *,
+    layer: str | None = None,
+    batch_size: int = 512,
+    precision: Precision = "fp32",
+    progress: Progress | None = None,
+    **reading: Any,
+) -> Written:
+    """Write the embeddings of ``source`` to ``out``, whole or not at all, without holding them in memory.
+
+    ``.npz`` holds ``embeddings`` (float32, one row an input row) and ``status``; ``.parquet`` one column
+    ``embedding`` of lists and ``status``; ``.csv`` ``row``, ``status`` and one column a dimension.
+
+    Args:
+        encoder: What embeds.
+        source: A path, the name of a data set, a store, or a list of SMILES.
+        out: The file; its ending decides the format.
+        layer: ``jk`` or ``last``; None takes the model's own.
+        batch_size: Graphs a forward pass.
+        precision: Format of matrix products.
+        progress: Told of every batch.
+        reading: Passed to ``read_molecules``.
+
+    Raises:
+        ConfigError: If the ending of ``out`` is unknown.
+        DataError: If the source cannot be read.
+    """
+    check_output(out, FORMATS)
+    with streamed_graphs(source, encoder.schema, **reading) as store, scratch(out) as folder:
+        rows, total = output_rows(store)
+        with writing(out):
+            embeddings = _empty(folder / "embeddings.npy", total, encoder.width(layer))
+            for graphs, values in encoder.embed_batches(store, layer, batch_size, precision=precision, progress=progress):
+                embeddings[rows[graphs]] = values
+            embeddings.flush()
+            status = status_of(store)
+            finished = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}[out.suffix](folder, embeddings, status)
+            rejects = save_rejects(out, store.rejects)
+            os.replace(finished, out)
+        return Written(out, total, total - len(store), rejects)
+
+
+def check_output(out: Path, formats: tuple[str, ...]) -> None:
+    """Refuse an output file that could not be written, before any work.
+
+    Raises:
+        ConfigError: If its ending is none of ``formats``, its folder does not exist, or it is a folder.
+        MissingExtraError: If its format needs a package that is not installed.
+    """
+    if out.suffix not in formats:
+        raise ConfigError(f"cannot tell what format {out} is to have; let its name end in {', '.join(formats)}.")
+    if out.is_dir():
+        raise ConfigError(f"{out} is a folder; name a file.")
+    if not out.absolute().parent.is_dir():
+        raise ConfigError(f"there is no folder {out.absolute().parent}; make it, or choose another place.")
+    if out.suffix == ".parquet":
+        try:
+            import pyarrow  # noqa: F401 - is it there?
+        except ImportError:
+            raise MissingExtraError("pyarrow", "parquet") from None
+
+
+@contextmanager
+def scratch(out: Path) -> Iterator[Path]:
+    """Give a folder beside ``out`` for unfinished files and remove it afterwards."""
+    folder = out.with_name(f".{out.name}.partial-{os.getpid()}")
+    with writing(out):
+        folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def save_rejects(out: Path, rejects: list[Any]) -> Path | None:
+    """Write ``rejects.csv`` beside ``out`` if there are any."""
+    if not rejects:
+        return None
+    path = out.with_name("rejects.csv")
+    write_rejects(path, rejects)
+    return path
+
+
+def _empty(path: Path, rows: int, width: int) -> Float[np.ndarray, "M W"]:
+    embeddings = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, width))
+    for start in range(0, rows, _ROWS_AT_ONCE):
+        embeddings[start : start + _ROWS_AT_ONCE] = np.nan
+    return embeddings
+
+
+def _write_npz(folder: Path, embeddings: np.ndarray, status: list[str]) -> Path:
+    widest = max((len(text) for text in set(status)), default=2)
+    texts = np.lib.format.open_memmap(folder / "status.npy", mode="w+", dtype=f"<U{widest}", shape=(len(status),))
+    for start in range(0, len(status), _ROWS_AT_ONCE):
+        texts[start : start + _ROWS_AT_ONCE] = status[start : start + _ROWS_AT_ONCE]
+    texts.flush()
+    path = folder / "out.npz"
+    with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
+        archive.write(folder / "embeddings.npy", "embeddings.npy", zipfile.ZIP_STORED)
+        archive.write(folder / "status.npy", "status.npy", zipfile.ZIP_DEFLATED)
+    return path
+
+
+def _write_parquet(folder: Path, embeddings: np.ndarray, status: list[str]) -> Path:
+    import pyarrow as pa  # pyright: ignore[reportMissingImports]
+    import pyarrow.parquet as pq  # pyright: ignore[reportMissingImports]
+
+    width = embeddings.shape[1]
+    schema = pa.schema([("row", pa.int64()), ("status", pa.string()), ("embedding", pa.list_(pa.float32(), width))])
+    path = folder / "out.parquet"
+    with pq.ParquetWriter(path, schema) as writer:
+        for start in range(0, len(status), _ROWS_AT_ONCE):
+            part = np.asarray(embeddings[start : start + _ROWS_AT_ONCE])
+            vectors = pa.FixedSizeListArray.from_arrays(pa.array(part.reshape(-1)), width)
+            rows = pa.array(np.arange(start, start + len(part)))
+            writer.write_table(pa.Table.from_arrays([rows, pa.array(status[start : start + len(part)]), vectors], schema=schema))
+    return path
+
+
+def _write_csv(folder: Path, embeddings: np.ndarray, status: list[str]) -> Path:
+    path = folder / "out.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["row", "status", *(f"e{k}" for k in range(embeddings.shape[1]))])
+        for row, (text, vector) in enumerate(zip(status, embeddings, strict=True)):
+            values = [f"{v:.7g}" for v in vector.tolist()] if text == "ok" else [""] * len(vector)
+            table.writerow([row, text, *values])
+    return path

@@ -1,0 +1,175 @@
+"""A trained encoder as users hold it: called on graphs, asked for embeddings, saved, loaded by name."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from graphlog.data.batch import GraphBatch
+from graphlog.data.schema import FeatureSchema
+from graphlog.data.store import GraphStore
+from graphlog.downstream.sources import Source, open_graphs, output_rows
+from graphlog.encoders.base import Encoding
+from graphlog.encoders.encoder import EncoderConfig, GraphEncoder
+from graphlog.encoders.modelfile import read_model, save_model
+from graphlog.errors import unknown_name
+from graphlog.training.log import Progress, Silent
+from graphlog.training.precision import Precision, autocast, choose_device, choose_precision
+
+Layer = Literal["jk", "last"]
+LAYERS = ("jk", "last")
+
+
+class Encoder(nn.Module):
+    """A pre-trained network, the embedding it is known by, and how it came to be."""
+
+    def __init__(
+        self,
+        network: GraphEncoder,
+        layer: str = "jk",
+        info: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Wrap ``network``; ``layer`` is the embedding used unless another is asked for, ``info`` and ``extra`` travel with its file."""
+        super().__init__()
+        self.network = network
+        self.layer = check_layer(layer)
+        self.info: dict[str, Any] = dict(info or {})
+        self.extra: dict[str, Tensor] = dict(extra or {})
+
+    @property
+    def config(self) -> EncoderConfig:
+        """Settings of the network."""
+        return self.network.config
+
+    @property
+    def schema(self) -> FeatureSchema:
+        """The features it reads."""
+        return self.network.schema
+
+    @property
+    def device(self) -> torch.device:
+        """Where its parameters are."""
+        return next(self.network.parameters()).device
+
+    def width(self, layer: str | None = None) -> int:
+        """Return the number of columns of an embedding."""
+        return self.network.embedding_width(check_layer(layer or self.layer))
+
+    def forward(self, batch: GraphBatch) -> Encoding:
+        """Return node and graph embeddings of the final layer (Eq. 5), with gradients."""
+        return self.network(batch.to(self.device))
+
+    def embed(
+        self,
+        source: Source,
+        layer: str | None = None,
+        batch_size: int = 512,
+        *,
+        precision: Precision = "fp32",
+        progress: Progress | None = None,
+        **reading: Any,
+    ) -> Float[np.ndarray, "M W"]:
+        """Return one float32 row an input row, in order; NaN where a molecule cannot be read.
+
+        Args:
+            source: A list, array or column of SMILES, a path, the name of a data set, or a store.
+            layer: ``jk`` (means of all layers and the log atom count) or ``last`` (the paper's); None takes the model's own.
+            batch_size: Graphs a forward pass.
+            precision: Format of matrix products; ``auto`` is bf16 where the hardware computes in it.
+            progress: Told of every batch.
+            reading: Passed to ``read_molecules`` (``smiles_column``, ``workers``, ``on_error``).
+
+        Example:
+            >>> load("random").embed(["CCO", "not a molecule"], layer="last").shape
+            (2, 300)
+        """
+        store = open_graphs(source, self.schema, **reading)
+        rows, total = output_rows(store)
+        embeddings = np.full((total, self.width(layer)), np.nan, dtype=np.float32)
+        embeddings[rows] = self.embed_store(store, layer, batch_size, precision=precision, progress=progress)
+        return embeddings
+
+    def embed_store(self, store: GraphStore, layer: str | None = None, batch_size: int = 512, **computing: Any) -> Float[np.ndarray, "M W"]:
+        """Return one float32 row a graph of ``store``, in its order; ``computing`` as for :meth:`embed_batches`."""
+        embeddings = np.empty((len(store), self.width(layer)), dtype=np.float32)
+        for graphs, values in self.embed_batches(store, layer, batch_size, **computing):
+            embeddings[graphs] = values
+        return embeddings
+
+    def embed_batches(
+        self,
+        store: GraphStore,
+        layer: str | None = None,
+        batch_size: int = 512,
+        *,
+        precision: Precision = "fp32",
+        progress: Progress | None = None,
+    ) -> Iterator[tuple[slice, Float[np.ndarray, "B W"]]]:
+        """Yield the embeddings of consecutive graphs of ``store``: the range and its rows."""
+        chosen = check_layer(layer or self.layer)
+        bar = progress or Silent()
+        bar.begin(len(store))
+        bar.stage("embed")
+        number_format = choose_precision(precision, self.device, bar.say)
+        try:
+            with evaluating(self):
+                for start in range(0, len(store), batch_size):
+                    graphs = slice(start, min(start + batch_size, len(store)))
+                    with torch.inference_mode(), autocast(number_format, self.device):
+                        values = self.network.embed_graphs(store[graphs].to(self.device), chosen)
+                    yield graphs, values.float().cpu().numpy()
+                    bar.advance(graphs.stop - graphs.start)
+        finally:
+            bar.end()
+
+    def save(self, path: str | Path, half: bool = False) -> None:
+        """Write a ``.safetensors`` file that :func:`load` reads back; ``half`` stores the weights in 16 bits."""
+        save_model(Path(path), self.network, {**self.info, "embedding": self.layer}, self.extra, half=half)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Encoder":
+        """Return the encoder of a ``.safetensors`` file.
+
+        Raises:
+            ModelFileError: If it is missing, truncated, tampered with, foreign, or of a newer format.
+        """
+        found = read_model(Path(path))
+        return cls(found.encoder, found.info.get("embedding", "last"), found.info, found.extra)
+
+    def copy(self) -> "Encoder":
+        """Return an encoder with weights of its own."""
+        return Encoder(deepcopy(self.network), self.layer, self.info, self.extra)
+
+    def moved(self, device: str) -> "Encoder":
+        """Return this encoder after moving it to ``device`` (``auto``, ``cpu``, ``cuda``)."""
+        return self.to(choose_device(device))
+
+
+def check_layer(layer: str) -> Layer:
+    """Return ``layer`` if it names an embedding.
+
+    Raises:
+        ConfigError: If it does not.
+    """
+    if layer not in LAYERS:
+        raise unknown_name("embedding layer", layer, LAYERS)
+    return "jk" if layer == "jk" else "last"
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put ``module`` into evaluation mode inside the block and back into its own mode after it."""
+    modes = [(m, m.training) for m in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for m, mode in modes:
+            m.training = mode

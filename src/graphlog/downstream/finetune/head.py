@@ -1,0 +1,112 @@
+"""The linear head, the losses over labels that are present, and the pair of encoder and head."""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphlog.data.batch import GraphBatch
+from graphlog.downstream.encoder import Layer
+from graphlog.downstream.metrics import TaskKind
+from graphlog.encoders.encoder import GraphEncoder
+from graphlog.training.precision import autocast
+
+_SMALLEST_SPREAD = 1e-6
+
+
+class Head(nn.Module):
+    """One linear output a target, on embeddings that may be standardised; regression is learnt in units of the labels' spread."""
+
+    input_shift: Tensor
+    input_scale: Tensor
+    target_shift: Tensor
+    target_scale: Tensor
+
+    def __init__(self, width: int, targets: int, task: TaskKind) -> None:
+        """Draw the weights as torch draws them; inputs and targets are left as they are until fitted."""
+        super().__init__()
+        self.task: TaskKind = task
+        self.linear = nn.Linear(width, targets)
+        self.register_buffer("input_shift", torch.zeros(width))
+        self.register_buffer("input_scale", torch.ones(width))
+        self.register_buffer("target_shift", torch.zeros(targets))
+        self.register_buffer("target_scale", torch.ones(targets))
+
+    def fit_inputs(self, embeddings: Float[np.ndarray, "M W"]) -> None:
+        """Standardise inputs from now on as these embeddings would be; constant columns become 0."""
+        spread = embeddings.std(axis=0, dtype=np.float64)
+        scale = np.where(spread > _SMALLEST_SPREAD, 1.0 / np.maximum(spread, _SMALLEST_SPREAD), 0.0)
+        self.input_shift.copy_(torch.from_numpy(embeddings.mean(axis=0, dtype=np.float64)))
+        self.input_scale.copy_(torch.from_numpy(scale))
+
+    def fit_targets(self, labels: Float[np.ndarray, "M T"]) -> None:
+        """Express regression targets in units of their spread over these labels (NaN where missing)."""
+        if self.task == "classification":
+            return
+        for t, column in enumerate(labels.T):
+            y = column[~np.isnan(column)].astype(np.float64)
+            if len(y):
+                self.target_shift[t] = float(y.mean())
+                self.target_scale[t] = float(y.std()) if y.std() > 0 else 1.0
+
+    def forward(self, embeddings: Float[Tensor, "N W"]) -> Float[Tensor, "N T"]:
+        """Return logits, or scaled values."""
+        return self.linear((embeddings - self.input_shift) * self.input_scale)
+
+    def loss(self, outputs: Float[Tensor, "N T"], labels: Float[Tensor, "N T"]) -> Float[Tensor, ""]:
+        """Return the mean loss over the labels that are present."""
+        if self.task == "classification":
+            return masked_bce(outputs, labels)
+        return masked_mse(outputs, (labels - self.target_shift) / self.target_scale)
+
+    def predictions(self, outputs: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
+        """Return probabilities, or values in the labels' units."""
+        if self.task == "classification":
+            return outputs.sigmoid()
+        return outputs * self.target_scale + self.target_shift
+
+
+class FineTuned(nn.Module):
+    """An encoder with a head."""
+
+    def __init__(self, network: GraphEncoder, head: Head, layer: Layer) -> None:
+        """Join the two; the head sees the embedding ``layer``."""
+        super().__init__()
+        self.network = network
+        self.head = head
+        self.layer: Layer = layer
+
+    def forward(self, batch: GraphBatch) -> Float[Tensor, "N T"]:
+        """Return logits, or scaled values."""
+        return self.head(self.network.embed_graphs(batch, self.layer).float())
+
+
+def outputs_of(model: FineTuned, batch: GraphBatch, precision: Literal["fp32", "bf16"], device: torch.device) -> Float[Tensor, "N T"]:
+    """Return the head's outputs in fp32, the encoder running in ``precision``."""
+    with autocast(precision, device):
+        embeddings = model.network.embed_graphs(batch, model.layer)
+    return model.head(embeddings.float())
+
+
+def masked_bce(logits: Float[Tensor, "N T"], labels: Float[Tensor, "N T"]) -> Float[Tensor, ""]:
+    """Return the binary cross-entropy summed over present labels (0 or 1; NaN is missing) and divided by their number, in float64."""
+    present = ~labels.isnan()
+    losses = F.binary_cross_entropy_with_logits(logits.double(), labels.nan_to_num(0.0).double(), reduction="none")
+    return (losses * present).sum() / present.sum().clamp(min=1)
+
+
+def masked_mse(values: Float[Tensor, "N T"], targets: Float[Tensor, "N T"]) -> Float[Tensor, ""]:
+    """Return the squared error averaged over present targets (NaN is missing), in float64."""
+    present = ~targets.isnan()
+    errors = torch.where(present, values.double() - targets.nan_to_num(0.0).double(), 0.0)
+    return errors.square().sum() / present.sum().clamp(min=1)
+
+
+def twin(encoder: GraphEncoder, dropout: float) -> GraphEncoder:
+    """Return a copy of ``encoder`` on its device that drops out ``dropout`` of every layer's outputs while training."""
+    copy = GraphEncoder(encoder.config.updated({"dropout": dropout}), encoder.schema)
+    copy.load_state_dict(encoder.state_dict())
+    return copy.to(next(encoder.parameters()).device)

@@ -1,0 +1,306 @@
+"""A whole fine-tuning run: all seeds, both selection rules, baselines, run folder."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from graphlog.data.split import Split
+from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.finetune.config import FinetuneConfig
+from graphlog.downstream.finetune.head import FineTuned, twin
+from graphlog.downstream.finetune.seed import SeedRun, Start
+from graphlog.downstream.linear import FIXED_C, GRID
+from graphlog.downstream.metrics import Evaluation, evaluate
+from graphlog.downstream.models import random_encoder
+from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.probe import ecfp_rows, make_report
+from graphlog.downstream.report import ScoreRow, score_row
+from graphlog.downstream.sources import Source
+from graphlog.downstream.tasks import LabelledGraphs, folds_lacking, open_labelled
+from graphlog.errors import ConfigError, DataError
+from graphlog.training.log import MetricsFile, Progress, Silent
+from graphlog.training.loop import stop_on_signal
+from graphlog.training.runfolder import RunFolder, versions, writing
+
+RULES = {"last": "last epoch", "best-valid": "best validation"}
+_OURS = ("scores.json", "split.json")
+"""Files a run folder of fine-tuning has beyond those of every run."""
+
+
+def finetune(
+    encoder: Encoder,
+    source: Source | LabelledGraphs,
+    config: FinetuneConfig | None = None,
+    *,
+    seeds: Sequence[int] = (0, 1, 2),
+    baselines: Sequence[str] = ("ecfp-rf", "ecfp-lr"),
+    run_dir: Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    **labelling: Any,
+) -> Predictor:
+    """Train a copy of ``encoder`` with a linear head once a seed, and report every score.
+
+    Args:
+        encoder: Where training starts; it is not changed.
+        source: Labelled input, or what :func:`~graphlog.downstream.tasks.open_labelled` made of it.
+        config: How to train; None is the paper's protocol.
+        seeds: One run each: initial head, order of the graphs, dropout.
+        baselines: Rows set beside the result: ``ecfp-rf``, ``ecfp-lr``, and ``random``, which fine-tunes an
+            untrained encoder in the same way and doubles the time.
+        run_dir: Where settings, log, scores, checkpoints and model go; None keeps all in memory.
+        resume: Go on in ``run_dir``: finished seeds are kept, others continue at their last checkpoint.
+        overwrite: Replace the run in ``run_dir``.
+        progress: Follows the run.
+        labelling: Passed to ``open_labelled`` (``targets``, ``task``, ``split``, ...).
+
+    Raises:
+        ConfigError: If settings contradict each other or the run folder.
+        DataError: If there is nothing to learn or to choose by.
+        TrainingInterrupted: After Ctrl-C; the last checkpoints are kept.
+    """
+    config = config or FinetuneConfig()
+    seeds = check_seeds(seeds)
+    data = source if isinstance(source, LabelledGraphs) else open_labelled(source, encoder.schema, **labelling)
+    check_folds(data, config)
+    folder = None if run_dir is None else _opened(run_dir, resume, overwrite)
+    try:
+        if folder is not None:
+            _describe(folder, encoder, data, config, seeds)
+        runs = _train(encoder, data, config, seeds, folder, progress or Silent(), "")
+        rows = result_rows("fine-tuned", runs, data, config)
+        if "random" in baselines:
+            rows += _untrained_rows(encoder, data, config, seeds, folder, progress or Silent())
+        extra, notes = ecfp_rows(data, baselines, seeds, FIXED_C, sorted({FIXED_C, *GRID}), -1)
+        report = make_report(data, [*rows, *extra], [*notes, *_notes(config, runs)])
+        predictor = Predictor(chosen_models(runs, config), data.targets, report, _info(encoder, data, config, seeds))
+        if folder is not None:
+            _finish(folder, predictor)
+        return predictor
+    finally:
+        if folder is not None:
+            folder.close()
+
+
+def train_on_all(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig, seed: int) -> FineTuned:
+    """Return one model trained on the training fold alone, nothing scored: for callers that judge by themselves."""
+    run = SeedRun(start_of(encoder, data, config), seed)
+    with stop_on_signal() as stop:
+        while not run.is_done:
+            run.train_epoch(stop)
+    return FineTuned(run.model.network, run.model.head, run.model.layer).cpu().eval()
+
+
+def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
+    """Return the seeds.
+
+    Raises:
+        ConfigError: If there is none, one is negative, or one is given twice.
+    """
+    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise ConfigError(f"`seeds` must be different whole numbers from 0, at least one, found {list(seeds)}.")
+    return tuple(int(s) for s in seeds)
+
+
+def check_folds(data: LabelledGraphs, config: FinetuneConfig) -> None:
+    """Refuse folds on which nothing can be learnt, or nothing chosen though the rule needs it.
+
+    Raises:
+        DataError: If so; names the fold.
+    """
+    lacking = folds_lacking(data.labels, data.targets, data.task, data.split)
+    empty = [fold for fold, names in lacking.items() if len(names) == len(data.targets)]
+    lack = "one class only" if data.task == "classification" else "no label"
+    if "train" in empty:
+        raise DataError(f"every target has {lack} in the train fold ({data.split_name} split): nothing to learn; choose another split.")
+    if "valid" in empty and config.select == "best-valid":
+        raise DataError(f"every target has {lack} in the valid fold ({data.split_name} split): choose --select last or another split.")
+
+
+def result_rows(model: str, runs: Sequence[SeedRun], data: LabelledGraphs, config: FinetuneConfig) -> list[ScoreRow]:
+    """Return the rows of both selection rules (the one that was asked for first), the last-k mean and the seeds' joint prediction."""
+    rules = sorted(RULES, key=lambda rule: rule != config.select)
+    states = [run.final_states() for run in runs]
+    predictions = {
+        (rule, fold): [run.predictions(state[rule], fold) for run, state in zip(runs, states, strict=True)]
+        for rule in rules
+        for fold in ("valid", "test")
+    }
+    detail = {"best_epochs": [run.state.best_epoch for run in runs], "epochs": config.epochs, "seeds": [run.seed for run in runs]}
+    rows = [_score(model, RULES[rule], data, {fold: predictions[rule, fold] for fold in ("valid", "test")}, detail) for rule in rules]
+    k = min(config.last_k, config.epochs)
+    if k > 1:
+        late = {fold: [_mean_of_last(run, fold, k, data) for run in runs] for fold in ("valid", "test")}
+        rows.append(score_row(model, f"mean of last {k} epochs", late["test"], late["valid"], data.metric, data.targets, detail))
+    if len(runs) > 1:
+        joint = {fold: [np.mean(predictions[config.select, fold], axis=0)] for fold in ("valid", "test")}
+        rows.append(_score(f"{model}, mean of {len(runs)} seeds", RULES[config.select], data, joint, detail))
+    return rows
+
+
+def run_digest(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig) -> str:
+    """Return a hash of everything a seed's weights depend on."""
+    sha = hashlib.sha256()
+    for name, tensor in sorted(encoder.network.state_dict().items()):
+        sha.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    sha.update(np.ascontiguousarray(data.labels).tobytes() + data.store.digest.encode())
+    for indices in data.split:
+        sha.update(np.asarray(indices, dtype=np.int64).tobytes() + b"|")
+    ours = config.model_dump(exclude={"select", "last_k", "device", "checkpoint_every_s"})
+    sha.update(json.dumps([ours, config.layer or encoder.layer, data.task, data.metric], sort_keys=True).encode())
+    return sha.hexdigest()
+
+
+def start_of(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig) -> Start:
+    """Return what all seeds begin with."""
+    layer = config.layer or encoder.layer
+    placed = Encoder(twin(encoder.network, 0.0), encoder.layer, encoder.info).moved(config.device)
+    embeddings = placed.embed_store(data.store, layer) if config.freeze or layer == "jk" else None
+    return Start(placed, data, config, embeddings, run_digest(encoder, data, config))
+
+
+def _train(
+    encoder: Encoder,
+    data: LabelledGraphs,
+    config: FinetuneConfig,
+    seeds: Sequence[int],
+    folder: RunFolder | None,
+    bar: Progress,
+    label: str,
+) -> list[SeedRun]:
+    begin = start_of(encoder, data, config)
+    parent = None if folder is None else folder.checkpoints
+    runs: list[SeedRun] = []
+    log = None if folder is None or label else MetricsFile(folder.metrics, -1)
+    bar.begin(config.epochs * len(data.split.train) * len(seeds))
+    try:
+        with stop_on_signal() as stop:
+            for seed in seeds:
+                run = SeedRun(begin, seed, None if parent is None else parent / f"{label}seed-{seed}")
+                bar.stage(f"{label}seed {seed}")
+                _run_seed(run, log, stop, bar)
+                runs.append(run)
+    finally:
+        bar.end()
+        if log is not None:
+            log.close()
+    return runs
+
+
+def _run_seed(run: SeedRun, log: MetricsFile | None, stop: Any, bar: Progress) -> None:
+    size, metric = len(run.data.split.train), run.data.metric
+    for row in run.state.history:
+        _log(log, row, run.config)
+    bar.advance(size * run.state.epoch)
+    while not run.is_done:
+        row = run.train_epoch(stop)
+        _log(log, row, run.config)
+        bar.advance(size)
+        bar.report({"loss": row["loss"], f"valid {metric}": row["valid"][metric]})
+        if run.checkpoint_due:
+            run.save()
+
+
+def _log(log: MetricsFile | None, row: Mapping[str, Any], config: FinetuneConfig) -> None:
+    if log is not None:
+        scores = {f"{fold}/{name}": value for fold in ("valid", "test") for name, value in row[fold].items() if value == value}
+        kept = {key: row[key] for key in ("seed", "epoch", "loss", "learning_rate", "seconds")}
+        log.write({"step": row["epoch"], **kept, **scores})
+
+
+def _untrained_rows(
+    encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig, seeds: Sequence[int], folder: RunFolder | None, bar: Progress
+) -> list[ScoreRow]:
+    graphs = data.store.subset(np.sort(data.split.train))
+    runs: list[SeedRun] = []
+    for seed in seeds:
+        untrained = random_encoder(encoder.config, encoder.schema, layer=encoder.layer, seed=seed, graphs=graphs)
+        runs += _train(untrained, data, config, [seed], folder, bar, "untrained-")
+    return result_rows("untrained encoder, fine-tuned", runs, data, config)
+
+
+def _score(
+    model: str, rule: str, data: LabelledGraphs, predictions: Mapping[str, Sequence[np.ndarray]], detail: Mapping[str, Any]
+) -> ScoreRow:
+    folds = {"valid": data.split.valid, "test": data.split.test}
+    scored = {fold: [evaluate(data.labels[rows], p, data.task) for p in predictions[fold]] for fold, rows in folds.items()}
+    return score_row(model, rule, scored["test"], scored["valid"], data.metric, data.targets, detail)
+
+
+def _mean_of_last(run: SeedRun, fold: str, k: int, data: LabelledGraphs) -> Evaluation:
+    late = [row[fold] for row in run.state.history[-k:]]
+    means = {name: float(np.mean([scores[name] for scores in late])) for name in late[0]}
+    return Evaluation(means, {name: [float("nan")] * len(data.targets) for name in means}, ())
+
+
+def chosen_models(runs: Sequence[SeedRun], config: FinetuneConfig) -> list[FineTuned]:
+    """Return the model of each seed under the rule asked for, on the CPU; with ``freeze`` all share one encoder."""
+    models: list[FineTuned] = []
+    for run in runs:
+        run.model.load_state_dict(run.final_states()[config.select])
+        network = models[0].network if models and config.freeze else run.model.network
+        models.append(FineTuned(network, run.model.head, run.model.layer).cpu().eval())
+    return models
+
+
+def _notes(config: FinetuneConfig, runs: Sequence[SeedRun]) -> list[str]:
+    notes = [] if len(runs) > 1 else ["one seed: no spread is known"]
+    if any(not run.state.best_epoch for run in runs):
+        notes.append("no target has both classes in the valid fold: `best validation` is the last epoch")
+    return notes
+
+
+def _info(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig, seeds: Sequence[int]) -> dict[str, Any]:
+    pretrained = {k: v for k, v in encoder.info.items() if k not in {"embedding"}}
+    return {
+        "finetuned_on": data.name,
+        "seeds": list(seeds),
+        "finetune": config.model_dump(mode="json"),
+        "data_digest": data.store.digest,
+        "pretrained": pretrained,
+    }
+
+
+def _opened(run_dir: Path, resume: bool, overwrite: bool) -> RunFolder:
+    folder = RunFolder.open(run_dir, resume=resume, overwrite=overwrite)
+    if overwrite:
+        with writing(run_dir):
+            for name in _OURS:
+                (run_dir / name).unlink(missing_ok=True)
+            shutil.rmtree(folder.checkpoints, ignore_errors=True)
+    return folder
+
+
+def _describe(folder: RunFolder, encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig, seeds: Sequence[int]) -> None:
+    tables: dict[str, Any] = {
+        "kind": "finetune",
+        "input": {
+            "name": data.name,
+            "targets": list(data.targets),
+            "task": data.task,
+            "metric": data.metric,
+            "split": data.split_name,
+            "sha256": data.store.digest,
+        },
+        "model": {"schema": encoder.schema.name, **{k: encoder.info[k] for k in ("objective", "recipe", "name") if k in encoder.info}},
+        "finetune": {**config.model_dump(mode="json", exclude_none=True), "seeds": list(seeds)},
+    }
+    folder.write(folder.config, tomli_w.dumps(tables))
+    folder.write_json(folder.versions, versions(data.store.digest))
+    rows = Split(*(data.store.rows[part] for part in data.split))
+    with writing(folder.path):
+        folder.checkpoints.mkdir(exist_ok=True)
+        rows.save(folder.path / "split.json", data.split_name, (), data.store.digest)
+
+
+def _finish(folder: RunFolder, predictor: Predictor) -> None:
+    folder.write_json(folder.path / "scores.json", predictor.report.to_dict())
+    with writing(folder.model, "free space, then go on with --resume"):
+        predictor.save(folder.model)

@@ -1,0 +1,83 @@
+"""Linear models on fixed features, one a target, along a path of regularisation strengths."""
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+from joblib import Parallel, delayed
+from scipy.sparse import csr_matrix
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.preprocessing import StandardScaler
+
+from graphlog.downstream.baselines import fold_of, learnable
+from graphlog.downstream.metrics import TaskKind
+
+FIXED_C = 0.1
+GRID = (0.001, 0.01, 0.1, 1.0)
+"""Inverse strengths of the L2 penalty, ascending; ridge regression takes ``alpha = 1 / C``."""
+_MAX_ITERATIONS = 300
+
+Features = np.ndarray | csr_matrix
+
+
+def standardised(features: Float[np.ndarray, "M W"], train: np.ndarray) -> Float[np.ndarray, "M W"]:
+    """Return ``features`` with mean 0 and deviation 1 over the training rows; constant columns become 0."""
+    scaler = StandardScaler().fit(features[train].astype(np.float64))
+    scaled = (features - scaler.mean_.astype(np.float32)) / np.asarray(scaler.scale_, dtype=np.float32)  # pyright: ignore[reportOptionalMemberAccess]
+    return scaled.astype(np.float32, copy=False)
+
+
+def sparse_bits(bits: np.ndarray) -> csr_matrix:
+    """Return fingerprint bits as a sparse matrix: about one bit in forty is set."""
+    return csr_matrix(bits, dtype=np.float32)
+
+
+def linear_path(
+    features: Features,
+    labels: Float[np.ndarray, "M T"],
+    train: np.ndarray,
+    task: TaskKind,
+    grid: Sequence[float] = GRID,
+    jobs: int | None = None,
+) -> dict[float, Float[np.ndarray, "M T"]]:
+    """Return, for each C of ``grid``, predictions for every row: probabilities, or values.
+
+    Each target is fitted to its own labelled training rows; one that cannot be learnt is NaN.
+    """
+    path = sorted(grid)
+    if task == "regression" and not np.isnan(labels[train]).any():
+        return {c: _ridge(features, labels[train], train, c) for c in path}
+    one = _logistic_task if task == "classification" else _ridge_task
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the last digits of a score are not worth more steps
+        columns: list[list[np.ndarray]] = Parallel(n_jobs=jobs, prefer="threads")(  # pyright: ignore[reportAssignmentType]
+            delayed(one)(features, labels, train, t, path) for t in range(labels.shape[1])
+        )
+    return {c: np.stack([column[k] for column in columns], axis=1) for k, c in enumerate(path)}
+
+
+def _logistic_task(features: Features, labels: np.ndarray, train: np.ndarray, target: int, path: Sequence[float]) -> list[np.ndarray]:
+    fold = fold_of(labels, train, target)
+    if not learnable(fold.labels):
+        return [np.full(len(labels), np.nan, dtype=np.float32)] * len(path)
+    x, y = features[fold.rows], fold.labels.astype(np.int64)
+    model = LogisticRegression(warm_start=True, max_iter=_MAX_ITERATIONS, tol=1e-4)
+    results: list[np.ndarray] = []
+    for c in path:
+        model.set_params(C=c).fit(x, y)
+        results.append(model.predict_proba(features)[:, 1].astype(np.float32))
+    return results
+
+
+def _ridge_task(features: Features, labels: np.ndarray, train: np.ndarray, target: int, path: Sequence[float]) -> list[np.ndarray]:
+    fold = fold_of(labels, train, target)
+    if not learnable(fold.labels):
+        return [np.full(len(labels), np.nan, dtype=np.float32)] * len(path)
+    return [_ridge(features, fold.labels[:, None], fold.rows, c)[:, 0] for c in path]
+
+
+def _ridge(features: Features, targets: np.ndarray, rows: np.ndarray, c: float) -> np.ndarray:
+    model = Ridge(alpha=1.0 / c).fit(features[rows], targets)
+    return np.asarray(model.predict(features), dtype=np.float32).reshape(features.shape[0], -1)

@@ -1,0 +1,144 @@
+"""Scores of multi-task predictions where any label may be missing, vectorised over tasks."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Num
+from scipy.stats import rankdata
+
+from graphlog.errors import ConfigError, unknown_name
+
+TaskKind = Literal["classification", "regression"]
+METRICS: Mapping[str, TaskKind] = {
+    "roc_auc": "classification",
+    "average_precision": "classification",
+    "rmse": "regression",
+    "mae": "regression",
+    "r2": "regression",
+}
+"""Every score and the kind of task it judges."""
+LOWER_IS_BETTER = frozenset({"rmse", "mae"})
+DEFAULT_METRIC: Mapping[TaskKind, str] = {"classification": "roc_auc", "regression": "rmse"}
+_Score = Callable[[Float[np.ndarray, "n"], Float[np.ndarray, "n"]], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The scores of one fold."""
+
+    scores: dict[str, float]
+    """Mean of each metric over the tasks it is defined for; NaN if there is none."""
+    per_task: dict[str, list[float]]
+    """Each metric of each task; NaN where undefined."""
+    skipped: tuple[int, ...]
+    """Tasks the means leave out: without labels here or, in classification, with one class only."""
+
+
+def evaluate(labels: Num[np.ndarray, "N T"], predictions: Num[np.ndarray, "N T"], task: TaskKind) -> Evaluation:
+    """Return every metric of ``task``; labels are NaN where missing, classes 0 and 1.
+
+    Rows whose prediction is NaN (molecules that could not be read) are left out.
+    """
+    labels = np.where(np.isnan(predictions), np.nan, np.asarray(labels, dtype=np.float64))
+    functions = {"classification": _CLASSIFICATION, "regression": _REGRESSION}[task]
+    per_task = {name: function(labels, predictions) for name, function in functions.items()}
+    skipped = np.flatnonzero(np.isnan(per_task[DEFAULT_METRIC[task]]))
+    means = {name: mean_over_tasks(values) for name, values in per_task.items()}
+    return Evaluation(means, {name: values.tolist() for name, values in per_task.items()}, tuple(skipped.tolist()))
+
+
+def mean_over_tasks(values: Float[np.ndarray, "T"]) -> float:
+    """Return the mean over the tasks where the score is defined; NaN if there is none."""
+    return float(values[~np.isnan(values)].mean()) if not np.isnan(values).all() else float("nan")
+
+
+def roc_auc(labels: Num[np.ndarray, "N T"], scores: Num[np.ndarray, "N T"]) -> Float[np.ndarray, "T"]:
+    """Return the area under the ROC curve of each task, by ranks; NaN where a class is absent.
+
+    Example:
+        >>> roc_auc(np.array([[0.0], [1.0], [np.nan], [1.0]]), np.array([[0.1], [0.9], [0.5], [0.1]]))
+        array([0.75])
+    """
+    return _by_task(labels, scores, _roc_auc)
+
+
+def average_precision(labels: Num[np.ndarray, "N T"], scores: Num[np.ndarray, "N T"]) -> Float[np.ndarray, "T"]:
+    """Return the area under the precision-recall steps of each task; NaN where a class is absent."""
+    return _by_task(labels, scores, _average_precision)
+
+
+def rmse(labels: Num[np.ndarray, "N T"], values: Num[np.ndarray, "N T"]) -> Float[np.ndarray, "T"]:
+    """Return the root of the mean squared error of each task; NaN without labels."""
+    return _by_task(labels, values, lambda y, p: float(np.sqrt(np.mean((y - p) ** 2))))
+
+
+def mae(labels: Num[np.ndarray, "N T"], values: Num[np.ndarray, "N T"]) -> Float[np.ndarray, "T"]:
+    """Return the mean absolute error of each task; NaN without labels."""
+    return _by_task(labels, values, lambda y, p: float(np.mean(np.abs(y - p))))
+
+
+def r2(labels: Num[np.ndarray, "N T"], values: Num[np.ndarray, "N T"]) -> Float[np.ndarray, "T"]:
+    """Return the share of variance explained for each task; NaN where all labels are equal."""
+    return _by_task(labels, values, _r2)
+
+
+def better(metric: str, a: float, b: float) -> bool:
+    """Return whether score ``a`` beats ``b``; anything beats NaN, NaN beats nothing."""
+    if np.isnan(a):
+        return False
+    return bool(np.isnan(b)) or (a < b if metric in LOWER_IS_BETTER else a > b)
+
+
+def check_metric(name: str | None, task: TaskKind) -> str:
+    """Return ``name``, or the usual metric of ``task`` for None.
+
+    Raises:
+        ConfigError: If there is no such metric or it does not judge this kind of task.
+    """
+    if name is None:
+        return DEFAULT_METRIC[task]
+    if name not in METRICS:
+        raise unknown_name("metric", name, METRICS)
+    if METRICS[name] != task:
+        raise ConfigError(f"metric '{name}' judges {METRICS[name]}, but the task is {task}; choose {DEFAULT_METRIC[task]}.")
+    return name
+
+
+def _by_task(labels: Num[np.ndarray, "N T"], scores: Num[np.ndarray, "N T"], score: _Score) -> Float[np.ndarray, "T"]:
+    present: Bool[np.ndarray, "N T"] = ~np.isnan(labels)
+    results = np.full(labels.shape[1], np.nan)
+    for t in range(labels.shape[1]):
+        rows = present[:, t]
+        if rows.any():
+            results[t] = score(labels[rows, t].astype(np.float64), scores[rows, t].astype(np.float64))
+    return results
+
+
+def _roc_auc(y: Float[np.ndarray, "n"], score: Float[np.ndarray, "n"]) -> float:
+    positives = int((y == 1).sum())
+    negatives = len(y) - positives
+    if not positives or not negatives:
+        return float("nan")
+    above = rankdata(score)[y == 1].sum() - positives * (positives + 1) / 2
+    return float(above / (positives * negatives))
+
+
+def _average_precision(y: Float[np.ndarray, "n"], score: Float[np.ndarray, "n"]) -> float:
+    if not 0 < (y == 1).sum() < len(y):
+        return float("nan")
+    order = np.argsort(-score, kind="stable")
+    last_of_tie = np.append(np.diff(score[order]) != 0, True)
+    hits = np.cumsum(y[order] == 1)[last_of_tie]
+    precision = hits / (np.flatnonzero(last_of_tie) + 1)
+    return float((np.diff(hits, prepend=0) * precision).sum() / hits[-1])
+
+
+def _r2(y: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"]) -> float:
+    spread = float(((y - y.mean()) ** 2).sum())
+    return 1.0 - float(((y - p) ** 2).sum()) / spread if spread > 0 else float("nan")
+
+
+_CLASSIFICATION = {"roc_auc": roc_auc, "average_precision": average_precision}
+_REGRESSION = {"rmse": rmse, "mae": mae, "r2": r2}

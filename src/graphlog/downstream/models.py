@@ -1,0 +1,136 @@
+"""Where models come from: a file, a run folder, the package itself, or chance."""
+
+from difflib import get_close_matches
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from graphlog.data.loader import BatchSampler
+from graphlog.data.schema import FeatureSchema
+from graphlog.data.store import GraphStore
+from graphlog.datasets.featurize import read_molecules
+from graphlog.domains import SCHEMAS
+from graphlog.downstream.encoder import Encoder
+from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder
+from graphlog.errors import ConfigError, ModelFileError, unknown_name
+from graphlog.training.config import resolve_config
+from graphlog.training.randomness import seed_for
+
+SHIPPED = Path(__file__).parents[1] / "models"
+"""Folder of the models that come with the package."""
+RANDOM = "random"
+CALIBRATION_SET = "nci5k"
+"""Bundled molecules whose statistics an untrained encoder is given."""
+_CALIBRATION_BATCHES, _CALIBRATION_BATCH_SIZE = 20, 128
+
+
+def list_models() -> dict[str, Path]:
+    """Return the shipped models and their files."""
+    return {path.stem: path for path in sorted(SHIPPED.glob("*.safetensors"))}
+
+
+def load(model: str | Path | Encoder, *, device: str = "cpu", seed: int = 0) -> Encoder:
+    """Return the encoder called ``model``.
+
+    Args:
+        model: A ``.safetensors`` file, a run folder, the name of a shipped model, ``random`` (the untrained
+            encoder of the default recipe), or an encoder, which is returned as it is.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        seed: Initial weights of ``random``.
+
+    Raises:
+        ModelFileError: If there is a file or folder of that name but no usable model in it.
+        ConfigError: If there is nothing of that name.
+    """
+    if isinstance(model, Encoder):
+        return model
+    if str(model) == RANDOM:
+        return random_encoder(seed=seed).moved(device)
+    return Encoder.read(model_path(model)).moved(device)
+
+
+def model_path(model: str | Path) -> Path:
+    """Return the ``.safetensors`` file that ``model`` stands for.
+
+    Raises:
+        ModelFileError: If it is a file or folder without a model.
+        ConfigError: If there is nothing of that name; the nearest name is suggested.
+    """
+    path = Path(model)
+    if path.is_dir():
+        if (path / "model.safetensors").is_file():
+            return path / "model.safetensors"
+        raise ModelFileError(f"{path} holds no model.safetensors: it is no finished run folder.{_resumable(path)}")
+    if path.is_file():
+        if path.suffix in {".pth", ".pt"}:
+            raise ModelFileError(f"{path} is an old checkpoint; convert it first: graphlog convert {path} -o {path.stem}.safetensors")
+        return path
+    shipped = list_models()
+    if str(model) in shipped:
+        return shipped[str(model)]
+    if path.suffix or len(path.parts) > 1:
+        raise ModelFileError(f"no such model file or run folder: {path}{_nearest_file(path)}")
+    raise unknown_name("model", str(model), [*shipped, RANDOM])
+
+
+def random_encoder(
+    config: EncoderConfig | None = None,
+    schema: FeatureSchema | None = None,
+    *,
+    layer: str | None = None,
+    seed: int = 0,
+    graphs: GraphStore | None = None,
+) -> Encoder:
+    """Return an untrained encoder whose batch norms know the statistics of real graphs.
+
+    Without that, an untrained network would be judged with statistics it never had.
+
+    Args:
+        config: Settings of the network; None takes the default recipe's.
+        schema: Features it reads; None takes the default recipe's.
+        layer: Embedding it is known by; None takes the default recipe's.
+        seed: Initial weights, and which graphs are looked at.
+        graphs: Unlabelled graphs to take the statistics from; None takes bundled molecules.
+    """
+    recipe = resolve_config()
+    schema = schema or SCHEMAS[recipe.schema]
+    network = build_encoder(config or recipe.encoder, schema, torch.Generator().manual_seed(seed_for(seed, "encoder")))
+    if graphs is None and schema.domain == "molecule":
+        graphs = read_molecules(CALIBRATION_SET, schema=schema.name, keep_texts=False, limit=_CALIBRATION_BATCHES * _CALIBRATION_BATCH_SIZE)
+    if graphs is None:
+        raise ConfigError(f"an untrained encoder of schema '{schema.name}' needs graphs to take its statistics from.")
+    calibrate(network, graphs, seed)
+    network.eval()
+    return Encoder(network, layer or recipe.embedding, {"name": RANDOM, "seed": seed})
+
+
+def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
+    """Set the running statistics of every batch norm to their averages over up to 20 batches of ``graphs``."""
+    norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d)]
+    momenta = [norm.momentum for norm in norms]
+    network.eval()
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # cumulative average
+        norm.train()
+    sampler = BatchSampler(len(graphs), _CALIBRATION_BATCH_SIZE, seed)
+    with torch.no_grad():
+        for indices in sampler.epoch(0)[:_CALIBRATION_BATCHES]:
+            batch = graphs.take(np.sort(indices))
+            if batch.num_nodes > 1:  # one value has no variance
+                network(batch.to(next(network.parameters()).device))
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+        norm.eval()
+
+
+def _resumable(path: Path) -> str:
+    return " It was interrupted; continue it with --resume." if (path / "config.toml").is_file() else ""
+
+
+def _nearest_file(path: Path) -> str:
+    siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+    near = get_close_matches(path.name, siblings, n=1, cutoff=0.6)
+    return f"; did you mean {path.parent / near[0]}?" if near else "; check the path."

@@ -1,0 +1,110 @@
+"""Predictions written beside the input's own columns, row for row."""
+
+import csv
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from graphlog.data.store import GraphStore
+from graphlog.datasets import DATASETS
+from graphlog.datasets.named import open_named
+from graphlog.datasets.tables import open_table
+from graphlog.downstream.embed import Written, check_output, save_rejects, scratch
+from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.sources import Source, is_named, output_rows, status_of, streamed_graphs
+from graphlog.training.log import Progress
+from graphlog.training.precision import Precision
+from graphlog.training.runfolder import writing
+
+STATUS = "graphlog_status"
+
+
+def predict_file(
+    predictor: Predictor,
+    source: Source,
+    out: Path,
+    *,
+    batch_size: int = 512,
+    precision: Precision = "fp32",
+    progress: Progress | None = None,
+    **reading: Any,
+) -> Written:
+    """Write the input's columns, one column a target, and ``graphlog_status`` as CSV, whole or not at all.
+
+    A row that cannot be used keeps its columns; its predictions are empty and its status says why.
+
+    Args:
+        predictor: What predicts.
+        source: A path, ``-``, the name of a data set, a store, or a list of SMILES.
+        out: The ``.csv`` file.
+        batch_size: Graphs a forward pass.
+        precision: Format of matrix products.
+        progress: Told of every batch.
+        reading: Passed to ``read_molecules``.
+    """
+    check_output(out, (".csv",))
+    with _rereadable(source) as source, streamed_graphs(source, predictor.schema, **reading) as store, scratch(out) as folder:
+        rows, total = output_rows(store)
+        predictions = np.full((total, len(predictor.targets)), np.nan, dtype=np.float32)
+        for graphs, values in predictor.predict_batches(store, batch_size, precision=precision, progress=progress):
+            predictions[rows[graphs]] = values
+        with writing(out):
+            unfinished = folder / out.name
+            records = _records(source, store, reading.get("smiles_column"), reading.get("data_dir"))
+            _write(unfinished, records, predictor.targets, predictions, status_of(store))
+            rejects = save_rejects(out, store.rejects)
+            os.replace(unfinished, out)
+        return Written(out, total, total - len(store), rejects)
+
+
+@contextmanager
+def _rereadable(source: Source) -> Iterator[Source]:
+    """Give ``source`` as something that can be read twice: standard input is kept in a temporary file."""
+    if not (isinstance(source, str) and source == "-"):
+        yield source
+        return
+    with tempfile.TemporaryDirectory(prefix="graphlog-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder) / "input.csv"
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield path
+
+
+def _records(source: Source, store: GraphStore, smiles_column: str | None, data_dir: Any) -> Iterator[Mapping[str, str]]:
+    """Yield the input's columns, row by row; a store knows row numbers and, perhaps, SMILES."""
+    if is_named(source) and not (Path(source) / "manifest.json").is_file():
+        if str(source) in DATASETS and not Path(source).exists():
+            with open_named(str(source), data_dir=data_dir) as named:
+                yield from (row.fields for row in named.table)
+        else:
+            with open_table(source, smiles_column) as table:
+                yield from (row.fields for row in table)
+        return
+    rows, total = output_rows(store)
+    texts = {reject.row: reject.text for reject in store.rejects} if store.indices is None else {}
+    texts |= dict(zip(rows.tolist(), store.texts(), strict=True))
+    yield from ({"row": str(row), "smiles": texts.get(row, "")} for row in range(total))
+
+
+def _write(
+    path: Path, records: Iterator[Mapping[str, str]], targets: Sequence[str], predictions: Float[np.ndarray, "M T"], status: Sequence[str]
+) -> None:
+    with path.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file:
+        table = csv.writer(file)
+        for row, (fields, values, text) in enumerate(zip(records, predictions.tolist(), status, strict=True)):
+            if row == 0:
+                table.writerow([*fields, *_free_names([*targets, STATUS], fields)])
+            table.writerow([*fields.values(), *(f"{v:.6g}" if v == v else "" for v in values), text])
+
+
+def _free_names(targets: Sequence[str], fields: Mapping[str, str]) -> list[str]:
+    """Return the names of the added columns: a target that the input has already (its labels) becomes ``predicted_...``."""
+    return [f"predicted_{name}" if name in fields else name for name in targets]

@@ -1,0 +1,171 @@
+"""A fine-tuned model as users hold it: predicts for molecules, knows its scores, saves and loads."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from graphlog.data.batch import GraphBatch
+from graphlog.data.schema import FeatureSchema
+from graphlog.data.store import GraphStore
+from graphlog.downstream.encoder import Encoder, evaluating
+from graphlog.downstream.finetune.head import FineTuned, Head, outputs_of
+from graphlog.downstream.metrics import TaskKind
+from graphlog.downstream.models import model_path
+from graphlog.downstream.report import Report
+from graphlog.downstream.sources import Source, open_graphs, output_rows
+from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.modelfile import read_model, save_model
+from graphlog.errors import ModelFileError
+from graphlog.training.checkpoint import part
+from graphlog.training.log import Progress, Silent
+from graphlog.training.precision import Precision, choose_device, choose_precision
+
+KIND = "predictor"
+
+
+class Predictor:
+    """The fine-tuned models of all seeds; their mean is the prediction."""
+
+    def __init__(self, members: Sequence[FineTuned], targets: Sequence[str], report: Report, info: Mapping[str, Any] | None = None) -> None:
+        """Join the models of all seeds, alike in everything but weights."""
+        self.members = tuple(members)
+        self.targets = tuple(targets)
+        """Names of the predicted columns."""
+        self.report = report
+        """Scores of every selection rule and baseline, with mean and standard deviation over seeds."""
+        self.info: dict[str, Any] = dict(info or {})
+        for member in self.members:
+            member.eval()
+
+    @property
+    def task(self) -> TaskKind:
+        """``classification`` or ``regression``."""
+        return self.members[0].head.task
+
+    @property
+    def schema(self) -> FeatureSchema:
+        """The features it reads."""
+        return self.members[0].network.schema
+
+    @property
+    def encoder(self) -> Encoder:
+        """The fine-tuned encoder of the first seed."""
+        return Encoder(self.members[0].network, self.members[0].layer, self.info)
+
+    def to(self, device: str) -> "Predictor":
+        """Move all models to ``device`` (``auto``, ``cpu``, ``cuda``) and return this predictor."""
+        chosen = choose_device(device)
+        for member in self.members:
+            member.to(chosen)
+        return self
+
+    def predict(
+        self, source: Source, batch_size: int = 512, *, precision: Precision = "fp32", progress: Progress | None = None, **reading: Any
+    ) -> Float[np.ndarray, "M T"]:
+        """Return probabilities (classification) or values (regression), one row an input row; NaN where a molecule cannot be read.
+
+        Args:
+            source: A list, array or column of SMILES, a path, the name of a data set, or a store.
+            batch_size: Graphs a forward pass.
+            precision: Format of matrix products.
+            progress: Told of every batch.
+            reading: Passed to ``read_molecules``.
+        """
+        store = open_graphs(source, self.schema, **reading)
+        rows, total = output_rows(store)
+        predictions = np.full((total, len(self.targets)), np.nan, dtype=np.float32)
+        for graphs, values in self.predict_batches(store, batch_size, precision=precision, progress=progress):
+            predictions[rows[graphs]] = values
+        return predictions
+
+    def predict_batches(
+        self, store: GraphStore, batch_size: int = 512, *, precision: Precision = "fp32", progress: Progress | None = None
+    ) -> Iterator[tuple[slice, Float[np.ndarray, "B T"]]]:
+        """Yield the predictions of consecutive graphs of ``store``: the range and its rows."""
+        yield from _batches(self.members, store, batch_size, precision, progress or Silent())
+
+    def save(self, path: str | Path, half: bool = False) -> None:
+        """Write a ``.safetensors`` file that :meth:`load` reads back; ``half`` stores the weights in 16 bits."""
+        first, *others = self.members
+        shared = all(other.network is first.network for other in others)
+        extra = {f"head.{k}.{name}": t for k, member in enumerate(self.members) for name, t in member.head.state_dict().items()}
+        if not shared:
+            extra |= {f"member.{k}.{name}": t for k, member in enumerate(others, 1) for name, t in member.network.state_dict().items()}
+        described = {
+            "targets": list(self.targets),
+            "task": self.task,
+            "members": len(self.members),
+            "shared_encoder": shared,
+            "report": self.report.to_dict(),
+        }
+        info = {**self.info, "kind": KIND, "embedding": first.layer, KIND: described}
+        save_model(Path(path), first.network, info, extra, half=half)
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "cpu") -> "Predictor":
+        """Return the predictor of a fine-tuning run folder or of the file that :meth:`save` wrote.
+
+        Raises:
+            ModelFileError: If it holds no predictor, or is damaged.
+        """
+        file = model_path(path)
+        found = read_model(file)
+        if found.info.get("kind") != KIND:
+            raise ModelFileError(f"{path} holds an encoder without a head; fine-tune it first: graphlog finetune INPUT -m {path} -o RUN")
+        described = found.info[KIND]
+        try:
+            members = [_member(found.encoder, found.extra, k, described, found.info["embedding"]) for k in range(described["members"])]
+            report = Report.from_dict(described["report"])
+        except (KeyError, TypeError, RuntimeError) as e:
+            raise ModelFileError(f"{path}: its prediction heads are incomplete ({str(e).splitlines()[0]}); get the file again.") from None
+        info = {k: v for k, v in found.info.items() if k not in {KIND, "kind", "embedding"}}
+        return cls(members, described["targets"], report, info).to(device)
+
+
+def predict_graphs(members: Sequence[FineTuned], store: GraphStore, batch_size: int = 512) -> Float[np.ndarray, "M T"]:
+    """Return the members' mean prediction for every graph of ``store``."""
+    predictions = np.empty((len(store), members[0].head.linear.out_features), dtype=np.float32)
+    for graphs, values in _batches(members, store, batch_size, "fp32", Silent()):
+        predictions[graphs] = values
+    return predictions
+
+
+def _batches(
+    members: Sequence[FineTuned], store: GraphStore, batch_size: int, precision: Precision, bar: Progress
+) -> Iterator[tuple[slice, Float[np.ndarray, "B T"]]]:
+    device = next(members[0].parameters()).device
+    number_format = choose_precision(precision, device, bar.say)
+    bar.begin(len(store))
+    bar.stage("predict")
+    try:
+        for start in range(0, len(store), batch_size):
+            graphs = slice(start, min(start + batch_size, len(store)))
+            batch = store[graphs].to(device)
+            with torch.inference_mode():
+                values = [_predicted(member, batch, number_format, device) for member in members]
+            yield graphs, torch.stack(values).mean(0).cpu().numpy()
+            bar.advance(graphs.stop - graphs.start)
+    finally:
+        bar.end()
+
+
+def _predicted(member: FineTuned, batch: GraphBatch, precision: Literal["fp32", "bf16"], device: torch.device) -> Tensor:
+    with evaluating(member):
+        return member.head.predictions(outputs_of(member, batch, precision, device))
+
+
+def _member(network: GraphEncoder, extra: Mapping[str, Tensor], k: int, described: Mapping[str, Any], layer: str) -> FineTuned:
+    if k and not described["shared_encoder"]:
+        own = GraphEncoder(network.config, network.schema)
+        own.load_state_dict(part(extra, f"member.{k}."))
+        network = own
+    weights = part(extra, f"head.{k}.")
+    targets, width = weights["linear.weight"].shape
+    head = Head(width, targets, described["task"])
+    head.load_state_dict(weights)
+    return FineTuned(network, head, "jk" if layer == "jk" else "last")

@@ -1,0 +1,188 @@
+"""How much a frozen embedding knows: a linear model on it, beside fingerprints and the untrained encoder."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.model_selection import GroupKFold
+
+from graphlog.domains.molecule import scaffold_groups
+from graphlog.downstream.baselines import MANY_TASKS, TREES, TREES_MANY_TASKS, ecfp, forest_predictions
+from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.linear import FIXED_C, GRID, linear_path, sparse_bits, standardised
+from graphlog.downstream.metrics import better, evaluate
+from graphlog.downstream.models import random_encoder
+from graphlog.downstream.report import Report, ScoreRow, score_row
+from graphlog.downstream.sources import Source
+from graphlog.downstream.tasks import LabelledGraphs, folds_lacking, open_labelled
+from graphlog.errors import DataError, unknown_name
+from graphlog.training.log import Progress
+from graphlog.training.precision import Precision
+
+Baseline = Literal["random", "ecfp-rf", "ecfp-lr"]
+BASELINES: tuple[Baseline, ...] = ("random", "ecfp-rf", "ecfp-lr")
+
+
+def probe(
+    encoder: Encoder,
+    source: Source | LabelledGraphs,
+    *,
+    layer: str | None = None,
+    baselines: Sequence[str] = BASELINES,
+    seeds: Sequence[int] = (0, 1, 2),
+    c: float = FIXED_C,
+    grid: Sequence[float] = GRID,
+    precision: Precision = "fp32",
+    progress: Progress | None = None,
+    jobs: int | None = -1,
+    **labelling: Any,
+) -> Report:
+    """Fit linear models to the frozen embeddings of a labelled set and score them on its folds.
+
+    Logistic regression for classification, ridge for regression, on features standardised over the
+    training fold. Two rows a representation: at the fixed ``c``, and at the value of ``grid`` with
+    the best mean validation score.
+
+    Args:
+        encoder: What is judged.
+        source: Labelled input, or what :func:`~graphlog.downstream.tasks.open_labelled` made of it.
+        layer: ``jk`` or ``last``; None takes the model's own.
+        baselines: Rows to set beside it: ``random``, ``ecfp-rf``, ``ecfp-lr``.
+        seeds: Of what is random: untrained encoders and forests.
+        c: The fixed inverse penalty.
+        grid: The inverse penalties to choose from.
+        precision: Of the encoder's matrix products.
+        progress: Told of every batch.
+        jobs: Targets fitted at once; -1 is one a core.
+        labelling: Passed to ``open_labelled`` (``targets``, ``task``, ``split``, ...).
+    """
+    for name in baselines:
+        if name not in BASELINES:
+            raise unknown_name("baseline", name, BASELINES)
+    data = source if isinstance(source, LabelledGraphs) else open_labelled(source, encoder.schema, **labelling)
+    strengths = sorted({c, *grid})
+    embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=progress)
+    rows = _linear_rows("frozen encoder", [standardised(embeddings, data.split.train)], data, c, strengths, jobs)
+    if "random" in baselines:
+        untrained = [_untrained(encoder, data, layer, seed, precision) for seed in seeds]
+        rows += _linear_rows("untrained encoder", untrained, data, c, strengths, jobs)
+    extra, notes = ecfp_rows(data, baselines, seeds, c, strengths, jobs)
+    return make_report(data, [*rows, *extra], notes)
+
+
+def cv_probe(
+    encoder: Encoder,
+    source: Source | LabelledGraphs,
+    *,
+    folds: int = 5,
+    layer: str | None = None,
+    grid: Sequence[float] = GRID,
+    precision: Precision = "fp32",
+    jobs: int | None = -1,
+    **labelling: Any,
+) -> dict[float, float]:
+    """Return, for each C, the mean score over scaffold-grouped folds inside train + validation; test is never touched.
+
+    For choosing between recipes: no test label has a say.
+    """
+    data = source if isinstance(source, LabelledGraphs) else open_labelled(source, encoder.schema, **labelling)
+    known = np.concatenate([data.split.train, data.split.valid])
+    embeddings = encoder.embed_store(data.store.subset(known), layer, precision=precision)
+    return cv_scores(embeddings, data, known, folds, grid, jobs)
+
+
+def cv_scores(
+    features: Float[np.ndarray, "K W"],
+    data: LabelledGraphs,
+    known: np.ndarray,
+    folds: int = 5,
+    grid: Sequence[float] = GRID,
+    jobs: int | None = -1,
+) -> dict[float, float]:
+    """Return the cross-validated mean score at each C of features of the graphs ``known`` of ``data``."""
+    groups = scaffold_groups(data.store.texts(known))
+    if len(np.unique(groups)) < folds:
+        raise DataError(f"{data.name}: {len(np.unique(groups))} scaffolds are too few for {folds} folds; lower the number of folds.")
+    scores: dict[float, list[float]] = {c: [] for c in grid}
+    for train, held in GroupKFold(folds).split(features, groups=groups):
+        paths = linear_path(standardised(features, train), data.labels[known], train, data.task, grid, jobs)
+        for c, predictions in paths.items():
+            scores[c].append(evaluate(data.labels[known][held], predictions[held], data.task).scores[data.metric])
+    return {c: float(np.nanmean(values)) for c, values in scores.items()}
+
+
+def ecfp_rows(
+    data: LabelledGraphs, baselines: Sequence[str], seeds: Sequence[int], c: float, grid: Sequence[float], jobs: int | None
+) -> tuple[list[ScoreRow], list[str]]:
+    """Return the rows of fingerprints asked for, and a note where the SMILES they need are not there."""
+    if not {"ecfp-rf", "ecfp-lr"} & set(baselines):
+        return [], []
+    try:
+        bits = ecfp(data.store)
+    except DataError:
+        return [], ["no ECFP4 rows: the store keeps no SMILES"]
+    rows: list[ScoreRow] = []
+    if "ecfp-rf" in baselines:
+        trees = TREES if len(data.targets) <= MANY_TASKS else TREES_MANY_TASKS
+        forests = [forest_predictions(bits, data.labels, data.split.train, data.task, seed, jobs) for seed in seeds]
+        rows.append(_row("ECFP4 + random forest", f"{trees} trees", forests, data, {"seeds": list(seeds)}))
+    if "ecfp-lr" in baselines:
+        name = "ECFP4 + logistic regression" if data.task == "classification" else "ECFP4 + ridge regression"
+        rows += _linear_rows(name, [sparse_bits(bits)], data, c, grid, jobs)
+    return rows, []
+
+
+def make_report(data: LabelledGraphs, rows: Sequence[ScoreRow], notes: Sequence[str] = ()) -> Report:
+    """Return the report of ``rows`` on ``data``."""
+    return Report(
+        dataset=data.name,
+        task=data.task,
+        metric=data.metric,
+        split=data.split_name,
+        sizes=data.sizes,
+        tasks=data.targets,
+        skipped=folds_lacking(data.labels, data.targets, data.task, data.split),
+        rows=tuple(rows),
+        notes=(*data.notes, *notes),
+    )
+
+
+def _untrained(encoder: Encoder, data: LabelledGraphs, layer: str | None, seed: int, precision: Precision) -> np.ndarray:
+    """Return the features of the same network with fresh weights; its statistics come from the training fold, unlabelled."""
+    graphs = data.store.subset(np.sort(data.split.train))
+    twin = random_encoder(encoder.config, encoder.schema, layer=layer or encoder.layer, seed=seed, graphs=graphs)
+    return standardised(twin.to(encoder.device).embed_store(data.store, precision=precision), data.split.train)
+
+
+def _linear_rows(
+    model: str, features: Sequence[Any], data: LabelledGraphs, c: float, grid: Sequence[float], jobs: int | None
+) -> list[ScoreRow]:
+    paths = [linear_path(x, data.labels, data.split.train, data.task, grid, jobs) for x in features]
+    chosen = [_best_c(path, data) for path in paths]
+    fixed = _row(model, f"C = {c:g}", [path[c] for path in paths], data, {"c": c})
+    picked = [path[k] for path, k in zip(paths, chosen, strict=True)]
+    return [fixed, _row(model, "C by validation", picked, data, {"c": chosen})]
+
+
+def _best_c(path: dict[float, np.ndarray], data: LabelledGraphs) -> float:
+    valid = data.split.valid
+    scores = {c: evaluate(data.labels[valid], p[valid], data.task).scores[data.metric] for c, p in path.items()}
+    best = min(path)
+    for c in sorted(path):
+        if better(data.metric, scores[c], scores[best]):
+            best = c
+    return best
+
+
+def _row(model: str, rule: str, predictions: Sequence[np.ndarray], data: LabelledGraphs, detail: dict[str, Any]) -> ScoreRow:
+    valid, test = data.split.valid, data.split.test
+    return score_row(
+        model,
+        rule,
+        [evaluate(data.labels[test], p[test], data.task) for p in predictions],
+        [evaluate(data.labels[valid], p[valid], data.task) for p in predictions],
+        data.metric,
+        data.targets,
+        detail,
+    )

@@ -1,0 +1,173 @@
+"""What a probe or a fine-tuning run found: one row a model and rule, ready for JSON and for reading."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graphlog.downstream.metrics import LOWER_IS_BETTER, Evaluation
+
+DDOF = 1
+"""Standard deviations are those of a sample (divided by n - 1); the reference code divides by n."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRow:
+    """The scores of one model under one selection rule."""
+
+    model: str
+    """What predicted: ``fine-tuned``, ``untrained encoder``, ``ECFP4 + random forest``, ..."""
+    rule: str
+    """How the scored state was chosen: ``last epoch``, ``best validation``, ``C = 0.1``, ..."""
+    test: dict[str, list[float]]
+    """Each metric on the test fold, one value a seed."""
+    valid: dict[str, list[float]]
+    """The same on the validation fold."""
+    per_task: dict[str, float] = field(default_factory=dict[str, float])
+    """The report's metric on the test fold, task by task, averaged over seeds; NaN where undefined."""
+    detail: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Anything else worth keeping: epochs chosen, values of C, seconds."""
+
+    def mean(self, metric: str, fold: str = "test") -> float:
+        """Return the mean over seeds."""
+        values = self._values(metric, fold)
+        return float(np.mean(values)) if values else math.nan
+
+    def sd(self, metric: str, fold: str = "test") -> float:
+        """Return the sample standard deviation over seeds (n - 1); NaN for a single seed."""
+        values = self._values(metric, fold)
+        return float(np.std(values, ddof=DDOF)) if len(values) > DDOF else math.nan
+
+    def _values(self, metric: str, fold: str) -> list[float]:
+        return {"test": self.test, "valid": self.valid}[fold].get(metric, [])
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All rows of one data set, the row of interest first."""
+
+    dataset: str
+    """Name or path of the input."""
+    task: str
+    """``classification`` or ``regression``."""
+    metric: str
+    """The score that decides: ``roc_auc``, ``rmse``, ..."""
+    split: str
+    """How the folds were made."""
+    sizes: dict[str, int]
+    """Molecules of ``train``, ``valid``, ``test``; ``rejected``: rows that could not be read."""
+    tasks: tuple[str, ...]
+    """Names of the predicted columns."""
+    skipped: dict[str, list[str]]
+    """Per fold, the tasks left out of the mean because a class (or every label) is absent there."""
+    rows: tuple[ScoreRow, ...]
+    """The scores; the first row is the model and rule asked for."""
+    notes: tuple[str, ...] = ()
+    """What the reader must know to read the rows rightly."""
+
+    @property
+    def mean(self) -> float:
+        """Mean over seeds of the first row's test score."""
+        return self.rows[0].mean(self.metric)
+
+    @property
+    def sd(self) -> float:
+        """Sample standard deviation over seeds of the first row's test score; NaN for one seed."""
+        return self.rows[0].sd(self.metric)
+
+    @property
+    def scores(self) -> list[dict[str, Any]]:
+        """Mean and standard deviation of every row, in the report's metric."""
+        return [
+            {
+                "model": row.model,
+                "rule": row.rule,
+                "metric": self.metric,
+                "mean": row.mean(self.metric),
+                "sd": row.sd(self.metric),
+                "valid_mean": row.mean(self.metric, "valid"),
+                "seeds": len(row.test.get(self.metric, [])),
+            }
+            for row in self.rows
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-ready values; an undefined score is None."""
+        fields = {**asdict(self), "mean": self.mean, "sd": self.sd, "sd_ddof": DDOF, "scores": self.scores}
+        return _finite(fields)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Report":
+        """Read back what :meth:`to_dict` wrote."""
+        rows = tuple(
+            ScoreRow(
+                model=row["model"],
+                rule=row["rule"],
+                test={k: [_number(v) for v in values] for k, values in row["test"].items()},
+                valid={k: [_number(v) for v in values] for k, values in row["valid"].items()},
+                per_task={k: _number(v) for k, v in row["per_task"].items()},
+                detail=row["detail"],
+            )
+            for row in fields["rows"]
+        )
+        kept = {k: fields[k] for k in ("dataset", "task", "metric", "split", "sizes", "skipped")}
+        return cls(**kept, tasks=tuple(fields["tasks"]), rows=rows, notes=tuple(fields["notes"]))
+
+    def __str__(self) -> str:
+        percent = self.metric not in LOWER_IS_BETTER and self.metric != "r2"
+        scale, unit = (100.0, " %") if percent else (1.0, "")
+        sizes = " / ".join(str(self.sizes.get(k, 0)) for k in ("train", "valid", "test"))
+        head = f"{self.dataset}: {self.metric}{unit}, {self.split} split {sizes}, {len(self.tasks)} task(s)"
+        width = max(len(f"{row.model}, {row.rule}") for row in self.rows)
+        lines = [
+            f"  {f'{row.model}, {row.rule}':<{width}}  {_spread(row.mean(self.metric) * scale, row.sd(self.metric) * scale)}"
+            f"  (valid {_spread(row.mean(self.metric, 'valid') * scale, math.nan)})"
+            for row in self.rows
+        ]
+        return "\n".join([head, *lines, *(f"  note: {note}" for note in self.notes)])
+
+
+def score_row(
+    model: str,
+    rule: str,
+    test: Sequence[Evaluation],
+    valid: Sequence[Evaluation],
+    metric: str,
+    tasks: Sequence[str],
+    detail: Mapping[str, Any] | None = None,
+) -> ScoreRow:
+    """Return the row of several seeds' evaluations."""
+    matrix = np.array([e.per_task[metric] for e in test], dtype=np.float64)
+    undefined = np.isnan(matrix).all(axis=0)
+    per_task = np.full(len(tasks), np.nan)
+    per_task[~undefined] = np.nanmean(matrix[:, ~undefined], axis=0)
+    return ScoreRow(
+        model=model,
+        rule=rule,
+        test={name: [e.scores[name] for e in test] for name in test[0].scores},
+        valid={name: [e.scores[name] for e in valid] for name in valid[0].scores},
+        per_task=dict(zip(tasks, per_task.tolist(), strict=True)),
+        detail=dict(detail or {}),
+    )
+
+
+def _spread(mean: float, sd: float) -> str:
+    if math.isnan(mean):
+        return "-"
+    return f"{mean:.2f}" if math.isnan(sd) else f"{mean:.2f} ± {sd:.2f}"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): _finite(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)

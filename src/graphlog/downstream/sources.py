@@ -1,0 +1,121 @@
+"""Whatever users hold - a file, a name, a store, a list or column of SMILES - as graphs of the model's schema."""
+
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from graphlog.data.schema import FeatureSchema
+from graphlog.data.store import GraphStore, open_store
+from graphlog.datasets.featurize import read_molecules
+from graphlog.domains import SCHEMAS
+from graphlog.errors import ConfigError, DataError
+
+Source = Any
+"""A path, ``"-"``, the name of a data set, a store or its folder, or a list, array or column of SMILES."""
+
+_PARALLEL_FROM = 20_000
+
+
+def is_named(source: Source) -> bool:
+    """Return whether ``source`` is a path or the name of a data set, not the molecules themselves."""
+    return isinstance(source, str | Path)
+
+
+def name_of(source: Source) -> str:
+    """Return what to call ``source`` in reports."""
+    if isinstance(source, GraphStore):
+        return f"store of {len(source)} graphs"
+    return str(source) if is_named(source) else f"{len(source)} molecules"
+
+
+def open_graphs(source: Source, schema: FeatureSchema, **options: Any) -> GraphStore:
+    """Return the graphs of ``source`` in ``schema``; ``options`` go to ``read_molecules`` where there is something to parse.
+
+    Raises:
+        ConfigError: If a store was made in another schema than the model's, or the schema has no reader.
+        DataError: If the source cannot be read.
+    """
+    if is_named(source) and (Path(source) / "manifest.json").is_file():
+        source = open_store(source)
+    if isinstance(source, GraphStore):
+        return _checked(source, schema)
+    if schema.domain != "molecule" or schema not in SCHEMAS.values():
+        raise ConfigError(f"the model reads graphs of schema '{schema.name}', not molecules; give it a graph store of that schema.")
+    if is_named(source):
+        return read_molecules(source, schema=schema, **options)
+    return graphs_of_texts(texts_of(source), schema, **options)
+
+
+@contextmanager
+def streamed_graphs(source: Source, schema: FeatureSchema, **options: Any) -> Iterator[GraphStore]:
+    """Give the graphs of ``source``, those of a file through a temporary store on disk, so that memory stays bounded."""
+    if not is_named(source):
+        yield open_graphs(source, schema, **options)
+        return
+    with tempfile.TemporaryDirectory(prefix="graphlog-", ignore_cleanup_errors=True) as folder:
+        yield open_graphs(source, schema, store_path=Path(folder) / "store", **options)
+
+
+def texts_of(source: Source) -> list[str]:
+    """Return a list, array or column (also of shape (n, 1)) of SMILES as a list; missing entries become empty texts.
+
+    Raises:
+        DataError: If it has more than one column or holds something that is not text.
+
+    Example:
+        >>> texts_of(np.array([["CCO"], [None]], dtype=object))
+        ['CCO', '']
+    """
+    values = np.asarray(source, dtype=object)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise DataError(f"molecules must be one column of SMILES, found an array of shape {values.shape}.")
+    return [_text(value, row) for row, value in enumerate(values.tolist())]
+
+
+def graphs_of_texts(texts: Sequence[str], schema: FeatureSchema, **options: Any) -> GraphStore:
+    """Return a store in memory of ``texts``; row ``i`` of the store's input is ``texts[i]``."""
+    workers = None if len(texts) >= _PARALLEL_FROM else 1  # a pool of processes takes longer to start than that
+    return read_molecules(texts, schema=schema, **{"workers": workers, **options})
+
+
+def output_rows(store: GraphStore) -> tuple[Int[np.ndarray, "M"], int]:
+    """Return the output row of each graph and their number: those of the input; a view has one row a graph."""
+    if store.indices is not None:
+        return np.arange(len(store)), len(store)
+    return store.rows, store.num_rows
+
+
+def status_of(store: GraphStore) -> list[str]:
+    """Return ``ok`` or the reason of its rejection for every output row."""
+    rows, total = output_rows(store)
+    status = ["no graph in the store"] * total
+    for row in rows.tolist():
+        status[row] = "ok"
+    for reject in store.rejects if store.indices is None else ():
+        status[reject.row] = reject.reason
+    return status
+
+
+def _checked(store: GraphStore, schema: FeatureSchema) -> GraphStore:
+    if store.schema != schema:
+        found, wanted = store.schema.name, schema.name
+        if found == wanted:
+            raise ConfigError(f"the store's schema '{found}' has other columns or codes than the model's; make the store again.")
+        raise ConfigError(f"the store has schema '{found}' but the model reads '{wanted}'; make it again with --schema {wanted}.")
+    return store
+
+
+def _text(value: Any, row: int) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ == "NAType":
+        return ""
+    raise DataError(f"row {row}: a SMILES must be text, found {value!r} ({type(value).__name__}).")

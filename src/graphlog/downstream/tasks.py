@@ -1,0 +1,225 @@
+"""What is to be predicted: labelled graphs, the kind of task, the metric, and the folds, checked before any training."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from graphlog.data.schema import FeatureSchema
+from graphlog.data.split import DEFAULT_FRACTIONS, Split, random_split
+from graphlog.data.store import GraphStore
+from graphlog.datasets import DATASETS
+from graphlog.datasets.splits import split_dataset
+from graphlog.downstream.metrics import TaskKind, check_metric
+from graphlog.downstream.sources import Source, is_named, name_of, open_graphs
+from graphlog.errors import ConfigError, DataError, unknown_name
+
+TaskChoice = Literal["auto", "classification", "regression"]
+SplitChoice = Any
+"""A kind of split, the path of a split file, or a Split of input rows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelledGraphs:
+    """Graphs with labels and folds, ready to be learnt from."""
+
+    name: str
+    """Name or path of the input."""
+    store: GraphStore
+    """The graphs."""
+    labels: Float[np.ndarray, "M T"]
+    """Labels in the input's units, NaN where missing."""
+    targets: tuple[str, ...]
+    """Names of the label columns."""
+    task: TaskKind
+    """Kind of task, the same for all targets."""
+    metric: str
+    """The score that decides."""
+    split: Split
+    """Folds as graph indices of ``store``."""
+    split_name: str
+    """How the folds were made."""
+    notes: tuple[str, ...] = field(default=())
+    """What is unusual about labels and folds."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of graphs of each fold and of rejected rows."""
+        folds = {name: len(part) for name, part in zip(self.split._fields, self.split, strict=True)}
+        return {**folds, "rejected": self.store.num_rows - len(self.store)}
+
+
+def open_labelled(
+    source: Source,
+    schema: FeatureSchema,
+    *,
+    targets: Sequence[str] | None = None,
+    task: TaskChoice = "auto",
+    metric: str | None = None,
+    split: SplitChoice = None,
+    fractions: Sequence[float] = DEFAULT_FRACTIONS,
+    split_seed: int = 0,
+    **reading: Any,
+) -> LabelledGraphs:
+    """Read ``source`` with its labels, decide the task and the metric, and split.
+
+    Args:
+        source: A path, the name of a data set (whose targets, task and split are known), or a store with labels.
+        schema: Features the model reads.
+        targets: Label columns; None takes the known ones.
+        task: Kind of task; ``auto`` is the known one, else classification where all labels are 0 or 1.
+        metric: The score that decides; None takes the data set's, else ROC-AUC or RMSE.
+        split: A kind (``scaffold``, ...), a split file, or a Split of input rows; None takes the data set's, else ``scaffold``.
+        fractions: Shares of train, valid and test.
+        split_seed: Seed of the kinds that shuffle.
+        reading: Passed to ``read_molecules``.
+
+    Raises:
+        DataError: If labels are missing altogether, are text, or do not fit the task.
+        ConfigError: If a target, task, metric or split is unknown.
+    """
+    spec = DATASETS.get(source) if isinstance(source, str) and not Path(source).exists() else None
+    known = spec is not None and spec.task is not None and not targets
+    if not targets and not known and not isinstance(source, GraphStore):
+        _refuse_unnamed_targets(source)
+    if is_named(source) and targets:
+        reading["targets"] = list(targets)
+    store = open_graphs(source, schema, **reading)
+    labels, names = select_targets(store, targets)
+    kind, notes = decide_task(labels, names, spec.task if spec and known and spec.task and task == "auto" else task)
+    usual = spec.metric if spec and known and kind == spec.task else None
+    choice = split if split is not None else (spec.split if spec else "scaffold")
+    folds, split_name = split_graphs(store, choice, fractions, split_seed, canonical=spec is not None and spec.canonical_split)
+    return LabelledGraphs(
+        name=name_of(source),
+        store=store,
+        labels=labels,
+        targets=names,
+        task=kind,
+        metric=check_metric(metric or usual, kind),
+        split=folds,
+        split_name=split_name,
+        notes=(*notes, *fold_notes(labels, names, kind, folds)),
+    )
+
+
+def select_targets(store: GraphStore, wanted: Sequence[str] | None) -> tuple[Float[np.ndarray, "M T"], tuple[str, ...]]:
+    """Return the columns ``wanted`` of a store's labels (None: all) and their names.
+
+    Raises:
+        DataError: If the store has no labels.
+        ConfigError: If it has no such column.
+    """
+    if store.labels is None or not store.tasks:
+        raise DataError("the input has no labels; name the columns to predict with --targets.")
+    names = list(store.tasks)
+    for name in wanted or ():
+        if name not in names:
+            raise unknown_name("target", name, names)
+    columns = [names.index(name) for name in (wanted or names)]
+    return np.asarray(store.labels, dtype=np.float32)[:, columns], tuple(names[c] for c in columns)
+
+
+def decide_task(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: str = "auto") -> tuple[TaskKind, list[str]]:
+    """Return the kind of task and notes on unusual columns.
+
+    Example:
+        >>> decide_task(np.array([[0.0], [1.0], [np.nan]]), ["toxic"])
+        ('classification', [])
+
+    Raises:
+        DataError: If a column has no label at all, or labels do not fit the task.
+        ConfigError: If the task is unknown.
+    """
+    if task not in {"auto", "classification", "regression"}:
+        raise unknown_name("task", task, ["auto", "classification", "regression"])
+    values = {name: np.unique(column[~np.isnan(column)]) for name, column in zip(names, labels.T, strict=True)}
+    for name, found in values.items():
+        if not len(found):
+            raise DataError(f"target '{name}' has no label in any usable row; fill it in or leave it out of --targets.")
+    other = {name: found for name, found in values.items() if not np.isin(found, (0, 1)).all()}
+    kind: TaskKind = "classification" if task == "classification" or (task == "auto" and not other) else "regression"
+    if other and (kind == "classification" or all(set(found.tolist()) == {-1, 1} for found in values.values())):
+        name, found = next(iter(other.items()))
+        bad = ", ".join(f"{v:g}" for v in found[~np.isin(found, (0, 1))][:3])
+        advice = "recode it, or choose --task regression"
+        raise DataError(f"target '{name}': classes must be 0 or 1 (empty where unknown), found {bad}; {advice}.")
+    constant = [name for name, found in values.items() if len(found) == 1]
+    if len(constant) == len(values):
+        what = "one class" if kind == "classification" else "one value"
+        raise DataError(f"every label of target '{constant[0]}' is {values[constant[0]][0]:g}: {what} only, so there is nothing to learn.")
+    notes = [f"target '{name}' has one value only ({values[name][0]:g}) and is left out of every mean" for name in constant]
+    if task == "auto" and kind == "regression" and all(len(v) <= 10 and np.array_equal(v, v.round()) for v in values.values()):
+        notes.append("targets are few whole numbers and are taken as quantities; for classes make one 0/1 column a class")
+    return kind, notes
+
+
+def split_graphs(
+    store: GraphStore, split: SplitChoice, fractions: Sequence[float], seed: int, canonical: bool = False
+) -> tuple[Split, str]:
+    """Return folds as graph indices of ``store`` and what to call them; ``canonical`` takes scaffolds of canonical SMILES.
+
+    Rows that a split file names but that could not be read are left out of its folds.
+
+    Raises:
+        ConfigError: If the kind is unknown.
+        DataError: If a file is malformed, or a fold is empty.
+    """
+    if isinstance(split, tuple) and len(split) == 3:
+        folds, name = _graphs_of_rows(store, Split(*(np.asarray(part, dtype=np.int64) for part in split))), "given"
+    elif isinstance(split, Path) or str(split).endswith(".json"):
+        folds, name = _graphs_of_rows(store, Split.load(split, num_rows=store.num_rows)), f"file {split}"
+    elif split == "random":
+        folds, name = random_split(len(store), fractions, seed), f"random (seed {seed})"
+    else:
+        folds = split_dataset(store.texts(), str(split), tuple(fractions), seed, canonical=canonical)
+        name = str(split) if split == "scaffold" else f"{split} (seed {seed})"
+    for part, indices in zip(folds._fields, folds, strict=True):
+        if not len(indices):
+            found = f"the {part} fold is empty ({name} split of {len(store)} usable rows)"
+            raise DataError(f"{found}; give more rows, other fractions or another split.")
+    return folds, name
+
+
+def fold_notes(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: TaskKind, split: Split) -> list[str]:
+    """Return one line for each fold in which some targets have one class, or no label, only."""
+    notes: list[str] = []
+    for fold, names_out in folds_lacking(labels, names, task, split).items():
+        lack = "one class or none" if task == "classification" else "no label"
+        shown = ", ".join(names_out[:5]) + (f" and {len(names_out) - 5} more" if len(names_out) > 5 else "")
+        effect = "cannot be learnt" if fold == "train" else "left out of its mean"
+        notes.append(f"{fold} fold: {len(names_out)} of {len(names)} targets have {lack} there and are {effect}: {shown}")
+    return notes
+
+
+def folds_lacking(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: TaskKind, split: Split) -> dict[str, list[str]]:
+    """Return, for each fold, the targets that cannot be judged (train: learnt) in it."""
+    lacking: dict[str, list[str]] = {}
+    for fold, indices in zip(split._fields, split, strict=True):
+        y = labels[indices]
+        usable = ((y == 0).any(axis=0) & (y == 1).any(axis=0)) if task == "classification" else ~np.isnan(y).all(axis=0)
+        if not usable.all():
+            lacking[fold] = [name for name, ok in zip(names, usable.tolist(), strict=True) if not ok]
+    return lacking
+
+
+def _refuse_unnamed_targets(source: Source) -> None:
+    """Refuse a file whose targets are not named; the folder of a store brings its own."""
+    if not (is_named(source) and (Path(source) / "manifest.json").is_file()):
+        raise ConfigError(f"which columns of {name_of(source)} are to be predicted? Name them with --targets a,b.")
+
+
+def _graphs_of_rows(store: GraphStore, rows: Split) -> Split:
+    graph_of_row = np.full(store.num_rows, -1, dtype=np.int64)
+    graph_of_row[store.rows] = np.arange(len(store))
+
+    def graphs(wanted: Int[np.ndarray, "_"]) -> Int[np.ndarray, "_"]:
+        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < store.num_rows:
+            raise ConfigError(f"the split names row {wanted.max()}; the input has rows 0 to {store.num_rows - 1}.")
+        found = graph_of_row[wanted]
+        return found[found >= 0]
+
+    return Split(*(graphs(part) for part in rows))
