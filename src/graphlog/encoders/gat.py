@@ -41,7 +41,7 @@ class GAT(MessagePassing):
         attended = segment_sum(spread.flatten(1), neighbourhood.adjacency.offsets)  # (V, heads * K)
         tables = self.edge.weight.unflatten(1, (self.heads, -1)).transpose(0, 1).flatten(0, 1)
         total = neighbour_sum(self.linear(h), neighbourhood.adjacency, alpha)
-        return add_product(total, attended, tables) + self.bias.to(total.dtype)
+        return add_product(total, attended, tables).add_(self.bias.to(total.dtype))
 
     def _attend(self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood) -> Float[Tensor, "E H"]:
         """Return the attention of each edge; scores are taken from narrow products, never from (V, heads, D) copies."""

@@ -7,8 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-CHUNK = 4096
-"""Edges whose weights get their gradient at a time; bounds the only edge-sized copies there are."""
+from graphlog.ops.segment import segment_ids
 
 
 @runtime_checkable
@@ -73,10 +72,15 @@ class _WeightedSum(torch.autograd.Function):
     def forward(ctx: Any, h: Tensor, weight: Tensor, edges: Neighbours) -> Tensor:
         ctx.save_for_backward(h, weight)
         ctx.edges = edges
+        table, rows, offsets = _WeightedSum.bags(h, weight, edges)
+        return _bag(table, rows, offsets, weight.detach()[edges.order].reshape(-1).to(h.dtype))
+
+    @staticmethod
+    def bags(h: Tensor, weight: Tensor, edges: Neighbours) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the table of every node and head, and the bags of its rows that are summed at each node."""
         heads = weight.shape[1]
         rows = (edges.senders[:, None] * heads + torch.arange(heads, device=h.device)).reshape(-1)
-        table = h.detach().reshape(h.shape[0] * heads, -1)
-        return _bag(table, rows, edges.offsets * heads, weight.detach()[edges.order].reshape(-1).to(h.dtype))
+        return h.detach().reshape(h.shape[0] * heads, h.shape[1] // heads), rows, edges.offsets * heads
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -88,21 +92,18 @@ class _WeightedSum(torch.autograd.Function):
             heads = [_bag(grad, edges.receivers, edges.back_offsets, w.contiguous()) for w in back_weight.unbind(1)]
             grad_h = torch.cat(heads, dim=1) if len(heads) > 1 else heads[0]
         if ctx.needs_input_grad[1]:
-            grad_weight = _weight_gradient(grad, h, weight, edges)
+            table, rows, offsets = _WeightedSum.bags(h, weight, edges)
+            product = _weight_gradient(grad, table, rows, offsets, segment_ids(offsets, rows.shape[0]))
+            grad_weight = torch.empty_like(weight)
+            grad_weight[edges.order] = product.reshape(-1, weight.shape[1]).to(weight.dtype)
         return grad_h, grad_weight, None
 
 
-def _weight_gradient(grad: Tensor, h: Tensor, weight: Tensor, edges: Neighbours) -> Tensor:
-    """Return the inner product of each edge's sender (a head at a time) with the gradient at its receiver."""
-    result = torch.empty_like(weight)
-    values = h.view(h.shape[0], weight.shape[1], -1)
-    for start in range(0, edges.order.shape[0], CHUNK):
-        place = slice(start, start + CHUNK)
-        number = edges.back_order[place]
-        source = torch.bucketize(torch.arange(start, start + number.shape[0], device=h.device), edges.back_offsets[1:], right=True)
-        at_target = grad[edges.receivers[place]]
-        result[number] = torch.einsum("ehd,ed->eh", values[source], at_target).to(weight.dtype)
-    return result
+def _weight_gradient(grad: Tensor, table: Tensor, rows: Tensor, offsets: Tensor, bags: Tensor) -> Tensor:
+    """Return the inner product of each row of a bag with the bag's gradient: what torch's own embedding-bag does."""
+    if rows.shape[0] == 0 or table.shape[1] == 0:
+        return table.new_zeros(rows.shape[0])
+    return torch.ops.aten._embedding_bag_per_sample_weights_backward(grad, table, rows, offsets[:-1], bags, 0)
 
 
 def neighbour_sum(h: Float[Tensor, "V W"], edges: Neighbours, weight: Float[Tensor, "E *H"] | None = None) -> Float[Tensor, "V D"]:
