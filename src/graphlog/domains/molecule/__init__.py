@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_RICH
 
 if TYPE_CHECKING:
+    from graphlog.domains.molecule.bundled import rdkit_file
     from graphlog.domains.molecule.descriptor import DESCRIPTORS, descriptors
     from graphlog.domains.molecule.draw import draw_svg
     from graphlog.domains.molecule.fingerprint import morgan_fingerprints
-    from graphlog.domains.molecule.parse import featurize_smiles
     from graphlog.domains.molecule.murcko import canonical, scaffold, scaffold_groups
+    from graphlog.domains.molecule.parse import featurize_smiles
 
 __all__ = [
     "DESCRIPTORS",
@@ -21,6 +22,7 @@ __all__ = [
     "draw_svg",
     "featurize_smiles",
     "morgan_fingerprints",
+    "rdkit_file",
     "scaffold",
     "scaffold_groups",
 ]
@@ -32,6 +34,7 @@ _HOMES = {
     "draw_svg": "draw",
     "featurize_smiles": "parse",
     "morgan_fingerprints": "fingerprint",
+    "rdkit_file": "bundled",
     "scaffold": "murcko",
     "scaffold_groups": "murcko",
 }

@@ -27,14 +27,19 @@ def scaffold(smiles: str, chirality: bool = True) -> str:
     return key
 
 
-def scaffolds(smiles: Sequence[str], chirality: bool = True) -> list[str | None]:
-    """Return :func:`scaffold` of each SMILES, None where it cannot be parsed."""
+def scaffolds(smiles: Sequence[str], chirality: bool = True, canonical_first: bool = False) -> list[str | None]:
+    """Return :func:`scaffold` of each SMILES, or of its canonical SMILES; None where it cannot be parsed."""
+    found: list[str | None] = []
     quiet = rdBase.BlockLogs()
     try:
-        mols = map(parse_smiles, smiles)
-        return [None if isinstance(m, str) else MurckoScaffold.MurckoScaffoldSmiles(mol=m, includeChirality=chirality) for m in mols]
+        for text in smiles:
+            mol = parse_smiles(text)
+            if canonical_first and not isinstance(mol, str):
+                mol = parse_smiles(Chem.MolToSmiles(mol))
+            found.append(None if isinstance(mol, str) else MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=chirality))
     finally:
         del quiet
+    return found
 
 
 def scaffold_groups(smiles: Sequence[str], chirality: bool = True) -> Int64[np.ndarray, "N"]:

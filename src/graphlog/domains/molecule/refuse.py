@@ -19,7 +19,7 @@ def parse_smiles(text: Any) -> Any:
     if "\0" in text:
         return "contains a NUL byte"
     try:
-        mol = Chem.MolFromSmiles(text)
+        mol: Any = Chem.MolFromSmiles(text)
     except Exception as e:  # Boost.Python raises what it likes: lone surrogates, RDKit's own exceptions
         return f"RDKit cannot parse: {_one_line(e)}"
     if mol is None:
@@ -34,7 +34,7 @@ def _one_line(error: Exception) -> str:
 
 def _diagnose(text: str) -> str:
     """Return what is wrong with a SMILES that RDKit refused: its chemistry if its syntax is right, else a guess at the syntax."""
-    mol = Chem.MolFromSmiles(text, sanitize=False)
+    mol: Any = Chem.MolFromSmiles(text, sanitize=False)
     if mol is None:
         return _syntax(text.split(maxsplit=1)[0])
     problems: Any = Chem.DetectChemistryProblems(mol)

@@ -1,0 +1,144 @@
+"""Where the file of a named data set is: cache, mirror, or its public address; nothing unverified is ever used."""
+
+import hashlib
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from http.client import HTTPException
+from pathlib import Path
+
+from graphlog.datasets.base import DatasetSpec, hash_smiles
+from graphlog.datasets.molsets import unpack_molsets
+from graphlog.datasets.tables import open_table
+from graphlog.errors import DataError
+
+_TIMEOUT_S = 60
+_BLOCK = 1 << 20
+
+
+def data_root(data_dir: Path | str | None = None) -> Path:
+    """Return the folder of downloads: ``data_dir``, else ``$GRAPHLOG_DATA``, else the platform's cache."""
+    chosen = data_dir or os.environ.get("GRAPHLOG_DATA")
+    if chosen:
+        return Path(chosen).expanduser()
+    import platformdirs
+
+    return platformdirs.user_cache_path("graphlog", appauthor=False)
+
+
+def find_local(spec: DatasetSpec, data_dir: Path | str | None = None) -> Path | None:
+    """Return the verified file of a data set if it is on this machine, in the cache, a mirror folder or RDKit; else None.
+
+    Raises:
+        DataError: If the mirror holds another file under its name.
+    """
+    if spec.origin.startswith("rdkit"):
+        from graphlog.domains.molecule import rdkit_file
+
+        path = rdkit_file(spec.origin, spec.path)
+        return path if _is(path, spec.sha256_file) else None
+    root, mirror = data_root(data_dir), _mirror()
+    if _is(root / spec.path, spec.sha256_file):
+        return root / spec.path
+    public = _public_path(spec, root)
+    if public.is_file() and _holds(public, spec):
+        return public
+    if mirror and "://" not in mirror and (Path(mirror) / spec.path).is_file():
+        path = Path(mirror) / spec.path
+        if _is(path, spec.sha256_file):
+            return path
+        raise DataError(f"{path}: is not the '{spec.name}' this version knows (its sha256 is not {spec.sha256_file[:12]}…); replace it.")
+    return None
+
+
+def fetch(spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
+    """Return the verified file of a data set, downloading it if it is not on this machine.
+
+    Raises:
+        DataError: If it can be found nowhere, or what was found is not what was pinned.
+    """
+    local = find_local(spec, data_dir)
+    if local is not None:
+        return local
+    if spec.url is None:
+        raise DataError(f"data set '{spec.name}' comes with RDKit, but this RDKit has no {spec.path} as pinned; pip install -U rdkit")
+    root, mirror = data_root(data_dir), _mirror()
+    if mirror and "://" in mirror:
+        target = root / spec.path
+        with _blame_network(spec, mirror):
+            download(f"{mirror.rstrip('/')}/{spec.path}", target, lambda path: _is(path, spec.sha256_file))
+        return target
+    target = _public_path(spec, root)
+    with _blame_network(spec, spec.url):
+        if spec.origin == "molsets":
+            unpack_molsets(spec.url, target, download)
+        else:
+            download(spec.url, target, lambda path: _holds(path, spec))
+    if not _holds(target, spec):
+        target.unlink()
+        raise DataError(f"{spec.url}: does not hold the '{spec.name}' this version knows; set $GRAPHLOG_MIRROR to a copy of it.")
+    return target
+
+
+def download(url: str, target: Path, is_right: Callable[[Path], bool]) -> None:
+    """Fetch ``url`` into ``target``, which appears only when complete and found right.
+
+    Raises:
+        DataError: If ``is_right`` refuses what came.
+    """
+    unfinished = target.with_name(f"partial-{os.getpid()}-{target.name}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    request = urllib.request.Request(url, headers={"User-Agent": "graphlog"})
+    if not url.startswith(("https://", "http://", "file://")):
+        raise DataError(f"{url}: must be an https, http or file address.")
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as source, unfinished.open("wb") as f:
+            while block := source.read(_BLOCK):
+                f.write(block)
+        if not is_right(unfinished):
+            raise DataError(f"{url}: what came is not what is pinned (sha256); nothing was kept. Try again, or another $GRAPHLOG_MIRROR.")
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def _blame_network(spec: DatasetSpec, url: str) -> Generator[None]:
+    try:
+        yield
+    except (urllib.error.URLError, HTTPException, OSError) as e:
+        why = getattr(e, "reason", None) or e
+        raise DataError(
+            f"data set '{spec.name}' is not here and cannot be fetched from {url} ({why}). Offline, put it at {spec.path} below "
+            "$GRAPHLOG_MIRROR, or use nci5k, wehi10k or chembl2321810, which come with RDKit."
+        ) from None
+
+
+def _mirror() -> str | None:
+    return os.environ.get("GRAPHLOG_MIRROR") or None
+
+
+def _public_path(spec: DatasetSpec, root: Path) -> Path:
+    ending = "smi.gz" if spec.origin == "molsets" else (spec.url or "").rpartition("/")[2].partition(".")[2]
+    return root / "public" / f"{spec.name}.{ending}"
+
+
+def _is(path: Path, sha256: str) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest() == sha256
+
+
+def _holds(path: Path, spec: DatasetSpec) -> bool:
+    try:
+        with open_table(path, spec.smiles_column if spec.smiles_column != "smiles" else None, spec.header, _delimiter(spec)) as table:
+            return hash_smiles(row.smiles for row in table) in (spec.sha256_smiles, *spec.sha256_public_smiles)
+    except DataError:
+        return False
+
+
+def _delimiter(spec: DatasetSpec) -> str:
+    return " " if spec.origin == "molsets" else ","

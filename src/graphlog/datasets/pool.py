@@ -1,0 +1,76 @@
+"""Work spread over processes, results in order, never more in flight than a few pieces."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from itertools import chain, islice
+from typing import Any, TypeVar
+
+from graphlog.errors import ConfigError, DataError
+
+Kept = TypeVar("Kept")
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+
+WORTH_A_POOL = 5
+"""Pieces of work below which starting processes takes longer than doing it."""
+
+
+def available_workers() -> int:
+    """Return the number of processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def check_workers(workers: int | None) -> int:
+    """Return the number of processes to use, all cores for None.
+
+    Raises:
+        ConfigError: If it is not a whole number from 0 (0 and 1: this process alone).
+    """
+    if workers is None:
+        return available_workers()
+    if workers < 0:
+        raise ConfigError(f"`workers` must be 0 or more, found {workers}.")
+    return workers
+
+
+def map_in_order(
+    work: Callable[[Piece], Result],
+    pieces: Iterable[tuple[Kept, Piece]],
+    workers: int,
+) -> Iterator[tuple[Kept, Result]]:
+    """Yield ``(kept, work(piece))`` in the order of ``pieces``; few pieces, or one worker, stay in this process.
+
+    ``work`` must be a function of a module and its pieces plain data; what is ``kept`` beside a piece does not travel. The
+    processes do not import the caller's script, so it needs no ``if __name__ == "__main__"``.
+
+    Raises:
+        DataError: If a process dies.
+    """
+    stream = iter(pieces)
+    head = list(islice(stream, WORTH_A_POOL))
+    if workers < 2 or len(head) < WORTH_A_POOL:
+        for kept, piece in chain(head, stream):
+            yield kept, work(piece)
+        return
+    # not multiprocessing's: its spawned processes run the user's script again, its forked ones inherit torch's threads
+    from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
+
+    executor: Any = ProcessPoolExecutor(max_workers=workers)
+    waiting: deque[tuple[Kept, Future[Result]]] = deque()
+    done = False
+    try:
+        for kept, piece in chain(head, stream):
+            waiting.append((kept, executor.submit(work, piece)))
+            if len(waiting) > 2 * workers:
+                first, future = waiting.popleft()
+                yield first, future.result()
+        for kept, future in waiting:
+            yield kept, future.result()
+        done = True
+    except BrokenProcessPool as e:
+        said = str(e).splitlines()[0] if str(e) else type(e).__name__
+        raise DataError(f"a worker process died, killed or out of memory ({said}); use fewer workers (1: none).") from None
+    finally:
+        executor.shutdown(wait=True, kill_workers=not done)
