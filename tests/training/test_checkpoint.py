@@ -6,12 +6,12 @@ from shutil import rmtree
 import pytest
 import torch
 from safetensors import safe_open
-from training_support import families, outcome, small_config
 
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.training import run_pretraining
 from graphlog.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from graphlog.training.log import Silent
+from training_support import families, outcome, small_config
 
 
 class Heard(Silent):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from training_support import outcome, start
 
 EVERY_STEP = {"checkpoint_every_s": 0.0}

@@ -5,10 +5,10 @@ import math
 import pytest
 import torch
 from torch.nn import functional as F
-from training_support import families, small_config
 
 from graphlog.encoders.encoder import build_encoder
 from graphlog.training.watch import CollapseWatch, alignment, effective_rank, mean_cosine, uniformity
+from training_support import families, small_config
 
 
 @pytest.mark.parametrize(("rows", "width"), [(40, 8), (8, 40)])

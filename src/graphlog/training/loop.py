@@ -68,7 +68,7 @@ def _check_finite(losses: LossTerms, step: int) -> None:
     bad = [name for name, value in losses.terms.items() if not bool(torch.isfinite(value))]
     name = f"loss term '{bad[0]}'" if bad else "the total loss"
     value: Tensor = losses.terms[bad[0]] if bad else losses.total
-    raise NonFiniteLossError(f"{name} became {float(value)} at step {step}")
+    raise NonFiniteLossError(f"{name} became {value.item()} at step {step}")
 
 
 class StopRequest:

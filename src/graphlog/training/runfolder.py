@@ -44,23 +44,14 @@ class RunFolder:
         """
         if resume and overwrite:
             raise ConfigError("`resume` and `overwrite` contradict each other: choose one.")
-        if path.exists() and not path.is_dir():
-            raise ConfigError(f"{path} is a file; name a folder for the run.")
-        used = path.is_dir() and any(entry.name != _LOCK for entry in path.iterdir())
-        if used and not (resume or overwrite):
-            raise ConfigError(f"run folder {path} exists; continue it with --resume or replace it with --overwrite.")
-        if used and not (path / "config.toml").exists() and not all(e.name == _LOCK or _is_ours(e) for e in path.iterdir()):
-            raise ConfigError(f"{path} holds other files and is no run folder; choose another folder.")
         with writing(path):
+            _check_usable(path, resume or overwrite)
             path.mkdir(parents=True, exist_ok=True)
             lock = _acquire(path)
-        if overwrite:
-            with writing(path):
-                for entry in filter(_is_ours, list(path.iterdir())):
+            # an old run goes when it is replaced; what a killed process was writing goes always
+            for entry in filter(_is_ours, list(path.iterdir())):
+                if overwrite or entry.name.endswith(".partial"):
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        with writing(path):  # what a killed process was writing
-            for entry in path.glob("*.partial"):
-                entry.unlink()
         return cls(path, lock)
 
     def write(self, path: Path, text: str) -> None:
@@ -109,6 +100,17 @@ def writing(path: Path, advice: str = "") -> Generator[None, None, None]:
     except OSError as e:
         remedy = advice or "free space or choose a folder you may write to"
         raise GraphLoGError(f"cannot write {e.filename or path}: {e.strerror or e}; {remedy}.") from None
+
+
+def _check_usable(path: Path, may_exist: bool) -> None:
+    """Raise ConfigError unless ``path`` is free, or a run folder that may be worked on."""
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"{path} is a file; name a folder for the run.")
+    entries = [e for e in path.iterdir() if e.name != _LOCK] if path.exists() else []
+    if entries and not may_exist:
+        raise ConfigError(f"run folder {path} exists; continue it with --resume or replace it with --overwrite.")
+    if entries and not (path / "config.toml").exists() and not all(map(_is_ours, entries)):
+        raise ConfigError(f"{path} holds other files and is no run folder; choose another folder.")
 
 
 def _is_ours(entry: Path) -> bool:

@@ -1,0 +1,167 @@
+"""Stores of awkward sizes, losses that blow up, continuing from a model, precision, memory-only runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from graphlog.encoders.encoder import build_encoder
+from graphlog.errors import ConfigError, DataError, NonFiniteLossError
+from graphlog.objectives.base import LossTerms
+from graphlog.objectives.graphlog import GraphLoG
+from graphlog.training import read_metrics, run_pretraining
+from graphlog.training.log import Silent
+from graphlog.training.precision import choose_device, choose_precision, has_fast_bf16
+from graphlog.training.randomness import generator_for, global_seed
+from training_support import families, outcome, small_config
+
+
+def weights(result: Any) -> dict[str, torch.Tensor]:
+    return dict(result.encoder.state_dict())
+
+
+def test_a_run_in_memory_equals_one_in_a_folder(tmp_path: Path) -> None:
+    store, config = families(96), small_config(checkpoint_every_s=0.0)
+    in_memory = run_pretraining(store, config, None)
+    on_disk = run_pretraining(store, config, tmp_path / "run")
+    for name, value in weights(in_memory).items():
+        assert torch.equal(value, weights(on_disk)[name]), name
+    assert not in_memory.encoder.training
+
+
+def test_seeds_differ_and_repeat() -> None:
+    store = families(64)
+    first, again, other = (run_pretraining(store, small_config(epochs=1, seed=s), None) for s in (0, 0, 1))
+    assert all(torch.equal(v, weights(again)[k]) for k, v in weights(first).items())
+    assert not all(torch.equal(v, weights(other)[k]) for k, v in weights(first).items())
+
+
+def test_the_callers_random_state_is_left_alone() -> None:
+    before = torch.random.get_rng_state()
+    run_pretraining(families(40), small_config(epochs=2, **{"encoder.dropout": 0.3}), None)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("num_graphs", [2, 5, 33, 65])
+def test_stores_smaller_than_a_batch_or_with_one_graph_left_over(num_graphs: int) -> None:
+    result = run_pretraining(families(num_graphs), small_config(), None)
+    assert all(bool(torch.isfinite(v).all()) for v in weights(result).values())
+
+
+@pytest.mark.parametrize("num_graphs", [0, 1])
+def test_too_few_graphs_are_refused_before_anything_is_written(num_graphs: int, tmp_path: Path) -> None:
+    store = families(4).subset(np.arange(num_graphs))
+    with pytest.raises(DataError, match=f"at least 2, found {num_graphs}"):
+        run_pretraining(store, small_config(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_subset_trains(tmp_path: Path) -> None:
+    store = families(80).subset(np.arange(0, 80, 2))
+    run_pretraining(store, small_config(epochs=2), tmp_path / "run")
+    with pytest.raises(ConfigError, match="data digest"):
+        run_pretraining(families(80), small_config(epochs=2), tmp_path / "run", resume=True)
+
+
+def blow_up(monkeypatch: pytest.MonkeyPatch, call: int, value: float) -> None:
+    """Make the subgraph loss of the ``call``-th step non-finite."""
+    true_loss, calls = GraphLoG.loss, iter(range(1, 10**6))
+
+    def loss(self: GraphLoG, *args: Any) -> LossTerms:
+        losses = true_loss(self, *args)
+        if next(calls) != call:
+            return losses
+        bad = losses.terms["subgraph"] * value
+        return LossTerms(losses.total + bad, {**losses.terms, "subgraph": bad}, losses.watch)
+
+    monkeypatch.setattr(GraphLoG, "loss", loss)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_non_finite_loss_stops_at_once(value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, config, run = families(), small_config(checkpoint_every_s=0.0), tmp_path / "run"
+    run_pretraining(store, config, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        blow_up(patch, 7, value)
+        with pytest.raises(NonFiniteLossError, match=r"loss term 'subgraph' became \w+ at step 7; .* the last checkpoint is whole"):
+            run_pretraining(store, config, run)
+    kept = json.loads((run / "nonfinite-step-7.json").read_text())
+    assert len(kept["indices"]) == config.batch_size
+    assert kept["rows"] == store.rows[kept["indices"]].tolist()
+    run_pretraining(store, config, run, resume=True)
+    assert outcome(run) == outcome(tmp_path / "whole")
+
+
+def test_a_non_finite_weight_never_reaches_a_checkpoint(tmp_path: Path) -> None:
+    class Poisoner(Silent):
+        def advance(self, graphs: int) -> None:
+            with torch.no_grad():
+                next(encoder.parameters()).fill_(float("nan"))
+
+    config = small_config(checkpoint_every_s=0.0)
+    encoder = build_encoder(config.encoder, families(4).schema, 0)
+    with pytest.raises(NonFiniteLossError, match="weight became NaN or infinite by step 1"):
+        run_pretraining(families(), config, tmp_path / "run", init=encoder, progress=Poisoner())
+    assert [p.name for p in (tmp_path / "run" / "checkpoint").iterdir()] == ["step-000000000"]
+
+
+def test_continuing_from_a_model(tmp_path: Path) -> None:
+    store, config = families(64), small_config(epochs=1)
+    first = run_pretraining(store, config, None)
+    before = {k: v.clone() for k, v in weights(first).items()}
+    on = run_pretraining(store, config, tmp_path / "run", init=first.encoder)
+    fresh = run_pretraining(store, config, None)
+    assert not all(torch.equal(v, weights(on)[k]) for k, v in before.items())
+    assert not all(torch.equal(v, weights(on)[k]) for k, v in weights(fresh).items())
+
+
+def test_a_model_that_does_not_fit_is_named(tiny_store: Any) -> None:
+    config = small_config()
+    encoder = build_encoder(config.encoder.updated({"dim": 8}), families(4).schema, 0)
+    with pytest.raises(ConfigError, match=r"`encoder.dim` is 16 but 8 .* set encoder.dim = 8"):
+        run_pretraining(families(), config, None, init=encoder)
+    with pytest.raises(ConfigError, match="reads schema 'families', the graphs have 'molecule'"):
+        run_pretraining(tiny_store, config, None, init=build_encoder(config.encoder, families(4).schema, 0))
+
+
+@pytest.mark.parametrize("recipe", ["paper", "released"])
+def test_the_literal_recipes_run_and_warn(recipe: str, tiny_store: Any, tmp_path: Path) -> None:
+    said: list[str] = []
+    progress = Silent()
+    progress.say = said.append  # type: ignore[method-assign]
+    run_pretraining(tiny_store, small_config(recipe, batch_size=8), tmp_path / "run", progress=progress)
+    assert said[0].startswith("note: ") or said[1].startswith("note: ")
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert "loss_global" in rows[-1]
+    assert {"rank", "alignment", "uniformity", "mean_cosine"} <= rows[-1].keys() | rows[-2].keys()
+
+
+def test_bf16_trains_and_keeps_fp32_weights() -> None:
+    result = run_pretraining(families(40), small_config(epochs=2, precision="bf16"), None)
+    assert all(v.dtype != torch.bfloat16 for v in weights(result).values())
+
+
+def test_precision_and_device_choose_themselves() -> None:
+    cpu, said = torch.device("cpu"), []
+    assert choose_precision("auto", cpu, said.append) == ("bf16" if has_fast_bf16(cpu) else "fp32")
+    assert said == []
+    assert choose_precision("bf16", cpu, said.append) == "bf16"
+    assert len(said) == (0 if has_fast_bf16(cpu) else 1)
+    for name in ("gpu", "mps", "cuda:99"):
+        with pytest.raises(ConfigError, match="`device`"):
+            choose_device(name)
+
+
+def test_draws_depend_on_their_place_alone() -> None:
+    def draw(*words: str | int) -> float:
+        return float(torch.rand((), generator=generator_for(3, *words)))
+
+    assert draw("views", 1) == draw("views", 1)
+    assert len({draw("views", 1), draw("views", 2), draw("loss", 1), draw("views1", ""), draw("view", "s1")}) == 5
+    with global_seed(0, "a"):
+        inside = torch.rand(3)
+    with global_seed(0, "a"):
+        assert torch.equal(torch.rand(3), inside)

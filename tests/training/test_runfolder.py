@@ -1,0 +1,154 @@
+"""Who may write to a run folder, and what happens when nobody can."""
+
+import os
+import resource
+import signal
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from graphlog.errors import ConfigError, GraphLoGError
+from graphlog.training import TrainingInterrupted, read_metrics, run_pretraining
+from graphlog.training.log import Silent
+from graphlog.training.runfolder import RunFolder
+from training_support import families, job, outcome, server, small_config, start
+
+
+def finished(path: Path) -> Path:
+    run_pretraining(families(64), small_config(epochs=2), path)
+    return path
+
+
+def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
+    run = finished(tmp_path / "deep" / "run")
+    assert {p.name for p in run.iterdir()} == {"config.toml", "versions.json", "metrics.jsonl", "model.safetensors", "checkpoint", ".lock"}
+    rows = read_metrics(run / "metrics.jsonl")
+    assert [row["step"] for row in rows] == [2, 3, 4]
+    assert {"epoch", "phase", "loss", "loss_graph", "graphs_per_s"} <= rows[0].keys()
+    assert [row["phase"] for row in rows] == ["local", "joint", "joint"]
+
+
+def test_an_existing_run_is_refused_replaced_or_continued(tmp_path: Path) -> None:
+    run = finished(tmp_path / "run")
+    with pytest.raises(ConfigError, match="--resume or replace it with --overwrite"):
+        finished(run)
+    with pytest.raises(ConfigError, match="contradict"):
+        RunFolder.open(run, resume=True, overwrite=True)
+    before = outcome(run)
+    (run / "notes.txt").write_text("mine")
+    run_pretraining(families(64), small_config(epochs=2), run, overwrite=True)
+    assert outcome(run) == before
+    assert (run / "notes.txt").read_text() == "mine"
+
+
+def test_other_peoples_folders_and_files_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("x")
+    for choice in ({"resume": True}, {"overwrite": True}):
+        with pytest.raises(ConfigError, match="is no run folder"):
+            RunFolder.open(tmp_path, **choice)
+    with pytest.raises(ConfigError, match="is a file"):
+        RunFolder.open(tmp_path / "thesis.tex")
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_in_use_names_the_process(tmp_path: Path) -> None:
+    process = start(tmp_path / "run", {"epochs": 10_000}, resume=False)
+    while not (tmp_path / "run" / "metrics.jsonl").exists():
+        time.sleep(0.01)
+    with pytest.raises(ConfigError, match=f"in use by process {process.pid}"):
+        RunFolder.open(tmp_path / "run", resume=True)
+    process.kill()
+    process.join()
+    RunFolder.open(tmp_path / "run", resume=True).close()  # the dead hold no locks
+
+
+class Interrupter(Silent):
+    """Sends this process a signal after some steps."""
+
+    def __init__(self, steps: int, number: int) -> None:
+        self.left, self.number = steps, number
+
+    def advance(self, graphs: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            os.kill(os.getpid(), self.number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_saves_and_says_how_to_go_on(number: int, tmp_path: Path) -> None:
+    store, config = families(), small_config(checkpoint_every_s=1e6)
+    run_pretraining(store, config, tmp_path / "whole")
+    before = signal.getsignal(number)
+    with pytest.raises(TrainingInterrupted, match=r"after step 8; go on with --resume") as caught:
+        run_pretraining(store, config, tmp_path / "run", progress=Interrupter(8, number))
+    assert "\n" not in str(caught.value)
+    assert signal.getsignal(number) is before
+    run_pretraining(store, None, tmp_path / "run", resume=True)
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+def without_rights(run: str, lines: Any) -> None:
+    """Try to train into ``run`` as a user who owns nothing."""
+    if os.geteuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    try:
+        job(run, {}, resume=False)
+    except GraphLoGError as e:
+        lines.put(str(e))
+
+
+def told_by(target: Any, *arguments: Any) -> str:
+    lines = server().Queue()
+    process = server().Process(target=target, args=(*arguments, lines))
+    process.start()
+    line = lines.get(timeout=120)
+    process.join()
+    assert "\n" not in line
+    return str(line)
+
+
+def test_a_read_only_folder_gives_one_line(tmp_path: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    locked.chmod(stat.S_IRUSR | stat.S_IXUSR | stat.S_IROTH | stat.S_IXOTH)
+    for parent in (tmp_path, *tmp_path.parents[:3]):
+        parent.chmod(parent.stat().st_mode | stat.S_IXOTH | stat.S_IROTH)
+    assert "Permission denied; free space or choose a folder you may write to" in told_by(without_rights, str(locked / "run"))
+    assert list(locked.iterdir()) == []
+
+
+class FullDisk(Silent):
+    """Lets no file grow any further after some steps."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def advance(self, graphs: int) -> None:
+        self.left -= 1
+        if self.left == 0:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+
+
+def until_full(run: str, steps: int, lines: Any) -> None:
+    """Train until the disk is full."""
+    torch.set_num_threads(1)
+    try:
+        run_pretraining(families(), small_config(checkpoint_every_s=0.0), Path(run), progress=FullDisk(steps))
+    except GraphLoGError as e:
+        lines.put(str(e))
+
+
+def test_a_full_disk_gives_one_line_and_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run_pretraining(families(), small_config(checkpoint_every_s=0.0), tmp_path / "whole")
+    line = told_by(until_full, str(run), 7)
+    assert "File too large" in line
+    assert "the last checkpoint is whole; free space, then go on with --resume" in line
+    assert max(p.name for p in (run / "checkpoint").glob("step-?????????")) == "step-000000006"
+    run_pretraining(families(), small_config(checkpoint_every_s=0.0), run, resume=True)
+    assert outcome(run) == outcome(tmp_path / "whole")
