@@ -25,7 +25,8 @@ SCHEMAS = {"molecule": MOLECULE, "protein": PROTEIN, "mixed": MIXED, "bare": BAR
 def attributes(columns: tuple[Attribute, ...], rows: int, generator: torch.Generator) -> Tensor:
     """Random codes and numbers of these columns."""
     drawn = [
-        torch.randint(c.cardinality, (rows,), generator=generator) if c.is_categorical else torch.randn(rows, generator=generator) for c in columns
+        torch.randint(c.cardinality, (rows,), generator=generator) if c.is_categorical else torch.randn(rows, generator=generator)
+        for c in columns
     ]
     whole = all(c.is_categorical for c in columns)
     return torch.stack([d if whole else d.float() for d in drawn], dim=1) if drawn else torch.zeros(rows, 0, dtype=torch.int64)

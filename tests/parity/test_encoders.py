@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from encoder_support import golden_batch
 from torch import Tensor
 
+from encoder_support import golden_batch
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.legacy import convert_pth, encoder_from_weights

@@ -77,7 +77,7 @@ class AttributeTable(nn.Module):
 
     def forward(self, values: Shaped[Tensor, "R F"]) -> Float[Tensor, "R D"]:
         """Return the vector of each row of attributes."""
-        if all(c.is_categorical for c in self.columns):
+        if self.columns and all(c.is_categorical for c in self.columns):
             return F.embedding_bag(code_rows(values, self.columns), self.weight, mode="sum")
         return expand_attributes(values, self.columns, self.weight.dtype) @ self.weight
 

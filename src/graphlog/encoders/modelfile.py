@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -88,21 +87,13 @@ def _digest(tensors: Mapping[str, Tensor], texts: Mapping[str, str]) -> str:
 
 def _write(path: Path, tensors: dict[str, Tensor], texts: dict[str, str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
-    os.close(handle)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         save_file(tensors, partial, metadata=texts)
-        os.chmod(partial, 0o666 & ~_umask())  # mkstemp's files are private; a model is shared like any other file
         os.replace(partial, path)
     except BaseException:
-        Path(partial).unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def read_model(path: Path | str) -> ModelFile:

@@ -1,0 +1,177 @@
+"""What every encoder promises, for every backbone and kind of schema."""
+
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from encoder_support import BARE, SCHEMAS, random_batch
+from graphlog.data.batch import GraphBatch, collate
+from graphlog.encoders import LAYERS
+from graphlog.encoders.base import EncoderConfig
+from graphlog.encoders.encoder import GraphEncoder, build_encoder
+from graphlog.encoders.legacy import MOLECULE, PROTEIN
+from graphlog.errors import ConfigError, DataError
+
+BACKBONES = list(LAYERS)
+EVERY = list(product(BACKBONES, SCHEMAS))
+
+
+def small(backbone: str = "gin", schema: str = "molecule", **settings: object) -> GraphEncoder:
+    """A small encoder whose running statistics are not those of a fresh one."""
+    encoder = build_encoder(EncoderConfig.parse({"backbone": backbone, "layers": 2, "dim": 8, **settings}), SCHEMAS[schema], 1)
+    encoder(random_batch(SCHEMAS[schema], [4, 6], seed=5))
+    return encoder
+
+
+def permuted(batch: GraphBatch, order: Tensor) -> GraphBatch:
+    """The same graphs with nodes in another order (within graphs) and edges in another order."""
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(order))
+    shuffle = torch.randperm(batch.num_edges)
+    return GraphBatch(batch.x[order], place[batch.edge_index][:, shuffle], batch.edge_attr[shuffle], batch.batch, batch.ptr)
+
+
+@pytest.mark.parametrize(("backbone", "schema"), EVERY)
+def test_shapes_and_a_gradient_for_every_parameter(backbone: str, schema: str) -> None:
+    encoder = small(backbone, schema)
+    batch = random_batch(SCHEMAS[schema], [3, 5, 1])
+    node_emb, graph_emb = encoder(batch)
+    assert node_emb.shape == (9, 8)
+    assert graph_emb.shape == (3, 8)
+    encoder.zero_grad()
+    (graph_emb * torch.randn(3, 8)).sum().backward()
+    for name, parameter in encoder.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+        # The weights that every node shares make a difference; a GATv2 or GAT score bias may cancel in a softmax.
+        assert parameter.grad.any() or parameter.numel() == 0 or "att" in name or "lin_" in name or "bias" in name, name
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("schema", ["molecule", "protein"])
+def test_permutation_equivariance(backbone: str, schema: str) -> None:
+    encoder = small(backbone, schema).double().eval()
+    batch = random_batch(SCHEMAS[schema], [5, 7])
+    order = torch.cat([torch.randperm(5), 5 + torch.randperm(7)])
+    ours, theirs = encoder(batch), encoder(permuted(batch, order))
+    torch.testing.assert_close(theirs.node_emb, ours.node_emb[order])
+    torch.testing.assert_close(theirs.graph_emb, ours.graph_emb)
+
+
+@pytest.mark.parametrize("readout", ["mean", "sum", "max", "attention"])
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_packed_equals_one_by_one(backbone: str, readout: str) -> None:
+    encoder = small(backbone, readout=readout).double().eval()
+    parts = [random_batch(MOLECULE, [n], seed=n) for n in (1, 4, 6)]
+    packed = encoder(collate(parts))
+    torch.testing.assert_close(packed.node_emb, torch.cat([encoder(p).node_emb for p in parts]))
+    torch.testing.assert_close(packed.graph_emb, torch.cat([encoder(p).graph_emb for p in parts]))
+
+
+@given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=4), seed=st.integers(0, 99), bonds=st.sampled_from([0.0, 1.5]))
+def test_any_batch_gives_finite_embeddings(sizes: list[int], seed: int, bonds: float) -> None:
+    batch = random_batch(MOLECULE, sizes, seed, bonds)
+    for encoder in (small("gat"), small("gin").eval()):
+        assert all(part.isfinite().all() for part in encoder(batch))
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("training", [False, True])
+def test_one_node_without_edges(backbone: str, training: bool) -> None:
+    encoder = small(backbone).train(training)
+    before = {k: v.clone() for k, v in encoder.named_buffers()}
+    encoding = encoder(random_batch(MOLECULE, [1]))
+    assert encoding.graph_emb.isfinite().all()
+    encoding.graph_emb.sum().backward()
+    assert all(torch.equal(v, before[k]) for k, v in encoder.named_buffers())  # a single node has no statistics to add
+
+
+@pytest.mark.parametrize("schema", ["molecule", "protein"])
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_bf16_is_close(backbone: str, schema: str) -> None:
+    encoder = small(backbone, schema)
+    batch = random_batch(SCHEMAS[schema], [6, 9, 4])
+    exact = encoder(batch).graph_emb
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        short = encoder(batch).graph_emb
+        loss = short.float().square().mean()
+    loss.backward()
+    assert all(v.dtype == torch.float32 for k, v in encoder.state_dict().items() if "running" in k)
+    assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in encoder.parameters())
+    assert float((short.float() - exact).detach().norm() / exact.detach().norm()) < 0.05
+
+
+def test_the_domain_settles_the_family() -> None:
+    chemistry, biology = small(schema="molecule"), small(schema="protein")
+    assert (chemistry.config.edge_mode, chemistry.config.batch_norm, len(chemistry.norms)) == ("add", True, 2)
+    assert (biology.config.edge_mode, biology.config.batch_norm, len(biology.norms)) == ("concat", False, 0)
+    mixed = small(schema="protein", edge_mode="add", batch_norm=True)
+    assert (mixed.config.edge_mode, len(mixed.norms)) == ("add", 2)
+
+
+@pytest.mark.parametrize(("jk", "width"), [("last", 8), ("concat", 24), ("max", 8), ("sum", 8)])
+def test_widths(jk: str, width: int) -> None:
+    encoder = small(jk=jk, readout="attention")
+    batch = random_batch(MOLECULE, [3, 2])
+    assert encoder.dim == encoder.embedding_width("last") == encoder(batch).graph_emb.shape[1] == width
+    assert encoder.embed_graphs(batch, "last").shape == (2, width)
+    assert encoder.embed_graphs(batch, "jk").shape == (2, encoder.embedding_width("jk")) == (2, 25)
+
+
+def test_jk_embedding_is_means_and_size() -> None:
+    encoder = small().eval()
+    batch = random_batch(MOLECULE, [3, 2])
+    outputs = encoder.layer_outputs(batch)
+    assert len(outputs) == 3
+    expected = torch.stack(
+        [
+            torch.cat([*(h[rows].mean(0) for h in outputs), torch.tensor([float(len(range(*rows.indices(5))))]).log()])
+            for rows in (slice(0, 3), slice(3, 5))
+        ]
+    )
+    torch.testing.assert_close(encoder.embed_graphs(batch, "jk"), expected)
+
+
+def test_dropout_also_after_the_last_layer() -> None:
+    encoder = small(dropout=0.5)
+    assert (encoder(random_batch(MOLECULE, [30])).node_emb == 0).any()
+
+
+def test_the_seed_fixes_the_weights_and_nothing_else() -> None:
+    config, state = EncoderConfig(layers=1, dim=4), torch.get_rng_state()
+    first, again, other = (build_encoder(config, MOLECULE, seed) for seed in (3, 3, 4))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(p, q) for p, q in zip(first.parameters(), again.parameters(), strict=True))
+    assert not torch.equal(first.node.weight, other.node.weight)
+    drawn = [build_encoder(config, MOLECULE, torch.Generator().manual_seed(3)).node.weight for _ in range(2)]
+    assert torch.equal(*drawn)
+
+
+def test_initial_embeddings_are_xavier_uniform() -> None:
+    table = build_encoder(EncoderConfig(layers=1, dim=300), MOLECULE, 0).node.weight.detach()
+    for rows, cardinality in ((table[:120], 120), (table[120:], 5)):
+        bound = (6 / (cardinality + 300)) ** 0.5
+        assert 0.95 * bound < float(rows.abs().max()) <= bound
+
+
+def test_wrong_codes_are_named() -> None:
+    batch = random_batch(MOLECULE, [3])
+    with pytest.raises(DataError, match=r"'chirality' must be in \[0, 5\), found 7"):
+        small()(batch.with_attributes(x=torch.tensor([[0, 0], [1, 7], [2, 0]])))
+
+
+def test_unknown_backbone_suggests_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'graphsage'"):
+        EncoderConfig.parse({"backbone": "graphsag"}, "encoder.")
+    with pytest.raises(ConfigError, match="`layers` must hold 5 layers"):
+        GraphEncoder(EncoderConfig(dim=4), BARE, layers=[])
+
+
+def test_protein_nodes_start_equal() -> None:
+    encoder = small(schema="protein")
+    h0 = encoder.layer_outputs(random_batch(PROTEIN, [4]).with_attributes(x=torch.ones(4, 1, dtype=torch.int64)))[0]
+    assert torch.equal(h0, h0[:1].expand_as(h0))

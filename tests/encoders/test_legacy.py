@@ -1,0 +1,145 @@
+"""Checkpoints of the published family: wrapped, renamed, short of rows, damaged or malicious."""
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphlog.data.schema import FeatureSchema
+from graphlog.domains import SCHEMAS
+from graphlog.encoders.legacy import MOLECULE, PROTEIN, convert_pth
+from graphlog.encoders.modelfile import read_model, save_model
+from graphlog.errors import ModelFileError
+
+
+def family_weights(dim: int = 6, layers: int = 2, bond_types: int = 6) -> dict[str, Tensor]:
+    """Weights of a small chemistry GIN by the names of the family."""
+    state = {"x_embedding1.weight": torch.randn(120, dim), "x_embedding2.weight": torch.randn(3, dim)}
+    for i in range(layers):
+        state |= {
+            f"gnns.{i}.mlp.0.weight": torch.randn(2 * dim, dim),
+            f"gnns.{i}.mlp.0.bias": torch.randn(2 * dim),
+            f"gnns.{i}.mlp.2.weight": torch.randn(dim, 2 * dim),
+            f"gnns.{i}.mlp.2.bias": torch.randn(dim),
+            f"gnns.{i}.edge_embedding1.weight": torch.randn(bond_types, dim),
+            f"gnns.{i}.edge_embedding2.weight": torch.randn(3, dim),
+            f"batch_norms.{i}.weight": torch.ones(dim),
+            f"batch_norms.{i}.bias": torch.zeros(dim),
+            f"batch_norms.{i}.running_mean": torch.zeros(dim),
+            f"batch_norms.{i}.running_var": torch.ones(dim),
+        }
+    return state
+
+
+def gcn_weights(var: float, chemistry: bool) -> dict[str, Tensor]:
+    """Weights that a GCN and a GraphSAGE have in common."""
+    if chemistry:
+        state = {k: v for k, v in family_weights(4, 1).items() if "mlp" not in k}
+        state["batch_norms.0.running_var"] = torch.full((4,), var)
+    else:
+        edges = {"gnns.0.edge_encoder.weight": torch.randn(4, 9), "gnns.0.edge_encoder.bias": torch.randn(4)}
+        state = {"gnns.0.input_node_embeddings.weight": torch.randn(2, 4), **edges}
+    return state | {"gnns.0.linear.weight": torch.randn(4, 4), "gnns.0.linear.bias": torch.randn(4)}
+
+
+def saved(state: object, path: Path) -> Path:
+    torch.save(state, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("wrap", "prefix"),
+    [
+        (lambda s: s, ""),
+        (lambda s: {f"gnn.{k}": v for k, v in s.items()} | {"projection_head.0.weight": torch.ones(2)}, "gnn."),
+        (lambda s: {"epoch": 3, "model": {f"module.gnn.{k}": v for k, v in s.items()}, "optimizer": {"lr": torch.ones(1)}}, "module.gnn."),
+        (
+            lambda s: {"state_dict": {f"encoder.{k}": v for k, v in s.items()} | {f"ema.encoder.{k}": v + 1 for k, v in s.items()}},
+            "encoder.",
+        ),
+    ],
+)
+def test_wrapped_checkpoints(wrap: object, prefix: str, tmp_path: Path) -> None:
+    state = family_weights()
+    found = convert_pth(saved(wrap(state), tmp_path / "old.pth"))
+    assert found.info["prefix"] == prefix
+    assert (found.encoder.config.backbone, found.encoder.config.layers, found.encoder.config.dim) == ("gin", 2, 6)
+    assert torch.equal(found.encoder.layers[0].lift.weight, state["gnns.0.mlp.0.weight"])
+    save_model(tmp_path / "new", found.encoder, found.info)
+    assert read_model(tmp_path / "new").info == found.info
+
+
+def test_new_codes_start_as_the_family_would_have_read_them(tmp_path: Path) -> None:
+    state = family_weights()
+    encoder = convert_pth(saved(state, tmp_path / "old.pth")).encoder
+    chirality, bond = encoder.node.weight[120:], encoder.layers[0].edge.weight
+    assert torch.equal(chirality, state["x_embedding2.weight"][[0, 1, 2, 0, 0]])
+    assert torch.equal(bond[:7], state["gnns.0.edge_embedding1.weight"][[0, 1, 2, 3, 4, 5, 0]])
+    assert torch.equal(bond[7:], state["gnns.0.edge_embedding2.weight"][[0, 1, 2, 0]])
+
+
+def test_gcn_and_graphsage_are_told_apart(tmp_path: Path) -> None:
+    assert convert_pth(saved(gcn_weights(0.25, True), tmp_path / "a.pth")).encoder.config.backbone == "graphsage"
+    assert convert_pth(saved(gcn_weights(9.0, True), tmp_path / "b.pth")).encoder.config.backbone == "gcn"
+    assert convert_pth(saved(gcn_weights(9.0, True), tmp_path / "graphsage.pth")).encoder.config.backbone == "graphsage"
+    unnamed = saved(gcn_weights(0, False), tmp_path / "c.pth")
+    assert convert_pth(unnamed, "gcn").encoder.config.backbone == "gcn"
+    with pytest.raises(ModelFileError, match="put `gcn` or `graphsage` into the file's name"):
+        convert_pth(unnamed)
+
+
+def test_what_is_no_encoder_of_the_family(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="no encoder of the pre-train-GNNs family"):
+        convert_pth(saved({"linear.weight": torch.ones(2, 2)}, tmp_path / "linear.pth"))
+    with pytest.raises(ModelFileError, match="no such checkpoint"):
+        convert_pth(tmp_path / "missing.pth")
+    with pytest.raises(ModelFileError, match="more than the 7 codes of 'bond_type'"):
+        convert_pth(saved(family_weights(bond_types=30), tmp_path / "rich.pth"))
+    odd = family_weights() | {"gnns.0.gate.weight": torch.ones(1)}
+    with pytest.raises(ModelFileError, match=r"unexpected weight `gate\.weight`"):
+        convert_pth(saved(odd, tmp_path / "odd.pth"))
+    lacking = {k: v for k, v in family_weights().items() if k != "gnns.1.mlp.2.bias"}
+    with pytest.raises(ModelFileError, match="do not fit"):
+        convert_pth(saved(lacking, tmp_path / "lacking.pth"))
+
+
+@pytest.mark.parametrize("keep", [0, 10, 2000, -10])
+def test_damaged(keep: int, tmp_path: Path) -> None:
+    path = saved(family_weights(), tmp_path / "old.pth")
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ModelFileError, match=r"old\.pth"):
+        convert_pth(path)
+
+
+class Malicious:
+    """Runs a command where it is unpickled without care."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> object:
+        return os.system, (self.command,)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_code_is_refused_and_not_run(zipped: bool, tmp_path: Path) -> None:
+    path, trace = tmp_path / "evil.pth", tmp_path / "trace"
+    state = {**family_weights(), "hook": Malicious(f"touch {trace}")}
+    if zipped:
+        torch.save(state, path)
+    else:
+        path.write_bytes(pickle.dumps(state["hook"]))
+    with pytest.raises(ModelFileError, match=r"holds more than weights|not a torch checkpoint") as caught:
+        convert_pth(path)
+    assert "\n" not in str(caught.value)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("schema", [MOLECULE, PROTEIN], ids=lambda s: s.name)
+def test_schemas_are_those_of_the_domains(schema: FeatureSchema) -> None:
+    if schema.name not in SCHEMAS:
+        pytest.skip(f"the domain `{schema.domain}` is not there yet")
+    assert SCHEMAS[schema.name] == schema

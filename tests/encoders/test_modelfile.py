@@ -1,0 +1,145 @@
+"""Model files: what is written comes back; what is not ours, or not whole, is refused in one line."""
+
+import json
+import os
+import struct
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from encoder_support import SCHEMAS, random_batch
+from graphlog.encoders import LAYERS
+from graphlog.encoders.base import EncoderConfig
+from graphlog.encoders.encoder import GraphEncoder, build_encoder
+from graphlog.encoders.legacy import MOLECULE
+from graphlog.encoders.modelfile import read_model, save_model
+from graphlog.errors import ModelFileError
+
+
+def trained(backbone: str = "gin", schema: str = "molecule") -> GraphEncoder:
+    """A small encoder with running statistics of its own."""
+    config = EncoderConfig.parse({"backbone": backbone, "layers": 2, "dim": 8, "jk": "concat", "readout": "attention"})
+    encoder = build_encoder(config, SCHEMAS[schema], 1)
+    encoder(random_batch(SCHEMAS[schema], [4, 6]))
+    return encoder
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A model file."""
+    save_model(tmp_path / "model.safetensors", trained(), {"epochs": 3, "note": "ä"}, {"head.weight": torch.ones(2, 3)})
+    return tmp_path / "model.safetensors"
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+@pytest.mark.parametrize("backbone", LAYERS)
+def test_round_trip(backbone: str, schema: str, tmp_path: Path) -> None:
+    encoder = trained(backbone, schema)
+    save_model(tmp_path / "new" / "m.safetensors", encoder, {"seed": 0}, {"prototypes": torch.arange(3)})
+    found = read_model(tmp_path / "new" / "m.safetensors")
+    assert found.info == {"seed": 0}
+    assert found.extra["prototypes"].tolist() == [0, 1, 2]
+    assert found.encoder.config == encoder.config
+    assert found.encoder.schema == encoder.schema
+    assert not found.encoder.training
+    batch = random_batch(SCHEMAS[schema], [3, 2], seed=9)
+    assert torch.equal(found.encoder(batch).graph_emb, encoder.eval()(batch).graph_emb)
+    assert os.listdir(tmp_path / "new") == ["m.safetensors"]
+
+
+def test_half_precision_is_half_the_size(tmp_path: Path) -> None:
+    encoder, batch = build_encoder(EncoderConfig(layers=2, dim=64), MOLECULE, 0).eval(), random_batch(MOLECULE, [5, 4])
+    encoder.norms[0].running_var.fill_(1e6)  # pyright: ignore - too large for float16
+    for half in (False, True):
+        save_model(tmp_path / f"{half}", encoder, {}, {"p": torch.ones(1)}, half=half)
+    assert (tmp_path / "True").stat().st_size < 0.6 * (tmp_path / "False").stat().st_size
+    found = read_model(tmp_path / "True")
+    assert all(v.dtype == torch.float32 for v in (*found.encoder.parameters(), found.extra["p"]))
+    torch.testing.assert_close(found.encoder(batch).graph_emb, encoder(batch).graph_emb, rtol=1e-2, atol=1e-2)
+    assert torch.equal(found.encoder.norms[0].running_var, encoder.norms[0].running_var)
+
+
+def test_values_too_large_for_half_stay_single(tmp_path: Path) -> None:
+    encoder = trained()
+    with torch.no_grad():
+        encoder.node.weight[0] = 1e6
+    save_model(tmp_path / "m", encoder, {}, half=True)
+    assert torch.equal(read_model(tmp_path / "m").encoder.node.weight, encoder.node.weight)
+
+
+def test_double_precision_comes_back(tmp_path: Path) -> None:
+    save_model(tmp_path / "m", trained().double(), {})
+    assert read_model(tmp_path / "m").encoder.node.weight.dtype == torch.float64
+
+
+def header(path: Path) -> tuple[dict[str, object], bytes]:
+    """The header of a safetensors file and the bytes behind it."""
+    raw = path.read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    return json.loads(raw[8 : 8 + size]), raw[8 + size :]
+
+
+def rewrite(path: Path, metadata: dict[str, str]) -> None:
+    """Change the description of a file and nothing else."""
+    fields, data = header(path)
+    fields["__metadata__"].update(metadata)  # pyright: ignore
+    text = json.dumps(fields).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def refused(path: Path, reason: str) -> None:
+    """Assert that reading fails with one line that holds ``reason`` and the path."""
+    with pytest.raises(ModelFileError, match=reason) as caught:
+        read_model(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, 3000, -1])
+def test_truncated(path: Path, keep: int) -> None:
+    path.write_bytes(path.read_bytes()[:keep])
+    refused(path, "not a complete safetensors file")
+
+
+def test_one_flipped_bit(path: Path) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+    refused(path, "SHA-256")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"format": "pt"}, "not a graphlog model"),
+        ({"version": "2"}, "newer"),
+        ({"version": "x"}, "newer"),
+        ({"config": "{}"}, "SHA-256"),
+        ({"info": '{"epochs": 100}'}, "SHA-256"),
+    ],
+)
+def test_altered_description(path: Path, change: dict[str, str], reason: str) -> None:
+    rewrite(path, change)
+    refused(path, reason)
+
+
+def test_foreign_files(tmp_path: Path, path: Path) -> None:
+    refused(tmp_path / "missing", "no such model file")
+    refused(tmp_path, "no such model file")
+    (tmp_path / "text").write_text("CCO\n" * 50)
+    refused(tmp_path / "text", "not a complete safetensors file")
+    save_file({"w": torch.ones(2)}, tmp_path / "other.safetensors")
+    refused(tmp_path / "other.safetensors", "not a graphlog model")
+    torch.save({"w": torch.ones(2)}, tmp_path / "old.pth")
+    refused(tmp_path / "old.pth", "not a complete safetensors file")
+
+
+def test_a_failed_write_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = path.read_bytes()
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        save_model(path, trained(), {})
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]

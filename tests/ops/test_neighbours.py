@@ -1,0 +1,76 @@
+"""Sums over neighbours against a scatter, on graphs that are not symmetric, and their gradients."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from graphlog.data.adjacency import Adjacency, build_adjacency
+from graphlog.encoders.base import with_self_loops
+from graphlog.ops.neighbours import Neighbours, neighbour_sum
+
+
+def directed(nodes: int = 6, edges: int = 11) -> tuple[Tensor, Adjacency]:
+    """Random directed edges, with parallel edges and self-loops; the last node has none."""
+    edge_index = torch.randint(nodes - 1, (2, edges))
+    return edge_index, build_adjacency(edge_index, nodes)
+
+
+def scattered(h: Tensor, edge_index: Tensor, weight: Tensor | None, heads: int = 1) -> Tensor:
+    """The same sum through a tensor of the size of the edges."""
+    messages = h.unflatten(1, (heads, -1))[edge_index[0]]
+    if weight is not None:
+        messages = messages * weight.reshape(-1, heads, 1)
+    return torch.zeros(h.shape[0], messages.shape[2], dtype=h.dtype).index_add(0, edge_index[1], messages.sum(1))
+
+
+@pytest.mark.parametrize("heads", [None, 0, 1, 3])
+def test_value_and_gradient(heads: int | None) -> None:
+    edge_index, adjacency = directed()
+    assert isinstance(adjacency, Neighbours)
+    h = torch.randn(6, 4 * (heads or 1), dtype=torch.float64, requires_grad=True)
+    shape = () if heads is None else (11,) if heads == 0 else (11, heads)
+    weight = None if heads is None else torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    expected = scattered(h, edge_index, weight, heads or 1)
+    torch.testing.assert_close(neighbour_sum(h, adjacency, weight), expected)
+    inputs = (h,) if weight is None else (h, weight)
+    assert torch.autograd.gradcheck(lambda h, *w: neighbour_sum(h, adjacency, *w), inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_precisions(dtype: torch.dtype) -> None:
+    edge_index, adjacency = directed()
+    h, weight = torch.randn(6, 8), torch.rand(11)
+    for w in (None, weight):
+        result = neighbour_sum(h.to(dtype).requires_grad_(), adjacency, w)
+        assert result.dtype == dtype
+        torch.testing.assert_close(result.float(), scattered(h, edge_index, w), rtol=0.02, atol=0.05 if dtype == torch.bfloat16 else 1e-5)
+        result.sum().backward()
+
+
+def test_without_edges() -> None:
+    adjacency = build_adjacency(torch.zeros(2, 0, dtype=torch.int64), 3)
+    h = torch.randn(3, 4, requires_grad=True)
+    weight = torch.ones(0, 2, requires_grad=True)
+    (neighbour_sum(h, adjacency).sum() + neighbour_sum(h, adjacency, weight).sum()).backward()
+    assert h.grad is not None
+    assert not h.grad.any()
+
+
+def test_self_loops_equal_a_fresh_sort() -> None:
+    edge_index, adjacency = directed()
+    looped, rows = with_self_loops(adjacency)
+    node = torch.arange(6)
+    fresh = build_adjacency(torch.cat([edge_index, torch.stack([node, node])], dim=1), 6)
+    assert torch.equal(looped.offsets, fresh.offsets)
+    assert torch.equal(looped.back_offsets, fresh.back_offsets)
+    assert torch.equal(looped.in_degree, fresh.in_degree)
+    targets = torch.repeat_interleave(node, looped.in_degree)
+    # The same edges, each with its own row of attributes, and every reversed edge knows its number.
+    named = torch.stack([*edge_index, torch.arange(11)])
+    with_loops = torch.cat([named, torch.stack([node, node, torch.full_like(node, 11)])], dim=1)
+    ours = torch.stack([looped.senders, targets, rows])
+    assert sorted(ours.T.tolist()) == sorted(with_loops.T.tolist())
+    sources = torch.repeat_interleave(node, looped.back_offsets.diff())
+    assert torch.equal(looped.senders[looped.back_order], sources)
+    assert torch.equal(targets[looped.back_order], looped.receivers)
+    assert looped.back_order.sort().values.tolist() == list(range(17))
