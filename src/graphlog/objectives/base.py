@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -34,6 +34,7 @@ class LossTerms(NamedTuple):
     """Detached scalars for the collapse watch (positive and negative cosine, prototypes in use, perplexity)."""
 
 
+@runtime_checkable
 class EmbedStore(Protocol):
     """Embeds the collection being trained on."""
 
