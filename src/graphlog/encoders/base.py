@@ -32,17 +32,17 @@ class EncoderConfig(FrozenConfig):
 
     backbone: str = "gin"
     """Name of the layer in ``graphlog.encoders.LAYERS``."""
-    layers: int = Field(5, ge=1)
+    layers: int = Field(default=5, ge=1)
     """Rounds of message passing."""
-    dim: int = Field(300, ge=1)
+    dim: int = Field(default=300, ge=1)
     """Width of a layer's node embeddings."""
     jk: Literal["last", "concat", "max", "sum"] = "last"
     """Jumping knowledge: what the node embedding is made of; all but ``last`` use the input embedding too."""
     readout: Literal["mean", "sum", "max", "attention"] = "mean"
     """How node embeddings become a graph embedding (Eq. 2)."""
-    dropout: float = Field(0.0, ge=0, lt=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of values dropped after every layer, the last one included."""
-    heads: int = Field(2, ge=1)
+    heads: int = Field(default=2, ge=1)
     """Attention heads, averaged; only the attention backbones have them."""
     edge_mode: Literal["auto", "add", "concat"] = "auto"
     """GIN: add the edge's vector to the neighbour's (chemistry), or join the two and normalise inside the MLP (biology)."""
