@@ -1,0 +1,151 @@
+"""Eqs. 12 and 17 to 19 against loops written from the paper in float64."""
+
+import pytest
+import torch
+from graphlog_support import all_chains, random_forest, seeded
+from scipy.stats import chi2
+from torch import Tensor
+
+from graphlog.objectives.global_semantic import nce_loss, prototype_cross_entropy, prototype_statistics
+from graphlog.prototypes import PrototypeForest, corrupt_chains, greedy_chains, negative_energy, sample_chains
+
+FOREST = random_forest((3, 5, 9), dim=4)
+
+
+def s(x: Tensor, y: Tensor) -> Tensor:
+    return x @ y / (x.norm() * y.norm())
+
+
+def slow_energy(h: Tensor, chain: list[int], forest: PrototypeForest) -> Tensor:
+    z = [forest.layers[level][c] for level, c in enumerate(chain)]
+    return sum(s(h, c) for c in z) + sum(s(a, b) for a, b in zip(z[:-1], z[1:], strict=True))
+
+
+def slow_walk_probability(h: Tensor, chain: list[int], forest: PrototypeForest, temperature: float) -> float:
+    probability = 1.0
+    for level, chosen in enumerate(chain):
+        candidates = [c for c in range(forest.sizes[level]) if level == 0 or forest.parent(level)[c] == chain[level - 1]]
+        weights = {c: torch.exp(s(h, forest.layers[level][c]) / temperature).item() for c in candidates}
+        probability *= weights[chosen] / sum(weights.values())
+    return probability
+
+
+def graphs(num: int, seed: int = 5) -> Tensor:
+    return torch.randn(num, 4, generator=seeded(seed), dtype=torch.float64)
+
+
+def test_energy_of_every_chain() -> None:
+    chains = all_chains(FOREST)
+    h = graphs(1).expand(len(chains), 4)
+    wanted = torch.stack([slow_energy(h[0], c, FOREST) for c in chains.tolist()])
+    assert torch.allclose(negative_energy(h, chains, FOREST), wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.2])
+def test_chains_are_drawn_as_often_as_eq_12_says(temperature: float) -> None:
+    """Chi-square over all chains at a false-alarm rate of 1e-6."""
+    h, draws = graphs(1), 20_000
+    drawn = sample_chains(h.expand(draws, 4), FOREST, temperature=temperature, generator=seeded(7))
+    chains = all_chains(FOREST)
+    counts = (drawn[:, None, :] == chains[None]).all(dim=2).sum(dim=0).double()
+    assert counts.sum() == draws, "a drawn chain does not follow the trees"
+    expected = draws * torch.tensor([slow_walk_probability(h[0], c, FOREST, temperature) for c in chains.tolist()], dtype=torch.float64)
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    assert statistic < chi2.isf(1e-6, len(chains) - 1)
+
+
+def test_greedy_chains_are_the_cold_limit() -> None:
+    h = graphs(40)
+    assert torch.equal(greedy_chains(h, FOREST), sample_chains(h, FOREST, temperature=1e-6, generator=seeded()))
+
+
+def test_the_draw_is_reproducible_and_carries_no_gradient() -> None:
+    h = graphs(40).requires_grad_()
+    first, second = (sample_chains(h, FOREST, generator=seeded(3)) for _ in range(2))
+    assert torch.equal(first, second)
+    with pytest.raises(ValueError, match="temperature"):
+        sample_chains(h, FOREST, temperature=0.0)
+
+
+def test_noise_chains_differ_in_one_prototype_each() -> None:
+    chains = sample_chains(graphs(500), FOREST, generator=seeded())
+    noise = corrupt_chains(chains, FOREST, seeded(1))
+    differs = noise != chains[:, None, :]
+    assert torch.equal(differs, torch.eye(3, dtype=torch.bool).expand(500, 3, 3))
+    assert all(noise[:, :, level].max() < size and noise.min() >= 0 for level, size in enumerate(FOREST.sizes))
+
+
+def test_noise_prototypes_are_equally_likely() -> None:
+    """Chi-square per layer at a false-alarm rate of 1e-6 each."""
+    chains = torch.tensor([[1, 2, 4]]).expand(9000, 3)
+    noise = corrupt_chains(chains, FOREST, seeded(2))
+    for level, size in enumerate(FOREST.sizes):
+        counts = torch.bincount(noise[:, level, level], minlength=size).double()
+        expected = 9000 / (size - 1)
+        others = counts[torch.arange(size) != chains[0, level]]
+        assert counts[chains[0, level]] == 0
+        assert float(((others - expected) ** 2 / expected).sum()) < chi2.isf(1e-6, size - 2)
+
+
+def test_a_layer_of_one_prototype_has_no_noise_of_its_own() -> None:
+    forest = random_forest((1, 3), dim=4)
+    chains = sample_chains(graphs(20), forest, generator=seeded())
+    noise = corrupt_chains(chains, forest, seeded())
+    assert torch.equal(noise[:, 0], chains)
+    assert (noise[:, 1, 1] != chains[:, 1]).all()
+
+
+def test_nce_loss_is_eq_19() -> None:
+    h = graphs(6)
+    chains = sample_chains(h, FOREST, generator=seeded())
+    noise = corrupt_chains(chains, FOREST, seeded(1))
+    wanted = -sum(
+        slow_energy(h[n], chains[n].tolist(), FOREST) - sum(slow_energy(h[n], z.tolist(), FOREST) for z in noise[n]) / 3 for n in range(6)
+    ) / 6
+    assert torch.allclose(nce_loss(h, chains, noise, FOREST), wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("candidates", ["layer", "siblings"])
+def test_prototype_cross_entropy(candidates: str) -> None:
+    h, tau = graphs(6), 0.3
+    chains = sample_chains(h, FOREST, generator=seeded())
+    wanted = torch.zeros((), dtype=torch.float64)
+    for level, layer in enumerate(FOREST.layers):
+        losses = []
+        for n in range(6):
+            allowed = [c for c in range(len(layer)) if level == 0 or candidates == "layer" or FOREST.parent(level)[c] == chains[n, level - 1]]
+            logits = torch.stack([s(h[n], layer[c]) / tau for c in allowed])
+            losses.append(-logits.log_softmax(0)[allowed.index(int(chains[n, level]))])
+        wanted = wanted + torch.stack(losses).mean()
+        if level > 0:
+            links = [
+                -torch.stack([s(c, above) / tau for above in FOREST.layers[level - 1]]).log_softmax(0)[FOREST.parent(level)[j]]
+                for j, c in enumerate(layer)
+            ]
+            wanted = wanted + torch.stack(links).mean()
+    found = prototype_cross_entropy(h, chains, FOREST, temperature=tau, candidates=candidates)
+    assert torch.allclose(found, wanted, rtol=1e-10)
+
+
+def test_gradients_reach_embeddings_and_every_prototype_in_a_chain() -> None:
+    h = graphs(30).requires_grad_()
+    layers = [layer.clone().requires_grad_() for layer in FOREST.layers]
+    forest = FOREST.with_vectors(layers)
+    chains = sample_chains(h, forest, generator=seeded())
+    (nce_loss(h, chains, corrupt_chains(chains, forest, seeded()), forest)).backward()
+    assert h.grad.abs().sum() > 0
+    for level, layer in enumerate(layers):
+        assert (layer.grad[chains[:, level].unique()].abs().sum(dim=1) > 0).all()
+
+
+def test_statistics_count_prototypes_in_use() -> None:
+    forest = PrototypeForest([torch.eye(2), torch.eye(2).repeat(2, 1) + torch.tensor([[0.1], [0.2], [0.0], [0.0]])], [torch.tensor([0, 1, 0, 1])])
+    h = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).repeat(8, 1)
+    chains = torch.tensor([[0, 2], [1, 3]]).repeat(8, 1)
+    found = prototype_statistics(h, chains, forest, temperature=1e-3)
+    values = {k: round(float(v), 3) for k, v in found.items()}
+    assert values["prototypes_total_1"] == 4
+    assert values["prototypes_used_estep_0"] == values["prototypes_used_nearest_0"] == values["prototypes_used_estep_1"] == 2
+    assert values["posterior_perplexity_0"] == 1
+    even = prototype_statistics(h, chains, forest, temperature=1e3)
+    assert round(float(even["posterior_perplexity_1"]), 2) == 4
