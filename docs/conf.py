@@ -25,7 +25,9 @@ html_theme_options = {"source_edit_link": "", "navigation_with_keys": True}
 
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "show-inheritance": True, "exclude-members": "model_config"}
+# scikit-learn adds methods whose docstrings refer to its own pages
+FOREIGN = ["model_config", *(f"set_{verb}_request" for verb in ("fit", "predict", "predict_proba", "score", "transform"))]
+autodoc_default_options = {"members": True, "show-inheritance": True, "exclude-members": ",".join(FOREIGN)}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 

@@ -1,5 +1,6 @@
 """What the documentation shows must work: its Python runs, its command lines parse, its pages name what exists."""
 
+import gzip
 import inspect
 import re
 import shlex
@@ -38,6 +39,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
             table.pop(name)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "molecules.csv").write_text(MOLECULES, encoding="utf-8")
+    (tmp_path / "molecules.csv.gz").write_bytes(gzip.compress(MOLECULES.encode()))
     namespace: dict[str, object] = {"__name__": "page"}
     for number, code in enumerate(_blocks(page, "python")):
         exec(compile(code, f"{_id(page)}, block {number}", "exec", dont_inherit=True), namespace)
@@ -51,7 +53,6 @@ def _commands(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", _with("bash"), ids=_id)
 def test_command_lines_parse(page: Path):
-    import click
     from typer.main import get_command
 
     from graphlog.cli.main import app
@@ -59,8 +60,8 @@ def test_command_lines_parse(page: Path):
     root = get_command(app)
     for line in _commands(page):
         words = shlex.split(re.sub(r"\$\(.*?\)", "", line), comments=True)
-        command: click.Command = root
-        while isinstance(command, click.Group):
+        command = root
+        while hasattr(command, "commands"):
             assert words[0] in command.commands, f"no such verb: graphlog {line}"
             command = command.commands[words.pop(0)]
         known = {option for p in command.params for option in (*p.opts, *p.secondary_opts)}
@@ -70,13 +71,14 @@ def test_command_lines_parse(page: Path):
 
 def test_public_names_are_documented():
     import graphlog
+    import graphlog.api
 
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     missing = [n for n in graphlog.__all__ if not inspect.getdoc(getattr(graphlog, n))]
     assert missing == []
     assert "automodule:: graphlog.api" in page
-    homes = {getattr(getattr(graphlog, n), "__module__", "graphlog") for n in graphlog.__all__}
-    assert {h for h in homes if h not in page and not any(f"{h}.{n}" in page for n in graphlog.__all__)} == set()
+    elsewhere = {getattr(graphlog, n).__module__ for n in graphlog.__all__ if n not in graphlog.api.__all__ and not n.startswith("__")}
+    assert {home for home in elsewhere if home not in page} == set()
 
 
 def test_pages_link_to_what_exists():
