@@ -51,7 +51,7 @@ def embedding_map(
         hues: Names of groups in the order in which they take the hues, so that they match the roots; None lets the largest have them.
     """
     with house_style():
-        figure, (axes,) = new_figure(1, 1, 7.2, 5.6)
+        figure, (axes,) = new_figure(1, 1, 7.6, 5.2)
         size = float(np.clip(9000 / max(len(points), 1), 4, 24))
         if values is not None:
             _scatter_values(figure, axes, points, values, legend, size)

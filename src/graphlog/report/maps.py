@@ -1,10 +1,11 @@
 """The embedding map of a model: a sample of graphs on the plane, in the colours asked for, with the model's prototypes."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import nn
 
 from graphlog.data.store import GraphStore
@@ -19,7 +20,10 @@ from graphlog.report.style import save_figure
 
 COLOURS = ("prototype", "scaffold", "label")
 _FEW_VALUES = 8
-_UNIT = 1e-12
+_SHORTEST = 1e-12
+_NEIGHBOURS = 15
+"""Graphs that a prototype which is nobody's nearest is placed amid."""
+_LONGEST_NAME = 34
 
 
 def draw_map(
@@ -28,7 +32,8 @@ def draw_map(
     """Draw a sample of ``store`` as ``model`` sees it and return the files written.
 
     With prototypes, the map is of the embedding they were trained in (the final layer's, behind the
-    projection head where there is one); without, of the model's own.
+    projection head where there is one); a prototype of the lowest layer stands amid the graphs nearest
+    to it, the others amid their children. Without, the map is of the model's own embedding.
 
     Args:
         model: What embeds.
@@ -51,15 +56,15 @@ def draw_map(
         figure = embedding_map(places, groups, values, title=f"{len(sample):,} graphs", legend=legend)
         return save_figure(figure, stem)
     embeddings = _behind_head(model.embed(sample, layer="last"), getattr(objective, "head", None))
-    layers = [layer.detach().cpu().numpy() for layer in forest.layers]
-    places = project(np.concatenate([embeddings, *layers]).astype(np.float32), seed)
-    on_map, *prototypes = np.split(places, np.cumsum([len(embeddings), *forest.sizes])[:-1])
+    places = project(embeddings, seed)
+    leaves = _unit(embeddings) @ _unit(forest.layers[-1].detach().cpu().numpy()).T
+    parents = [p.cpu().numpy() for p in forest.parents]
     figure = embedding_map(
-        on_map,
-        [_root_name(r) for r in _roots(forest, embeddings)],
+        places,
+        [_root_name(r) for r in _roots(parents, leaves.argmax(axis=1))],
         title=f"{len(sample):,} graphs and their prototypes ({' / '.join(map(str, forest.sizes))})",
         legend="root of the nearest prototype",
-        prototypes=PrototypeMap(prototypes, [p.cpu().numpy() for p in forest.parents]),
+        prototypes=PrototypeMap(_places_of_prototypes(places, leaves, parents), parents),
         hues=[_root_name(r) for r in range(forest.sizes[0])],
     )
     return save_figure(figure, stem)
@@ -99,16 +104,38 @@ def _labels(store: GraphStore, target: str | None) -> tuple[list[str] | None, np
 def _scaffolds(store: GraphStore) -> list[str]:
     if store.schema.domain != "molecule":
         return ["graphs"] * len(store)
-    return [scaffold(text) or "no ring" for text in store.texts()]
+    return [_shortened(scaffold(text) or "no ring") for text in store.texts()]
 
 
-def _roots(forest: PrototypeForest, embeddings: Float[np.ndarray, "N D"]) -> list[int]:
-    leaves = forest.layers[-1].detach().cpu().numpy()
-    unit = leaves / np.maximum(np.linalg.norm(leaves, axis=1, keepdims=True), _UNIT)
-    nearest = (embeddings @ unit.T).argmax(axis=1)
-    for level in range(forest.depth - 1, 0, -1):
-        nearest = forest.parent(level).cpu().numpy()[nearest]
-    return nearest.tolist()
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+def _unit(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _SHORTEST)
+
+
+def _places_of_prototypes(
+    places: Float[np.ndarray, "N 2"], similarities: Float[np.ndarray, "N M"], parents: Sequence[Int[np.ndarray, "_"]]
+) -> list[Float[np.ndarray, "_ 2"]]:
+    """Return where the prototypes of each layer stand, roots first."""
+    owner = similarities.argmax(axis=1)
+    members = np.bincount(owner, minlength=similarities.shape[1])
+    closest = places[np.argsort(-similarities, axis=0)[:_NEIGHBOURS]].mean(axis=0)
+    sums = np.stack([np.bincount(owner, places[:, k], similarities.shape[1]) for k in (0, 1)], axis=1)
+    layers = [np.where(members[:, None] > 0, sums / np.maximum(members, 1)[:, None], closest)]
+    weights = np.maximum(members, 1).astype(np.float64)
+    for parent in reversed(parents):
+        total = np.bincount(parent, weights)
+        layers.append(np.stack([np.bincount(parent, weights * layers[-1][:, k]) / total for k in (0, 1)], axis=1))
+        weights = total
+    return layers[::-1]
+
+
+def _roots(parents: Sequence[Int[np.ndarray, "_"]], leaves: Int[np.ndarray, "N"]) -> list[int]:
+    for parent in reversed(parents):
+        leaves = parent[leaves]
+    return leaves.tolist()
 
 
 def _root_name(root: int) -> str:

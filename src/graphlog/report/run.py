@@ -53,7 +53,7 @@ def draw_run(
         raise ConfigError(f"{run} is no run folder (no config.toml in it); name a folder that pretrain or finetune wrote.")
     settings = read_toml(run / "config.toml")
     finetuned = settings.get("kind") == "finetune"
-    paths = _draw_finetuning(run, out) if finetuned else _draw_pretraining(run, out, int(settings.get("encoder", {}).get("dim", 300)))
+    paths = _draw_finetuning(run, out) if finetuned else draw_pretraining(run, out)
     if (run / "model.safetensors").is_file():
         model = load(run)
         store = _graphs(run, model, source)
@@ -69,8 +69,10 @@ def draw_run(
     return paths
 
 
-def _draw_pretraining(run: Path, out: Path, dim: int) -> list[Path]:
+def draw_pretraining(run: Path, out: Path) -> list[Path]:
+    """Draw the curves of a pre-training run; nothing where it has no log yet."""
     rows = read_metrics(run / "metrics.jsonl")
+    dim = int(read_toml(run / "config.toml").get("encoder", {}).get("dim", 300))
     return save_figure(pretraining_curves(rows, dim, RANK_FLOOR * dim), out / "curves") if rows else []
 
 

@@ -17,9 +17,9 @@ def finetune(
     targets: o.Targets = None,
     task: o.Task = "auto",
     split: o.SplitKind = None,
-    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Passes over the training fold [default: 100].")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, help="Passes over the training fold (default: 100).")] = None,
     seeds: o.Seeds = "0,1,2",
-    select: Annotated[str | None, typer.Option("--select", metavar="last|best-valid", help="Whose weights predict [default: last].")] = None,
+    select: Annotated[str | None, typer.Option("--select", metavar="last|best-valid", help="Whose weights predict (default: last).")] = None,
     freeze: Annotated[bool, typer.Option("--freeze", help="Train the head alone.")] = False,
     layer: o.Layer = None,
     batch_size: o.BatchSize = None,
@@ -45,7 +45,7 @@ def finetune(
     from graphlog.cli.progress import job_progress
     from graphlog.cli.reports import report_tables
     from graphlog.downstream.finetune import FinetuneConfig
-    from graphlog.downstream.finetune import finetune as run_finetune
+    from graphlog.downstream.finetune.run import finetune as run_finetune
     from graphlog.downstream.models import load
     from graphlog.report.inputs import remember_input
 

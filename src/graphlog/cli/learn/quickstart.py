@@ -13,10 +13,10 @@ def quickstart(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for everything the tour makes.")] = Path(
         "graphlog-quickstart"
     ),
-    molecules: Annotated[int, typer.Option("--molecules", min=200, max=10_000, help="Molecules to pre-train on.")] = 4000,
-    epochs: Annotated[int, typer.Option("--epochs", min=2, help="Epochs of pre-training; the first is local.")] = 3,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides everything random.")] = 0,
-    threads: o.Threads = None,
+    molecules: Annotated[int, typer.Option("--molecules", metavar="N", min=200, max=10_000, help="Molecules to pre-train on.")] = 4000,
+    epochs: Annotated[int, typer.Option("--epochs", metavar="N", min=2, help="Epochs of pre-training; the first is local.")] = 3,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Decides everything random.")] = 0,
+    threads: o.Threads = 1,
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:

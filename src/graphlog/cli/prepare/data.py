@@ -49,7 +49,7 @@ def split(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Split file to write (JSON).")],
     kind: Annotated[str, typer.Option("--kind", metavar="KIND", help="scaffold, scaffold-balanced, random-scaffold, random.")] = "scaffold",
     fractions: Annotated[str, typer.Option("--fractions", metavar="A,B,C", help="Shares of train, valid and test.")] = "0.8,0.1,0.1",
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the kinds that shuffle.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the kinds that shuffle.")] = 0,
     smiles_column: o.SmilesColumn = None,
     data_dir: o.DataDir = None,
     on_error: o.OnError = "skip",

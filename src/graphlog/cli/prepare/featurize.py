@@ -13,7 +13,7 @@ def featurize(
     source: o.Input,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="STORE", help="Store folder to write.")],
     schema: Annotated[
-        str | None, typer.Option("--schema", metavar="NAME", help="molecule or molecule-rich [default: that of the default recipe].")
+        str | None, typer.Option("--schema", metavar="NAME", help="molecule or molecule-rich (default: that of the default recipe).")
     ] = None,
     targets: o.Targets = None,
     texts: Annotated[bool, typer.Option("--texts/--no-texts", help="Keep the SMILES in the store.")] = True,

@@ -13,14 +13,14 @@ def plot(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of pretrain or finetune.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the figures.")],
     source: Annotated[
-        str | None, typer.Option("--input", metavar="INPUT", help="Graphs to map [default: those the run was trained on].")
+        str | None, typer.Option("--input", metavar="INPUT", help="Graphs to map (default: those the run was trained on).")
     ] = None,
     graphs: Annotated[int, typer.Option("--graphs", min=5, max=20_000, metavar="N", help="Graphs on the map, drawn at random.")] = 2000,
     colour: Annotated[
         str | None,
-        typer.Option("--colour", metavar="prototype|scaffold|label", help="What colours the map [default: prototype; label after finetune]."),
+        typer.Option("--colour", metavar="prototype|scaffold|label", help="What colours the map (default: prototype; label after finetune)."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides the sample and the layout of the map.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Decides the sample and the layout of the map.")] = 0,
     data_dir: DataDir = None,
     quiet: Quiet = False,
     as_json: Json = False,
