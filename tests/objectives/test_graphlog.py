@@ -1,0 +1,206 @@
+"""GraphLoG as a whole: recipes, phases, switches, gradients, saved state, odd batches."""
+
+import pytest
+import torch
+from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded, small_encoder
+from torch import Tensor
+
+from graphlog.data.batch import GraphBatch
+from graphlog.encoders.encoder import GraphEncoder
+from graphlog.errors import ConfigError
+from graphlog.objectives import OBJECTIVES
+from graphlog.objectives.base import LossTerms, Phase
+from graphlog.objectives.graphlog import GraphLoG
+from graphlog.objectives.graphlog_config import GraphLoGConfig
+
+SIZES = [5, 9, 12, 7, 1, 20, 3, 8, 11, 6, 14, 4]
+RECIPES = ["default", "paper", "released"]
+
+
+def build(recipe: str = "default", encoder: GraphEncoder | None = None, **switches: object) -> GraphLoG:
+    config = GraphLoGConfig.parse({**GraphLoG.RECIPES[recipe]["objective"], **switches})
+    return GraphLoG(config, encoder or small_encoder())
+
+
+def begin_joint(objective: GraphLoG, embeddings: Tensor | None = None) -> None:
+    found = torch.randn(80, 16, generator=seeded(8)) if embeddings is None else embeddings
+    objective.begin_phase(Phase("joint", 1), lambda limit=None: found[:limit], seeded(9))
+
+
+def step(objective: GraphLoG, encoder: GraphEncoder, batch: GraphBatch, seed: int = 0) -> LossTerms:
+    return objective.loss(objective.views(batch, seeded(seed)), encoder, seeded(seed + 1))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_parameter_gets_a_gradient(recipe: str) -> None:
+    encoder = small_encoder()
+    objective = build(recipe, encoder)
+    begin_joint(objective)
+    found = step(objective, encoder, random_batch(SIZES))
+    found.total.backward()
+    for name, p in [*encoder.named_parameters(), *objective.named_parameters()]:
+        assert p.grad is not None, name
+        assert torch.isfinite(p.grad).all(), name
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_total_is_the_weighted_sum_and_everything_is_reported(recipe: str) -> None:
+    encoder = small_encoder()
+    objective = build(recipe, encoder)
+    begin_joint(objective)
+    found = step(objective, encoder, random_batch(SIZES))
+    c = objective.config
+    weights = {"graph": c.graph_weight, "subgraph": c.subgraph_weight, "global": c.global_weight, "attribute": c.attribute_weight}
+    assert set(found.terms) == {name for name, weight in weights.items() if weight > 0}
+    assert torch.allclose(found.total, sum(weights[n] * t for n, t in found.terms.items()))
+    wanted = {"cos_graph_pos", "cos_graph_neg", "cos_node_pos", "cos_node_neg"}
+    for level in range(3):
+        wanted |= {f"{n}_{level}" for n in ("prototypes_total", "prototypes_used_estep", "prototypes_used_nearest", "posterior_perplexity")}
+    assert set(found.watch) == wanted
+    assert not any(v.requires_grad or v.ndim for v in found.watch.values())
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_step_is_reproducible(recipe: str) -> None:
+    results = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        encoder = small_encoder()
+        objective = build(recipe, encoder)
+        begin_joint(objective)
+        results.append(step(objective, encoder, random_batch(SIZES)).total)
+    assert torch.equal(*results)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_small_set_is_learnt(recipe: str) -> None:
+    encoder, batch = small_encoder(), random_batch(SIZES)
+    objective = build(recipe, encoder)
+    begin_joint(objective, encoder(batch).graph_emb.detach())
+    optimiser = torch.optim.Adam([*encoder.parameters(), *objective.parameters()], lr=1e-2)
+    losses = []
+    for k in range(30):
+        found = step(objective, encoder, batch, seed=2 * k)
+        optimiser.zero_grad()
+        found.total.backward()
+        optimiser.step()
+        losses.append(found.total.item())
+    assert sum(losses[-5:]) < sum(losses[:5])
+
+
+def test_state_round_trips_although_prototypes_are_born_late() -> None:
+    encoder = small_encoder()
+    trained = build("released", encoder)
+    begin_joint(trained)
+    state = trained.state_dict()
+    fresh = build("released", encoder)
+    assert fresh.forest is None
+    fresh.prepare_state(state)
+    fresh.load_state_dict(state)
+    assert fresh.forest.sizes == trained.forest.sizes
+    assert torch.equal(step(fresh, encoder, random_batch(SIZES)).total, step(trained, encoder, random_batch(SIZES)).total)
+
+
+def test_state_without_prototypes() -> None:
+    fresh, other = build(), build()
+    other.prepare_state(fresh.state_dict())
+    other.load_state_dict(fresh.state_dict())
+    assert other.forest is None
+
+
+def test_prototypes_can_be_fitted_again() -> None:
+    objective = build()
+    begin_joint(objective)
+    first = objective.forest.sizes
+    begin_joint(objective, torch.randn(10, 16, generator=seeded(1)))
+    assert objective.forest.sizes != first
+    assert len([n for n, _ in objective.named_buffers()]) == 2
+
+
+@pytest.mark.parametrize(
+    ("switches", "epochs", "wanted"),
+    [
+        ({}, 11, [("local", 1), ("joint", 10)]),
+        ({}, 1, [("local", 1)]),
+        ({"local_epochs": 3}, 5, [("local", 3), ("joint", 2)]),
+        ({"global_weight": 0}, 5, [("local", 5)]),
+        ({"graph_weight": 0, "subgraph_weight": 0, "attribute_weight": 0}, 5, [("joint", 5)]),
+    ],
+)
+def test_phases(switches: dict[str, float], epochs: int, wanted: list[tuple[str, int]]) -> None:
+    assert [tuple(p) for p in build(**switches).phases(epochs)] == wanted
+
+
+def test_prototypes_are_fitted_on_a_sample() -> None:
+    asked: list[int | None] = []
+
+    def embed(limit: int | None = None) -> Tensor:
+        asked.append(limit)
+        return torch.randn(60, 16)
+
+    for recipe in RECIPES:
+        build(recipe).begin_phase(Phase("joint", 1), embed, seeded())
+    assert asked == [20_000, None, None]
+    build().begin_phase(Phase("local", 1), embed, seeded())
+    assert len(asked) == 3
+
+
+@pytest.mark.parametrize("parts", [("graph",), ("subgraph",), ("global",), ("graph", "global"), ("attribute",)])
+def test_each_loss_can_stand_alone(parts: tuple[str, ...]) -> None:
+    encoder = small_encoder()
+    weights = {f"{n}_weight": float(n in parts) for n in ("graph", "subgraph", "global", "attribute")}
+    objective = build(encoder=encoder, **weights)
+    begin_joint(objective)
+    found = step(objective, encoder, random_batch(SIZES))
+    assert set(found.terms) == set(parts)
+    found.total.backward()
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("schema", [NODE_MASKED, EDGE_MASKED], ids=["nodes", "edges"])
+@pytest.mark.parametrize("sizes", [[6, 1, 9], [2, 2], [30, 1]])
+def test_odd_batches(recipe: str, schema: object, sizes: list[int]) -> None:
+    encoder = small_encoder(schema)
+    objective = build(recipe, encoder)
+    begin_joint(objective)
+    found = step(objective, encoder, random_batch(sizes, schema=schema))
+    found.total.backward()
+    assert torch.isfinite(found.total)
+
+
+def test_every_attribute_can_be_predicted() -> None:
+    for schema in (NODE_MASKED, EDGE_MASKED):
+        encoder = small_encoder(schema)
+        objective = build(encoder=encoder, attribute_columns="all")
+        assert step(objective, encoder, random_batch(SIZES, schema=schema)).terms["attribute"] > 0
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_losses_under_bf16_are_computed_in_float32(recipe: str) -> None:
+    encoder = small_encoder()
+    objective = build(recipe, encoder)
+    begin_joint(objective)
+    exact = step(objective, encoder, random_batch(SIZES))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rough = step(objective, encoder, random_batch(SIZES))
+    assert rough.total.dtype == torch.float32
+    for name, term in rough.terms.items():
+        assert term.dtype == torch.float32, name
+        assert abs(float(term.detach() - exact.terms[name].detach())) < 0.1 + 0.1 * abs(float(exact.terms[name].detach())), name
+
+
+def test_recipes_are_valid_and_named_in_the_table() -> None:
+    assert OBJECTIVES["graphlog"] is GraphLoG
+    for bundle in GraphLoG.RECIPES.values():
+        assert set(bundle) == {"objective", "encoder", "training", "schema", "embedding"}
+        GraphLoGConfig.parse(bundle["objective"])
+    assert set(GraphLoG.RECIPE_NOTES) < set(GraphLoG.RECIPES)
+
+
+def test_settings_that_contradict_each_other() -> None:
+    with pytest.raises(ConfigError, match="subgraph_positive"):
+        GraphLoGConfig.parse({"subgraph_positive": "masked"})
+    with pytest.raises(ConfigError, match="at least one"):
+        GraphLoGConfig.parse(dict.fromkeys(("graph_weight", "subgraph_weight", "global_weight", "attribute_weight"), 0.0))
+    with pytest.raises(ConfigError, match="did you mean `temperature`"):
+        GraphLoGConfig.parse({"temprature": 0.1})
