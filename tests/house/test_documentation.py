@@ -30,13 +30,14 @@ def _id(page: Path) -> str:
 
 @pytest.mark.parametrize("page", _with("python"), ids=_id)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from graphlog.datasets import DATASETS
     from graphlog.encoders import LAYERS
     from graphlog.objectives import OBJECTIVES
 
-    for table in (LAYERS, OBJECTIVES):  # what a page adds must not outlive it
-        for name in ("sizepred", "plainmean"):
-            monkeypatch.setitem(table, name, None)
-            table.pop(name)
+    for table, name in ((LAYERS, "plainmean"), (OBJECTIVES, "sizepred"), (DATASETS, "odour")):
+        monkeypatch.delitem(table, name, raising=False)  # what a page adds must not outlive it
+        monkeypatch.setitem(table, name, None)
+        del table[name]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "molecules.csv").write_text(MOLECULES, encoding="utf-8")
     (tmp_path / "molecules.csv.gz").write_bytes(gzip.compress(MOLECULES.encode()))
