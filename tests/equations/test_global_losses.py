@@ -1,13 +1,15 @@
 """Eqs. 12 and 17 to 19 against loops written from the paper in float64."""
 
+from itertools import pairwise
+
 import pytest
 import torch
-from graphlog_support import all_chains, random_forest, seeded
 from scipy.stats import chi2
 from torch import Tensor
 
 from graphlog.objectives.global_semantic import nce_loss, prototype_cross_entropy, prototype_statistics
 from graphlog.prototypes import PrototypeForest, corrupt_chains, greedy_chains, negative_energy, sample_chains
+from graphlog_support import all_chains, random_forest, seeded
 
 FOREST = random_forest((3, 5, 9), dim=4)
 
@@ -18,7 +20,7 @@ def s(x: Tensor, y: Tensor) -> Tensor:
 
 def slow_energy(h: Tensor, chain: list[int], forest: PrototypeForest) -> Tensor:
     z = [forest.layers[level][c] for level, c in enumerate(chain)]
-    return sum(s(h, c) for c in z) + sum(s(a, b) for a, b in zip(z[:-1], z[1:], strict=True))
+    return sum(s(h, c) for c in z) + sum(s(a, b) for a, b in pairwise(z))
 
 
 def slow_walk_probability(h: Tensor, chain: list[int], forest: PrototypeForest, temperature: float) -> float:
@@ -99,9 +101,13 @@ def test_nce_loss_is_eq_19() -> None:
     h = graphs(6)
     chains = sample_chains(h, FOREST, generator=seeded())
     noise = corrupt_chains(chains, FOREST, seeded(1))
-    wanted = -sum(
-        slow_energy(h[n], chains[n].tolist(), FOREST) - sum(slow_energy(h[n], z.tolist(), FOREST) for z in noise[n]) / 3 for n in range(6)
-    ) / 6
+    wanted = (
+        -sum(
+            slow_energy(h[n], chains[n].tolist(), FOREST) - sum(slow_energy(h[n], z.tolist(), FOREST) for z in noise[n]) / 3
+            for n in range(6)
+        )
+        / 6
+    )
     assert torch.allclose(nce_loss(h, chains, noise, FOREST), wanted, rtol=1e-12)
 
 
@@ -113,7 +119,9 @@ def test_prototype_cross_entropy(candidates: str) -> None:
     for level, layer in enumerate(FOREST.layers):
         losses = []
         for n in range(6):
-            allowed = [c for c in range(len(layer)) if level == 0 or candidates == "layer" or FOREST.parent(level)[c] == chains[n, level - 1]]
+            allowed = [
+                c for c in range(len(layer)) if level == 0 or candidates == "layer" or FOREST.parent(level)[c] == chains[n, level - 1]
+            ]
             logits = torch.stack([s(h[n], layer[c]) / tau for c in allowed])
             losses.append(-logits.log_softmax(0)[allowed.index(int(chains[n, level]))])
         wanted = wanted + torch.stack(losses).mean()
@@ -139,7 +147,9 @@ def test_gradients_reach_embeddings_and_every_prototype_in_a_chain() -> None:
 
 
 def test_statistics_count_prototypes_in_use() -> None:
-    forest = PrototypeForest([torch.eye(2), torch.eye(2).repeat(2, 1) + torch.tensor([[0.1], [0.2], [0.0], [0.0]])], [torch.tensor([0, 1, 0, 1])])
+    forest = PrototypeForest(
+        [torch.eye(2), torch.eye(2).repeat(2, 1) + torch.tensor([[0.1], [0.2], [0.0], [0.0]])], [torch.tensor([0, 1, 0, 1])]
+    )
     h = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).repeat(8, 1)
     chains = torch.tensor([[0, 2], [1, 3]]).repeat(8, 1)
     found = prototype_statistics(h, chains, forest, temperature=1e-3)

@@ -4,12 +4,12 @@ from itertools import pairwise
 
 import pytest
 import torch
-from graphlog_support import offsets, seeded
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from graphlog.objectives.local_instance import graph_loss, subgraph_loss
+from graphlog_support import offsets, seeded
 
 SIZES = (1, 4, 2, 7, 1, 3)
 NONE = torch.empty(0, dtype=torch.long)
@@ -21,7 +21,9 @@ def s(x: Tensor, y: Tensor) -> Tensor:
 
 def embeddings(rows: int, seed: int = 0, dim: int = 5) -> tuple[Tensor, Tensor]:
     generator = seeded(seed)
-    return torch.randn(rows, dim, generator=generator, dtype=torch.float64), torch.randn(rows, dim, generator=generator, dtype=torch.float64)
+    return torch.randn(rows, dim, generator=generator, dtype=torch.float64), torch.randn(
+        rows, dim, generator=generator, dtype=torch.float64
+    )
 
 
 def groups(sizes: tuple[int, ...]) -> list[range]:
@@ -32,16 +34,17 @@ def slow_expected_margin(h: Tensor, view: Tensor, members: list[range], anchors:
     """Eq. 6 (one group) and Eq. 7 with the expectation over all negatives."""
     positive = [s(h[v], view[v]) for group in members for v in group if v in anchors]
     negative = [
-        torch.stack([s(h[w], view[v]) for w in group if w != v]).mean() for group in members for v in group if v in anchors and len(group) > 1
+        torch.stack([s(h[w], view[v]) for w in group if w != v]).mean()
+        for group in members
+        for v in group
+        if v in anchors and len(group) > 1
     ]
     return (torch.stack(negative).mean() if negative else torch.tensor(0.0)) - torch.stack(positive).mean()
 
 
 def slow_info_nce(h: Tensor, view: Tensor, members: list[range], anchors: set[int], positives: dict[int, list[int]], tau: float) -> Tensor:
     losses = [
-        -torch.log(
-            sum(torch.exp(s(h[u], view[v]) / tau) for u in positives[v]) / sum(torch.exp(s(h[u], view[v]) / tau) for u in group)
-        )
+        -torch.log(sum(torch.exp(s(h[u], view[v]) / tau) for u in positives[v]) / sum(torch.exp(s(h[u], view[v]) / tau) for u in group))
         for group in members
         for v in group
         if v in anchors

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded, small_encoder
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
@@ -12,6 +11,7 @@ from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.objectives.graphlog import GraphLoG
 from graphlog.objectives.graphlog_config import GraphLoGConfig
+from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded, small_encoder
 
 SIZES = [5, 9, 12, 7, 1, 20, 3, 8, 11, 6, 14, 4]
 RECIPES = ["default", "paper", "released"]

@@ -1,13 +1,13 @@
 """Padding into buckets and similarities within groups."""
 
 import torch
-from graphlog_support import offsets, seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
 from graphlog.ops.contrastive import full_precision, info_nce, log_softmax_share, margin, mean_or_zero
 from graphlog.ops.ragged import filled, grouped_cosine, pad_values, plan_padding, unpad_values
 from graphlog.ops.similarity import cosine_similarity, paired_cosine_similarity
+from graphlog_support import offsets, seeded
 
 group_sizes = st.lists(st.integers(1, 30), min_size=1, max_size=40)
 

@@ -61,9 +61,7 @@ def test_subgraph_loss_with_the_node_itself_as_positive(golden: Path, k: int) ->
     z = load(golden, "local_losses")
     nodes, views = leaves(z, torch.float64, "node_reps", "node_modify_reps")
     masked = torch.from_numpy(z["masked_node_indices"]).long()
-    found = subgraph_loss(
-        nodes, views, node_ranges(z), masked, form="infonce", temperature=float(z["tau"][k]), eps=EPS, anchors="masked"
-    )
+    found = subgraph_loss(nodes, views, node_ranges(z), masked, form="infonce", temperature=float(z["tau"][k]), eps=EPS, anchors="masked")
     assert close(found.loss, z["intra_loss_own_node_positive_f64"][k], 1e-10)
 
 

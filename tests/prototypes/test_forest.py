@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from graphlog_support import random_forest
 
 from graphlog.prototypes import PrototypeForest
+from graphlog_support import random_forest
 
 
 def test_sizes_and_parents() -> None:

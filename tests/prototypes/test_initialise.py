@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from graphlog_support import seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
 from graphlog.errors import ConfigError, NonFiniteLossError
 from graphlog.prototypes import PrototypeForest, fit_forest
 from graphlog.prototypes.competitive import fit_competitive
+from graphlog_support import seeded
 
 
 def embeddings(num: int, dim: int = 6, seed: int = 0) -> torch.Tensor:

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from graphlog_support import seeded
 from sklearn.cluster import KMeans
 
 from graphlog.prototypes.kmeans import Clusters, drop_small, kmeans, lloyd, nearest
+from graphlog_support import seeded
 
 
 def blobs(num: int = 5, each: int = 60, dim: int = 8) -> torch.Tensor:

@@ -1,17 +1,17 @@
 """Theorem 1 and Proposition 1 on a toy whose graphs and chains can all be listed.
 
-The toy knows five graphs; the collection holds some of them several times. The encoder is a table of embeddings, so theta is that table. All
-likelihoods are exact: the partition function of Eq. 17 is a sum over every graph and every chain.
+The toy knows five graphs; the collection holds some of them several times. The encoder is a table of embeddings, so theta is that table.
+All likelihoods are exact: the partition function of Eq. 17 is a sum over every graph and every chain.
 """
 
 from itertools import combinations
 
 import pytest
 import torch
-from graphlog_support import all_chains, random_forest, seeded
 from torch import Tensor
 
 from graphlog.prototypes import PrototypeForest, negative_energy, sample_chains
+from graphlog_support import all_chains, random_forest, seeded
 
 KINDS = 5
 COLLECTION = torch.tensor([0, 0, 1, 2, 2, 3])

@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 import torch
-from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
 from graphlog.data.batch import GraphBatch
 from graphlog.errors import ConfigError
 from graphlog.views.masking import mask_attributes, num_masked, undirected_pairs
+from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded
 
 sizes_of_graphs = st.lists(st.integers(1, 14), min_size=1, max_size=8)
 

@@ -168,9 +168,7 @@ class GraphLoG(Objective[GraphLoGViews]):
     ) -> None:
         c = self.config
         with torch.autocast(graph_emb.device.type, enabled=False):
-            found = graph_loss(
-                graph_emb, view_emb, form=c.local_form, temperature=c.temperature, eps=c.cosine_eps, generator=generator
-            )
+            found = graph_loss(graph_emb, view_emb, form=c.local_form, temperature=c.temperature, eps=c.cosine_eps, generator=generator)
         terms["graph"] = found.loss
         watch["cos_graph_pos"], watch["cos_graph_neg"] = found.positive, found.negative
 

@@ -40,7 +40,7 @@ def graph_loss(
 
     Implements Eq. 6 with ``form="margin"``: minus the mean of :math:`s(h_n, h'_n) - s(h_r, h'_n)`, with one other graph ``r`` of the batch
     drawn for every ``n``. The other forms are departures: ``"expected-margin"`` averages over all other graphs instead of drawing one (same
-    expectation, less noise); ``"infonce"`` is the cross-entropy of finding ``h_n`` among the whole batch from ``h'_n``, the authors' script.
+    expectation, less noise); ``"infonce"`` is the cross-entropy of finding ``h_n`` among the batch from ``h'_n``, the authors' script.
     A batch of one graph has no negative: only its positive pair counts (0 under InfoNCE).
 
     Args:
@@ -80,8 +80,8 @@ def subgraph_loss(
 ) -> PairLoss:
     r"""Return :math:`\mathcal L_{\mathrm{sub}}`: the two views of a subgraph alike, subgraphs of one graph around other nodes unlike.
 
-    Implements Eq. 7 with ``form="margin"``: minus the mean over nodes ``v`` of :math:`s(h_v, h'_v) - s(h_w, h'_v)`, with one other node ``w``
-    of the same graph drawn for every ``v``; a node that is alone in its graph has no negative and counts as a positive pair only.
+    Implements Eq. 7 with ``form="margin"``: minus the mean over nodes ``v`` of :math:`s(h_v, h'_v) - s(h_w, h'_v)`, with one other
+    node ``w`` of the same graph drawn for every ``v``; a node that is alone in its graph has no negative and counts as a positive pair only.
     ``"expected-margin"`` averages over all other nodes; ``"infonce"`` is the cross-entropy of finding ``v`` among the nodes of its graph
     (an alone node adds 0). Means are over all anchors of the batch, so large graphs weigh more. Only nodes of one graph are ever compared.
 
@@ -94,8 +94,8 @@ def subgraph_loss(
         temperature: Divides the similarities of ``"infonce"``.
         eps: Added to the denominators of cosine and softmax (the authors' script: 1e-6).
         anchors: ``"all"`` nodes (the paper) or only the ``"masked"`` ones (the authors' script).
-        positive: ``"own"``: the same node (the paper); ``"masked"``, for ``"infonce"`` from masked anchors: any masked node of the graph, as
-            in the authors' script, where nothing draws a node towards itself rather than towards another masked one.
+        positive: ``"own"``: the same node (the paper); ``"masked"``, for ``"infonce"`` from masked anchors: any masked node of its graph,
+            as in the authors' script, where nothing draws a node towards itself rather than towards another masked one.
         generator: Draws the negatives of ``"margin"``.
     """
     chosen = masked_idx if anchors == "masked" else torch.arange(node_emb.shape[0], device=node_emb.device)

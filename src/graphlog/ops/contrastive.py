@@ -27,10 +27,8 @@ def log_softmax_share(
     Returns:
         Logarithms, at most 0 where ``P`` lies within ``A``; ``-inf`` where a row has no positive.
     """
-    if positives is None:
-        top = logits.diagonal(dim1=-2, dim2=-1)
-    else:
-        top = logits.masked_fill(~positives, -torch.inf).logsumexp(dim=-1)
+    diagonal = logits.diagonal(dim1=-2, dim2=-1)
+    top = diagonal if positives is None else logits.masked_fill(~positives, -torch.inf).logsumexp(dim=-1)
     if candidates is not None:
         logits = logits.masked_fill(~candidates, -torch.inf)
     bottom = logits.logsumexp(dim=-1)

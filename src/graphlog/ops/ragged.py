@@ -127,7 +127,9 @@ class _GroupedCosine(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grads: Tensor
+    ) -> tuple[Tensor, Tensor, None, None]:
         x, y, x_norm, y_norm, *similarities = ctx.saved_tensors
         padding: Padding = ctx.padding
         flat_x, flat_y = x.new_empty(padding.num_slots, x.shape[1]), y.new_empty(padding.num_slots, y.shape[1])

@@ -8,9 +8,7 @@ from graphlog.ops.similarity import paired_cosine_similarity
 from graphlog.prototypes.forest import PrototypeForest
 
 
-def negative_energy(
-    graph_emb: Float[Tensor, "N D"], chains: Int[Tensor, "N Lp"], forest: PrototypeForest
-) -> Float[Tensor, "N"]:
+def negative_energy(graph_emb: Float[Tensor, "N D"], chains: Int[Tensor, "N Lp"], forest: PrototypeForest) -> Float[Tensor, "N"]:
     r"""Return :math:`f(h_{\mathcal G}, z_{\mathcal G})`, the unnormalised log-likelihood of each graph with its chain.
 
     Implements Eq. 18, and Eq. 17 up to the constant :math:`\log Z`:

@@ -84,8 +84,8 @@ def _fit_layer(
     if fitted.centres.shape[0] == 0:
         if centres_rule == "literal":
             raise ConfigError(
-                f"`centres_rule='literal'` discards every prototype {level} layers above the bottom: {wanted} centres on {available} points "
-                f"leave none with {min_members} members; use 'halve' or fewer `centres`."
+                f"`centres_rule='literal'` discards every prototype {level} layers above the bottom: {wanted} centres on {available} points"
+                f" leave none with {min_members} members; use 'halve' or fewer `centres`."
             )
         fitted = Clusters(points.mean(dim=0, keepdim=True), torch.zeros_like(fitted.assignment))
     return Clusters(_without_zeros(fitted, points), fitted.assignment)

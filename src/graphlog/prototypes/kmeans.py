@@ -70,9 +70,7 @@ def nearest(points: Float[Tensor, "M D"], centres: Float[Tensor, "K D"]) -> Int[
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.long, device=points.device)
 
 
-def lloyd(
-    points: Float[Tensor, "M D"], initial: Float[Tensor, "K D"], *, max_iter: int = 100, tolerance: float = 1e-4
-) -> Clusters:
+def lloyd(points: Float[Tensor, "M D"], initial: Float[Tensor, "K D"], *, max_iter: int = 100, tolerance: float = 1e-4) -> Clusters:
     """Return the clusters Lloyd's iteration reaches from the given centres; an empty cluster keeps its centre.
 
     Sums are products with one-hot matrices, so that a GPU gives the same result every time.
@@ -122,7 +120,7 @@ def _sklearn_kmeans(points: Tensor, num_centres: int, generator: torch.Generator
     from threadpoolctl import threadpool_limits
 
     seed = int(torch.randint(2**31 - 1, (1,), generator=generator, device=generator.device))
-    model = KMeans(num_centres, n_init=1, max_iter=max_iter, random_state=seed)
+    model = KMeans(num_centres, n_init=1, max_iter=max_iter, random_state=seed)  # pyright: ignore[reportArgumentType]
     with threadpool_limits(limits=1), warnings.catch_warnings():
         # fewer distinct points than centres: the empty clusters are dropped afterwards
         warnings.simplefilter("ignore", ConvergenceWarning)
