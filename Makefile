@@ -67,7 +67,7 @@ imports: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
 
 spelling: $(VENV)/dev.stamp
-	$(BIN)/codespell src tests docs benchmarks examples README.md CHANGELOG.md CONTRIBUTING.md
+	$(BIN)/codespell src docs benchmarks examples README.md CHANGELOG.md CONTRIBUTING.md
 
 docs: $(VENV)/dev.stamp  ## build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
