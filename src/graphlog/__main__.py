@@ -2,7 +2,7 @@
 
 import sys
 
-from graphlog.cli import main
+from graphlog.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

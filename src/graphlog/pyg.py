@@ -144,12 +144,14 @@ def _joined(matrices: list[Array], name: str) -> Array:
 
 
 def _labels(graphs: list[Data]) -> Array | None:
-    found = [None if g.y is None else g.y.detach().cpu().numpy().reshape(-1).astype(np.float32) for g in graphs]
+    found = [None if g.y is None else torch.as_tensor(g.y).detach().cpu().numpy().reshape(-1).astype(np.float32) for g in graphs]
     widths = {len(y) for y in found if y is not None}
     if not widths:
         return None
     if len(widths) > 1:
-        raise DataError(f"`y` must hold the same number of labels in every graph, found {sorted(widths)[:4]}; per-node labels are not read.")
+        raise DataError(
+            f"`y` must hold the same number of labels in every graph, found {sorted(widths)[:4]}; per-node labels are not read."
+        )
     missing = np.full(widths.pop(), np.nan, dtype=np.float32)
     return np.stack([missing if y is None else y for y in found])
 

@@ -87,7 +87,15 @@ def run_quickstart(
     graphs = api.read_molecules(PRETRAINING_SET, schema=resolve_config().schema, limit=molecules)
     say(f"2/5  pre-train GraphLoG on them, without labels: {epochs} epochs, the first local, then with prototypes")
     small = api.pretrain(
-        graphs, seed=seed, run_dir=out / "pretrain", overwrite=True, progress=progress, epochs=epochs, batch_size=64, watch_every=10, encoder=SMALL_ENCODER
+        graphs,
+        seed=seed,
+        run_dir=out / "pretrain",
+        overwrite=True,
+        progress=progress,
+        epochs=epochs,
+        batch_size=64,
+        watch_every=10,
+        encoder=SMALL_ENCODER,
     )
     data = open_labelled(LABELLED_SET, small.schema)
     say(f"3/5  fine-tune it on {LABELLED_SET}: {data.sizes['train']} measured activities, tested on {data.sizes['test']} other scaffolds")
@@ -142,7 +150,9 @@ def _scores(finetuned: Report, probes: dict[str, Report]) -> list[TourScore]:
             if row.rule.startswith("C = "):
                 continue
             ours = row.model == report.rows[0].model
-            (rows if ours else baselines).append(_score(name if ours else row.model, "frozen, linear model" if ours else row.rule, row, report.metric))
+            (rows if ours else baselines).append(
+                _score(name if ours else row.model, "frozen, linear model" if ours else row.rule, row, report.metric)
+            )
     return rows + baselines
 
 

@@ -20,7 +20,10 @@ def _ring(n: int, width: int = 3, seed: int = 0) -> Data:
     nodes = torch.arange(n)
     edges = torch.stack([torch.cat([nodes, (nodes + 1) % n]), torch.cat([(nodes + 1) % n, nodes])])
     return Data(
-        x=torch.randn(n, width, generator=draw), edge_index=edges, edge_attr=torch.rand(2 * n, 2, generator=draw), y=torch.tensor([[float(seed)]])
+        x=torch.randn(n, width, generator=draw),
+        edge_index=edges,
+        edge_attr=torch.rand(2 * n, 2, generator=draw),
+        y=torch.tensor([[float(seed)]]),
     )
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import re
 import sys
 import warnings
 from difflib import get_close_matches
@@ -43,7 +44,8 @@ def ending_of(error: BaseException) -> int | None:
         case RuntimeError() if _is_out_of_device_memory(error):
             return fail("the device is out of memory; mend it with a smaller --batch-size or --device cpu.")
         case _ if hasattr(error, "format_message"):  # the parser's own errors, whichever library they come from
-            return fail(_usage_message(error))
+            message = _usage_message(error)
+            return fail(message) if message else 0
         case _:
             return None
 
@@ -87,12 +89,19 @@ def _is_out_of_device_memory(error: RuntimeError) -> bool:
 
 
 def _usage_message(error: BaseException) -> str:
+    """Return one line for an error of the parser; nothing where it has shown a help page instead."""
     context = getattr(error, "ctx", None)
     option = getattr(error, "option_name", None)
     message = str(getattr(error, "format_message")())  # noqa: B009 - the class is private to the parser
+    if not message or type(error).__name__ == "NoArgsIsHelpError":
+        return ""
     if option is not None and message.startswith("No such option"):
         known = [o for p in context.command.params for o in p.opts] if context is not None else []
         near = get_close_matches(str(option), known, n=1, cutoff=0.5)
         message = f"unknown option '{option}'" + (f"; did you mean '{near[0]}'?" if near else ".")
+    choice = re.search(r"'(.*)' is not one of (.*?)\.?$", message)
+    if choice is not None:
+        near = get_close_matches(choice[1], re.findall(r"'([^']*)'", choice[2]), n=1, cutoff=0.5)
+        message = message.rstrip(".") + (f"; did you mean '{near[0]}'?" if near else ".")
     path = context.command_path if context is not None else "graphlog"
     return f"{message} See: {path} --help"

@@ -69,7 +69,7 @@ def options_of_the_whole(
 
 
 for _verb, _panel, _example in VERBS:
-    app.command(rich_help_panel=_panel, epilog=f"Example: {_example}", no_args_is_help=_verb not in (quickstart, models))(_verb)
+    app.command(rich_help_panel=_panel, epilog=f"Example: {_example}")(_verb)
 app.add_typer(data_app, name="data", rich_help_panel=DATA)
 
 

@@ -57,7 +57,9 @@ Run = Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="Run fo
 SmilesColumn = Annotated[str | None, typer.Option("--smiles-column", metavar="NAME", help="Column that holds the SMILES.")]
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", metavar="DIR", callback=_set_data_root, help="Where data sets are kept (default: $GRAPHLOG_DATA or the cache)."),
+    typer.Option(
+        "--data-dir", metavar="DIR", callback=_set_data_root, help="Where data sets are kept (default: $GRAPHLOG_DATA or the cache)."
+    ),
 ]
 OnError = Annotated[
     Literal["skip", "fail"],
@@ -65,21 +67,31 @@ OnError = Annotated[
 ]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, metavar="N", help="Processes that read molecules (default: all cores).")]
 Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, metavar="N", callback=_set_threads, help="Threads of each matrix product (default: all cores).")
+    int | None,
+    typer.Option("--threads", min=1, metavar="N", callback=_set_threads, help="Threads of each matrix product (default: all cores)."),
 ]
 Device = Annotated[str | None, typer.Option("--device", metavar="auto|cpu|cuda", help="Where to compute (default: auto).")]
-Precision = Annotated[str | None, typer.Option("--precision", metavar="auto|fp32|bf16", help="Precision of matrix products (default: auto).")]
+Precision = Annotated[
+    Literal["auto", "fp32", "bf16"] | None, typer.Option("--precision", help="Number format of matrix products (default: auto).")
+]
 Layer = Annotated[
-    str | None,
-    typer.Option("--layer", metavar="jk|last", help="Which embedding: all layers (jk) or the last (default: as stored with the model)."),
+    Literal["jk", "last"] | None,
+    typer.Option("--layer", help="Which embedding: all layers (jk) or the last (default: as stored with the model)."),
 ]
 Targets = Annotated[str | None, typer.Option("--targets", metavar="A,B", help="Columns to predict; known data sets need none.")]
-Task = Annotated[str, typer.Option("--task", metavar="classification|regression|auto", help="Kind of target.")]
+Task = Annotated[Literal["auto", "classification", "regression"], typer.Option("--task", help="Kind of target.")]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", min=1, metavar="N", help="Graphs a step.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as encoder.dim=64; repeatable.")]
 Seeds = Annotated[str, typer.Option("--seeds", metavar="0,1,2", help="One run each; scores are mean and SD over them.")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Only the first N rows of INPUT.")]
-SplitKind = Annotated[str | None, typer.Option("--split", metavar="KIND|FILE", help="scaffold, scaffold-balanced, random-scaffold, random, or a split.json (default: the data set's, else scaffold).")]
+SplitKind = Annotated[
+    str | None,
+    typer.Option(
+        "--split",
+        metavar="KIND|FILE",
+        help="scaffold, scaffold-balanced, random-scaffold, random, or a split.json (default: the data set's, else scaffold).",
+    ),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in RUN.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there already.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no messages; errors and results only.")]

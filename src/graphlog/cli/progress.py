@@ -2,15 +2,18 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Self
 
+import typer
 from rich.console import Console as RichConsole
 from rich.progress import Progress as RichProgress
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from graphlog.cli.console import Console
+from graphlog.cli.endings import INTERRUPTED, say
+from graphlog.training import TrainingInterrupted
 from graphlog.training.log import LINE_EVERY_S, Progress, make_progress
 
 
@@ -20,7 +23,7 @@ def job_progress(console: Console) -> Progress:
 
 
 @contextmanager
-def reading_progress(console: Console) -> Iterator[Callable[[int, int], None] | None]:
+def reading_progress(console: Console) -> Generator[Callable[[int, int], None] | None]:
     """Give a function that is told of rows done and rows rejected."""
     if console.quiet:
         yield None
@@ -29,6 +32,16 @@ def reading_progress(console: Console) -> Iterator[Callable[[int, int], None] | 
             yield bar
     else:
         yield _RowLines()
+
+
+@contextmanager
+def interruptible() -> Generator[None]:
+    """Turn training stopped by Ctrl-C, its state saved, into exit code 130 and the line that says how to go on."""
+    try:
+        yield
+    except TrainingInterrupted as e:
+        say(f"graphlog: {e}")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 class _RowLines:
@@ -48,8 +61,6 @@ class _RowBar:
     """A line on the terminal that counts the rows read."""
 
     def __enter__(self) -> Self:
-        from rich.console import Console as RichConsole
-        from rich.progress import Progress as RichProgress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         text = TextColumn("read {task.completed:,.0f} rows, {task.fields[rejected]:,} rejected, {task.fields[rate]:,.0f} rows/s")
         self._bar = RichProgress(SpinnerColumn(), text, TimeElapsedColumn(), console=RichConsole(stderr=True), transient=True)

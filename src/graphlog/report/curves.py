@@ -6,7 +6,7 @@ from statistics import fmean
 from textwrap import fill
 from typing import Any
 
-from graphlog.report.style import Axes, Figure, ALARM, HUES, MUTED, house_style, new_figure
+from graphlog.report.style import ALARM, HUES, METRIC_NAMES, MUTED, Axes, Figure, house_style, new_figure, whole_numbers
 
 Row = Mapping[str, Any]
 
@@ -72,11 +72,11 @@ def pretraining_curves(rows: Sequence[Row], dim: int, rank_floor: float | None =
 
 
 def finetuning_curves(rows: Sequence[Row]) -> Figure:
-    """Draw loss and scores over the epochs of a fine-tuning run: means over its seeds, their range shaded."""
+    """Draw loss and scores over the epochs of a fine-tuning run: means over its seeds, the range of the seeds shaded."""
     names = sorted({k.split("/")[1] for row in rows for k in row if "/" in k})
     panels = [Panel("Training loss", [Line("loss", "loss")])]
     panels += [
-        Panel(name.replace("_", "-").upper(), [Line("validation", f"valid/{name}", dashed=True, hue=1), Line("test", f"test/{name}", hue=0)])
+        Panel(METRIC_NAMES.get(name, name), [Line("validation", f"valid/{name}", dashed=True, hue=1), Line("test", f"test/{name}", hue=0)])
         for name in names
     ]
     return _draw(panels, rows, "epoch")
@@ -110,6 +110,7 @@ def _draw(panels: Sequence[Panel], rows: Sequence[Row], x: str) -> Figure:
             _draw_panel(axis, panel, rows, x)
             axis.set_xlabel(x, color=MUTED)
             axis.tick_params(labelbottom=True)
+            whole_numbers(axis)
             _mark_phases(axis, rows, x)
             for at, _ in alarms:
                 axis.axvline(at, color=ALARM, linewidth=0.8, alpha=0.7)
@@ -140,7 +141,9 @@ def _draw_panel(axis: Axes, panel: Panel, rows: Sequence[Row], x: str) -> None:
     _mark_alarm(axis, panel)
     axis.margins(x=0.02)
     if len(panel.lines) > 1:
-        axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, handlelength=2.2, labelspacing=0.25, columnspacing=1.2, fontsize=7.5)
+        axis.legend(
+            loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, handlelength=2.2, labelspacing=0.25, columnspacing=1.2, fontsize=7.5
+        )
 
 
 def _series(rows: Sequence[Row], x: str, line: Line) -> dict[float, list[float]]:

@@ -1,5 +1,7 @@
 """What a model, a store or a run is made of, as plain values for people and for JSON."""
 
+import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from graphlog.config import read_toml
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.store import open_store
 from graphlog.downstream.models import model_path
+from graphlog.downstream.report import Report
 from graphlog.encoders.modelfile import read_model
 from graphlog.errors import ModelFileError
 
@@ -84,7 +87,11 @@ def describe_run(folder: Path) -> dict[str, Any]:
     """Return what a run folder holds, finished or not."""
     model = folder / "model.safetensors"
     checkpoints = sorted(p.name for p in (folder / "checkpoint").glob("step-*") if p.suffix != ".partial")
-    state = "finished" if model.is_file() else f"unfinished, {checkpoints[-1] if checkpoints else 'no checkpoint yet'}; continue it with --resume"
+    state = (
+        "finished"
+        if model.is_file()
+        else f"unfinished, {checkpoints[-1] if checkpoints else 'no checkpoint yet'}; continue it with --resume"
+    )
     described = describe_model(model) if model.is_file() else {}
     return {
         **described,
@@ -92,7 +99,19 @@ def describe_run(folder: Path) -> dict[str, Any]:
         "path": str(folder),
         "state": state,
         "files": sorted(p.name for p in folder.iterdir() if not p.name.startswith(".")),
+        "scores": _scores(folder / "scores.json"),
         "settings": read_toml(folder / "config.toml"),
+    }
+
+
+def _scores(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    report = Report.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    spread = {True: "", False: " ± {sd:.4f}"}
+    return {
+        f"{row['model']}, {row['rule']}": f"{row['metric']} {row['mean']:.4f}" + spread[math.isnan(row["sd"])].format(sd=row["sd"])
+        for row in report.scores
     }
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Integer
 
-from graphlog.report.style import Axes, Figure, FAINT, HUES, INK, MARKERS, MUTED, house_style, new_figure
+from graphlog.report.style import FAINT, HUES, INK, MARKERS, MUTED, Axes, Figure, house_style, new_figure
 
 _LEVEL_SIZES = (170.0, 60.0, 22.0)
 """Area of a prototype's sign, roots first; deeper layers keep the last."""
@@ -110,4 +110,6 @@ def _draw_forest(axes: Axes, forest: PrototypeMap) -> None:
     for level, positions in enumerate(forest.layers):
         area = _LEVEL_SIZES[min(level, len(_LEVEL_SIZES) - 1)]
         colours = [HUES[r] if r < len(HUES) - (count > len(HUES)) else FAINT for r in roots[level]]
-        axes.scatter(*positions.T, s=area, c=colours, marker="*" if level == 0 else "D", edgecolors=INK, linewidths=0.8, zorder=6 - min(level, 2))
+        axes.scatter(
+            *positions.T, s=area, c=colours, marker="*" if level == 0 else "D", edgecolors=INK, linewidths=0.8, zorder=6 - min(level, 2)
+        )

@@ -27,7 +27,14 @@ _LONGEST_NAME = 34
 
 
 def draw_map(
-    model: Encoder, store: GraphStore, stem: Path, *, graphs: int = 2000, colour: str = "prototype", target: str | None = None, seed: int = 0
+    model: Encoder,
+    store: GraphStore,
+    stem: Path,
+    *,
+    graphs: int = 2000,
+    colour: str = "prototype",
+    target: str | None = None,
+    seed: int = 0,
 ) -> list[Path]:
     """Draw a sample of ``store`` as ``model`` sees it and return the files written.
 
@@ -53,7 +60,7 @@ def draw_map(
     if forest is None:
         places = project(model.embed(sample), seed)
         groups, values, legend = _labels(sample, target) if colour == "label" else (_scaffolds(sample), None, "scaffold")
-        figure = embedding_map(places, groups, values, title=f"{len(sample):,} graphs", legend=legend)
+        figure = embedding_map(places, groups, values, title=f"{len(sample):,} graphs by {legend}", legend=legend)
         return save_figure(figure, stem)
     embeddings = _behind_head(model.embed(sample, layer="last"), getattr(objective, "head", None))
     places = project(embeddings, seed)
@@ -98,7 +105,7 @@ def _labels(store: GraphStore, target: str | None) -> tuple[list[str] | None, np
     known = np.unique(column[~np.isnan(column)])
     if len(known) > _FEW_VALUES:
         return None, column, name
-    return ["not measured" if np.isnan(v) else f"{name} = {v:g}" for v in column], None, name
+    return ["not measured" if np.isnan(v) else f"{v:g}" for v in column], None, name
 
 
 def _scaffolds(store: GraphStore) -> list[str]:

@@ -4,7 +4,7 @@ Importing this module needs the ``plot`` extra; without it the error names it.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,33 @@ try:
     import matplotlib as mpl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 except ImportError:
     raise MissingExtraError("matplotlib", "plot") from None
 
-__all__ = ["ALARM", "FAINT", "HUES", "INK", "MARKERS", "MUTED", "REFERENCE", "Axes", "Figure", "house_style", "new_figure", "save_figure"]
+__all__ = [
+    "ALARM",
+    "FAINT",
+    "HUES",
+    "INK",
+    "MARKERS",
+    "METRIC_NAMES",
+    "MUTED",
+    "REFERENCE",
+    "Axes",
+    "Figure",
+    "house_style",
+    "new_figure",
+    "save_figure",
+    "whole_numbers",
+]
 
 HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A500", "#6A4C93")
 """Okabe and Ito's set (2008), its yellow darkened for white paper, black left for text, one violet added."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 """Second sign beside the hue, for prints without colour."""
 INK, MUTED, FAINT, ALARM = "#222222", "#6B6B6B", "#D9D9D9", "#B22222"
+METRIC_NAMES = {"roc_auc": "ROC-AUC", "average_precision": "Average precision", "rmse": "RMSE", "mae": "MAE", "r2": "R²"}
 REFERENCE = "#A6A6A6"
 """Fill of baselines, beside which ours stands in the first hue."""
 
@@ -60,9 +77,9 @@ _STYLE: dict[str, Any] = {
 
 
 @contextmanager
-def house_style() -> Iterator[None]:
+def house_style() -> Generator[None]:
     """Draw in the house style inside the block."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(_STYLE):  # pyright: ignore[reportArgumentType]
         yield
 
 
@@ -71,6 +88,11 @@ def new_figure(rows: int, columns: int, width: float, height: float, **grid: Any
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **grid)
     return figure, list(axes.flat)
+
+
+def whole_numbers(axes: Axes) -> None:
+    """Let the ticks of the x axis stand at whole numbers."""
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:

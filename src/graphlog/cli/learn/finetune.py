@@ -1,6 +1,6 @@
 """``graphlog finetune``: train an encoder and a head on labels."""
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -17,14 +17,14 @@ def finetune(
     targets: o.Targets = None,
     task: o.Task = "auto",
     split: o.SplitKind = None,
-    epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, help="Passes over the training fold (default: 100).")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, help="Passes over the training fold (default: 100)")] = None,
     seeds: o.Seeds = "0,1,2",
-    select: Annotated[str | None, typer.Option("--select", metavar="last|best-valid", help="Whose weights predict (default: last).")] = None,
+    select: Annotated[Literal["last", "best-valid"] | None, typer.Option("--select", help="Whose weights predict (default: last)")] = None,
     freeze: Annotated[bool, typer.Option("--freeze", help="Train the head alone.")] = False,
     layer: o.Layer = None,
     batch_size: o.BatchSize = None,
     settings: o.Settings = None,
-    baselines: Annotated[str, typer.Option("--baselines", metavar="A,B", help="ecfp-rf, ecfp-lr, random (trains as long again), none.")] = _BASELINES,
+    baselines: Annotated[str, typer.Option("--baselines", metavar="A,B", help="ecfp-rf, ecfp-lr, random, none.")] = _BASELINES,
     precision: o.Precision = None,
     device: o.Device = None,
     resume: o.Resume = False,
@@ -42,32 +42,27 @@ def finetune(
     Data sets with known tasks need no --targets. With -m random the encoder starts untrained.
     """
     from graphlog.cli.learn.settings import options_given
-    from graphlog.cli.progress import job_progress
+    from graphlog.cli.progress import interruptible, job_progress
+    from graphlog.cli.reading import list_rejects
     from graphlog.cli.reports import report_tables
     from graphlog.downstream.finetune import FinetuneConfig
     from graphlog.downstream.finetune.run import finetune as run_finetune
     from graphlog.downstream.models import load
+    from graphlog.downstream.tasks import open_labelled
     from graphlog.report.inputs import remember_input
 
     console = Console(quiet, as_json)
     named = {"epochs": epochs, "select": select, "freeze": freeze or None, "layer": layer, "batch_size": batch_size}
     config = FinetuneConfig.parse(options_given({**named, "precision": precision, "device": device}, settings or []))
-    reading = {"smiles_column": smiles_column, "on_error": on_error, "workers": workers}
-    predictor = run_finetune(
-        load(model, device=config.device),
-        source,
-        config,
-        seeds=o.numbers(seeds),
-        baselines=o.names(baselines),
-        run_dir=output,
-        resume=resume,
-        overwrite=overwrite,
-        progress=job_progress(console),
-        targets=o.names(targets) or None,
-        task=task,
-        split=split,
-        **reading,
-    )
+    encoder = load(model, device=config.device)
+    reading: dict[str, Any] = {"smiles_column": smiles_column, "on_error": on_error, "workers": workers}
+    data = open_labelled(source, encoder.schema, targets=o.names(targets) or None, task=task, split=split, **reading)
+    run: dict[str, Any] = {"run_dir": output, "resume": resume, "overwrite": overwrite}
+    with interruptible():
+        predictor = run_finetune(
+            encoder, data, config, seeds=o.numbers(seeds), baselines=o.names(baselines), progress=job_progress(console), **run
+        )
+    list_rejects(data.store, output)
     remember_input(output, source, smiles_column=smiles_column, targets=list(predictor.targets))
     console.result({"run": str(output), **predictor.report.to_dict()}, *report_tables(predictor.report))
     console.say(f"next: graphlog predict INPUT -m {output} -o predictions.csv; graphlog plot {output} -o figures")

@@ -15,9 +15,9 @@ def pretrain(
     source: o.Input,
     output: o.Run,
     objective: Annotated[str | None, typer.Option("--objective", metavar="NAME", help="Pretext task (default: graphlog).")] = None,
-    recipe: Annotated[str | None, typer.Option("--recipe", metavar="NAME", help="default, paper or released: named bundles of settings.")] = None,
+    recipe: Annotated[str | None, typer.Option("--recipe", metavar="NAME", help="default, paper or released: bundles of settings.")] = None,
     backbone: Annotated[str | None, typer.Option("--backbone", metavar="gin|gcn|graphsage|gat", help="Message-passing layer.")] = None,
-    epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, help="Passes over the graphs in all; GraphLoG's first is local.")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, help="Passes over the graphs, all phases together.")] = None,
     batch_size: o.BatchSize = None,
     precision: o.Precision = None,
     device: o.Device = None,
@@ -42,10 +42,10 @@ def pretrain(
     """
     from graphlog import api
     from graphlog.cli.learn.settings import pretraining_settings
-    from graphlog.cli.progress import job_progress
+    from graphlog.cli.progress import interruptible, job_progress
     from graphlog.cli.reading import list_rejects, read_graphs
     from graphlog.report.inputs import remember_input
-    from graphlog.training import TrainingInterrupted, resolve_config
+    from graphlog.training import resolve_config
 
     console = Console(quiet, as_json)
     if resume and init is not None:
@@ -57,12 +57,10 @@ def pretrain(
     chosen = pretraining_settings(file, named, settings or [], {} if start is None else {"encoder": start.config.model_dump()})
     schema = resolve_config(overrides=chosen).schema if start is None else start.schema.name
     graphs = read_graphs(source, schema, console, limit=limit, smiles_column=smiles_column, on_error=on_error, workers=workers)
-    run = {"run_dir": output, "resume": resume, "overwrite": overwrite, "init": start}
+    run: dict[str, Any] = {"run_dir": output, "resume": resume, "overwrite": overwrite, "init": start}
     try:
-        encoder = api.pretrain(graphs, config=chosen, progress=job_progress(console), **run)
-    except TrainingInterrupted as e:
-        console.say(f"graphlog: {e}")
-        raise typer.Exit(130) from None
+        with interruptible():
+            encoder = api.pretrain(graphs, config=chosen, progress=job_progress(console), **run)
     finally:
         if (output / "config.toml").is_file():
             remember_input(output, source, limit=limit, smiles_column=smiles_column)

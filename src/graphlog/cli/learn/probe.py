@@ -18,7 +18,7 @@ def probe(
     split: o.SplitKind = None,
     seeds: o.Seeds = "0,1,2",
     layer: o.Layer = None,
-    c: Annotated[float, typer.Option("--c", metavar="C", min=1e-9, help="Fixed inverse penalty; the one best on validation is shown beside it.")] = 0.1,
+    c: Annotated[float, typer.Option("--c", metavar="C", min=1e-9, help="Fixed inverse penalty; validation chooses another.")] = 0.1,
     baselines: Annotated[str, typer.Option("--baselines", metavar="A,B", help="random, ecfp-rf, ecfp-lr, or none.")] = _BASELINES,
     device: o.Device = None,
     smiles_column: o.SmilesColumn = None,

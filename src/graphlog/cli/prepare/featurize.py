@@ -7,6 +7,7 @@ import typer
 
 from graphlog.cli import options as o
 from graphlog.cli.console import Console, fields_table
+from graphlog.errors import ConfigError
 
 
 def featurize(
@@ -33,6 +34,8 @@ def featurize(
     from graphlog.report.describe import describe_store
     from graphlog.training import resolve_config
 
+    if output.exists() and not overwrite:
+        raise ConfigError(f"{output} exists already; replace it with --overwrite, or name another folder.")
     console = Console(quiet, as_json)
     with reading_progress(console) as progress:
         store = read_molecules(

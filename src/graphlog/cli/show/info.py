@@ -23,15 +23,9 @@ def info(
 
 
 def _tables(found: Mapping[str, Any]) -> list[Table]:
-    plain = {k: v for k, v in found.items() if not isinstance(v, Mapping | list)}
+    plain = {k: ", ".join(map(str, v)) if isinstance(v, list) else v for k, v in found.items() if not isinstance(v, Mapping)}
     tables = [fields_table(plain)]
-    for name, value in found.items():
-        if isinstance(value, Mapping) and value:
-            tables.append(fields_table(_flat(value), f"\n{name}"))
-        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
-            tables.append(Table(tuple(value[0]), [tuple(row.values()) for row in value], f"\n{name}"))
-        elif isinstance(value, list) and value:
-            tables.append(fields_table({name: ", ".join(map(str, value))}))
+    tables += [fields_table(_flat(v), f"\n{k}") for k, v in found.items() if isinstance(v, Mapping) and v]
     return tables
 
 

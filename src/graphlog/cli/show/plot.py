@@ -18,7 +18,9 @@ def plot(
     graphs: Annotated[int, typer.Option("--graphs", min=5, max=20_000, metavar="N", help="Graphs on the map, drawn at random.")] = 2000,
     colour: Annotated[
         str | None,
-        typer.Option("--colour", metavar="prototype|scaffold|label", help="What colours the map (default: prototype; label after finetune)."),
+        typer.Option(
+            "--colour", metavar="prototype|scaffold|label", help="What colours the map (default: prototype; label after finetune)."
+        ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Decides the sample and the layout of the map.")] = 0,
     data_dir: DataDir = None,
