@@ -81,7 +81,7 @@ def subgraph_loss(
     r"""Return :math:`\mathcal L_{\mathrm{sub}}`: the two views of a subgraph alike, subgraphs of one graph around other nodes unlike.
 
     Implements Eq. 7 with ``form="margin"``: minus the mean over nodes ``v`` of :math:`s(h_v, h'_v) - s(h_w, h'_v)`, with one other
-    node ``w`` of the same graph drawn for every ``v``; a node that is alone in its graph has no negative and counts as a positive pair only.
+    node ``w`` of the same graph drawn for every ``v``; a node alone in its graph has no negative and counts as a positive pair only.
     ``"expected-margin"`` averages over all other nodes; ``"infonce"`` is the cross-entropy of finding ``v`` among the nodes of its graph
     (an alone node adds 0). Means are over all anchors of the batch, so large graphs weigh more. Only nodes of one graph are ever compared.
 
