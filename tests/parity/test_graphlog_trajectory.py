@@ -1,8 +1,8 @@
 """Six optimiser steps of the ``released`` recipe against those recorded from the authors' script.
 
 The first step agrees to rounding. After it the two paths part slowly, further than the 1e-3 that the recording promises: Adam moves every
-weight by its gradient's sign, so that a gradient off by 1e-4 of its largest entry shifts the sixth step's losses by 2 per cent. The reason of
-the first difference is not known: losses, their gradients and the encoder's agree with their own recordings to rounding, in float32 and in
+weight by its gradient's sign, so that a gradient off by 1e-4 of its largest entry shifts the sixth step's losses by 2 per cent. Why
+they first differ is not known: losses, their gradients and the encoder's agree with their own recordings to rounding, in float32 and in
 float64. What is tested is how near the paths stay.
 """
 
