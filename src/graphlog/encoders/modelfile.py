@@ -19,6 +19,8 @@ from graphlog.errors import ConfigError, GraphLoGError, ModelFileError
 
 FORMAT = "graphlog-model"
 VERSION = 1
+KEY = "graphlog"
+"""The one key of the file's metadata: safetensors writes several in a random order, one makes equal models equal files."""
 ENCODER, EXTRA = "encoder.", "objective."
 
 
@@ -57,14 +59,15 @@ def save_model(
         raise ConfigError("an encoder with layers of its own cannot be saved; give its layer a name in graphlog.encoders.LAYERS.")
     tensors = {ENCODER + k: v for k, v in encoder.state_dict().items()} | {EXTRA + k: v for k, v in (extra or {}).items()}
     tensors = {k: _stored(k, v, half) for k, v in tensors.items()}
-    texts = {
+    about = {
         "format": FORMAT,
-        "version": str(VERSION),
-        "schema": json.dumps(encoder.schema.to_dict()),
-        "config": json.dumps(encoder.config.model_dump()),
-        "info": json.dumps(dict(info)),
+        "version": VERSION,
+        "schema": encoder.schema.to_dict(),
+        "config": encoder.config.model_dump(),
+        "info": dict(info),
     }
-    _write(Path(path), tensors, texts | {"sha256": _digest(tensors, texts)})
+    about = json.loads(json.dumps(about))  # as it will be read, so that both sides hash the same
+    _write(Path(path), tensors, about | {"sha256": _digest(tensors, about)})
 
 
 def _stored(name: str, tensor: Tensor, half: bool) -> Tensor:
@@ -75,9 +78,9 @@ def _stored(name: str, tensor: Tensor, half: bool) -> Tensor:
     return tensor.clone()
 
 
-def _digest(tensors: Mapping[str, Tensor], texts: Mapping[str, str]) -> str:
+def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
     """Return the SHA-256 of the description and of every tensor's name, type, shape and bytes."""
-    sha = hashlib.sha256(json.dumps(sorted(texts.items())).encode())
+    sha = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         sha.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
@@ -85,11 +88,11 @@ def _digest(tensors: Mapping[str, Tensor], texts: Mapping[str, str]) -> str:
     return sha.hexdigest()
 
 
-def _write(path: Path, tensors: dict[str, Tensor], texts: dict[str, str]) -> None:
+def _write(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        save_file(tensors, partial, metadata=texts)
+        save_file(tensors, partial, metadata={KEY: json.dumps(about, sort_keys=True)})
         os.replace(partial, path)
     except BaseException:
         partial.unlink(missing_ok=True)
@@ -105,31 +108,33 @@ def read_model(path: Path | str) -> ModelFile:
     path = Path(path)
     if not path.is_file():
         raise ModelFileError(f"no such model file: {path}")
-    texts, tensors = _read(path)
-    if texts.get("format") != FORMAT:
+    about, tensors = _read(path)
+    if about.get("format") != FORMAT:
         raise ModelFileError(
             f"{path}: not a graphlog model (a safetensors file of another program); `graphlog convert` reads old checkpoints."
         )
-    if not texts.get("version", "").isdigit() or int(texts["version"]) > VERSION:
-        raise ModelFileError(f"{path}: format version {texts.get('version')} is newer than {VERSION}; mend it by upgrading graphlog-torch.")
-    if _digest(tensors, {k: v for k, v in texts.items() if k != "sha256"}) != texts.get("sha256"):
+    if not isinstance(about.get("version"), int) or about["version"] > VERSION:
+        raise ModelFileError(f"{path}: format version {about.get('version')} is newer than {VERSION}; mend it by upgrading graphlog-torch.")
+    if _digest(tensors, {k: v for k, v in about.items() if k != "sha256"}) != about.get("sha256"):
         raise ModelFileError(f"{path}: damaged or altered since it was written (its SHA-256 does not match); get it again.")
     try:
-        encoder = GraphEncoder(EncoderConfig.parse(json.loads(texts["config"])), FeatureSchema.from_dict(json.loads(texts["schema"])))
+        encoder = GraphEncoder(EncoderConfig.parse(about["config"]), FeatureSchema.from_dict(about["schema"]))
         weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
         if any(v.dtype == torch.float64 for v in weights.values()):
             encoder.double()
         encoder.load_state_dict(weights)
-        info = json.loads(texts["info"])
+        info = dict(about["info"])
     except (GraphLoGError, KeyError, ValueError, RuntimeError) as e:
         raise ModelFileError(f"{path}: does not describe a model this version can build ({str(e).splitlines()[0]}).") from None
     extra = {k.removeprefix(EXTRA): v.float() if v.dtype == torch.float16 else v for k, v in tensors.items() if k.startswith(EXTRA)}
     return ModelFile(encoder.eval(), info, extra)
 
 
-def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         with safe_open(path, framework="pt") as file:  # pyright: ignore[reportUnknownVariableType]
-            return dict(file.metadata() or {}), {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a mapping
+            about = json.loads((file.metadata() or {}).get(KEY, "{}"))
+            tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a mapping
+        return (about if isinstance(about, dict) else {}), tensors  # pyright: ignore[reportUnknownVariableType]
     except (SafetensorError, OSError, ValueError) as e:
         raise ModelFileError(f"{path}: not a complete safetensors file ({str(e).splitlines()[0]}); get it again.") from None
