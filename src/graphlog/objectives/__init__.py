@@ -3,10 +3,30 @@
 from typing import Any
 
 from graphlog.objectives.base import LossTerms, Objective, Phase
+from graphlog.objectives.baselines import (
+    AttrMasking,
+    ContextPred,
+    DescriptorPred,
+    EdgePred,
+    GraphCL,
+    GraphMAE,
+    GraphPartition,
+    InfoGraph,
+    Infomax,
+)
 from graphlog.objectives.graphlog import GraphLoG
 
 OBJECTIVES: dict[str, type[Objective[Any]]] = {
     "graphlog": GraphLoG,
+    "attr-masking": AttrMasking,
+    "context-pred": ContextPred,
+    "descriptor-pred": DescriptorPred,
+    "edge-pred": EdgePred,
+    "graph-partition": GraphPartition,
+    "graphcl": GraphCL,
+    "graphmae": GraphMAE,
+    "infograph": InfoGraph,
+    "infomax": Infomax,
 }
 
 __all__ = ["OBJECTIVES", "GraphLoG", "LossTerms", "Objective", "Phase"]

@@ -51,6 +51,11 @@ class Objective(nn.Module, ABC, Generic[Views]):
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
     """Named bundles: ``{"objective": {...}, "encoder": {...}, "training": {...}, "schema": ..., "embedding": ...}``."""
 
+    @property
+    def needs_targets(self) -> bool:
+        """Whether batches must carry, as ``y``, the standardised targets of the schema's domain; most tasks need no such thing."""
+        return False
+
     @abstractmethod
     def __init__(self, config: Any, encoder: GraphEncoder) -> None:
         """Build the heads for this encoder's width and schema; the encoder is not kept."""

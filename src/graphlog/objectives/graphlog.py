@@ -12,6 +12,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.attribute_head import AttributeHead
 from graphlog.objectives.base import EmbedStore, LossTerms, Objective, Phase
+from graphlog.objectives.descriptor_head import DescriptorHead
 from graphlog.objectives.global_semantic import nce_loss, prototype_cross_entropy, prototype_statistics
 from graphlog.objectives.graphlog_config import RECIPE_NOTES, RECIPES, GraphLoGConfig
 from graphlog.objectives.local_instance import graph_loss, subgraph_loss
@@ -36,8 +37,8 @@ class GraphLoGViews(NamedTuple):
 class GraphLoG(Objective[GraphLoGViews]):
     """The objective of Algorithm 1: a ``local`` phase (Eq. 8), then a ``joint`` one (Eqs. 8 and 20) with prototypes born in between.
 
-    Its parameters are the prototypes and, where switched on, the projection head and the attribute head. All are kept with a run, none is
-    part of the encoder.
+    Its parameters are the prototypes and, where switched on, the projection head and those that predict attributes and descriptors. All
+    are kept with a run, none is part of the encoder.
     """
 
     Config: ClassVar[type[FrozenConfig]] = GraphLoGConfig
@@ -52,7 +53,13 @@ class GraphLoG(Objective[GraphLoGViews]):
         width = encoder.dim
         self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)) if config.projection_head else None
         self.attributes = AttributeHead(width, self.schema, config.attribute_columns) if config.attribute_weight > 0 else None
+        self.descriptors = DescriptorHead(width, width, self.schema) if config.descriptor_weight > 0 else None
         self.prototypes = nn.ParameterList()
+
+    @property
+    def needs_targets(self) -> bool:
+        """Whether descriptors are predicted too."""
+        return self.descriptors is not None
 
     @classmethod
     def check_schema(cls, schema: FeatureSchema) -> None:
@@ -87,7 +94,7 @@ class GraphLoG(Objective[GraphLoGViews]):
     def phases(self, epochs: int) -> tuple[Phase, ...]:
         """Return the local phase and the joint one (Algorithm 1); a phase without epochs or without losses is left out."""
         c = self.config
-        has_local = c.graph_weight + c.subgraph_weight + c.attribute_weight > 0
+        has_local = c.graph_weight + c.subgraph_weight + c.attribute_weight + c.descriptor_weight > 0
         local = epochs if c.global_weight == 0 else min(c.local_epochs, epochs) if has_local else 0
         return tuple(p for p in (Phase("local", local), Phase("joint", epochs - local)) if p.epochs > 0)
 
@@ -149,8 +156,9 @@ class GraphLoG(Objective[GraphLoGViews]):
         forest = self.forest
         if forest is not None and c.global_weight > 0:
             self._add_global_term(graph_emb, forest, generator, terms, watch)
-        weights = {"graph": c.graph_weight, "subgraph": c.subgraph_weight, "global": c.global_weight, "attribute": c.attribute_weight}
-        total = torch.stack([weights[name] * term for name, term in terms.items()]).sum()
+        if self.descriptors is not None:
+            terms["descriptor"] = self.descriptors.loss(clean.graph_emb, views.clean.y)
+        total = torch.stack([getattr(c, f"{name}_weight") * term for name, term in terms.items()]).sum()
         return LossTerms(total, terms, watch)
 
     def _project(self, emb: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from graphlog.training.precision import choose_device, choose_precision
 from graphlog.training.randomness import global_seed, seed_for
 from graphlog.training.run import Run, check_same
 from graphlog.training.runfolder import RunFolder, versions, writing
+from graphlog.training.targets import with_targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ def run_pretraining(
     if note := getattr(OBJECTIVES[config.objective], "RECIPE_NOTES", {}).get(config.recipe):
         progress.say(f"note: {note}")
     encoder, objective = _learners(store, config, init, device)
+    if objective.needs_targets:
+        store = with_targets(store, progress)
     info = _info(store, config)
     folder = None if run_dir is None else RunFolder.open(Path(run_dir), resume=resume, overwrite=overwrite)
     try:

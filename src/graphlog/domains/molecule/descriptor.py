@@ -22,21 +22,24 @@ DESCRIPTORS: tuple[str, ...] = tuple(name for name, _ in _TABLE)
 """Names of the columns of :func:`descriptors`, in order."""
 
 
-def descriptors(smiles: Sequence[str]) -> Float32[np.ndarray, "N K"]:
+def descriptors(smiles: Sequence[str], names: Sequence[str] = DESCRIPTORS) -> Float32[np.ndarray, "N K"]:
     """Return RDKit's descriptors of each molecule, finite, clipped to plus or minus 1e6; a NaN row where it cannot be parsed.
 
     A single descriptor that fails on a molecule it was not made for counts as 0.
 
     Args:
         smiles: Any texts.
+        names: Which descriptors; all of ``DESCRIPTORS`` by default.
     """
-    out = np.full((len(smiles), len(_TABLE)), np.nan, dtype=np.float32)
+    functions = dict(_TABLE)
+    chosen = [functions[name] for name in names]
+    out = np.full((len(smiles), len(chosen)), np.nan, dtype=np.float32)
     quiet = rdBase.BlockLogs()
     try:
         for row, text in enumerate(smiles):
             mol = parse_smiles(text)
             if not isinstance(mol, str):
-                values = np.array([_value(f, mol) for _, f in _TABLE], dtype=np.float64)
+                values = np.array([_value(f, mol) for f in chosen], dtype=np.float64)
                 out[row] = np.clip(np.nan_to_num(values, nan=0.0, posinf=_LARGEST, neginf=-_LARGEST), -_LARGEST, _LARGEST)
     finally:
         del quiet

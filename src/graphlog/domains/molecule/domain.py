@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+from jaxtyping import Float32
+
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains.base import Domain
 from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_RICH
+from graphlog.domains.molecule.targets import TARGETS
 
 
 class MoleculeDomain(Domain):
@@ -13,6 +17,7 @@ class MoleculeDomain(Domain):
 
     name = "molecule"
     schemas = {MOLECULE.name: MOLECULE, MOLECULE_RICH.name: MOLECULE_RICH}  # noqa: RUF012 - as constant as the schemas in it
+    targets = TARGETS
 
     def featurize(self, records: Sequence[str], schema: FeatureSchema) -> tuple[GraphChunk, list[tuple[int, str]]]:
         """Return the graphs of the SMILES and ``(position, reason)`` of each that is no molecule."""
@@ -25,3 +30,9 @@ class MoleculeDomain(Domain):
         from graphlog.domains.molecule.murcko import scaffolds
 
         return scaffolds(records)
+
+    def target_values(self, records: Sequence[str]) -> Float32[np.ndarray, "N K"]:
+        """Return the descriptors named in ``targets`` of each SMILES; a NaN row where it cannot be parsed."""
+        from graphlog.domains.molecule.descriptor import descriptors
+
+        return descriptors(records, self.targets)

@@ -1,0 +1,85 @@
+"""ContextPred: a neighbourhood recognises what surrounds it (Hu et al., 2020)."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from graphlog.config import FrozenConfig
+from graphlog.data.batch import GraphBatch
+from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.readout import POOLS
+from graphlog.objectives.base import LossTerms, Objective
+from graphlog.objectives.baselines.common import comparison, published, row_products, tell_apart
+from graphlog.views.context import ContextViews, context_views
+from graphlog.views.sampling import random_nodes
+
+
+class ContextPredConfig(FrozenConfig):
+    """Switches of ContextPred; the defaults are those of the source's chemistry."""
+
+    hops: int = Field(5, ge=0)
+    """Reach of the substructure around its root; 0: the whole graph (biology)."""
+    inner: int = Field(4, ge=0)
+    """The context begins beyond this many steps from the root."""
+    outer: int = Field(7, ge=0)
+    """The context ends after this many steps; 0: nowhere (biology)."""
+    context_layers: int = Field(3, ge=1)
+    """Layers of the context's own encoder."""
+    mode: Literal["cbow", "skipgram"] = "cbow"
+    """Score the substructure with the pooled anchors, or with every anchor by itself."""
+    pool: Literal["mean", "sum", "max"] = "mean"
+    """How anchors are pooled for ``cbow``."""
+    negatives: int = Field(1, ge=1)
+    """Wrong contexts a substructure: those of the next graphs of the batch."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.outer and self.outer <= self.inner:
+            raise ValueError("`outer` must be above `inner`, or 0 for no end")
+        if self.hops and self.hops <= self.inner:
+            raise ValueError("`hops` must be above `inner`, so that substructure and context overlap, or 0 for whole graphs")
+        return self
+
+
+class ContextPred(Objective[ContextViews]):
+    """Binary cross-entropy on inner products of root and context; the context has an encoder of its own, which is thrown away."""
+
+    Config: ClassVar[type[FrozenConfig]] = ContextPredConfig
+    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": comparison(),
+        "paper": published(),
+        "biology": published("protein", hops=0, inner=1, outer=0),
+    }
+
+    def __init__(self, config: ContextPredConfig, encoder: GraphEncoder) -> None:
+        super().__init__(config, encoder)
+        self.config = config
+        shape = {"layers": config.context_layers, "dim": encoder.dim, "jk": "last", "readout": "mean"}
+        self.context = GraphEncoder(encoder.config.updated(shape), encoder.schema)
+
+    def views(self, batch: GraphBatch, generator: torch.Generator) -> ContextViews:
+        """Return substructure and context of a random root in every graph; graphs too small for a context are left out."""
+        c = self.config
+        return context_views(batch, random_nodes(batch.ptr, generator), c.hops, c.inner, c.outer)
+
+    def loss(self, views: ContextViews, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+        """Return the mean loss over right pairs plus, as often as there are negatives, that over wrong pairs."""
+        c = self.config
+        roots = encoder(views.substructure).node_emb[views.root]
+        anchors = self.context(views.context).node_emb[views.anchors]
+        graph = views.context.batch[views.anchors]
+        num = roots.shape[0]
+        shifts = range(1, min(c.negatives, num - 1) + 1)  # a whole turn would come back to the right one
+        if c.mode == "cbow":
+            ends = torch.bincount(graph, minlength=num).cumsum(0)
+            pooled: Float[Tensor, "N D"] = POOLS[c.pool](anchors, torch.cat([ends.new_zeros(1), ends]))
+            wrong = [row_products(roots, pooled.roll(-shift, dims=0)) for shift in shifts]
+            right = row_products(roots, pooled)
+        else:
+            wrong = [row_products(roots.roll(-shift, dims=0)[graph], anchors) for shift in shifts]
+            right = row_products(roots[graph], anchors)
+        return tell_apart(right, torch.cat(wrong) if wrong else right[:0], negative_weight=float(c.negatives))

@@ -1,0 +1,54 @@
+"""DescriptorPred: regression of descriptors that need no label, after KPGT (Li et al., 2022) and CheMeleon (Burns et al., 2025)."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from graphlog.config import FrozenConfig
+from graphlog.data.batch import GraphBatch
+from graphlog.data.schema import FeatureSchema
+from graphlog.encoders.encoder import GraphEncoder
+from graphlog.objectives.base import LossTerms, Objective
+from graphlog.objectives.baselines.common import comparison
+from graphlog.objectives.descriptor_head import DescriptorHead, target_names
+
+
+class DescriptorPredConfig(FrozenConfig):
+    """Switches of DescriptorPred."""
+
+    layer: Literal["jk", "last"] = "jk"
+    """Predict from all layers' means, or from the graph embedding of the last layer."""
+    robust: bool = False
+    """Huber's error in place of the squared one."""
+
+
+class DescriptorPred(Objective[GraphBatch]):
+    """A net on the graph embedding predicts every standardised descriptor of the domain."""
+
+    Config: ClassVar[type[FrozenConfig]] = DescriptorPredConfig
+    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": comparison()}
+
+    def __init__(self, config: DescriptorPredConfig, encoder: GraphEncoder) -> None:
+        super().__init__(config, encoder)
+        self.config = config
+        self.head = DescriptorHead(encoder.embedding_width(config.layer), encoder.dim, encoder.schema)
+
+    @property
+    def needs_targets(self) -> bool:
+        """Always."""
+        return True
+
+    @classmethod
+    def check_schema(cls, schema: FeatureSchema) -> None:
+        """Raise ConfigError where the schema's domain has no descriptors."""
+        target_names(schema)
+
+    def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphBatch:
+        """Return the batch; nothing is corrupted."""
+        return batch
+
+    def loss(self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+        """Return the mean error over molecules and descriptors."""
+        loss = self.head.loss(encoder.embed_graphs(views, self.config.layer), views.y, self.config.robust)
+        return LossTerms(loss, {"descriptor": loss})

@@ -1,0 +1,51 @@
+"""EdgePred: joined nodes have similar embeddings, others have not (Hamilton et al., 2017; Hu et al., 2020)."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from graphlog.config import FrozenConfig
+from graphlog.data.batch import GraphBatch
+from graphlog.encoders.encoder import GraphEncoder
+from graphlog.objectives.base import LossTerms, Objective
+from graphlog.objectives.baselines.common import comparison, published, row_products, tell_apart
+from graphlog.views.edges import edge_pairs, non_edges
+
+
+class EdgePredConfig(FrozenConfig):
+    """EdgePred has no switches: both sources agree."""
+
+
+class EdgePredViews(NamedTuple):
+    """A batch and two lists of pairs of its nodes."""
+
+    batch: GraphBatch
+    edges: Int[Tensor, "2 U"]
+    """Every undirected edge once."""
+    others: Int[Tensor, "2 M"]
+    """In every graph as many pairs without an edge, or all there are."""
+
+
+class EdgePred(Objective[EdgePredViews]):
+    """Binary cross-entropy on the inner product of two node embeddings; no parameters of its own."""
+
+    Config: ClassVar[type[FrozenConfig]] = EdgePredConfig
+    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": comparison(), "paper": published()}
+
+    def __init__(self, config: EdgePredConfig, encoder: GraphEncoder) -> None:
+        super().__init__(config, encoder)
+
+    def views(self, batch: GraphBatch, generator: torch.Generator) -> EdgePredViews:
+        """Return the edges and as many drawn non-edges."""
+        edges = edge_pairs(batch)
+        counts = torch.bincount(batch.batch[edges[0]], minlength=batch.num_graphs)
+        return EdgePredViews(batch, edges, non_edges(batch, counts, generator)[0])
+
+    def loss(self, views: EdgePredViews, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+        """Return the mean loss over edges plus the mean loss over non-edges."""
+        node_emb = encoder(views.batch).node_emb
+        positive = row_products(node_emb[views.edges[0]], node_emb[views.edges[1]])
+        return tell_apart(positive, row_products(node_emb[views.others[0]], node_emb[views.others[1]]))

@@ -1,0 +1,91 @@
+"""GraphPartition: nodes tell which of them belong together (You et al., 2020), made safe against renaming parts."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphlog.config import FrozenConfig
+from graphlog.data.batch import GraphBatch
+from graphlog.encoders.encoder import GraphEncoder
+from graphlog.objectives.base import LossTerms, Objective
+from graphlog.objectives.baselines.common import comparison, published
+from graphlog.ops.contrastive import full_precision, mean_or_zero
+from graphlog.ops.ragged import filled, grouped_cosine, pad_values, plan_padding
+from graphlog.views.partition import Partitioner
+
+
+class GraphPartitionConfig(FrozenConfig):
+    """Switches of GraphPartition."""
+
+    parts: int = Field(4, ge=2, le=255)
+    """Parts of each graph; a graph of fewer nodes has as many parts as nodes."""
+    target: Literal["same-part", "labels"] = "same-part"
+    """Tell for every two nodes of a graph whether they share a part, or name each node's part (source, on one big graph)."""
+
+
+class GraphPartitionViews(NamedTuple):
+    """A batch and the part of each node."""
+
+    batch: GraphBatch
+    parts: Int[Tensor, "V"]
+
+
+def same_part_loss(
+    node_emb: Float[Tensor, "V D"], parts: Int[Tensor, "V"], ptr: Int[Tensor, "P"], scale: Float[Tensor, ""], bias: Float[Tensor, ""]
+) -> LossTerms:
+    r"""Return the mean over ordered pairs of different nodes of one graph of the binary cross-entropy of "same part".
+
+    The score of a pair is :math:`a\,s(h_u, h_v) + b` with the cosine :math:`s`. What the parts are called does not matter.
+
+    Args:
+        node_emb: Node embeddings.
+        parts: Part of each node.
+        ptr: Node range of each graph.
+        scale: The factor :math:`a`.
+        bias: The summand :math:`b`.
+    """
+    padding = plan_padding(ptr)
+    losses: list[Tensor] = []
+    hits: list[Tensor] = []
+    for cosine, part, full in zip(grouped_cosine(node_emb, node_emb, padding), pad_values(parts, padding), filled(padding), strict=True):
+        pairs = full[:, :, None] & full[:, None, :] & ~torch.eye(full.shape[1], dtype=torch.bool, device=full.device)
+        scores = scale * cosine[pairs] + bias
+        same = (part[:, :, None] == part[:, None, :])[pairs]
+        losses.append(F.binary_cross_entropy_with_logits(scores, same.to(scores), reduction="none"))
+        hits.append((scores.detach() > 0) == same)
+    loss = mean_or_zero(torch.cat(losses))
+    return LossTerms(loss, {"same_part": loss}, {"accuracy": mean_or_zero(torch.cat(hits).to(loss))})
+
+
+class GraphPartition(Objective[GraphPartitionViews]):
+    """Each graph is cut by METIS into balanced parts; a linear map of the node embeddings has to tell them apart."""
+
+    Config: ClassVar[type[FrozenConfig]] = GraphPartitionConfig
+    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": comparison(), "released": published(target="labels")}
+
+    def __init__(self, config: GraphPartitionConfig, encoder: GraphEncoder) -> None:
+        super().__init__(config, encoder)
+        self.config = config
+        self.partitioner = Partitioner(config.parts)
+        by_pair = config.target == "same-part"
+        self.linear = nn.Linear(encoder.dim, encoder.dim if by_pair else config.parts)
+        self.scale = nn.Parameter(torch.tensor(5.0)) if by_pair else None
+        self.bias = nn.Parameter(torch.tensor(0.0)) if by_pair else None
+
+    def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphPartitionViews:
+        """Return the batch and the parts; nothing is drawn."""
+        return GraphPartitionViews(batch, self.partitioner(batch))
+
+    def loss(self, views: GraphPartitionViews, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+        """Return the loss over pairs of nodes, or the cross-entropy over nodes."""
+        scores = full_precision(self.linear(encoder(views.batch).node_emb))
+        if self.scale is None or self.bias is None:
+            loss = F.cross_entropy(scores, views.parts)
+            return LossTerms(loss, {"part": loss}, {"accuracy": (scores.detach().argmax(dim=1) == views.parts).to(loss).mean()})
+        with torch.autocast(scores.device.type, enabled=False):
+            return same_part_loss(scores, views.parts, views.batch.ptr, self.scale, self.bias)

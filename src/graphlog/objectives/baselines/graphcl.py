@@ -1,0 +1,93 @@
+"""GraphCL: two perturbed copies of a graph are alike, those of two graphs are not (You et al., 2020)."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from graphlog.config import FrozenConfig
+from graphlog.data.batch import GraphBatch
+from graphlog.encoders.encoder import GraphEncoder
+from graphlog.objectives.base import LossTerms, Objective
+from graphlog.objectives.baselines.common import comparison, published
+from graphlog.ops.contrastive import full_precision, log_softmax_share
+from graphlog.ops.similarity import cosine_similarity
+from graphlog.views.augment import AugmentConfig, Augmentation, augment
+from graphlog.views.masking import mask_row
+
+
+class GraphCLConfig(AugmentConfig):
+    """Switches of GraphCL, and of its perturbations."""
+
+    first: tuple[Augmentation, ...] = Field(("drop-nodes", "subgraph"), min_length=1)
+    """Perturbations of the first copy; for every graph one of them is drawn."""
+    second: tuple[Augmentation, ...] = Field(("drop-nodes", "subgraph"), min_length=1)
+    """Perturbations of the second copy."""
+    temperature: float = Field(0.1, gt=0)
+    """Divides the cosines."""
+    positive_in_denominator: bool = False
+    """Whether the softmax counts the right copy too (as InfoNCE does) or the wrong ones only (source)."""
+    symmetric: bool = False
+    """Average over both directions instead of looking from the first copy to the second (source)."""
+
+
+class GraphCLViews(NamedTuple):
+    """The two copies."""
+
+    first: GraphBatch
+    second: GraphBatch
+
+
+class GraphCL(Objective[GraphCLViews]):
+    """Contrast of projected graph embeddings across the batch."""
+
+    Config: ClassVar[type[FrozenConfig]] = GraphCLConfig
+    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": comparison(),
+        "paper": published(),
+        "released": published(subgraph_growth="first-neighbours", restore_edgeless=True, edge_perturbation="drop"),
+        "biology": published(
+            "protein",
+            first=("drop-nodes", "subgraph", "perturb-edges"),
+            second=("drop-nodes", "subgraph", "perturb-edges"),
+            edge_perturbation="drop",
+        ),
+    }
+
+    def __init__(self, config: GraphCLConfig, encoder: GraphEncoder) -> None:
+        super().__init__(config, encoder)
+        self.config, self.schema = config, encoder.schema
+        if "mask-attributes" in (*config.first, *config.second):
+            mask_row(self.schema)
+        width = encoder.dim
+        self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+
+    def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphCLViews:
+        """Return two copies, perturbed independently."""
+        c = self.config
+        return GraphCLViews(augment(batch, self.schema, c.first, c, generator), augment(batch, self.schema, c.second, c, generator))
+
+    def loss(self, views: GraphCLViews, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+        """Return the mean loss over graphs; a lone graph has nothing to be told from and adds 0."""
+        first, second = (full_precision(self.head(encoder(view).graph_emb)) for view in views)
+        with torch.autocast(first.device.type, enabled=False):
+            return self._contrast(cosine_similarity(first, second))
+
+    def _contrast(self, similarity: Float[Tensor, "N N"]) -> LossTerms:
+        c, num = self.config, similarity.shape[0]
+        own = similarity.diagonal()
+        if num < 2:
+            loss = 0.0 * similarity.sum()
+            return LossTerms(loss, {"contrast": loss})
+        candidates = None
+        if not c.positive_in_denominator:
+            candidates = ~torch.eye(num, dtype=torch.bool, device=similarity.device)
+        loss = -log_softmax_share(similarity / c.temperature, candidates).mean()
+        if c.symmetric:
+            loss = 0.5 * (loss - log_softmax_share(similarity.T / c.temperature, candidates).mean())
+        with torch.no_grad():
+            others: Tensor = (similarity.sum() - own.sum()) / (num * (num - 1))
+        return LossTerms(loss, {"contrast": loss}, {"cos_graph_pos": own.detach().mean(), "cos_graph_neg": others})

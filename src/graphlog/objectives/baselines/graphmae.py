@@ -1,0 +1,111 @@
+"""GraphMAE: rebuild masked attributes through a decoder that is a graph network itself (Hou et al., 2022)."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, field_validator
+from torch import Tensor, nn
+
+from graphlog.config import FrozenConfig
+from graphlog.data.batch import GraphBatch
+from graphlog.data.schema import FeatureSchema
+from graphlog.encoders.attributes import expand_attributes, table_rows
+from graphlog.encoders.base import EncoderConfig, Neighbourhood
+from graphlog.encoders.encoder import GraphEncoder
+from graphlog.errors import ConfigError
+from graphlog.objectives.attribute_head import AttributeColumns
+from graphlog.objectives.base import LossTerms, Objective
+from graphlog.objectives.baselines.common import comparison, published
+from graphlog.ops.contrastive import full_precision, mean_or_zero
+from graphlog.ops.similarity import paired_cosine_similarity
+from graphlog.views.masking import MaskedColumns, MaskedView, mask_attributes, mask_row
+
+
+class GraphMAEConfig(FrozenConfig):
+    """Switches of GraphMAE; the defaults are those of the source's chemistry."""
+
+    mask_rate: float = Field(0.25, ge=0, lt=1)
+    """Share of a graph's nodes whose attributes are masked; at least one is."""
+    masked_columns: MaskedColumns = "all"
+    """``first``: only the first column gets its mask code, the others 0 (source)."""
+    predicted_columns: AttributeColumns = "first"
+    """Rebuild the first column (source: the atom type) or all of them."""
+    exponent: float = Field(2.0, ge=1)
+    """Power of the cosine error: larger ones look away from what is rebuilt well already."""
+    remask: bool = True
+    """Set the embeddings of masked nodes to zero before decoding, so that only their surroundings speak."""
+    decoder: str = "gin"
+    """Backbone of the one-layer decoder, or ``same`` as the encoder."""
+
+    @field_validator("decoder")
+    @classmethod
+    def _known_decoder(cls, name: str) -> str:
+        if name != "same":
+            EncoderConfig.parse({"backbone": name}, "objective.decoder: ")
+        return name
+
+
+class GraphMAEViews(NamedTuple):
+    """Graphs before and after."""
+
+    clean: GraphBatch
+    masked: MaskedView
+
+
+def scaled_cosine_error(
+    rebuilt: Float[Tensor, "A K"], answers: Float[Tensor, "A K"], exponent: float
+) -> Float[Tensor, ""]:
+    r"""Return the mean of :math:`(1 - \cos(z, x))^\gamma` over rows; no rows count as 0.
+
+    Args:
+        rebuilt: Decoded attributes :math:`z`.
+        answers: True attributes :math:`x`.
+        exponent: The power :math:`\gamma`, at least 1.
+    """
+    return mean_or_zero((1.0 - paired_cosine_similarity(rebuilt, answers)).clamp_min(0.0).pow(exponent))
+
+
+class GraphMAE(Objective[GraphMAEViews]):
+    """A masked autoencoder: encoder, re-masking, one message-passing layer, cosine error on the masked nodes."""
+
+    Config: ClassVar[type[FrozenConfig]] = GraphMAEConfig
+    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": comparison(), "paper": published(masked_columns="first")}
+
+    def __init__(self, config: GraphMAEConfig, encoder: GraphEncoder) -> None:
+        from graphlog.encoders import LAYERS
+
+        super().__init__(config, encoder)
+        self.config, self.schema = config, encoder.schema
+        self.check_schema(self.schema)
+        self.columns = self.schema.node if config.predicted_columns == "all" else self.schema.node[:1]
+        backbone = encoder.config.backbone if config.decoder == "same" else config.decoder
+        shape = encoder.config.updated({"backbone": backbone})
+        self.activation = nn.PReLU()
+        self.bridge = nn.Linear(encoder.dim, shape.dim, bias=False)
+        self.decoder = LAYERS[backbone](shape, self.schema)
+        self.output = nn.Linear(shape.dim, table_rows(self.columns))
+
+    @classmethod
+    def check_schema(cls, schema: FeatureSchema) -> None:
+        """Raise ConfigError where graphs of this schema have no node attributes to hide."""
+        if schema.masked != "node":
+            raise ConfigError(f"GraphMAE rebuilds masked nodes, and schema '{schema.name}' masks {schema.masked}s; use attr-masking.")
+        mask_row(schema)
+
+    def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphMAEViews:
+        """Return the batch and its masked counterpart."""
+        return GraphMAEViews(batch, mask_attributes(batch, self.schema, self.config.mask_rate, generator, self.config.masked_columns))
+
+    def loss(self, views: GraphMAEViews, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+        """Return the scaled cosine error of the masked nodes."""
+        batch, masked = views.masked.batch, views.masked.node_idx
+        hidden = self.bridge(self.activation(encoder(batch).node_emb))
+        if self.config.remask:
+            hidden = hidden.index_fill(0, masked, 0.0)
+        rebuilt = full_precision(self.output(self.decoder(hidden, Neighbourhood(batch, self.schema, encoder.node.weight.dtype))[masked]))
+        columns = list(range(len(self.columns)))
+        answers = expand_attributes(views.clean.x[masked][:, columns], self.columns, rebuilt.dtype)
+        loss = scaled_cosine_error(rebuilt, answers, self.config.exponent)
+        return LossTerms(loss, {"attribute": loss})

@@ -1,0 +1,103 @@
+"""InfoGraph: nodes of every layer and whole graphs share information (Sun et al., 2020)."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphlog.config import FrozenConfig
+from graphlog.data.batch import GraphBatch
+from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.readout import POOLS
+from graphlog.objectives.base import LossTerms, Objective
+from graphlog.objectives.baselines.common import comparison, published
+from graphlog.ops.contrastive import full_precision, mean_or_zero
+
+
+class InfoGraphConfig(FrozenConfig):
+    """Switches of InfoGraph."""
+
+    pool: Literal["sum", "mean", "max"] = "sum"
+    """How each layer's node embeddings become its graph embedding (source: sum)."""
+    head_width: Literal["layer", "all-layers"] = "layer"
+    """Width of the two nets: that of one layer, or of all layers side by side (source; five times as wide here)."""
+    prior_weight: float = Field(0.0, ge=0)
+    """Weight of the match to a uniform prior; off in the source's runs, where it was 0.1 if on."""
+
+
+class ResidualNet(nn.Module):
+    """Three linear layers, each followed by a ReLU, beside a linear shortcut."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        widths = [width, hidden, hidden, hidden]
+        self.block = nn.Sequential(*(m for a, b in zip(widths, widths[1:], strict=False) for m in (nn.Linear(a, b), nn.ReLU())))
+        self.shortcut = nn.Linear(width, hidden)
+
+    def forward(self, x: Float[Tensor, "R D"]) -> Float[Tensor, "R H"]:
+        """Return the sum of both ways."""
+        return self.block(x) + self.shortcut(x)
+
+
+def jensen_shannon(scores: Float[Tensor, "V N"], graph: Int[Tensor, "V"]) -> LossTerms:
+    r"""Return minus the Jensen-Shannon estimate of the information between nodes and graphs.
+
+    With :math:`\mathrm{sp}(s) = \log(1 + e^s)`: the mean over all pairs of a node and a foreign graph of :math:`\mathrm{sp}(s) - \log 2`,
+    minus the mean over nodes and their own graph of :math:`\log 2 - \mathrm{sp}(-s)`.
+
+    Args:
+        scores: Score of every node with every graph.
+        graph: The graph each node belongs to.
+    """
+    scores = full_precision(scores)
+    own = scores.gather(1, graph[:, None]).squeeze(1)
+    num_foreign = own.shape[0] * (scores.shape[1] - 1)
+    positive = math.log(2) - mean_or_zero(F.softplus(-own))
+    total = F.softplus(scores).sum() - F.softplus(own).sum()
+    negative = total / num_foreign - math.log(2) if num_foreign else total * 0.0
+    with torch.no_grad():
+        watch = {"score_pos": own.mean(), "score_neg": (scores.sum() - own.sum()) / max(num_foreign, 1)}
+    return LossTerms(negative - positive, {"positive": -positive, "negative": negative}, watch)
+
+
+class InfoGraph(Objective[GraphBatch]):
+    """Every node of the batch, seen at all layers, is scored with every graph, pooled layer by layer."""
+
+    Config: ClassVar[type[FrozenConfig]] = InfoGraphConfig
+    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": comparison(),
+        "paper": published(head_width="all-layers"),
+    }
+
+    def __init__(self, config: InfoGraphConfig, encoder: GraphEncoder) -> None:
+        super().__init__(config, encoder)
+        self.config = config
+        layer = encoder.config.dim
+        width = layer * len(encoder.layers)
+        hidden = width if config.head_width == "all-layers" else layer
+        self.local, self.whole = ResidualNet(width, hidden), ResidualNet(width, hidden)
+        self.prior = None
+        if config.prior_weight > 0:
+            self.prior = nn.Sequential(
+                nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1)
+            )
+
+    def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphBatch:
+        """Return the batch; nothing is corrupted."""
+        return batch
+
+    def loss(self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+        """Return the loss over all pairs of a node and a graph, and the prior's if it is on."""
+        node_emb = torch.cat(encoder.layer_outputs(views)[1:], dim=1)
+        graph_emb = POOLS[self.config.pool](node_emb, views.ptr)
+        found = jensen_shannon(self.local(node_emb) @ self.whole(graph_emb).T, views.batch)
+        if self.prior is None:
+            return found
+        drawn = torch.rand(graph_emb.shape, generator=generator, device=generator.device).to(graph_emb)
+        prior = F.softplus(-full_precision(self.prior(drawn))).mean() + F.softplus(full_precision(self.prior(graph_emb))).mean()
+        return LossTerms(found.total + self.config.prior_weight * prior, {**found.terms, "prior": prior}, found.watch)

@@ -1,0 +1,42 @@
+"""Infomax: a node recognises the summary of its own graph (Velickovic et al., 2019; Hu et al., 2020)."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from graphlog.config import FrozenConfig
+from graphlog.data.batch import GraphBatch
+from graphlog.encoders.encoder import GraphEncoder
+from graphlog.objectives.base import LossTerms, Objective
+from graphlog.objectives.baselines.common import comparison, published, row_products, tell_apart
+
+
+class InfomaxConfig(FrozenConfig):
+    """Infomax has no switches."""
+
+
+class Infomax(Objective[GraphBatch]):
+    r"""Binary cross-entropy on :math:`h_v^\top W \sigma(h_{\mathcal G})`; the wrong summary is that of the next graph of the batch."""
+
+    Config: ClassVar[type[FrozenConfig]] = InfomaxConfig
+    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": comparison(), "paper": published()}
+
+    def __init__(self, config: InfomaxConfig, encoder: GraphEncoder) -> None:
+        super().__init__(config, encoder)
+        bound = 1 / math.sqrt(encoder.dim)
+        self.weight = nn.Parameter(torch.empty(encoder.dim, encoder.dim).uniform_(-bound, bound))
+
+    def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphBatch:
+        """Return the batch; nothing is corrupted."""
+        return batch
+
+    def loss(self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+        """Return the mean loss over nodes and their own graph plus that over nodes and the next graph; a lone graph has no next."""
+        emb = encoder(views)
+        summary = emb.graph_emb.sigmoid() @ self.weight
+        positive = row_products(emb.node_emb, summary[views.batch])
+        negative = row_products(emb.node_emb, summary.roll(-1, dims=0)[views.batch])
+        return tell_apart(positive, negative if views.num_graphs > 1 else negative[:0])

@@ -1,0 +1,56 @@
+"""Predict what a record tells without any label (a molecule's descriptors) from an embedding of its graph."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphlog.data.schema import FeatureSchema
+from graphlog.domains import DOMAINS
+from graphlog.errors import ConfigError
+from graphlog.ops.contrastive import full_precision
+
+
+def target_names(schema: FeatureSchema) -> tuple[str, ...]:
+    """Return the targets of the schema's domain.
+
+    Raises:
+        ConfigError: If there are none.
+    """
+    domain = DOMAINS.get(schema.domain)
+    if domain is None or not domain.targets:
+        raise ConfigError(f"graphs of schema '{schema.name}' have no descriptors to predict; choose an objective that needs none.")
+    return domain.targets
+
+
+class DescriptorHead(nn.Module):
+    """A two-layer net from graph embeddings to all targets of the domain, which batches carry standardised."""
+
+    def __init__(self, width: int, hidden: int, schema: FeatureSchema) -> None:
+        """Raise ConfigError where the schema's domain has no targets."""
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, len(target_names(schema))))
+
+    def forward(self, graph_emb: Float[Tensor, "N D"]) -> Float[Tensor, "N K"]:
+        """Return the predicted targets."""
+        return self.net(graph_emb)
+
+    def loss(self, graph_emb: Float[Tensor, "N D"], targets: Float[Tensor, "N K"] | None, robust: bool = False) -> Float[Tensor, ""]:
+        """Return the mean squared error over known targets, or with ``robust`` Huber's, which grows linearly beyond 1.
+
+        Args:
+            graph_emb: Graph embeddings.
+            targets: Standardised targets, NaN where unknown.
+            robust: Which of the two.
+
+        Raises:
+            ConfigError: If the batch carries no targets, or others.
+        """
+        predicted = full_precision(self(graph_emb))
+        if targets is None or targets.shape != predicted.shape:
+            found = "none" if targets is None else f"{targets.shape[1]} columns"
+            raise ConfigError(f"the batch must carry {predicted.shape[1]} descriptors as labels, found {found}; use run_pretraining.")
+        known = ~targets.isnan()
+        answers = torch.where(known, targets, 0.0).to(predicted)
+        each = F.smooth_l1_loss(predicted, answers, reduction="none") if robust else (predicted - answers).square()
+        return (each * known).sum() / known.sum().clamp_min(1)

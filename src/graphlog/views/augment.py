@@ -1,0 +1,158 @@
+"""GraphCL's perturbations: of every graph one, drawn from a choice, all graphs at once (You et al., 2020)."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Int
+from pydantic import Field
+from torch import Tensor
+
+from graphlog.config import FrozenConfig
+from graphlog.data.batch import GraphBatch
+from graphlog.data.schema import FeatureSchema
+from graphlog.ops.segment import segment_max
+from graphlog.views.edges import non_edges
+from graphlog.views.masking import mask_attributes, undirected_pairs
+from graphlog.views.sampling import choose_rows, random_nodes, uniform
+from graphlog.views.subgraphs import induced_part
+
+Augmentation = Literal["none", "drop-nodes", "perturb-edges", "mask-attributes", "subgraph"]
+
+
+class AugmentConfig(FrozenConfig):
+    """How strong the perturbations are and which variant of each is meant."""
+
+    ratio: float = Field(0.2, ge=0, lt=1)
+    """Share of nodes dropped, of edges perturbed, of nodes (or edges) masked."""
+    subgraph_ratio: float = Field(0.2, ge=0, le=1)
+    """Share of nodes that a subgraph grows by, beyond the one it starts from."""
+    edge_perturbation: Literal["rewire", "drop"] = "rewire"
+    """Put as many edges elsewhere as are taken away (the paper), or only take away."""
+    subgraph_growth: Literal["frontier", "first-neighbours"] = "frontier"
+    """Grow from all nodes reached so far, or only among the neighbours of the first one (the authors' chemistry script)."""
+    restore_edgeless: bool = False
+    """Return a graph as it was where no edge would be left of it (the authors' chemistry script)."""
+
+
+def augment(
+    batch: GraphBatch, schema: FeatureSchema, choice: Sequence[Augmentation], config: AugmentConfig, generator: torch.Generator
+) -> GraphBatch:
+    """Return every graph under one of the perturbations of ``choice``, drawn evenly and for each graph by itself.
+
+    Args:
+        batch: Clean graphs.
+        schema: Says how attributes are masked.
+        choice: Names of perturbations; one or more.
+        config: Their strengths and variants.
+        generator: Source of randomness.
+    """
+    drawn = (uniform(batch.num_graphs, generator, batch.ptr.device) * len(choice)).long().clamp_max(len(choice) - 1)
+    nodes = torch.ones(batch.num_nodes, dtype=torch.bool, device=drawn.device)
+    changed = batch
+    for number, name in enumerate(choice):
+        mine = drawn == number
+        if name == "drop-nodes":
+            nodes &= ~choose_rows(batch.ptr, torch.where(mine, _share(batch.sizes, config.ratio), 0), generator)
+        elif name == "subgraph":
+            nodes &= ~mine[batch.batch] | grow_subgraph(batch, _share(batch.sizes, config.subgraph_ratio), generator, config.subgraph_growth)
+        elif name == "mask-attributes":
+            masked = mask_attributes(batch, schema, config.ratio, generator).batch
+            x = torch.where(mine[batch.batch][:, None], masked.x, changed.x)
+            edge_attr = torch.where(mine[batch.batch[batch.edge_index[0]]][:, None], masked.edge_attr, changed.edge_attr)
+            changed = changed.with_attributes(x, edge_attr)
+    if config.restore_edgeless:
+        nodes |= (_edges_left(batch, nodes) == 0)[batch.batch]
+    for number, name in enumerate(choice):
+        if name == "perturb-edges":
+            changed = perturb_edges(changed, drawn == number, config, generator)
+    if bool(nodes.all()):
+        return changed
+    return induced_part(changed, nodes).batch
+
+
+def grow_subgraph(
+    batch: GraphBatch, steps: Int[Tensor, "N"], generator: torch.Generator, growth: Literal["frontier", "first-neighbours"] = "frontier"
+) -> Bool[Tensor, "V"]:
+    """Return the nodes of one random connected subgraph a graph: a random node, then ``steps[n]`` times a random neighbour of what is there.
+
+    One sweep over the edges adds a node to every graph, so there are as many sweeps as the largest subgraph has nodes. A subgraph that has
+    filled its component stays smaller.
+
+    Args:
+        batch: Any graphs.
+        steps: Nodes to add to the first, in each graph.
+        generator: Source of randomness.
+        growth: ``"first-neighbours"`` only ever adds neighbours of the first node.
+    """
+    roots = random_nodes(batch.ptr, generator)[batch.sizes > 0]
+    inside = torch.zeros(batch.num_nodes, dtype=torch.bool, device=roots.device).index_fill(0, roots, True)
+    source, target = batch.edge_index[0], batch.edge_index[1]
+    if growth == "first-neighbours":
+        near = torch.zeros_like(inside)
+        near[target[inside[source]]] = True
+        return inside | choose_rows(batch.ptr, steps, generator, near & ~inside)
+    for step in range(int(steps.max()) if steps.shape[0] else 0):
+        frontier = torch.zeros_like(inside)
+        frontier[target[inside[source]]] = True
+        frontier &= ~inside & (steps > step)[batch.batch]
+        keys = torch.where(frontier, uniform(batch.num_nodes, generator, roots.device), -1.0)
+        inside |= frontier & (keys == segment_max(keys, batch.ptr)[batch.batch])
+    return inside
+
+
+def perturb_edges(batch: GraphBatch, graphs: Bool[Tensor, "N"], config: AugmentConfig, generator: torch.Generator) -> GraphBatch:
+    """Return the batch with a share of the undirected edges of some graphs taken away, both directions together.
+
+    Where edges are rewired, each lost edge comes back, with its attributes, between two nodes that no edge joined (while there are any).
+
+    Args:
+        batch: Any graphs.
+        graphs: Which of them to perturb.
+        config: The share, and whether to rewire.
+        generator: Source of randomness.
+    """
+    pair, pair_graph = undirected_pairs(batch)
+    order = torch.argsort(pair_graph, stable=True)
+    per_graph = torch.bincount(pair_graph, minlength=batch.num_graphs)
+    ptr = torch.cat([per_graph.new_zeros(1), per_graph.cumsum(0)])
+    counts = torch.where(graphs, _share(per_graph, config.ratio), 0)
+    lost = torch.zeros_like(pair_graph, dtype=torch.bool)
+    lost[order[choose_rows(ptr, counts, generator)]] = True
+    kept = ~lost[pair]
+    edge_index, edge_attr = batch.edge_index[:, kept], batch.edge_attr[kept]
+    if config.edge_perturbation == "rewire":
+        new, new_graph = _unordered_non_edges(batch, counts, generator)
+        # the k-th new edge of a graph takes the attributes of its k-th lost one
+        edge = torch.arange(batch.num_edges, device=pair.device)
+        first = edge.new_full(pair_graph.shape, batch.num_edges).scatter_reduce(0, pair, edge, "amin")
+        lost_edge = first[order[lost[order]]]
+        lost_start = counts.cumsum(0) - counts
+        by_graph = torch.argsort(new_graph, stable=True)
+        new, new_graph = new[:, by_graph], new_graph[by_graph]
+        num_new = torch.bincount(new_graph, minlength=batch.num_graphs)
+        rank = torch.arange(new_graph.shape[0], device=pair.device) - (num_new.cumsum(0) - num_new)[new_graph]
+        attr = batch.edge_attr[lost_edge[lost_start[new_graph] + rank]]
+        edge_index = torch.cat([edge_index, torch.stack([new, new.flip(0)], dim=2).flatten(1)], dim=1)
+        edge_attr = torch.cat([edge_attr, attr.repeat_interleave(2, dim=0)])
+    return GraphBatch(batch.x, edge_index, edge_attr, batch.batch, batch.ptr, batch.y)
+
+
+def _unordered_non_edges(batch: GraphBatch, counts: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return pairs as :func:`non_edges` does, but never one and its reverse; of two such, one is dropped."""
+    pairs, graph = non_edges(batch, counts, generator)
+    low, high = pairs.aminmax(dim=0)
+    _, order = torch.unique(low * batch.num_nodes + high, return_inverse=True)
+    index = torch.arange(order.shape[0], device=order.device)
+    first = index.new_full((int(order.max()) + 1 if order.shape[0] else 0,), order.shape[0]).scatter_reduce(0, order, index, "amin")
+    return pairs[:, first], graph[first]
+
+
+def _share(sizes: Tensor, ratio: float) -> Tensor:
+    return (sizes.double() * ratio).long()
+
+
+def _edges_left(batch: GraphBatch, nodes: Tensor) -> Tensor:
+    kept = nodes[batch.edge_index].all(dim=0).double()
+    graph = batch.batch[batch.edge_index[0]]
+    return torch.zeros(batch.num_graphs, dtype=torch.float64, device=kept.device).index_add(0, graph, kept)

@@ -1,0 +1,79 @@
+"""Drawing within every graph of a batch at once: without replacement, in time and memory that grow with what is drawn."""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from graphlog.ops.segment import segment_ids
+
+
+def uniform(count: int, generator: torch.Generator, device: torch.device) -> Float[Tensor, "C"]:
+    """Return numbers from [0, 1) in float64, drawn where the generator lives."""
+    return torch.rand(count, generator=generator, device=generator.device, dtype=torch.float64).to(device)
+
+
+def choose_rows(
+    ptr: Int[Tensor, "P"], counts: Int[Tensor, "N"], generator: torch.Generator, allowed: Bool[Tensor, "V"] | None = None
+) -> Bool[Tensor, "V"]:
+    """Return a mask of ``counts[n]`` rows drawn evenly, without replacement, from the rows of each graph (or the allowed ones).
+
+    Args:
+        ptr: Row range of each graph.
+        counts: How many to draw; where there are fewer, all are chosen.
+        generator: Source of randomness.
+        allowed: Rows that may be chosen; None for all.
+    """
+    total = int(ptr[-1])
+    group = segment_ids(ptr, total)
+    keys = uniform(total, generator, ptr.device)
+    if allowed is not None:
+        keys = torch.where(allowed, keys, 1.0)  # behind every allowed one, which is below 1
+    order = torch.argsort(group + 0.5 * keys)  # halved: rounding never lifts a key into the next group
+    rank = torch.arange(total, device=ptr.device) - ptr[:-1][group]
+    chosen = torch.zeros(total, dtype=torch.bool, device=ptr.device)
+    chosen[order] = rank < counts[group]
+    return chosen if allowed is None else chosen & allowed
+
+
+def draw_numbers(
+    counts: Int[Tensor, "N"], totals: Int[Tensor, "N"], generator: torch.Generator
+) -> tuple[Int[Tensor, "C"], Int[Tensor, "C"]]:
+    """Return, for every graph ``n``, ``counts[n]`` different numbers from ``range(totals[n])``, and the graph of each.
+
+    All subsets are equally likely. Where more than half of the numbers are wanted, all of them are ranked by random keys; elsewhere
+    numbers are drawn and repeats drawn again, each of which succeeds more often than not. Either way the work grows with ``counts``.
+
+    Args:
+        counts: How many to draw; at most ``totals``.
+        totals: How many there are to draw from.
+        generator: Source of randomness.
+    """
+    dense = 2 * counts > totals
+    graphs = torch.arange(counts.shape[0], device=counts.device)
+    pool = torch.where(dense, totals, 0)
+    pool_ptr = torch.cat([pool.new_zeros(1), pool.cumsum(0)])
+    chosen = choose_rows(pool_ptr, torch.where(dense, counts, 0), generator).nonzero().squeeze(1)
+    dense_graph = segment_ids(pool_ptr, int(pool_ptr[-1]))[chosen]
+    dense_number = chosen - pool_ptr[:-1][dense_graph]
+
+    graph = torch.repeat_interleave(graphs, torch.where(dense, 0, counts))
+    number = _below(totals[graph], generator)
+    first = totals.cumsum(0) - totals
+    while True:
+        key, order = torch.sort(first[graph] + number, stable=True)
+        again = order[1:][key[1:] == key[:-1]]
+        if not again.shape[0]:
+            break
+        number[again] = _below(totals[graph[again]], generator)
+    return torch.cat([dense_number, number]), torch.cat([dense_graph, graph])
+
+
+def random_nodes(ptr: Int[Tensor, "P"], generator: torch.Generator) -> Int[Tensor, "N"]:
+    """Return one node of every graph, all equally likely; of an empty graph, the place where its first node would be."""
+    sizes = ptr.diff()
+    draw = uniform(sizes.shape[0], generator, ptr.device) * sizes
+    return ptr[:-1] + torch.minimum(draw.long(), (sizes - 1).clamp_min(0))
+
+
+def _below(limits: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.minimum((uniform(limits.shape[0], generator, limits.device) * limits).long(), limits - 1)
