@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from encoder_support import BARE
@@ -10,6 +11,7 @@ from objective_support import SIZES, batch_for, encoder_for, make, run_once, usa
 
 from graphlog.data.batch import collate
 from graphlog.data.store import GraphStore
+from graphlog.domains import DOMAINS
 from graphlog.encoders import LAYERS
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
@@ -17,12 +19,10 @@ from graphlog.objectives.base import Phase
 from graphlog.training.config import resolve_config
 from graphlog.training.log import Silent
 from graphlog.training.pretrain import run_pretraining
-from graphlog.training.targets import with_targets
 
 NAMES = sorted(OBJECTIVES)
 BACKBONES = ["gin", "gcn", "graphsage", "gat"]
 SCHEMAS = {"atoms": NODE_MASKED, "channels": EDGE_MASKED, "bare": BARE}
-# the local phase is what a new GraphLoG computes; on random embeddings both phases are covered by its own tests
 every_objective = pytest.mark.parametrize("name", NAMES)
 
 
@@ -45,8 +45,7 @@ def test_finite_loss_and_a_gradient_for_every_parameter(name: str, backbone: str
 
 
 @every_objective
-@pytest.mark.parametrize("readout", ["mean", "sum", "max", "attention"])
-@pytest.mark.parametrize("jk", ["last", "concat", "max", "sum"])
+@pytest.mark.parametrize(("readout", "jk"), [("sum", "last"), ("max", "concat"), ("attention", "max"), ("mean", "sum")])
 def test_any_readout_and_jumping_knowledge(name: str, readout: str, jk: str) -> None:
     encoder = encoder_for(readout=readout, jk=jk)
     found = run_once(make(name, encoder), encoder, batch_for())
@@ -63,19 +62,24 @@ def test_bf16(name: str, backbone: str) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = objective.loss(views, encoder, seeded(1))
     found.total.backward()
-    full = objective.loss(views, encoder, seeded(1)).total
+    full = objective.loss(views, encoder, seeded(1)).total.detach()
     assert found.total.dtype == torch.float32
-    assert abs(float(found.total - full)) < 0.1 * max(1.0, abs(float(full)))
+    assert abs(float(found.total.detach() - full)) < 0.1 * max(1.0, abs(float(full)))
     assert all(p.grad is not None and p.grad.isfinite().all() for p in objective.parameters())
 
 
 @every_objective
 @pytest.mark.parametrize(
-    "sizes",
-    [pytest.param([1, 1, 1], id="no edges"), pytest.param([7], id="one graph"), pytest.param([1], id="one node"), pytest.param([2, 1, 12], id="small")],
+    ("sizes", "backbone"),
+    [
+        *(pytest.param([1, 1, 1], backbone, id=f"no edges, {backbone}") for backbone in BACKBONES),
+        pytest.param([7], "gin", id="one graph"),
+        pytest.param([1], "gin", id="one node"),
+        pytest.param([2, 1, 12], "gat", id="small"),
+    ],
 )
-def test_batches_that_lack_something(name: str, sizes: list[int]) -> None:
-    encoder = encoder_for()
+def test_batches_that_lack_something(name: str, sizes: list[int], backbone: str) -> None:
+    encoder = encoder_for(backbone=backbone)
     found = run_once(make(name, encoder), encoder, batch_for(sizes=sizes))
     assert found.total.isfinite()
     found.total.backward()
@@ -115,13 +119,9 @@ def test_state_goes_round(name: str) -> None:
     assert float(run_once(objective, encoder, batch_for()).total.detach()) == float(run_once(other, encoder, batch_for()).total.detach())
 
 
-@every_objective
+# elsewhere what is drawn goes by position in the batch, or the wrong pair is the next graph's
+@pytest.mark.parametrize("name", ["descriptor-pred", "graph-partition", "infograph"])
 def test_order_of_graphs_does_not_matter(name: str) -> None:
-    """Deterministic parts only: with one graph's views fixed, the loss is a mean over the batch."""
-    if name in {"context-pred", "infomax"}:
-        pytest.skip("the wrong pair is the next graph's, so the order is part of the draw")
-    if name in {"attr-masking", "edge-pred", "graphcl", "graphlog", "graphmae"}:
-        pytest.skip("the draw goes by position in the batch")
     encoder = encoder_for().double().eval()
     objective = make(name, encoder).double().eval()
     graphs = [batch_for(sizes=[n], seed=n) for n in SIZES]
@@ -136,10 +136,10 @@ def test_overfits_32_molecules(name: str, tiny_store: GraphStore, tiny_smiles: l
     objective = make(name, encoder, **options)
     batch = tiny_store[:]
     if objective.needs_targets:
-        batch = replace(batch, y=torch.from_numpy(_targets(tiny_store, tiny_smiles)))
+        batch = replace(batch, y=torch.from_numpy(_targets(tiny_smiles)))
     optimiser = torch.optim.Adam([*encoder.parameters(), *objective.parameters()], lr=5e-3)
     losses = []
-    for _ in range(60):
+    for _ in range(30):
         found = run_once(objective, encoder, batch, seed=5)
         optimiser.zero_grad()
         found.total.backward()
@@ -148,9 +148,7 @@ def test_overfits_32_molecules(name: str, tiny_store: GraphStore, tiny_smiles: l
     assert losses[-1] < losses[0] - 0.25 * abs(losses[0])
 
 
-def _targets(store: GraphStore, smiles: list[str]):
-    from graphlog.domains import DOMAINS
-
+def _targets(smiles: list[str]) -> np.ndarray:
     values = DOMAINS["molecule"].target_values(smiles)
     return (values - values.mean(axis=0)) / (values.std(axis=0) + 1e-3)
 
