@@ -151,6 +151,8 @@ def finetune(
     for key in settings:
         if key not in FinetuneConfig.model_fields:
             raise unknown_name("setting of finetune", key, [*FinetuneConfig.model_fields, *_LABELLING])
+    if not isinstance(dataset, LabelledGraphs):
+        labelling |= {"split": split, "targets": targets}
     config = FinetuneConfig.parse({**settings, "epochs": epochs, "select": select, "freeze": freeze, "layer": layer})
     return _finetune(
         load(encoder),
@@ -162,7 +164,7 @@ def finetune(
         resume=resume,
         overwrite=overwrite,
         progress=progress,
-        **({} if isinstance(dataset, LabelledGraphs) else {"split": split, "targets": targets, **labelling}),
+        **labelling,
     )
 
 
@@ -183,15 +185,10 @@ def probe(
 
     Arguments are those of :func:`finetune`; two rows a representation, at a fixed C and at one chosen on validation.
     """
+    if not isinstance(dataset, LabelledGraphs):
+        labelling |= {"split": split, "targets": targets}
     return _probe.probe(
-        load(encoder),
-        dataset,
-        layer=layer,
-        baselines=baselines,
-        seeds=seeds,
-        precision=precision,
-        progress=progress,
-        **({} if isinstance(dataset, LabelledGraphs) else {"split": split, "targets": targets, **labelling}),
+        load(encoder), dataset, layer=layer, baselines=baselines, seeds=seeds, precision=precision, progress=progress, **labelling
     )
 
 

@@ -6,7 +6,7 @@ They take lists, arrays and columns of SMILES, also of shape (n, 1), and work in
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
@@ -28,7 +28,6 @@ from graphlog.errors import ConfigError, DataError, unknown_name
 
 __all__ = ["GraphClassifier", "GraphEmbedder", "GraphRegressor"]
 
-Invalid = Literal["raise", "nan"]
 Array = np.ndarray[Any, np.dtype[Any]]
 DEFAULT_MODEL = "graphlog-zinc"
 
@@ -49,7 +48,7 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
         self,
         encoder: str | Path | Encoder = DEFAULT_MODEL,
         layer: str | None = None,
-        invalid: Invalid = "raise",
+        invalid: str = "raise",
         batch_size: int = 512,
         device: str = "cpu",
     ) -> None:
@@ -97,7 +96,7 @@ class _FineTunedEstimator(BaseEstimator):
         dropout: float = 0.5,
         freeze: bool = False,
         layer: str | None = None,
-        invalid: Invalid = "raise",
+        invalid: str = "raise",
         precision: str = "auto",
         device: str = "auto",
         random_state: int = 0,
@@ -182,7 +181,7 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             if len(self.classes_) < 2:
                 raise DataError(f"`y` holds one class only ({self.classes_[0]!r}): there is nothing to learn.")
             shown = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
-            labels = (y[:, None] == shown[None, :]).astype(np.float64)
+            labels = np.stack([y == c for c in shown], axis=1).astype(np.float64)
         self._train(X, labels, [f"class{k}" for k in range(labels.shape[1])])
         return self
 

@@ -4,7 +4,7 @@ import csv
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +76,6 @@ def embed_file(
             embeddings = _empty(folder / "embeddings.npy", total, encoder.width(layer))
             for graphs, values in encoder.embed_batches(store, layer, batch_size, precision=precision, progress=progress):
                 embeddings[rows[graphs]] = values
-            embeddings.flush()
             status = status_of(store)
             finished = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}[out.suffix](folder, embeddings, status)
             rejects = save_rejects(out, store.rejects)
@@ -99,13 +98,13 @@ def check_output(out: Path, formats: tuple[str, ...]) -> None:
         raise ConfigError(f"there is no folder {out.absolute().parent}; make it, or choose another place.")
     if out.suffix == ".parquet":
         try:
-            import pyarrow  # noqa: F401 - is it there?
+            import pyarrow  # noqa: F401  # pyright: ignore[reportUnusedImport]
         except ImportError:
             raise MissingExtraError("pyarrow", "parquet") from None
 
 
 @contextmanager
-def scratch(out: Path) -> Iterator[Path]:
+def scratch(out: Path) -> Generator[Path]:
     """Give a folder beside ``out`` for unfinished files and remove it afterwards."""
     folder = out.with_name(f".{out.name}.partial-{os.getpid()}")
     with writing(out):

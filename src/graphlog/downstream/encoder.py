@@ -1,6 +1,6 @@
 """A trained encoder as users hold it: called on graphs, asked for embeddings, saved, loaded by name."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -164,7 +164,7 @@ def check_layer(layer: str) -> Layer:
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
+def evaluating(module: nn.Module) -> Generator[None]:
     """Put ``module`` into evaluation mode inside the block and back into its own mode after it."""
     modes = [(m, m.training) for m in module.modules()]
     module.eval()

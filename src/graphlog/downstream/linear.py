@@ -24,9 +24,8 @@ Features = np.ndarray | csr_matrix
 
 def standardised(features: Float[np.ndarray, "M W"], train: np.ndarray) -> Float[np.ndarray, "M W"]:
     """Return ``features`` with mean 0 and deviation 1 over the training rows; constant columns become 0."""
-    scaler = StandardScaler().fit(features[train].astype(np.float64))
-    scaled = (features - scaler.mean_.astype(np.float32)) / np.asarray(scaler.scale_, dtype=np.float32)  # pyright: ignore[reportOptionalMemberAccess]
-    return scaled.astype(np.float32, copy=False)
+    scaler = StandardScaler().fit(features[train])
+    return np.asarray(scaler.transform(features), dtype=np.float32)
 
 
 def sparse_bits(bits: np.ndarray) -> csr_matrix:
@@ -62,7 +61,7 @@ def _logistic_task(features: Features, labels: np.ndarray, train: np.ndarray, ta
     fold = fold_of(labels, train, target)
     if not learnable(fold.labels):
         return [np.full(len(labels), np.nan, dtype=np.float32)] * len(path)
-    x, y = features[fold.rows], fold.labels.astype(np.int64)
+    x, y = features[fold.rows], fold.labels.astype(np.int64)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     model = LogisticRegression(warm_start=True, max_iter=_MAX_ITERATIONS, tol=1e-4)
     results: list[np.ndarray] = []
     for c in path:
@@ -75,7 +74,7 @@ def _ridge_task(features: Features, labels: np.ndarray, train: np.ndarray, targe
     fold = fold_of(labels, train, target)
     if not learnable(fold.labels):
         return [np.full(len(labels), np.nan, dtype=np.float32)] * len(path)
-    return [_ridge(features, fold.labels[:, None], fold.rows, c)[:, 0] for c in path]
+    return [_ridge(features, fold.labels.reshape(-1, 1), fold.rows, c).reshape(-1) for c in path]
 
 
 def _ridge(features: Features, targets: np.ndarray, rows: np.ndarray, c: float) -> np.ndarray:

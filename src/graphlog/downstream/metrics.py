@@ -50,7 +50,7 @@ def evaluate(labels: Num[np.ndarray, "N T"], predictions: Num[np.ndarray, "N T"]
 
 
 def mean_over_tasks(values: Float[np.ndarray, "T"]) -> float:
-    """Return the mean over the tasks where the score is defined; NaN if there is none."""
+    """Return the mean over the tasks (or folds) where the score is defined; NaN if there is none."""
     return float(values[~np.isnan(values)].mean()) if not np.isnan(values).all() else float("nan")
 
 

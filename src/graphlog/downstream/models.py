@@ -23,7 +23,7 @@ SHIPPED = Path(__file__).parents[1] / "models"
 RANDOM = "random"
 CALIBRATION_SET = "nci5k"
 """Bundled molecules whose statistics an untrained encoder is given."""
-_CALIBRATION_BATCHES, _CALIBRATION_BATCH_SIZE = 20, 128
+_CALIBRATION_BATCHES, _CALIBRATION_BATCH_SIZE = 20, 64
 
 
 def list_models() -> dict[str, Path]:

@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def predict_file(
 
 
 @contextmanager
-def _rereadable(source: Source) -> Iterator[Source]:
+def _rereadable(source: Source) -> Generator[Source]:
     """Give ``source`` as something that can be read twice: standard input is kept in a temporary file."""
     if not (isinstance(source, str) and source == "-"):
         yield source
@@ -106,5 +106,10 @@ def _write(
 
 
 def _free_names(targets: Sequence[str], fields: Mapping[str, str]) -> list[str]:
-    """Return the names of the added columns: a target that the input has already (its labels) becomes ``predicted_...``."""
-    return [f"predicted_{name}" if name in fields else name for name in targets]
+    """Return the names of the added columns: one that the input has already (its labels) becomes ``predicted_...``."""
+    free: list[str] = []
+    for name in targets:
+        while name in fields or name in free:
+            name = f"predicted_{name}"
+        free.append(name)
+    return free

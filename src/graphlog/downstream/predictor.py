@@ -1,6 +1,7 @@
 """A fine-tuned model as users hold it: predicts for molecules, knows its scores, saves and loads."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal
 
@@ -161,11 +162,11 @@ def _predicted(member: FineTuned, batch: GraphBatch, precision: Literal["fp32", 
 
 def _member(network: GraphEncoder, extra: Mapping[str, Tensor], k: int, described: Mapping[str, Any], layer: str) -> FineTuned:
     if k and not described["shared_encoder"]:
-        own = GraphEncoder(network.config, network.schema)
-        own.load_state_dict(part(extra, f"member.{k}."))
-        network = own
+        network = deepcopy(network)
+        network.load_state_dict(part(extra, f"member.{k}."))
     weights = part(extra, f"head.{k}.")
     targets, width = weights["linear.weight"].shape
-    head = Head(width, targets, described["task"])
+    with torch.random.fork_rng(devices=[]):
+        head = Head(width, targets, described["task"])
     head.load_state_dict(weights)
     return FineTuned(network, head, "jk" if layer == "jk" else "last")

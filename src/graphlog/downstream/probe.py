@@ -11,7 +11,7 @@ from graphlog.domains.molecule import scaffold_groups
 from graphlog.downstream.baselines import MANY_TASKS, TREES, TREES_MANY_TASKS, ecfp, forest_predictions
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.linear import FIXED_C, GRID, linear_path, sparse_bits, standardised
-from graphlog.downstream.metrics import better, evaluate
+from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
 from graphlog.downstream.models import random_encoder
 from graphlog.downstream.report import Report, ScoreRow, score_row
 from graphlog.downstream.sources import Source
@@ -109,7 +109,7 @@ def cv_scores(
         paths = linear_path(standardised(features, train), data.labels[known], train, data.task, grid, jobs)
         for c, predictions in paths.items():
             scores[c].append(evaluate(data.labels[known][held], predictions[held], data.task).scores[data.metric])
-    return {c: float(np.nanmean(values)) for c, values in scores.items()}
+    return {c: mean_over_tasks(np.array(values)) for c, values in scores.items()}
 
 
 def ecfp_rows(

@@ -2,7 +2,7 @@
 
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def open_graphs(source: Source, schema: FeatureSchema, **options: Any) -> GraphS
 
 
 @contextmanager
-def streamed_graphs(source: Source, schema: FeatureSchema, **options: Any) -> Iterator[GraphStore]:
+def streamed_graphs(source: Source, schema: FeatureSchema, **options: Any) -> Generator[GraphStore]:
     """Give the graphs of ``source``, those of a file through a temporary store on disk, so that memory stays bounded."""
     if not is_named(source):
         yield open_graphs(source, schema, **options)
@@ -83,7 +83,8 @@ def texts_of(source: Source) -> list[str]:
 def graphs_of_texts(texts: Sequence[str], schema: FeatureSchema, **options: Any) -> GraphStore:
     """Return a store in memory of ``texts``; row ``i`` of the store's input is ``texts[i]``."""
     workers = None if len(texts) >= _PARALLEL_FROM else 1  # a pool of processes takes longer to start than that
-    return read_molecules(texts, schema=schema, **{"workers": workers, **options})
+    options.setdefault("workers", workers)
+    return read_molecules(texts, schema=schema, **options)
 
 
 def output_rows(store: GraphStore) -> tuple[Int[np.ndarray, "M"], int]:

@@ -168,9 +168,9 @@ def split_graphs(
         ConfigError: If the kind is unknown.
         DataError: If a file is malformed, or a fold is empty.
     """
-    if isinstance(split, tuple) and len(split) == 3:
+    if not isinstance(split, str | Path):
         folds, name = _graphs_of_rows(store, Split(*(np.asarray(part, dtype=np.int64) for part in split))), "given"
-    elif isinstance(split, Path) or str(split).endswith(".json"):
+    elif str(split).endswith(".json"):
         folds, name = _graphs_of_rows(store, Split.load(split, num_rows=store.num_rows)), f"file {split}"
     elif split == "random":
         folds, name = random_split(len(store), fractions, seed), f"random (seed {seed})"
@@ -200,9 +200,10 @@ def folds_lacking(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: 
     lacking: dict[str, list[str]] = {}
     for fold, indices in zip(split._fields, split, strict=True):
         y = labels[indices]
-        usable = ((y == 0).any(axis=0) & (y == 1).any(axis=0)) if task == "classification" else ~np.isnan(y).all(axis=0)
-        if not usable.all():
-            lacking[fold] = [name for name, ok in zip(names, usable.tolist(), strict=True) if not ok]
+        has = [np.any(y == 0, axis=0), np.any(y == 1, axis=0)] if task == "classification" else [np.any(~np.isnan(y), axis=0)]
+        unusable = np.flatnonzero(~np.all(has, axis=0))
+        if len(unusable):
+            lacking[fold] = [names[int(t)] for t in unusable]
     return lacking
 
 

@@ -107,6 +107,7 @@ def masked_mse(values: Float[Tensor, "N T"], targets: Float[Tensor, "N T"]) -> F
 
 def twin(encoder: GraphEncoder, dropout: float) -> GraphEncoder:
     """Return a copy of ``encoder`` on its device that drops out ``dropout`` of every layer's outputs while training."""
-    copy = GraphEncoder(encoder.config.updated({"dropout": dropout}), encoder.schema)
+    with torch.random.fork_rng(devices=[]):  # its first weights are thrown away at once
+        copy = GraphEncoder(encoder.config.updated({"dropout": dropout}), encoder.schema)
     copy.load_state_dict(encoder.state_dict())
     return copy.to(next(encoder.parameters()).device)

@@ -71,7 +71,7 @@ class SeedRun:
         self.start, self.seed, self.folder = start, seed, folder
         self.data, self.config = start.data, start.config
         self.device = choose_device(self.config.device)
-        self.precision = choose_precision(self.config.precision, self.device, lambda _: None)
+        self.precision: Literal["fp32", "bf16"] = choose_precision(self.config.precision, self.device, lambda _: None)
         self.state = SeedState()
         self.frozen = torch.from_numpy(start.embeddings).to(self.device) if self.config.freeze and start.embeddings is not None else None
         self.folds = {"valid": self._evaluation_batches(self.data.split.valid), "test": self._evaluation_batches(self.data.split.test)}

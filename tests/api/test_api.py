@@ -1,0 +1,120 @@
+"""The public names, called the way the documentation calls them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import graphlog
+from downstream_support import CHAINS, IS_ALCOHOL, tiny_encoder, write_csv
+from graphlog.errors import ConfigError, DataError
+
+SMALL = {"encoder": {"dim": 8, "layers": 2}, "batch_size": 16}
+QUICK = {"epochs": 2, "batch_size": 8, "precision": "fp32", "device": "cpu", "baselines": (), "seeds": (0, 1)}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write_csv(tmp_path / "in.csv", ["no molecule", *CHAINS], active=[1, *IS_ALCOHOL])
+
+
+def test_every_public_name_is_there():
+    assert set(graphlog.__all__) <= set(dir(graphlog))
+    for name in graphlog.__all__:
+        assert getattr(graphlog, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'pretrian'"):
+        graphlog.pretrian  # noqa: B018
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", graphlog.__version__)
+
+
+def test_the_version_is_the_projects():
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert f'version = "{graphlog.__version__}"' in text
+
+
+def test_importing_is_light():
+    code = "import sys, graphlog; print(sorted({'torch', 'numpy', 'rdkit', 'sklearn'} & {m.split('.')[0] for m in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.strip() == "[]"
+
+
+def test_from_molecules_to_embeddings(table: Path, tmp_path: Path):
+    graphs = graphlog.read_molecules(table)
+    assert len(graphs) == len(CHAINS)
+    graphs.save(tmp_path / "store")
+    encoder = graphlog.pretrain(graphlog.open_store(tmp_path / "store"), objective="graphlog", recipe="default", seed=0, epochs=2, **SMALL)
+    assert isinstance(encoder, torch.nn.Module)
+    encoding = encoder(graphs[:32])
+    assert isinstance(encoding, graphlog.Encoding)
+    assert encoding.graph_emb.shape == (32, 8)
+    assert encoding.graph_emb.requires_grad
+    encoder.save(tmp_path / "model.safetensors")
+    z = graphlog.load(tmp_path / "model.safetensors").embed(["CCO", "c1ccccc1"])
+    assert z.dtype == np.float32
+    np.testing.assert_array_equal(z, encoder.embed(["CCO", "c1ccccc1"]))
+    np.testing.assert_array_equal(graphlog.embed(encoder, ["CCO", "c1ccccc1"]), z)
+
+
+def test_pretraining_from_smiles_settings_and_a_model(tmp_path: Path):
+    first = graphlog.pretrain(CHAINS, epochs=2, run_dir=tmp_path / "run", **SMALL)
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    again = graphlog.pretrain(CHAINS, config=tmp_path / "run" / "config.toml")
+    np.testing.assert_array_equal(again.embed(CHAINS[:3]), first.embed(CHAINS[:3]))
+    before = first.embed(CHAINS[:3])
+    more = graphlog.pretrain(CHAINS, init=first, config=tmp_path / "run" / "config.toml", seed=1)
+    np.testing.assert_array_equal(first.embed(CHAINS[:3]), before)
+    assert not np.array_equal(more.embed(CHAINS[:3]), before)
+    resumed = graphlog.pretrain(CHAINS, run_dir=tmp_path / "run", resume=True)
+    np.testing.assert_array_equal(resumed.embed(CHAINS[:3]), before)
+
+
+def test_pretraining_names_wrong_settings():
+    with pytest.raises(ConfigError, match="unknown objective 'graphlg'; did you mean 'graphlog'"):
+        graphlog.pretrain(CHAINS, objective="graphlg")
+    with pytest.raises(ConfigError, match="epochs"):
+        graphlog.pretrain(CHAINS, epoch=3)
+    with pytest.raises(DataError, match="at least 2"):
+        graphlog.pretrain(["CCO"], epochs=2, **SMALL)
+
+
+def test_finetune_predict_probe_by_file(table: Path, tmp_path: Path):
+    tiny_encoder().save(tmp_path / "model.safetensors")
+    model = tmp_path / "model.safetensors"
+    options = {"targets": ["active"], "split": "random"}
+    predictor = graphlog.finetune(model, table, run_dir=tmp_path / "run", **options, **QUICK)
+    assert isinstance(predictor, graphlog.Predictor)
+    assert predictor.report.sizes["rejected"] == 1
+    expected = predictor.predict(["CCO", "no molecule"])
+    assert np.isnan(expected).any(axis=1).tolist() == [False, True]
+    np.testing.assert_array_equal(graphlog.predict(tmp_path / "run", ["CCO", "no molecule"]), expected)
+    assert graphlog.predict_file(tmp_path / "run", table, tmp_path / "out.csv").rejected == 1
+    assert graphlog.embed_file(model, table, tmp_path / "out.npz").rows == len(CHAINS) + 1
+    report = graphlog.probe(model, table, baselines=("ecfp-lr",), **options)
+    assert isinstance(report, graphlog.Report)
+    assert report.to_dict()["scores"][0]["metric"] == "roc_auc"
+    assert set(graphlog.cv_probe(model, table, folds=2, grid=(0.1,), **options)) == {0.1}
+
+
+def test_finetune_names_unknown_settings(table: Path):
+    with pytest.raises(ConfigError, match="did you mean 'dropout'"):
+        graphlog.finetune(tiny_encoder(), table, targets=["active"], dropot=0.1)
+    with pytest.raises(ConfigError, match="`select`"):
+        graphlog.finetune(tiny_encoder(), table, targets=["active"], select="best")
+    with pytest.raises(ConfigError, match="nor a model|unknown model 'zinc'"):
+        graphlog.finetune("zinc", table, targets=["active"])
+
+
+def test_scaffold_split_of_smiles():
+    split = graphlog.scaffold_split(CHAINS, fractions=(0.8, 0.1, 0.1))
+    assert isinstance(split, graphlog.Split)
+    assert sorted(np.concatenate(split).tolist()) == list(range(len(CHAINS)))
+
+
+def test_random_names_an_untrained_encoder():
+    encoder = graphlog.load("random")
+    assert encoder.config.dim == 300
+    assert graphlog.embed("random", ["CCO"], layer="last").shape == (1, 300)

@@ -1,0 +1,149 @@
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from downstream_support import CHAINS, TINY, tiny_encoder
+from graphlog.data.store import GraphStore
+from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
+from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.models import calibrate, list_models, load, random_encoder
+from graphlog.downstream.sources import graphs_of_texts
+from graphlog.errors import ConfigError, DataError, ModelFileError
+
+BAD = ["CCO", "not a molecule", "c1ccccc1", "", "C"]
+
+
+@pytest.mark.parametrize("layer", ["jk", "last"])
+def test_rows_stay_aligned(layer: str):
+    encoder = tiny_encoder(layer)
+    rows = encoder.embed(BAD)
+    assert rows.shape == (5, encoder.width())
+    assert rows.dtype == np.float32
+    assert np.isnan(rows).all(axis=1).tolist() == [False, True, False, True, False]
+    alone = np.concatenate([encoder.embed([BAD[k]]) for k in (0, 2, 4)])
+    np.testing.assert_allclose(rows[[0, 2, 4]], alone, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        tuple(CHAINS[:5]),
+        np.array(CHAINS[:5]),
+        np.array(CHAINS[:5], dtype=object)[:, None],
+        pd.Series(CHAINS[:5], index=list("abcde")),
+        pd.DataFrame({"smiles": CHAINS[:5]}),
+    ],
+)
+def test_any_column_of_smiles_will_do(column: object):
+    encoder = tiny_encoder()
+    np.testing.assert_array_equal(encoder.embed(column), encoder.embed(CHAINS[:5]))
+
+
+def test_missing_entries_are_rows_that_cannot_be_read():
+    rows = tiny_encoder().embed(pd.Series(["CCO", None, float("nan"), pd.NA], dtype=object))
+    assert np.isnan(rows).all(axis=1).tolist() == [False, True, True, True]
+
+
+def test_wrong_shapes_and_types_are_named():
+    encoder = tiny_encoder()
+    with pytest.raises(DataError, match=r"one column of SMILES, found an array of shape \(2, 2\)"):
+        encoder.embed(np.array([["C", "C"], ["C", "C"]]))
+    with pytest.raises(DataError, match=r"row 1: a SMILES must be text, found 3\.5"):
+        encoder.embed(["C", 3.5])
+
+
+def test_a_store_gives_the_rows_of_its_input_and_a_view_its_own():
+    encoder = tiny_encoder()
+    store = graphs_of_texts(BAD, MOLECULE)
+    assert encoder.embed(store).shape[0] == 5
+    np.testing.assert_array_equal(encoder.embed(store.subset([0, 2])), encoder.embed(store)[[0, 4]])
+    with pytest.raises(ConfigError, match="model reads 'molecule-rich'; make it again with --schema molecule-rich"):
+        tiny_encoder(schema=MOLECULE_RICH).embed(store)
+
+
+def test_no_molecule_at_all():
+    assert tiny_encoder().embed([]).shape == (0, 16)
+
+
+def test_calling_gives_gradients(tiny_store: GraphStore):
+    encoder = tiny_encoder()
+    encoding = encoder(tiny_store[:4])
+    assert encoding.graph_emb.shape == (4, 16)
+    encoding.graph_emb.sum().backward()
+    assert all(p.grad is not None for p in encoder.parameters() if p.requires_grad)
+
+
+def test_embedding_leaves_the_mode_alone():
+    encoder = tiny_encoder().train()
+    before = [b.clone() for b in encoder.buffers()]
+    encoder.embed(["CCO", "CC"])
+    assert encoder.training
+    assert all(torch.equal(a, b) for a, b in zip(before, encoder.buffers(), strict=True))
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_save_and_load(tmp_path: Path, half: bool):
+    encoder = tiny_encoder("jk")
+    encoder.extra["forest"] = torch.ones(3)
+    encoder.save(tmp_path / "m.safetensors", half=half)
+    again = load(tmp_path / "m.safetensors")
+    assert again.layer == "jk"
+    assert again.info["name"] == "tiny"
+    assert torch.equal(again.extra["forest"], torch.ones(3))
+    np.testing.assert_allclose(again.embed(CHAINS[:4]), encoder.embed(CHAINS[:4]), atol=5e-2 if half else 0)
+
+
+def test_load_from_a_run_folder(tmp_path: Path):
+    tiny_encoder().save(tmp_path / "run" / "model.safetensors")
+    assert load(str(tmp_path / "run")).width() == 16
+
+
+def test_load_names_what_is_wrong(tmp_path: Path):
+    with pytest.raises(ConfigError, match="unknown model 'randm'; did you mean 'random'"):
+        load("randm")
+    (tmp_path / "run").mkdir()
+    with pytest.raises(ModelFileError, match=r"holds no model\.safetensors"):
+        load(tmp_path / "run")
+    (tmp_path / "run" / "config.toml").touch()
+    with pytest.raises(ModelFileError, match="interrupted; continue it with --resume"):
+        load(tmp_path / "run")
+    (tmp_path / "old.pth").touch()
+    with pytest.raises(ModelFileError, match="graphlog convert"):
+        load(tmp_path / "old.pth")
+    tiny_encoder().save(tmp_path / "model.safetensors")
+    with pytest.raises(ModelFileError, match=r"did you mean .*model\.safetensors"):
+        load(tmp_path / "modle.safetensors")
+    (tmp_path / "cut.safetensors").write_bytes((tmp_path / "model.safetensors").read_bytes()[:-10])
+    with pytest.raises(ModelFileError):
+        load(tmp_path / "cut.safetensors")
+
+
+def test_unknown_layer_is_named():
+    with pytest.raises(ConfigError, match="unknown embedding layer 'lst'; did you mean 'last'"):
+        tiny_encoder().embed(["C"], layer="lst")
+
+
+def test_random_encoder_is_a_function_of_its_seed():
+    graphs = graphs_of_texts(CHAINS, MOLECULE)
+    same = [random_encoder(TINY, MOLECULE, layer="last", seed=s, graphs=graphs).embed(CHAINS) for s in (0, 0, 1)]
+    np.testing.assert_array_equal(same[0], same[1])
+    assert not np.allclose(same[0], same[2])
+
+
+def test_calibration_gives_unit_statistics():
+    graphs = graphs_of_texts(CHAINS, MOLECULE)
+    network = tiny_encoder().network
+    calibrate(network, graphs)
+    with torch.no_grad():
+        last = network(graphs.take(np.arange(len(graphs)))).node_emb
+    assert not network.training
+    np.testing.assert_allclose(last.mean(0).numpy(), 0.0, atol=0.02)
+    np.testing.assert_allclose(last.std(0).numpy(), 1.0, atol=0.05)
+
+
+def test_shipped_models_load():
+    for name in list_models():
+        assert isinstance(load(name), Encoder)

@@ -1,0 +1,128 @@
+"""Embeddings and predictions in files: row i is row i, whole or not at all."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labelled, read_csv, tiny_encoder, write_csv
+from graphlog.downstream.embed import embed_file
+from graphlog.downstream.finetune.run import finetune
+from graphlog.downstream.predict import predict_file
+from graphlog.downstream.predictor import Predictor
+from graphlog.errors import ConfigError, GraphLoGError, ModelFileError
+
+SMILES = ["CCO", "no molecule", "c1ccccc1", "", "C", "CCN"]
+
+
+@pytest.fixture(scope="module")
+def predictor() -> Predictor:
+    return finetune(
+        tiny_encoder(), labelled(np.stack([IS_ALCOHOL, 1 - IS_ALCOHOL], 1), targets=("a", "b")), QUICK, seeds=(0, 1), baselines=()
+    )
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write_csv(tmp_path / "in.csv", SMILES, name=list("uvwxyz"), a=[1] * 6)
+
+
+@pytest.mark.parametrize("ending", [".npz", ".csv", ".parquet"])
+def test_embeddings_row_for_row(tmp_path: Path, table: Path, ending: str):
+    encoder = tiny_encoder()
+    out = tmp_path / f"out{ending}"
+    written = embed_file(encoder, table, out, batch_size=2)
+    assert (written.rows, written.rejected) == (6, 2)
+    if ending == ".npz":
+        with np.load(out) as found:
+            values, status = found["embeddings"], found["status"].tolist()
+        assert values.dtype == np.float32
+    elif ending == ".csv":
+        rows = read_csv(out)
+        status = [row["status"] for row in rows]
+        values = np.array([[float(row[f"e{k}"] or "nan") for k in range(16)] for row in rows], dtype=np.float32)
+    else:
+        pq = pytest.importorskip("pyarrow.parquet")
+        found = pq.read_table(out)
+        status = found["status"].to_pylist()
+        values = np.array(found["embedding"].to_pylist(), dtype=np.float32)
+    np.testing.assert_allclose(values, encoder.embed(SMILES), rtol=1e-5, atol=1e-6)
+    assert [text == "ok" for text in status] == [True, False, True, False, True, True]
+    rejects = read_csv(tmp_path / "rejects.csv")
+    assert [row["row"] for row in rejects] == ["1", "3"]
+    assert [row["reason"] for row in rejects] == [status[1], status[3]]
+    assert {p.name for p in tmp_path.iterdir()} == {"in.csv", out.name, "rejects.csv"}
+
+
+def test_an_output_that_cannot_be_is_refused_first(tmp_path: Path, table: Path):
+    encoder = tiny_encoder()
+    for out, message in (
+        (tmp_path / "out.txt", "cannot tell what format"),
+        (tmp_path / "nowhere" / "out.npz", "there is no folder"),
+        (tmp_path / "dir.npz", "is a folder"),
+    ):
+        (tmp_path / "dir.npz").mkdir(exist_ok=True)
+        with pytest.raises(ConfigError, match=message):
+            embed_file(encoder, table, out)
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch):
+    encoder = tiny_encoder()
+    (tmp_path / "out.npz").write_bytes(b"old")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("graphlog.downstream.embed._write_npz", full)
+    with pytest.raises(GraphLoGError, match="No space left"):
+        embed_file(encoder, table, tmp_path / "out.npz")
+    assert (tmp_path / "out.npz").read_bytes() == b"old"
+    assert {p.name for p in tmp_path.iterdir()} == {"in.csv", "out.npz"}
+
+
+def test_predictions_keep_the_inputs_columns(tmp_path: Path, table: Path, predictor: Predictor):
+    written = predict_file(predictor, table, tmp_path / "out.csv", batch_size=2)
+    rows = read_csv(tmp_path / "out.csv")
+    assert list(rows[0]) == ["smiles", "name", "a", "predicted_a", "b", "graphlog_status"]
+    assert [row["name"] for row in rows] == list("uvwxyz")
+    assert [row["smiles"] for row in rows] == SMILES
+    assert [row["b"] == "" for row in rows] == [False, True, False, True, False, False]
+    expected = predictor.predict(SMILES)
+    np.testing.assert_allclose([float(row["predicted_a"] or "nan") for row in rows], expected[:, 0], rtol=1e-4)
+    assert rows[0]["graphlog_status"] == "ok"
+    assert rows[1]["graphlog_status"] not in ("", "ok")
+    assert written.rejected == 2
+
+
+def test_predictions_for_a_list_and_a_store(tmp_path: Path, predictor: Predictor):
+    predict_file(predictor, SMILES, tmp_path / "out.csv")
+    rows = read_csv(tmp_path / "out.csv")
+    assert [row["smiles"] for row in rows] == SMILES
+    assert [row["row"] for row in rows] == list("012345")
+
+
+def test_predicting_twice_over_keeps_both(tmp_path: Path, table: Path, predictor: Predictor):
+    predict_file(predictor, table, tmp_path / "one.csv")
+    predict_file(predictor, tmp_path / "one.csv", tmp_path / "two.csv")
+    header = (tmp_path / "two.csv").read_text().splitlines()[0].split(",")
+    assert len(header) == len(set(header)) == 9
+
+
+def test_only_csv(tmp_path: Path, table: Path, predictor: Predictor):
+    with pytest.raises(ConfigError, match=r"end in \.csv"):
+        predict_file(predictor, table, tmp_path / "out.npz")
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_predictor_round_trip(tmp_path: Path, predictor: Predictor, half: bool):
+    predictor.save(tmp_path / "p.safetensors", half=half)
+    again = Predictor.load(tmp_path / "p.safetensors")
+    np.testing.assert_allclose(again.predict(CHAINS), predictor.predict(CHAINS), atol=0.02 if half else 0)
+    assert np.isnan(again.predict(["C", "x"])).any(axis=1).tolist() == [False, True]
+    assert again.task == "classification"
+
+
+def test_an_encoder_is_no_predictor(tmp_path: Path):
+    tiny_encoder().save(tmp_path / "m.safetensors")
+    with pytest.raises(ModelFileError, match="fine-tune it first"):
+        Predictor.load(tmp_path / "m.safetensors")

@@ -1,0 +1,242 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import graphlog.downstream.finetune.run as run_module
+from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, QUICK, labelled, tiny_encoder
+from graphlog.config import read_toml
+from graphlog.data.split import Split
+from graphlog.data.store import GraphStore
+from graphlog.downstream.finetune.head import Head, masked_bce, masked_mse, twin
+from graphlog.downstream.finetune.run import finetune
+from graphlog.downstream.finetune.seed import SeedRun
+from graphlog.downstream.models import load
+from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.tasks import LabelledGraphs
+from graphlog.errors import ConfigError, DataError, NonFiniteLossError
+from graphlog.training.log import read_metrics
+
+NAN = float("nan")
+KEPT = {"baselines": (), "seeds": (0, 1)}
+
+
+def replaced(data: LabelledGraphs, **fields: Any) -> LabelledGraphs:
+    return LabelledGraphs(**{name: getattr(data, name) for name in data.__slots__} | fields)
+
+
+@pytest.mark.parametrize("layer", ["last", "jk"])
+def test_overfits_32_molecules(layer: str, tiny_store: GraphStore):
+    rows = np.arange(32)
+    labels = np.random.default_rng(0).integers(0, 2, (32, 1)).astype(np.float32)
+    data = replaced(labelled(IS_ALCOHOL), store=tiny_store, labels=labels, split=Split(rows, rows, rows))
+    config = QUICK.updated({"epochs": 100, "batch_size": 32, "schedule": "constant", "learning_rate": 0.03, "layer": layer})
+    assert finetune(tiny_encoder(), data, config, baselines=(), seeds=(0,)).report.mean > 0.99
+
+
+def test_regression_is_learnt_in_the_labels_units():
+    labels = 1e4 * LENGTH + 5e6
+    labels[::7] = NAN
+    config = QUICK.updated({"epochs": 40, "learning_rate": 1e-2})
+    predictor = finetune(tiny_encoder("jk"), labelled(labels, "regression"), config, baselines=(), seeds=(0,))
+    row = predictor.report.rows[0]
+    assert row.mean("r2") > 0.9
+    assert row.mean("mae") < row.mean("rmse") < np.nanstd(labels) / 3
+    assert 4e6 < predictor.predict(["CCCCO"])[0, 0] < 6e6
+
+
+def test_the_scaler_undoes_itself():
+    labels = np.array([[1.0, 5.0], [3.0, NAN], [NAN, 5.0]], dtype=np.float32)
+    head = Head(2, 2, "regression")
+    head.fit_targets(labels)
+    assert head.target_shift.tolist() == [2.0, 5.0]
+    assert head.target_scale.tolist() == [1.0, 1.0]  # a constant column keeps its units
+    scaled = (torch.from_numpy(labels) - head.target_shift) / head.target_scale
+    np.testing.assert_allclose(head.predictions(scaled).numpy(), labels)
+    assert head.loss(scaled.nan_to_num(0.0), torch.from_numpy(labels)).item() == 0.0
+
+
+def test_losses_are_means_over_present_labels():
+    outputs = torch.tensor([[0.3, -2.0], [1.5, 9.0]])
+    labels = torch.tensor([[1.0, 0.0], [0.0, NAN]])
+    by_hand = -sum(np.log(p) for p in (1 / (1 + np.exp(-0.3)), 1 - 1 / (1 + np.exp(2.0)), 1 - 1 / (1 + np.exp(-1.5)))) / 3
+    assert masked_bce(outputs, labels).item() == pytest.approx(by_hand)
+    assert masked_mse(outputs, labels).item() == pytest.approx((0.49 + 4.0 + 2.25) / 3, rel=1e-6)
+    nothing = torch.full((2, 2), NAN)
+    assert masked_bce(outputs, nothing).item() == masked_mse(outputs, nothing).item() == 0.0
+
+
+def test_the_encoder_given_is_not_changed():
+    encoder = tiny_encoder()
+    before = {k: v.clone() for k, v in encoder.state_dict().items()}
+    finetune(encoder, labelled(IS_ALCOHOL), QUICK, **KEPT)
+    assert all(torch.equal(v, before[k]) for k, v in encoder.state_dict().items())
+
+
+def test_freezing_changes_the_head_alone():
+    encoder = tiny_encoder()
+    config = QUICK.updated({"freeze": True, "epochs": 80, "learning_rate": 0.05})
+    predictor = finetune(encoder, labelled(IS_ALCOHOL), config, **KEPT)
+    for k, v in predictor.members[1].network.state_dict().items():
+        assert torch.equal(v, encoder.network.state_dict()[k])
+    assert predictor.members[0].network is predictor.members[1].network
+    assert predictor.report.mean > 0.9
+
+
+def test_dropout_is_the_networks_own(tiny_store: Any):
+    network = twin(tiny_encoder().network, 0.5).train()
+    assert network.config.dropout == 0.5
+    assert not torch.equal(network(tiny_store[:4]).graph_emb, network(tiny_store[:4]).graph_emb)
+
+
+def test_same_seed_same_bits_and_another_differs():
+    first, second = (finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK.updated({"dropout": 0.5}), **KEPT) for _ in range(2))
+    np.testing.assert_array_equal(first.predict(CHAINS), second.predict(CHAINS))
+    a, b = (m.head.linear.weight for m in first.members)
+    assert not torch.equal(a, b)
+
+
+def test_global_randomness_is_left_alone():
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, **KEPT)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_both_rules_are_reported_and_the_one_asked_for_comes_first():
+    for select, first in (("last", "last epoch"), ("best-valid", "best validation")):
+        report = finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK.updated({"select": select}), **KEPT).report
+        assert report.rows[0].rule == first
+        assert {row.rule for row in report.rows} == {"last epoch", "best validation", "mean of last 2 epochs"}
+        assert report.rows[0].detail["best_epochs"]
+        assert report.sd == pytest.approx(np.std(report.rows[0].test["roc_auc"], ddof=1))
+
+
+def test_the_best_epoch_is_the_best_on_validation():
+    config = QUICK.updated({"epochs": 6, "learning_rate": 0.02, "select": "best-valid"})
+    predictor = finetune(tiny_encoder(), labelled(LENGTH, "regression"), config, baselines=(), seeds=(0,))
+    row = predictor.report.rows[0]
+    data = labelled(LENGTH, "regression")
+    valid = predictor.predict([CHAINS[k] for k in data.split.valid])[:, 0]
+    expected = np.sqrt(np.mean((valid - LENGTH[data.split.valid]) ** 2))
+    assert row.mean("rmse", "valid") == pytest.approx(expected, rel=1e-5)
+    last = next(r for r in predictor.report.rows if r.rule == "last epoch")
+    assert row.mean("rmse", "valid") <= last.mean("rmse", "valid") + 1e-9
+
+
+def test_one_class_folds_are_named():
+    alcohols, others = np.flatnonzero(IS_ALCOHOL), np.flatnonzero(IS_ALCOHOL == 0)
+    data = labelled(IS_ALCOHOL)
+    no_valid = replaced(data, split=Split(np.r_[alcohols[:6], others[:6]], others[6:9], np.r_[alcohols[6:], others[9:]]))
+    with pytest.raises(DataError, match="one class only in the valid fold"):
+        finetune(tiny_encoder(), no_valid, QUICK.updated({"select": "best-valid"}), **KEPT)
+    report = finetune(tiny_encoder(), no_valid, QUICK, **KEPT).report
+    assert report.skipped == {"valid": ["y"]}
+    assert any("`best validation` is the last epoch" in note for note in report.notes)
+    no_train = replaced(data, split=Split(others[:9], others[9:12], alcohols))
+    with pytest.raises(DataError, match="one class only in the train fold"):
+        finetune(tiny_encoder(), no_train, QUICK, **KEPT)
+
+
+def test_a_batch_of_one_atom_and_a_last_batch_of_one_graph():
+    rows = np.arange(9)
+    one = replaced(labelled(IS_ALCOHOL), split=Split(rows, rows, rows))
+    assert finetune(tiny_encoder(), one, QUICK.updated({"batch_size": 1}), **KEPT).report.mean >= 0
+
+
+def test_a_loss_that_explodes_ends_the_run():
+    with pytest.raises(NonFiniteLossError, match="lower the learning rate"):
+        finetune(tiny_encoder(), labelled(LENGTH, "regression"), QUICK.updated({"learning_rate": 1e30, "epochs": 9}), **KEPT)
+
+
+def test_baselines_beside_the_result():
+    report = finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, baselines=("random", "ecfp-rf", "ecfp-lr"), seeds=(0,)).report
+    models = [row.model for row in report.rows]
+    assert {"fine-tuned", "untrained encoder, fine-tuned", "ECFP4 + random forest", "ECFP4 + logistic regression"} == set(models)
+    assert "one seed: no spread is known" in report.notes
+
+
+@pytest.mark.parametrize("seeds", [(), (0, 0), (-1,)])
+def test_seeds_must_differ(seeds: tuple[int, ...]):
+    with pytest.raises(ConfigError, match="`seeds` must be different whole numbers"):
+        finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, seeds=seeds)
+
+
+def test_the_run_folder_is_complete(tmp_path: Path):
+    run = tmp_path / "run"
+    predictor = finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, run_dir=run, **KEPT)
+    assert {p.name for p in run.iterdir()} >= {
+        "config.toml",
+        "metrics.jsonl",
+        "scores.json",
+        "model.safetensors",
+        "split.json",
+        "versions.json",
+    }
+    assert read_toml(run / "config.toml")["finetune"]["seeds"] == [0, 1]
+    rows = read_metrics(run / "metrics.jsonl")
+    assert [(r["seed"], r["epoch"]) for r in rows] == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    scores = json.loads((run / "scores.json").read_text())
+    assert scores["mean"] == pytest.approx(predictor.report.mean)
+    assert scores["sd_ddof"] == 1
+    again = Predictor.load(run)
+    np.testing.assert_array_equal(again.predict(CHAINS), predictor.predict(CHAINS))
+    assert again.report.to_dict() == predictor.report.to_dict()
+    assert again.targets == ("y",)
+    np.testing.assert_array_equal(load(run).embed(CHAINS), predictor.encoder.embed(CHAINS))
+
+
+def test_a_used_folder_is_refused_resumed_or_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run = tmp_path / "run"
+    data = labelled(IS_ALCOHOL)
+    first = finetune(tiny_encoder(), data, QUICK, run_dir=run, **KEPT)
+    with pytest.raises(ConfigError, match="--resume or replace it with --overwrite"):
+        finetune(tiny_encoder(), data, QUICK, run_dir=run, **KEPT)
+    with pytest.raises(ConfigError, match="other settings, model or data"):
+        finetune(tiny_encoder(), data, QUICK.updated({"dropout": 0.3}), run_dir=run, resume=True, **KEPT)
+    trained: list[int] = []
+    whole = SeedRun.train_epoch
+    monkeypatch.setattr(SeedRun, "train_epoch", lambda self, stop: trained.append(self.seed) or whole(self, stop))
+    more = finetune(tiny_encoder(), data, QUICK, run_dir=run, resume=True, baselines=(), seeds=(0, 1, 2))
+    assert trained == [2, 2]  # finished seeds are kept
+    np.testing.assert_array_equal(more.members[1].network.state_dict()["node.weight"], first.members[1].network.state_dict()["node.weight"])
+    finetune(tiny_encoder(), data, QUICK.updated({"epochs": 1}), run_dir=run, overwrite=True, baselines=(), seeds=(5,))
+    assert [p.name for p in (run / "checkpoint").iterdir()] == ["seed-5"]
+
+
+@pytest.mark.parametrize("stop_after", [1, 3, 5])
+def test_an_interrupted_run_ends_with_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int):
+    config = QUICK.updated({"epochs": 3, "dropout": 0.5})
+    data = labelled(IS_ALCOHOL)
+    whole = finetune(tiny_encoder("jk"), data, config, **KEPT)
+    done: list[int] = []
+    train_epoch = SeedRun.train_epoch
+
+    def failing(self: SeedRun, stop: Any) -> dict[str, Any]:
+        if len(done) == stop_after:
+            raise KeyboardInterrupt
+        done.append(self.seed)
+        return train_epoch(self, stop)
+
+    monkeypatch.setattr(SeedRun, "train_epoch", failing)
+    with pytest.raises(KeyboardInterrupt):
+        finetune(tiny_encoder("jk"), data, config, run_dir=tmp_path / "run", **KEPT)
+    monkeypatch.setattr(SeedRun, "train_epoch", train_epoch)
+    resumed = finetune(tiny_encoder("jk"), data, config, run_dir=tmp_path / "run", resume=True, **KEPT)
+    np.testing.assert_array_equal(resumed.predict(CHAINS), whole.predict(CHAINS))
+    assert len(read_metrics(tmp_path / "run" / "metrics.jsonl")) == 6
+
+
+def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Predictor, "save", full)
+    with pytest.raises(ValueError, match="No space left on device; free space, then go on with --resume"):
+        finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, run_dir=tmp_path / "run", **KEPT)
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    assert run_module.finetune is finetune

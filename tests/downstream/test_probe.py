@@ -1,0 +1,107 @@
+import json
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression, Ridge
+
+from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labelled, tiny_encoder
+from graphlog.downstream.baselines import forest_predictions
+from graphlog.downstream.linear import linear_path, sparse_bits, standardised
+from graphlog.downstream.probe import cv_probe, probe
+from graphlog.downstream.report import Report
+from graphlog.errors import ConfigError, DataError
+
+NAN = float("nan")
+
+
+def test_standardising_looks_at_training_rows_only():
+    x = np.array([[1.0, 5.0], [3.0, 5.0], [100.0, 9.0]], dtype=np.float32)
+    scaled = standardised(x, np.array([0, 1]))
+    np.testing.assert_allclose(scaled[:2], [[-1, 0], [1, 0]])
+    assert scaled.dtype == np.float32
+
+
+def test_the_path_is_scikit_learns_one_task_at_a_time():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 5)).astype(np.float32)
+    y = np.stack([x[:, 0] + rng.normal(size=80) > 0, x[:, 1] > 0], axis=1).astype(np.float32)
+    y[rng.random(y.shape) < 0.2] = NAN
+    path = linear_path(x, y, np.arange(60), "classification", (0.01, 1.0))
+    for t in range(2):
+        known = np.flatnonzero(~np.isnan(y[:60, t]))
+        own = LogisticRegression(C=1.0, tol=1e-6).fit(x[known], y[known, t])
+        np.testing.assert_allclose(path[1.0][:, t], own.predict_proba(x)[:, 1], atol=2e-3)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_ridge_with_and_without_missing_labels(missing: bool):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 4)).astype(np.float32)
+    y = (x @ rng.normal(size=(4, 2)) + 3).astype(np.float32)
+    if missing:
+        y[:5, 0] = NAN
+    path = linear_path(x, y, np.arange(40), "regression", (0.1,))
+    rows = np.flatnonzero(~np.isnan(y[:40, 0]))
+    np.testing.assert_allclose(path[0.1][:, 0], Ridge(alpha=10.0).fit(x[rows], y[rows, 0]).predict(x), rtol=1e-3, atol=1e-3)
+
+
+def test_tasks_that_cannot_be_learnt_are_nan():
+    x = np.eye(6, dtype=np.float32)
+    y = np.array([[0, 1, NAN]] * 3 + [[1, 1, NAN]] * 3, dtype=np.float32)
+    rows = np.arange(6)
+    for predictions in (linear_path(x, y, rows, "classification", (1.0,))[1.0], forest_predictions(x, y, rows, "classification")):
+        assert np.isnan(predictions).all(axis=0).tolist() == [False, True, True]
+
+
+def test_sparse_bits_give_the_same_model():
+    bits = (np.random.default_rng(0).random((40, 64)) < 0.1).astype(np.uint8)
+    y = bits[:, :1].astype(np.float32)
+    dense = linear_path(bits.astype(np.float32), y, np.arange(40), "classification", (1.0,))
+    np.testing.assert_allclose(linear_path(sparse_bits(bits), y, np.arange(40), "classification", (1.0,))[1.0], dense[1.0], atol=1e-3)
+
+
+def test_probe_reports_every_row_both_ways():
+    report = probe(tiny_encoder("jk"), labelled(IS_ALCOHOL), seeds=(0, 1))
+    assert [(row.model, row.rule) for row in report.rows] == [
+        ("frozen encoder", "C = 0.1"),
+        ("frozen encoder", "C by validation"),
+        ("untrained encoder", "C = 0.1"),
+        ("untrained encoder", "C by validation"),
+        ("ECFP4 + random forest", "300 trees"),
+        ("ECFP4 + logistic regression", "C = 0.1"),
+        ("ECFP4 + logistic regression", "C by validation"),
+    ]
+    assert report.mean > 0.9  # alcohols are easy
+    assert len(report.rows[2].test["roc_auc"]) == 2
+    assert report.rows[2].sd("roc_auc") >= 0
+    assert np.isnan(report.rows[0].sd("roc_auc"))
+    again = Report.from_dict(json.loads(json.dumps(report.to_dict(), allow_nan=False)))
+    assert str(again) == str(report)
+
+
+def test_probe_of_a_regression():
+    report = probe(tiny_encoder("jk"), labelled(LENGTH, "regression"), baselines=("ecfp-lr",))
+    assert report.rows[1].mean("r2") > 0.9
+    assert report.rows[1].mean("rmse") < np.std(LENGTH) / 3
+    assert report.rows[2].model == "ECFP4 + ridge regression"
+
+
+def test_the_same_probe_twice_gives_the_same_numbers():
+    first, second = (probe(tiny_encoder(), labelled(IS_ALCOHOL), seeds=(0,)) for _ in range(2))
+    assert first.to_dict() == second.to_dict()
+
+
+def test_cross_validation_never_sees_the_test_fold():
+    long = (LENGTH > 6).astype(np.float32)
+    data = labelled(long)
+    spoilt = labelled(np.where(np.isin(np.arange(len(CHAINS)), data.split.test), 1 - long, long))
+    scores = [cv_probe(tiny_encoder(), d, folds=2, grid=(0.1, 1.0)) for d in (data, spoilt)]
+    assert scores[0] == scores[1]
+    assert set(scores[0]) == {0.1, 1.0}
+    with pytest.raises(DataError, match="too few for 5 folds"):
+        cv_probe(tiny_encoder(), data)
+
+
+def test_unknown_baseline():
+    with pytest.raises(ConfigError, match="did you mean 'ecfp-rf'"):
+        probe(tiny_encoder(), labelled(IS_ALCOHOL), baselines=("ecfp_rf",))

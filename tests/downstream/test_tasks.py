@@ -1,0 +1,118 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, write_csv
+from graphlog.data.split import Split
+from graphlog.domains.molecule import MOLECULE
+from graphlog.downstream.sources import graphs_of_texts
+from graphlog.downstream.tasks import decide_task, open_labelled
+from graphlog.errors import ConfigError, DataError
+
+NAN = float("nan")
+COLUMN = {"targets": ["y"], "split": "random"}
+
+
+def column(*values: float) -> np.ndarray:
+    return np.array(values, dtype=np.float32)[:, None]
+
+
+def test_zeros_and_ones_are_classes_and_numbers_are_not():
+    assert decide_task(column(0, 1, NAN), ["y"]) == ("classification", [])
+    assert decide_task(column(0.5, 1, NAN), ["y"]) == ("regression", [])
+    kind, notes = decide_task(column(0, 1, 2), ["y"])
+    assert kind == "regression"
+    assert "one 0/1 column a class" in notes[0]
+    assert decide_task(column(0, 1), ["y"], "regression")[0] == "regression"
+
+
+@pytest.mark.parametrize(
+    ("values", "task", "message"),
+    [
+        ((NAN, NAN), "auto", "target 'y' has no label in any usable row"),
+        ((1, 1, NAN), "auto", "every label of target 'y' is 1: one class only"),
+        ((2.5, 2.5), "auto", "one value only"),
+        ((1, -1), "auto", "classes must be 0 or 1 .* found -1; recode it"),
+        ((0, 1, 2), "classification", "classes must be 0 or 1 .* found 2"),
+    ],
+)
+def test_labels_that_teach_nothing_are_named(values: tuple[float, ...], task: str, message: str):
+    with pytest.raises(DataError, match=message):
+        decide_task(column(*values), ["y"], task)
+
+
+def test_one_class_among_several_is_a_note():
+    labels = np.array([[0, 1], [1, 1]], dtype=np.float32)
+    kind, notes = decide_task(labels, ["a", "b"])
+    assert kind == "classification"
+    assert notes == ["target 'b' has one value only (1) and is left out of every mean"]
+
+
+def test_unknown_task_and_target(tmp_path: Path):
+    with pytest.raises(ConfigError, match="did you mean 'regression'"):
+        decide_task(column(0, 1), ["y"], "regresion")
+    path = write_csv(tmp_path / "m.csv", CHAINS, active=IS_ALCOHOL)
+    with pytest.raises(DataError, match="activ"):
+        open_labelled(path, MOLECULE, targets=["activ"])
+    with pytest.raises(ConfigError, match="Name them with --targets"):
+        open_labelled(path, MOLECULE)
+
+
+def test_text_labels_name_row_and_column(tmp_path: Path):
+    path = write_csv(tmp_path / "m.csv", CHAINS, y=["yes"] * len(CHAINS))
+    with pytest.raises(DataError, match=r"row 0.*'y' must be a number"):
+        open_labelled(path, MOLECULE, targets=["y"])
+
+
+def test_bad_rows_and_missing_labels_do_not_shift_anything(tmp_path: Path):
+    smiles = ["CCO", "no molecule", *CHAINS]
+    values = ["", "7", *LENGTH]
+    data = open_labelled(write_csv(tmp_path / "m.csv", smiles, y=values), MOLECULE, **COLUMN)
+    assert data.task == "regression"
+    assert data.metric == "rmse"
+    assert data.sizes["rejected"] == 1
+    assert np.isnan(data.labels[0, 0])
+    np.testing.assert_array_equal(data.labels[1:, 0], LENGTH)
+
+
+def test_split_files_mean_input_rows(tmp_path: Path):
+    path = write_csv(tmp_path / "m.csv", ["no molecule", *CHAINS], y=[0, *IS_ALCOHOL])
+    rows = Split(np.arange(0, 33), np.arange(33, 41), np.arange(41, 49))
+    rows.save(tmp_path / "split.json", "own", (), "")
+    for split in (tmp_path / "split.json", str(tmp_path / "split.json"), rows):
+        data = open_labelled(path, MOLECULE, targets=["y"], split=split)
+        assert data.split.train.tolist() == list(range(32))  # row 0 could not be read
+        assert data.split.test.tolist() == list(range(40, 48))
+    with pytest.raises((ConfigError, DataError), match="row 99"):
+        open_labelled(path, MOLECULE, targets=["y"], split=rows._replace(test=np.array([99])))
+
+
+def test_empty_folds_and_unknown_splits(tmp_path: Path):
+    path = write_csv(tmp_path / "m.csv", CHAINS, y=IS_ALCOHOL)
+    with pytest.raises(DataError, match="the valid fold is empty"):
+        open_labelled(path, MOLECULE, targets=["y"], split="random", fractions=(0.9, 0.0, 0.1))
+    with pytest.raises(ConfigError, match="did you mean 'scaffold'"):
+        open_labelled(path, MOLECULE, targets=["y"], split="scafold")
+
+
+def test_folds_with_one_class_are_noted(tmp_path: Path):
+    path = write_csv(tmp_path / "m.csv", CHAINS, y=IS_ALCOHOL)
+    alcohols = np.flatnonzero(IS_ALCOHOL)
+    others = np.flatnonzero(IS_ALCOHOL == 0)
+    split = Split(np.concatenate([alcohols[:4], others[:20]]), alcohols[4:], others[20:])
+    data = open_labelled(path, MOLECULE, targets=["y"], split=split)
+    assert [note.split(":")[0] for note in data.notes] == ["valid fold", "test fold"]
+    assert all("1 of 1 targets have one class or none there" in note for note in data.notes)
+
+
+def test_a_store_without_labels_says_so():
+    with pytest.raises(DataError, match="has no labels"):
+        open_labelled(graphs_of_texts(CHAINS, MOLECULE), MOLECULE)
+
+
+def test_known_data_sets_need_nothing(mirror: Path):
+    data = open_labelled("bbbp", MOLECULE)
+    assert data.targets == ("p_np",)
+    assert (data.task, data.metric, data.split_name) == ("classification", "roc_auc", "scaffold")
+    assert data.sizes == {"train": 1631, "valid": 204, "test": 204, "rejected": 0}
