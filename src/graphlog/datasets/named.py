@@ -63,7 +63,7 @@ def open_named(name: str, targets: str | Sequence[str] | None = None, data_dir: 
             table = _joined(table, spec, path)
         called = {theirs: ours for theirs, ours in spec.public_tasks.items() if theirs in table.columns}
         theirs_of = {ours: theirs for theirs, ours in called.items()}
-        wanted = _known_columns(spec, table) if targets is None else targets
+        wanted = _known_columns(spec, table) if targets is None or targets == "auto" else targets
         named = wanted if wanted is None or isinstance(wanted, str) else [theirs_of.get(t, t) for t in wanted]
         columns = choose_tasks(table, named, ())
         yield NamedTable(table, columns, tuple(called.get(c, c) for c in columns))

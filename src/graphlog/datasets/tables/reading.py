@@ -71,7 +71,7 @@ def open_table(
     if kind == "parquet":
         with open_parquet(Path(path)) as (columns, records):
             k = find_smiles_column(columns, smiles_column, where)
-            rows = (Row(n, values[k], dict(zip(columns, values, strict=True))) for n, values in enumerate(records))
+            rows = (Row(n, values[k].strip(), dict(zip(columns, values, strict=True))) for n, values in enumerate(records))
             yield Table(where, columns, k, _not_empty(rows, where))
         return
     with open_text(path) as lines:
@@ -136,7 +136,7 @@ def _smiles_list(lines: Iterator[str], where: str, wanted: str | None, header: S
             cells = line.rstrip("\r\n").split(None, len(columns) - 1)
             if len(cells) > 1 and cells[1].startswith("|") and k == 0:
                 cells = _with_extension(line)
-            smiles = cells[k] if k < len(cells) else ""
+            smiles = cells[k].strip() if k < len(cells) else ""
             yield Row(number, smiles, dict(zip(columns, cells + [""] * (len(columns) - len(cells)), strict=False)))
             number += 1
 
@@ -163,7 +163,7 @@ def _delimited(lines: Iterator[str], where: str, delimiter: str, wanted: str | N
         width = len(columns)
         for number, values in enumerate(records):
             if len(values) == width:
-                yield Row(number, values[k], dict(zip(columns, values, strict=True)))
+                yield Row(number, values[k].strip(), dict(zip(columns, values, strict=True)))
             else:
                 yield _ragged(number, values, columns, k)
 
@@ -201,7 +201,7 @@ def _ragged(number: int, values: list[str], columns: Sequence[str], k: int) -> R
     """Return a row of another length than the header: usable if only empty cells are too many."""
     width = len(columns)
     fields = dict(zip(columns, values + [""] * (width - len(values)), strict=False))
-    smiles = values[k] if k < len(values) else ""
+    smiles = values[k].strip() if k < len(values) else ""
     if len(values) > width and not any(value.strip() for value in values[width:]):
         return Row(number, smiles, fields)
     return Row(number, smiles, fields, f"has {len(values)} cells where the header has {width}")

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from graphlog.errors import DataError, MissingExtraError
 
@@ -49,7 +49,7 @@ def open_text(path: Path | str) -> Generator[Iterator[str]]:
         yield _lines(text, name)
 
 
-def _lines(text: IO[str], name: str) -> Iterator[str]:
+def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
     number = 0
     while True:
         try:
@@ -66,8 +66,8 @@ def _lines(text: IO[str], name: str) -> Iterator[str]:
         yield line
 
 
-def _open_bytes(path: Path | str) -> "io.BufferedReader[Any]":
-    raw: Any = io.BufferedReader(_Borrowed(sys.stdin.buffer)) if str(path) == "-" else Path(path).open("rb")
+def _open_bytes(path: Path | str) -> Any:
+    raw: Any = io.BufferedReader(_Borrowed(sys.stdin.buffer)) if str(path) == "-" else Path(path).open("rb")  # noqa: SIM115 - closed by the caller
     head = raw.peek(4)[:4]
     if head[:2] in _WIDE:
         raw.close()
@@ -87,7 +87,7 @@ class _DamagedError(Exception):
 class _Borrowed(io.RawIOBase):
     """Standard input as a stream of its own, so that closing the stream leaves standard input open."""
 
-    def __init__(self, source: IO[bytes]) -> None:
+    def __init__(self, source: Any) -> None:
         self._source = source
 
     def readable(self) -> bool:
@@ -156,7 +156,7 @@ class _ZstdStream:
 class _Inflated(io.RawIOBase):
     """What a compressed stream holds; an early end is an error, not an end."""
 
-    def __init__(self, source: IO[bytes], stream: _GzipStream | _ZstdStream) -> None:
+    def __init__(self, source: io.BufferedIOBase, stream: _GzipStream | _ZstdStream) -> None:
         self._source, self._stream = source, stream
         self._ready = memoryview(b"")
 

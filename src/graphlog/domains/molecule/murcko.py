@@ -1,6 +1,7 @@
 """Bemis-Murcko scaffolds: what a scaffold split must not tear apart. Canonical SMILES beside them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
@@ -36,10 +37,16 @@ def scaffolds(smiles: Sequence[str], chirality: bool = True, canonical_first: bo
             mol = parse_smiles(text)
             if canonical_first and not isinstance(mol, str):
                 mol = parse_smiles(Chem.MolToSmiles(mol))
-            found.append(None if isinstance(mol, str) else MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=chirality))
+            found.append(None if isinstance(mol, str) else _scaffold_of(mol, chirality))
     finally:
         del quiet
     return found
+
+
+def _scaffold_of(mol: Any, chirality: bool) -> str:
+    if not mol.GetRingInfo().NumRings():
+        return ""
+    return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=chirality)
 
 
 def scaffold_groups(smiles: Sequence[str], chirality: bool = True) -> Int64[np.ndarray, "N"]:

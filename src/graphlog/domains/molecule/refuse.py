@@ -1,5 +1,6 @@
-"""Why a SMILES is refused, in a few words: the text that goes into the table of rejects."""
+"""Text to RDKit molecule, or the reason why not in a few words: what goes into the table of rejects."""
 
+import re
 from typing import Any
 
 from rdkit import Chem
@@ -7,17 +8,51 @@ from rdkit import Chem
 LONGEST = 20_000
 """Characters of a SMILES: beyond it RDKit's ring search can take hours, so one row could stop a job of millions."""
 
+_NEEDS_CARE = re.compile(r"[^!-~]|[@/\\<>~]|\[\d*H")
+"""A CXSMILES extension or a foreign character, stereo, dative or unspecified bonds, explicit hydrogen atoms."""
+_FOREIGN = re.compile(r"[^!-~]")
+
+_BARE = Chem.SmilesParserParams()
+_BARE.sanitize = False
+_BARE.removeHs = False
+
+
+def is_flat(text: str) -> bool:
+    """Return whether a SMILES can have neither stereo nor unusual bonds by intent nor hydrogen atoms to remove."""
+    return _NEEDS_CARE.search(text) is None
+
+
+def parse_flat(text: str) -> Any:
+    """Return what :func:`parse_smiles` returns, in two thirds of its time: without the search for stereo.
+
+    Only for texts that :func:`is_flat` and are shorter than ``LONGEST``; properties that no attribute is made of may differ.
+    """
+    mol: Any = Chem.MolFromSmiles(text, _BARE)
+    if mol is None or not mol.GetNumAtoms():
+        return parse_smiles(text)
+    try:
+        Chem.SanitizeMol(mol)
+    except Exception:  # whatever RDKit raises, the careful way says it better
+        return parse_smiles(text)
+    return mol
+
 
 def parse_smiles(text: Any) -> Any:
     """Return RDKit's molecule, or the reason (a str) why there is none; RDKit's own messages are left to the caller to silence."""
     if not isinstance(text, str):
         return f"not text but {type(text).__name__}"
+    text = text.strip()
     if len(text) > LONGEST:
         return f"longer than {LONGEST:,} characters ({len(text):,})"
-    if not text or text.isspace():
+    if not text:
         return "empty"
     if "\0" in text:
         return "contains a NUL byte"
+    if "\n" in text or "\r" in text:
+        return "contains a line break"
+    foreign = _FOREIGN.search(text.split(maxsplit=1)[0])
+    if foreign is not None:  # RDKit drops some of them at the end of a SMILES without a word
+        return f"not a SMILES character: {ascii(foreign[0])}"
     try:
         mol: Any = Chem.MolFromSmiles(text)
     except Exception as e:  # Boost.Python raises what it likes: lone surrogates, RDKit's own exceptions
@@ -34,7 +69,7 @@ def _one_line(error: Exception) -> str:
 
 def _diagnose(text: str) -> str:
     """Return what is wrong with a SMILES that RDKit refused: its chemistry if its syntax is right, else a guess at the syntax."""
-    mol: Any = Chem.MolFromSmiles(text, sanitize=False)
+    mol: Any = Chem.MolFromSmiles(text, _BARE)
     if mol is None:
         return _syntax(text.split(maxsplit=1)[0])
     problems: Any = Chem.DetectChemistryProblems(mol)
@@ -43,8 +78,6 @@ def _diagnose(text: str) -> str:
 
 def _syntax(smiles: str) -> str:
     # RDKit tells the log and nobody else, and the log cannot be redirected without touching the user's settings
-    if not smiles.isascii():
-        return f"not a SMILES character: {next(c for c in smiles if not c.isascii())!r}"
     if smiles.count("[") != smiles.count("]"):
         return "unbalanced square brackets"
     if smiles.count("(") != smiles.count(")"):

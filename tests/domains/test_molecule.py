@@ -1,0 +1,166 @@
+"""Molecules: what goes through, what is refused and why, and the two schemas' codes."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from graphlog.data.store import StoreBuilder
+from graphlog.domains import DOMAINS, SCHEMAS
+from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH, featurize_smiles, rdkit_file
+from graphlog.domains.molecule import parse as parse_module
+from graphlog.domains.molecule.refuse import LONGEST
+from graphlog.errors import ConfigError
+
+BOTH = pytest.mark.parametrize("schema", [MOLECULE, MOLECULE_RICH], ids=lambda s: s.name)
+
+
+def codes(smiles: str, schema=MOLECULE) -> tuple[list[list[int]], list[list[int]]]:
+    chunk, rejects = featurize_smiles([smiles], schema)
+    assert not rejects
+    return chunk.x.tolist(), chunk.edge_attr.tolist()
+
+
+def reason(text: object) -> str:
+    chunk, rejects = featurize_smiles([text], MOLECULE)
+    assert not len(chunk)
+    return rejects[0][1]
+
+
+def test_codes_of_the_family() -> None:
+    assert codes("C[C@H](N)O") == ([[5, 0], [5, 2], [6, 0], [7, 0]], [[0, 0]] * 3)
+    assert codes("F/C=C/F") == ([[8, 0], [5, 0], [5, 0], [8, 0]], [[0, 1], [1, 0], [0, 1]])
+    assert codes("C#N") == ([[5, 0], [6, 0]], [[2, 0]])
+
+
+@pytest.mark.parametrize(
+    ("smiles", "column", "code"),
+    [("*CC", ("x", 0), 118), ("F[P@TB1](Cl)(Br)(I)C", ("x", 1), 3), ("N->[Cu]", ("e", 0), 6), ("C$C", ("e", 0), 6), ("C~C", ("e", 0), 6)],
+)
+def test_what_the_reference_refuses_has_a_code(smiles: str, column: tuple[str, int], code: int) -> None:
+    x, edge_attr = codes(smiles)
+    rows = x if column[0] == "x" else edge_attr
+    assert code in [row[column[1]] for row in rows]
+    codes(smiles, MOLECULE_RICH)
+
+
+def test_a_bond_of_unknown_direction_has_the_code_of_others() -> None:
+    assert {3} == {direction for _, direction in codes("CC(O)F |w:1.0|")[1]} - {0}
+
+
+def test_rich_codes_have_the_meaning_ogb_gives_them() -> None:
+    x, edge_attr = codes("c1ccccc1[N+](=O)[O-]", MOLECULE_RICH)
+    aromatic, nitrogen, oxide = x[0], x[6], x[8]
+    assert aromatic == [5, 0, 3, 5, 1, 0, 1, 1, 1]  # carbon, no chirality, degree 3, charge 0, one H, no radical, SP2, aromatic, in ring
+    assert nitrogen == [6, 0, 3, 6, 0, 0, 1, 0, 0]
+    assert oxide == [7, 0, 1, 4, 0, 0, 1, 0, 0]
+    assert edge_attr[0] == [3, 0, 1]
+    assert [1, 0, 1] in edge_attr
+
+
+def test_rich_codes_out_of_vocabulary_are_misc() -> None:
+    x, edge_attr = codes("[Fe+6]<-N", MOLECULE_RICH)
+    assert x[0][3] == 11
+    assert edge_attr[0][0] == 4
+    assert codes("[Co@OH1](N)(N)(N)(N)(N)N", MOLECULE_RICH)[0][0][1] == 4
+
+
+@BOTH
+def test_special_rows_are_out_of_reach_of_molecules(schema) -> None:
+    texts = ["*C", "[Fe+6]<-N", "[Co@OH1](N)(N)(N)(N)(N)N", "C$C", "F/C=C/F", "[H][H]", "[U]", "[CH3]"]
+    chunk, rejects = featurize_smiles(texts, schema)
+    assert not rejects
+    for k, mask in enumerate(schema.node_mask):
+        assert (chunk.x[:, k] < mask).all()
+        assert mask == schema.node[k].cardinality - 1
+    assert not (chunk.edge_attr[:, 0] == schema.edge_mask[0]).any()
+    assert not (chunk.edge_attr[:, 0] == schema.self_loop[0]).any()
+
+
+@BOTH
+def test_bondless_and_large_molecules(schema) -> None:
+    chunk, rejects = featurize_smiles(["[Na+].[Cl-]", "C", "[H]", "C" * 500, "[13CH4]", "N[C@@H](C)C(=O)" * 100 + "O"], schema)
+    assert not rejects
+    assert chunk.node_counts.tolist() == [2, 1, 1, 500, 1, 501]
+    assert chunk.edge_counts.tolist() == [0, 0, 0, 499, 0, 500]
+    chunk.check(schema)
+
+
+@BOTH
+def test_no_molecule_at_all(schema) -> None:
+    chunk, rejects = featurize_smiles(["", "C1CC"], schema)
+    assert (len(chunk), len(rejects)) == (0, 2)
+    chunk.check(schema)
+    assert len(StoreBuilder(schema).finish(2)) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "empty"),
+        ("  \t ", "empty"),
+        ("C1CC", "RDKit cannot parse: unclosed ring"),
+        ("C(C", "RDKit cannot parse: unbalanced parentheses"),
+        ("[C", "RDKit cannot parse: unbalanced square brackets"),
+        ("ethanol", "RDKit cannot parse: not a SMILES"),
+        ("CC(C)(C)(C)C", "RDKit cannot parse: Explicit valence for atom # 1 C, 5, is greater than permitted"),
+        ("c1cccc1", "RDKit cannot parse: Can't kekulize mol.  Unkekulized atoms: 0 1 2 3 4"),
+        ("C\0C", "contains a NUL byte"),
+        ("CC\nCC", "contains a line break"),
+        ("CÖ", "not a SMILES character: '\\xd6'"),
+        ("C\ud800", "not a SMILES character: '\\ud800'"),
+        ("C" * (LONGEST + 1), "longer than 20,000 characters (20,001)"),
+        (None, "not text but NoneType"),
+        (float("nan"), "not text but float"),
+    ],
+)
+def test_reasons(text: object, expected: str) -> None:
+    assert reason(text).startswith(expected)
+
+
+def test_rdkit_keeps_quiet(capfd: pytest.CaptureFixture[str]) -> None:
+    featurize_smiles(["C1CC", "CC(C)(C)(C)C", "c1cccc1", "[C", "C/C=C/C |bad", "xyz"], MOLECULE)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_cxsmiles_and_names_behind_the_smiles() -> None:
+    assert codes("CCO ethanol")[0] == codes("CCO")[0]
+    assert codes("  CCO ")[0] == codes("CCO")[0]
+    assert codes("CC |$R1;$|")[0] == [[5, 0], [5, 0]]
+
+
+@BOTH
+def test_the_quick_way_equals_the_careful_one(schema, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [line.split()[0] for line in rdkit_file("rdkit-data", "NCI/first_5K.smi").read_text().splitlines()[::5]]
+    texts += ["[Fe]C", "N[Cu]N", "[H]C", "[2H]O", "C~C", "C$C", "*C", "C:C", "[CH2]", "C=[N+]=[N-]", "[Pt](N)(N)(Cl)Cl", "B1OB1"]
+    quick, quick_rejects = featurize_smiles(texts, schema)
+    monkeypatch.setattr(parse_module, "is_flat", lambda text: False)
+    careful, careful_rejects = featurize_smiles(texts, schema)
+    assert quick_rejects == careful_rejects
+    for name in ("node_counts", "edge_counts", "x", "edge_index", "edge_attr", "rows"):
+        np.testing.assert_array_equal(getattr(quick, name), getattr(careful, name))
+
+
+def test_another_schema_is_refused() -> None:
+    other = MOLECULE.from_dict({**MOLECULE.to_dict(), "name": "protein"})
+    with pytest.raises(ConfigError, match="not 'protein'"):
+        featurize_smiles(["C"], other)
+
+
+def test_tables_and_domain() -> None:
+    domain = DOMAINS["molecule"]
+    assert SCHEMAS["molecule"] is MOLECULE
+    assert SCHEMAS["molecule-rich"] is MOLECULE_RICH
+    assert domain.group_keys(["Cc1ccccc1", "C1CC", "CC"]) == ["c1ccccc1", None, ""]
+    assert len(domain.featurize(["CCO"], MOLECULE)[0]) == 1
+
+
+def test_rdkit_is_loaded_late_and_torch_not_at_all() -> None:
+    code = (
+        "import sys, graphlog.domains\n"
+        "assert 'rdkit' not in sys.modules and 'torch' not in sys.modules\n"
+        "from graphlog.domains.molecule import featurize_smiles\n"
+        "assert 'rdkit' in sys.modules and 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,63 @@
+"""Scaffolds, canonical SMILES, fingerprints, descriptors and drawings."""
+
+import numpy as np
+import pytest
+
+from graphlog.domains.molecule import DESCRIPTORS, canonical, descriptors, draw_svg, morgan_fingerprints, scaffold, scaffold_groups
+from graphlog.domains.molecule.murcko import scaffolds
+from graphlog.errors import DataError
+
+
+def test_scaffold_keeps_or_drops_chirality() -> None:
+    smiles = "CC1C[C@H](c2ccccc2)CN1"
+    assert scaffold("OC(=O)CCc1ccccc1") == "c1ccccc1"
+    assert "@" in scaffold("O=C1N[C@@H]2CCCC[C@H]2O1")
+    assert "@" not in scaffold(smiles, chirality=False)
+    assert scaffold("CCO") == ""
+
+
+def test_unparsable_molecules_are_groups_of_their_own() -> None:
+    groups = scaffold_groups(["C1CC", "c1ccccc1", "C1CC", "CC", "", "CCC"])
+    assert groups.tolist() == [0, 1, 2, 3, 4, 3]
+
+
+def test_canonical_first_is_the_scaffold_of_the_canonical_smiles() -> None:
+    smiles = ["C[C@H]1CC[C@@H](C2=CC=CC=C2)CC1", "OC1=CC=CC=C1", "C1CC"]
+    expected = [scaffolds([canonical(s)])[0] if s != "C1CC" else None for s in smiles]
+    assert scaffolds(smiles, canonical_first=True) == expected
+
+
+def test_canonical_is_one_spelling() -> None:
+    assert canonical("OCC") == canonical("C(O)C") == "CCO"
+
+
+def test_fingerprints_are_ecfp4_bits() -> None:
+    bits = morgan_fingerprints(["CCO", "OCC", "c1ccccc1"])
+    assert (bits.shape, bits.dtype) == ((3, 2048), np.uint8)
+    assert np.array_equal(bits[0], bits[1])
+    assert not np.array_equal(bits[0], bits[2])
+    assert set(np.unique(bits)) == {0, 1}
+    assert morgan_fingerprints([], bits=64).shape == (0, 64)
+
+
+def test_descriptors_are_finite_or_a_row_of_nan() -> None:
+    odd = ["CCO", "C1CC", "*C", "[Na+].[Cl-]", "N->[Cu]", "[U]", "C" * 300, "[H][H]"]
+    values = descriptors(odd)
+    assert values.shape == (len(odd), len(DESCRIPTORS))
+    assert len(DESCRIPTORS) > 150
+    assert np.isnan(values[1]).all()
+    assert np.isfinite(np.delete(values, 1, axis=0)).all()
+    assert values[0, DESCRIPTORS.index("HeavyAtomCount")] == 3
+
+
+def test_a_drawing_stands_inside_html() -> None:
+    svg = draw_svg("c1ccccc1O", width=100, height=80)
+    assert svg.startswith("<svg")
+    assert svg.endswith("</svg>")
+
+
+@pytest.mark.parametrize("call", [scaffold, canonical, draw_svg, lambda s: morgan_fingerprints(["C", s])])
+def test_unparsable_input_is_named(call, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(DataError, match="C1CC"):
+        call("C1CC")
+    assert capfd.readouterr().err == ""

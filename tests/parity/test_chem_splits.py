@@ -1,0 +1,102 @@
+"""Scaffolds, and the scaffold splits of the eight classification sets, equal those of the reference code."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphlog.data.split import Split
+from graphlog.datasets import DATASETS
+from graphlog.datasets.named import open_named
+from graphlog.datasets.splits import parallel_scaffold_groups, scaffold_split, split_dataset
+from graphlog.datasets.tables import open_table
+from graphlog.domains.molecule.murcko import scaffolds
+
+SMALL = ("bbbp", "clintox", "sider", "bace", "tox21")
+LARGE = ("toxcast", "hiv", "muv")
+
+
+def sha256(indices: "np.ndarray") -> str:
+    return hashlib.sha256(",".join(map(str, indices.tolist())).encode()).hexdigest()
+
+
+def check(split: Split, expected: dict[str, dict[str, object]]) -> None:
+    for part in split._fields:
+        indices = getattr(split, part)
+        assert len(indices) == expected[part]["n"]
+        assert indices[:20].tolist() == expected[part]["first20"]
+        assert sha256(indices) == expected[part]["sha256"]
+        assert sha256(np.sort(indices)) == expected[part]["sorted_sha256"]
+
+
+def kept_smiles(name: str, expected: dict[str, object]) -> list[str]:
+    """Return the SMILES the reference kept: it stops at unparsable rows and at what it has no code for."""
+    dropped = {
+        row[0] if isinstance(row, list) else row
+        for key in ("rows_not_parsed_by_rdkit", "rows_whose_featurisation_raises")
+        for row in expected[key]
+    }
+    with open_named(name) as (table, _, _):
+        return [row.smiles for row in table if row.row not in dropped]
+
+
+def check_dataset(name: str, golden: Path) -> None:
+    expected = json.loads((golden / "moleculenet_scaffold_split.json").read_text())[f"{name}@downstream"]
+    assert DATASETS[name].canonical_split == (expected["smiles_used"] == "RDKit canonical SMILES")
+    check(split_dataset(kept_smiles(name, expected), "scaffold", canonical=DATASETS[name].canonical_split), expected)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_scaffold_split_of_a_data_set(name: str, golden: Path) -> None:
+    check_dataset(name, golden)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE)
+def test_scaffold_split_of_a_large_data_set(name: str, golden: Path) -> None:
+    check_dataset(name, golden)
+
+
+@pytest.mark.parametrize(("name", "file"), [("bbbp", "BBBP"), ("clintox", "clintox")])
+def test_scaffold_split_of_a_file_as_published(name: str, file: str, golden: Path, mirror: Path) -> None:
+    expected = json.loads((golden / "moleculenet_scaffold_split.json").read_text())[f"{name}@raw"]
+    dropped = {*(r[0] if isinstance(r, list) else r for r in expected["rows_not_parsed_by_rdkit"])}
+    dropped |= {row for row, _ in expected["rows_whose_featurisation_raises"]}
+    with open_table(mirror / "chem" / "raw" / f"{file}.csv.gz") as table:
+        smiles = [row.smiles for row in table if row.row not in dropped]
+    check(split_dataset(smiles, "scaffold", canonical=True), expected)
+
+
+def test_labels_of_a_data_set_are_the_recorded_ones(golden: Path) -> None:
+    from graphlog.datasets.featurize import read_molecules
+
+    expected = json.loads((golden / "moleculenet_scaffold_split.json").read_text())["tox21@downstream"]
+    store = read_molecules("tox21", workers=1, keep_texts=False)
+    labels = np.where(np.isnan(store.labels), 0, np.where(store.labels == 0, -1, store.labels)).astype(np.int8)
+    assert hashlib.sha256(labels.tobytes()).hexdigest() == expected["labels_int8_sha256"]
+    assert store.num_rows - len(store) == len(expected["rows_not_parsed_by_rdkit"])
+
+
+def test_small_split_and_scaffolds(golden: Path) -> None:
+    with np.load(golden / "chem_split_small.npz") as recorded:
+        smiles = [str(s) for s in recorded["smiles"]]
+        assert scaffolds(smiles) == [str(s) for s in recorded["scaffold"]]
+        for tag, fractions in (("80", (0.8, 0.1, 0.1)), ("70", (0.7, 0.15, 0.15))):
+            for part, indices in scaffold_split(smiles, fractions)._asdict().items():
+                assert indices.tolist() == recorded[f"{part}_{tag}"].tolist()
+
+
+def test_groups_do_not_depend_on_the_number_of_workers(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphlog.datasets.splits._SMILES_A_PIECE", 50)
+    with np.load(golden / "chem_split_small.npz") as recorded:
+        smiles = [str(s) for s in recorded["smiles"]]
+    np.testing.assert_array_equal(parallel_scaffold_groups(smiles, workers=1), parallel_scaffold_groups(smiles, workers=2))
+
+
+@pytest.mark.parametrize("seed", [0, 42])
+def test_random_split_is_the_recorded_one(seed: int, golden: Path) -> None:
+    with np.load(golden / "chem_split_small.npz") as recorded:
+        for part, indices in split_dataset([str(s) for s in recorded["smiles"]], "random", seed=seed)._asdict().items():
+            assert indices.tolist() == recorded[f"random_{part}_seed{seed}"].tolist()
