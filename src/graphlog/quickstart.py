@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ def run_quickstart(
         str(out / "pretrain"): "the pre-trained model, its settings and log",
         str(out / "finetune"): "the fine-tuned predictor and its scores",
         str(out / "embeddings.npz"): f"one vector for each molecule of {LABELLED_SET}",
-        **_draw(out / "figures", small, graphs, data, scores, say),
+        **(_draw(out / "figures", small, graphs, data, scores) if can_draw(say) else {}),
     }
     tour = Tour(LABELLED_SET, "predict activity on unseen scaffolds", scores, written, _next_steps(out), time.monotonic() - started)
     _write_mark(out, tour.to_dict())
@@ -143,17 +144,16 @@ def _finetune(encoder: Encoder, data: LabelledGraphs, run: Path, seed: int, prog
 
 def _scores(finetuned: Report, probes: dict[str, Report]) -> list[TourScore]:
     """Return the fine-tuned model, each frozen one, then the baselines."""
-    rows = [_score("small GraphLoG", "fine-tuned", finetuned.rows[0], finetuned.metric)]
+    ours = [_score("small GraphLoG", "fine-tuned", finetuned.rows[0], finetuned.metric)]
     baselines: list[TourScore] = []
     for name, report in probes.items():
         for row in report.rows:
-            if row.rule.startswith("C = "):
+            how = "fingerprints" if row.model.startswith("ECFP") else "frozen, linear model"
+            if row.rule.startswith("C = "):  # the rows at a fixed penalty say the same once more
                 continue
-            ours = row.model == report.rows[0].model
-            (rows if ours else baselines).append(
-                _score(name if ours else row.model, "frozen, linear model" if ours else row.rule, row, report.metric)
-            )
-    return rows + baselines
+            is_ours = row.model == report.rows[0].model
+            (ours if is_ours else baselines).append(_score(name if is_ours else row.model, how, row, report.metric))
+    return ours + baselines
 
 
 def _score(model: str, how: str, row: ScoreRow, metric: str) -> TourScore:
@@ -161,15 +161,22 @@ def _score(model: str, how: str, row: ScoreRow, metric: str) -> TourScore:
     return TourScore(model, how, row.mean(metric), None if math.isnan(sd) else sd, len(row.test[metric]))
 
 
-def _draw(out: Path, small: Encoder, graphs: GraphStore, data: LabelledGraphs, scores: list[TourScore], say: Say) -> dict[str, str]:
+def can_draw(say: Say) -> bool:
+    """Return whether figures can be drawn; say what is missing where not."""
     try:
-        from graphlog.report.maps import draw_map
-        from graphlog.report.run import draw_pretraining
-        from graphlog.report.scores import Score, score_chart
-        from graphlog.report.style import save_figure
+        import_module("graphlog.report.style")
     except MissingExtraError as e:
         say(f"no figures: {e}")
-        return {}
+        return False
+    return True
+
+
+def _draw(out: Path, small: Encoder, graphs: GraphStore, data: LabelledGraphs, scores: list[TourScore]) -> dict[str, str]:
+    from graphlog.report.maps import draw_map
+    from graphlog.report.run import draw_pretraining
+    from graphlog.report.scores import Score, score_chart
+    from graphlog.report.style import save_figure
+
     bars = [Score(f"{s.model}, {s.how}", s.mean, math.nan if s.sd is None else s.sd, ours="GraphLoG" in s.model) for s in scores]
     drawn = {
         "the losses and the collapse watch": draw_pretraining(out.parent / "pretrain", out),

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import warnings
+from collections.abc import Generator
 from difflib import get_close_matches
 from typing import TextIO
 
@@ -29,7 +30,7 @@ def fail(message: str) -> int:
 def ending_of(error: BaseException) -> int | None:
     """Return the exit code for ``error`` after saying what it means, or None for a bug of ours."""
     match error:
-        case BrokenPipeError():
+        case BrokenPipeError() | SystemExit(__context__=BrokenPipeError()):  # the parser turns one into the other
             _silence_standard_output()
             return PIPE_CLOSED
         case KeyboardInterrupt():
@@ -50,7 +51,8 @@ def ending_of(error: BaseException) -> int | None:
             return None
 
 
-def print_warnings_as_lines() -> None:
+@contextlib.contextmanager
+def warnings_as_lines() -> Generator[None]:
     """Show warnings as one line each on standard error instead of with a line of source."""
 
     def show(
@@ -58,7 +60,9 @@ def print_warnings_as_lines() -> None:
     ) -> None:
         say(f"graphlog: warning: {' '.join(str(message).split())}")
 
-    warnings.showwarning = show
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def _silence_standard_output() -> None:
@@ -99,7 +103,8 @@ def _usage_message(error: BaseException) -> str:
         known = [o for p in context.command.params for o in p.opts] if context is not None else []
         near = get_close_matches(str(option), known, n=1, cutoff=0.5)
         message = f"unknown option '{option}'" + (f"; did you mean '{near[0]}'?" if near else ".")
-    choice = re.search(r"'(.*)' is not one of (.*?)\.?$", message)
+    message = message.replace("Value error, ", "")
+    choice = re.search(r"'([^']*)' is not one of (.*?)\.?$", message)
     if choice is not None:
         near = get_close_matches(choice[1], re.findall(r"'([^']*)'", choice[2]), n=1, cutoff=0.5)
         message = message.rstrip(".") + (f"; did you mean '{near[0]}'?" if near else ".")

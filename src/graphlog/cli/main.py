@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from graphlog.cli.endings import ending_of, print_warnings_as_lines
+from graphlog.cli.endings import ending_of, warnings_as_lines
 from graphlog.cli.learn.embed import embed
 from graphlog.cli.learn.finetune import finetune
 from graphlog.cli.learn.predict import predict
@@ -50,7 +50,7 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> bool:
     if wanted:
         from importlib.metadata import PackageNotFoundError, version
 
@@ -59,6 +59,7 @@ def _print_version(wanted: bool) -> None:
         except PackageNotFoundError:
             typer.echo("graphlog (run from its source tree, not installed)")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
@@ -82,10 +83,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0 done, 2 the user can mend it, 130 interrupted, 141 the reader of our output went away.
     """
-    print_warnings_as_lines()
     words = None if arguments is None else list(arguments)
     try:
-        result: Any = get_command(app).main(args=words, prog_name="graphlog", standalone_mode=False)
+        with warnings_as_lines():
+            result: Any = get_command(app).main(args=words, prog_name="graphlog", standalone_mode=False)
         sys.stdout.flush()
     except BaseException as e:
         code = ending_of(e)

@@ -11,6 +11,7 @@ from graphlog.cli.progress import reading_progress
 from graphlog.data.store import GraphStore, open_store, write_rejects
 from graphlog.datasets import DATASETS, resolve
 from graphlog.datasets.featurize import read_molecules
+from graphlog.errors import ConfigError
 
 
 def read_graphs(source: str, schema: str, console: Console, *, limit: int | None = None, **reading: Any) -> GraphStore:
@@ -22,6 +23,18 @@ def read_graphs(source: str, schema: str, console: Console, *, limit: int | None
         store = read_molecules(source, schema=schema, progress=progress, limit=limit, **reading)
     console.say(f"read {len(store):,} graphs from {source}; {len(store.rejects):,} of {store.num_rows:,} rows rejected")
     return store
+
+
+def refuse_existing_run(folder: Path, resume: bool, overwrite: bool) -> None:
+    """Refuse a run folder before its input is read, which may take long.
+
+    Raises:
+        ConfigError: If there is a run and neither ``resume`` nor ``overwrite`` is given, or both are.
+    """
+    if resume and overwrite:
+        raise ConfigError("--resume and --overwrite contradict each other; choose one.")
+    if (folder / "config.toml").is_file() and not (resume or overwrite):
+        raise ConfigError(f"run folder {folder} exists; continue it with --resume or replace it with --overwrite.")
 
 
 def is_store(source: str) -> bool:

@@ -16,12 +16,12 @@ _LEVEL_SIZES = (170.0, 60.0, 22.0)
 class PrototypeMap:
     """A forest of prototypes on the plane of a map."""
 
-    layers: Sequence[Float[np.ndarray, "M 2"]]
+    layers: Sequence[Float[np.ndarray, "_ 2"]]
     """Positions of each layer, roots first."""
-    parents: Sequence[Integer[np.ndarray, "M"]]
+    parents: Sequence[Integer[np.ndarray, "_"]]
     """For each layer but the first, the parent of each prototype in the layer above."""
 
-    def roots(self) -> list[Integer[np.ndarray, "M"]]:
+    def roots(self) -> list[Integer[np.ndarray, "_"]]:
         """Return, layer by layer, the root each prototype descends from."""
         found = [np.arange(len(self.layers[0]))]
         for parent in self.parents:

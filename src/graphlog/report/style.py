@@ -36,8 +36,8 @@ __all__ = [
     "whole_numbers",
 ]
 
-HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A500", "#6A4C93")
-"""Okabe and Ito's set (2008), its yellow darkened for white paper, black left for text, one violet added."""
+HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#332288", "#DDCC77")
+"""Six of Okabe and Ito's colours (2008) and two of Tol's; all pairs stay apart for red- and green-blind eyes."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 """Second sign beside the hue, for prints without colour."""
 INK, MUTED, FAINT, ALARM = "#222222", "#6B6B6B", "#D9D9D9", "#B22222"

@@ -43,7 +43,7 @@ def finetune(
     """
     from graphlog.cli.learn.settings import options_given
     from graphlog.cli.progress import interruptible, job_progress
-    from graphlog.cli.reading import list_rejects
+    from graphlog.cli.reading import list_rejects, refuse_existing_run
     from graphlog.cli.reports import report_tables
     from graphlog.downstream.finetune import FinetuneConfig
     from graphlog.downstream.finetune.run import finetune as run_finetune
@@ -52,6 +52,8 @@ def finetune(
     from graphlog.report.inputs import remember_input
 
     console = Console(quiet, as_json)
+    refuse_existing_run(output, resume, overwrite)
+    chosen_seeds = o.numbers(seeds)
     named = {"epochs": epochs, "select": select, "freeze": freeze or None, "layer": layer, "batch_size": batch_size}
     config = FinetuneConfig.parse(options_given({**named, "precision": precision, "device": device}, settings or []))
     encoder = load(model, device=config.device)
@@ -60,7 +62,7 @@ def finetune(
     run: dict[str, Any] = {"run_dir": output, "resume": resume, "overwrite": overwrite}
     with interruptible():
         predictor = run_finetune(
-            encoder, data, config, seeds=o.numbers(seeds), baselines=o.names(baselines), progress=job_progress(console), **run
+            encoder, data, config, seeds=chosen_seeds, baselines=o.names(baselines), progress=job_progress(console), **run
         )
     list_rejects(data.store, output)
     remember_input(output, source, smiles_column=smiles_column, targets=list(predictor.targets))

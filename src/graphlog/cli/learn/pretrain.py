@@ -43,11 +43,12 @@ def pretrain(
     from graphlog import api
     from graphlog.cli.learn.settings import pretraining_settings
     from graphlog.cli.progress import interruptible, job_progress
-    from graphlog.cli.reading import list_rejects, read_graphs
+    from graphlog.cli.reading import list_rejects, read_graphs, refuse_existing_run
     from graphlog.report.inputs import remember_input
     from graphlog.training import resolve_config
 
     console = Console(quiet, as_json)
+    refuse_existing_run(output, resume, overwrite)
     if resume and init is not None:
         raise ConfigError("--init starts a run and --resume goes on with one; drop one of the two.")
     named = {"objective": objective, "recipe": recipe, "encoder.backbone": backbone, "epochs": epochs, "batch_size": batch_size}

@@ -1,0 +1,226 @@
+"""Whatever is wrong with an input: one line that says what, where and how to mend it, exit code 2, nothing half-written."""
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cli_support import SMALL, Cli, left_in, write_molecules
+
+GOOD = "smiles,y\nCCO,1\nCCN,0\nCCC,1\n"
+
+
+def _featurize(cli: Cli, folder: Path, content: bytes | str, *words: str, name: str = "in.csv"):
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    ended = cli("featurize", path, "-o", folder / "out.store", "--workers", "1", *words)
+    if ended.code:
+        assert left_in(folder) == {name}
+    return ended
+
+
+UNUSABLE = {
+    "an empty file": ("", [], ["empty"]),
+    "a header only": ("smiles,y\n", [], ["in.csv"]),
+    "no SMILES column": ("a,b\n1,2\n", [], ["--smiles-column"]),
+    "two candidate columns": ("smiles,canonical_smiles\nCC,CC\n", [], ["smiles", "canonical_smiles", "--smiles-column"]),
+    "an unknown column": (GOOD, ["--smiles-column", "smile"], ["smile", "smiles"]),
+    "the wrong delimiter": ("smiles;y\nCCO;1\n", [], ["semicolon"]),
+    "all rows bad": ("smiles\nxx(\nyy)\n", [], ["2 of 2", "--smiles-column"]),
+    "labels that are text": ("smiles,y\nCCO,high\nCC,low\n", ["--targets", "y"], ["'y'", "row 0", "high"]),
+    "an unknown target": (GOOD, ["--targets", "z"], ["'z'"]),
+    "a bad row with --on-error fail": ("smiles\nCCO\nCC(\n", ["--on-error", "fail"], ["row 1", "CC("]),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE, ids=str)
+def test_an_unusable_file_is_refused_in_one_line(cli: Cli, tmp_path: Path, case: str):
+    content, words, expected = UNUSABLE[case]
+    _featurize(cli, tmp_path, content, *words).refused(*expected)
+
+
+@pytest.mark.parametrize(
+    ("content", "graphs", "rejected"),
+    [
+        (b"\xef\xbb\xbf" + GOOD.encode(), 3, 0),
+        (GOOD.replace("\n", "\r\n").encode(), 3, 0),
+        (b"smiles,name\nCCO,caf\xe9\nCC,x\n", 2, 0),
+        (b'smiles,name\n"CCO","a, ""b"""\nCC,"line\nbreak"\n', 2, 0),
+        (b"smiles\nCCO\n\n   \nCCN\n", 2, 1),
+        (b"smiles\nCCO\nC\0C\nCCN\nCCC\n", 3, 1),
+        (b"smiles\nCCO\nCCO\nCCO\n", 3, 0),
+        (b"smiles\n[He]\n[Na+].[Cl-]\nC\n", 3, 0),
+        (b"smiles\nCCO\nCC\n" + b"C" * 1_000_000 + b"\n", 2, 1),
+        (b"smiles\n" + b"C" * 500 + b"\n", 1, 0),
+    ],
+    ids=["BOM", "CRLF", "Latin-1", "quotes", "blank rows", "NUL", "duplicates", "bondless", "1 MB", "500 atoms"],
+)
+def test_what_is_merely_odd_is_read(cli: Cli, tmp_path: Path, content: bytes, graphs: int, rejected: int):
+    ended = _featurize(cli, tmp_path, content, "--json")
+    assert ended.code == 0, ended.err
+    assert (ended.json["graphs"], ended.json["rejected rows"]) == (graphs, rejected)
+
+
+def test_a_truncated_archive_is_refused(cli: Cli, tmp_path: Path):
+    whole = gzip.compress((GOOD + "C\n" * 20_000).encode())
+    _featurize(cli, tmp_path, whole[: len(whole) // 2], name="in.csv.gz").refused("in.csv.gz")
+
+
+def test_a_missing_file_or_name_is_refused_with_the_nearest(cli: Cli, tmp_path: Path):
+    cli("featurize", tmp_path / "no.csv", "-o", tmp_path / "s").refused("no.csv")
+    cli("featurize", "bbpb", "-o", tmp_path / "s").refused("bbpb", "bbbp")
+    cli("data", "get", "clintoks").refused("clintox")
+    assert left_in(tmp_path) == set()
+
+
+def _labels(folder: Path, cells: list[str]) -> Path:
+    path = folder / "labels.csv"
+    path.write_text("smiles,y\n" + "\n".join(f"{'C' * (i + 1)}O,{cell}" for i, cell in enumerate(cells)) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("cells", "words", "expected"),
+    [
+        (["1"] * 12, ["--targets", "y"], ["one class"]),
+        ([""] * 12, ["--targets", "y"], ["no label"]),
+        (["nan"] * 12, ["--targets", "y"], ["no label"]),
+        (["1", "0"] * 6, [], ["--targets"]),
+        (["1", "0"] * 6, ["--targets", "x"], ["'x'"]),
+        (["1", "0"] * 6, ["--targets", "y", "--split", "scafold"], ["scafold", "scaffold"]),
+        (["1", "0"] * 6, ["--targets", "y", "--split", "gone.json"], ["gone.json"]),
+        (["1", "0"] * 6, ["--targets", "y", "--seeds", "a,b"], ["whole numbers"]),
+        (["1", "0"] * 6, ["--targets", "y", "--seeds", "1,1"], ["seeds"]),
+        (["1", "0"] * 6, ["--targets", "y", "--set", "dropot=0.1"], ["dropot", "dropout"]),
+        (["1", "0"] * 6, ["--targets", "y", "--task", "classify"], ["classify", "classification"]),
+        (["1.5", "0"] * 6, ["--targets", "y", "--task", "classification"], ["0 or 1"]),
+        (["1"], ["--targets", "y"], []),
+    ],
+)
+def test_labels_that_cannot_be_learnt_are_refused(cli: Cli, tmp_path: Path, pretrained: Path, cells, words, expected):
+    path = _labels(tmp_path, cells)
+    common = ["--epochs", "1", "--split", "random"] if "--split" not in words else ["--epochs", "1"]
+    cli("finetune", path, "-m", pretrained, "-o", tmp_path / "run", *common, *words, "--quiet").refused(*expected)
+    assert left_in(tmp_path) == {"labels.csv"}
+
+
+def test_one_molecule_cannot_be_pre_trained_on_but_can_be_embedded(cli: Cli, tmp_path: Path, pretrained: Path):
+    path = write_molecules(tmp_path / "one.csv", ["CCO"])
+    cli("pretrain", path, "-o", tmp_path / "run", *SMALL, "--quiet").refused("at least 2")
+    assert left_in(tmp_path) == {"one.csv"}
+    assert cli("embed", path, "-m", pretrained, "-o", tmp_path / "e.npz").code == 0
+
+
+def _spoilt(run: Path, folder: Path, change) -> Path:
+    copy = folder / "model.safetensors"
+    content = bytearray((run / "model.safetensors").read_bytes())
+    copy.write_bytes(change(content))
+    return copy
+
+
+def _flipped(content: bytearray) -> bytes:
+    content[-10] ^= 0xFF
+    return bytes(content)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda c: bytes(c[:-100]), _flipped, lambda _: b"", lambda _: b"{}" * 40], ids=["cut", "bit", "empty", "text"]
+)
+def test_a_spoilt_model_is_refused(cli: Cli, tmp_path: Path, molecules: Path, pretrained: Path, change):
+    model = _spoilt(pretrained, tmp_path, change)
+    cli("embed", molecules, "-m", model, "-o", tmp_path / "e.npz").refused("model.safetensors")
+    cli("info", model).refused("model.safetensors")
+    assert left_in(tmp_path) == {"model.safetensors"}
+
+
+def test_a_model_of_another_kind_is_refused(cli: Cli, tmp_path: Path, molecules: Path, pretrained: Path):
+    cli("embed", molecules, "-m", "grahplog-zinc", "-o", tmp_path / "e.npz").refused("grahplog-zinc")
+    cli("embed", molecules, "-m", tmp_path / "gone.safetensors", "-o", tmp_path / "e.npz").refused("gone.safetensors")
+    cli("predict", molecules, "-m", pretrained, "-o", tmp_path / "p.csv").refused("graphlog finetune")
+    (tmp_path / "pickle.pth").write_bytes(b"\x80\x04\x95cos\nsystem\n(S'true'\ntR.")
+    cli("convert", tmp_path / "pickle.pth", "-o", tmp_path / "m.safetensors").refused("pickle.pth")
+    assert left_in(tmp_path) == {"pickle.pth"}
+
+
+def test_a_spoilt_store_is_refused(cli: Cli, tmp_path: Path, store: Path):
+    copy = tmp_path / "s"
+    for spoil, words in (
+        (lambda: (copy / "endpoints.bin").write_bytes((copy / "endpoints.bin").read_bytes()[:-4]), ["endpoints"]),
+        (lambda: (copy / "rejects.bin").write_bytes(b"x" * (copy / "rejects.bin").stat().st_size), ["changed"]),
+        (lambda: (copy / "manifest.json").write_text("{"), ["manifest"]),
+        (lambda: _newer(copy / "manifest.json"), ["newer", "upgrade"]),
+    ):
+        shutil.copytree(store, copy)
+        spoil()
+        cli("pretrain", copy, "-o", tmp_path / "run", *SMALL).refused(*words)
+        assert left_in(tmp_path) == {"s"}
+        shutil.rmtree(copy)
+
+
+def _newer(manifest: Path) -> None:
+    fields = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**fields, "version": 99}))
+
+
+def test_a_store_of_another_schema_than_the_model_s_is_refused(cli: Cli, tmp_path: Path, molecules: Path, pretrained: Path):
+    assert cli("featurize", molecules, "-o", tmp_path / "rich", "--schema", "molecule-rich", "--workers", "1").code == 0
+    cli("embed", tmp_path / "rich", "-m", pretrained, "-o", tmp_path / "e.npz").refused("molecule-rich")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--resume", "--overwrite"], ["contradict"]),
+        (["--resume", "--init", "random"], ["--init", "--resume"]),
+        (["--epochs", "2", "--set", "epochs=3"], ["epochs", "twice"]),
+        (["--backbone", "gin", "--set", "encoder.backbone=gcn"], ["backbone", "twice"]),
+        (["--set", "encoder.dimm=4"], ["encoder.dimm", "encoder.dim"]),
+        (["--set", "objective.dept=4"], ["objective.dept", "objective.depth"]),
+        (["--set", "nonsense"], ["key=value"]),
+        (["--set", "encoder.dim=wide"], ["encoder.dim"]),
+        (["--objective", "graphlogg"], ["did you mean 'graphlog'"]),
+        (["--recipe", "papers"], ["did you mean 'paper'"]),
+        (["--backbone", "ginn"], ["gin"]),
+        (["--precision", "bf61"], ["bf16"]),
+        (["--device", "gpu9"], ["gpu9"]),
+        (["--batch-size", "1"], ["batch"]),
+        (["--config", "gone.toml"], ["gone.toml"]),
+        (["--epoch", "3"], ["did you mean '--epochs'"]),
+    ],
+)
+def test_contradictions_and_unknown_names_are_refused(cli: Cli, tmp_path: Path, store: Path, words, expected):
+    cli("pretrain", store, "-o", tmp_path / "run", *words).refused(*expected)
+    assert left_in(tmp_path) == set()
+
+
+def test_a_settings_file_that_says_otherwise_is_refused(cli: Cli, tmp_path: Path, store: Path, pretrained: Path):
+    file = pretrained / "config.toml"
+    cli("pretrain", store, "-o", tmp_path / "run", "--config", file, "--recipe", "paper").refused("--recipe", "contradicts")
+    (tmp_path / "bad.toml").write_text("[encoder\n")
+    cli("pretrain", store, "-o", tmp_path / "run", "--config", tmp_path / "bad.toml").refused("bad.toml", "TOML")
+
+
+def test_a_resumed_run_must_be_the_same_run(cli: Cli, tmp_path: Path, pretrained: Path, store: Path):
+    run = shutil.copytree(pretrained, tmp_path / "run")
+    cli("pretrain", store, "-o", run, "--resume", "--seed", "7").refused("seed")
+
+
+def test_a_folder_of_other_things_is_not_overwritten(cli: Cli, tmp_path: Path, store: Path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    cli("pretrain", store, "-o", tmp_path, *SMALL, "--overwrite").refused()
+    cli("featurize", "nci5k", "-o", tmp_path, "--overwrite", "--limit", "20").refused()
+    cli("quickstart", "-o", tmp_path).refused("other files")
+    assert left_in(tmp_path) == {"thesis.tex"}
+
+
+def test_outputs_of_unknown_kind_or_in_no_folder_are_refused_before_any_work(cli: Cli, tmp_path: Path, molecules: Path, pretrained: Path):
+    cli("embed", molecules, "-m", pretrained, "-o", tmp_path / "e.xlsx").refused(".npz")
+    cli("embed", molecules, "-m", pretrained, "-o", tmp_path / "gone" / "e.npz").refused("gone")
+    cli("embed", molecules, "-m", pretrained, "-o", tmp_path / "e.npz", "--layer", "lost").refused("'last'")
+    cli("plot", tmp_path, "-o", tmp_path / "f").refused("config.toml")
+    cli("info", tmp_path).refused(str(tmp_path))
+    cli("data", "split", molecules, "-o", tmp_path / "s.json", "--fractions", "0.9,0.9,0.1").refused("fractions")
+    cli("data", "split", molecules, "-o", tmp_path / "s.json", "--kind", "scafold").refused("'scaffold'")
+    assert left_in(tmp_path) == set()

@@ -1,0 +1,92 @@
+"""The command as its own process: entry points, pipes, signals, full disks. Few of them: every start costs seconds."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cli_support import Cli
+
+COMMAND = [sys.executable, "-m", "graphlog"]
+LONG = ["--epochs", "500", "--batch-size", "16", "--set", "encoder.dim=16", "--set", "encoder.layers=2", "--precision", "fp32"]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def test_help_is_there_for_every_verb_and_loads_nothing_heavy():
+    code = (
+        "import sys; from graphlog.cli.main import VERBS, main\n"
+        "assert main(['--help']) == 0\n"
+        "for verb, _, _ in VERBS: assert main([verb.__name__, '--help']) == 0\n"
+        "for verb in ('list', 'get', 'info', 'split'): assert main(['data', verb, '--help']) == 0\n"
+        "heavy = {'torch', 'numpy', 'rdkit', 'sklearn', 'scipy', 'matplotlib', 'pandas'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=_environment(), check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Example: graphlog") == 15
+    assert done.stderr == ""
+
+
+def test_the_process_ends_with_the_codes_of_the_convention(tmp_path: Path):
+    done = subprocess.run(
+        [*COMMAND, "featurize", "gone.csv", "-o", str(tmp_path / "s")], capture_output=True, text=True, env=_environment()
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stderr.startswith("graphlog: error: ")
+
+
+def test_standard_input_is_read_and_a_reader_that_leaves_is_no_error(tmp_path: Path):
+    molecules = "smiles\n" + "".join(f"{'C' * n}O\n" for n in range(1, 30))
+    words = ["embed", "-", "-m", "random", "-o", str(tmp_path / "e.npz"), "--json"]
+    done = subprocess.run([*COMMAND, *words], input=molecules, capture_output=True, text=True, env=_environment(), check=False)
+    assert done.returncode == 0, done.stderr
+    assert '"rows": 29' in done.stdout
+    listing = subprocess.Popen([*COMMAND, "data", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment())
+    assert listing.stdout is not None
+    assert listing.stderr is not None
+    listing.stdout.close()
+    said = listing.stderr.read().decode()
+    listing.stderr.close()
+    assert listing.wait(timeout=120) == 141
+    assert "Traceback" not in said
+
+
+def test_a_run_in_progress_is_refused_to_others_and_ctrl_c_leaves_it_resumable(tmp_path: Path, store: Path, cli: Cli):
+    run = tmp_path / "run"
+    words = ["pretrain", str(store), "-o", str(run)]
+    running = subprocess.Popen([*COMMAND, *words, *LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_environment())
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (run / "metrics.jsonl").exists():
+        time.sleep(0.1)
+    cli(*words, *LONG, "--resume").refused("in use")
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=120)
+    assert running.returncode == 130, err
+    assert out == ""
+    assert "--resume" in err
+    assert "Traceback" not in err
+    assert not (run / "model.safetensors").exists()
+    assert "unfinished" in cli("info", run).out
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of a process are posix")
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, molecules: Path):
+    def no_room() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
+
+    words = ["embed", str(molecules), "-m", "random", "-o", str(tmp_path / "e.npz"), "--workers", "1", "--quiet"]
+    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, env=_environment(), preexec_fn=no_room, check=False)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("graphlog: error: ")
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert {p.name for p in tmp_path.iterdir()} == set()

@@ -1,0 +1,157 @@
+"""Every verb, end to end, on a few molecules."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli_support import SMALL, Cli, left_in, read_table
+from graphlog import open_store
+
+
+def test_featurize_writes_a_store_and_lists_what_is_no_molecule(cli: Cli, molecules: Path, tmp_path: Path):
+    ended = cli("featurize", molecules, "-o", tmp_path / "s", "--targets", "oxygen,length", "--workers", "1", "--json")
+    assert ended.code == 0
+    assert ended.json["graphs"] == 95
+    assert ended.json["rejected rows"] == 1
+    store = open_store(tmp_path / "s")
+    assert (len(store), store.num_rows, store.tasks) == (95, 96, ("oxygen", "length"))
+    assert left_in(tmp_path) == {"s", "rejects.csv"}
+    rows = read_table(tmp_path / "rejects.csv")
+    assert [(r["row"], r["input"]) for r in rows] == [("32", "CC(")]
+    assert rows[0]["reason"]
+
+
+def test_messages_go_to_standard_error_and_results_to_standard_output(cli: Cli, molecules: Path, tmp_path: Path):
+    loud = cli("featurize", molecules, "-o", tmp_path / "a", "--workers", "1")
+    assert "graphs" in loud.out
+    assert "next:" in loud.err
+    quiet = cli("featurize", molecules, "-o", tmp_path / "b", "--workers", "1", "--quiet")
+    assert quiet.err == ""
+    assert "graphs" in quiet.out
+
+
+def test_pretrain_leaves_a_run_folder_that_info_describes(cli: Cli, pretrained: Path):
+    assert {"config.toml", "metrics.jsonl", "model.safetensors", "checkpoint", "versions.json"} <= left_in(pretrained)
+    found = cli("info", pretrained, "--json").json
+    assert (found["kind"], found["state"], found["encoder"]) == ("run", "finished", "gin 2 x 16")
+    assert found["settings"]["training"]["epochs"] == 2
+    assert "gin 2 x 16" in cli("info", pretrained).out
+
+
+def test_a_finished_run_is_refused_replaced_or_left_as_it_is(cli: Cli, store: Path, tmp_path: Path):
+    assert cli("pretrain", store, "-o", tmp_path / "r", *SMALL, "--quiet").code == 0
+    before = (tmp_path / "r" / "model.safetensors").read_bytes()
+    cli("pretrain", store, "-o", tmp_path / "r", *SMALL).refused("--resume", "--overwrite")
+    resumed = cli("pretrain", store, "-o", tmp_path / "r", "--resume")
+    assert resumed.code == 0
+    assert "complete" in resumed.err
+    assert (tmp_path / "r" / "model.safetensors").read_bytes() == before
+    assert cli("pretrain", store, "-o", tmp_path / "r", *SMALL, "--seed", "1", "--overwrite").code == 0
+    assert (tmp_path / "r" / "model.safetensors").read_bytes() != before
+
+
+def test_the_settings_written_make_the_same_model_again(cli: Cli, store: Path, pretrained: Path, tmp_path: Path):
+    assert cli("pretrain", store, "-o", tmp_path / "r", "--config", pretrained / "config.toml", "--quiet").code == 0
+    assert (tmp_path / "r" / "model.safetensors").read_bytes() == (pretrained / "model.safetensors").read_bytes()
+
+
+def test_pretrain_reads_the_first_rows_of_a_file_and_lists_bad_ones(cli: Cli, molecules: Path, tmp_path: Path):
+    ended = cli("pretrain", molecules, "-o", tmp_path / "r", "--limit", "40", "--recipe", "paper", *SMALL, "--workers", "1", "--json")
+    assert (ended.json["graphs"], ended.json["rejected"], ended.json["recipe"]) == (39, 1, "paper")
+    assert "rejects.csv" in left_in(tmp_path / "r")
+
+
+def test_pretrain_continues_from_a_model_and_takes_over_its_shape(cli: Cli, store: Path, pretrained: Path, tmp_path: Path):
+    ended = cli("pretrain", store, "-o", tmp_path / "r", "--init", pretrained, "--epochs", "1", "--batch-size", "32", "--quiet")
+    assert ended.code == 0
+    assert cli("info", tmp_path / "r", "--json").json["encoder"] == "gin 2 x 16"
+
+
+@pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])
+def test_embed_keeps_the_rows(cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path, ending: str):
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    ended = cli("embed", molecules, "-m", pretrained, "-o", tmp_path / f"e.{ending}", "--layer", "last", "--json", "--workers", "1")
+    assert (ended.code, ended.json["rows"], ended.json["rejected"], ended.json["width"]) == (0, 96, 1, 16)
+    assert left_in(tmp_path) == {f"e.{ending}", "rejects.csv"}
+    if ending == "npz":
+        with np.load(tmp_path / "e.npz") as found:
+            assert found["embeddings"].shape == (96, 16)
+            assert np.isnan(found["embeddings"]).all(axis=1).nonzero()[0].tolist() == [32]
+            assert found["status"][0] == "ok"
+
+
+def test_probe_prints_a_row_for_each_model(cli: Cli, molecules: Path, pretrained: Path):
+    words = ["probe", molecules, "-m", pretrained, "--targets", "oxygen", "--split", "random", "--seeds", "0"]
+    ended = cli(*words)
+    assert ended.code == 0
+    for model in ("frozen encoder", "untrained encoder", "ECFP4 + random forest", "ECFP4 + logistic regression"):
+        assert model in ended.out
+    assert cli(*words, "--baselines", "none", "--json").json["metric"] == "roc_auc"
+
+
+def test_finetune_then_predict(cli: Cli, molecules: Path, finetuned: Path, tmp_path: Path):
+    assert {"config.toml", "metrics.jsonl", "model.safetensors", "scores.json", "split.json", "rejects.csv"} <= left_in(finetuned)
+    assert any(key.startswith("fine-tuned") for key in cli("info", finetuned, "--json").json["scores"])
+    ended = cli("predict", molecules, "-m", finetuned, "-o", tmp_path / "p.csv", "--workers", "1", "--json")
+    assert (ended.code, ended.json["rows"]) == (0, 96)
+    rows = read_table(tmp_path / "p.csv")
+    assert list(rows[0]) == ["smiles", "oxygen", "length", "word", "predicted_oxygen", "graphlog_status"]
+    assert 0 <= float(rows[0]["predicted_oxygen"]) <= 1
+    assert (rows[32]["smiles"], rows[32]["predicted_oxygen"]) == ("CC(", "")
+    assert rows[32]["graphlog_status"] != "ok"
+
+
+def test_finetune_a_regression_with_a_split_file(cli: Cli, molecules: Path, tmp_path: Path):
+    assert cli("data", "split", molecules, "-o", tmp_path / "split.json", "--kind", "random", "--seed", "3").code == 0
+    folds = json.loads((tmp_path / "split.json").read_text())
+    assert set(folds) == {"kind", "fractions", "sha256", "train", "valid", "test"}
+    assert sorted(folds["train"] + folds["valid"] + folds["test"]) == [r for r in range(96) if r != 32]
+    words = ["finetune", molecules, "-m", "random", "-o", tmp_path / "run", "--targets", "length", "--split", tmp_path / "split.json"]
+    ended = cli(*words, "--epochs", "1", "--seeds", "0", "--baselines", "none", "--freeze", "--json")
+    assert ended.code == 0
+    assert (ended.json["task"], ended.json["metric"]) == ("regression", "rmse")
+    assert json.loads((tmp_path / "run" / "split.json").read_text())["test"] == folds["test"]
+
+
+def test_data_names_what_there_is(cli: Cli):
+    names = {d["name"] for d in cli("data", "list", "--json").json}
+    assert {"bbbp", "tox21", "zinc250k", "nci5k", "chembl2321810"} <= names
+    table = cli("data", "list").out
+    assert "bbbp" in table
+    assert "licence" in table
+    assert cli("data", "info", "bbbp", "--json").json["task names"] == ["p_np"]
+    assert Path(cli("data", "get", "nci5k").out.strip()).is_file()
+
+
+def test_models_are_listed_with_the_untrained_one(cli: Cli):
+    ended = cli("models")
+    assert ended.code == 0
+    assert "random" in ended.out
+    assert isinstance(cli("models", "--json").json["models"], dict)
+
+
+def test_info_describes_and_verifies_a_store(cli: Cli, store: Path):
+    found = cli("info", store, "--verify", "--json").json
+    assert (found["kind"], found["graphs"], found["verified"]) == ("store", 95, True)
+    assert "atomic_number" in cli("info", store).out
+
+
+def test_convert_reads_the_published_weights(cli: Cli, mirror: Path, molecules: Path, tmp_path: Path):
+    old = mirror / "checkpoints" / "pretrain-gnns_chem_gcn_contextpred.pth"
+    ended = cli("convert", old, "-o", tmp_path / "m.safetensors", "--json")
+    assert (ended.json["backbone"], ended.json["dim"]) == ("gcn", 300)
+    assert cli("embed", molecules, "-m", tmp_path / "m.safetensors", "-o", tmp_path / "e.npz", "--workers", "1").code == 0
+
+
+def test_plot_draws_what_each_kind_of_run_has(cli: Cli, pretrained: Path, finetuned: Path, tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    assert cli("plot", pretrained, "-o", tmp_path / "a", "--graphs", "60").code == 0
+    assert left_in(tmp_path / "a") == {"curves.png", "curves.svg", "embedding-map.png", "embedding-map.svg"}
+    ended = cli("plot", finetuned, "-o", tmp_path / "b", "--json")
+    assert {Path(p).name for p in ended.json["figures"]} == {
+        f"{stem}.{kind}" for stem in ("curves", "scores", "embedding-map") for kind in ("png", "svg")
+    }
+    assert left_in(tmp_path / "b") == {Path(p).name for p in ended.json["figures"]}

@@ -1,0 +1,146 @@
+"""Figures: what is drawn, that colours stay apart for all eyes, and that files appear whole."""
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from graphlog.report.curves import finetuning_curves, pretraining_curves
+from graphlog.report.embedding_map import PrototypeMap, embedding_map
+from graphlog.report.projection import project, sample_rows
+from graphlog.report.scores import Score, score_chart
+from graphlog.report.style import HUES, MARKERS, save_figure
+
+ROWS = [
+    {
+        "step": s,
+        "phase": "local" if s < 30 else "joint",
+        "loss": 1 / s,
+        "loss_graph": 1 / s,
+        "rank": 30 - s / 5,
+        "alignment": 0.1,
+        "uniformity": -2.0,
+    }
+    | (
+        {"prototypes_total_0": 4.0, "prototypes_used_nearest_0": 2.0, "prototypes_used_estep_0": 3.0, "posterior_perplexity_0": 3.5}
+        if s >= 30
+        else {}
+    )
+    | ({"alarms": ["alarm: collapse"]} if s == 50 else {})
+    for s in range(10, 70, 10)
+]
+
+TO_CONES = np.array([[17.8824, 43.5161, 4.11935], [3.45565, 27.1554, 3.86714], [0.0299566, 0.184309, 1.46709]])
+EYES = {
+    "all cones": np.eye(3),
+    "no green cones": np.array([[1, 0, 0], [0.494207, 0, 1.24827], [0, 0, 1]]),
+    "no red cones": np.array([[0, 2.02344, -2.52581], [0, 1, 0], [0, 0, 1]]),
+}
+"""Vienot, Brettel & Mollon (1999)."""
+
+
+def _lab(colour: str, eye: np.ndarray) -> np.ndarray:
+    """Return the CIE L*a*b* coordinates of a colour as seen by an eye."""
+    value = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
+    seen = np.clip(np.linalg.solve(TO_CONES, eye @ TO_CONES @ linear), 0, 1)
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ seen / [0.9505, 1, 1.089]
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("eye", EYES)
+def test_hues_stay_apart_for_every_eye(eye: str):
+    seen = [_lab(h, EYES[eye]) for h in HUES]
+    assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > 15
+    assert len(set(MARKERS)) == len(HUES)
+
+
+def _texts(figure) -> str:
+    return " ".join(t.get_text() for t in figure.findobj(lambda artist: hasattr(artist, "get_text")))
+
+
+def test_curves_show_losses_watch_phases_and_alarms():
+    said = _texts(pretraining_curves(ROWS, 64, 4.3))
+    for words in (
+        "Losses",
+        "RankMe, of 64",
+        "uniformity",
+        "Prototypes in use",
+        "layer 0 (4)",
+        "local",
+        "joint",
+        "step 50: alarm: collapse",
+    ):
+        assert words in said
+    assert "Cosine" not in said
+
+
+def test_fine_tuning_curves_average_over_seeds():
+    rows = [{"step": e, "epoch": e, "seed": s, "loss": 1.0 + s, "valid/rmse": 0.5, "test/rmse": 0.7} for s in (0, 1) for e in (1, 2, 3)]
+    figure = finetuning_curves(rows)
+    loss = figure.axes[0].lines[0]
+    assert loss.get_xdata().tolist() == [1, 2, 3]
+    assert loss.get_ydata().tolist() == [1.5, 1.5, 1.5]
+    assert "RMSE" in _texts(figure)
+
+
+def test_scores_start_at_chance_and_leave_out_what_is_undefined():
+    figure = score_chart([("bbbp", "roc_auc", [Score("ours", 0.7, 0.01, True), Score("other", float("nan")), Score("ecfp", 0.6)])])
+    assert [b.get_x() for b in figure.axes[0].patches] == [0.5, 0.5]
+    said = _texts(figure)
+    assert "0.700 ± 0.010" in said
+    assert "other" not in said
+    assert "lower is better" in _texts(score_chart([("esol", "rmse", [Score("ours", 1.0)])]))
+
+
+def test_the_largest_groups_get_hues_and_the_rest_is_counted():
+    rng = np.random.default_rng(0)
+    groups = [f"g{k}" for k in range(12) for _ in range(12 - k)]
+    said = _texts(embedding_map(rng.normal(size=(len(groups), 2)), groups, title="t"))
+    assert "g0 (12)" in said
+    assert "5 others (15)" in said
+
+
+def test_a_map_of_values_or_of_nothing_is_drawn():
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(30, 2))
+    values = rng.normal(size=30)
+    values[3] = np.nan
+    assert "pIC50" in _texts(embedding_map(points, values=values, title="t", legend="pIC50"))
+    embedding_map(points, values=np.full(30, np.nan), title="t")
+    embedding_map(points[:1], title="one")
+
+
+def test_prototypes_stand_with_their_roots():
+    forest = PrototypeMap([np.zeros((2, 2)), np.ones((3, 2))], [np.array([0, 0, 1])])
+    assert [r.tolist() for r in forest.roots()] == [[0, 1], [0, 0, 1]]
+    embedding_map(np.zeros((4, 2)), ["root 0"] * 4, title="t", prototypes=forest, hues=["root 0", "root 1"])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 5, 40])
+def test_any_number_of_graphs_is_laid_out(rows: int):
+    embeddings = np.random.default_rng(0).normal(size=(rows, 6)).astype(np.float32)
+    placed = project(embeddings)
+    assert placed.shape == (rows, 2)
+    assert np.isfinite(placed).all()
+    assert np.array_equal(placed, project(embeddings))
+
+
+def test_samples_are_in_order_and_repeatable():
+    assert sample_rows(5, 10).tolist() == [0, 1, 2, 3, 4]
+    chosen = sample_rows(1000, 10, seed=1)
+    assert len(set(chosen.tolist())) == 10
+    assert sorted(chosen) == chosen.tolist() == sample_rows(1000, 10, seed=1).tolist()
+
+
+def test_files_are_whole_and_the_same_each_time(tmp_path: Path):
+    paths = save_figure(pretraining_curves(ROWS, 64), tmp_path / "new" / "curves")
+    assert [p.name for p in paths] == ["curves.png", "curves.svg"]
+    assert {p.name for p in (tmp_path / "new").iterdir()} == {"curves.png", "curves.svg"}
+    first = paths[1].read_bytes()
+    save_figure(pretraining_curves(ROWS, 64), tmp_path / "new" / "curves")
+    assert paths[1].read_bytes() == first

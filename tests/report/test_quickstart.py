@@ -1,0 +1,47 @@
+"""The tour, cut short: everything it promises is there, with and without matplotlib."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphlog import quickstart
+from graphlog.errors import ConfigError
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quickstart, "FINETUNE_EPOCHS", 1)
+    monkeypatch.setattr(quickstart, "FINETUNE_SEEDS", (0,))
+    monkeypatch.setattr(quickstart, "SMALL_ENCODER", {"dim": 8, "layers": 2})
+
+
+@pytest.mark.usefixtures("short")
+def test_the_tour_leaves_models_scores_embeddings_and_figures(tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    said: list[str] = []
+    tour = quickstart.run_quickstart(tmp_path / "tour", molecules=200, epochs=2, say=said.append)
+    assert all(Path(path).exists() for path in tour.written)
+    assert {"pretrain", "finetune", "embeddings.npz", "figures", "quickstart.json"} <= {p.name for p in (tmp_path / "tour").iterdir()}
+    models = [s.model for s in tour.scores]
+    assert models[0] == "small GraphLoG"
+    assert {"untrained encoder", "ECFP4 + random forest", "ECFP4 + ridge regression"} <= set(models)
+    assert all(s.mean > 0 for s in tour.scores)
+    assert said[0].startswith("1/5")
+    assert any("graphlog predict" in line for line in tour.next_steps)
+
+
+def test_without_matplotlib_the_tour_goes_on_and_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for module in [m for m in sys.modules if m.startswith(("matplotlib", "graphlog.report."))]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    said: list[str] = []
+    assert not quickstart.can_draw(said.append)
+    assert "graphlog-torch[plot]" in said[0]
+
+
+def test_other_people_s_files_are_left_alone(tmp_path: Path):
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(ConfigError, match="other files"):
+        quickstart.run_quickstart(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
