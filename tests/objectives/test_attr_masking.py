@@ -1,0 +1,54 @@
+"""AttrMasking: which attributes are hidden, which are asked for."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from objective_support import EDGE_MASKED, NODE_MASKED, batch_for, encoder_for, make, run_once, seeded
+
+from graphlog.errors import ConfigError
+from graphlog.objectives.baselines.attr_masking import evidence_channels
+
+
+def test_the_sources_mask_leaves_chirality_unspecified() -> None:
+    views = make("attr-masking", encoder_for(), masked_columns="first").views(batch_for(), seeded())
+    assert set(map(tuple, views.masked.batch.x[views.masked.node_idx].tolist())) == {(119, 0)}
+
+
+def test_bonds_are_left_alone_unless_asked_for() -> None:
+    batch = batch_for()
+    plain = make("attr-masking", encoder_for()).views(batch, seeded())
+    assert plain.masked.batch.edge_attr is batch.edge_attr
+    assert plain.bond_idx.shape[0] == 0
+    bonds = make("attr-masking", encoder_for(), mask_bonds=True).views(batch, seeded())
+    assert bonds.masked.node_idx.equal(plain.masked.node_idx)
+    assert bool((bonds.masked.batch.edge_attr[bonds.bond_idx, 0] == 5).all())
+
+
+def test_all_columns_can_be_predicted() -> None:
+    objective = make("attr-masking", encoder_for(), predicted_columns="all")
+    assert objective.head.linear.out_features == 125
+    assert run_once(objective, encoder_for(), batch_for()).total.isfinite()
+
+
+def test_bond_masking_needs_masked_nodes_and_an_edge_mask() -> None:
+    for schema in (EDGE_MASKED, replace(NODE_MASKED, edge_mask=None)):
+        with pytest.raises(ConfigError, match="mask_bonds"):
+            make("attr-masking", encoder_for(schema), mask_bonds=True)
+
+
+def test_channels_are_neither_self_loop_nor_mask() -> None:
+    assert evidence_channels(EDGE_MASKED) == (0, 1)
+    assert evidence_channels(NODE_MASKED) == ()
+
+
+def test_of_equal_channels_the_first_is_the_answer() -> None:
+    encoder = encoder_for(EDGE_MASKED)
+    head = make("attr-masking", encoder).head
+    with torch.no_grad():
+        head.linear.weight.zero_()
+        head.linear.bias.copy_(torch.tensor([9.0, -9.0]))
+    batch = batch_for(EDGE_MASKED, [5])
+    both = batch.with_attributes(edge_attr=torch.ones_like(batch.edge_attr))
+    loss = head.loss(torch.zeros(5, encoder.dim), both, torch.arange(5), torch.arange(both.num_edges))
+    assert float(loss.detach()) < 1e-6

@@ -1,0 +1,127 @@
+"""Descriptors as targets: from SMILES in a store to a trained head, and the recipe that adds them to GraphLoG."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from objective_support import EDGE_MASKED, batch_for, encoder_for, make, run_once
+
+from graphlog.data.store import GraphStore, StoreBuilder, open_store
+from graphlog.domains import DOMAINS
+from graphlog.domains.molecule import DESCRIPTORS, MOLECULE, featurize_smiles
+from graphlog.errors import ConfigError, DataError
+from graphlog.training import targets as module
+from graphlog.training.config import resolve_config
+from graphlog.training.log import Silent
+from graphlog.training.pretrain import run_pretraining
+from graphlog.training.targets import with_targets
+
+TINY = {"encoder.dim": 8, "encoder.layers": 2, "epochs": 2, "batch_size": 16, "precision": "fp32", "device": "cpu"}
+
+
+def store_of(smiles: list[str], path: Path | None = None, texts: bool = True) -> GraphStore:
+    chunk, _ = featurize_smiles(smiles, MOLECULE)
+    chunk = replace(chunk, texts=smiles if texts else None)
+    builder = StoreBuilder(MOLECULE, path=path)
+    builder.add(chunk)
+    return builder.finish()
+
+
+def test_targets_are_known_descriptors() -> None:
+    names = DOMAINS["molecule"].targets
+    assert set(names) <= set(DESCRIPTORS)
+    assert len(set(names)) == len(names)
+    values = DOMAINS["molecule"].target_values(["CCO", "no molecule"])
+    assert values.shape == (2, len(names))
+    assert np.isfinite(values[0]).all()
+    assert np.isnan(values[1]).all()
+    assert values[0, names.index("HeavyAtomCount")] == 3
+
+
+def test_targets_are_standardised_and_travel_with_the_batch(tiny_smiles: list[str]) -> None:
+    store = store_of(tiny_smiles)
+    found = with_targets(store, Silent())
+    batch = found.take([5, 2])
+    assert batch.y is not None
+    raw = DOMAINS["molecule"].target_values(tiny_smiles)
+    spread = raw.std(axis=0)
+    column = int(np.argmax(spread))
+    wanted = (raw[[5, 2], column] - raw[:, column].mean()) / spread[column]
+    np.testing.assert_allclose(batch.y[:, column].numpy(), wanted, rtol=1e-4)
+    everything = found[:].y
+    assert everything is not None
+    assert bool(everything.isfinite().all())
+    assert float(everything.abs().max()) <= 10
+    assert found.digest == store.digest
+    assert store[:2].y is None
+
+
+def test_a_view_is_standardised_over_its_own_graphs(tiny_smiles: list[str]) -> None:
+    view = with_targets(store_of(tiny_smiles).subset(np.arange(4, 20)), Silent())
+    y = view[:].y
+    assert y is not None
+    assert len(view) == 16
+    assert float(y.mean(dim=0).abs().max()) < 1e-5
+
+
+def test_values_are_kept_beside_a_store_on_disk(tmp_path: Path, tiny_smiles: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    store_of(tiny_smiles, tmp_path / "mols")
+    first = with_targets(open_store(tmp_path / "mols"), Silent())[:].y
+    kept = list(tmp_path.glob("mols.targets-*.npy"))
+    assert len(kept) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_compute", lambda *_: pytest.fail("worked out twice"))
+        again = with_targets(open_store(tmp_path / "mols"), Silent())[:].y
+    assert first is not None
+    assert again is not None
+    assert first.equal(again)
+    kept[0].write_bytes(b"torn")
+    mended = with_targets(open_store(tmp_path / "mols"), Silent())[:].y
+    assert mended is not None
+    assert first.equal(mended)
+    open_store(tmp_path / "mols").verify()
+
+
+def test_texts_are_needed(tiny_smiles: list[str]) -> None:
+    with pytest.raises(DataError, match="without its texts"):
+        with_targets(store_of(tiny_smiles, texts=False), Silent())
+
+
+def test_proteins_have_no_descriptors() -> None:
+    with pytest.raises(ConfigError, match="no descriptors to predict"):
+        make("descriptor-pred", encoder_for(EDGE_MASKED))
+
+
+def test_a_batch_without_targets_is_refused() -> None:
+    encoder = encoder_for()
+    with pytest.raises(ConfigError, match="found none"):
+        run_once(make("descriptor-pred", encoder), encoder, replace(batch_for(), y=None))
+    with pytest.raises(ConfigError, match="found 2 columns"):
+        run_once(make("descriptor-pred", encoder), encoder, replace(batch_for(sizes=[3]), y=torch.zeros(1, 2)))
+
+
+@pytest.mark.parametrize(("objective", "recipe"), [("descriptor-pred", "default"), ("graphlog", "plus")])
+def test_a_run_from_smiles(objective: str, recipe: str, tiny_smiles: list[str], tmp_path: Path) -> None:
+    store = store_of(tiny_smiles)
+    options = {"objective.centres": 4} if objective == "graphlog" else {}
+    config = resolve_config(objective, recipe, {**TINY, **options})
+    result = run_pretraining(store, config, tmp_path / "run", progress=Silent())
+    assert result.info["data_digest"] == store.digest
+    again = run_pretraining(store, None, tmp_path / "run", resume=True, progress=Silent())
+    assert all(v.equal(again.encoder.state_dict()[k]) for k, v in result.encoder.state_dict().items())
+
+
+def test_plus_adds_a_descriptor_term() -> None:
+    from graphlog.objectives import OBJECTIVES
+
+    encoder = encoder_for()
+    objective = make("graphlog", encoder, **OBJECTIVES["graphlog"].RECIPES["plus"]["objective"])
+    found = run_once(objective, encoder, batch_for())
+    assert objective.needs_targets
+    assert set(found.terms) == {"graph", "subgraph", "attribute", "descriptor"}
+    weighted = {"graph": 0.1, "subgraph": 0.1, "attribute": 0.3, "descriptor": 1.0}
+    wanted = sum(weighted[name] * float(term.detach()) for name, term in found.terms.items())
+    assert float(found.total.detach()) == pytest.approx(wanted, rel=1e-5)
+    assert not make("graphlog", encoder).needs_targets

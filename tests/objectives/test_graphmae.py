@@ -1,0 +1,42 @@
+"""GraphMAE: re-masking, decoders, and graphs it cannot serve."""
+
+import pytest
+import torch
+from objective_support import EDGE_MASKED, batch_for, encoder_for, make, run_once, seeded
+
+from graphlog.errors import ConfigError
+from graphlog.objectives import OBJECTIVES
+from graphlog.objectives.baselines.graphmae import scaled_cosine_error
+
+
+def test_edges_cannot_be_rebuilt() -> None:
+    with pytest.raises(ConfigError, match="attr-masking"):
+        OBJECTIVES["graphmae"].check_schema(EDGE_MASKED)
+
+
+def test_decoders() -> None:
+    encoder = encoder_for(backbone="gat")
+    for decoder in ("same", "gin", "gcn"):
+        assert run_once(make("graphmae", encoder, decoder=decoder), encoder, batch_for()).total.isfinite()
+    with pytest.raises(ConfigError, match="unknown backbone 'ginn'"):
+        OBJECTIVES["graphmae"].Config.parse({"decoder": "ginn"})
+
+
+def test_after_remasking_a_lone_node_knows_nothing_of_itself() -> None:
+    encoder = encoder_for().eval()
+    batch = batch_for(sizes=[1, 1])  # no neighbours, both masked
+    objective = make("graphmae", encoder).eval()
+    views = objective.views(batch, seeded())
+    encoder.node.weight.data.mul_(3.0)
+    with torch.no_grad():
+        first = objective.loss(views, encoder, seeded())
+        encoder.node.weight.data.mul_(-2.0)
+        second = objective.loss(views, encoder, seeded())
+    assert torch.allclose(first.total, second.total)
+
+
+def test_error_of_the_right_and_the_opposite_direction() -> None:
+    x = torch.tensor([[1.0, 2.0], [3.0, 0.0]])
+    assert float(scaled_cosine_error(5 * x, x, 2.0)) == pytest.approx(0.0, abs=1e-6)
+    assert float(scaled_cosine_error(-x, x, 3.0)) == pytest.approx(8.0)
+    assert float(scaled_cosine_error(x[:0], x[:0], 2.0)) == 0.0
