@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -23,7 +23,7 @@ from graphlog.domains import SCHEMAS
 from graphlog.domains.molecule import featurize_smiles
 from graphlog.errors import ConfigError, DataError, unknown_name
 
-MoleculeSource = str | Path | Iterable[str]
+MoleculeSource = str | Path | Iterable[object]
 Progress = Callable[[int, int], None]
 """Called as ``progress(rows done, rows rejected)`` after each piece of work."""
 
@@ -60,7 +60,7 @@ def read_molecules(
     schema: str | FeatureSchema = "molecule",
     smiles_column: str | None = None,
     targets: str | Sequence[str] | None = None,
-    on_error: Literal["skip", "fail"] = "skip",
+    on_error: str = "skip",
     workers: int | None = None,
     store_path: Path | str | None = None,
     progress: Progress | None = None,

@@ -1,0 +1,84 @@
+"""Every named data set: found, verified, with the rows, columns and labels it promises."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphlog.datasets import DATASETS, resolve
+from graphlog.datasets.base import hash_smiles
+from graphlog.datasets.catalogue import MOLECULES
+from graphlog.datasets.featurize import read_molecules
+from graphlog.datasets.named import open_named
+from graphlog.errors import ConfigError, DataError
+
+BUNDLED = ("nci5k", "wehi10k", "chembl2321810")
+LARGE = ("zinc2m", "zinc250k", "muv", "hiv", "toxcast", "qm8")
+
+
+@pytest.mark.parametrize("spec", MOLECULES.values(), ids=lambda s: s.name)
+def test_specs_are_complete(spec) -> None:
+    assert DATASETS[spec.name] is spec
+    assert re.fullmatch(r"[a-z][a-z0-9]*", spec.name)
+    assert re.fullmatch(r"[0-9a-f]{64}", spec.sha256_file)
+    assert re.fullmatch(r"[0-9a-f]{64}", spec.sha256_smiles)
+    assert (spec.url is None) == (spec.name in BUNDLED)
+    assert spec.url is None or spec.url.startswith("https://")
+    assert (spec.task is None) == (spec.metric is None) == (spec.num_tasks == 0)
+    assert spec.num_tasks == len(spec.tasks) or not spec.tasks
+
+
+@pytest.mark.parametrize("name", [n for n in MOLECULES if n not in LARGE and n not in BUNDLED])
+def test_a_data_set_of_the_mirror(name: str, mirror: Path) -> None:
+    check(name)
+    assert resolve(name) == mirror / DATASETS[name].path
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_data_set_that_comes_with_rdkit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRAPHLOG_MIRROR", raising=False)
+    check(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_data_set_of_the_mirror(name: str, mirror: Path) -> None:
+    check(name)
+
+
+def check(name: str) -> None:
+    spec = DATASETS[name]
+    with open_named(name) as (table, columns, tasks):
+        rows = list(table)
+    assert len(rows) == spec.rows
+    assert not any(row.problem for row in rows)
+    assert hash_smiles(row.smiles for row in rows) == spec.sha256_smiles
+    assert len(columns) == len(tasks) == spec.num_tasks
+    assert tasks == spec.tasks or not spec.tasks
+
+
+def test_labels_come_with_the_name(mirror: Path) -> None:
+    store = read_molecules("clintox", workers=1)
+    assert store.tasks == ("FDA_APPROVED", "CT_TOX")
+    assert np.nansum(store.labels, axis=0).tolist() == [1384, 112]
+    assert read_molecules("clintox", targets=["CT_TOX"], limit=10).tasks == ("CT_TOX",)
+
+
+def test_labels_of_another_file_are_joined() -> None:
+    store = read_molecules("chembl2321810", workers=1)
+    assert store.tasks == ("activity",)
+    assert store.labels[:3].ravel().tolist() == pytest.approx([5.48, 5.48, 5.5])
+    assert not np.isnan(store.labels).any()
+
+
+def test_a_file_in_the_way_of_a_name_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bbbp").write_text("CCO\n")
+    with pytest.raises(DataError, match="cannot tell what kind of file"):
+        read_molecules("bbbp")
+
+
+def test_unknown_names_are_answered_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'freesolv'"):
+        resolve("free-solv")

@@ -1,0 +1,143 @@
+"""Where data sets come from: cache, mirror, public address; checked, whole or not at all."""
+
+import gzip
+import http.server
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from graphlog.datasets import molsets
+from graphlog.datasets.base import hash_smiles
+from graphlog.datasets.catalogue import MOLECULES
+from graphlog.datasets.download import data_root, download, fetch, find_local
+from graphlog.datasets.named import open_named
+from graphlog.errors import DataError
+
+PUBLIC = b"id,smiles,measured log solubility in mols per litre\n1,CCO,0.5\n2,C,1.5\n"
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    folder = tmp_path / "served"
+    folder.mkdir()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", folder
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("GRAPHLOG_MIRROR", raising=False)
+    monkeypatch.setenv("GRAPHLOG_DATA", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def spec_at(url: str, **fields):
+    fields = {"sha256_smiles": hash_smiles(["CCO", "C"])} | fields
+    return replace(MOLECULES["esol"], url=f"{url}/delaney.csv", **fields)
+
+
+def test_the_data_root() -> None:
+    assert data_root("here") == Path("here")
+
+
+def test_a_public_file_is_fetched_once_and_read_under_our_names(served, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, folder = served
+    (folder / "delaney.csv").write_bytes(PUBLIC)
+    spec = spec_at(url)
+    assert find_local(spec) is None
+    path = fetch(spec)
+    assert path == cache / "public" / "esol.csv"
+    (folder / "delaney.csv").unlink()
+    assert fetch(spec) == path
+    monkeypatch.setitem(MOLECULES, "esol", spec)
+    with open_named("esol") as (table, columns, tasks):
+        assert (columns, tasks) == (("measured log solubility in mols per litre",), ("logSolubility",))
+        assert [row.fields[columns[0]] for row in table] == ["0.5", "1.5"]
+
+
+def test_another_content_is_refused_and_not_kept(served, cache: Path) -> None:
+    url, folder = served
+    (folder / "delaney.csv").write_bytes(PUBLIC.replace(b"CCO", b"CCN"))
+    with pytest.raises(DataError, match="not what is pinned"):
+        fetch(spec_at(url))
+    assert not any(path.is_file() for path in cache.rglob("*"))
+
+
+def test_a_mirror_may_be_an_address(served, cache: Path, monkeypatch: pytest.MonkeyPatch, mirror: Path) -> None:
+    url, folder = served
+    spec = MOLECULES["freesolv"]
+    target = folder / "sub" / spec.path
+    target.parent.mkdir(parents=True)
+    target.write_bytes((mirror / spec.path).read_bytes())
+    monkeypatch.setenv("GRAPHLOG_MIRROR", f"{url}/sub/")
+    assert fetch(spec) == cache / spec.path
+    monkeypatch.delenv("GRAPHLOG_MIRROR")
+    assert fetch(spec) == cache / spec.path
+
+
+def test_a_mirror_with_another_file_says_so(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "mirror" / MOLECULES["bbbp"].path
+    target.parent.mkdir(parents=True)
+    target.write_bytes(gzip.compress(b"smiles,p_np\nC,1\n"))
+    monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path / "mirror"))
+    with pytest.raises(DataError, match="is not the 'bbbp' this version knows"):
+        fetch(MOLECULES["bbbp"])
+
+
+def test_a_damaged_cache_is_fetched_anew(served, cache: Path) -> None:
+    url, folder = served
+    (folder / "delaney.csv").write_bytes(PUBLIC)
+    path = cache / "public" / "esol.csv"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(PUBLIC[:30])
+    assert fetch(spec_at(url)).read_bytes() == PUBLIC
+
+
+def test_no_network_is_one_line_that_says_what_to_do(cache: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        fetch(spec_at("http://127.0.0.1:9"))
+    assert "chem/downstream/esol.csv.gz below $GRAPHLOG_MIRROR, or use nci5k" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_download_cut_off_leaves_nothing(served, tmp_path: Path) -> None:
+    url, folder = served
+    (folder / "a").write_bytes(b"half")
+    with pytest.raises(DataError, match="not what is pinned"):
+        download(f"{url}/a", tmp_path / "x" / "a", lambda path: path.read_bytes() == b"whole")
+    assert list((tmp_path / "x").iterdir()) == []
+
+
+def test_the_zinc_sets_out_of_the_published_package(served, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import hashlib
+    import json
+    import zipfile
+
+    url, folder = served
+    with zipfile.ZipFile(folder / "a.whl", "w") as wheel:
+        for part, names in (("train", "CC\nCCO"), ("test", "N"), ("test_scaffolds", "O")):
+            wheel.writestr(f"moses/dataset/data/{part}.csv.gz", gzip.compress(f"SMILES,SPLIT\n{names}\n".encode()))
+    sha256 = hashlib.sha256((folder / "a.whl").read_bytes()).hexdigest()
+    listing = {"urls": [{"url": "x", "digests": {"sha256": "0"}}, {"url": f"{url}/a.whl", "digests": {"sha256": sha256}}]}
+    (folder / "json").write_text(json.dumps(listing))
+    monkeypatch.setattr(molsets, "_SHA256", sha256)
+    whole = replace(MOLECULES["zinc2m"], url=f"{url}/json", sha256_smiles=hash_smiles(["CC", "CCO", "N", "O"]))
+    assert gzip.decompress(fetch(whole).read_bytes()) == b"CC\nCCO\nN\nO\n"
+    monkeypatch.setitem(molsets._SAMPLES, "zinc10k", 2)
+    sample = replace(MOLECULES["zinc10k"], url=f"{url}/json", sha256_smiles=hash_smiles(["CC", "N"]))
+    monkeypatch.setattr(molsets, "_address", lambda index: pytest.fail("the package is here already"))
+    assert gzip.decompress(fetch(sample).read_bytes()) == b"CC\nN\n"

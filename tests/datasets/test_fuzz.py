@@ -1,0 +1,77 @@
+"""10,000 rows of rubbish: nothing but one-line errors, and every row accounted for."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from graphlog.datasets.featurize import read_molecules
+from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH, featurize_smiles, rdkit_file
+from graphlog.errors import GraphLoGError
+
+ALPHABET = "CNOPSFIBrlcnops[]()=#$:.-+@/\\%0123456789*~<>|HeaUZ{}!? \t\"',;"
+
+
+def molecules() -> list[str]:
+    return [line.split()[0] for line in rdkit_file("rdkit-data", "NCI/first_5K.smi").read_text().splitlines()]
+
+
+def mutated(text: str, draw: random.Random) -> str:
+    for _ in range(draw.randrange(1, 4)):
+        k = draw.randrange(len(text) + 1)
+        match draw.randrange(4):
+            case 0:
+                text = text[:k] + draw.choice(ALPHABET) + text[k:]
+            case 1:
+                text = text[:k] + text[k + draw.randrange(1, 6) :]
+            case 2:
+                text = text[:k] + draw.choice(ALPHABET) + text[k + 1 :]
+            case _:
+                text = text[k:] + text[:k]
+    return text
+
+
+@pytest.mark.parametrize("schema", [MOLECULE, MOLECULE_RICH], ids=lambda s: s.name)
+def test_mutated_smiles_become_graphs_or_reasons(schema) -> None:
+    draw = random.Random(7)
+    known = molecules()
+    texts = [mutated(draw.choice(known), draw) for _ in range(5000)]
+    chunk, rejects = featurize_smiles(texts, schema)
+    assert sorted([*chunk.rows.tolist(), *(k for k, _ in rejects)]) == list(range(5000))
+    assert all(reason and "\n" not in reason for _, reason in rejects)
+    chunk.check(schema)
+
+
+def test_characters_of_any_kind_become_reasons() -> None:
+    draw = random.Random(8)
+    texts = ["".join(chr(draw.randrange(0x110000)) for _ in range(draw.randrange(12))) for _ in range(2000)]
+    chunk, rejects = featurize_smiles(texts, MOLECULE)
+    assert len(chunk) + len(rejects) == 2000
+
+
+def test_a_file_with_10_000_mutated_rows_accounts_for_each(tmp_path: Path) -> None:
+    draw = random.Random(9)
+    known = [m for m in molecules() if '"' not in m]
+    rows = [mutated(draw.choice(known), draw).translate(str.maketrans('"\n', "''")) if k % 3 == 0 else draw.choice(known) for k in range(10_000)]
+    path = tmp_path / "a.tsv"
+    path.write_text("smiles\ty\n" + "".join(f"{row.replace(chr(9), ' ')}\t{k}\n" for k, row in enumerate(rows)))
+    store = read_molecules(path, targets=["y"], workers=1)
+    assert store.num_rows == 10_000
+    assert sorted([*store.rows.tolist(), *(r.row for r in store.rejects)]) == list(range(10_000))
+    assert store.labels.ravel().tolist() == store.rows.tolist()
+    assert len(store.rejects) > 1000
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "smi", "csv.gz", "parquet"])
+def test_bytes_of_any_kind_are_one_line(tmp_path: Path, ending: str) -> None:
+    draw = random.Random(10)
+    for k in range(60):
+        head = draw.choice([b"", b"smiles,y\n", b"smiles\n", b"\x1f\x8b\x08", b"\xef\xbb\xbfsmiles,y\r\n", b'"smiles"\t"y"\n'])
+        path = tmp_path / f"{k}.{ending}"
+        path.write_bytes(head + draw.randbytes(draw.randrange(400)))
+        try:
+            store = read_molecules(path, workers=1)
+        except GraphLoGError as e:
+            assert "\n" not in str(e)
+        else:
+            assert len(store) + len(store.rejects) == store.num_rows

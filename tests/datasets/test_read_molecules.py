@@ -1,0 +1,165 @@
+"""From a source to a store: every row accounted for, labels as numbers, the same store however many workers."""
+
+import gzip
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphlog.data.store import open_store
+from graphlog.datasets import pool
+from graphlog.datasets.featurize import read_molecules
+from graphlog.domains.molecule import MOLECULE_RICH
+from graphlog.errors import ConfigError, DataError, GraphLoGError
+
+
+def write(tmp_path: Path, content: str, name: str = "a.csv") -> Path:
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8", newline="")
+    return path
+
+
+def refusal(source: object, kind: type[GraphLoGError] = DataError, **options) -> str:
+    with pytest.raises(kind) as caught:
+        read_molecules(source, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_list_of_smiles() -> None:
+    store = read_molecules(["CCO", "C1CC", "", None, "c1ccccc1"])
+    assert (len(store), store.num_rows, store.tasks) == (2, 5, ())
+    assert store.rows.tolist() == [0, 4]
+    assert store.texts() == ["CCO", "c1ccccc1"]
+    assert [(r.row, r.text, r.reason) for r in store.rejects] == [
+        (1, "C1CC", "RDKit cannot parse: unclosed ring"),
+        (2, "", "empty"),
+        (3, "", "not text but NoneType"),
+    ]
+
+
+def test_no_molecule_in_a_list_is_no_error() -> None:
+    assert len(read_molecules(["C1CC"])) == 0
+    assert read_molecules([]).num_rows == 0
+
+
+def test_sources_other_than_lists() -> None:
+    pandas = pytest.importorskip("pandas")
+    assert len(read_molecules(pandas.Series(["CCO", "C"]))) == 2
+    assert len(read_molecules(np.array(["CCO", "C"]))) == 2
+    assert len(read_molecules(s for s in ("CCO", "C"))) == 2
+
+
+def test_a_file_with_labels(tmp_path: Path) -> None:
+    path = write(tmp_path, "smiles,a,b,name\nCCO,1,0.5,x\nC1CC,0,7,y\nC,,NaN,z\nCC,0,-1e3,\nCCC,True,N/A,w\n")
+    store = read_molecules(path, targets=["b", "a"])
+    assert store.tasks == ("b", "a")
+    assert store.rows.tolist() == [0, 2, 3, 4]
+    np.testing.assert_array_equal(store.labels, np.array([[0.5, 1], [np.nan, np.nan], [-1000, 0], [np.nan, 1]], np.float32))
+    assert read_molecules(path, targets="auto").tasks == ("a", "b")
+    assert read_molecules(path, targets="a").tasks == ("a",)
+    assert read_molecules(path).labels is None
+
+
+def test_labels_that_are_not_numbers(tmp_path: Path) -> None:
+    path = write(tmp_path, "smiles,a,b\nCCO,1,1\nC,active,inf\n")
+    assert refusal(path, targets=["a"]) == f"{path}, data row 1: label 'a' must be a number or empty, found 'active'."
+    assert "data row 1: label 'b'" in refusal(path, targets=["b"])
+    assert "did you mean 'a'" in refusal(path, targets=["aa"])
+    assert "SMILES column and cannot be a label" in refusal(path, targets=["smiles"])
+    assert "given more than once" in refusal(path, targets=["a", "a"])
+    assert "no column of numbers" in refusal(write(tmp_path, "smiles,a\nC,x\n"), targets="auto")
+    assert "columns of a file" in refusal(["C"], ConfigError, targets=["a"])
+
+
+def test_labels_of_rejected_and_ragged_rows_do_not_stray(tmp_path: Path) -> None:
+    store = read_molecules(write(tmp_path, "smiles,a\nC,1\nCC,2,x\nC1C,3\nCCC,4\nO\nN,6\n"), targets=["a"])
+    assert store.rows.tolist() == [0, 3, 5]
+    assert store.labels.ravel().tolist() == [1, 4, 6]
+    assert [r.row for r in store.rejects] == [1, 2, 4]
+
+
+def test_mostly_bad_rows_are_an_error(tmp_path: Path) -> None:
+    message = refusal(write(tmp_path, "smiles\nethanol\nwater\nCCO\n"))
+    assert "2 of 3 rows are no molecules" in message
+    assert "row 0: 'ethanol'" in message
+    assert len(read_molecules(write(tmp_path, "smiles\nethanol\nCCO\n"))) == 1
+
+
+def test_on_error_fail_stops_at_the_first(tmp_path: Path) -> None:
+    path = write(tmp_path, "smiles\nC\nC1C\nC1C\n")
+    assert refusal(path, on_error="fail") == f"{path}, data row 1: 'C1C' RDKit cannot parse: unclosed ring."
+    assert "data row 1" in refusal(["C", ""], on_error="fail")
+
+
+def test_options_that_are_wrong() -> None:
+    assert "did you mean 'molecule-rich'" in refusal(["C"], ConfigError, schema="molecule_rich")
+    assert "did you mean 'bbbp'" in refusal("bpbp", ConfigError)
+    assert "workers" in refusal(["C"], ConfigError, workers=-1)
+    assert "limit" in refusal(["C"], ConfigError, limit=0)
+    assert "fail, skip" in refusal(["C"], ConfigError, on_error="ignore")
+
+
+def test_limit_and_progress_and_texts(tmp_path: Path) -> None:
+    path = write(tmp_path, "smiles\n" + "CCO\nC1C\nC\n" * 1000)
+    seen: list[tuple[int, int]] = []
+    store = read_molecules(path, limit=2500, progress=lambda *numbers: seen.append(numbers), keep_texts=False, workers=1)
+    assert (store.num_rows, len(store) + len(store.rejects)) == (2500, 2500)
+    assert seen == [(1000, 333), (2000, 667), (2500, 833)]
+    with pytest.raises(DataError, match="without its texts"):
+        store.texts()
+
+
+def test_a_rich_store(tmp_path: Path) -> None:
+    store = read_molecules(["CCO", "*C"], schema="molecule-rich", store_path=tmp_path / "store")
+    assert store.schema == MOLECULE_RICH
+    assert store[:2].x.shape == (5, 9)
+
+
+def test_a_store_is_opened_rather_than_read(tmp_path: Path) -> None:
+    made = read_molecules(["CCO", "C1C"], store_path=tmp_path / "store")
+    assert read_molecules(tmp_path / "store").digest == made.digest
+    assert open_store(tmp_path / "store").rejects == made.rejects
+    assert read_molecules(str(tmp_path / "store"), store_path=tmp_path / "copy").digest == made.digest
+
+
+def test_nothing_half_written_is_left(tmp_path: Path) -> None:
+    refusal(write(tmp_path, "smiles\nxx\n"), store_path=tmp_path / "store")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.csv"]
+
+
+def test_two_workers_make_the_same_store_as_none(tmp_path: Path) -> None:
+    lines = ["C" * (1 + k % 40) + ("" if k % 7 else "1") + "\n" for k in range(6000)]
+    path = tmp_path / "a.smi.gz"
+    path.write_bytes(gzip.compress("".join(lines).encode()))
+    alone = read_molecules(path, workers=1)
+    together = read_molecules(path, workers=2)
+    assert alone.digest == together.digest
+    assert alone.rejects == together.rejects
+    assert len(alone) + len(alone.rejects) == 6000
+
+
+def test_a_killed_worker_is_one_clear_error() -> None:
+    with pytest.raises(DataError, match="a worker process died"):
+        list(pool.map_in_order(os._exit, ((k, k) for k in range(12)), workers=2))
+
+
+def test_an_error_in_a_worker_is_that_error() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        list(pool.map_in_order(int, ((None, text) for text in "0123x56789"), workers=2))
+
+
+def test_no_more_than_a_few_pieces_are_taken_ahead() -> None:
+    taken = 0
+
+    def pieces():
+        nonlocal taken
+        for k in range(100):
+            taken += 1
+            yield k, k
+
+    results = pool.map_in_order(abs, pieces(), workers=2)
+    assert next(results) == (0, 0)
+    assert taken <= pool.WORTH_A_POOL + 5
+    results.close()

@@ -1,0 +1,193 @@
+"""Molecule files of all the kinds people have, and one line for each way they can be wrong."""
+
+import gzip
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphlog.datasets.tables import Row, open_table, read_table
+from graphlog.datasets.tables.streams import open_text
+from graphlog.errors import DataError
+
+CSV = "smiles,y\nCCO,1\nc1ccccc1,0\n"
+
+
+def write(tmp_path: Path, name: str, content: str | bytes) -> Path:
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def rows_of(path: Path | str, **options) -> list[Row]:
+    with open_table(path, **options) as table:
+        return list(table)
+
+
+def smiles_of(path: Path | str, **options) -> list[str]:
+    return [row.smiles for row in rows_of(path, **options)]
+
+
+def refusal(path: Path | str, **options) -> str:
+    with pytest.raises(DataError) as caught:
+        rows_of(path, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", CSV),
+        ("a.CSV", CSV),
+        ("a.tsv", CSV.replace(",", "\t")),
+        ("a.smi", "CCO one\nc1ccccc1 two\n"),
+        ("a.smi", "CCO\nc1ccccc1"),
+        ("a.smi", "smiles name\nCCO one\nc1ccccc1 two\n"),
+        ("a.txt", "CCO\n\nc1ccccc1\n\n"),
+        ("a.txt", CSV),
+        ("a.csv.gz", gzip.compress(CSV.encode())),
+        ("a.smi.gz", gzip.compress(b"CCO\n") + gzip.compress(b"c1ccccc1\n")),
+        ("a.csv", gzip.compress(CSV.encode())),
+        ("a.csv", "\ufeff" + CSV),
+        ("a.csv", CSV.replace("\n", "\r\n")),
+        ("a.csv", CSV.replace("\n", "\r")),
+        ("a.csv", "\n\n" + CSV + "\n\n"),
+        ("a.csv", 'name,"smiles"\n"a, b","CCO"\n"said ""x""",c1ccccc1\n'),
+        ("a.csv", 'smiles,name\nCCO,"two\nlines"\nc1ccccc1,b\n'),
+        ("a.csv", "mol,CID\nCCO,1\nc1ccccc1,2\n"),
+        ("a.csv", "id,Canonical SMILES\n1,CCO\n2,c1ccccc1\n"),
+        ("a.csv", "smiles\nCCO\nc1ccccc1\n"),
+        ("a.csv", "smiles,y,\nCCO,1,\nc1ccccc1,0,\n"),
+        ("a.csv", "smiles,y\nCCO,1,,\nc1ccccc1,0\n"),
+        ("a.csv", " smiles ,y\n CCO ,1\nc1ccccc1,0\n"),
+    ],
+)
+def test_files_that_can_be_read(tmp_path: Path, name: str, content: str | bytes) -> None:
+    rows = rows_of(write(tmp_path, name, content))
+    assert [row.smiles for row in rows] == ["CCO", "c1ccccc1"]
+    assert [row.row for row in rows] == [0, 1]
+    assert not any(row.problem for row in rows)
+
+
+def test_latin1_bytes_are_read_as_latin1(tmp_path: Path) -> None:
+    rows = rows_of(write(tmp_path, "a.csv", b"smiles,name\nCCO,\xe9thanol\nC,m\xc3\xa9thane\n"))
+    assert [row.fields["name"] for row in rows] == ["éthanol", "méthane"]
+
+
+def test_rows_wholly_blank_are_not_rows_but_an_empty_cell_is(tmp_path: Path) -> None:
+    rows = rows_of(write(tmp_path, "a.csv", "smiles,y\nCCO,1\n\n,0\n\r\nC,1\n"))
+    assert [(row.row, row.smiles) for row in rows] == [(0, "CCO"), (1, ""), (2, "C")]
+
+
+def test_a_ragged_row_says_so(tmp_path: Path) -> None:
+    rows = rows_of(write(tmp_path, "a.csv", "smiles,y,z\nCCO,1,2\nC,1\nCC,1,2,3\n"))
+    assert [row.problem for row in rows] == [None, "has 2 cells where the header has 3", "has 4 cells where the header has 3"]
+
+
+def test_a_smiles_of_a_megabyte_and_nul_bytes_arrive(tmp_path: Path) -> None:
+    rows = rows_of(write(tmp_path, "a.csv", b"smiles,y\n" + b"C" * 1_000_000 + b",1\nC\0C,2\n"))
+    assert [len(row.smiles) for row in rows] == [1_000_000, 3]
+
+
+def test_a_cxsmiles_extension_belongs_to_the_smiles(tmp_path: Path) -> None:
+    rows = rows_of(write(tmp_path, "a.smi", "CC |$R1;$| some name\nCCO other name\n"))
+    assert [row.smiles for row in rows] == ["CC |$R1;$|", "CCO"]
+    assert [row.fields["name"] for row in rows] == ["some name", "other name"]
+
+
+def test_columns_are_kept_by_name(tmp_path: Path) -> None:
+    with open_table(write(tmp_path, "a.csv", "id,smiles,y\n7,CCO,1\n")) as table:
+        assert (table.columns, table.smiles_column) == (("id", "smiles", "y"), "smiles")
+        assert next(iter(table)).fields == {"id": "7", "smiles": "CCO", "y": "1"}
+
+
+def test_the_smiles_column_can_be_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "smiles,drug\nC,CCO\n")
+    assert smiles_of(path, smiles_column="drug") == ["CCO"]
+    assert smiles_of(write(tmp_path, "b.csv", "what,y\nCCO,1\n"), smiles_column="WHAT") == ["CCO"]
+
+
+def test_a_header_can_be_given(tmp_path: Path) -> None:
+    assert smiles_of(write(tmp_path, "a.csv", '"CCO","x"\n"C","y"\n'), header=("smiles", "name")) == ["CCO", "C"]
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    for content in (CSV.encode(), b"CCO\nc1ccccc1\n", gzip.compress(CSV.encode()), CSV.replace(",", "\t").encode()):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+        assert smiles_of("-") == ["CCO", "c1ccccc1"]
+        assert not sys.stdin.closed
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pa.table({"smiles": ["CCO", None], "y": [1.5, None]}), tmp_path / "a.parquet")
+    rows = rows_of(tmp_path / "a.parquet")
+    assert [(row.smiles, row.fields["y"]) for row in rows] == [("CCO", "1.5"), ("", "")]
+    whole = (tmp_path / "a.parquet").read_bytes()
+    assert "not a readable Parquet file" in refusal(write(tmp_path, "b.parquet", whole[:-20]))
+    assert "no such file" in refusal(tmp_path / "c.parquet")
+
+
+def test_zstandard(tmp_path: Path) -> None:
+    zstandard = pytest.importorskip("zstandard")
+    packed = zstandard.ZstdCompressor().compress(CSV.encode())
+    assert smiles_of(write(tmp_path, "a.csv.zst", packed)) == ["CCO", "c1ccccc1"]
+    assert smiles_of(write(tmp_path, "b.smi.zst", zstandard.ZstdCompressor().compress(b"CCO\n") * 2)) == ["CCO", "CCO"]
+    assert "damaged or cut off" in refusal(write(tmp_path, "c.csv.zst", packed[:-3]))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.csv", "", "is empty"),
+        ("a.smi", "\n\n", "is empty"),
+        ("a.csv.gz", gzip.compress(b""), "is empty"),
+        ("a.csv", "smiles,y\n", "has a header but no rows"),
+        ("a.smi", "smiles\n", "has a header but no rows"),
+        ("a.csv", "name,y\nCCO,1\n", "no SMILES column found; name one with --smiles-column"),
+        ("a.csv", "smiles,canonical_smiles\nC,C\n", "more than one column may hold SMILES: smiles, canonical_smiles"),
+        ("a.csv", "smiles,smiles\nC,C\n", "more than one column"),
+        ("a.csv", "smiles;y\nCCO;1\n", "parted by semicolons, not commas"),
+        ("a.csv", "smiles\ty\nCCO\t1\n", "name it .tsv"),
+        ("a.tsv", "smiles,y\nCCO,1\n", "name it .csv"),
+        ("a.csv", 'smiles,y\n"CCO,1\n' + "C,1\n" * 2000, "is never closed"),
+        ("a.csv.gz", gzip.compress(CSV.encode() * 50)[:-9], "damaged or cut off after line"),
+        ("a.csv.gz", b"\x1f\x8b" + b"junk" * 10, "damaged or cut off after line 0"),
+        ("a.csv", "smiles,y\nCCO,1\n".encode("utf-16"), "is UTF-16 text; save it as UTF-8"),
+        ("a.sdf", "whatever", "cannot tell what kind of file this is"),
+        ("a.png.csv", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "no SMILES column found"),
+    ],
+)
+def test_files_that_cannot_be_read(tmp_path: Path, name: str, content: str | bytes, expected: str) -> None:
+    path = write(tmp_path, name, content)
+    message = refusal(path)
+    assert expected in message
+    assert str(path) in message
+    assert message.isprintable()
+
+
+def test_names_that_are_wrong(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", CSV)
+    assert "no column 'smilse'; did you mean 'smiles'? Columns: smiles, y" in refusal(path, smiles_column="smilse")
+    assert "no such file" in refusal(tmp_path / "missing.csv")
+    assert "no such file" in refusal(tmp_path / "missing")
+    (tmp_path / "folder.csv").mkdir()
+    assert "is a folder" in refusal(tmp_path / "folder.csv")
+
+
+def test_a_file_without_line_ends_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphlog.datasets.tables.streams.LONGEST_LINE", 1000)
+    path = write(tmp_path, "a.smi", "C" * 5000)
+    with pytest.raises(DataError, match="more than 1,000 characters"), open_text(path) as lines:
+        list(lines)
+
+
+def test_reading_is_a_stream(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.smi", "CCO\n" * 200_000)
+    rows = read_table(path)
+    assert next(rows).smiles == "CCO"
+    rows.close()
