@@ -18,10 +18,12 @@ class DatasetSpec:
     """Data rows, unparsable ones included."""
     path: str
     """File below the mirror or the cache; below RDKit's own folders where ``origin`` is ``rdkit``."""
-    sha256_file: str
-    """Hash of that file."""
-    sha256_smiles: str
-    """Hash of its SMILES column (:func:`hash_smiles`): what is parsed, however it was packed."""
+    domain: Literal["molecule", "protein"] = "molecule"
+    """What its records are: a table of molecules, or an interaction network."""
+    sha256_file: str = ""
+    """Hash of that file; empty for a public network that is not mirrored, whose layout and whole length are checked instead."""
+    sha256_smiles: str = ""
+    """Hash of its SMILES column (:func:`hash_smiles`): what is parsed, however it was packed; empty where there is none."""
     licence: str
     """Terms of use."""
     source: str

@@ -12,6 +12,7 @@ from pathlib import Path
 from graphlog.datasets.base import DatasetSpec, hash_smiles
 from graphlog.datasets.molsets import unpack_molsets
 from graphlog.datasets.tables import open_table
+from graphlog.datasets.tables.streams import open_text
 from graphlog.errors import DataError
 
 _TIMEOUT_S = 60
@@ -40,14 +41,14 @@ def find_local(spec: DatasetSpec, data_dir: Path | str | None = None) -> Path | 
         path = rdkit_file(spec.origin, spec.path)
         return path if _is(path, spec.sha256_file) else None
     root, mirror = data_root(data_dir), _mirror()
-    if _is(root / spec.path, spec.sha256_file):
+    if _is_mirrored(root / spec.path, spec):
         return root / spec.path
     public = _public_path(spec, root)
     if public.is_file() and _holds(public, spec):
         return public
     if mirror and "://" not in mirror and (Path(mirror) / spec.path).is_file():
         path = Path(mirror) / spec.path
-        if _is(path, spec.sha256_file):
+        if _is_mirrored(path, spec):
             return path
         raise DataError(f"{path}: is not the '{spec.name}' this version knows (its sha256 is not {spec.sha256_file[:12]}…); replace it.")
     return None
@@ -62,13 +63,15 @@ def fetch(spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
     local = find_local(spec, data_dir)
     if local is not None:
         return local
+    if spec.url is None and not spec.origin.startswith("rdkit"):
+        raise DataError(f"data set '{spec.name}' has no public address; put it at {spec.path} below $GRAPHLOG_MIRROR.")
     if spec.url is None:
         raise DataError(f"data set '{spec.name}' comes with RDKit, but this RDKit has no {spec.path} as pinned; pip install -U rdkit")
     root, mirror = data_root(data_dir), _mirror()
     if mirror and "://" in mirror:
         target = root / spec.path
         with _blame_network(spec, mirror):
-            download(f"{mirror.rstrip('/')}/{spec.path}", target, lambda path: _is(path, spec.sha256_file))
+            download(f"{mirror.rstrip('/')}/{spec.path}", target, lambda path: _is_mirrored(path, spec))
         return target
     target = _public_path(spec, root)
     with _blame_network(spec, spec.url):
@@ -132,12 +135,24 @@ def _is(path: Path, sha256: str) -> bool:
         return hashlib.file_digest(f, "sha256").hexdigest() == sha256
 
 
+def _is_mirrored(path: Path, spec: DatasetSpec) -> bool:
+    return _is(path, spec.sha256_file) if spec.sha256_file else path.is_file() and _holds(path, spec)
+
+
 def _holds(path: Path, spec: DatasetSpec) -> bool:
     try:
+        if spec.domain == "protein":
+            return _is_network(path)
         with open_table(path, spec.smiles_column if spec.smiles_column != "smiles" else None, spec.header, _delimiter(spec)) as table:
             return hash_smiles(row.smiles for row in table) in (spec.sha256_smiles, *spec.sha256_public_smiles)
     except DataError:
         return False
+
+
+def _is_network(path: Path) -> bool:
+    with open_text(path) as lines:
+        header = next(lines, "").split()
+        return header[:2] == ["protein1", "protein2"] and sum(1 for _ in lines) > 0  # to the end: a file cut off is found out
 
 
 def _delimiter(spec: DatasetSpec) -> str:

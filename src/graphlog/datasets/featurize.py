@@ -163,11 +163,10 @@ class _Tally:
 
 
 def _schema(schema: str | FeatureSchema) -> FeatureSchema:
-    if isinstance(schema, FeatureSchema):
-        return schema
-    if schema not in SCHEMAS:
-        raise unknown_name("schema", schema, SCHEMAS)
-    return SCHEMAS[schema]
+    known = {name: s for name, s in SCHEMAS.items() if s.domain == "molecule"}
+    if isinstance(schema, str) and schema not in known:
+        raise unknown_name("schema of molecules", schema, known)
+    return known[schema] if isinstance(schema, str) else schema
 
 
 def _as_store(source: Any) -> GraphStore | None:

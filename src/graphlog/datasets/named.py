@@ -10,6 +10,7 @@ from typing import NamedTuple
 from graphlog.datasets.base import DatasetSpec
 from graphlog.datasets.catalogue import MOLECULES
 from graphlog.datasets.download import fetch
+from graphlog.datasets.networks.species import NETWORKS
 from graphlog.datasets.tables import Row, Table, open_table
 from graphlog.datasets.tables.labels import choose_tasks
 from graphlog.errors import DataError, unknown_name
@@ -32,9 +33,10 @@ def find_spec(name: str) -> DatasetSpec:
     Raises:
         ConfigError: If there is none of that name; suggests the nearest.
     """
-    if name not in MOLECULES:
-        raise unknown_name("data set", name, MOLECULES)
-    return MOLECULES[name]
+    known = MOLECULES | NETWORKS
+    if name not in known:
+        raise unknown_name("data set", name, known)
+    return known[name]
 
 
 def resolve(name: str, data_dir: Path | str | None = None) -> Path:

@@ -38,8 +38,9 @@ class EncoderConfig(FrozenConfig):
     """Width of a layer's node embeddings."""
     jk: Literal["last", "concat", "max", "sum"] = "last"
     """Jumping knowledge: what the node embedding is made of; all but ``last`` use the input embedding too."""
-    readout: Literal["mean", "sum", "max", "attention"] = "mean"
-    """How node embeddings become a graph embedding (Eq. 2)."""
+    readout: Literal["mean", "sum", "max", "attention", "mean+centre"] = "mean"
+    """How node embeddings become a graph embedding (Eq. 2). ``mean+centre`` pools the mean in pre-training and, in what
+    is used downstream, puts the centre node's embedding beside it, as the biology of the pre-train-GNNs family does."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of values dropped after every layer, the last one included."""
     heads: int = Field(default=2, ge=1)

@@ -12,7 +12,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.attributes import AttributeTable
 from graphlog.encoders.base import EncoderConfig, Encoding, MessagePassing, Neighbourhood, NodeNorm
-from graphlog.encoders.readout import JUMPS, Readout
+from graphlog.encoders.readout import JUMPS, Readout, centre_nodes
 from graphlog.errors import ConfigError
 from graphlog.ops.segment import segment_mean
 
@@ -67,7 +67,8 @@ class GraphEncoder(nn.Module):
 
     def embedding_width(self, layer: EmbeddingLayer) -> int:
         """Return the number of columns of :meth:`embed_graphs`."""
-        return (len(self.layers) + 1) * self.config.dim + 1 if layer == "jk" else self.dim
+        sides = 2 if self.config.readout == "mean+centre" else 1
+        return sides * (len(self.layers) + 1) * self.config.dim + 1 if layer == "jk" else sides * self.dim
 
     def embed_graphs(self, batch: GraphBatch, layer: EmbeddingLayer = "jk") -> Float[Tensor, "N W"]:
         """Return graph embeddings for use without fine-tuning.
@@ -75,11 +76,16 @@ class GraphEncoder(nn.Module):
         Args:
             batch: The graphs.
             layer: ``last`` is the graph embedding of :meth:`forward`; ``jk`` joins the mean over nodes of the input
-                embedding and of every layer, and the logarithm of the number of nodes.
+                embedding and of every layer, and the logarithm of the number of nodes. With the readout ``mean+centre``,
+                the centre node's embedding stands beside each of these.
         """
+        has_centre = self.config.readout == "mean+centre"
         if layer == "last":
-            return self(batch).graph_emb
-        means = [segment_mean(h, batch.ptr) for h in self.layer_outputs(batch)]
+            encoding = self(batch)
+            return torch.cat([encoding.graph_emb, centre_nodes(encoding.node_emb, batch.ptr)], dim=1) if has_centre else encoding.graph_emb
+        outputs = self.layer_outputs(batch)
+        means = [segment_mean(h, batch.ptr) for h in outputs]
+        means += [centre_nodes(h, batch.ptr) for h in outputs] if has_centre else []
         return torch.cat([*means, batch.sizes.clamp(min=1).to(means[0].dtype).log()[:, None]], dim=1)
 
 

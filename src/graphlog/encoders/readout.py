@@ -21,14 +21,19 @@ POOLS: dict[str, Callable[[Float[Tensor, "V D"], Int[Tensor, "P"]], Float[Tensor
     "mean": segment_mean,
     "sum": segment_sum,
     "max": segment_max,
+    "mean+centre": segment_mean,
 }
+
+
+def centre_nodes(values: Float[Tensor, "V D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "N D"]:
+    """Return the row of each graph's centre, which is its node 0."""
+    return values[ptr[:-1]]
 
 
 class Readout(nn.Module):
     """Permutation-invariant graph embedding. Implements Eq. 2.
 
-    ``attention`` weighs each node by the softmax, within its graph, of a learned score. A readout that needs more than
-    the node embeddings (a centre node) finds it in the batch.
+    ``attention`` weighs each node by the softmax, within its graph, of a learned score.
     """
 
     def __init__(self, kind: str, dim: int) -> None:

@@ -1,0 +1,105 @@
+"""Small networks and annotation files written to disk, and a slow way to cut ego-networks."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+
+from graphlog.domains.protein import CHANNELS, Interactions, ProteinNetwork, build_network
+
+HEADER = "protein1 protein2 neighborhood fusion cooccurence coexpression experimental database textmining combined_score"
+OBO = """format-version: 1.2
+
+[Term]
+id: GO:0000001
+name: everything
+namespace: biological_process
+
+[Term]
+id: GO:0000002
+name: broad
+namespace: biological_process
+alt_id: GO:0000022
+is_a: GO:0000001 ! everything
+
+[Term]
+id: GO:0000003
+name: narrow
+namespace: biological_process
+is_a: GO:0000002 {source="x"} ! broad
+relationship: regulates GO:0000005 ! part
+
+[Term]
+id: GO:0000004
+name: gone
+namespace: biological_process
+is_obsolete: true
+
+[Term]
+id: GO:0000005
+name: part
+namespace: biological_process
+relationship: part_of GO:0000002 ! broad
+
+[Term]
+id: GO:0000006
+name: moved
+namespace: biological_process
+is_obsolete: true
+replaced_by: GO:0000005
+
+[Typedef]
+id: part_of
+"""
+
+
+def links(rows: list[tuple[str, str, int]], species: str = "9") -> str:
+    """STRING lines, one a row ``(a, b, combined)``, both directions, co-expression set."""
+    lines = [HEADER]
+    for a, b, score in rows:
+        lines += [f"{species}.{p} {species}.{q} 0 0 0 {score} 0 0 0 {score}" for p, q in ((a, b), (b, a))]
+    return "\n".join(lines) + "\n"
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def random_network(size: int, interactions: int, seed: int) -> tuple[ProteinNetwork, nx.Graph]:
+    """The same network as ours and as networkx's."""
+    draw = np.random.default_rng(seed)
+    pairs = draw.integers(0, size, (interactions, 2))
+    channels = draw.integers(0, 2, (interactions, len(CHANNELS))) * draw.integers(1, 1001, (interactions, len(CHANNELS)))
+    combined = draw.integers(600, 1000, interactions)
+    names = tuple(f"9.p{k:03d}" for k in range(size))
+    network = build_network(Interactions("9", names, pairs, channels, combined))
+    graph = nx.Graph()
+    graph.add_nodes_from(range(size))
+    for (a, b), row, score in zip(pairs.tolist(), channels, combined.tolist(), strict=True):
+        if a != b:
+            old = graph.get_edge_data(a, b, {"channels": np.zeros(7), "score": 0})
+            graph.add_edge(a, b, channels=np.maximum(old["channels"], row), score=max(old["score"], score))
+    weak = [(a, b) for a, b, d in graph.edges(data=True) if d["score"] < 700 or not d["channels"].any()]
+    graph.remove_edges_from(weak)
+    return network, graph
+
+
+def slow_members(graph: nx.Graph, centre: int, radius: int, neighbours: int, nodes: int) -> list[int]:
+    """Proteins of one ego-network, step by step."""
+    found, frontier = [centre], [centre]
+    for _ in range(radius):
+        reached = []
+        for protein in frontier:
+            partners = sorted(graph[protein], key=lambda p: (-graph[protein][p]["score"], p))[:neighbours]
+            reached += [p for p in partners if p not in found and p not in reached]
+        found += reached
+        frontier = reached
+    return found[:nodes]
+
+
+def chunk_graphs(chunk) -> list[tuple[int, np.ndarray, np.ndarray]]:
+    """Node count, edges and edge attributes of each graph of a chunk."""
+    ends = np.concatenate([[0], np.cumsum(chunk.edge_counts)])
+    return [(int(n), chunk.edge_index[:, a:b], chunk.edge_attr[a:b]) for n, (a, b) in zip(chunk.node_counts, pairwise(ends), strict=True)]
