@@ -58,11 +58,12 @@ def start(store: Path, run: Path) -> BaseProcess:
 
 def end_of(run: Path) -> dict[str, Any]:
     """Return everything a finished run leaves, but for its speed."""
+    from graphlog.encoders.modelfile import KEY
     from safetensors import safe_open
 
     newest = max((run / "checkpoint").glob("step-?????????"))
     with safe_open(run / "model.safetensors", "pt") as file:
-        model = file.metadata()["sha256"]
+        model = json.loads(file.metadata()[KEY])["sha256"]
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     rows = [{k: v for k, v in row.items() if k != "graphs_per_s"} for row in rows]
     return {"model": model, "state": json.loads((newest / "manifest.json").read_text())["sha256"], "rows": rows}

@@ -13,6 +13,7 @@ from safetensors import safe_open
 
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.store import GraphChunk, GraphStore, StoreBuilder
+from graphlog.encoders.modelfile import KEY
 from graphlog.training import PretrainConfig, read_metrics, resolve_config, run_pretraining
 
 SCHEMA = FeatureSchema(
@@ -83,5 +84,5 @@ def outcome(run: Path) -> dict[str, Any]:
     newest = max((run / "checkpoint").glob("step-?????????"))
     manifest = json.loads((newest / "manifest.json").read_text())
     with safe_open(run / "model.safetensors", "pt") as file:  # the order of the fields in the file's header is not fixed
-        model = file.metadata()["sha256"]
+        model = json.loads(file.metadata()[KEY])["sha256"]
     return {"model": model, "state": manifest["sha256"], "cursor": manifest["fields"]["cursor"], "rows": rows}

@@ -82,11 +82,13 @@ class Interrupter(Silent):
 def test_ctrl_c_saves_and_says_how_to_go_on(number: int, tmp_path: Path) -> None:
     store, config = families(), small_config(checkpoint_every_s=1e6)
     run_pretraining(store, config, tmp_path / "whole")
+    started_with = signal.signal(number, signal.default_int_handler)  # a background job is started deaf to SIGINT
     before = signal.getsignal(number)
     with pytest.raises(TrainingInterrupted, match=r"after step 8; go on with --resume") as caught:
         run_pretraining(store, config, tmp_path / "run", progress=Interrupter(8, number))
     assert "\n" not in str(caught.value)
     assert signal.getsignal(number) is before
+    signal.signal(number, started_with)
     run_pretraining(store, None, tmp_path / "run", resume=True)
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
 
