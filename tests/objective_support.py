@@ -3,11 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-import encoder_support
 import torch
-from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded
 from torch import Tensor
 
+import encoder_support
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.base import EncoderConfig
@@ -15,6 +14,7 @@ from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective
 from graphlog.objectives.descriptor_head import target_names
+from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded
 
 SIZES = [9, 1, 14, 2, 11, 20, 3, 16]
 """A graph without edges, one with a single edge, a few large enough for a ring."""
@@ -75,4 +75,17 @@ def close(found: Tensor, wanted: float | Tensor, tolerance: float = 1e-10) -> bo
     return abs(float(found) - float(wanted)) <= tolerance
 
 
-__all__ = ["EDGE_MASKED", "NODE_MASKED", "SIZES", "batch_for", "close", "double", "edges_of", "encoder_for", "make", "run_once", "seeded", "usable"]
+__all__ = [
+    "EDGE_MASKED",
+    "NODE_MASKED",
+    "SIZES",
+    "batch_for",
+    "close",
+    "double",
+    "edges_of",
+    "encoder_for",
+    "make",
+    "run_once",
+    "seeded",
+    "usable",
+]

@@ -5,10 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from encoder_support import BARE
-from graphlog_support import EDGE_MASKED, NODE_MASKED, seeded
-from objective_support import SIZES, batch_for, encoder_for, make, run_once, usable
 
+from encoder_support import BARE
 from graphlog.data.batch import collate
 from graphlog.data.store import GraphStore
 from graphlog.domains import DOMAINS
@@ -19,6 +17,8 @@ from graphlog.objectives.base import Phase
 from graphlog.training.config import resolve_config
 from graphlog.training.log import Silent
 from graphlog.training.pretrain import run_pretraining
+from graphlog_support import EDGE_MASKED, NODE_MASKED, seeded
+from objective_support import SIZES, batch_for, encoder_for, make, run_once, usable
 
 NAMES = sorted(OBJECTIVES)
 BACKBONES = ["gin", "gcn", "graphsage", "gat"]

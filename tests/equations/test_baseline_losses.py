@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from objective_support import EDGE_MASKED, NODE_MASKED, SIZES, batch_for, close, double, encoder_for, make, seeded
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
 from graphlog.ops.segment import segment_mean
+from objective_support import EDGE_MASKED, NODE_MASKED, SIZES, batch_for, close, double, encoder_for, make, seeded
 
 LOG2 = math.log(2)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from objective_support import EDGE_MASKED, batch_for, encoder_for, make, run_once
 
 from graphlog.data.store import GraphStore, StoreBuilder, open_store
 from graphlog.domains import DOMAINS
@@ -17,6 +16,7 @@ from graphlog.training.config import resolve_config
 from graphlog.training.log import Silent
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.targets import with_targets
+from objective_support import EDGE_MASKED, batch_for, encoder_for, make, run_once
 
 TINY = {"encoder.dim": 8, "encoder.layers": 2, "epochs": 2, "batch_size": 16, "precision": "fp32", "device": "cpu"}
 

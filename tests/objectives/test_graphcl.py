@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from encoder_support import BARE
-from objective_support import batch_for, encoder_for, make, run_once, seeded
 
+from encoder_support import BARE
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
+from objective_support import batch_for, encoder_for, make, run_once, seeded
 
 
 def test_any_pair_of_perturbations() -> None:

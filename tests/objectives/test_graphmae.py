@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from objective_support import EDGE_MASKED, batch_for, encoder_for, make, run_once, seeded
 
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.baselines.graphmae import scaled_cosine_error
+from objective_support import EDGE_MASKED, batch_for, encoder_for, make, run_once, seeded
 
 
 def test_edges_cannot_be_rebuilt() -> None:

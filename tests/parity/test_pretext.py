@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from encoder_support import golden_batch
-from graphlog_support import seeded
 
+from encoder_support import golden_batch
 from graphlog.data.batch import GraphBatch
 from graphlog.data.store import StoreBuilder
 from graphlog.domains.molecule import MOLECULE, featurize_smiles
@@ -16,6 +15,7 @@ from graphlog.objectives.baselines.attr_masking import evidence_channels
 from graphlog.views.context import rings
 from graphlog.views.edges import edge_pairs, mask_edges_around, non_edges
 from graphlog.views.subgraphs import induced_part
+from graphlog_support import seeded
 
 
 @pytest.fixture(scope="module")
@@ -131,4 +131,3 @@ def test_the_answer_of_a_masked_edge_is_its_first_channel(golden: Path, bio: dic
     after = clean[first : first + bio["edge_attr_after"].shape[0]].clone()
     after[torch.cat([edges, edges + 1]) - first] = torch.tensor(PROTEIN.edge_mask)
     assert after.tolist() == bio["edge_attr_after"].tolist()
-

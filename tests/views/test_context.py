@@ -4,11 +4,11 @@ from collections import deque
 
 import pytest
 import torch
-from objective_support import batch_for, edges_of, seeded
 
 from graphlog.data.batch import GraphBatch
 from graphlog.views.context import context_views, distances, rings
 from graphlog.views.sampling import random_nodes
+from objective_support import batch_for, edges_of, seeded
 
 
 def steps_from(batch: GraphBatch, root: int) -> dict[int, int]:

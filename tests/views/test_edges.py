@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 import torch
-from objective_support import EDGE_MASKED, NODE_MASKED, SIZES, batch_for, edges_of, seeded
 
 from graphlog.errors import ConfigError
 from graphlog.views.edges import edge_pairs, mask_edges_around, non_edges
+from objective_support import EDGE_MASKED, NODE_MASKED, SIZES, batch_for, edges_of, seeded
 
 
 def test_every_undirected_edge_once() -> None:

@@ -4,11 +4,11 @@ import sys
 
 import pytest
 import torch
-from objective_support import SIZES, batch_for
 
 from graphlog.data.batch import collate
 from graphlog.errors import MissingExtraError
 from graphlog.views.partition import Partitioner
+from objective_support import SIZES, batch_for
 
 
 def test_parts_are_balanced_and_numbered_as_they_come() -> None:

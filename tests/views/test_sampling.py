@@ -1,14 +1,15 @@
 """Draws within graphs: right numbers, no repeats, all equally likely."""
 
 from collections import Counter
+from itertools import pairwise
 from math import comb
 
 import torch
-from graphlog_support import offsets, seeded
 from hypothesis import given
 from hypothesis import strategies as st
 
 from graphlog.views.sampling import choose_rows, draw_numbers, random_nodes
+from graphlog_support import offsets, seeded
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=6), st.integers(0, 99))
@@ -38,7 +39,7 @@ def test_rows_are_chosen_among_the_allowed() -> None:
     allowed = torch.tensor([1, 0, 1, 1, 0, 1, 1, 1, 1, 0, 1, 0]).bool()
     chosen = choose_rows(ptr, counts, seeded(), allowed)
     assert not (chosen & ~allowed).any()
-    assert [int(chosen[a:b].sum()) for a, b in zip(ptr[:-1], ptr[1:], strict=True)] == [2, 0, 0, 1]
+    assert [int(chosen[a:b].sum()) for a, b in pairwise(ptr)] == [2, 0, 0, 1]
 
 
 def test_random_nodes_lie_in_their_graph() -> None:

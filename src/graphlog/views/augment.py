@@ -55,7 +55,9 @@ def augment(
         if name == "drop-nodes":
             nodes &= ~choose_rows(batch.ptr, torch.where(mine, _share(batch.sizes, config.ratio), 0), generator)
         elif name == "subgraph":
-            nodes &= ~mine[batch.batch] | grow_subgraph(batch, _share(batch.sizes, config.subgraph_ratio), generator, config.subgraph_growth)
+            nodes &= ~mine[batch.batch] | grow_subgraph(
+                batch, _share(batch.sizes, config.subgraph_ratio), generator, config.subgraph_growth
+            )
         elif name == "mask-attributes":
             masked = mask_attributes(batch, schema, config.ratio, generator).batch
             x = torch.where(mine[batch.batch][:, None], masked.x, changed.x)
@@ -74,7 +76,7 @@ def augment(
 def grow_subgraph(
     batch: GraphBatch, steps: Int[Tensor, "N"], generator: torch.Generator, growth: Literal["frontier", "first-neighbours"] = "frontier"
 ) -> Bool[Tensor, "V"]:
-    """Return the nodes of one random connected subgraph a graph: a random node, then ``steps[n]`` times a random neighbour of what is there.
+    """Return the nodes of one random connected subgraph a graph: a random node, then ``steps[n]`` times a random neighbour of it all.
 
     One sweep over the edges adds a node to every graph, so there are as many sweeps as the largest subgraph has nodes. A subgraph that has
     filled its component stays smaller.

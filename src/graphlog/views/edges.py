@@ -49,9 +49,7 @@ def non_edges(batch: GraphBatch, counts: Int[Tensor, "N"], generator: torch.Gene
     return torch.stack([code // sizes[graph], code % sizes[graph]]) + start[graph], graph
 
 
-def mask_edges_around(
-    batch: GraphBatch, schema: FeatureSchema, nodes: Int[Tensor, "A"]
-) -> tuple[GraphBatch, Int[Tensor, "B"]]:
+def mask_edges_around(batch: GraphBatch, schema: FeatureSchema, nodes: Int[Tensor, "A"]) -> tuple[GraphBatch, Int[Tensor, "B"]]:
     """Return the batch with every edge at one of ``nodes`` masked, in both directions, and the numbers of those edges.
 
     Args:

@@ -15,7 +15,7 @@ from graphlog.objectives.base import LossTerms, Objective
 from graphlog.objectives.baselines.common import comparison, published
 from graphlog.ops.contrastive import full_precision, log_softmax_share
 from graphlog.ops.similarity import cosine_similarity
-from graphlog.views.augment import AugmentConfig, Augmentation, augment
+from graphlog.views.augment import Augmentation, AugmentConfig, augment
 from graphlog.views.masking import mask_row
 
 

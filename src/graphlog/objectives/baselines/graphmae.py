@@ -54,9 +54,7 @@ class GraphMAEViews(NamedTuple):
     masked: MaskedView
 
 
-def scaled_cosine_error(
-    rebuilt: Float[Tensor, "A K"], answers: Float[Tensor, "A K"], exponent: float
-) -> Float[Tensor, ""]:
+def scaled_cosine_error(rebuilt: Float[Tensor, "A K"], answers: Float[Tensor, "A K"], exponent: float) -> Float[Tensor, ""]:
     r"""Return the mean of :math:`(1 - \cos(z, x))^\gamma` over rows; no rows count as 0.
 
     Args:

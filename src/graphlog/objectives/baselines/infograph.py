@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -36,7 +37,7 @@ class ResidualNet(nn.Module):
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
         widths = [width, hidden, hidden, hidden]
-        self.block = nn.Sequential(*(m for a, b in zip(widths, widths[1:], strict=False) for m in (nn.Linear(a, b), nn.ReLU())))
+        self.block = nn.Sequential(*(m for a, b in pairwise(widths) for m in (nn.Linear(a, b), nn.ReLU())))
         self.shortcut = nn.Linear(width, hidden)
 
     def forward(self, x: Float[Tensor, "R D"]) -> Float[Tensor, "R H"]:
@@ -83,9 +84,7 @@ class InfoGraph(Objective[GraphBatch]):
         self.local, self.whole = ResidualNet(width, hidden), ResidualNet(width, hidden)
         self.prior = None
         if config.prior_weight > 0:
-            self.prior = nn.Sequential(
-                nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1)
-            )
+            self.prior = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1))
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphBatch:
         """Return the batch; nothing is corrupted."""
