@@ -59,18 +59,19 @@ def map_in_order(
 
     executor: Any = ProcessPoolExecutor(max_workers=workers)
     waiting: deque[tuple[Kept, Future[Result]]] = deque()
-    done = False
     try:
         for kept, piece in chain(head, stream):
             waiting.append((kept, executor.submit(work, piece)))
             if len(waiting) > 2 * workers:
                 first, future = waiting.popleft()
                 yield first, future.result()
-        for kept, future in waiting:
-            yield kept, future.result()
-        done = True
+        while waiting:
+            first, future = waiting.popleft()
+            yield first, future.result()
     except BrokenProcessPool as e:
         said = str(e).splitlines()[0] if str(e) else type(e).__name__
         raise DataError(f"a worker process died, killed or out of memory ({said}); use fewer workers (1: none).") from None
     finally:
-        executor.shutdown(wait=True, kill_workers=not done)
+        for _, future in waiting:
+            future.cancel()
+        executor.shutdown(wait=True)

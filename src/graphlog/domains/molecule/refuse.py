@@ -52,7 +52,7 @@ def parse_smiles(text: Any) -> Any:
         return "contains a line break"
     foreign = _FOREIGN.search(text.split(maxsplit=1)[0])
     if foreign is not None:  # RDKit drops some of them at the end of a SMILES without a word
-        return f"not a SMILES character: {ascii(foreign[0])}"
+        return f"not a SMILES character: {foreign[0]!a}"
     try:
         mol: Any = Chem.MolFromSmiles(text)
     except Exception as e:  # Boost.Python raises what it likes: lone surrogates, RDKit's own exceptions
