@@ -58,8 +58,9 @@ def start(store: Path, run: Path) -> BaseProcess:
 
 def end_of(run: Path) -> dict[str, Any]:
     """Return everything a finished run leaves, but for its speed."""
-    from graphlog.encoders.modelfile import KEY
     from safetensors import safe_open
+
+    from graphlog.encoders.modelfile import KEY
 
     newest = max((run / "checkpoint").glob("step-?????????"))
     with safe_open(run / "model.safetensors", "pt") as file:

@@ -5,7 +5,6 @@ Stages, each of which skips the cells that are there:
     python benchmarks/recipes.py pretrain --recipes default paper released --seeds 0 1 2 --molecules 50000 --epochs 2
     python benchmarks/recipes.py probe    --datasets bbbp bace sider clintox
     python benchmarks/recipes.py finetune --datasets bbbp bace sider clintox --epochs 30
-    python benchmarks/recipes.py report
 
 Pre-trained models go to ``--runs`` (kept out of git), cells and tables to ``--results``.
 """
@@ -18,8 +17,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import graphlog
 import torch
+
+import graphlog
 from graphlog.api import random_encoder
 from graphlog.downstream.tasks import open_labelled
 from graphlog.training import make_progress
@@ -72,10 +72,9 @@ def pretrain(options: argparse.Namespace) -> None:
 
 
 def models(options: argparse.Namespace) -> dict[str, Any]:
-    """Return every finished model by name, and the untrained encoders of the same shapes."""
+    """Return every finished model by name, or those asked for."""
     trained = {run.parent.name: run.parent for run in sorted(options.runs.glob("*/model.safetensors"))}
-    wanted = {name: path for name, path in trained.items() if options.models is None or name in options.models}
-    return wanted
+    return {name: path for name, path in trained.items() if options.models is None or name in options.models}
 
 
 def untrained(seed: int, schema: str) -> Any:
@@ -93,8 +92,8 @@ def probe(options: argparse.Namespace) -> None:
             for layer in LAYERS:
                 cell = options.results / f"probe-{dataset}-{name}-{layer}.json"
                 if not cell.exists():
-                    data = open_labelled(dataset, encoder.schema)
-                    write(cell, {"model": name, "layer": layer, "report": graphlog.probe(encoder, data, layer=layer, baselines=()).to_dict()})
+                    report = graphlog.probe(encoder, open_labelled(dataset, encoder.schema), layer=layer, baselines=())
+                    write(cell, {"model": name, "layer": layer, "report": report.to_dict()})
         for schema in ("molecule", "molecule-rich"):
             for seed in (0, 1, 2):
                 for layer in LAYERS:
@@ -117,7 +116,14 @@ def finetune(options: argparse.Namespace) -> None:
                     continue
                 run = options.runs / "finetune" / f"{dataset}-{name}-{layer}"
                 report = graphlog.finetune(
-                    str(path), dataset, seeds=options.seeds, epochs=options.epochs, layer=layer, run_dir=run, resume=run.exists(), progress=make_progress()
+                    str(path),
+                    dataset,
+                    seeds=options.seeds,
+                    epochs=options.epochs,
+                    layer=layer,
+                    run_dir=run,
+                    resume=run.exists(),
+                    progress=make_progress(),
                 ).report
                 write(cell, {"model": name, "layer": layer, "epochs": options.epochs, "report": report.to_dict()})
 

@@ -92,7 +92,7 @@ def test_generators_decide_everything(name: str) -> None:
     objective = make(name, encoder).eval()
     first, again, other = (float(run_once(objective, encoder, batch_for(), seed).total.detach()) for seed in (3, 3, 4))
     assert first == again
-    if name not in {"descriptor-pred", "graph-partition", "infograph", "infomax"}:  # these draw nothing
+    if name not in {"descriptorpred", "graphpartition", "infograph", "infomax"}:  # these draw nothing
         assert first != other
 
 
@@ -120,7 +120,7 @@ def test_state_goes_round(name: str) -> None:
 
 
 # elsewhere what is drawn goes by position in the batch, or the wrong pair is the next graph's
-@pytest.mark.parametrize("name", ["descriptor-pred", "graph-partition", "infograph"])
+@pytest.mark.parametrize("name", ["descriptorpred", "graphpartition", "infograph"])
 def test_order_of_graphs_does_not_matter(name: str) -> None:
     encoder = encoder_for().double().eval()
     objective = make(name, encoder).double().eval()
@@ -132,7 +132,7 @@ def test_order_of_graphs_does_not_matter(name: str) -> None:
 @every_objective
 def test_overfits_32_molecules(name: str, tiny_store: GraphStore, tiny_smiles: list[str]) -> None:
     encoder = encoder_for(tiny_store.schema, dim=32, layers=3)
-    options = {"hops": 2, "inner": 1, "outer": 3} if name == "context-pred" else {}
+    options = {"hops": 2, "inner": 1, "outer": 3} if name == "contextpred" else {}
     objective = make(name, encoder, **options)
     batch = tiny_store[:]
     if objective.needs_targets:
@@ -178,7 +178,7 @@ def test_schemas_that_cannot_serve_are_refused_in_one_line(name: str) -> None:
             assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "descriptor-pred"])
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "descriptorpred"])
 def test_one_epoch_of_a_run(name: str, tiny_store: GraphStore) -> None:
     config = resolve_config(
         name, None, {"encoder.dim": 8, "encoder.layers": 2, "epochs": 1, "batch_size": 16, "precision": "fp32", "device": "cpu"}

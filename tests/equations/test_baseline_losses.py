@@ -40,7 +40,7 @@ def prepared(name: str, schema=NODE_MASKED, **options):
 
 @torch.no_grad()
 def test_edge_pred() -> None:
-    _, encoder, batch, views, found = prepared("edge-pred")
+    _, encoder, batch, views, found = prepared("edgepred")
     h = encoder(batch).node_emb
     right = [log_loss(float(h[a] @ h[b]), True) for a, b in batch.edge_index.T.tolist() if a < b]
     wrong = [log_loss(float(h[a] @ h[b]), False) for a, b in views.others.T.tolist()]
@@ -92,7 +92,7 @@ def cross_entropy(scores: Tensor, answer: int) -> float:
 
 @torch.no_grad()
 def test_attr_masking_of_nodes_and_bonds() -> None:
-    objective, encoder, batch, views, found = prepared("attr-masking", mask_bonds=True)
+    objective, encoder, batch, views, found = prepared("attrmasking", mask_bonds=True)
     h = encoder(views.masked.batch).node_emb
     nodes = [cross_entropy(objective.head.linear(h[v]), int(batch.x[v, 0])) for v in views.masked.node_idx.tolist()]
     masked = set(views.masked.node_idx.tolist())
@@ -107,7 +107,7 @@ def test_attr_masking_of_nodes_and_bonds() -> None:
 
 @torch.no_grad()
 def test_attr_masking_of_edges_names_the_first_channel() -> None:
-    objective, encoder, batch, views, found = prepared("attr-masking", EDGE_MASKED)
+    objective, encoder, batch, views, found = prepared("attrmasking", EDGE_MASKED)
     h = encoder(views.masked.batch).node_emb
     losses = []
     for e in views.masked.edge_idx.tolist():
@@ -122,7 +122,7 @@ def test_attr_masking_of_edges_names_the_first_channel() -> None:
 @pytest.mark.parametrize("negatives", [1, 2])
 @torch.no_grad()
 def test_context_pred(mode: str, negatives: int) -> None:
-    objective, encoder, _, views, found = prepared("context-pred", hops=2, inner=1, outer=4, mode=mode, negatives=negatives)
+    objective, encoder, _, views, found = prepared("contextpred", hops=2, inner=1, outer=4, mode=mode, negatives=negatives)
     roots = encoder(views.substructure).node_emb[views.root]
     h = objective.context(views.context).node_emb
     groups = [[h[v] for v in views.anchors.tolist() if int(views.context.batch[v]) == n] for n in range(len(roots))]
@@ -141,7 +141,7 @@ def test_context_pred(mode: str, negatives: int) -> None:
 
 @torch.no_grad()
 def test_graph_partition_by_pairs() -> None:
-    objective, encoder, batch, views, found = prepared("graph-partition")
+    objective, encoder, batch, views, found = prepared("graphpartition")
     h = objective.linear(encoder(batch).node_emb)
     losses = []
     for u, graph in enumerate(batch.batch.tolist()):
@@ -154,14 +154,14 @@ def test_graph_partition_by_pairs() -> None:
 
 @torch.no_grad()
 def test_graph_partition_by_pairs_ignores_what_parts_are_called() -> None:
-    objective, encoder, batch, views, found = prepared("graph-partition")
+    objective, encoder, batch, views, found = prepared("graphpartition")
     renamed = (views.parts + batch.batch) % 4
     assert close(objective.loss(views._replace(parts=renamed), encoder, seeded(1)).total, found.total)
 
 
 @torch.no_grad()
 def test_graph_partition_by_labels() -> None:
-    objective, encoder, batch, views, found = prepared("graph-partition", target="labels")
+    objective, encoder, batch, views, found = prepared("graphpartition", target="labels")
     scores = objective.linear(encoder(batch).node_emb)
     assert close(found.total, mean([cross_entropy(s, int(p)) for s, p in zip(scores, views.parts, strict=True)]))
 
@@ -214,7 +214,7 @@ def test_graphmae(options: dict[str, object]) -> None:
 @pytest.mark.parametrize("robust", [False, True])
 @torch.no_grad()
 def test_descriptor_pred(robust: bool) -> None:
-    objective, encoder, batch, _, _ = prepared("descriptor-pred", robust=robust, layer="last")
+    objective, encoder, batch, _, _ = prepared("descriptorpred", robust=robust, layer="last")
     assert batch.y is not None
     batch.y[2, 5:9] = torch.nan
     predicted = objective.head.net(encoder(batch).graph_emb)

@@ -11,22 +11,22 @@ from objective_support import EDGE_MASKED, NODE_MASKED, batch_for, encoder_for, 
 
 
 def test_the_sources_mask_leaves_chirality_unspecified() -> None:
-    views = make("attr-masking", encoder_for(), masked_columns="first").views(batch_for(), seeded())
+    views = make("attrmasking", encoder_for(), masked_columns="first").views(batch_for(), seeded())
     assert set(map(tuple, views.masked.batch.x[views.masked.node_idx].tolist())) == {(119, 0)}
 
 
 def test_bonds_are_left_alone_unless_asked_for() -> None:
     batch = batch_for()
-    plain = make("attr-masking", encoder_for()).views(batch, seeded())
+    plain = make("attrmasking", encoder_for()).views(batch, seeded())
     assert plain.masked.batch.edge_attr is batch.edge_attr
     assert plain.bond_idx.shape[0] == 0
-    bonds = make("attr-masking", encoder_for(), mask_bonds=True).views(batch, seeded())
+    bonds = make("attrmasking", encoder_for(), mask_bonds=True).views(batch, seeded())
     assert bonds.masked.node_idx.equal(plain.masked.node_idx)
     assert bool((bonds.masked.batch.edge_attr[bonds.bond_idx, 0] == 5).all())
 
 
 def test_all_columns_can_be_predicted() -> None:
-    objective = make("attr-masking", encoder_for(), predicted_columns="all")
+    objective = make("attrmasking", encoder_for(), predicted_columns="all")
     assert objective.head.linear.out_features == 125
     assert run_once(objective, encoder_for(), batch_for()).total.isfinite()
 
@@ -34,7 +34,7 @@ def test_all_columns_can_be_predicted() -> None:
 def test_bond_masking_needs_masked_nodes_and_an_edge_mask() -> None:
     for schema in (EDGE_MASKED, replace(NODE_MASKED, edge_mask=None)):
         with pytest.raises(ConfigError, match="mask_bonds"):
-            make("attr-masking", encoder_for(schema), mask_bonds=True)
+            make("attrmasking", encoder_for(schema), mask_bonds=True)
 
 
 def test_channels_are_neither_self_loop_nor_mask() -> None:
@@ -44,7 +44,7 @@ def test_channels_are_neither_self_loop_nor_mask() -> None:
 
 def test_of_equal_channels_the_first_is_the_answer() -> None:
     encoder = encoder_for(EDGE_MASKED)
-    head = make("attr-masking", encoder).head
+    head = make("attrmasking", encoder).head
     with torch.no_grad():
         head.linear.weight.zero_()
         head.linear.bias.copy_(torch.tensor([9.0, -9.0]))

@@ -13,37 +13,37 @@ SMALL = {"hops": 2, "inner": 1, "outer": 4}
 @pytest.mark.parametrize("values", [{"inner": 7}, {"hops": 3}, {"outer": 2}])
 def test_rings_that_cannot_overlap_are_refused(values: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="must be above `inner`"):
-        OBJECTIVES["context-pred"].Config.parse(values)
+        OBJECTIVES["contextpred"].Config.parse(values)
 
 
 def test_both_encoders_learn() -> None:
     encoder = encoder_for()
-    objective = make("context-pred", encoder, **SMALL)
+    objective = make("contextpred", encoder, **SMALL)
     run_once(objective, encoder, batch_for()).total.backward()
     assert all(float(p.grad.abs().sum()) > 0 for p in (encoder.node.weight, objective.context.node.weight))
 
 
 def test_the_context_encoder_has_the_same_backbone_and_its_own_depth() -> None:
-    context = make("context-pred", encoder_for(backbone="gcn", jk="concat", readout="attention")).context
+    context = make("contextpred", encoder_for(backbone="gcn", jk="concat", readout="attention")).context
     assert (context.config.backbone, len(context.layers), context.readout.kind, context.dim) == ("gcn", 3, "mean", 36)
 
 
 def test_whole_graphs_as_substructures() -> None:
     encoder, batch = encoder_for(EDGE_MASKED), batch_for(EDGE_MASKED)
-    views = make("context-pred", encoder, hops=0, inner=1, outer=0).views(batch, seeded())
+    views = make("contextpred", encoder, hops=0, inner=1, outer=0).views(batch, seeded())
     assert all(n in batch.sizes.tolist() for n in views.substructure.sizes.tolist())
 
 
 def test_a_lone_graph_has_no_wrong_context() -> None:
     encoder = encoder_for()
-    found = run_once(make("context-pred", encoder, **SMALL), encoder, batch_for(sizes=[12]))
+    found = run_once(make("contextpred", encoder, **SMALL), encoder, batch_for(sizes=[12]))
     assert float(found.terms["negative"].detach()) == 0
     assert float(found.terms["positive"].detach()) > 0
 
 
 def test_wrong_contexts_are_never_the_right_one() -> None:
     encoder = encoder_for().eval()
-    many = make("context-pred", encoder, **SMALL, negatives=9).eval()
+    many = make("contextpred", encoder, **SMALL, negatives=9).eval()
     with torch.no_grad():
         found = run_once(many, encoder, batch_for(sizes=[12, 14]))
     assert found.total.isfinite()

@@ -91,18 +91,18 @@ def test_texts_are_needed(tiny_smiles: list[str]) -> None:
 
 def test_proteins_have_no_descriptors() -> None:
     with pytest.raises(ConfigError, match="no descriptors to predict"):
-        make("descriptor-pred", encoder_for(EDGE_MASKED))
+        make("descriptorpred", encoder_for(EDGE_MASKED))
 
 
 def test_a_batch_without_targets_is_refused() -> None:
     encoder = encoder_for()
     with pytest.raises(ConfigError, match="found none"):
-        run_once(make("descriptor-pred", encoder), encoder, replace(batch_for(), y=None))
+        run_once(make("descriptorpred", encoder), encoder, replace(batch_for(), y=None))
     with pytest.raises(ConfigError, match="found 2 columns"):
-        run_once(make("descriptor-pred", encoder), encoder, replace(batch_for(sizes=[3]), y=torch.zeros(1, 2)))
+        run_once(make("descriptorpred", encoder), encoder, replace(batch_for(sizes=[3]), y=torch.zeros(1, 2)))
 
 
-@pytest.mark.parametrize(("objective", "recipe"), [("descriptor-pred", "default"), ("graphlog", "plus")])
+@pytest.mark.parametrize(("objective", "recipe"), [("descriptorpred", "default"), ("graphlog", "plus")])
 def test_a_run_from_smiles(objective: str, recipe: str, tiny_smiles: list[str], tmp_path: Path) -> None:
     store = store_of(tiny_smiles)
     options = {"objective.centres": 4} if objective == "graphlog" else {}

@@ -10,7 +10,7 @@ from objective_support import EDGE_MASKED, batch_for, encoder_for, make, run_onc
 
 
 def test_edges_cannot_be_rebuilt() -> None:
-    with pytest.raises(ConfigError, match="attr-masking"):
+    with pytest.raises(ConfigError, match="attrmasking"):
         OBJECTIVES["graphmae"].check_schema(EDGE_MASKED)
 
 

@@ -18,11 +18,11 @@ from graphlog.objectives.graphlog import GraphLoG
 
 OBJECTIVES: dict[str, type[Objective[Any]]] = {
     "graphlog": GraphLoG,
-    "attr-masking": AttrMasking,
-    "context-pred": ContextPred,
-    "descriptor-pred": DescriptorPred,
-    "edge-pred": EdgePred,
-    "graph-partition": GraphPartition,
+    "attrmasking": AttrMasking,
+    "contextpred": ContextPred,
+    "descriptorpred": DescriptorPred,
+    "edgepred": EdgePred,
+    "graphpartition": GraphPartition,
     "graphcl": GraphCL,
     "graphmae": GraphMAE,
     "infograph": InfoGraph,

@@ -10,12 +10,18 @@ from graphlog.cli import options as o
 from graphlog.cli.console import Console, fields_table
 from graphlog.errors import ConfigError
 
+_TASKS = (
+    "Pretext task: graphlog (default), edgepred, infograph, attrmasking, contextpred, graphpartition, graphcl, infomax, "
+    "graphmae, descriptorpred."
+)
+_RECIPES = "default, paper, released or plus: bundles of settings; the other objectives have their own."
+
 
 def pretrain(
     source: o.Input,
     output: o.Run,
-    objective: Annotated[str | None, typer.Option("--objective", metavar="NAME", help="Pretext task (default: graphlog).")] = None,
-    recipe: Annotated[str | None, typer.Option("--recipe", metavar="NAME", help="default, paper or released: bundles of settings.")] = None,
+    objective: Annotated[str | None, typer.Option("--objective", metavar="NAME", help=_TASKS)] = None,
+    recipe: Annotated[str | None, typer.Option("--recipe", metavar="NAME", help=_RECIPES)] = None,
     backbone: Annotated[str | None, typer.Option("--backbone", metavar="gin|gcn|graphsage|gat", help="Message-passing layer.")] = None,
     epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, help="Passes over the graphs, all phases together.")] = None,
     batch_size: o.BatchSize = None,

@@ -89,7 +89,7 @@ class GraphMAE(Objective[GraphMAEViews]):
     def check_schema(cls, schema: FeatureSchema) -> None:
         """Raise ConfigError where graphs of this schema have no node attributes to hide."""
         if schema.masked != "node":
-            raise ConfigError(f"GraphMAE rebuilds masked nodes, and schema '{schema.name}' masks {schema.masked}s; use attr-masking.")
+            raise ConfigError(f"GraphMAE rebuilds masked nodes, and schema '{schema.name}' masks {schema.masked}s; use attrmasking.")
         mask_row(schema)
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphMAEViews:
