@@ -197,7 +197,7 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
     def predict(self, X: Any) -> Array:  # noqa: N803
         """Return the most probable class of each molecule; None (0/1 columns: NaN) where it cannot be read."""
         probabilities = self.predict_proba(X)
-        unknown = np.isnan(probabilities).any(axis=1)
+        unknown = np.asarray(np.isnan(probabilities).any(axis=1))
         if self.multilabel_:
             return np.where(unknown[:, None], np.nan, probabilities >= 0.5) if unknown.any() else (probabilities >= 0.5).astype(np.int64)
         classes = np.asarray(self.classes_)

@@ -104,7 +104,7 @@ def test_finetune_names_unknown_settings(table: Path):
         graphlog.finetune(tiny_encoder(), table, targets=["active"], dropot=0.1)
     with pytest.raises(ConfigError, match="`select`"):
         graphlog.finetune(tiny_encoder(), table, targets=["active"], select="best")
-    with pytest.raises(ConfigError, match="nor a model|unknown model 'zinc'"):
+    with pytest.raises(ConfigError, match="unknown model 'zinc'"):
         graphlog.finetune("zinc", table, targets=["active"])
 
 

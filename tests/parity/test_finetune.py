@@ -25,10 +25,7 @@ def test_learning_rate_of_every_epoch(golden: Path):
 def test_auc(golden: Path, name: str):
     with np.load(golden / f"{name}_eval_auc.npz") as file:
         y = file["y"].astype(np.float64)
-        if name == "chem":  # 1, -1; 0 is missing
-            y = np.where(y == 0, np.nan, (y + 1) / 2)
-        else:
-            y = (y > 0).astype(np.float64)
+        y = np.where(y == 0, np.nan, (y + 1) / 2) if name == "chem" else (y > 0).astype(np.float64)  # chem: 0 is missing
         result = evaluate(y, file["scores"], "classification")
         np.testing.assert_allclose(result.per_task["roc_auc"], file["per_task_auc"], rtol=0, atol=1e-12)
         mean = file["macro_auc" if name == "chem" else "nanmean_auc"]

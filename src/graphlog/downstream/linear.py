@@ -79,4 +79,4 @@ def _ridge_task(features: Features, labels: np.ndarray, train: np.ndarray, targe
 
 def _ridge(features: Features, targets: np.ndarray, rows: np.ndarray, c: float) -> np.ndarray:
     model = Ridge(alpha=1.0 / c).fit(features[rows], targets)
-    return np.asarray(model.predict(features), dtype=np.float32).reshape(features.shape[0], -1)
+    return np.asarray(model.predict(features), dtype=np.float32).reshape(-1, targets.shape[1])

@@ -18,7 +18,11 @@ _SMALLEST_SPREAD = 1e-6
 
 
 class Head(nn.Module):
-    """One linear output a target, on embeddings that may be standardised; regression is learnt in units of the labels' spread."""
+    """One linear output a target; regression is learnt in units of the labels' spread.
+
+    Inputs are standardised where the encoder is frozen. Where it is trained they are not: embeddings drift away from
+    any statistics taken at the start, and columns that hardly varied then would come to rule the output.
+    """
 
     input_shift: Tensor
     input_scale: Tensor

@@ -160,9 +160,8 @@ def run_digest(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig) -
 
 def start_of(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig) -> Start:
     """Return what all seeds begin with."""
-    layer = config.layer or encoder.layer
     placed = Encoder(twin(encoder.network, 0.0), encoder.layer, encoder.info).moved(config.device)
-    embeddings = placed.embed_store(data.store, layer) if config.freeze or layer == "jk" else None
+    embeddings = placed.embed_store(data.store, config.layer) if config.freeze else None
     return Start(placed, data, config, embeddings, run_digest(encoder, data, config))
 
 

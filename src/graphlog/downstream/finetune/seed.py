@@ -43,8 +43,7 @@ class Start:
     config: FinetuneConfig
     """How to train."""
     embeddings: Float[np.ndarray, "M W"] | None
-    """Of every graph under ``encoder``, where the head standardises its inputs: with ``freeze``, or on the ``jk``
-    embedding, whose columns differ in scale by two orders, so that one step size would not suit them all."""
+    """With ``freeze``: of every graph under ``encoder``."""
     digest: str
     """Hash of everything the outcome depends on besides the seed."""
 
@@ -73,7 +72,7 @@ class SeedRun:
         self.device = choose_device(self.config.device)
         self.precision: Literal["fp32", "bf16"] = choose_precision(self.config.precision, self.device, lambda _: None)
         self.state = SeedState()
-        self.frozen = torch.from_numpy(start.embeddings).to(self.device) if self.config.freeze and start.embeddings is not None else None
+        self.frozen = None if start.embeddings is None else torch.from_numpy(start.embeddings).to(self.device)
         self.folds = {"valid": self._evaluation_batches(self.data.split.valid), "test": self._evaluation_batches(self.data.split.test)}
         self.model = self._fresh().to(self.device)
         self._saved_at, self._save_took = time.monotonic(), 0.0
