@@ -1,5 +1,6 @@
 """Embeddings and predictions in files: row i is row i, whole or not at all."""
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -126,3 +127,13 @@ def test_an_encoder_is_no_predictor(tmp_path: Path):
     tiny_encoder().save(tmp_path / "m.safetensors")
     with pytest.raises(ModelFileError, match="fine-tune it first"):
         Predictor.load(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("text", ["smiles,name\nCCO,u\nC(C,v\n", "CCO u\nC(C v\n"])
+def test_predictions_from_standard_input(tmp_path: Path, predictor: Predictor, monkeypatch: pytest.MonkeyPatch, text: str):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    predict_file(predictor, "-", tmp_path / "out.csv")
+    rows = read_csv(tmp_path / "out.csv")
+    assert [(row["smiles"], row["name"]) for row in rows] == [("CCO", "u"), ("C(C", "v")]
+    assert rows[0]["graphlog_status"] == "ok"
+    assert rows[1]["a"] == ""

@@ -72,7 +72,7 @@ def _rereadable(source: Source) -> Generator[Source]:
         yield source
         return
     with tempfile.TemporaryDirectory(prefix="graphlog-", ignore_cleanup_errors=True) as folder:
-        path = Path(folder) / "input.csv"
+        path = Path(folder) / "input.txt"  # what kind of table it is shows in its first line, as for standard input
         with path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
         yield path
