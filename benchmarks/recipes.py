@@ -5,6 +5,7 @@ Stages, each of which skips the cells that are there:
     python benchmarks/recipes.py pretrain --recipes default paper released --seeds 0 1 2 --molecules 50000 --epochs 2
     python benchmarks/recipes.py probe    --datasets bbbp bace sider clintox
     python benchmarks/recipes.py finetune --datasets bbbp bace sider clintox --epochs 30
+    python benchmarks/recipes.py report   --datasets bbbp bace sider clintox
 
 Pre-trained models go to ``--runs`` (kept out of git), cells and tables to ``--results``.
 """
@@ -13,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -128,10 +130,39 @@ def finetune(options: argparse.Namespace) -> None:
                 write(cell, {"model": name, "layer": layer, "epochs": options.epochs, "report": report.to_dict()})
 
 
+def report(options: argparse.Namespace) -> None:
+    """Write ``table.md``: a row a model, readout and rule, a column a data set, mean and sample SD over seeds."""
+    scores: dict[tuple[str, ...], dict[str, list[float]]] = {}
+    for path in sorted(options.results.glob("*.json")):
+        stage, dataset, *_ = path.stem.split("-")
+        if stage not in {"probe", "finetune"} or dataset not in options.datasets:
+            continue
+        cell = json.loads(path.read_text())
+        family, _, _ = cell["model"].rpartition("-s") if "-s" in cell["model"] else (cell["model"], "", "")
+        for row in cell["report"]["rows"]:
+            own = row["model"] in {"frozen encoder", "fine-tuned"}
+            key = (stage, family if own else row["model"], cell["layer"] if own else "", row["rule"])
+            scores.setdefault(key, {}).setdefault(dataset, []).extend(row["test"][cell["report"]["metric"]])
+    head = ["stage", "model", "readout", "rule", *options.datasets, "mean", "without ClinTox"]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for key, found in sorted(scores.items()):
+        means = {d: 100 * statistics.fmean(v) for d, v in found.items()}
+        cells = [f"{means[d]:.1f}{_spread(found[d])}" if d in means else "" for d in options.datasets]
+        whole = len(means) == len(options.datasets)
+        others = [m for d, m in means.items() if d != "clintox"]
+        averages = [f"{statistics.fmean(means.values()):.1f}", f"{statistics.fmean(others):.1f}"] if whole else ["", ""]
+        lines.append(f"| {' | '.join([*key, *cells, *averages])} |")
+    (options.results / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _spread(values: list[float]) -> str:
+    return f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else ""
+
+
 def main() -> None:
     """Parse the stage and its options, and run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=("pretrain", "probe", "finetune"))
+    parser.add_argument("stage", choices=("pretrain", "probe", "finetune", "report"))
     parser.add_argument("--source", default="zinc250k", help="molecules to pre-train on")
     parser.add_argument("--tag", default="50k", help="word in the names of the runs")
     parser.add_argument("--molecules", type=int, default=50_000)
@@ -145,7 +176,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/recipes"))
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results/recipes"))
     options = parser.parse_args()
-    {"pretrain": pretrain, "probe": probe, "finetune": finetune}[options.stage](options)
+    {"pretrain": pretrain, "probe": probe, "finetune": finetune, "report": report}[options.stage](options)
 
 
 if __name__ == "__main__":
