@@ -63,7 +63,14 @@ def test_standard_input_is_read_and_a_reader_that_leaves_is_no_error(tmp_path: P
 def test_a_run_in_progress_is_refused_to_others_and_ctrl_c_leaves_it_resumable(tmp_path: Path, store: Path, cli: Cli):
     run = tmp_path / "run"
     words = ["pretrain", str(store), "-o", str(run)]
-    running = subprocess.Popen([*COMMAND, *words, *LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_environment())
+    running = subprocess.Popen(
+        [*COMMAND, *words, *LONG],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=_environment(),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background are started deaf to it
+    )
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not (run / "metrics.jsonl").exists():
         time.sleep(0.1)
