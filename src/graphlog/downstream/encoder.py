@@ -87,7 +87,8 @@ class Encoder(nn.Module):
             reading: Passed to ``read_molecules`` (``smiles_column``, ``workers``, ``on_error``).
 
         Example:
-            >>> load("random").embed(["CCO", "not a molecule"], layer="last").shape
+            >>> import graphlog
+            >>> graphlog.load("random").embed(["CCO", "not a molecule"], layer="last").shape
             (2, 300)
         """
         store = open_graphs(source, self.schema, **reading)
