@@ -16,6 +16,7 @@ import os
 import platform
 import statistics
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,7 @@ def pretrain(options: argparse.Namespace) -> None:
                 batch_size=options.batch_size,
                 reading={"limit": options.molecules},
                 progress=make_progress(),
+                **dict(tomllib.loads("\n".join(options.set))),
             )
             rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
             write(cell, {"recipe": recipe, "seed": seed, "seconds": time.perf_counter() - start, "info": encoder.info, "metrics": rows})
@@ -166,6 +168,7 @@ def main() -> None:
     parser.add_argument("--source", default="zinc250k", help="molecules to pre-train on")
     parser.add_argument("--tag", default="50k", help="word in the names of the runs")
     parser.add_argument("--molecules", type=int, default=50_000)
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings laid over the recipe, as TOML; give another --tag")
     parser.add_argument("--recipes", nargs="+", default=["default", "paper", "released"])
     parser.add_argument("--models", nargs="+", default=None, help="names of runs; all finished ones unless given")
     parser.add_argument("--layers", nargs="+", default=["last"])

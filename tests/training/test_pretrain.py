@@ -14,6 +14,7 @@ from graphlog.objectives.base import LossTerms
 from graphlog.objectives.graphlog import GraphLoG
 from graphlog.training import read_metrics, run_pretraining
 from graphlog.training.log import Silent
+from graphlog.training.optim import NamedAdam
 from graphlog.training.precision import choose_device, choose_precision, has_fast_bf16
 from graphlog.training.randomness import generator_for, global_seed
 from training_support import families, outcome, small_config
@@ -165,3 +166,25 @@ def test_draws_depend_on_their_place_alone() -> None:
         inside = torch.rand(3)
     with global_seed(0, "a"):
         assert torch.equal(torch.rand(3), inside)
+
+
+def test_moments_kept_over_the_phases_spare_the_jolt() -> None:
+    """A fresh Adam moves every weight by a whole step at once; with kept moments the second phase starts elsewhere."""
+    ends = [run_pretraining(families(80), small_config(epochs=2, fresh_moments=fresh), None) for fresh in (True, False)]
+    assert not all(torch.equal(v, weights(ends[0])[k]) for k, v in weights(ends[1]).items())
+
+
+def test_the_rate_falls_to_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+    true_step = NamedAdam.step
+
+    def step(self: NamedAdam, learning_rate: float | None = None) -> None:
+        rates.append(learning_rate or 0.0)
+        true_step(self, learning_rate)
+
+    monkeypatch.setattr(NamedAdam, "step", step)
+    config = small_config(epochs=2, schedule="cosine")
+    run_pretraining(families(80), config, None)
+    assert rates[0] == config.learning_rate
+    assert rates == sorted(rates, reverse=True)
+    assert 0 < rates[-1] < 0.1 * config.learning_rate

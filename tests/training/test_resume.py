@@ -100,3 +100,19 @@ def test_sparse_checkpoints_repeat_the_lost_steps(tmp_path: Path) -> None:
     again = start(run, sparse, resume=True)
     again.join()
     assert outcome(run) == outcome(tmp_path / "whole")
+
+
+def test_kept_moments_and_a_falling_rate_survive_kills(tmp_path: Path) -> None:
+    """With Adam's moments carried from phase to phase, kills on either side of the border change nothing."""
+    settings = {**EVERY_STEP, "fresh_moments": False, "schedule": "cosine"}
+    whole = start(tmp_path / "whole", settings, resume=False)
+    whole.join()
+    for after in ("step-000000005", "step-000000007"):
+        run = tmp_path / after
+        process = start(run, settings, resume=False)
+        wait_for(lambda found=run / "checkpoint" / after: found.exists(), process)
+        process.kill()
+        process.join()
+        again = start(run, settings, resume=True)
+        again.join()
+        assert outcome(run) == outcome(tmp_path / "whole")

@@ -14,6 +14,7 @@ from graphlog.config import FrozenConfig, merge, read_toml
 from graphlog.encoders.base import EncoderConfig
 from graphlog.errors import ConfigError, unknown_name
 from graphlog.objectives import OBJECTIVES
+from graphlog.training.optim import Schedule
 from graphlog.training.precision import Precision
 
 _TOP = ("recipe", "schema", "embedding")
@@ -40,6 +41,10 @@ with warnings.catch_warnings():
         """Graphs a step."""
         learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
         """Step size of Adam."""
+        schedule: Schedule = "constant"
+        """Course of the step size: ``constant`` (paper and script), or ``cosine``, falling to 0 over the whole run."""
+        fresh_moments: bool = True
+        """Whether Adam forgets its moments where a phase begins (script), or keeps those of the parameters that stay."""
         seed: int = Field(default=0, ge=0)
         """Decides initial weights, order of the graphs, masks and samples."""
         precision: Precision = "auto"

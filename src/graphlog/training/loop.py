@@ -42,10 +42,10 @@ class Setting:
     precision: Literal["fp32", "bf16"]
 
 
-def train_step(learner: Learner, batch: GraphBatch, step: int, setting: Setting) -> LossTerms:
+def train_step(learner: Learner, batch: GraphBatch, step: int, setting: Setting, learning_rate: float | None = None) -> LossTerms:
     """Update the learner on one batch and return the losses before the update.
 
-    All randomness is a function of the seed and of ``step``.
+    All randomness is a function of the seed and of ``step``. ``learning_rate`` is the step size, None the optimiser's own.
 
     Raises:
         NonFiniteLossError: If a loss is NaN or infinite; nothing has been updated then.
@@ -58,7 +58,7 @@ def train_step(learner: Learner, batch: GraphBatch, step: int, setting: Setting)
     _check_finite(losses, step)
     learner.optimiser.zero_grad()
     losses.total.backward()
-    learner.optimiser.step()
+    learner.optimiser.step(learning_rate)
     return losses
 
 

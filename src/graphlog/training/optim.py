@@ -1,11 +1,25 @@
 """The optimiser, and its state as named tensors."""
 
+import math
 from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+Schedule = Literal["constant", "cosine"]
+
+
+def scheduled_rate(rate: float, schedule: Schedule, done: float) -> float:
+    """Return the step size when the share ``done`` of all steps is behind.
+
+    Example:
+        >>> [round(scheduled_rate(1.0, "cosine", done), 3) for done in (0, 0.25, 0.5, 1)]
+        [1.0, 0.854, 0.5, 0.0]
+    """
+    return rate if schedule == "constant" else rate * (1 + math.cos(math.pi * done)) / 2
 
 
 class NamedAdam:
@@ -20,8 +34,10 @@ class NamedAdam:
         """Forget the gradients."""
         self.adam.zero_grad(set_to_none=True)
 
-    def step(self) -> None:
-        """Apply one update."""
+    def step(self, learning_rate: float | None = None) -> None:
+        """Apply one update, from now on with step size ``learning_rate`` where it is given."""
+        if learning_rate is not None:
+            self.adam.param_groups[0]["lr"] = learning_rate
         self.adam.step()
 
     def state(self) -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ from graphlog.training.checkpoint import Checkpoint, discard_after, load_checkpo
 from graphlog.training.config import PretrainConfig
 from graphlog.training.log import Meter, MetricsFile, Progress
 from graphlog.training.loop import Learner, Setting, StopRequest, TrainingInterrupted, stop_on_signal, train_step
-from graphlog.training.optim import NamedAdam
+from graphlog.training.optim import NamedAdam, scheduled_rate
 from graphlog.training.precision import autocast
 from graphlog.training.randomness import generator_for, global_seed
 from graphlog.training.runfolder import RunFolder, writing
@@ -108,7 +108,8 @@ class Run:
                 self.objective.begin_phase(phase, self._embed, generator)
             stop.at_once = False
             self.objective.to(self.setting.device).train()
-            self._start_optimiser()
+            kept = {} if self.optimiser is None or self.config.fresh_moments else self.optimiser.state()
+            self._start_optimiser().load_state(kept)
             self.cursor = replace(self.cursor, begun=True)
         end = sum(p.epochs for p in self.phases[: self.cursor.phase + 1])
         while self.cursor.epoch < end:
@@ -153,7 +154,7 @@ class Run:
         step = self.cursor.step + 1
         self.watch.before_step(step)
         try:
-            losses = train_step(self._learner(), batch, step, self.setting)
+            losses = train_step(self._learner(), batch, step, self.setting, self._learning_rate())
         except NonFiniteLossError as e:
             raise NonFiniteLossError(f"{e}; {self._keep_batch(step, indices)}") from None
         self.watch.after_step(len(indices))
@@ -193,7 +194,7 @@ class Run:
         if not all(bool(torch.isfinite(w).all()) for w in weights.values()):
             raise NonFiniteLossError(f"a weight became NaN or infinite by step {self.cursor.step}; try a lower training.learning_rate.")
         tensors = dict(weights)
-        if self.optimiser is not None and self.cursor.begun:
+        if self.optimiser is not None and (self.cursor.begun or not self.config.fresh_moments):
             tensors |= {f"optim.{k}": v for k, v in self.optimiser.state().items()}
         meter = self.meter.state()
         tensors |= {f"meter.{k}": v for k, v in meter.items()} | {f"watch.{k}": v for k, v in seen.items()}
@@ -242,7 +243,7 @@ class Run:
         except (RuntimeError, KeyError) as e:
             reason = str(e).splitlines()[0]
             raise ModelFileError(f"the checkpoint of step {found.step} does not fit this version of graphlog ({reason})") from None
-        if self.cursor.begun:
+        if self.cursor.begun or not self.config.fresh_moments:
             self._start_optimiser().load_state(part(found.tensors, "optim."))
         self.meter.load_state(part(found.tensors, "meter."), fields["meter"], device)
         self.watch.load_state(part(found.tensors, "watch."), fields["watch"], device)
@@ -253,6 +254,10 @@ class Run:
         named += [(f"objective.{k}", p) for k, p in self.objective.named_parameters()]
         self.optimiser = NamedAdam(named, self.config.learning_rate)
         return self.optimiser
+
+    def _learning_rate(self) -> float:
+        steps = len(self.sampler) * self.config.epochs
+        return scheduled_rate(self.config.learning_rate, self.config.schedule, min(self.cursor.step / steps, 1.0))
 
     def _learner(self) -> Learner:
         if self.optimiser is None:
