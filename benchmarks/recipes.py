@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("--source", default="zinc250k", help="molecules to pre-train on")
     parser.add_argument("--tag", default="50k", help="word in the names of the runs")
     parser.add_argument("--molecules", type=int, default=50_000)
-    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings laid over the recipe, as TOML; give another --tag")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings over the recipe, as TOML; give a --tag")
     parser.add_argument("--recipes", nargs="+", default=["default", "paper", "released"])
     parser.add_argument("--models", nargs="+", default=None, help="names of runs; all finished ones unless given")
     parser.add_argument("--layers", nargs="+", default=["last"])
