@@ -1,7 +1,7 @@
 """The face shown to PyTorch Geometric: lists of ``Data`` to a store and back."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,13 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
 from graphlog.data.store import GraphChunk, GraphStore, StoreBuilder
 from graphlog.domains import SCHEMAS
+from graphlog.domains.generic import RawGraphs, Survey
+from graphlog.domains.generic.codes import edge_codes, node_codes
 from graphlog.errors import DataError, unknown_name
 
 Array = npt.NDArray[Any]
 
 _CHUNK = 4096
-_MAX_CODES = 4096
-"""Integer columns with more values than this are numbers, not categories."""
 
 
 def from_pyg(graphs: Iterable[Data] | Data, schema: str | FeatureSchema | None = None) -> GraphStore:
@@ -32,7 +32,8 @@ def from_pyg(graphs: Iterable[Data] | Data, schema: str | FeatureSchema | None =
         graphs: A list of ``Data``, a data set, or one ``Data``; ``x``, ``edge_index``, ``edge_attr``, ``y`` and ``smiles`` are read.
         schema: ``"molecule"`` and the like take codes as they are (the pre-train-GNNs family's); None infers one:
             integer columns are categorical, a one-hot matrix becomes one categorical column, other columns are
-            continuous, and graphs without ``x`` get their nodes' degrees.
+            continuous and are standardised when read by an encoder, and graphs without ``x`` get their nodes' degrees.
+            The schema of another store or of a model makes these graphs fit for it; categories it does not know are refused.
 
     Returns:
         A store whose graph ``i`` is ``graphs[i]``.
@@ -43,13 +44,15 @@ def from_pyg(graphs: Iterable[Data] | Data, schema: str | FeatureSchema | None =
     """
     packed = _pack([graphs] if isinstance(graphs, Data) else list(graphs))
     if schema is None:
-        schema, packed = _infer(packed)
+        survey = Survey(_names("node", packed.raw.node), _names("edge", packed.raw.edge), matrices=True)
+        survey.add(packed.raw)
+        schema = survey.schema()
     elif isinstance(schema, str):
         if schema not in SCHEMAS:
             raise unknown_name("schema", schema, SCHEMAS)
         schema = SCHEMAS[schema]
-    _check_width("x", packed.x, schema.node)
-    _check_width("edge_attr", packed.edge_attr, schema.edge)
+    _check_width("x", packed.raw.node, schema.node, int(packed.raw.node_counts.sum()))
+    _check_width("edge_attr", packed.raw.edge, schema.edge, packed.raw.edge_index.shape[1])
     return _build(packed, schema)
 
 
@@ -71,13 +74,9 @@ def to_pyg(graphs: GraphStore | GraphBatch) -> list[Data]:
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """Many graphs end to end, edges with local node numbers."""
+    """Many graphs end to end, and what else they carry."""
 
-    node_counts: Array
-    edge_counts: Array
-    x: Array | None
-    edge_index: Array
-    edge_attr: Array
+    raw: RawGraphs
     labels: Array | None
     texts: list[str] | None
 
@@ -90,25 +89,27 @@ def _pack(graphs: list[Data]) -> _Packed:
     nodes = [_matrix(g.x, "x", int(g.num_nodes or 0), n) for n, g in enumerate(graphs)]
     node_counts = np.array([int(g.num_nodes or 0) for g in graphs], dtype=np.int64)
     edge_counts = np.array([e.shape[1] for e in edges], dtype=np.int64)
-    packed = _Packed(
-        node_counts=node_counts,
-        edge_counts=edge_counts,
-        x=None if all(g.x is None for g in graphs) else _joined(nodes, "x"),
-        edge_index=np.concatenate(edges, axis=1),
-        edge_attr=_joined(attributes, "edge_attr"),
-        labels=_labels(graphs),
-        texts=[str(g.smiles) for g in graphs] if all(isinstance(getattr(g, "smiles", None), str) for g in graphs) else None,
-    )
-    out = (packed.edge_index < 0) | (packed.edge_index >= np.repeat(node_counts, edge_counts))
+    edge_index = np.concatenate(edges, axis=1)
+    out = (edge_index < 0) | (edge_index >= np.repeat(node_counts, edge_counts))
     if out.any():
         at = int(out.any(axis=0).argmax())
         graph = _graph_of(at, edge_counts)
-        a, b = packed.edge_index[:, at]
+        a, b = edge_index[:, at]
         raise DataError(
             f"graph {graph}: `edge_index` must number its {node_counts[graph]} nodes from 0, found the edge {a} - {b}; "
             "mend it with node numbers local to each graph."
         )
-    return packed
+    return _Packed(
+        raw=RawGraphs(
+            node_counts=node_counts,
+            edge_counts=edge_counts,
+            edge_index=edge_index,
+            node=tuple(_joined(nodes, "x").T),
+            edge=tuple(_joined(attributes, "edge_attr").T),
+        ),
+        labels=_labels(graphs),
+        texts=[str(g.smiles) for g in graphs] if all(isinstance(getattr(g, "smiles", None), str) for g in graphs) else None,
+    )
 
 
 def _edges(graph: Data, number: int) -> Array:
@@ -156,85 +157,61 @@ def _labels(graphs: list[Data]) -> Array | None:
     return np.stack([missing if y is None else y for y in found])
 
 
+def _names(kind: str, columns: tuple[Array, ...]) -> tuple[str, ...]:
+    return tuple(f"{kind}_{k}" for k in range(len(columns)))
+
+
 def _graph_of(position: int, counts: Array) -> int:
     return int(np.searchsorted(np.cumsum(counts), position, side="right"))
 
 
-def _check_width(name: str, values: Array | None, columns: tuple[Attribute, ...]) -> None:
-    width = 0 if values is None else values.shape[1]
-    if width != len(columns) and not (name == "edge_attr" and values is not None and not len(values)):
+def _check_width(name: str, values: tuple[Array, ...], columns: tuple[Attribute, ...], items: int) -> None:
+    width = len(values)
+    if width != len(columns) and items and not any(c.origin != "given" for c in columns):
         expected = ", ".join(c.name for c in columns) or "none"
         raise DataError(f"`{name}` must have {len(columns)} columns ({expected}), found {width}; schema=None infers what is there.")
 
 
-def _infer(packed: _Packed) -> tuple[FeatureSchema, _Packed]:
-    """Return a schema that fits the values, and the values in its codes."""
-    node_columns, x, node_mask, _ = _infer_columns(_degrees(packed) if packed.x is None else packed.x, "node", special=1)
-    if packed.x is None:
-        node_columns = (replace(node_columns[0], name="degree"),)
-    edge_columns, edge_attr, edge_mask, self_loop = _infer_columns(packed.edge_attr, "edge", special=2)
-    schema = FeatureSchema(
-        name="inferred",
-        domain="graph",
-        node=node_columns,
-        edge=edge_columns,
-        masked="node",
-        node_mask=node_mask,
-        edge_mask=edge_mask if edge_columns else None,
-        self_loop=self_loop if edge_columns else None,
+def _coded(packed: _Packed, schema: FeatureSchema) -> tuple[Array, Array]:
+    """Return node and edge attributes in the codes of ``schema``."""
+    raw = packed.raw
+    x, unfit_nodes = node_codes(raw, schema.node)
+    edge_attr, unfit_edges = edge_codes(raw, schema.edge)
+    for unfit, counts in ((unfit_nodes, raw.node_counts), (unfit_edges, raw.edge_counts)):
+        if unfit:
+            raise DataError(f"graph {_graph_of(unfit[0].item, counts)}: {unfit[0].reason}.")
+    return x.astype(np.float32 if is_continuous(schema.node) else np.int64), edge_attr.astype(
+        np.float32 if is_continuous(schema.edge) else np.int64
     )
-    return schema, replace(packed, x=x, edge_attr=edge_attr)
 
 
-def _infer_columns(values: Array, kind: str, special: int) -> tuple[tuple[Attribute, ...], Array, tuple[float, ...], tuple[float, ...]]:
-    """Return columns, values, and the rows for "masked" and "self-loop": fresh codes, or 0 in continuous columns."""
-    if values.shape[1] > 1 and len(values) and np.isin(values, (0, 1)).all() and (values.sum(axis=1) == 1).all():
-        values = values.argmax(axis=1)[:, None]
-    columns: list[Attribute] = []
-    for i in range(values.shape[1]):
-        low, high = (values[:, i].min(), values[:, i].max()) if len(values) else (0, 0)
-        codes = values.dtype.kind == "i" and low >= 0 and high < _MAX_CODES
-        columns.append(Attribute(f"{kind}_{i}", int(high) + 1 + special if codes else 0))
-    mask = tuple(float(max(c.cardinality - special, 0)) for c in columns)
-    loop = tuple(float(max(c.cardinality - 1, 0)) for c in columns)
-    return tuple(columns), values, mask, loop
-
-
-def _degrees(packed: _Packed) -> Array:
-    offsets = np.cumsum(packed.node_counts) - packed.node_counts
-    sources = packed.edge_index[0] + np.repeat(offsets, packed.edge_counts)
-    return np.bincount(sources, minlength=int(packed.node_counts.sum()))[:, None].astype(np.int64)
-
-
-def _is_paired(packed: _Packed) -> bool:
+def _is_paired(raw: RawGraphs, edge_attr: Array) -> bool:
     """Return whether edges come as ``(a, b), (b, a)`` with equal attributes, graph by graph."""
-    if (packed.edge_counts % 2).any():
+    if (raw.edge_counts % 2).any():
         return False
-    there, back = packed.edge_index[:, 0::2], packed.edge_index[:, 1::2]
-    return bool((there == back[::-1]).all() and (packed.edge_attr[0::2] == packed.edge_attr[1::2]).all())
+    there, back = raw.edge_index[:, 0::2], raw.edge_index[:, 1::2]
+    return bool((there == back[::-1]).all() and (edge_attr[0::2] == edge_attr[1::2]).all())
 
 
 def _build(packed: _Packed, schema: FeatureSchema) -> GraphStore:
-    undirected = _is_paired(packed)
+    raw = packed.raw
+    x, edge_attr = _coded(packed, schema)
+    undirected = _is_paired(raw, edge_attr)
     step = 2 if undirected else 1
     width = 0 if packed.labels is None else packed.labels.shape[1]
     builder = StoreBuilder(schema, None, tasks=tuple(f"y{t}" for t in range(width)), source={"kind": "torch_geometric"})
-    x = np.zeros((0, len(schema.node))) if packed.x is None else packed.x
-    x = x.astype(np.float32 if is_continuous(schema.node) else np.int64)
-    edge_attr = packed.edge_attr.reshape(len(packed.edge_attr), len(schema.edge))
-    edge_attr = edge_attr.astype(np.float32 if is_continuous(schema.edge) else np.int64)
-    node_ptr = np.concatenate([[0], np.cumsum(packed.node_counts)])
-    edge_ptr = np.concatenate([[0], np.cumsum(packed.edge_counts)])
-    for start in range(0, len(packed.node_counts), _CHUNK):
+    node_ptr = np.concatenate([[0], np.cumsum(raw.node_counts)])
+    edge_ptr = np.concatenate([[0], np.cumsum(raw.edge_counts)])
+    for start in range(0, len(raw.node_counts), _CHUNK):
         graphs = slice(start, start + _CHUNK)
-        stop = min(start + _CHUNK, len(packed.node_counts))
+        stop = min(start + _CHUNK, len(raw.node_counts))
         nodes, edges = slice(node_ptr[start], node_ptr[stop]), slice(edge_ptr[start], edge_ptr[stop], step)
         builder.add(
             GraphChunk(
-                node_counts=packed.node_counts[graphs],
-                edge_counts=packed.edge_counts[graphs] // step,
+                node_counts=raw.node_counts[graphs],
+                edge_counts=raw.edge_counts[graphs] // step,
                 x=x[nodes],
-                edge_index=packed.edge_index[:, edges],
+                edge_index=raw.edge_index[:, edges],
                 edge_attr=edge_attr[edges],
                 rows=np.arange(start, stop, dtype=np.int64),
                 texts=None if packed.texts is None else packed.texts[graphs],

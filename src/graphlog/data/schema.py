@@ -1,10 +1,12 @@
 """What the attributes of a collection of graphs mean: columns, codes, masks. Knows no chemistry."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from graphlog.errors import ConfigError
+
+Origin = Literal["given", "degree", "one-hot"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,16 @@ class Attribute:
     """Name of the column, as printed by ``graphlog info``."""
     cardinality: int
     """Number of codes, special ones (mask, self-loop, fallback) included; 0 marks a continuous column."""
+    values: tuple[str, ...] = ()
+    """What each code stands for in the input, in the order of the codes; "" for a code that was never seen. Empty where codes are
+    taken as they are."""
+    shift: float = 0.0
+    """Continuous columns: an encoder reads ``(value - shift) / scale``; stores hold the value itself."""
+    scale: float = 1.0
+    """See ``shift``."""
+    origin: Origin = "given"
+    """Where the codes come from: the input's own column; the node's degree, the largest code standing for it and all above; the
+    position of the 1 in a row of several columns."""
 
     @property
     def is_categorical(self) -> bool:
@@ -68,7 +80,10 @@ class FeatureSchema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description; :meth:`from_dict` reads it back."""
-        return asdict(self)
+        described = asdict(self)
+        for kind in ("node", "edge"):  # what is as it usually is goes unsaid, so that older descriptions keep their hashes
+            described[kind] = [_said(a) for a in getattr(self, kind)]
+        return described
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "FeatureSchema":
@@ -82,8 +97,8 @@ class FeatureSchema:
             return cls(
                 name=fields["name"],
                 domain=fields["domain"],
-                node=tuple(Attribute(**a) for a in fields["node"]),
-                edge=tuple(Attribute(**a) for a in fields["edge"]),
+                node=tuple(_attribute(a) for a in fields["node"]),
+                edge=tuple(_attribute(a) for a in fields["edge"]),
                 masked=fields["masked"],
                 **rows,
             )
@@ -94,3 +109,12 @@ class FeatureSchema:
 def is_continuous(columns: tuple[Attribute, ...]) -> bool:
     """Return whether a matrix with these columns is float32 (any continuous column) rather than int64."""
     return any(not c.is_categorical for c in columns)
+
+
+def _said(attribute: Attribute) -> dict[str, Any]:
+    usual = {f.name: f.default for f in fields(Attribute)}
+    return {key: value for key, value in asdict(attribute).items() if value != usual[key]}
+
+
+def _attribute(described: Mapping[str, Any]) -> Attribute:
+    return Attribute(**{**described, "values": tuple(described.get("values", ()))})

@@ -39,15 +39,23 @@ def table_rows(columns: tuple[Attribute, ...]) -> int:
 
 
 def expand_attributes(values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...], dtype: torch.dtype) -> Float[Tensor, "R K"]:
-    """Return the indicator columns: one-hot codes, then the continuous columns, then a 1 for their bias."""
+    """Return the indicator columns: one-hot codes, then the continuous columns, standardised as the schema says, then a 1 for their bias."""
     out = torch.zeros(values.shape[0], table_rows(columns), dtype=dtype, device=values.device)
     continuous = [i for i, c in enumerate(columns) if not c.is_categorical]
     if len(continuous) < len(columns):
         out.scatter_(1, code_rows(values, columns), 1.0)
     if continuous:
-        out[:, -1 - len(continuous) : -1] = values[:, continuous].to(dtype)
+        out[:, -1 - len(continuous) : -1] = standardised(values[:, continuous], tuple(columns[i] for i in continuous)).to(dtype)
         out[:, -1] = 1.0
     return out
+
+
+def standardised(values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...]) -> Shaped[Tensor, "R F"]:
+    """Return ``(value - shift) / scale`` of continuous columns; the values themselves where no column says so."""
+    if all(c.shift == 0.0 and c.scale == 1.0 for c in columns):
+        return values
+    shift, scale = (torch.tensor([getattr(c, key) for c in columns], dtype=torch.float64) for key in ("shift", "scale"))
+    return ((values.double() - shift.to(values.device)) / scale.to(values.device)).float()
 
 
 class AttributeTable(nn.Module):

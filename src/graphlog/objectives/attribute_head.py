@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
+from graphlog.encoders.attributes import standardised
 from graphlog.ops.contrastive import full_precision, mean_or_zero
 
 AttributeColumns = Literal["first", "all"]
@@ -51,5 +52,5 @@ class AttributeHead(nn.Module):
             if column.is_categorical:
                 losses.append(F.cross_entropy(part, answers[:, k].long(), reduction="none"))
             else:
-                losses.append((part.squeeze(1) - answers[:, k].to(part)).square())
+                losses.append((part - standardised(answers[:, k : k + 1], (column,)).to(part)).square().squeeze(1))
         return torch.stack([mean_or_zero(each) for each in losses]).mean()
