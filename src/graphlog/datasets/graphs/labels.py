@@ -1,0 +1,62 @@
+"""Labels of graphs: numbers as they are, words as the numbers of their classes."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+
+from graphlog.errors import DataError
+
+_MOST_CLASSES = 1000
+
+
+class LabelSurvey:
+    """What the labels of an input are; sees all before the first is written."""
+
+    def __init__(self, names: Sequence[str], classes: Sequence[str] = ()) -> None:
+        """Expect these columns; those in ``classes`` name classes even where they are numbers."""
+        self.names = tuple(names)
+        self._always = frozenset(classes)
+        self._values: list[set[Any]] = [set() for _ in names]
+        self._has_words = [False] * len(self.names)
+
+    def add(self, labels: Sequence[Any]) -> None:
+        """Take in the labels of a graph."""
+        for k, value in enumerate(labels):
+            if value is None or (isinstance(value, float) and not math.isfinite(value)):
+                continue
+            self._has_words[k] |= isinstance(value, str)
+            if len(self._values[k]) <= _MOST_CLASSES or self._has_words[k]:
+                self._values[k].add(value)
+            if self._has_words[k] and len(self._values[k]) > _MOST_CLASSES:
+                raise DataError(f"label '{self.names[k]}' has more than {_MOST_CLASSES:,} classes; leave it out if it is a name.")
+
+    @property
+    def classes(self) -> dict[str, list[str]]:
+        """The classes of every label that names some, in the order of their numbers: numbers first, then words."""
+        return {
+            name: [_text(v) for v in sorted(values, key=lambda v: (isinstance(v, str), v))]
+            for name, values, words in zip(self.names, self._values, self._has_words, strict=True)
+            if words or name in self._always
+        }
+
+    def wrong(self, labels: Sequence[Any]) -> str | None:
+        """Return what is wrong with the labels of a graph; NaN is missing, as is None."""
+        infinite = next((n for n, v in zip(self.names, labels, strict=False) if isinstance(v, float) and math.isinf(v)), None)
+        return None if infinite is None else f"label '{infinite}' must be finite, or left out"
+
+    def values(self, labels: Sequence[Sequence[Any]]) -> Float32[np.ndarray, "N T"]:
+        """Return the labels as numbers, NaN where missing."""
+        number = {name: {text: k for k, text in enumerate(texts)} for name, texts in self.classes.items()}
+        out = np.full((len(labels), len(self.names)), np.nan, dtype=np.float32)
+        for row, found in enumerate(labels):
+            for k, (name, value) in enumerate(zip(self.names, found, strict=False)):
+                if value is not None and value == value:
+                    out[row, k] = number[name][_text(value)] if name in number else value
+        return out
+
+
+def _text(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
