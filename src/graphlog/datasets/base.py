@@ -18,8 +18,8 @@ class DatasetSpec:
     """Data rows, unparsable ones included."""
     path: str
     """File below the mirror or the cache; below RDKit's own folders where ``origin`` is ``rdkit``."""
-    domain: Literal["molecule", "protein"] = "molecule"
-    """What its records are: a table of molecules, or an interaction network."""
+    domain: Literal["molecule", "protein", "graph"] = "molecule"
+    """What its records are: a table of molecules, an interaction network, or any graphs."""
     sha256_file: str = ""
     """Hash of that file; empty for a public network that is not mirrored, whose layout and whole length are checked instead."""
     sha256_smiles: str = ""
@@ -36,9 +36,9 @@ class DatasetSpec:
     """Label columns; empty with a ``task``: every column but the SMILES."""
     num_tasks: int = 0
     """Number of label columns."""
-    task: Literal["classification", "regression"] | None = None
+    task: Literal["classification", "regression", "multiclass"] | None = None
     """What the labels are; None without labels."""
-    metric: Literal["roc_auc", "rmse", "mae"] | None = None
+    metric: Literal["roc_auc", "rmse", "mae", "accuracy"] | None = None
     """The score it is usually judged by."""
     split: str = "scaffold"
     """How it is usually split."""
