@@ -22,7 +22,7 @@ KNOWN = frozenset(
     {"node_offsets", "edge_offsets", "endpoints", "rows", "labels", "text_blocks", "text_offsets", "rejects"}
     | {f"{kind}_{part}" for kind in ("node", "edge") for part in ("codes", "table", "rows")}
 )
-CHECKED_AT_OPEN_BYTES = 32 << 20
+CHECKED_AT_OPEN_BYTES = 4 << 20
 """Stores up to this size are hashed whenever they are opened; larger ones when :meth:`GraphStore.verify` is called."""
 
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +56,14 @@ class DatasetSpec:
     """File of ``name,label`` lines, where labels are kept apart from the SMILES; beside ``path``."""
     sha256_label_file: str = ""
     """Hash of that file."""
+    begins: str = "protein1 protein2"
+    """How the first line of an unpinned file of proteins begins."""
+    networks: tuple[str, ...] = ()
+    """Of a labelled set of proteins: the networks whose ego-networks it holds; ``path`` is its table of labels, if it has one."""
+    labelling: Literal["", "table", "complexes", "go"] = ""
+    """How its labels come about: as listed in ``path``, as membership of any complex, or from GO annotations."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """How its ego-networks are cut and its functions chosen, where that is not the default."""
 
 
 def hash_smiles(smiles: Iterable[str]) -> str:

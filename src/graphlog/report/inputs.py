@@ -8,6 +8,7 @@ from typing import Any
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets import DATASETS
 from graphlog.datasets.featurize import read_molecules
+from graphlog.datasets.networks.stores import open_proteins
 
 _FILE = "input.json"
 
@@ -32,4 +33,6 @@ def recall_input(run: Path, schema: str) -> GraphStore | None:
     if (Path(source) / "manifest.json").is_file():
         store = open_store(source)
         return store if found.get("limit") is None else store.subset(range(min(found["limit"], len(store))))
+    if schema == "protein":
+        return open_proteins(source, **found)
     return read_molecules(source, schema=schema, **found)

@@ -14,6 +14,8 @@ from graphlog.domains.protein.ontology import Ontology, choose_terms, parents_ma
 from graphlog.domains.protein.options import ProteinOptions
 from graphlog.errors import DataError
 
+_COMPLEX = "GO:0032991"
+
 
 @dataclass(frozen=True, slots=True)
 class Stray:
@@ -125,6 +127,29 @@ def tabled_functions(file: Path | str, proteins: Sequence[str], names: Names, op
                         raise DataError(f"{file}, line {line}: '{block.columns[0][k]}' has labels already; give each protein one line.")
                     values[member] = labels[k]
     return Functions(tasks, values, tuple(found.strays.values()), found.counts)
+
+
+def complex_membership(annotated: Path, complexes: Path, proteins: Sequence[str]) -> Functions:
+    """Return one label: whether a protein is known as part of a complex.
+
+    Of the worm, whether the propagated terms of an annotated protein hold ``protein-containing complex``; of yeast, whether
+    IntAct lists it in a complex. As with all functions, 0 is "no" or "not known".
+
+    Args:
+        annotated: Table ``protein go_terms`` of the worm.
+        complexes: Table ``gene complexes`` of yeast.
+        proteins: Every protein of both.
+    """
+    names = Names(proteins)
+    yeast = np.array([name.startswith("4932.") for name in proteins])
+    values = np.where(yeast, 0.0, np.nan).astype(np.float32)[:, None]
+    found = _Gatherer([annotated, complexes])
+    for file, wanted in ((annotated, _COMPLEX), (complexes, None)):
+        with open_columns(file) as table:
+            for block in table.blocks([0, 1]):
+                for members, listed in zip(_rows(block, str(file), names, found), block.columns[1], strict=True):
+                    values[list(members)] = 1.0 if wanted is None else float(wanted in listed.split())
+    return Functions(("in_complex",), values, tuple(found.strays.values()), found.counts)
 
 
 def _rows(block: Block, where: str, names: Names, found: _Gatherer) -> list[tuple[int, ...]]:

@@ -23,6 +23,7 @@ from graphlog.domains.protein.ego import in_batches
 from graphlog.errors import ConfigError, DataError, unknown_name
 
 Files = str | Path | Sequence[str | Path]
+Labeller = Callable[[Sequence[str]], Functions]
 Progress = Callable[[int, int], None]
 """Called as ``progress(proteins done, proteins rejected)``."""
 
@@ -34,13 +35,14 @@ def read_proteins(
     go: str | Path | None = None,
     go_terms: str | Path | None = None,
     aliases: Files | None = None,
-    labels: str | Path | None = None,
+    labels: str | Path | Labeller | None = None,
     species: str | int | None = None,
     on_error: Literal["skip", "fail"] = "skip",
     workers: int | None = None,
     store_path: Path | str | None = None,
     progress: Progress | None = None,
     limit: int | None = None,
+    data_dir: Path | str | None = None,
     **options: Any,
 ) -> GraphStore:
     """Return a store with the ego-network of every protein of some networks; its text is ``<taxon>.<name>``, node 0 the centre.
@@ -54,13 +56,14 @@ def read_proteins(
         go: The GO graph for them: an OBO file, or a table of edges with ``go_terms`` beside it.
         go_terms: Table of terms.
         aliases: STRING's alias files, where annotations use other names than the networks.
-        labels: Instead of annotations, a table of labels.
+        labels: Instead of annotations, a table of labels, or what makes labels of the proteins' names.
         species: Taxon of a network file that does not say.
         on_error: ``skip`` lists what cannot be used; ``fail`` stops at the first.
         workers: Processes that read networks, where there are many.
         store_path: Folder to write the store to; None keeps it in memory.
         progress: Called as work goes on.
         limit: Proteins of each network at most.
+        data_dir: Where downloaded networks are kept.
         options: Any field of :class:`~graphlog.domains.protein.options.ProteinOptions`.
 
     Raises:
@@ -74,18 +77,18 @@ def read_proteins(
         raise ConfigError("`annotations` and `labels` both say what the labels are; give one of them.")
     if (annotations is None) != (go is None):
         raise ConfigError("`annotations` and `go` (the GO graph) go together; give both or neither.")
-    files = network_files(source)
+    files = network_files(source, data_dir)
     load = partial(_load, species=None if species is None else str(species), options=chosen)
     networks = [made for _, made in map_in_order(load, ((None, file) for file in files), check_workers(workers))]
     proteins = [name for network in networks for name in network.proteins]
     _refuse_repeats(files, networks)
-    functions = None
-    if annotations is not None or labels is not None:
+    functions = labels(proteins) if callable(labels) else None
+    if functions is None and (annotations is not None or labels is not None):
         known: dict[str, str] = {}
         for file in _listed(aliases):
             known |= read_aliases(file)
         names = Names(proteins, known)
-        if labels is not None:
+        if isinstance(labels, str | Path):
             functions = tabled_functions(labels, proteins, names, chosen)
         else:
             functions = annotated_functions(_listed(annotations), proteins, names, read_ontology(str(go), go_terms, chosen), chosen)

@@ -60,6 +60,7 @@ _YEAST = DatasetSpec(
     rows=54_957,
     path="bio/yeast_bionic_networks.csv.gz",
     sha256_file="cee27c0b91ad0412b023d2c0a53265b8c6abbb328eca2086d1d70f378525a0a7",
+    options={"score": 0},  # the studies list what they found significant; their weights are no scores of STRING's kind
     licence="MIT",
     source="bowang-lab/BIONIC (Costanzo 2016, Hu 2007, Krogan 2006)",
     split="species",

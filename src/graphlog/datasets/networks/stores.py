@@ -1,0 +1,160 @@
+"""Named ego-networks as stores: cut once, kept in the data root under a key that says of what and how, opened in milliseconds."""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from graphlog.data.store import GraphStore, open_store
+from graphlog.datasets.base import DatasetSpec
+from graphlog.datasets.download import data_root, fetch, find_local
+from graphlog.datasets.networks.labelled import GO_GRAPH, LABELLED_SETS, alias_file, annotation_file
+from graphlog.datasets.networks.labels import complex_membership
+from graphlog.datasets.networks.proteins import read_proteins
+from graphlog.datasets.networks.species import NETWORKS
+from graphlog.domains.protein import ProteinOptions
+from graphlog.errors import ConfigError, DataError, ModelFileError, unknown_name
+
+_RULE = 1
+"""Goes up when ego-networks are cut or labelled in another way, so that stores of before are made again."""
+PROTEIN_SETS = {**NETWORKS, **LABELLED_SETS}
+"""Every named network and labelled set."""
+
+
+def open_named_proteins(
+    name: str, data_dir: Path | str | None = None, progress: Callable[[int, int], None] | None = None, workers: int | None = None
+) -> GraphStore:
+    """Return the ego-networks of a named network or labelled set; cut at the first call, opened at later ones.
+
+    Labels are NaN throughout for proteins that nothing is known of; they are there to pre-train on.
+
+    Raises:
+        ConfigError: If there is none of that name.
+        DataError: If a file it is made from can be found nowhere.
+    """
+    if name not in PROTEIN_SETS:
+        raise unknown_name("network or set of proteins", name, PROTEIN_SETS)
+    spec = PROTEIN_SETS[name]
+    files = {part.name: fetch(part, data_dir) for part in parts(spec)}
+    folder = data_root(data_dir) / "stores"
+    path = folder / f"{name}-{_key(spec, files)}"
+    found = _opened(path)
+    if found is not None:
+        return found
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder / f".{name}.lock"):
+            found = _opened(path)  # another process may have made it while this one waited
+            if found is None:
+                if path.exists():
+                    shutil.rmtree(path)  # damaged: its inputs are here, so it is made again
+                networks, reading = list(spec.networks or (name,)), _reading(spec, files)
+                found = read_proteins(networks, **reading, data_dir=data_dir, store_path=path, progress=progress, workers=workers)
+            return found
+    except OSError as e:
+        raise DataError(f"{folder}: cannot be written ({e.strerror}); choose another folder with --data-dir or $GRAPHLOG_DATA.") from None
+
+
+def open_proteins(
+    source: str | Path,
+    *,
+    smiles_column: str | None = None,
+    limit: int | None = None,
+    store_path: Path | str | None = None,
+    data_dir: Path | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    workers: int | None = None,
+    **reading: Any,
+) -> GraphStore:
+    """Return the ego-networks of a named set, or those of network files by :func:`read_proteins`, which ``reading`` goes to.
+
+    Raises:
+        ConfigError: If a column of SMILES is asked for, or a named set is to be read otherwise than by its own rule.
+    """
+    if smiles_column is not None:
+        raise ConfigError("networks have no column of SMILES; leave --smiles-column out.")
+    if str(source) not in PROTEIN_SETS or Path(source).exists():
+        return read_proteins(source, **reading, limit=limit, store_path=store_path, data_dir=data_dir, progress=progress, workers=workers)
+    if reading.get("targets"):
+        raise ConfigError(f"the labels of '{source}' are known; choose some of them in fine-tuning, not in reading.")
+    found = open_named_proteins(str(source), data_dir, progress, workers)
+    found = found if limit is None else found.subset(range(min(limit, len(found))))
+    return found if store_path is None else found.save(store_path)
+
+
+def parts(spec: DatasetSpec) -> list[DatasetSpec]:
+    """Return every file that a network or labelled set is made from, the one that is the set's own first."""
+    own = [replace(spec, networks=(), label_file=None)] if spec.path else []
+    others = [NETWORKS[name] for name in spec.networks]
+    if spec.label_file:
+        others.append(next(s for s in LABELLED_SETS.values() if s.path == spec.label_file))
+    if spec.labelling == "go":
+        taxa = [name.removeprefix("string-") for name in spec.networks]
+        others += [GO_GRAPH, *map(annotation_file, taxa), *map(alias_file, taxa)]
+    return [*own, *others]
+
+
+def find_parts(spec: DatasetSpec, data_dir: Path | str | None = None) -> list[Path] | None:
+    """Return the files of :func:`parts` if all are on this machine; else None.
+
+    Raises:
+        DataError: If the mirror holds another file under the name of one.
+    """
+    found = [find_local(part, data_dir) for part in parts(spec)]
+    return None if None in found else [path for path in found if path is not None]
+
+
+def _reading(spec: DatasetSpec, files: dict[str, Path]) -> dict[str, Any]:
+    match spec.labelling:
+        case "go":
+            taxa = [name.removeprefix("string-") for name in spec.networks]
+            return {
+                **spec.options,
+                "annotations": [files[f"gaf-{taxon}"] for taxon in taxa],
+                "aliases": [files[f"aliases-{taxon}"] for taxon in taxa],
+                "go": files[GO_GRAPH.name],
+            }
+        case "complexes":
+            return {**spec.options, "labels": partial(complex_membership, files[spec.name], files["yeast-complexes"])}
+        case "table":
+            return {**spec.options, "labels": files[spec.name]}
+        case _:
+            return dict(spec.options)
+
+
+def _key(spec: DatasetSpec, files: dict[str, Path]) -> str:
+    hashes: dict[str, str] = {}
+    for name, path in sorted(files.items()):
+        with path.open("rb") as f:
+            hashes[name] = hashlib.file_digest(f, "sha256").hexdigest()
+    options = ProteinOptions.parse(spec.options).model_dump(mode="json")
+    told = [_RULE, spec.name, spec.labelling, options, hashes]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _opened(path: Path) -> GraphStore | None:
+    try:
+        return open_store(path)
+    except ModelFileError:
+        return None
+
+
+@contextmanager
+def _alone(lock: Path) -> Generator[None]:
+    """Let one process at a time through; the kernel drops the lock of one that dies."""
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        if sys.platform != "win32":  # elsewhere two may cut the same store; the last one to finish puts its own in place
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
