@@ -23,7 +23,7 @@ from graphlog.downstream.finetune.run import finetune as _finetune
 from graphlog.downstream.models import list_models, load, random_encoder
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.report import Report
-from graphlog.downstream.sources import Source, is_named, open_graphs
+from graphlog.downstream.sources import Source, domain_of, is_named, open_graphs
 from graphlog.downstream.tasks import LabelledGraphs
 from graphlog.errors import unknown_name
 from graphlog.training.config import PretrainConfig, resolve_config
@@ -253,6 +253,8 @@ def _schema_of(source: Source, settings: PretrainConfig, init: Model | None) -> 
         return source.schema
     if is_named(source) and (Path(source) / "manifest.json").is_file():
         return open_store(source).schema
+    if domain_of(source) == "protein":
+        return SCHEMAS["protein"]
     if init is not None:
         return load(init).schema
     if settings.schema not in SCHEMAS:

@@ -11,16 +11,21 @@ from graphlog.cli.progress import reading_progress
 from graphlog.data.store import GraphStore, open_store, write_rejects
 from graphlog.datasets import DATASETS, resolve
 from graphlog.datasets.featurize import read_molecules
+from graphlog.datasets.networks.stores import open_proteins
+from graphlog.downstream.sources import domain_of
 from graphlog.errors import ConfigError
 
 
 def read_graphs(source: str, schema: str, console: Console, *, limit: int | None = None, **reading: Any) -> GraphStore:
-    """Return the graphs of a store, or those of a molecule file or data set in ``schema``."""
+    """Return the graphs of a store, or those of a file or data set in ``schema``; named proteins are in their own."""
     if is_store(source):
         store = open_store(source)
         return store if limit is None else store.subset(np.arange(min(limit, len(store))))
     with reading_progress(console) as progress:
-        store = read_molecules(source, schema=schema, progress=progress, limit=limit, **reading)
+        if schema == "protein" or domain_of(source) == "protein":
+            store = open_proteins(source, progress=progress, limit=limit, **reading)
+        else:
+            store = read_molecules(source, schema=schema, progress=progress, limit=limit, **reading)
     console.say(f"read {len(store):,} graphs from {source}; {len(store.rejects):,} of {store.num_rows:,} rows rejected")
     return store
 

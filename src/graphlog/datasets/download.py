@@ -141,18 +141,27 @@ def _is_mirrored(path: Path, spec: DatasetSpec) -> bool:
 
 def _holds(path: Path, spec: DatasetSpec) -> bool:
     try:
+        if spec.domain == "graph":
+            return _is_set(path, spec.rows)
         if spec.domain == "protein":
-            return _is_network(path)
+            return _begins(path, spec.begins)
         with open_table(path, spec.smiles_column if spec.smiles_column != "smiles" else None, spec.header, _delimiter(spec)) as table:
             return hash_smiles(row.smiles for row in table) in (spec.sha256_smiles, *spec.sha256_public_smiles)
     except DataError:
         return False
 
 
-def _is_network(path: Path) -> bool:
+def _begins(path: Path, expected: str) -> bool:
     with open_text(path) as lines:
-        header = next(lines, "").split()
-        return header[:2] == ["protein1", "protein2"] and sum(1 for _ in lines) > 0  # to the end: a file cut off is found out
+        header = " ".join(next(lines, "").split())
+        return header.startswith(expected) and sum(1 for _ in lines) > 0  # to the end: a file cut off is found out
+
+
+def _is_set(path: Path, graphs: int) -> bool:
+    """Return whether a zip is whole and holds a TUDataset of that many graphs."""
+    from graphlog.datasets.graphs.tudataset import open_tudataset  # its package fetches sets with this module
+
+    return sum(1 for _ in open_tudataset(path).read()) == graphs
 
 
 def _delimiter(spec: DatasetSpec) -> str:

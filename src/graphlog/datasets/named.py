@@ -10,7 +10,8 @@ from typing import NamedTuple
 from graphlog.datasets.base import DatasetSpec
 from graphlog.datasets.catalogue import MOLECULES
 from graphlog.datasets.download import fetch
-from graphlog.datasets.networks.species import NETWORKS
+from graphlog.datasets.graphs.catalogue import GRAPHS
+from graphlog.datasets.networks.stores import PROTEIN_SETS, open_named_proteins
 from graphlog.datasets.tables import Row, Table, open_table
 from graphlog.datasets.tables.labels import choose_tasks
 from graphlog.errors import DataError, unknown_name
@@ -33,20 +34,23 @@ def find_spec(name: str) -> DatasetSpec:
     Raises:
         ConfigError: If there is none of that name; suggests the nearest.
     """
-    known = MOLECULES | NETWORKS
+    known = MOLECULES | PROTEIN_SETS | GRAPHS
     if name not in known:
         raise unknown_name("data set", name, known)
     return known[name]
 
 
 def resolve(name: str, data_dir: Path | str | None = None) -> Path:
-    """Return the verified file of a data set, downloading it if need be.
+    """Return the verified file of a data set, downloading it if need be; of labelled proteins, the store made of several files.
 
     Raises:
         ConfigError: If there is none of that name.
         DataError: If it can be found nowhere.
     """
-    return fetch(find_spec(name), data_dir)
+    spec = find_spec(name)
+    if spec.networks:
+        return Path(str(open_named_proteins(name, data_dir).path))
+    return fetch(spec, data_dir)
 
 
 @contextmanager

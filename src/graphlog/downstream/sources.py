@@ -12,7 +12,10 @@ from jaxtyping import Int
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, open_store
+from graphlog.datasets import DATASETS
 from graphlog.datasets.featurize import read_molecules
+from graphlog.datasets.graphs import is_graphs, read_graphs
+from graphlog.datasets.networks.stores import open_proteins
 from graphlog.domains import SCHEMAS
 from graphlog.errors import ConfigError, DataError
 
@@ -27,6 +30,12 @@ def is_named(source: Source) -> bool:
     return isinstance(source, str | Path)
 
 
+def domain_of(source: Source) -> str | None:
+    """Return the domain of a named data set; None where ``source`` is anything else."""
+    spec = DATASETS.get(source) if isinstance(source, str) and not Path(source).exists() else None
+    return None if spec is None else spec.domain
+
+
 def name_of(source: Source) -> str:
     """Return what to call ``source`` in reports."""
     if isinstance(source, GraphStore):
@@ -34,7 +43,7 @@ def name_of(source: Source) -> str:
     return str(source) if is_named(source) else f"{len(source)} molecules"
 
 
-def open_graphs(source: Source, schema: FeatureSchema, **options: Any) -> GraphStore:
+def open_graphs(source: Source, schema: FeatureSchema | None, **options: Any) -> GraphStore:
     """Return the graphs of ``source`` in ``schema``; ``options`` go to ``read_molecules`` where there is something to parse.
 
     Raises:
@@ -44,9 +53,17 @@ def open_graphs(source: Source, schema: FeatureSchema, **options: Any) -> GraphS
     if is_named(source) and (Path(source) / "manifest.json").is_file():
         source = open_store(source)
     if isinstance(source, GraphStore):
-        return _checked(source, schema)
+        return source if schema is None else _checked(source, schema)
+    if is_graphs(source):
+        return _any_graphs(source, schema, **options)
+    if schema is None:
+        raise ConfigError(f"{name_of(source)}: say with which schema it is to be read.")
+    if is_named(source) and schema == SCHEMAS["protein"]:
+        return open_proteins(source, **options)
+    if domain_of(source) == "protein":
+        raise ConfigError(f"'{source}' holds proteins, but the model reads schema '{schema.name}'; give it a model of proteins.")
     if schema.domain != "molecule" or schema not in SCHEMAS.values():
-        raise ConfigError(f"the model reads graphs of schema '{schema.name}', not molecules; give it a graph store of that schema.")
+        raise ConfigError(f"the model reads graphs of schema '{schema.name}', not molecules; give it such graphs, or a store of them.")
     if is_named(source):
         return read_molecules(source, schema=schema, **options)
     return graphs_of_texts(texts_of(source), schema, **options)
@@ -109,9 +126,22 @@ def _checked(store: GraphStore, schema: FeatureSchema) -> GraphStore:
     if store.schema != schema:
         found, wanted = store.schema.name, schema.name
         if found == wanted:
-            raise ConfigError(f"the store's schema '{found}' has other columns or codes than the model's; make the store again.")
+            raise ConfigError(
+                f"the store's schema '{found}' has other columns or codes than the model's; make the store again (any graphs: --like MODEL)."
+            )
         raise ConfigError(f"the store has schema '{found}' but the model reads '{wanted}'; make it again with --schema {wanted}.")
     return store
+
+
+def _any_graphs(
+    source: str | Path, schema: FeatureSchema | None, smiles_column: str | None = None, workers: int | None = None, **options: Any
+) -> GraphStore:
+    """Read a collection of any graphs in ``schema``, so that categories it does not know are named."""
+    if smiles_column is not None:
+        raise ConfigError(f"{source} holds graphs, not SMILES; drop --smiles-column.")
+    if schema is not None and schema.domain != "graph":
+        raise ConfigError(f"{source} holds any graphs, but the model reads schema '{schema.name}'; give it a model trained on such graphs.")
+    return read_graphs(source, schema=schema, **options)
 
 
 def _text(value: Any, row: int) -> str:

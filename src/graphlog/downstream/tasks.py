@@ -9,15 +9,20 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.split import DEFAULT_FRACTIONS, Split, random_split
+from graphlog.data.split import DEFAULT_FRACTIONS, Split, random_split, stratified_split
 from graphlog.data.store import GraphStore
 from graphlog.datasets import DATASETS
+from graphlog.datasets.graphs import is_graphs
+from graphlog.datasets.networks.folds import split_proteins
 from graphlog.datasets.splits import split_dataset
 from graphlog.downstream.metrics import TaskKind, check_metric
+from graphlog.downstream.protocol.classes import class_numbers, is_multiclass, one_hot_classes
 from graphlog.downstream.sources import Source, is_named, name_of, open_graphs
 from graphlog.errors import ConfigError, DataError, unknown_name
 
-TaskChoice = Literal["auto", "classification", "regression"]
+TaskChoice = Literal["auto", "classification", "regression", "multiclass"]
+_HALVES_SEED = 42
+"""Of the two halves of a test fold; the family's."""
 SplitChoice = Any
 """A kind of split, the path of a split file, or a Split of input rows."""
 
@@ -49,7 +54,17 @@ class LabelledGraphs:
     def sizes(self) -> dict[str, int]:
         """Number of graphs of each fold and of rejected rows."""
         folds = {name: len(part) for name, part in zip(self.split._fields, self.split, strict=True)}
+        if self.store.schema.domain == "protein":  # rows without a label are no rejects
+            return {**folds, "rejected": len(self.store.rejects)}
         return {**folds, "rejected": self.store.num_rows - len(self.store)}
+
+    @property
+    def halves(self) -> dict[str, Int[np.ndarray, "_"]]:
+        """Two random halves of the test fold, as places in it: what the biology of the pre-train-GNNs family reports; else none."""
+        if self.store.schema.domain != "protein":
+            return {}
+        first, second, rest = random_split(len(self.split.test), (0.5, 0.5, 0.0), _HALVES_SEED)
+        return {"test_first_half": first, "test_second_half": np.concatenate([second, rest])}
 
 
 def open_labelled(
@@ -85,14 +100,27 @@ def open_labelled(
     known = spec is not None and spec.task is not None and not targets
     if not targets and not known and not isinstance(source, GraphStore):
         _refuse_unnamed_targets(source)
-    if is_named(source) and targets:
+    if is_named(source) and targets and schema.domain == "molecule":
         reading["targets"] = list(targets)
-    store = open_graphs(source, schema, **reading)
+    store, unlabelled = open_graphs(source, schema, **reading), ()
     labels, names = select_targets(store, targets)
-    kind, notes = decide_task(labels, names, spec.task if spec and known and spec.task and task == "auto" else task)
+    if schema.domain == "protein":
+        store, labels, unlabelled = _labelled_only(store, labels)
+    asked = spec.task if spec and known and spec.task and task == "auto" else task
+    if is_multiclass(asked, store, names):
+        labels, names, kind, notes = *one_hot_classes(labels, names, store), "multiclass", []
+    else:
+        kind, notes = decide_task(labels, names, asked)
     usual = spec.metric if spec and known and kind == spec.task else None
     choice = split if split is not None else (spec.split if spec else "scaffold")
-    folds, split_name = split_graphs(store, choice, fractions, split_seed, canonical=spec is not None and spec.canonical_split)
+    if schema.domain == "protein" and choice == "scaffold" and split is None:
+        choice = "random"
+    if schema.domain == "graph" and choice == "scaffold" and split is None:
+        choice = "random" if kind == "regression" else "stratified"
+    networks = spec.networks if spec else ()
+    folds, split_name = split_graphs(
+        store, choice, fractions, split_seed, canonical=spec is not None and spec.canonical_split, networks=networks, labels=labels
+    )
     return LabelledGraphs(
         name=name_of(source),
         store=store,
@@ -102,7 +130,7 @@ def open_labelled(
         metric=check_metric(metric or usual, kind),
         split=folds,
         split_name=split_name,
-        notes=(*notes, *fold_notes(labels, names, kind, folds)),
+        notes=(*notes, *unlabelled, *fold_notes(labels, names, kind, folds)),
     )
 
 
@@ -121,6 +149,16 @@ def select_targets(store: GraphStore, wanted: Sequence[str] | None) -> tuple[Flo
             raise unknown_name("target", name, names)
     columns = [names.index(name) for name in (wanted or names)]
     return np.asarray(store.labels, dtype=np.float32)[:, columns], tuple(names[c] for c in columns)
+
+
+def _labelled_only(store: GraphStore, labels: Float[np.ndarray, "M T"]) -> tuple[GraphStore, Float[np.ndarray, "K T"], tuple[str, ...]]:
+    """Return the ego-networks with a label: the others, many, are there to pre-train on. A 0 says "no" or "not known to"."""
+    known = np.flatnonzero(~np.isnan(labels).all(axis=1))
+    notes = ["label 0 is negative or unknown, as in the pre-train-GNNs family"]
+    if len(known) == len(store):
+        return store, labels, tuple(notes)
+    notes.append(f"{len(store) - len(known):,} of {len(store):,} proteins have no label and are in no fold")
+    return store.subset(known), labels[known], tuple(notes)
 
 
 def decide_task(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: str = "auto") -> tuple[TaskKind, list[str]]:
@@ -153,16 +191,31 @@ def decide_task(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: st
         raise DataError(f"every label of target '{constant[0]}' is {values[constant[0]][0]:g}: {what} only, so there is nothing to learn.")
     notes = [f"target '{name}' has one value only ({values[name][0]:g}) and is left out of every mean" for name in constant]
     if task == "auto" and kind == "regression" and all(len(v) <= 10 and np.array_equal(v, v.round()) for v in values.values()):
-        notes.append("targets are few whole numbers and are taken as quantities; for classes make one 0/1 column a class")
+        notes.append("targets are few whole numbers and are taken as quantities; for classes choose --task multiclass")
     return kind, notes
 
 
 def split_graphs(
-    store: GraphStore, split: SplitChoice, fractions: Sequence[float], seed: int, canonical: bool = False
+    store: GraphStore,
+    split: SplitChoice,
+    fractions: Sequence[float],
+    seed: int,
+    canonical: bool = False,
+    networks: Sequence[str] = (),
+    labels: Float[np.ndarray, "M T"] | None = None,
 ) -> tuple[Split, str]:
-    """Return folds as graph indices of ``store`` and what to call them; ``canonical`` takes scaffolds of canonical SMILES.
+    """Return folds as graph indices of ``store`` and what to call them.
 
     Rows that a split file names but that could not be read are left out of its folds.
+
+    Args:
+        store: The graphs.
+        split: A kind, a split file, or a Split of input rows.
+        fractions: Shares of train, valid and test.
+        seed: Of the kinds that shuffle.
+        canonical: Whether to take scaffolds of canonical SMILES.
+        networks: Networks that ego-networks were cut from, for the split ``network``.
+        labels: Classes, for the split ``stratified``.
 
     Raises:
         ConfigError: If the kind is unknown.
@@ -174,6 +227,13 @@ def split_graphs(
         folds, name = _graphs_of_rows(store, Split.load(split, num_rows=store.num_rows)), f"file {split}"
     elif split == "random":
         folds, name = random_split(len(store), fractions, seed), f"random (seed {seed})"
+    elif split == "stratified" and labels is not None:
+        folds, name = stratified_split(class_numbers(labels), fractions, seed), f"stratified (seed {seed})"
+    elif store.schema.domain == "graph":
+        raise ConfigError(f"graphs of schema '{store.schema.name}' have no groups to split by; choose random, stratified or a split file.")
+    elif store.schema.domain == "protein":
+        folds = split_proteins(store.texts(), str(split), tuple(fractions), seed, networks=networks)
+        name = f"{split} (seed {seed})"
     else:
         folds = split_dataset(store.texts(), str(split), tuple(fractions), seed, canonical=canonical)
         name = str(split) if split == "scaffold" else f"{split} (seed {seed})"
@@ -188,10 +248,10 @@ def fold_notes(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: Tas
     """Return one line for each fold in which some targets have one class, or no label, only."""
     notes: list[str] = []
     for fold, names_out in folds_lacking(labels, names, task, split).items():
-        lack = "one class or none" if task == "classification" else "no label"
+        lack = "one class or none" if task != "regression" else "no label"
         shown = ", ".join(names_out[:5]) + (f" and {len(names_out) - 5} more" if len(names_out) > 5 else "")
-        effect = "cannot be learnt" if fold == "train" else "left out of its mean"
-        notes.append(f"{fold} fold: {len(names_out)} of {len(names)} targets have {lack} there and are {effect}: {shown}")
+        effect = "cannot be learnt" if fold == "train" else "are left out of its mean"
+        notes.append(f"{fold} fold: {len(names_out)} of {len(names)} targets have {lack} there and {effect}: {shown}")
     return notes
 
 
@@ -200,7 +260,7 @@ def folds_lacking(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: 
     lacking: dict[str, list[str]] = {}
     for fold, indices in zip(split._fields, split, strict=True):
         y = labels[indices]
-        has = [np.any(y == 0, axis=0), np.any(y == 1, axis=0)] if task == "classification" else [np.any(~np.isnan(y), axis=0)]
+        has = [np.any(y == 0, axis=0), np.any(y == 1, axis=0)] if task != "regression" else [np.any(~np.isnan(y), axis=0)]
         unusable = np.flatnonzero(~np.all(has, axis=0))
         if len(unusable):
             lacking[fold] = [names[int(t)] for t in unusable]
@@ -209,7 +269,7 @@ def folds_lacking(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: 
 
 def _refuse_unnamed_targets(source: Source) -> None:
     """Refuse a file whose targets are not named; the folder of a store brings its own."""
-    if not (is_named(source) and (Path(source) / "manifest.json").is_file()):
+    if not is_graphs(source) and not (is_named(source) and (Path(source) / "manifest.json").is_file()):
         raise ConfigError(f"which columns of {name_of(source)} are to be predicted? Name them with --targets a,b.")
 
 
