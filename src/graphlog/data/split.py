@@ -113,6 +113,25 @@ def random_split(n: int, fractions: Fractions = DEFAULT_FRACTIONS, seed: int = 0
     return _with_training_rows(Split(rows[:first], rows[first:second], rows[second:]), n)
 
 
+def stratified_split(classes: Int[np.ndarray, "N"], fractions: Sequence[float] = DEFAULT_FRACTIONS, seed: int = 0) -> Split:
+    """Return random folds in which every class has the same share as in the whole, as nearly as whole graphs allow.
+
+    Args:
+        classes: Class of each graph.
+        fractions: Shares of train, valid and test.
+        seed: Which graphs.
+    """
+    first, second = check_fractions(fractions)[:2]
+    order = np.random.default_rng(seed).permutation(len(classes))
+    _, inverse, counts = np.unique(classes[order], return_inverse=True, return_counts=True)
+    by_class = np.argsort(inverse, kind="stable")
+    rank = np.empty(len(classes), dtype=np.int64)
+    rank[by_class] = np.arange(len(classes)) - np.repeat(np.cumsum(counts) - counts, counts)
+    dealt = order[np.argsort((rank + 0.5) / counts[inverse], kind="stable")]
+    cuts = [round(len(classes) * share) for share in (first, first + second)]
+    return Split(*(np.sort(part) for part in np.split(dealt, cuts)))
+
+
 def group_split(
     groups: Sequence[Any] | Shaped[np.ndarray, "n"],
     fractions: Fractions = DEFAULT_FRACTIONS,

@@ -48,8 +48,8 @@ def forest_predictions(
 ) -> Predictions:
     """Return a random forest's predictions for every row, one forest a target; NaN where a target cannot be learnt."""
     trees = TREES if labels.shape[1] <= MANY_TASKS else TREES_MANY_TASKS
-    kind = RandomForestClassifier if task == "classification" else RandomForestRegressor
-    features_share: Any = "sqrt" if task == "classification" else 1 / 3
+    kind = RandomForestClassifier if task != "regression" else RandomForestRegressor
+    features_share: Any = "sqrt" if task != "regression" else 1 / 3
 
     def fit(x: np.ndarray, y: np.ndarray) -> Any:
         return kind(n_estimators=trees, max_features=features_share, random_state=seed, n_jobs=1).fit(x, y)
@@ -72,7 +72,7 @@ def predictions_by_task(
         if not learnable(fold.labels):
             return np.full(len(features), np.nan, dtype=np.float32)
         model = fit(features[fold.rows], fold.labels)
-        predicted = model.predict_proba(features)[:, 1] if task == "classification" else model.predict(features)
+        predicted = model.predict_proba(features)[:, 1] if task != "regression" else model.predict(features)
         return predicted.astype(np.float32)
 
     columns = Parallel(n_jobs=jobs, prefer="threads")(delayed(one)(t) for t in range(labels.shape[1]))

@@ -48,6 +48,8 @@ def linear_path(
     path = sorted(grid)
     if task == "regression" and not np.isnan(labels[train]).any():
         return {c: _ridge(features, labels[train], train, c) for c in path}
+    if task == "multiclass":
+        return _multinomial(features, labels, train, path)
     one = _logistic_task if task == "classification" else _ridge_task
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the last digits of a score are not worth more steps
@@ -67,6 +69,23 @@ def _logistic_task(features: Features, labels: np.ndarray, train: np.ndarray, ta
     for c in path:
         model.set_params(C=c).fit(x, y)
         results.append(model.predict_proba(features)[:, 1].astype(np.float32))
+    return results
+
+
+def _multinomial(features: Features, labels: np.ndarray, train: np.ndarray, path: Sequence[float]) -> dict[float, np.ndarray]:
+    """Return the probabilities of all classes together; 0 for a class that the training rows lack."""
+    rows = train[~np.isnan(labels[train]).any(axis=1)]
+    classes = labels[rows].argmax(axis=1)
+    results = {c: np.full(labels.shape, np.nan, dtype=np.float32) for c in path}
+    if not learnable(classes):
+        return results
+    model = LogisticRegression(warm_start=True, max_iter=_MAX_ITERATIONS, tol=1e-4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for c in path:
+            model.set_params(C=c).fit(features[rows], classes)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+            results[c] = np.zeros(labels.shape, dtype=np.float32)
+            results[c][:, model.classes_] = model.predict_proba(features)
     return results
 
 

@@ -10,17 +10,19 @@ from scipy.stats import rankdata
 
 from graphlog.errors import ConfigError, unknown_name
 
-TaskKind = Literal["classification", "regression"]
-METRICS: Mapping[str, TaskKind] = {
-    "roc_auc": "classification",
-    "average_precision": "classification",
-    "rmse": "regression",
-    "mae": "regression",
-    "r2": "regression",
+TaskKind = Literal["classification", "regression", "multiclass"]
+"""Multiclass: the columns are the classes of one target, of which each graph has one."""
+METRICS: Mapping[str, tuple[TaskKind, ...]] = {
+    "roc_auc": ("classification", "multiclass"),
+    "average_precision": ("classification", "multiclass"),
+    "accuracy": ("multiclass",),
+    "rmse": ("regression",),
+    "mae": ("regression",),
+    "r2": ("regression",),
 }
-"""Every score and the kind of task it judges."""
+"""Every score and the kinds of task it judges."""
 LOWER_IS_BETTER = frozenset({"rmse", "mae"})
-DEFAULT_METRIC: Mapping[TaskKind, str] = {"classification": "roc_auc", "regression": "rmse"}
+DEFAULT_METRIC: Mapping[TaskKind, str] = {"classification": "roc_auc", "regression": "rmse", "multiclass": "accuracy"}
 _Score = Callable[[Float[np.ndarray, "n"], Float[np.ndarray, "n"]], float]
 
 
@@ -42,10 +44,12 @@ def evaluate(labels: Num[np.ndarray, "N T"], predictions: Num[np.ndarray, "N T"]
     Rows whose prediction is NaN (molecules that could not be read) are left out.
     """
     labels = np.where(np.isnan(predictions), np.nan, np.asarray(labels, dtype=np.float64))
-    functions = {"classification": _CLASSIFICATION, "regression": _REGRESSION}[task]
+    functions = {"classification": _CLASSIFICATION, "regression": _REGRESSION, "multiclass": _MULTICLASS}[task]
     per_task = {name: function(labels, predictions) for name, function in functions.items()}
     skipped = np.flatnonzero(np.isnan(per_task[DEFAULT_METRIC[task]]))
     means = {name: mean_over_tasks(values) for name, values in per_task.items()}
+    if task == "multiclass":  # the share of all graphs, not the mean over classes
+        means["accuracy"] = accuracy(labels, predictions)
     return Evaluation(means, {name: values.tolist() for name, values in per_task.items()}, tuple(skipped.tolist()))
 
 
@@ -67,6 +71,25 @@ def roc_auc(labels: Num[np.ndarray, "N T"], scores: Num[np.ndarray, "N T"]) -> F
 def average_precision(labels: Num[np.ndarray, "N T"], scores: Num[np.ndarray, "N T"]) -> Float[np.ndarray, "T"]:
     """Return the area under the precision-recall steps of each task; NaN where a class is absent."""
     return _by_task(labels, scores, _average_precision)
+
+
+def accuracy(labels: Num[np.ndarray, "N C"], scores: Num[np.ndarray, "N C"]) -> float:
+    """Return the share of rows whose highest score is their class; NaN without labels.
+
+    Example:
+        >>> accuracy(np.eye(3)[[0, 1, 2]], np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5], [0.1, 0.1, 0.8]]))
+        0.6666666666666666
+    """
+    known = ~np.isnan(labels).any(axis=1)
+    return float((labels[known].argmax(axis=1) == scores[known].argmax(axis=1)).mean()) if known.any() else float("nan")
+
+
+def recall(labels: Num[np.ndarray, "N C"], scores: Num[np.ndarray, "N C"]) -> Float[np.ndarray, "C"]:
+    """Return, for each class, the share of its rows in which its score is the highest; NaN where it has none."""
+    known = ~np.isnan(labels).any(axis=1)
+    hits = np.eye(labels.shape[1])[scores[known].argmax(axis=1)] * labels[known]
+    counts = labels[known].sum(axis=0)
+    return np.where(counts > 0, hits.sum(axis=0) / np.maximum(counts, 1), np.nan)
 
 
 def rmse(labels: Num[np.ndarray, "N T"], values: Num[np.ndarray, "N T"]) -> Float[np.ndarray, "T"]:
@@ -101,8 +124,8 @@ def check_metric(name: str | None, task: TaskKind) -> str:
         return DEFAULT_METRIC[task]
     if name not in METRICS:
         raise unknown_name("metric", name, METRICS)
-    if METRICS[name] != task:
-        raise ConfigError(f"metric '{name}' judges {METRICS[name]}, but the task is {task}; choose {DEFAULT_METRIC[task]}.")
+    if task not in METRICS[name]:
+        raise ConfigError(f"metric '{name}' judges {' and '.join(METRICS[name])}, but the task is {task}; choose {DEFAULT_METRIC[task]}.")
     return name
 
 
@@ -141,4 +164,5 @@ def _r2(y: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"]) -> float:
 
 
 _CLASSIFICATION = {"roc_auc": roc_auc, "average_precision": average_precision}
+_MULTICLASS = {"accuracy": recall, **_CLASSIFICATION}
 _REGRESSION = {"rmse": rmse, "mae": mae, "r2": r2}

@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from graphlog.data.store import GraphStore
 from graphlog.datasets import DATASETS
+from graphlog.datasets.graphs import is_graphs
 from graphlog.datasets.named import open_named
 from graphlog.datasets.tables import open_table
 from graphlog.downstream.embed import Written, check_output, save_rejects, scratch
@@ -80,7 +81,7 @@ def _rereadable(source: Source) -> Generator[Source]:
 
 def _records(source: Source, store: GraphStore, smiles_column: str | None, data_dir: Any) -> Iterator[Mapping[str, str]]:
     """Yield the input's columns, row by row; a store knows row numbers and, perhaps, SMILES."""
-    if is_named(source) and not (Path(source) / "manifest.json").is_file():
+    if is_named(source) and not (Path(source) / "manifest.json").is_file() and not is_graphs(source):
         if str(source) in DATASETS and not Path(source).exists():
             with open_named(str(source), data_dir=data_dir) as named:
                 yield from (row.fields for row in named.table)
@@ -89,6 +90,9 @@ def _records(source: Source, store: GraphStore, smiles_column: str | None, data_
                 yield from (row.fields for row in table)
         return
     rows, total = output_rows(store)
+    if store.schema.domain == "graph":
+        yield from ({"row": str(row)} for row in range(total))
+        return
     texts = {reject.row: reject.text for reject in store.rejects} if store.indices is None else {}
     texts |= dict(zip(rows.tolist(), store.texts(), strict=True))
     yield from ({"row": str(row), "smiles": texts.get(row, "")} for row in range(total))

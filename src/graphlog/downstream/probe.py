@@ -101,7 +101,8 @@ def cv_scores(
     jobs: int | None = -1,
 ) -> dict[float, float]:
     """Return the cross-validated mean score at each C of features of the graphs ``known`` of ``data``."""
-    groups = scaffold_groups(data.store.texts(known))
+    is_molecules = data.store.schema.domain == "molecule"
+    groups = scaffold_groups(data.store.texts(known)) if is_molecules else np.random.default_rng(0).permutation(len(known))
     if len(np.unique(groups)) < folds:
         raise DataError(f"{data.name}: {len(np.unique(groups))} scaffolds are too few for {folds} folds; lower the number of folds.")
     scores: dict[float, list[float]] = {c: [] for c in grid}
@@ -118,6 +119,8 @@ def ecfp_rows(
     """Return the rows of fingerprints asked for, and a note where the SMILES they need are not there."""
     if not {"ecfp-rf", "ecfp-lr"} & set(baselines):
         return [], []
+    if data.store.schema.domain == "graph":
+        return [], ["no ECFP4 rows: by their schema these graphs are no molecules"]
     try:
         bits = ecfp(data.store)
     except DataError:
@@ -129,7 +132,7 @@ def ecfp_rows(
         forests = [forest_predictions(bits, data.labels, data.split.train, data.task, seed, jobs) for seed in grown]
         rows.append(_row("ECFP4 + random forest", f"{trees} trees", forests, data, {"seeds": list(grown)}))
     if "ecfp-lr" in baselines:
-        name = "ECFP4 + logistic regression" if data.task == "classification" else "ECFP4 + ridge regression"
+        name = "ECFP4 + logistic regression" if data.task != "regression" else "ECFP4 + ridge regression"
         rows += _linear_rows(name, [sparse_bits(bits)], data, c, grid, jobs)
     return rows, []
 

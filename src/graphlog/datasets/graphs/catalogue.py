@@ -22,7 +22,7 @@ def _tu(name: str, file: str, public: str, rows: int, classes: int, description:
         num_tasks=1,
         tasks=("label",),
         task=task,
-        metric="accuracy",
+        metric="roc_auc" if classes == 2 else "accuracy",
         split="stratified",
         smiles_column=None,
     )

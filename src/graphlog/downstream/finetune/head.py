@@ -48,7 +48,7 @@ class Head(nn.Module):
 
     def fit_targets(self, labels: Float[np.ndarray, "M T"]) -> None:
         """Express regression targets in units of their spread over these labels (NaN where missing)."""
-        if self.task == "classification":
+        if self.task != "regression":
             return
         for t, column in enumerate(labels.T):
             y = column[~np.isnan(column)].astype(np.float64)
@@ -64,12 +64,16 @@ class Head(nn.Module):
         """Return the mean loss over the labels that are present."""
         if self.task == "classification":
             return masked_bce(outputs, labels)
+        if self.task == "multiclass":
+            return masked_cross_entropy(outputs, labels)
         return masked_mse(outputs, (labels - self.target_shift) / self.target_scale)
 
     def predictions(self, outputs: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
         """Return probabilities, or values in the labels' units."""
         if self.task == "classification":
             return outputs.sigmoid()
+        if self.task == "multiclass":
+            return outputs.softmax(dim=1)
         return outputs * self.target_scale + self.target_shift
 
 
@@ -99,6 +103,13 @@ def masked_bce(logits: Float[Tensor, "N T"], labels: Float[Tensor, "N T"]) -> Fl
     """Return the binary cross-entropy summed over present labels (0 or 1; NaN is missing) and divided by their number, in float64."""
     present = ~labels.isnan()
     losses = F.binary_cross_entropy_with_logits(logits.double(), labels.nan_to_num(0.0).double(), reduction="none")
+    return (losses * present).sum() / present.sum().clamp(min=1)
+
+
+def masked_cross_entropy(logits: Float[Tensor, "N T"], labels: Float[Tensor, "N T"]) -> Float[Tensor, ""]:
+    """Return the cross-entropy averaged over rows with a class (one-hot; NaN is missing), in float64."""
+    present = ~labels.isnan().any(dim=1)
+    losses = F.cross_entropy(logits.double(), labels.nan_to_num(0.0).argmax(dim=1), reduction="none")
     return (losses * present).sum() / present.sum().clamp(min=1)
 
 

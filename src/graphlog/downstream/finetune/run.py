@@ -117,7 +117,7 @@ def check_folds(data: LabelledGraphs, config: FinetuneConfig) -> None:
     """
     lacking = folds_lacking(data.labels, data.targets, data.task, data.split)
     empty = [fold for fold, names in lacking.items() if len(names) == len(data.targets)]
-    lack = "one class only" if data.task == "classification" else "no label"
+    lack = "one class only" if data.task != "regression" else "no label"
     if "train" in empty:
         raise DataError(f"every target has {lack} in the train fold ({data.split_name} split): nothing to learn; choose another split.")
     if "valid" in empty and config.select == "best-valid":

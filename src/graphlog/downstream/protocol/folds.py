@@ -1,0 +1,159 @@
+"""The protocol of InfoGraph and GraphCL: k-fold accuracy of a classifier on frozen embeddings, its C chosen inside each fold."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Int64
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.svm import SVC
+
+from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.linear import standardised
+from graphlog.downstream.models import random_encoder
+from graphlog.downstream.protocol.classes import class_numbers
+from graphlog.downstream.protocol.wl import ROUNDS, wl_kernel
+from graphlog.downstream.report import Report, ScoreRow
+from graphlog.downstream.sources import Source
+from graphlog.downstream.tasks import LabelledGraphs, open_labelled
+from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.training.log import Progress, Silent
+from graphlog.training.precision import Precision
+
+Classifier = Literal["svm", "logistic"]
+CLASSIFIERS = ("svm", "logistic")
+BASELINES = ("random", "wl")
+GRID = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
+"""Values of C, as in the published code."""
+INNER_FOLDS = 5
+Indices = Int64[np.ndarray, "_"]
+Fitted = Callable[[Indices], tuple[np.ndarray, np.ndarray, Any]]
+"""From the training graphs of a fold to features of these, features of all, and the classifier."""
+
+
+def fold_probe(
+    encoder: Encoder,
+    source: Source | LabelledGraphs,
+    *,
+    folds: int = 10,
+    classifier: str = "svm",
+    baselines: Sequence[str] = BASELINES,
+    seeds: Sequence[int] = (0, 1, 2, 3, 4),
+    grid: Sequence[float] = GRID,
+    layer: str | None = None,
+    precision: Precision = "fp32",
+    progress: Progress | None = None,
+    **labelling: Any,
+) -> Report:
+    """Return the stratified k-fold accuracy of a classifier on frozen embeddings, mean over folds, one value a seed.
+
+    In each fold features are standardised over its training part, and C is chosen there by 5-fold cross-validation. Nothing
+    is chosen on test graphs; the published code reports the best of several epochs, which does look at them.
+
+    Args:
+        encoder: What is judged.
+        source: Graphs with one target of two or more classes.
+        folds: Number of parts; each is tested on once.
+        classifier: ``svm`` with a Gaussian kernel, or ``logistic`` regression.
+        baselines: ``random``, the same network untrained; ``wl``, an SVM on Weisfeiler-Lehman subtree counts.
+        seeds: Of the folds, and of untrained weights.
+        grid: Values of C.
+        layer: ``jk`` or ``last``; None takes the model's own.
+        precision: Of the encoder's matrix products.
+        progress: Told of the folds.
+        labelling: Passed to ``open_labelled`` (``targets``, ``task``).
+
+    Raises:
+        DataError: If there is not one target, or a class has fewer graphs than there are folds.
+        ConfigError: If a name is unknown.
+    """
+    for kind, names, known in (("classifier", [classifier], CLASSIFIERS), ("baseline", baselines, BASELINES)):
+        for name in names:
+            if name not in known:
+                raise unknown_name(kind, name, known)
+    data = source if isinstance(source, LabelledGraphs) else open_labelled(source, encoder.schema, **{"split": "stratified", **labelling})
+    graphs, classes = _classes(data, folds)
+    bar = progress or Silent()
+    bar.begin(len(seeds) * folds * (1 + len(baselines)))
+    bar.stage(f"{folds}-fold {classifier}")
+    deal = _Deal(classes, folds, tuple(seeds), tuple(grid), bar)
+    rule = f"{'SVM' if classifier == 'svm' else 'logistic regression'}, C by inner folds"
+    try:
+        frozen = _features(encoder.embed_store(graphs, layer, precision=precision), classifier)
+        rows = [deal.row("frozen encoder", rule, [frozen] * len(seeds))]
+        if "random" in baselines:
+            rows.append(deal.row("untrained encoder", rule, [_untrained(encoder, graphs, layer, s, classifier) for s in seeds]))
+        if "wl" in baselines:
+            kernel = wl_kernel(graphs)
+            subtrees = [lambda train: (kernel[np.ix_(train, train)], kernel[:, train], SVC(kernel="precomputed"))] * len(seeds)
+            rows.append(deal.row(f"WL subtree counts ({ROUNDS} rounds)", "SVM, C by inner folds", subtrees))
+    finally:
+        bar.end()
+    sizes = {"train": len(classes) - len(classes) // folds, "valid": 0, "test": len(classes) // folds, "rejected": data.sizes["rejected"]}
+    note = "test: accuracy, mean over folds; SD: over seeds, each of which deals the folds anew"
+    return Report(data.name, data.task, "accuracy", f"stratified {folds}-fold", sizes, data.targets, {}, tuple(rows), (note,))
+
+
+class _Deal:
+    """Deals folds by seed and judges features on them."""
+
+    def __init__(self, classes: Int64[np.ndarray, "M"], folds: int, seeds: tuple[int, ...], grid: tuple[float, ...], bar: Progress) -> None:
+        self._classes, self._folds, self._seeds, self._grid, self._bar = classes, folds, seeds, grid, bar
+
+    def row(self, model: str, rule: str, features: Sequence[Fitted]) -> ScoreRow:
+        """Return the scores of one representation: its features for every seed."""
+        scores, chosen = zip(*(self._judge(f, seed) for f, seed in zip(features, self._seeds, strict=True)), strict=True)
+        detail = {"folds": [list(s) for s in scores], "c": [list(c) for c in chosen], "seeds": list(self._seeds)}
+        return ScoreRow(model, rule, {"accuracy": [float(np.mean(s)) for s in scores]}, {}, {}, detail)
+
+    def _judge(self, features: Fitted, seed: int) -> tuple[list[float], list[float]]:
+        scores: list[float] = []
+        chosen: list[float] = []
+        split = StratifiedKFold(self._folds, shuffle=True, random_state=seed).split(self._classes[:, None], self._classes)
+        for train, test in split:
+            inner = max(2, min(INNER_FOLDS, int(np.bincount(self._classes[train]).min())))
+            x_train, x_all, model = features(train)
+            search = GridSearchCV(model, {"C": list(self._grid)}, cv=StratifiedKFold(inner, shuffle=True, random_state=seed))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # the largest C of logistic regression; the last digits do not matter
+                search.fit(x_train, self._classes[train])
+            scores.append(float(np.mean(search.predict(x_all[test]) == self._classes[test])))
+            chosen.append(float(search.best_params_["C"]))
+            self._bar.advance(1)
+        return scores, chosen
+
+
+def _features(embeddings: Float[np.ndarray, "M W"], classifier: str) -> Fitted:
+    def fitted(train: Indices) -> tuple[np.ndarray, np.ndarray, Any]:
+        x = standardised(embeddings, train).astype(np.float64)
+        if classifier == "logistic":
+            return x[train], x, LogisticRegression(max_iter=300)
+        # scikit-learn's own gamma, "scale"; the kernel is computed once for all C and inner folds
+        kernel = rbf_kernel(x, x[train], gamma=1.0 / max(x.shape[1] * float(x[train].var()), 1e-12))
+        return kernel[train], kernel, SVC(kernel="precomputed", cache_size=500)
+
+    return fitted
+
+
+def _untrained(encoder: Encoder, graphs: Any, layer: str | None, seed: int, classifier: str) -> Fitted:
+    twin = random_encoder(encoder.config, encoder.schema, layer=layer or encoder.layer, seed=seed, graphs=graphs)
+    return _features(twin.to(encoder.device).embed_store(graphs), classifier)
+
+
+def _classes(data: LabelledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "M"]]:
+    """Return the graphs with a class, and their classes."""
+    if data.task == "regression" or (data.task == "classification" and len(data.targets) > 1):
+        found = f"task {data.task} with {len(data.targets)} targets"
+        raise DataError(f"k-fold accuracy is for one target of two or more classes, found {found}; choose one with --targets.")
+    if folds < 2:
+        raise ConfigError(f"`folds` must be 2 or more, found {folds}.")
+    known = np.flatnonzero(~np.isnan(data.labels).any(axis=1))
+    classes = class_numbers(data.labels[known])
+    fewest = int(np.bincount(classes).min())
+    if fewest < folds:
+        raise DataError(f"{data.name}: its rarest class has {fewest} graphs, too few for {folds} folds; merge classes or lower the number.")
+    return data.store.subset(known), classes
