@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         pretrain,
         probe,
         random_encoder,
+        read_graphs,
         read_molecules,
         scaffold_split,
     )
@@ -59,6 +60,7 @@ __all__ = [
     "pretrain",
     "probe",
     "random_encoder",
+    "read_graphs",
     "read_molecules",
     "scaffold_split",
 ]

@@ -20,7 +20,7 @@ from graphlog.downstream.embed import Written
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig
 from graphlog.downstream.finetune.run import finetune as _finetune
-from graphlog.downstream.models import list_models, load, random_encoder
+from graphlog.downstream.models import list_models, load, load_for, random_encoder
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.report import Report
 from graphlog.downstream.sources import Source, domain_of, is_named, open_graphs
@@ -155,7 +155,7 @@ def finetune(
         labelling |= {"split": split, "targets": targets}
     config = FinetuneConfig.parse({**settings, "epochs": epochs, "select": select, "freeze": freeze, "layer": layer})
     return _finetune(
-        load(encoder),
+        load_for(encoder, _store_of(dataset)),
         dataset,
         config,
         seeds=seeds,
@@ -188,23 +188,23 @@ def probe(
     if not isinstance(dataset, LabelledGraphs):
         labelling |= {"split": split, "targets": targets}
     return _probe.probe(
-        load(encoder), dataset, layer=layer, baselines=baselines, seeds=seeds, precision=precision, progress=progress, **labelling
+        load_for(encoder, _store_of(dataset)), dataset, layer=layer, baselines=baselines, seeds=seeds, precision=precision, progress=progress, **labelling
     )
 
 
 def cv_probe(encoder: Model, dataset: Source | LabelledGraphs, **options: Any) -> dict[float, float]:
     """Return the scaffold-cross-validated probe score at each C, inside train + validation only: for choosing between recipes."""
-    return _probe.cv_probe(load(encoder), dataset, **options)
+    return _probe.cv_probe(load_for(encoder, _store_of(dataset)), dataset, **options)
 
 
 def embed(encoder: Model, source: Source, layer: str | None = None, **options: Any) -> Float[np.ndarray, "M W"]:
     """Return one float32 embedding an input row; NaN where a molecule cannot be read. See :meth:`Encoder.embed`."""
-    return load(encoder).embed(source, layer, **options)
+    return load_for(encoder, source).embed(source, layer, **options)
 
 
 def embed_file(encoder: Model, source: Source, out: str | Path, **options: Any) -> Written:
     """Write embeddings to ``.npz``, ``.parquet`` or ``.csv``, row for row. See :func:`graphlog.downstream.embed.embed_file`."""
-    return _embed.embed_file(load(encoder), source, Path(out), **options)
+    return _embed.embed_file(load_for(encoder, source), source, Path(out), **options)
 
 
 def predict(predictor: str | Path | Predictor, source: Source, **options: Any) -> Float[np.ndarray, "M T"]:
@@ -237,6 +237,10 @@ def scaffold_split(smiles: Sequence[str], fractions: Sequence[float] = DEFAULT_F
         [3, 2, 0]
     """
     return split_dataset(smiles, kind, fractions, seed)
+
+
+def _store_of(dataset: Source | LabelledGraphs) -> Source:
+    return dataset.store if isinstance(dataset, LabelledGraphs) else dataset
 
 
 def _pretrain_settings(objective: str | None, recipe: str | None, config: Any, overrides: Mapping[str, Any]) -> PretrainConfig:

@@ -13,6 +13,7 @@ from graphlog.data.store import GraphStore
 from graphlog.datasets.featurize import read_molecules
 from graphlog.domains import SCHEMAS
 from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.sources import Source, domain_of, is_named, open_graphs
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder
 from graphlog.errors import ConfigError, ModelFileError, unknown_name
 from graphlog.training.config import resolve_config
@@ -49,6 +50,27 @@ def load(model: str | Path | Encoder, *, device: str = "cpu", seed: int = 0) -> 
     if str(model) == RANDOM:
         return random_encoder(seed=seed).moved(device)
     return Encoder.read(model_path(model)).moved(device)
+
+
+def load_for(model: str | Path | Encoder, source: Source, *, device: str = "cpu", seed: int = 0) -> Encoder:
+    """Return the encoder called ``model`` to be used on ``source``: ``random`` reads what that holds.
+
+    Raises:
+        ModelFileError: If there is a file or folder of that name but no usable model in it.
+        ConfigError: If there is nothing of that name.
+    """
+    if str(model) != RANDOM or isinstance(model, Encoder):
+        return load(model, device=device, seed=seed)
+    is_store = isinstance(source, GraphStore) or (is_named(source) and (Path(source) / "manifest.json").is_file())
+    if is_store:
+        graphs = open_graphs(source, None)
+    elif domain_of(source) == "protein":
+        graphs = open_graphs(source, SCHEMAS["protein"])
+    else:
+        return load(model, device=device, seed=seed)
+    if graphs.schema == SCHEMAS[resolve_config().schema]:
+        return load(model, device=device, seed=seed)  # the same network whatever molecules it is used on
+    return random_encoder(schema=graphs.schema, graphs=graphs, seed=seed).moved(device)
 
 
 def model_path(model: str | Path) -> Path:
