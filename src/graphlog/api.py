@@ -11,6 +11,7 @@ from graphlog.config import merge, read_toml
 from graphlog.data.split import DEFAULT_FRACTIONS, Split
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets.featurize import read_molecules
+from graphlog.datasets.graphs import is_graphs, read_graphs
 from graphlog.datasets.splits import split_dataset
 from graphlog.domains import SCHEMAS
 from graphlog.downstream import embed as _embed
@@ -22,6 +23,7 @@ from graphlog.downstream.finetune import FinetuneConfig
 from graphlog.downstream.finetune.run import finetune as _finetune
 from graphlog.downstream.models import list_models, load, load_for, random_encoder
 from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.protocol import folds as _folds
 from graphlog.downstream.report import Report
 from graphlog.downstream.sources import Source, domain_of, is_named, open_graphs
 from graphlog.downstream.tasks import LabelledGraphs
@@ -36,6 +38,7 @@ __all__ = [
     "embed",
     "embed_file",
     "finetune",
+    "fold_probe",
     "list_models",
     "load",
     "load_predictor",
@@ -45,6 +48,7 @@ __all__ = [
     "pretrain",
     "probe",
     "random_encoder",
+    "read_graphs",
     "read_molecules",
     "scaffold_split",
 ]
@@ -192,6 +196,14 @@ def probe(
     )
 
 
+def fold_probe(encoder: Model, dataset: Source | LabelledGraphs, **options: Any) -> Report:
+    """Return the 10-fold accuracy of a classifier on frozen embeddings. See :func:`graphlog.downstream.protocol.folds.fold_probe`.
+
+    Options are ``folds``, ``classifier`` (``svm`` or ``logistic``), ``baselines`` (``random``, ``wl``), ``seeds``, ``layer``, ``targets``, ...
+    """
+    return _folds.fold_probe(load_for(encoder, _store_of(dataset)), dataset, **options)
+
+
 def cv_probe(encoder: Model, dataset: Source | LabelledGraphs, **options: Any) -> dict[float, float]:
     """Return the scaffold-cross-validated probe score at each C, inside train + validation only: for choosing between recipes."""
     return _probe.cv_probe(load_for(encoder, _store_of(dataset)), dataset, **options)
@@ -259,6 +271,8 @@ def _schema_of(source: Source, settings: PretrainConfig, init: Model | None) -> 
         return open_store(source).schema
     if domain_of(source) == "protein":
         return SCHEMAS["protein"]
+    if is_graphs(source) and init is None:
+        return None
     if init is not None:
         return load(init).schema
     if settings.schema not in SCHEMAS:

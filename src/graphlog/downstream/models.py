@@ -11,6 +11,7 @@ from graphlog.data.loader import BatchSampler
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.datasets.featurize import read_molecules
+from graphlog.datasets.graphs import is_graphs
 from graphlog.domains import SCHEMAS
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.sources import Source, domain_of, is_named, open_graphs
@@ -62,7 +63,7 @@ def load_for(model: str | Path | Encoder, source: Source, *, device: str = "cpu"
     if str(model) != RANDOM or isinstance(model, Encoder):
         return load(model, device=device, seed=seed)
     is_store = isinstance(source, GraphStore) or (is_named(source) and (Path(source) / "manifest.json").is_file())
-    if is_store:
+    if is_store or is_graphs(source):
         graphs = open_graphs(source, None)
     elif domain_of(source) == "protein":
         graphs = open_graphs(source, SCHEMAS["protein"])
