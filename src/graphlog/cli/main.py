@@ -8,6 +8,7 @@ import typer
 from typer.main import get_command
 
 from graphlog.cli.endings import ending_of, warnings_as_lines
+from graphlog.cli.learn.benchmark import benchmark
 from graphlog.cli.learn.embed import embed
 from graphlog.cli.learn.finetune import finetune
 from graphlog.cli.learn.predict import predict
@@ -32,6 +33,7 @@ VERBS: tuple[tuple[Callable[..., None], str, str], ...] = (
     (probe, LEARN, "graphlog probe bbbp -m run"),
     (finetune, LEARN, "graphlog finetune bbbp -m run -o bbbp-run --seeds 0,1,2"),
     (predict, LEARN, "graphlog predict new.csv -m bbbp-run -o predictions.csv"),
+    (benchmark, LEARN, "graphlog benchmark molecules -o bench --scale smoke"),
     (models, SHOW, "graphlog models"),
     (info, SHOW, "graphlog info run"),
     (plot, SHOW, "graphlog plot run -o figures"),

@@ -120,7 +120,7 @@ def _is_ours(entry: Path) -> bool:
 def _acquire(path: Path) -> int:
     """Lock ``path/.lock``; the operating system frees it when the process ends, however it ends."""
     descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    if not _try_lock(descriptor):
+    if not try_lock(descriptor):
         holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() if hasattr(os, "pread") else ""
         os.close(descriptor)
         who = f"process {holder}" if holder else "another process"
@@ -133,7 +133,8 @@ def _acquire(path: Path) -> int:
 if sys.platform == "win32":
     import msvcrt
 
-    def _try_lock(descriptor: int) -> bool:
+    def try_lock(descriptor: int) -> bool:
+        """Lock an open file if no other process has; the lock goes when the file is closed or its process ends."""
         try:
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         except OSError:
@@ -142,7 +143,8 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def _try_lock(descriptor: int) -> bool:
+    def try_lock(descriptor: int) -> bool:
+        """Lock an open file if no other process has; the lock goes when the file is closed or its process ends."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,0 +1,116 @@
+"""How large the experiments are: every number of every scale, in one table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from graphlog.errors import unknown_name
+
+Domain = Literal["molecule", "protein"]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What all methods of one domain share at one scale, so that only the method differs."""
+
+    schema: str
+    """Features of the graphs."""
+    source: str
+    """Data set to pre-train on."""
+    limit: int | None
+    """Its first rows that are used; None: all."""
+    encoder: Mapping[str, Any]
+    """Settings of the network, the backbone apart."""
+    training: Mapping[str, Any]
+    """Epochs, batch size and step size of pre-training."""
+    finetuning: Mapping[str, Any]
+    """Settings of fine-tuning, beyond the paper's protocol."""
+    finetuned: tuple[str, ...]
+    """Data sets to fine-tune on."""
+    probed: tuple[str, ...]
+    """Data sets to probe on."""
+    probe_layer: Literal["jk", "last"] = "jk"
+    """Embedding the linear probes see."""
+    depths: tuple[int, ...] = (1, 2, 3, 4, 5)
+    """Depths of the hierarchy of prototypes in Figure 3."""
+    batch_sizes: tuple[int, ...] = (32, 64, 128, 256, 512)
+    """Batch sizes in Figure 3."""
+    mapped: int = 3000
+    """Graphs on the maps of Figure 4."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """One size of the whole undertaking."""
+
+    seeds: tuple[int, ...]
+    """Of pre-training and, with the same number, of fine-tuning."""
+    frames: Mapping[Domain, Frame]
+    """One a domain."""
+
+
+EIGHT = ("bbbp", "tox21", "toxcast", "sider", "clintox", "muv", "hiv", "bace")
+"""The paper's data sets in its order."""
+FOUR = ("bbbp", "sider", "clintox", "bace")
+"""Those it chose its settings by: the small ones."""
+
+_SMALL = Frame(
+    schema="molecule",
+    source="zinc250k",
+    limit=50_000,
+    encoder={"layers": 5, "dim": 128},
+    training={"epochs": 2, "batch_size": 256, "learning_rate": 1e-3},
+    finetuning={"epochs": 10, "batch_size": 32, "layer": "last"},
+    finetuned=FOUR,
+    probed=EIGHT,
+)
+_PAPER = Frame(
+    schema="molecule",
+    source="zinc2m",
+    limit=None,
+    encoder={"layers": 5, "dim": 300},
+    training={"epochs": 11, "batch_size": 512, "learning_rate": 1e-3},
+    finetuning={"epochs": 100, "batch_size": 32, "layer": "last"},
+    finetuned=EIGHT,
+    probed=EIGHT,
+    batch_sizes=(32, 64, 128, 256, 512, 1024),
+    mapped=5000,
+)
+_SMOKE = Frame(
+    schema="molecule",
+    source="wehi10k",
+    limit=512,
+    encoder={"layers": 2, "dim": 16},
+    training={"epochs": 2, "batch_size": 64, "learning_rate": 1e-3},
+    finetuning={"epochs": 2, "batch_size": 32, "layer": "last"},
+    finetuned=("chembl2321810",),
+    probed=("chembl2321810",),
+    depths=(1, 3),
+    batch_sizes=(32, 64),
+    mapped=200,
+)
+_WORM: Mapping[str, Any] = {"schema": "protein", "source": "string-6239", "finetuned": ("worm-go40",), "probed": ("worm-go40",)}
+
+SCALES: Mapping[str, Scale] = {
+    "smoke": Scale(seeds=(0, 1), frames={"molecule": _SMOKE, "protein": replace(_SMOKE, **_WORM, limit=256)}),
+    "small": Scale(
+        seeds=(0, 1, 2),
+        frames={
+            "molecule": _SMALL,
+            "protein": replace(_SMALL, **_WORM, limit=None, encoder={"layers": 5, "dim": 64}, batch_sizes=(64, 128, 256, 512)),
+        },
+    ),
+    "paper": Scale(seeds=(0, 1, 2, 3, 4), frames={"molecule": _PAPER, "protein": replace(_PAPER, **_WORM)}),
+}
+"""Minutes on bundled data; hours on two cores; the paper's protocol (worm in place of its 50 species)."""
+
+
+def scale_named(name: str) -> Scale:
+    """Return a scale.
+
+    Raises:
+        ConfigError: If there is none of that name; the nearest is suggested.
+    """
+    if name not in SCALES:
+        raise unknown_name("scale", name, SCALES)
+    return SCALES[name]

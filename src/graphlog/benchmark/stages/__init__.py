@@ -1,0 +1,16 @@
+"""What is computed in a cell, one function a stage."""
+
+from collections.abc import Callable, Mapping
+
+from graphlog.benchmark.grid import CellSpec
+from graphlog.benchmark.stages.common import Bench, Found
+from graphlog.benchmark.stages.scored import finetune_cell, pretrain_cell, probe_cell
+
+COMPUTE: Mapping[str, Callable[[CellSpec, Bench], Found]] = {
+    "pretrain": pretrain_cell,
+    "finetune": finetune_cell,
+    "probe": probe_cell,
+}
+"""How a cell of each stage is computed."""
+
+__all__ = ["COMPUTE", "Bench", "Found"]
