@@ -79,7 +79,7 @@ Layer = Annotated[
     typer.Option("--layer", help="Which embedding: all layers (jk) or the last (default: as stored with the model)."),
 ]
 Targets = Annotated[str | None, typer.Option("--targets", metavar="A,B", help="Columns to predict; known data sets need none.")]
-Task = Annotated[Literal["auto", "classification", "regression"], typer.Option("--task", help="Kind of target.")]
+Task = Annotated[Literal["auto", "classification", "regression", "multiclass"], typer.Option("--task", help="Kind of target.")]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", min=1, metavar="N", help="Graphs a step.")]
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as encoder.dim=64; repeatable.")]
 Seeds = Annotated[str, typer.Option("--seeds", metavar="0,1,2", help="One run each; scores are mean and SD over them.")]

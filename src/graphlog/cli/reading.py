@@ -8,21 +8,30 @@ import numpy as np
 
 from graphlog.cli.console import Console
 from graphlog.cli.progress import reading_progress
+from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, open_store, write_rejects
 from graphlog.datasets import DATASETS, resolve
 from graphlog.datasets.featurize import read_molecules
+from graphlog.datasets.graphs import is_graphs
 from graphlog.datasets.networks.stores import open_proteins
-from graphlog.downstream.sources import domain_of
+from graphlog.downstream.sources import domain_of, open_graphs
 from graphlog.errors import ConfigError
 
 
-def read_graphs(source: str, schema: str, console: Console, *, limit: int | None = None, **reading: Any) -> GraphStore:
-    """Return the graphs of a store, or those of a file or data set in ``schema``; named proteins are in their own."""
+def read_graphs(
+    source: str, schema: str, console: Console, *, limit: int | None = None, like: FeatureSchema | None = None, **reading: Any
+) -> GraphStore:
+    """Return the graphs of a store, or those of a file or data set in ``schema``; named proteins are in their own.
+
+    Any graphs are read in the schema ``like``, or in what is found out about them.
+    """
     if is_store(source):
         store = open_store(source)
         return store if limit is None else store.subset(np.arange(min(limit, len(store))))
     with reading_progress(console) as progress:
-        if schema == "protein" or domain_of(source) == "protein":
+        if is_graphs(source):
+            store = open_graphs(source, like, progress=progress, limit=limit, **reading)
+        elif schema == "protein" or domain_of(source) == "protein":
             store = open_proteins(source, progress=progress, limit=limit, **reading)
         else:
             store = read_molecules(source, schema=schema, progress=progress, limit=limit, **reading)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 
 from graphlog.config import read_toml
 from graphlog.data.schema import Attribute, FeatureSchema
-from graphlog.data.store import open_store
+from graphlog.data.store import GraphStore, open_store
+from graphlog.domains.protein import species_of
 from graphlog.downstream.models import model_path
 from graphlog.downstream.report import Report
 from graphlog.encoders.modelfile import read_model
@@ -76,11 +78,22 @@ def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
         "bytes a graph": round(store.nbytes / max(len(store), 1), 1),
         "tasks": list(store.tasks),
         "labels present": None if store.labels is None else int(np.isfinite(store.labels).sum()),
+        **describe_species(store),
         "digest": store.digest,
         "verified": verify,
         "schema": describe_schema(store.schema),
         "source": store.source,
     }
+
+
+def describe_species(store: GraphStore) -> dict[str, Any]:
+    """Return how many ego-networks of each species a store of proteins holds, and how many have labels; nothing for other graphs."""
+    if store.schema.domain != "protein":
+        return {}
+    species = Counter(species_of(name) or "none named" for name in store.texts())
+    labels = store.labels
+    labelled = {} if labels is None else {"labelled": int((~np.isnan(labels).all(axis=1)).sum())}
+    return {"proteins": ", ".join(f"{count:,} of {taxon}" for taxon, count in species.items()), **labelled}
 
 
 def describe_run(folder: Path) -> dict[str, Any]:
@@ -147,5 +160,26 @@ def prototype_layers(extra: Mapping[str, Any]) -> list[int]:
     return sizes
 
 
+def schema_of(path: str | Path) -> FeatureSchema:
+    """Return the schema of a store or a model."""
+    return open_store(path).schema if (Path(path) / "manifest.json").is_file() else read_model(model_path(path)).encoder.schema
+
+
+_VALUES_SHOWN = 6
+
+
 def _column(attribute: Attribute) -> str:
-    return f"{attribute.name} ({attribute.cardinality} codes)" if attribute.is_categorical else f"{attribute.name} (number)"
+    """Return a column in words: what its codes stand for, or how its numbers are standardised."""
+    if attribute.origin == "degree":
+        return f"{attribute.name} (0 to {attribute.cardinality - 2}, larger ones as that)"
+    if not attribute.is_categorical:
+        unit = (
+            "" if (attribute.shift, attribute.scale) == (0.0, 1.0) else f", read as (value - {attribute.shift:.4g}) / {attribute.scale:.4g}"
+        )
+        return f"{attribute.name} (number{unit})"
+    values = [v for v in attribute.values if v]
+    if not values:
+        return f"{attribute.name} ({attribute.cardinality} codes)"
+    more = ", ..." if len(values) > _VALUES_SHOWN else ""
+    kind = ", of a one-hot row" if attribute.origin == "one-hot" else ""
+    return f"{attribute.name} ({len(values)} categories{kind}: {', '.join(values[:_VALUES_SHOWN])}{more})"

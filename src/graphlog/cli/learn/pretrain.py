@@ -63,7 +63,9 @@ def pretrain(
     start = None if init is None else api.load(init)
     chosen = pretraining_settings(file, named, settings or [], {} if start is None else {"encoder": start.config.model_dump()})
     schema = resolve_config(overrides=chosen).schema if start is None else start.schema.name
-    graphs = read_graphs(source, schema, console, limit=limit, smiles_column=smiles_column, on_error=on_error, workers=workers)
+    like = None if start is None else start.schema
+    reading: dict[str, Any] = {"smiles_column": smiles_column, "on_error": on_error, "workers": workers}
+    graphs = read_graphs(source, schema, console, limit=limit, like=like, **reading)
     run: dict[str, Any] = {"run_dir": output, "resume": resume, "overwrite": overwrite, "init": start}
     try:
         with interruptible():

@@ -58,7 +58,7 @@ def _known(values: Column, attribute: Attribute) -> tuple[np.ndarray, Iterator[t
         codes, _ = _numbers(values)
         bad = ~((codes >= 0) & (codes < attribute.cardinality) & (codes == np.floor(codes)))
         expected = f"must be a code in [0, {attribute.cardinality})"
-        return np.where(bad, 0, codes), ((int(i), f"{expected}, found {values[i]!r}") for i in np.flatnonzero(bad))
+        return np.where(bad, 0, codes), ((int(i), f"{expected}, found {_text(values[i])}") for i in np.flatnonzero(bad))
     code_of = {text: code for code, text in enumerate(attribute.values) if text}
     if values.dtype == object:
         codes = np.array([code_of.get(_text(v), -1) for v in values.tolist()], dtype=np.int64)
@@ -87,7 +87,7 @@ def _numbers(values: Column) -> tuple[np.ndarray, Iterator[tuple[int, str]]]:
 
 
 def _no_number(value: object) -> str:
-    return "is missing" if value is None else f"must be a finite number, found {value!r}"
+    return "is missing" if value is None else f"must be a finite number, found {_text(value)!r}"
 
 
 def _text(value: object) -> str:

@@ -108,7 +108,7 @@ class _Deal:
         """Return the scores of one representation: its features for every seed."""
         scores, chosen = zip(*(self._judge(f, seed) for f, seed in zip(features, self._seeds, strict=True)), strict=True)
         detail = {"folds": [list(s) for s in scores], "c": [list(c) for c in chosen], "seeds": list(self._seeds)}
-        return ScoreRow(model, rule, {"accuracy": [float(np.mean(s)) for s in scores]}, {}, {}, detail)
+        return ScoreRow(model, rule, {"accuracy": [float(np.mean(s)) for s in scores]}, {}, detail=detail)
 
     def _judge(self, features: Fitted, seed: int) -> tuple[list[float], list[float]]:
         scores: list[float] = []
