@@ -192,7 +192,14 @@ def probe(
     if not isinstance(dataset, LabelledGraphs):
         labelling |= {"split": split, "targets": targets}
     return _probe.probe(
-        load_for(encoder, _store_of(dataset)), dataset, layer=layer, baselines=baselines, seeds=seeds, precision=precision, progress=progress, **labelling
+        load_for(encoder, _store_of(dataset)),
+        dataset,
+        layer=layer,
+        baselines=baselines,
+        seeds=seeds,
+        precision=precision,
+        progress=progress,
+        **labelling,
     )
 
 

@@ -20,6 +20,10 @@ def report_tables(report: Report) -> list[Table]:
         for r, n in zip(report.rows, seeds, strict=True)
     ]
     tables = [Table(("model", "rule", "test", "SD", "valid", "seeds"), rows, title)]
+    halves = [half for half in report.rows[0].halves]
+    if halves:
+        shown = [(r.model, r.rule, *(_number(r.mean(metric, half) * scale) for half in halves)) for r in report.rows if r.halves]
+        tables.append(Table(("model", "rule", *(half.replace("_", " ") for half in halves)), shown, "\nrandom halves of the test fold"))
     if len(report.tasks) > 1:
         best = report.rows[0]
         per_task = [(task, _number(best.per_task.get(task, math.nan) * scale)) for task in report.tasks]

@@ -13,6 +13,9 @@ from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.linear import FIXED_C, GRID, linear_path, sparse_bits, standardised
 from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
 from graphlog.downstream.models import random_encoder
+from graphlog.downstream.proteins.halves import half_scores
+from graphlog.downstream.proteins.readout import ReadoutChoice, judged
+from graphlog.downstream.proteins.statistics import NAME, ego_statistics
 from graphlog.downstream.report import Report, ScoreRow, score_row
 from graphlog.downstream.sources import Source
 from graphlog.downstream.tasks import LabelledGraphs, folds_lacking, open_labelled
@@ -29,6 +32,7 @@ def probe(
     source: Source | LabelledGraphs,
     *,
     layer: str | None = None,
+    readout: ReadoutChoice = "auto",
     baselines: Sequence[str] = BASELINES,
     seeds: Sequence[int] = (0, 1, 2),
     c: float = FIXED_C,
@@ -48,7 +52,9 @@ def probe(
         encoder: What is judged.
         source: Labelled input, or what :func:`~graphlog.downstream.tasks.open_labelled` made of it.
         layer: ``jk`` or ``last``; None takes the model's own.
-        baselines: Rows to set beside it: ``random``, ``ecfp-rf``, ``ecfp-lr``.
+        readout: ``auto`` sets the centre of an ego-network of proteins beside its mean; ``encoder`` leaves it as it was trained.
+        baselines: Rows to set beside it: ``random``, ``ecfp-rf``, ``ecfp-lr``; of proteins, statistics of the ego-networks take
+            the fingerprints' place.
         seeds: Of what is random: untrained encoders and forests.
         c: The fixed inverse penalty.
         grid: The inverse penalties to choose from.
@@ -60,6 +66,7 @@ def probe(
     for name in baselines:
         if name not in BASELINES:
             raise unknown_name("baseline", name, BASELINES)
+    encoder = judged(encoder, readout)
     data = source if isinstance(source, LabelledGraphs) else open_labelled(source, encoder.schema, **labelling)
     strengths = sorted({c, *grid})
     embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=progress)
@@ -119,6 +126,9 @@ def ecfp_rows(
     """Return the rows of fingerprints asked for, and a note where the SMILES they need are not there."""
     if not {"ecfp-rf", "ecfp-lr"} & set(baselines):
         return [], []
+    if data.store.schema.domain == "protein":
+        statistics = standardised(ego_statistics(data.store), data.split.train)
+        return _linear_rows(NAME, [statistics], data, c, grid, jobs), ["proteins have no fingerprints: statistics take their place"]
     if data.store.schema.domain == "graph":
         return [], ["no ECFP4 rows: by their schema these graphs are no molecules"]
     try:
@@ -189,4 +199,5 @@ def _row(model: str, rule: str, predictions: Sequence[np.ndarray], data: Labelle
         data.metric,
         data.targets,
         detail,
+        half_scores(data, [p[test] for p in predictions]),
     )

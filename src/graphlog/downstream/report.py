@@ -27,6 +27,8 @@ class ScoreRow:
     """The same on the validation fold."""
     per_task: dict[str, float] = field(default_factory=dict[str, float])
     """The report's metric on the test fold, task by task, averaged over seeds; NaN where undefined."""
+    halves: dict[str, dict[str, list[float]]] = field(default_factory=dict[str, dict[str, list[float]]])
+    """Each metric on two halves of the test fold, one value a seed, where the domain reports them (proteins)."""
     detail: dict[str, Any] = field(default_factory=dict[str, Any])
     """Anything else worth keeping: epochs chosen, values of C, seconds."""
 
@@ -41,7 +43,7 @@ class ScoreRow:
         return float(np.std(values, ddof=DDOF)) if len(values) > DDOF else math.nan
 
     def _values(self, metric: str, fold: str) -> list[float]:
-        return {"test": self.test, "valid": self.valid}[fold].get(metric, [])
+        return {"test": self.test, "valid": self.valid, **self.halves}.get(fold, {}).get(metric, [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class Report:
                 "sd": row.sd(self.metric),
                 "valid_mean": row.mean(self.metric, "valid"),
                 "seeds": len(row.test.get(self.metric, [])),
+                **{half: row.mean(self.metric, half) for half in row.halves},
             }
             for row in self.rows
         ]
@@ -108,6 +111,9 @@ class Report:
                 test={k: [_number(v) for v in values] for k, values in row["test"].items()},
                 valid={k: [_number(v) for v in values] for k, values in row["valid"].items()},
                 per_task={k: _number(v) for k, v in row["per_task"].items()},
+                halves={
+                    half: {k: [_number(v) for v in values] for k, values in found.items()} for half, found in row.get("halves", {}).items()
+                },
                 detail=row["detail"],
             )
             for row in fields["rows"]
@@ -137,6 +143,7 @@ def score_row(
     metric: str,
     tasks: Sequence[str],
     detail: Mapping[str, Any] | None = None,
+    halves: Mapping[str, dict[str, list[float]]] | None = None,
 ) -> ScoreRow:
     """Return the row of several seeds' evaluations."""
     matrix = np.array([e.per_task[metric] for e in test], dtype=np.float64)
@@ -149,6 +156,7 @@ def score_row(
         test={name: [e.scores[name] for e in test] for name in test[0].scores},
         valid={name: [e.scores[name] for e in valid] for name in valid[0].scores},
         per_task=dict(zip(tasks, per_task.tolist(), strict=True)),
+        halves=dict(halves or {}),
         detail=dict(detail or {}),
     )
 

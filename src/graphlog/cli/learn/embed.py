@@ -28,10 +28,10 @@ def embed(
     """Write one embedding for every row of INPUT; row i of OUT is row i of INPUT, NaN where it is no molecule."""
     from graphlog.cli.progress import job_progress
     from graphlog.downstream.embed import embed_file
-    from graphlog.downstream.models import load
+    from graphlog.downstream.models import load_for
 
     console = Console(quiet, as_json)
-    encoder = load(model, device=device or "auto")
+    encoder = load_for(model, source, device=device or "auto")
     written = embed_file(
         encoder,
         source,

@@ -47,7 +47,7 @@ def finetune(
     from graphlog.cli.reports import report_tables
     from graphlog.downstream.finetune import FinetuneConfig
     from graphlog.downstream.finetune.run import finetune as run_finetune
-    from graphlog.downstream.models import load
+    from graphlog.downstream.models import load_for
     from graphlog.downstream.tasks import open_labelled
     from graphlog.report.inputs import remember_input
 
@@ -56,7 +56,7 @@ def finetune(
     chosen_seeds = o.numbers(seeds)
     named = {"epochs": epochs, "select": select, "freeze": freeze or None, "layer": layer, "batch_size": batch_size}
     config = FinetuneConfig.parse(options_given({**named, "precision": precision, "device": device}, settings or []))
-    encoder = load(model, device=config.device)
+    encoder = load_for(model, source, device=config.device)
     reading: dict[str, Any] = {"smiles_column": smiles_column, "on_error": on_error, "workers": workers}
     data = open_labelled(source, encoder.schema, targets=o.names(targets) or None, task=task, split=split, **reading)
     run: dict[str, Any] = {"run_dir": output, "resume": resume, "overwrite": overwrite}

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from graphlog.config import FrozenConfig
+from graphlog.downstream.proteins.readout import ReadoutChoice
 from graphlog.training.precision import Precision
 
 Select = Literal["last", "best-valid"]
@@ -30,6 +31,8 @@ class FinetuneConfig(FrozenConfig):
     """Share of each layer's outputs dropped while training, the last layer's included."""
     layer: Literal["jk", "last"] | None = None
     """Embedding the head sees; None takes the encoder's own (``last`` is the paper's)."""
+    readout: ReadoutChoice = "auto"
+    """``auto``: of proteins, the centre's embedding beside the mean of the ego-network; ``encoder``: as it was trained."""
     freeze: bool = False
     """Train the head alone, on embeddings computed once and standardised over the training fold."""
     select: Select = "last"

@@ -20,6 +20,8 @@ from graphlog.downstream.metrics import Evaluation, evaluate
 from graphlog.downstream.models import random_encoder
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import ecfp_rows, make_report
+from graphlog.downstream.proteins.halves import half_scores
+from graphlog.downstream.proteins.readout import judged
 from graphlog.downstream.report import ScoreRow, score_row
 from graphlog.downstream.sources import Source
 from graphlog.downstream.tasks import LabelledGraphs, folds_lacking, open_labelled
@@ -53,8 +55,8 @@ def finetune(
         source: Labelled input, or what :func:`~graphlog.downstream.tasks.open_labelled` made of it.
         config: How to train; None is the paper's protocol.
         seeds: One run each: initial head, order of the graphs, dropout.
-        baselines: Rows set beside the result: ``ecfp-rf``, ``ecfp-lr``, and ``random``, which fine-tunes an
-            untrained encoder in the same way and doubles the time.
+        baselines: Rows set beside the result: ``ecfp-rf``, ``ecfp-lr`` (of proteins, statistics of the ego-networks take
+            their place), and ``random``, which fine-tunes an untrained encoder in the same way and doubles the time.
         run_dir: Where settings, log, scores, checkpoints and model go; None keeps all in memory.
         resume: Go on in ``run_dir``: finished seeds are kept, others continue at their last checkpoint.
         overwrite: Replace the run in ``run_dir``.
@@ -153,13 +155,16 @@ def run_digest(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig) -
     sha.update(np.ascontiguousarray(data.labels).tobytes() + data.store.digest.encode())
     for indices in data.split:
         sha.update(np.asarray(indices, dtype=np.int64).tobytes() + b"|")
-    ours = config.model_dump(exclude={"select", "last_k", "device", "checkpoint_every_s"})
+    ours = config.model_dump(exclude={"select", "last_k", "device", "checkpoint_every_s", "readout"})
+    if encoder.config.readout != "mean":
+        sha.update(encoder.config.readout.encode())
     sha.update(json.dumps([ours, config.layer or encoder.layer, data.task, data.metric], sort_keys=True).encode())
     return sha.hexdigest()
 
 
 def start_of(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig) -> Start:
     """Return what all seeds begin with."""
+    encoder = judged(encoder, config.readout)
     placed = Encoder(twin(encoder.network, 0.0), encoder.layer, encoder.info).moved(config.device)
     embeddings = placed.embed_store(data.store, config.layer) if config.freeze else None
     return Start(placed, data, config, embeddings, run_digest(encoder, data, config))
@@ -230,7 +235,8 @@ def _score(
 ) -> ScoreRow:
     folds = {"valid": data.split.valid, "test": data.split.test}
     scored = {fold: [evaluate(data.labels[rows], p, data.task) for p in predictions[fold]] for fold, rows in folds.items()}
-    return score_row(model, rule, scored["test"], scored["valid"], data.metric, data.targets, detail)
+    halves = half_scores(data, predictions["test"])
+    return score_row(model, rule, scored["test"], scored["valid"], data.metric, data.targets, detail, halves)
 
 
 def _mean_of_last(run: SeedRun, fold: str, k: int, data: LabelledGraphs) -> Evaluation:

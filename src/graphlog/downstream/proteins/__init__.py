@@ -1,0 +1,1 @@
+"""What is judged otherwise where graphs are ego-networks of proteins: readout, baseline, halves of the test fold."""
