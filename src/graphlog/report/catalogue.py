@@ -6,6 +6,7 @@ from graphlog.datasets import DATASETS
 from graphlog.datasets.base import DatasetSpec
 from graphlog.datasets.download import find_local
 from graphlog.datasets.named import find_spec
+from graphlog.datasets.networks.stores import find_parts, parts
 from graphlog.errors import DataError
 
 
@@ -34,6 +35,7 @@ def describe_dataset(name: str) -> dict[str, Any]:
         "licence": spec.licence,
         "source": spec.source,
         "url": spec.url,
+        "made from": [part.name for part in parts(spec)] if spec.networks else [],
         "sha256": spec.sha256_file,
         "sha256 of its SMILES": spec.sha256_smiles,
         "here": here,
@@ -43,6 +45,9 @@ def describe_dataset(name: str) -> dict[str, Any]:
 
 def _whereabouts(spec: DatasetSpec) -> tuple[str, str | None]:
     try:
+        if spec.networks:
+            files = find_parts(spec)
+            return ("no", None) if files is None else ("yes", ", ".join(map(str, files)))
         found = find_local(spec)
     except DataError:
         return "another file", None

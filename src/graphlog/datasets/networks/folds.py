@@ -13,7 +13,9 @@ import numpy as np
 from jaxtyping import Int
 
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
+from graphlog.data.store import GraphStore
 from graphlog.datasets.download import data_root
+from graphlog.datasets.networks.labelled import LABELLED_SETS
 from graphlog.datasets.networks.sources import NetworkFile, network_files
 from graphlog.datasets.networks.string import read_interactions
 from graphlog.domains.protein import ProteinNetwork, ProteinOptions, build_network, species_of
@@ -72,10 +74,41 @@ def split_proteins(
     listed = [networks] if isinstance(networks, str | Path) else list(networks)
     if not listed:
         raise ConfigError(
-            "the network split needs the network: split the STRING file or the named set that the store was made from "
-            "(graphlog data split NETWORK --kind network -o split.json), and give that split.json."
+            "the network split needs the network that the store was cut from: graphlog data split STORE --kind network "
+            "--network FILE -o split.json, and give that split.json."
         )
     return group_split(_communities_of(proteins, listed), fractions, "random", seed)
+
+
+def split_store(
+    store: GraphStore,
+    source: str,
+    kind: str | None,
+    fractions: Sequence[float],
+    seed: int,
+    *,
+    test_species: str | None = None,
+    networks: Sequence[str] = (),
+) -> tuple[str, Split]:
+    """Return the kind and the folds, as graph indices, of the ego-networks of ``source``; unlabelled ones of a labelled set are in none.
+
+    Args:
+        store: The ego-networks.
+        source: What they were read from, where the network is looked up unless ``networks`` names it.
+        kind: As :func:`split_proteins` knows them; None takes ``species`` where there are several, else ``random``.
+        fractions: Shares of train, valid and test.
+        seed: Of what is shuffled.
+        test_species: Taxon to test on.
+        networks: Files or named networks that the ego-networks were cut from.
+    """
+    known = np.arange(len(store)) if store.labels is None else np.flatnonzero(~np.isnan(store.labels).all(axis=1))
+    proteins = store.texts(known)
+    chosen = kind or ("species" if len({species_of(name) for name in proteins}) > 1 else "random")
+    is_store = (Path(source) / "manifest.json").is_file()
+    named = LABELLED_SETS[source].networks if source in LABELLED_SETS and not Path(source).exists() else ()
+    where = tuple(networks) or named or (() if is_store else (source,))
+    folds = split_proteins(proteins, chosen, fractions, seed, test_species=test_species, networks=where)
+    return chosen, Split(*(known[part] for part in folds))
 
 
 def communities(network: ProteinNetwork, count: int = COMMUNITIES) -> Int[np.ndarray, "N"]:

@@ -5,12 +5,12 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets.base import DatasetSpec
@@ -63,9 +63,11 @@ def open_named_proteins(
 
 
 def open_proteins(
-    source: str | Path,
+    source: str | Path | Sequence[str | Path],
     *,
+    targets: object = None,
     smiles_column: str | None = None,
+    on_error: Literal["skip", "fail"] = "skip",
     limit: int | None = None,
     store_path: Path | str | None = None,
     data_dir: Path | str | None = None,
@@ -73,18 +75,24 @@ def open_proteins(
     workers: int | None = None,
     **reading: Any,
 ) -> GraphStore:
-    """Return the ego-networks of a named set, or those of network files by :func:`read_proteins`, which ``reading`` goes to.
+    """Return the ego-networks of a named set, or those of networks by :func:`read_proteins`, which ``reading`` goes to.
 
     Raises:
         ConfigError: If a column of SMILES is asked for, or a named set is to be read otherwise than by its own rule.
     """
     if smiles_column is not None:
         raise ConfigError("networks have no column of SMILES; leave --smiles-column out.")
-    if str(source) not in PROTEIN_SETS or Path(source).exists():
-        return read_proteins(source, **reading, limit=limit, store_path=store_path, data_dir=data_dir, progress=progress, workers=workers)
-    if reading.get("targets"):
-        raise ConfigError(f"the labels of '{source}' are known; choose some of them in fine-tuning, not in reading.")
-    found = open_named_proteins(str(source), data_dir, progress, workers)
+    if targets:
+        raise ConfigError("networks have no label columns; give --labels or --annotations, and choose targets when fine-tuning.")
+    spec = PROTEIN_SETS.get(source) if isinstance(source, str) and not Path(source).exists() else None
+    if spec is None or (reading and not spec.networks):
+        reading = {**(spec.options if spec else {}), **reading, "on_error": on_error, "limit": limit, "store_path": store_path}
+        return read_proteins(source, **reading, data_dir=data_dir, progress=progress, workers=workers)
+    if reading:
+        raise ConfigError(f"how '{source}' is cut and labelled is fixed; for other options ({', '.join(reading)}) name its networks.")
+    found = open_named_proteins(spec.name, data_dir, progress, workers)
+    if on_error == "fail" and found.rejects:
+        raise DataError(f"{found.rejects[0].text}: {found.rejects[0].reason}; mend it, or go on without it (--on-error skip).")
     found = found if limit is None else found.subset(range(min(limit, len(found))))
     return found if store_path is None else found.save(store_path)
 
