@@ -37,15 +37,6 @@ def _draw_panel(axis: Axes, grid: Grid) -> None:
         seeds = axis.plot([x] * len(series), list(series.values()), "o", color=HUES[0], markersize=3, alpha=0.4, markeredgewidth=0)
         seeds[0].set_label("_" if x else "one seed")
     _draw_line(axis, known)
-    for x, row in zip(places, grid.rows, strict=True):
-        if row.key in grid.printed_rows and not _shares_scale(grid, known):
-            continue
-        if row.key in grid.printed_rows:
-            mean, sd = grid.printed_rows[row.key]
-            axis.errorbar(
-                x + 0.08, mean, yerr=sd or 0, fmt="D", color=_PRINTED, markerfacecolor="white", markersize=5, capsize=2.5,
-                label=f"{grid.printed_head}: the one value printed",
-            )  # fmt: skip
     axis.set_xticks(list(places), [row.label for row in grid.rows])
     axis.set_xlim(-0.4, len(grid.rows) - 0.6)
     axis.set_xlabel(VARIED[grid.kind], color=MUTED)
@@ -77,12 +68,7 @@ def _shade_good(axis: Axes, grid: Grid) -> None:
     if not good:
         return
     axis.axvspan(min(good) - 0.4, len(grid.rows) - 0.6, color=_PRINTED, alpha=0.07, linewidth=0, zorder=0)
-    axis.annotate(
-        f"paper: higher from {FIGURE_3_GOOD_FROM[grid.kind]} on", (min(good) - 0.35, 0.02), xycoords=("data", "axes fraction"),
-        fontsize=7.5, color=_PRINTED, fontstyle="italic", va="bottom",
-    )  # fmt: skip
-
-
-def _shares_scale(grid: Grid, known: Sequence[tuple[int, Spread]]) -> bool:
-    """Return whether the paper's level is of like data: its curves are of biology, and no molecules stand beside them."""
-    return bool(known) and grid.name.startswith("biology")
+    told = [f"{grid.printed_head}:", f"higher from {FIGURE_3_GOOD_FROM[grid.kind]} on;"]
+    told += [f"{mean} ± {sd} at {key}" for key, (mean, sd) in grid.printed_rows.items()]
+    where = {"xy": (min(good) - 0.33, 0.02), "xycoords": ("data", "axes fraction"), "va": "bottom"}
+    axis.annotate("\n".join(told), **where, fontsize=7, color=_PRINTED, fontstyle="italic")

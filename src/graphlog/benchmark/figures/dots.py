@@ -15,7 +15,7 @@ from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.report.style import FAINT, HUES, INK, MUTED, Axes, Figure, house_style, new_figure
 
 OURS, OTHER, FEATURES, PRINTED = HUES[0], MUTED, HUES[2], HUES[5]
-_PER_LINE = 5
+_PER_LINE = 6
 _CHANCE = 50.0
 
 
@@ -30,21 +30,26 @@ class _Panel:
 def score_dots(grid: Grid) -> Figure:
     """Draw a grid: the mean of each row and column with its SD and its seeds, and the paper's mean and SD."""
     panels = list(_panels(grid))
-    columns = min(_PER_LINE, len(panels))
-    lines = math.ceil(len(panels) / columns)
+    lines = math.ceil(len(panels) / _PER_LINE)
+    columns = math.ceil(len(panels) / lines)
     height = 0.27 * len(grid.rows) + 0.75
     with house_style():
         figure, axes = new_figure(lines, columns, 1.7 + 2.05 * columns + (1.2 if columns < 3 else 0), lines * height + 1.0, sharey=True)
         for place, (axis, panel) in enumerate(zip(axes, panels, strict=False)):
             _draw_panel(axis, panel, grid, names=place % columns == 0)
+            if place % columns == 0:
+                axis.set_xlabel(_what(grid), fontsize=7.5, color=MUTED)
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
-        better = "lower" if grid.metric in LOWER_IS_BETTER else "higher"
-        unit = " (%)" if grid.factor > 1 else ""
         figure.suptitle(grid.title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-        figure.supxlabel(f"test {label(grid.metric, METRICS)}{unit}, {better} is better", fontsize=9, color=MUTED)
         figure.legend(handles=_keys(grid), loc="outside lower center", ncols=5, fontsize=8)
     return figure
+
+
+def _what(grid: Grid) -> str:
+    """Return what the x axes show."""
+    unit = " (%)" if grid.factor > 1 else ""
+    return f"{label(grid.metric, METRICS)}{unit}, {'lower' if grid.metric in LOWER_IS_BETTER else 'higher'} is better"
 
 
 def _panels(grid: Grid) -> Iterable[_Panel]:

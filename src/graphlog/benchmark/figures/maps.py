@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -106,7 +108,7 @@ def _in_colour(found: LayoutMap) -> list[int]:
 
 def _keys(maps: Sequence[LayoutMap | None]) -> list[Line2D]:
     levels = sorted({int(level) for m in maps if m is not None for level in m.layers})
-    style = {"linestyle": "none", "markerfacecolor": "white", "markeredgecolor": INK}
+    style: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "white", "markeredgecolor": INK}
     names = {0: "prototypes, top layer"}
     return [
         Line2D([], [], marker=_sign(v), markersize=_AREAS[min(v, len(_AREAS) - 1)] ** 0.5, label=names.get(v, f"layer {v + 1}"), **style)
@@ -117,12 +119,12 @@ def _keys(maps: Sequence[LayoutMap | None]) -> list[Line2D]:
 def _read(cell: Cell) -> LayoutMap:
     path = cell.path.with_name(Path(str(cell.raw.get("map") or cell.path.with_suffix(".npz").name)).name)
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             layers = arrays["layer"].astype(np.int64)
             parents = arrays["parent"].astype(np.int64) if "parent" in arrays else np.full(len(layers), -1)
             prototypes = arrays["prototypes"].reshape(-1, 2).astype(np.float64)
             points, clusters = arrays["coordinates"].astype(np.float64), arrays["cluster"].astype(np.int64)
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, BadZipFile) as error:
         raise DataError(
             f"{path}, the map of {cell.path.name}, cannot be read ({error}); delete the cell and run the suite again."
         ) from None

@@ -25,7 +25,7 @@ class Cell:
 
     path: Path
     stage: str
-    """``pretrain``, ``finetune``, ``probe`` or ``map``."""
+    """``pretrain``, ``finetune``, ``probe``, ``map`` or ``speed``."""
     suite: str
     scale: str
     method: str

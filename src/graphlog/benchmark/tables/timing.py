@@ -22,7 +22,7 @@ def timing_sheet(cells: Sequence[Cell], name: str = "timing") -> Sheet | None:
     if not timed:
         return None
     rows, records = [], []
-    for stage in ("pretrain", "finetune", "probe", "map"):
+    for stage in ("pretrain", "speed", "finetune", "probe", "map"):
         for method in in_order({c.method for c in timed if c.stage == stage}, METHODS):
             for backbone in sorted({c.backbone or "" for c in timed if (c.stage, c.method) == (stage, method)}):
                 chosen = [c for c in timed if (c.stage, c.method, c.backbone or "") == (stage, method, backbone)]
@@ -42,7 +42,7 @@ def timing_sheet(cells: Sequence[Cell], name: str = "timing") -> Sheet | None:
 
 def speed_grid(cells: Iterable[Cell], name: str = "speed") -> Grid | None:
     """Return the pre-training throughput of each method under the speed suite's backbones; None without its cells."""
-    timed = [c for c in cells if c.stage == "pretrain" and c.suite == "speed" and c.raw.get("graphs_per_s")]
+    timed = [c for c in cells if c.stage in ("speed", "pretrain") and c.suite == "speed" and c.raw.get("graphs_per_s")]
     if not timed:
         return None
     rows: dict[Row, list[Cell]] = {}
