@@ -7,6 +7,7 @@ from typing import Any
 from graphlog.benchmark.cells import Folder
 from graphlog.benchmark.estimate import Estimate
 from graphlog.benchmark.grid import STAGES, CellSpec
+from graphlog.benchmark.quick import guess
 from graphlog.benchmark.report import render
 from graphlog.benchmark.runner import Outcome, walk
 from graphlog.benchmark.suites import Request, cells_of
@@ -62,7 +63,7 @@ def run(suite: str, output: str | Path, *, progress: Progress | None = None, **c
 
 
 def preview(suite: str, output: str | Path, **choices: Any) -> Preview:
-    """Return the cells of a suite and how long those that are left will take; nothing is computed or written.
+    """Return the cells of a suite and how long those that are left will take, by finished cells or a few timed steps; nothing is kept.
 
     Arguments are those of :func:`run`.
     """
@@ -73,6 +74,7 @@ def preview(suite: str, output: str | Path, **choices: Any) -> Preview:
     for spec in cells:
         if spec.key in finished:
             estimate.learn(spec, finished[spec.key]["seconds"])
+    guess([spec for spec in cells if spec.key not in finished], estimate)
     return Preview(tuple(cells), frozenset(finished), estimate)
 
 

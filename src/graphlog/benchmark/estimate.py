@@ -31,6 +31,10 @@ class Estimate:
                 return fmean(self._rates[kin]) * work(spec)
         return None
 
+    def knows_well(self, spec: CellSpec) -> bool:
+        """Return whether a cell of the same backbone, variant and method, or data set, has been seen."""
+        return _kinships(spec)[0] in self._rates
+
     def of(self, cells: Iterable[CellSpec]) -> float:
         """Return what the cells will take that anything is known of."""
         return sum(seconds for spec in cells if (seconds := self.seconds(spec)) is not None)

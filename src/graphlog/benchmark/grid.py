@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graphlog.benchmark.methods import FINGERPRINTS, FOREST, Method
@@ -43,7 +43,9 @@ class CellSpec:
     pretraining: PretrainConfig | None = None
     """Settings of the encoder: how it is pre-trained, or would be."""
     finetuning: FinetuneConfig | None = None
-    model: str = field(default="")
+    settings_for: Callable[[Method], PretrainConfig] | None = None
+    """Settings of another method in the same place, for those that are timed together."""
+    model: str = ""
     """Name of the folder of the pre-trained model that it makes or needs; empty where there is none."""
 
     @property
@@ -62,7 +64,9 @@ class CellSpec:
 
     @property
     def work_key(self) -> str:
-        """Name of the work itself: equal for cells of the same outcome."""
+        """Name of the work itself: equal for cells of the same outcome. Clocks are read by one process at a time."""
+        if self.stage == "speed":
+            return "speed"
         return f"{self.stage}-{self.config_hash[:16]}"
 
     @property
@@ -132,10 +136,12 @@ class Bench:
         config = {**self._origin(trained.method, settings), "graphs": self.frame.mapped}
         return self._cell("map", trained.method, trained.backbone, trained.variant, None, trained.seed, config, settings)
 
-    def speed_cell(self, method: Method, backbone: str, seed: int) -> CellSpec:
-        """Return the cell of the throughput of ``method``."""
+    def speed_cell(self, method: Method, together: Sequence[str], backbone: str, seed: int) -> CellSpec:
+        """Return the cell of the throughput of ``method``, which is measured in turns with others."""
         settings = self.settings(method, backbone, seed, {})
-        return self._cell("speed", method, backbone, (), None, seed, self._origin(method, settings), settings)
+        config = {**self._origin(method, settings), "together": list(together), "steps": self.frame.timed_steps}
+        cell = self._cell("speed", method, backbone, (), None, seed, config, settings)
+        return replace(cell, settings_for=lambda other: self.settings(other, backbone, seed, {}))
 
     def _origin(self, method: Method, settings: PretrainConfig) -> dict[str, Any]:
         """Return what decides an encoder: an untrained one is drawn, whatever would have been its training."""

@@ -1,4 +1,4 @@
-"""Graphs of a benchmark: parsed once a folder, at most one labelled set in memory."""
+"""Graphs of a benchmark: those to pre-train on are parsed once a folder, labelled ones once a process."""
 
 import hashlib
 import json
@@ -16,6 +16,8 @@ from graphlog.downstream.sources import open_graphs
 from graphlog.downstream.tasks import LabelledGraphs, open_labelled
 from graphlog.errors import ModelFileError
 from graphlog.training.log import Progress
+
+_KEPT = 8
 
 
 class Graphs:
@@ -41,10 +43,11 @@ class Graphs:
         return found
 
     def labelled(self, dataset: str, schema: str) -> LabelledGraphs:
-        """Return a labelled set; only the last one asked for stays in memory."""
+        """Return a labelled set; the last few asked for stay in memory, where a molecule takes some 200 bytes."""
         key = (dataset, schema)
         if key not in self._labelled:
-            self._labelled.clear()
+            if len(self._labelled) >= _KEPT:
+                del self._labelled[next(iter(self._labelled))]
             self._labelled[key] = open_labelled(dataset, _schema(schema))
         return self._labelled[key]
 

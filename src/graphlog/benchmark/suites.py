@@ -119,9 +119,11 @@ def _maps(plan: Plan) -> Iterator[CellSpec]:
 
 def _speed(plan: Plan) -> Iterator[CellSpec]:
     """Throughput of every objective."""
-    for method in plan.methods:
-        if method.kind == "pretrained":
-            yield plan.bench.speed_cell(method, plan.backbones[0], plan.seeds[0])
+    timed = [method for method in plan.methods if method.kind == "pretrained"]
+    for backbone in plan.backbones:
+        for seed in plan.seeds:
+            for method in timed:
+                yield plan.bench.speed_cell(method, [m.name for m in timed], backbone, seed)
 
 
 def _with_losses(plan: Plan, losses: str, seed: int) -> CellSpec:

@@ -4,12 +4,16 @@ from collections.abc import Callable, Mapping
 
 from graphlog.benchmark.grid import CellSpec
 from graphlog.benchmark.stages.common import Bench, Found
+from graphlog.benchmark.stages.maps import map_cell
 from graphlog.benchmark.stages.scored import finetune_cell, pretrain_cell, probe_cell
+from graphlog.benchmark.stages.speed import speed_cell
 
 COMPUTE: Mapping[str, Callable[[CellSpec, Bench], Found]] = {
     "pretrain": pretrain_cell,
     "finetune": finetune_cell,
     "probe": probe_cell,
+    "map": map_cell,
+    "speed": speed_cell,
 }
 """How a cell of each stage is computed."""
 

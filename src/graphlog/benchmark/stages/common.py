@@ -3,7 +3,7 @@
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ class Bench:
     folder: Folder
     graphs: Graphs
     progress: Progress
+    measured: dict[Any, dict[str, dict[str, Any]]] = field(default_factory=dict[Any, dict[str, dict[str, Any]]])
+    """Throughputs that were measured together, by what was."""
 
 
 def settings_of(spec: CellSpec) -> PretrainConfig:

@@ -109,7 +109,8 @@ def encoder_of(spec: CellSpec, bench: Bench, data: LabelledGraphs) -> Encoder:
 
 def scores_of(row: ScoreRow, metric: str) -> dict[str, Any]:
     """Return one row of a report with one seed as a cell has it."""
-    return {"test": row.test[metric][0], "valid": row.valid[metric][0], "per_task": row.per_task}
+    halves = {fold: found[metric][0] for fold, found in row.halves.items()}
+    return {"test": row.test[metric][0], "valid": row.valid[metric][0], **halves, "per_task": row.per_task}
 
 
 def _judged(spec: CellSpec, data: LabelledGraphs, encoder: Encoder | None, seconds: float, rate: float | None) -> Found:
