@@ -39,7 +39,7 @@ class EdgeGIN(MessagePassing):
         """Take over the parts."""
         super().__init__(aggr="add")
         self.edges = edges
-        self.mlp = nn.Sequential(_copied(lift), nn.ReLU(), _copied(lower))
+        self.mlp = nn.Sequential(copied(lift), nn.ReLU(), copied(lower))
 
     def forward(self, h: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
         """Return the node embeddings after one round of messages."""
@@ -76,14 +76,15 @@ class ReferenceEncoder(nn.Module):
         return Encoding(h, global_mean_pool(h, batch.batch))
 
 
-def _copied(linear: nn.Linear) -> nn.Linear:
+def copied(linear: nn.Linear) -> nn.Linear:
+    """Return a layer of its own with the same weights."""
     copy = nn.Linear(linear.in_features, linear.out_features)
     copy.load_state_dict(linear.state_dict())
     return copy
 
 
 @torch.no_grad()
-def largest_difference(encoder: GraphEncoder, reference: ReferenceEncoder, batch: GraphBatch) -> float:
+def largest_difference(encoder: GraphEncoder, reference: nn.Module, batch: GraphBatch) -> float:
     """Return the largest difference of the two outputs in evaluation mode, relative to the largest value."""
     modes = encoder.training, reference.training
     ours, theirs = encoder.eval()(batch), reference.eval()(batch)

@@ -111,13 +111,19 @@ def product_share(step: Callable[[], object], device: torch.device) -> float:
     return sum(t for name, t in rows if name in PRODUCTS) / max(sum(t for _, t in rows), 1e-9)
 
 
-def measure(options: argparse.Namespace, config: PretrainConfig, store: GraphStore, device: torch.device) -> dict[str, Any]:
+def measure(
+    options: argparse.Namespace,
+    config: PretrainConfig,
+    store: GraphStore,
+    device: torch.device,
+    other: Callable[[GraphEncoder], Any] = ReferenceEncoder,
+) -> dict[str, Any]:
     """Interleave the sides over the same batches and return their times."""
     size = min(options.batch_size, len(store))
     starts = [i * size % max(len(store) - size + 1, 1) for i in range(max(4, min(16, len(store) // size)))]
     batches = [store[s : s + size] for s in starts]
     encoder = build_encoder(config.encoder, store.schema, 0).to(device)
-    reference = ReferenceEncoder(encoder).to(device)
+    reference = other(encoder).to(device)
     difference = largest_difference(encoder, reference, batches[0].to(device))
     if difference > TOLERANCE:
         sys.exit(f"the two encoders differ by {difference:.1e} of the largest value; nothing was measured")

@@ -103,3 +103,15 @@ def chunk_graphs(chunk) -> list[tuple[int, np.ndarray, np.ndarray]]:
     """Node count, edges and edge attributes of each graph of a chunk."""
     ends = np.concatenate([[0], np.cumsum(chunk.edge_counts)])
     return [(int(n), chunk.edge_index[:, a:b], chunk.edge_attr[a:b]) for n, (a, b) in zip(chunk.node_counts, pairwise(ends), strict=True)]
+
+
+def clustered_links(clusters: int, size: int, species: str = "9", seed: int = 0) -> str:
+    """STRING lines of a network of dense clusters with a few interactions between them."""
+    draw = np.random.default_rng(seed)
+    rows = []
+    for c in range(clusters):
+        names = [f"c{c:02d}p{k:02d}" for k in range(size)]
+        rows += [(a, b, 800) for i, a in enumerate(names) for b in names[i + 1 :] if draw.random() < 0.6]
+        rows += [(a, b, 900) for a, b in pairwise(names)]
+        rows.append((names[0], f"c{(c + 1) % clusters:02d}p00", 750))
+    return links(rows, species)

@@ -1,0 +1,131 @@
+"""Probing and fine-tuning on proteins: the centre beside the mean, two halves, and a floor under the table."""
+
+import numpy as np
+import pytest
+import torch
+
+from downstream_support import tiny_encoder
+from graphlog import api
+from graphlog.data.store import GraphStore
+from graphlog.datasets.networks import read_proteins
+from graphlog.domains.protein import CHANNELS, PROTEIN
+from graphlog.downstream.finetune import FinetuneConfig
+from graphlog.downstream.finetune.run import start_of
+from graphlog.downstream.models import load_for
+from graphlog.downstream.proteins.readout import judged
+from graphlog.downstream.proteins.statistics import NAME, NAMES, ego_statistics
+from graphlog.downstream.report import Report
+from graphlog.downstream.tasks import open_labelled
+from graphlog.errors import ConfigError
+from graphlog.objectives import OBJECTIVES
+from graphlog.training.config import resolve_config
+from graphlog.views.masking import mask_attributes
+from protein_support import clustered_links, write
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> GraphStore:
+    folder = tmp_path_factory.mktemp("protein")
+    network = write(folder / "9.protein.links.detailed.txt", clustered_links(8, 12))
+    lines = [f"c{c:02d}p{k:02d},{c % 2},{int(k == 0)}" for c in range(7) for k in range(12)]  # one cluster has no labels
+    labels = write(folder / "labels.csv", "\n".join(["protein,odd,hub", *lines]) + "\n")
+    return read_proteins(network, labels=labels)
+
+
+def test_statistics_are_counts(store: GraphStore) -> None:
+    found = ego_statistics(store)
+    assert found.shape == (96, len(NAMES))
+    for graph in (0, 17, 95):
+        batch = store[graph : graph + 1]
+        edges, attributes = batch.edge_index.numpy(), batch.edge_attr.numpy()[:, : len(CHANNELS)]
+        n, m = batch.num_nodes, batch.num_edges // 2
+        of_centre = edges[0] == 0
+        expected = np.log1p([n, m, of_centre.sum(), 0, *(attributes.sum(0) / 2), *attributes[of_centre].sum(0)])
+        expected[3] = m / (n * (n - 1) / 2)
+        np.testing.assert_allclose(found[graph], expected, rtol=1e-5)
+    assert ego_statistics(store.subset([])).shape == (0, len(NAMES))
+
+
+def test_unlabelled_proteins_are_left_out_and_the_test_fold_is_halved(store: GraphStore) -> None:
+    data = open_labelled(store, PROTEIN)
+    assert len(data.store) == 84
+    assert data.split_name.startswith("random")
+    first, second = data.halves.values()
+    assert sorted([*first, *second]) == list(range(len(data.split.test)))
+    assert abs(len(first) - len(second)) <= 1
+    assert [list(half) for half in data.halves.values()] == [list(half) for half in open_labelled(store, PROTEIN).halves.values()]
+
+
+def test_the_centre_is_read_downstream_unless_told_otherwise(store: GraphStore) -> None:
+    encoder = tiny_encoder(schema=PROTEIN)
+    assert judged(encoder).width() == 2 * encoder.width()
+    assert judged(encoder, "encoder") is encoder
+    assert judged(judged(encoder)).width() == 2 * encoder.width()
+    torch.testing.assert_close(torch.from_numpy(judged(encoder).embed_store(store)[:, :16]), torch.from_numpy(encoder.embed_store(store)))
+    molecules = tiny_encoder()
+    assert judged(molecules) is molecules
+    data = open_labelled(store, PROTEIN)
+    quick = {"epochs": 1, "device": "cpu", "precision": "fp32"}
+    assert start_of(encoder, data, FinetuneConfig(**quick)).encoder.config.readout == "mean+centre"
+    assert start_of(encoder, data, FinetuneConfig(**quick, readout="encoder")).encoder.config.readout == "mean"
+
+
+def test_a_probe_and_a_fine_tuning_have_halves_and_a_floor(store: GraphStore) -> None:
+    encoder = tiny_encoder(schema=PROTEIN)
+    fractions = (0.5, 0.2, 0.3)
+    report = api.probe(encoder, store, seeds=(0,), fractions=fractions)
+    assert [row.model for row in report.rows[::2]] == ["frozen encoder", "untrained encoder", NAME]
+    predictor = api.finetune(encoder, store, epochs=2, seeds=(0, 1), fractions=fractions, device="cpu", precision="fp32")
+    tuned = predictor.report
+    assert tuned.rows[-1].model == NAME
+    for found in (report, tuned):
+        halves = found.rows[0].halves
+        assert list(halves) == ["test_first_half", "test_second_half"]
+        assert len(halves["test_first_half"]["roc_auc"]) == len(found.rows[0].test["roc_auc"])
+        again = Report.from_dict(found.to_dict()).rows[0].halves
+        np.testing.assert_array_equal(again["test_second_half"]["roc_auc"], halves["test_second_half"]["roc_auc"])
+        assert {"test_first_half", "test_second_half"} <= set(found.scores[0])
+    assert NAME not in [row.model for row in api.probe(encoder, store, baselines=(), fractions=fractions).rows]
+    assert predictor.predict(store).shape == (store.num_rows, 2)
+
+
+def test_random_reads_what_it_is_used_on(store: GraphStore) -> None:
+    assert load_for("random", store).schema == PROTEIN
+    assert load_for("random", ["CCO"]).schema.domain == "molecule"
+    with pytest.raises(ConfigError, match="holds proteins"):
+        api.embed(tiny_encoder(), "worm-go40")
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+def test_whatever_is_masked_is_edges_both_ways(store: GraphStore, name: str) -> None:
+    config = resolve_config(name, "default", {"encoder": {"dim": 8, "layers": 2}, "schema": "protein"})
+    kind = OBJECTIVES[name]
+    if name in ("descriptorpred", "graphmae"):
+        return
+    network = tiny_encoder(schema=PROTEIN).network
+    objective = kind(kind.Config.parse(config.options), network)
+    batch = store[:16]
+    views = objective.views(batch, torch.Generator().manual_seed(0))
+    for view in _batches(views):
+        masked = view.edge_attr[:, 8] == 1
+        assert not view.edge_attr[masked, :8].any()
+        assert (view.x == 1).all()  # nodes carry nothing that could be masked
+        if masked.any():
+            pairs = {(int(a), int(b)) for a, b in view.edge_index[:, masked].T}
+            assert {(b, a) for a, b in pairs} == pairs
+
+
+def test_the_papers_rate_masks_three_in_ten_edges(store: GraphStore) -> None:
+    batch = store[:32]
+    view = mask_attributes(batch, PROTEIN, 0.3, torch.Generator().manual_seed(0))
+    assert float((view.batch.edge_attr[:, 8] == 1).float().mean()) == pytest.approx(0.3, abs=0.05)
+
+
+def _batches(views: object) -> list:
+    if hasattr(views, "edge_attr"):
+        return [views]
+    if isinstance(views, tuple | list):
+        return [b for v in views for b in _batches(v)]
+    if hasattr(views, "__dataclass_fields__"):
+        return [b for f in views.__dataclass_fields__ for b in _batches(getattr(views, f))]
+    return []

@@ -1,0 +1,115 @@
+"""Named sets of ego-networks: made once, whoever asks first; opened, not made, after that."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphlog.datasets import DATASETS, resolve
+from graphlog.datasets.networks import stores
+from graphlog.datasets.networks.labelled import LABELLED_SETS
+from graphlog.datasets.networks.species import LABELLED, NETWORKS, UNLABELLED
+from graphlog.datasets.networks.stores import open_named_proteins, open_proteins, parts
+from graphlog.domains import SCHEMAS
+from graphlog.downstream.tasks import open_labelled
+from graphlog.errors import ConfigError, DataError
+from graphlog.report.catalogue import describe_dataset
+from protein_support import clustered_links, write
+
+
+@pytest.fixture
+def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """A mirror with one small network under the name of human's, and how often it was cut."""
+    (tmp_path / "mirror" / "bio" / "string").mkdir(parents=True)
+    write(tmp_path / "mirror" / "bio" / "string" / "9606.protein.links.detailed.v12.0.txt.gz", clustered_links(2, 5, "9606"))
+    monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path / "mirror"))
+    monkeypatch.setenv("GRAPHLOG_DATA", str(tmp_path / "root"))
+    calls: list[int] = []
+    whole = stores.read_proteins
+
+    def counting(*given, **named):
+        calls.append(1)
+        return whole(*given, **named)
+
+    monkeypatch.setattr(stores, "read_proteins", counting)
+    return lambda: len(calls)
+
+
+def test_a_store_is_made_once_by_however_many_at_a_time(counted: Callable[[], int]) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: open_named_proteins("string-9606"), range(4)))
+    assert counted() == 1
+    assert {store.digest for store in found} == {found[0].digest}
+    assert len(found[0]) == 10
+    assert open_named_proteins("string-9606").path == found[0].path
+
+
+def test_a_damaged_store_is_made_again(counted: Callable[[], int]) -> None:
+    path = open_named_proteins("string-9606").path
+    assert path is not None
+    (path / "endpoints.bin").write_bytes(b"")
+    assert len(open_named_proteins("string-9606")[:].ptr) == 11
+    assert counted() == 2
+
+
+def test_another_input_makes_another_store(counted: Callable[[], int], tmp_path: Path) -> None:
+    first = open_named_proteins("string-9606").path
+    write(tmp_path / "mirror" / "bio" / "string" / "9606.protein.links.detailed.v12.0.txt.gz", clustered_links(3, 5, "9606"))
+    second = open_named_proteins("string-9606")
+    assert second.path != first
+    assert len(second) == 15
+
+
+def test_options_of_a_named_network_and_of_a_labelled_set(counted: Callable[[], int]) -> None:
+    wide = open_proteins("string-9606", radius=3, limit=2)
+    assert wide.num_nodes.min() > open_proteins("string-9606", limit=2).num_nodes.min()
+    with pytest.raises(ConfigError, match="is cut and labelled is fixed"):
+        open_proteins("worm-go40", radius=2)
+    with pytest.raises(ConfigError, match="no column of SMILES"):
+        open_proteins("string-9606", smiles_column="smiles")
+    with pytest.raises(ConfigError, match="did you mean 'worm-go40'"):
+        open_named_proteins("worm-go4")
+
+
+def test_every_species_has_an_address() -> None:
+    assert len(LABELLED) == 8
+    assert len(UNLABELLED) == 42
+    for taxon in (*LABELLED, *UNLABELLED):
+        assert str(NETWORKS[f"string-{taxon}"].url).startswith("https://stringdb-downloads.org/")
+    every = parts(LABELLED_SETS["go-8"])
+    assert len(every) == 8 + 1 + 8 + 8  # networks, the ontology, annotations, aliases
+    assert all(part.url and part.url.startswith("https://") for part in every)
+    assert {*LABELLED_SETS, *NETWORKS} <= set(DATASETS)
+
+
+def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path))
+    monkeypatch.setenv("GRAPHLOG_DATA", str(tmp_path / "root"))
+    with pytest.raises(DataError, match=r"'worm-go40' has no public address; put it at bio/celegans_go40_labels.csv.gz"):
+        open_named_proteins("worm-go40")
+    assert describe_dataset("worm-go40")["here"] == "no"
+
+
+def test_worm_go40(mirror: Path) -> None:
+    data = open_labelled("worm-go40", SCHEMAS["protein"])
+    assert len(data.store) == 6642
+    assert len(data.targets) == 40
+    assert data.labels.sum() == 7986
+    assert data.sizes == {"train": 5313, "valid": 664, "test": 665, "rejected": 0}
+    assert any("negative or unknown" in note for note in data.notes)
+    pool = open_named_proteins("worm-go40")
+    assert len(pool) == 10_735
+    assert resolve("worm-go40") == pool.path
+    assert describe_dataset("worm-go40")["here"] == "yes"
+    chosen = open_labelled("worm-go40", SCHEMAS["protein"], targets=["GO:0006412"])
+    assert chosen.targets == ("GO:0006412",)
+
+
+def test_yeast_complexes(mirror: Path) -> None:
+    data = open_labelled("yeast-complexes", SCHEMAS["protein"])
+    assert (len(data.store), len(data.targets)) == (556, 31)
+    assert len(open_named_proteins("yeast-complexes")) == 5232
+    channels = data.store[:].edge_attr.numpy()[:, :7].any(axis=0)
+    assert np.flatnonzero(channels).tolist() == [3, 4]  # co-expression; experimental: physical and genetic
