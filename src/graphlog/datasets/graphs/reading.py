@@ -15,7 +15,6 @@ from graphlog.datasets.graphs.collection import Collection
 from graphlog.datasets.graphs.labels import LabelSurvey
 from graphlog.datasets.graphs.sources import open_collection
 from graphlog.domains.generic import RawGraph, Survey, chunk_of, join
-from graphlog.domains.generic.infer import Kind
 from graphlog.errors import ConfigError, DataError, unknown_name
 
 Progress = Callable[[int, int], None]
@@ -28,7 +27,7 @@ def read_graphs(
     source: str | Path,
     *,
     schema: FeatureSchema | GraphStore | None = None,
-    kinds: Mapping[str, Kind] | None = None,
+    kinds: Mapping[str, str] | None = None,
     directed: bool = False,
     on_error: str = "skip",
     store_path: Path | str | None = None,
@@ -81,7 +80,7 @@ def read_graphs(
 
 
 def _surveyed(
-    found: Collection, labels: LabelSurvey, limit: int | None, kinds: Mapping[str, Kind] | None, schema: FeatureSchema | None
+    found: Collection, labels: LabelSurvey, limit: int | None, kinds: Mapping[str, str] | None, schema: FeatureSchema | None
 ) -> FeatureSchema:
     """Go over the input once, and return the schema given, or else the one found out."""
     survey = Survey(found.node, found.edge, found.matrices)

@@ -124,7 +124,7 @@ class Survey:
         if not self.names["node"] or all(c.is_constant for c in self.columns["node"]):
             self.max_degree = max(self.max_degree, int(graphs.degrees.max(initial=0)))
 
-    def schema(self, name: str = "inferred", kinds: Mapping[str, Kind] | None = None, keep_constant: bool = True) -> FeatureSchema:
+    def schema(self, name: str = "inferred", kinds: Mapping[str, str] | None = None, keep_constant: bool = True) -> FeatureSchema:
         """Return the schema of what was seen.
 
         Args:
@@ -157,7 +157,7 @@ class Survey:
             self_loop=_special_row(edge, 1) if edge else None,
         )
 
-    def _attributes(self, kind: str, chosen: Mapping[str, Kind]) -> tuple[Attribute, ...]:
+    def _attributes(self, kind: str, chosen: Mapping[str, str]) -> tuple[Attribute, ...]:
         names, special = self.names[kind], _SPECIAL[kind]
         if self._may_be_one_hot[kind] and self._seen_ones[kind] and not any(n in chosen for n in names):
             values = tuple(str(k) if k in self._seen_ones[kind] else "" for k in range(len(names)))

@@ -1,0 +1,152 @@
+"""Everything that works on molecules works on any graphs: objectives, backbones, probes, fine-tuning, prediction."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import graphlog
+from graphlog.cli.main import main
+from graphlog.data.split import stratified_split
+from graphlog.downstream.metrics import accuracy, evaluate
+from graphlog.downstream.protocol.wl import wl_counts
+from graphlog.downstream.tasks import open_labelled
+from graphlog.encoders import LAYERS
+from graphlog.errors import ConfigError, DataError
+from graphlog.objectives import OBJECTIVES
+from graphs_support import lines, ring_store, rings
+
+SMALL = {"layers": 2, "dim": 8}
+KINDS = ["categorical", "continuous", "both", "none"]
+
+
+def _pretrained(store, objective="graphlog", **options):
+    return graphlog.pretrain(store, objective, epochs=2, batch_size=10, encoder={**SMALL, **options})
+
+
+@pytest.mark.parametrize("objective", sorted(OBJECTIVES))
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_objective_trains_on_every_kind_of_attributes(tmp_path, objective, kind):
+    store = ring_store(tmp_path, kind=kind)
+    if objective == "descriptorpred":
+        with pytest.raises(ConfigError, match="no descriptors to predict") as caught:
+            _pretrained(store, objective)
+        assert "\n" not in str(caught.value)
+        return
+    encoder = _pretrained(store, objective)
+    assert np.isfinite(encoder.embed(store)).all()
+    if objective == "graphlog":
+        assert any(name.startswith("prototypes.") for name in encoder.extra)
+
+
+@pytest.mark.parametrize("backbone", sorted(LAYERS))
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_backbone_reads_every_kind_of_attributes(tmp_path, backbone, kind):
+    store = ring_store(tmp_path, kind=kind)
+    path = tmp_path / "model.safetensors"
+    encoder = _pretrained(store, backbone=backbone)
+    encoder.save(path)
+    again = graphlog.load(path)
+    assert again.schema == store.schema
+    np.testing.assert_array_equal(again.embed(store), encoder.embed(store))
+
+
+def test_a_model_reads_new_files_in_its_own_schema(tmp_path):
+    path = rings(tmp_path / "rings.jsonl")
+    encoder = graphlog.pretrain(path, epochs=2, batch_size=10, encoder=SMALL)
+    bad = {"edges": [[0, 1]], "x": [[9, 0.0], [0, 0.0]], "edge_attr": [[0, 0.0]]}
+    good = {"edges": [[0, 1]], "x": [[1, 0.5], [0, 0.5]], "edge_attr": [[0, 0.0]]}
+    found = encoder.embed(lines(tmp_path / "new.jsonl", [good, bad, good]))
+    assert np.isfinite(found[[0, 2]]).all()
+    assert np.isnan(found[1]).all()
+    with pytest.raises(ConfigError, match="holds any graphs, but the model reads schema 'molecule"):
+        graphlog.load("random").embed(path)
+
+
+def test_one_target_of_several_classes(tmp_path):
+    store = ring_store(tmp_path, count=60)
+    data = open_labelled(store, store.schema)
+    assert (data.task, data.metric) == ("multiclass", "accuracy")
+    assert data.targets == ("y=class0", "y=class1", "y=class2")
+    assert data.split_name == "stratified (seed 0)"
+    encoder = _pretrained(store)
+    report = graphlog.probe(encoder, store, baselines=("random", "ecfp-rf"), seeds=(0,))
+    assert report.mean > 0.6
+    predictor = graphlog.finetune(encoder, store, epochs=3, seeds=(0,), baselines=())
+    predicted = predictor.predict(store)
+    np.testing.assert_allclose(predicted.sum(axis=1), 1.0, rtol=1e-5)
+    predictor.save(tmp_path / "p.safetensors")
+    np.testing.assert_allclose(graphlog.predict(tmp_path / "p.safetensors", store), predicted, atol=1e-6)
+
+
+def test_quantities_are_regressed_and_splits_named(tmp_path):
+    records = [{"edges": [[i, i + 1] for i in range(k % 7 + 1)], "y": float(k % 7) + 0.25} for k in range(40)]
+    store = graphlog.read_graphs(lines(tmp_path / "g.jsonl", records))
+    data = open_labelled(store, store.schema)
+    assert (data.task, data.split_name) == ("regression", "random (seed 0)")
+    with pytest.raises(ConfigError, match="choose random, stratified"):
+        open_labelled(store, store.schema, split="scaffold")
+    with pytest.raises(DataError, match="holds quantities, not classes"):
+        open_labelled(store, store.schema, task="multiclass")
+
+
+@pytest.mark.parametrize("classifier", ["svm", "logistic"])
+def test_the_ten_fold_protocol(tmp_path, classifier):
+    store = ring_store(tmp_path, count=60)
+    report = graphlog.fold_probe(_pretrained(store), store, folds=3, classifier=classifier, seeds=(0, 1), grid=(0.1, 10.0))
+    assert [row.model for row in report.rows] == ["frozen encoder", "untrained encoder", "WL subtree counts (4 rounds)"]
+    assert len(report.rows[0].test["accuracy"]) == 2
+    assert all(row.mean("accuracy") > 0.6 for row in report.rows)
+
+
+def test_the_protocol_refuses_what_it_cannot_judge(tmp_path):
+    store = ring_store(tmp_path, count=12)
+    encoder = _pretrained(store)
+    with pytest.raises(DataError, match="rarest class has 4 graphs, too few for 10 folds"):
+        graphlog.fold_probe(encoder, store)
+    with pytest.raises(ConfigError, match="did you mean 'svm'"):
+        graphlog.fold_probe(encoder, store, classifier="svn")
+
+
+def test_subtree_counts_tell_apart_what_a_degree_cannot(tmp_path):
+    hexagon = {"edges": [[i, (i + 1) % 6] for i in range(6)]}
+    path_graph = {"edges": [[i, i + 1] for i in range(5)]}
+    renamed = {"edges": [[(i * 5) % 6, ((i + 1) * 5) % 6] for i in range(6)]}
+    counts = wl_counts(graphlog.read_graphs(lines(tmp_path / "g.jsonl", [hexagon, path_graph, renamed]))).toarray()
+    assert (counts[0] == counts[2]).all()
+    assert (counts[0] != counts[1]).any()
+
+
+def test_strata_keep_their_shares():
+    classes = np.repeat([0, 1, 2], [50, 30, 20])
+    split = stratified_split(classes, (0.8, 0.1, 0.1), 0)
+    assert [np.bincount(classes[part]).tolist() for part in split] == [[40, 24, 16], [5, 3, 2], [5, 3, 2]]
+    assert sorted(np.concatenate(split).tolist()) == list(range(100))
+
+
+def test_accuracy_is_over_graphs_and_recall_over_classes():
+    labels = np.eye(3)[[0, 0, 0, 1]].astype(np.float32)
+    scores = np.eye(3)[[0, 0, 1, 1]].astype(np.float32)
+    found = evaluate(labels, scores, "multiclass")
+    assert found.scores["accuracy"] == accuracy(labels, scores) == 0.75
+    assert found.per_task["accuracy"][:2] == [pytest.approx(2 / 3), 1.0]
+    assert np.isnan(found.per_task["accuracy"][2])
+
+
+def test_the_command_line_goes_all_the_way(tmp_path, capsys):
+    path, store, run = str(rings(tmp_path / "rings.jsonl")), str(tmp_path / "store"), str(tmp_path / "run")
+    small = ["--set", "encoder.dim=8", "--set", "encoder.layers=2", "--quiet"]
+    assert main(["featurize", path, "-o", store]) == 0
+    assert "standardised" in (shown := capsys.readouterr().out) or "read as" in shown
+    assert main(["pretrain", store, "-o", run, "--epochs", "2", "--batch-size", "10", *small]) == 0
+    assert main(["embed", path, "-m", run, "-o", str(tmp_path / "e.npz")]) == 0
+    assert main(["finetune", path, "-m", run, "-o", str(tmp_path / "ft"), "--epochs", "1", "--seeds", "0", "--baselines", "none"]) == 0
+    assert main(["predict", path, "-m", str(tmp_path / "ft"), "-o", str(tmp_path / "p.csv")]) == 0
+    with (tmp_path / "p.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 30
+    assert list(rows[0]) == ["row", "y=class0", "y=class1", "y=class2", "graphlog_status"]
+    assert main(["info", store]) == 0
+    assert "3 categories: 0, 1, 2" in capsys.readouterr().out
+    assert main(["featurize", path, "-o", str(tmp_path / "two"), "--like", run]) == 0
+    assert main(["featurize", path, "-o", str(tmp_path / "three"), "--schema", "molecule"]) == 2

@@ -1,0 +1,119 @@
+"""A schema is found out by stated rules, keeps them, and encoders follow them."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.domains.generic import RawGraphs, Survey, column
+from graphlog.domains.generic.codes import node_codes
+from graphlog.encoders.attributes import AttributeTable, expand_attributes, standardised
+from graphlog.errors import DataError
+
+whole = st.lists(st.integers(-(2**31), 2**31), min_size=1, max_size=40)
+words = st.lists(st.one_of(st.text(min_size=1, max_size=3), st.integers(0, 5)), min_size=1, max_size=40)
+fractions = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=40)
+
+
+def _nodes(*columns: list) -> RawGraphs:
+    count = len(columns[0]) if columns else 3
+    none = np.zeros((2, 0), dtype=np.int64)
+    return RawGraphs(np.array([count]), np.array([0]), none, tuple(column(c) for c in columns), ())
+
+
+def _schema(*pieces: list, **options) -> FeatureSchema:
+    survey = Survey(("a",), ())
+    for piece in pieces:
+        survey.add(_nodes(piece))
+    return survey.schema(**options)
+
+
+@given(st.one_of(whole, words, fractions))
+def test_what_was_seen_fits(values):
+    schema = _schema(values)
+    codes, unfit = node_codes(_nodes(values), schema.node)
+    assert unfit == []
+    attribute = schema.node[0]
+    assert schema.node_mask is not None
+    if attribute.is_categorical:
+        assert schema.node_mask[0] == attribute.cardinality - 1
+        assert codes.max() < schema.node_mask[0]
+        assert [attribute.values[int(c)] for c in codes[:, 0]] == [str(v) for v in values]
+    else:
+        assert schema.node_mask[0] == attribute.shift
+
+
+@given(st.one_of(whole, words, fractions), st.integers(0, 40))
+def test_pieces_do_not_matter(values, cut):
+    cut = min(cut, len(values))
+    one, two = _schema(values).node[0], _schema(*[p for p in (values[:cut], values[cut:]) if p]).node[0]
+    assert (one.cardinality, one.values) == (two.cardinality, two.values)
+    assert two.shift == pytest.approx(one.shift, rel=1e-6, abs=1e-6 * max(1.0, one.scale))
+    assert two.scale == pytest.approx(one.scale, rel=1e-4)
+
+
+@given(fractions)
+def test_encoders_read_continuous_columns_with_mean_0_and_deviation_1(values):
+    attribute = _schema([*values, 0.5]).node[0]
+    read = standardised(torch.tensor([*values, 0.5])[:, None], (attribute,)).double()
+    assert abs(float(read.mean())) < 1e-3
+    spread = float(read.std(correction=0))
+    assert spread == pytest.approx(1.0, abs=1e-2) or attribute.scale == 1.0
+
+
+@given(st.one_of(whole, words, fractions))
+def test_a_schema_survives_its_description(values):
+    schema = _schema(values)
+    assert FeatureSchema.from_dict(schema.to_dict()) == schema
+
+
+def test_kinds_by_what_is_there():
+    assert _schema([0, 1, 2]).node[0].values == ("0", "1", "2")
+    assert _schema([3, 1]).node[0].values == ("", "1", "", "3")  # codes as they are; 0 and 2 were never seen
+    assert _schema([-1, 1]).node[0].values == ("-1", "1")
+    assert not _schema(list(range(-100, 100))).node[0].is_categorical
+    assert not _schema([0.5, 1.5]).node[0].is_categorical
+    assert _schema(["x", 1]).node[0].values == ("1", "x")
+    assert not _schema([0.5, "n/a", 0.25, 1.5]).node[0].is_categorical  # a slip among numbers
+    assert not _schema([0, 1], kinds={"a": "continuous"}).node[0].is_categorical
+
+
+def test_too_many_categories_are_refused():
+    with pytest.raises(DataError, match="more than 4,096 different values"):
+        _schema([f"word{k}" for k in range(5000)])
+
+
+def test_a_code_never_seen_is_no_category():
+    _, unfit = node_codes(_nodes([2, 7]), _schema([3, 1]).node)
+    assert [u.item for u in unfit] == [0, 1]
+
+
+def test_without_attributes_the_degree_speaks_up_to_a_cap():
+    star = np.stack([np.zeros(300, dtype=np.int64), np.arange(1, 301)])
+    survey = Survey((), ())
+    raw = RawGraphs(np.array([301]), np.array([300]), star, (), ())
+    survey.add(raw)
+    schema = survey.schema()
+    assert schema.node[0] == Attribute("degree", 257, origin="degree")
+    codes, unfit = node_codes(raw, schema.node)
+    assert unfit == []
+    assert codes[:2, 0].tolist() == [255, 1]
+
+
+def test_attributes_that_never_change_give_way_to_the_degree_if_wished():
+    survey = Survey(("a",), ())
+    survey.add(RawGraphs(np.array([3]), np.array([1]), np.array([[0], [1]]), (column([4, 4, 4]),), ()))
+    assert survey.schema().node[0].name == "a"
+    assert survey.schema(keep_constant=False).node[0].name == "degree"
+
+
+def test_the_table_standardises_and_masks_with_the_mean():
+    schema = _schema([10.0, 20.0, 30.5])
+    assert schema.node_mask == (pytest.approx(20.1666666),)
+    table = AttributeTable(schema.node, 4)
+    mean = torch.tensor([[schema.node[0].shift]])
+    assert torch.allclose(table(mean), table.weight[-1:], atol=1e-5)
+    plain = expand_attributes(torch.tensor([[3.0]]), (Attribute("b", 0),), torch.float32)
+    assert plain.tolist() == [[3.0, 1.0]]

@@ -1,0 +1,230 @@
+"""Every way to bring graphs gives the same graphs; what cannot be used is named by file, line or graph."""
+
+import gzip
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import graphlog
+from graphlog.datasets.graphs import is_graphs, read_graphs
+from graphlog.datasets.graphs.catalogue import GRAPHS as NAMED
+from graphlog.errors import ConfigError, DataError
+from graphs_support import EDGES, GRAPHS, NODES, lines, rings, tables
+
+GIN = "2\n3 yes\n5 1 1\n7 2 0 2\n5 1 1\n2 no\n5 1 1\n5 1 0\n"
+TU = {
+    "A": "1, 2\n2, 1\n2, 3\n3, 2\n4, 5\n5, 4\n",
+    "graph_indicator": "1\n1\n1\n2\n2\n",
+    "graph_labels": "1\n-1\n",
+    "node_labels": "5\n7\n5\n5\n5\n",
+    "node_attributes": "0.5, 1.0\n0.25, 2.0\n1.5, 3.0\n0.5, 1.0\n0.5, 1.5\n",
+    "edge_labels": "0\n0\n1\n1\n0\n0\n",
+}
+
+
+def tu_folder(path: Path, **changes: str) -> Path:
+    path.mkdir()
+    for part, text in (TU | changes).items():
+        (path / f"SET_{part}.txt").write_text(text)
+    return path
+
+
+def test_a_folder_of_tables(tmp_path):
+    store = read_graphs(tables(tmp_path / "f"))
+    assert len(store) == 2
+    assert store.undirected
+    assert store.num_nodes.tolist() == [3, 2]
+    assert [a.name for a in store.schema.node] == ["colour", "size"]
+    assert store.schema.node[0].values == ("blue", "red")
+    assert store[:].x[:, 0].tolist() == [1, 0, 1, 1, 1]
+    assert store[:].x[:, 1].tolist() == [1.0, 2.0, 3.5, 1.0, 2.5]
+    assert store.tasks == ("y",)
+    assert store.source["classes"] == {"y": ["no", "yes"]}
+    assert store.labels is not None
+    assert store.labels[:, 0].tolist() == [1, 0]
+
+
+def test_edges_alone_name_the_nodes(tmp_path):
+    store = read_graphs(tables(tmp_path / "f", "graph,source,target\n0,5,9\n0,9,11\n1,ann,bob\n", None, None))
+    assert store.num_nodes.tolist() == [3, 2]
+    assert store.schema.node[0].origin == "degree"
+    assert store[:].x[:, 0].tolist() == [1, 2, 1, 1, 1]
+
+
+def test_graphs_without_edges_and_counted_nodes(tmp_path):
+    store = read_graphs(tables(tmp_path / "f", "graph,source,target\nb,0,3\n", None, "graph,num_nodes\na,2\nb,4\n"))
+    assert store.num_nodes.tolist() == [2, 4]
+    assert store.num_edges.tolist() == [0, 2]
+
+
+def test_json_lines(tmp_path):
+    records = [{"edges": [[0, 1]], "x": [[3], [0]], "edge_attr": [["s"]], "y": 0.5}, {"edges": [], "x": [[1]], "y": None}]
+    store = read_graphs(lines(tmp_path / "g.jsonl", records))
+    assert store.num_nodes.tolist() == [2, 1]
+    assert store[:].x[:, 0].tolist() == [3, 0, 1]
+    assert store.schema.edge[0].values == ("s",)
+    assert store.labels is not None
+    assert store.labels[0, 0] == 0.5
+    assert np.isnan(store.labels[1, 0])
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_gin_text(tmp_path, packed):
+    path = tmp_path / ("g.txt.gz" if packed else "g.txt")
+    path.write_bytes(gzip.compress(GIN.encode()) if packed else GIN.encode())
+    store = read_graphs(path)
+    assert store.num_edges.tolist() == [4, 2]
+    assert store.source["classes"] == {"label": ["no", "yes"]}
+    assert store[:].x[:, 0].tolist() == [5, 7, 5, 5, 5]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_tudataset(tmp_path, packed):
+    path = tu_folder(tmp_path / "SET")
+    if packed:
+        with zipfile.ZipFile(tmp_path / "SET.zip", "w") as archive:
+            for file in path.iterdir():
+                archive.write(file, f"SET/{file.name}")
+        path = tmp_path / "SET.zip"
+    store = read_graphs(path)
+    assert [a.name for a in store.schema.node] == ["label", "attribute_0", "attribute_1"]
+    assert store.source["classes"] == {"label": ["-1", "1"]}
+    assert store.num_edges.tolist() == [4, 2]
+    assert store[:].edge_attr[:, 0].tolist() == [0, 0, 1, 1, 0, 0]
+
+
+def test_what_is_a_collection_of_graphs(tmp_path):
+    (tmp_path / "m.txt").write_text("CCO\n")
+    (tmp_path / "g.txt").write_text(GIN)
+    assert is_graphs(tables(tmp_path / "f"))
+    assert is_graphs(tu_folder(tmp_path / "SET"))
+    assert is_graphs(tmp_path / "g.txt")
+    assert is_graphs("mutag")
+    assert not any(is_graphs(s) for s in (tmp_path / "m.txt", tmp_path, "bbbp", "-", ["CCO"], "nothing"))
+
+
+def test_both_directions_are_one_edge_and_loops_go_unless_directed(tmp_path):
+    path = lines(tmp_path / "g.jsonl", [{"edges": [[0, 1], [1, 0], [1, 1], [0, 1]]}, {"edges": [[0, 1]]}])
+    assert read_graphs(path).num_edges.tolist() == [2, 2]
+    assert read_graphs(path, directed=True).num_edges.tolist() == [4, 1]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({"edges": [[0, 5]], "x": [[1], [2]]}, r"line 2: edge 0 - 5 must join nodes in \[0, 2\)"),
+        ({"edges": [[0, -1]], "x": [[1], [2]]}, "line 2: edge 0 - -1 must join"),
+        ('{"edges": [[0, 1]], "x": [[NaN], [1]]}', "line 2: node 0: node attribute 'node_0' must be finite"),
+        ('{"edges": [[0, 1]], "x": [[1], [Infinity]]}', "line 2: node 1: node attribute 'node_0' must be finite"),
+        ({"edges": [[0, 1]], "x": [[1, 2], [2, 3]]}, "line 2: `x` must have 1 attributes a row.*found 2 in row 0"),
+        ({"edges": [[0, 1]], "x": [[1], [None]]}, "line 2: node 1: node attribute 'node_0' is missing"),
+        ({"edges": [[0, 1]]}, "line 2: has no `x`"),
+        ({"x": [[1]]}, "line 2: must be an object with"),
+        ({"edges": [[0, 1.5]], "x": [[1], [2]]}, "line 2: `edges` must hold whole numbers"),
+        ({"edges": [], "x": []}, "has no node"),
+        ({"edges": [[0, 1]], "x": [[1], [1]], "y": [1, 2]}, "line 2: `y` must be 1 labels"),
+        ({"edges": [[0, 1]], "x": [[1], [1]], "colour": 3}, "line 2: unknown key 'colour'"),
+        ("{", "line 2: is no JSON"),
+    ],
+)
+def test_a_bad_line_is_rejected_by_name_and_the_others_stay_in_their_rows(tmp_path, record, reason):
+    good = {"edges": [[0, 1]], "x": [[1], [2]], "y": 1}
+    path = lines(tmp_path / "g.jsonl", [good, record, good])
+    store = read_graphs(path)
+    assert store.rows.tolist() == [0, 2]
+    assert [r.row for r in store.rejects] == [1]
+    with pytest.raises(DataError, match=reason):
+        read_graphs(path, on_error="fail")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"edges": EDGES + "b,0,7,1\n"}, "edges.csv line 5: node '7' is none of graph 'b'"),
+        ({"edges": EDGES + "b,0,-1,1\n"}, "edges.csv line 5: node '-1' is none"),
+        ({"edges": EDGES + "b,1,0,nan\n"}, "edges.csv line 5: edge 1: edge attribute 'weight' must be a finite number"),
+        ({"edges": EDGES + "b,1,0,9\n"}, "edge 1 - 0 is listed twice with different attributes"),
+        ({"edges": EDGES + "a,0,1,1\n"}, "edges.csv line 5: rows of graph 'a' stand apart|line 5: graph 'a' is not in"),
+        ({"edges": EDGES + "c,0,1,1\n"}, "line 5: graph 'c' is not in graphs.csv"),
+        ({"edges": EDGES + "b,0,1\n"}, "edges.csv line 5: must have 4 fields"),
+        ({"edges": "graph,source\n"}, "must have one column 'target'"),
+        ({"nodes": NODES + "b,1,red,2\n"}, "nodes.csv line 7: node '1' is listed twice"),
+        ({"nodes": NODES + "b,9,,2\n"}, "nodes.csv line 7: node 2: node attribute 'colour' is missing"),
+        ({"graphs": GRAPHS + "b,no\n"}, "graphs.csv line 4: graph 'b' is there twice"),
+        ({"nodes": None, "graphs": None, "edges": "graph,source,target\na,0,-2\n"}, "line 2: a node must be a name or a number from 0"),
+    ],
+)
+def test_a_bad_row_of_a_table_is_named(tmp_path, changes, words):
+    with pytest.raises(DataError, match=words):
+        read_graphs(tables(tmp_path / "f", **changes), on_error="fail")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"A": "1, 2\n2, 9\n"}, "SET_A.txt line 2: nodes must be in"),
+        ({"A": "1, 2\n2, x\n"}, "SET_A.txt line 2: must be 2 whole numbers"),
+        ({"A": "1, 2\n3, 4\n"}, "SET_A.txt line 2: joins nodes of two graphs"),
+        ({"graph_indicator": "1\n1\n2\n1\n2\n"}, "graph_indicator.txt line 4: graphs must be numbered"),
+        ({"node_labels": "1\n"}, "node_labels.txt: must have 5 lines"),
+        ({"node_attributes": "1, 2\n1\n"}, "node_attributes.txt line 2: must have 2 columns"),
+    ],
+)
+def test_a_bad_line_of_a_tudataset_is_named(tmp_path, changes, words):
+    changes = changes if "A" not in changes else {**changes, "edge_labels": "0\n1\n"}
+    with pytest.raises(DataError, match=words):
+        read_graphs(tu_folder(tmp_path / "SET", **changes), on_error="fail")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (GIN.replace("7 2 0 2", "7 2 0 3"), "line 4: neighbour 3 must be a node"),
+        (GIN.replace("7 2 0 2", "7 2 0"), "line 4: must be 'tag degree neighbours'"),
+        (GIN[:-10], "ends within graph 1"),
+        (GIN + "1 no\n", "line 9: more lines than the 2 graphs"),
+        (GIN.replace("2 no", "two no"), "line 6: must be 'nodes label'"),
+    ],
+)
+def test_a_bad_line_of_gin_text_is_named(tmp_path, text, words):
+    (tmp_path / "g.txt").write_text(text)
+    with pytest.raises(DataError, match=words):
+        read_graphs(tmp_path / "g.txt", on_error="fail")
+
+
+def test_mostly_bad_graphs_are_refused(tmp_path):
+    with pytest.raises(DataError, match="2 of 3 graphs cannot be used"):
+        read_graphs(lines(tmp_path / "g.jsonl", ["{", "{", {"edges": [[0, 1]]}]))
+
+
+def test_new_graphs_are_read_in_an_older_schema_and_unseen_categories_named(tmp_path):
+    first = read_graphs(rings(tmp_path / "a.jsonl"))
+    again = read_graphs(tmp_path / "a.jsonl", schema=first, limit=5)
+    assert again.schema == first.schema
+    new = [{"edges": [[0, 1]], "x": [[8, 0.5], [0, 0.5]], "edge_attr": [[0, 0.1]]}, {"edges": [], "x": [[1, 9.0]]}]
+    with pytest.raises(DataError, match="line 1: node 0: node attribute 'node_0' is '8', a category that the schema does not know"):
+        read_graphs(lines(tmp_path / "b.jsonl", new), schema=first.schema, on_error="fail")
+
+
+def test_the_store_on_disk_is_the_one_in_memory(tmp_path):
+    path = rings(tmp_path / "a.jsonl")
+    on_disk = graphlog.read_graphs(path, store_path=tmp_path / "store")
+    assert graphlog.open_store(tmp_path / "store").schema == read_graphs(path).schema
+    assert on_disk.digest == read_graphs(path).digest
+
+
+def test_options_that_make_no_sense_are_refused(tmp_path):
+    path = rings(tmp_path / "a.jsonl", count=2)
+    for options in ({"on_error": "stop"}, {"limit": 0}, {"kinds": {"nobody": "continuous"}}, {"kinds": {"node_0": "colour"}}):
+        with pytest.raises(ConfigError):
+            read_graphs(path, **options)
+
+
+@pytest.mark.parametrize("name", ["mutag", "ptc"])
+def test_named_sets_hold_what_is_said_of_them(name, mirror):
+    store = read_graphs(name)
+    assert len(store) == NAMED[name].rows
+    assert not store.rejects
+    assert store.undirected
