@@ -83,6 +83,7 @@ def test_what_was_not_measured_says_so_and_is_not_averaged(tmp_path: Path):
     head = lines["Method"]
     assert lines["GraphCL"][head.index("BACE")] == "not measured"
     assert lines["GraphCL"][head.index("Average of 4")] == "not measured (3 of 4)"
+    assert lines["GraphCL"][head.index("without ClinTox")] == "not measured (2 of 3)"
     assert lines["GraphCL"][-1] == "not measured"
     assert set(lines["EdgePred"][2:8]) == {"not measured"}
     assert lines["EdgePred paper"][2] == "*67.3 ± 2.4*"
@@ -95,6 +96,13 @@ def test_a_seed_that_is_missing_somewhere_is_left_out_of_the_average_only(tmp_pa
     assert lines["GraphLoG"][lines["Method"].index("BACE")].endswith("(2 seeds)**")
     assert lines["GraphLoG"][lines["Method"].index("Average of 4")].endswith("(2 seeds)")
     assert lines["GraphLoG"][lines["Method"].index("Seeds")] == "2–3"  # noqa: RUF001
+
+
+def test_seeds_that_never_meet_give_no_average(tmp_path: Path):
+    for seed, dataset in enumerate(("bbbp", "bace")):
+        factory.write(tmp_path, factory.cell("finetune", "graphlog", dataset, seed, {"last": {"test": 0.7}}))
+    lines = _lines(tmp_path, "molecules-finetune-last")
+    assert lines["GraphLoG"][lines["Method"].index("Average of 2")] == "no seed in common"
 
 
 def test_one_seed_has_no_sd_and_no_interval(tmp_path: Path):

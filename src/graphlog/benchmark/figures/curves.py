@@ -41,7 +41,7 @@ def _draw_panel(axis: Axes, grid: Grid) -> None:
     axis.set_xlim(-0.4, len(grid.rows) - 0.6)
     axis.set_xlabel(VARIED[grid.kind], color=MUTED)
     unit = " (%)" if grid.factor > 1 else ""
-    over = f", average of {len(grid.columns)} data sets" if len(grid.columns) > 1 else f", {grid.labels[grid.columns[0]]}"
+    over = f", average of {len(grid.columns)} data sets" if len(grid.columns) > 1 else "".join(f", {name}" for name in grid.labels.values())
     axis.set_ylabel(f"test {label(grid.metric, METRICS)}{unit}{over}", fontsize=8)
 
 
@@ -70,5 +70,6 @@ def _shade_good(axis: Axes, grid: Grid) -> None:
     axis.axvspan(min(good) - 0.4, len(grid.rows) - 0.6, color=_PRINTED, alpha=0.07, linewidth=0, zorder=0)
     told = [f"{grid.printed_head}:", f"higher from {FIGURE_3_GOOD_FROM[grid.kind]} on;"]
     told += [f"{mean} ± {sd} at {key}" for key, (mean, sd) in grid.printed_rows.items()]
-    where = {"xy": (min(good) - 0.33, 0.02), "xycoords": ("data", "axes fraction"), "va": "bottom"}
-    axis.annotate("\n".join(told), **where, fontsize=7, color=_PRINTED, fontstyle="italic")
+    where = (min(good) - 0.33, 0.02)
+    style = {"color": _PRINTED, "fontstyle": "italic"}
+    axis.text(*where, "\n".join(told), transform=axis.get_xaxis_transform(), va="bottom", fontsize=7, fontdict=style)

@@ -60,8 +60,7 @@ def _measured(grid: Grid, row: Row, ranks: dict[str, float], best: dict[str, str
     items += [Item(_score(grid, grid.at(row.key, c), usual), strong=best[c] == row.key) for c in grid.columns]
     for _, without in _averages(grid):
         average = grid.average(row.key, without)
-        lacking = f"{MISSING} ({len(grid.measured(row.key))} of {len(grid.columns)})" if grid.measured(row.key) else MISSING
-        items.append(Item(_score(grid, average, usual) if average else lacking))
+        items.append(Item(_score(grid, average, usual) if average else _lacking(grid, row, without)))
     if _compares(grid):
         items.append(Item(f"{ranks[row.key]:.1f}" if row.key in ranks else DASH))
     items.append(Item(_seeds(grid, row)))
@@ -115,6 +114,15 @@ def _score(grid: Grid, series: Series, usual: int) -> str:
 
 def _plus_minus(grid: Grid, mean: float, sd: float | None) -> str:
     return number(mean, grid) if sd is None or math.isnan(sd) else f"{number(mean, grid)} ± {number(sd, grid)}"
+
+
+def _lacking(grid: Grid, row: Row, without: tuple[str, ...]) -> str:
+    """Return why a row has no average."""
+    wanted = [c for c in grid.columns if c not in without]
+    found = [c for c in grid.measured(row.key) if c in wanted]
+    if len(found) == len(wanted):
+        return "no seed in common"
+    return f"{MISSING} ({len(found)} of {len(wanted)})" if found else MISSING
 
 
 def _seeds(grid: Grid, row: Row) -> str:
