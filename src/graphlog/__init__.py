@@ -21,7 +21,9 @@ if TYPE_CHECKING:
         random_encoder,
         read_graphs,
         read_molecules,
+        read_proteins,
         scaffold_split,
+        split_proteins,
     )
     from graphlog.data.batch import GraphBatch
     from graphlog.data.schema import FeatureSchema
@@ -64,7 +66,9 @@ __all__ = [
     "random_encoder",
     "read_graphs",
     "read_molecules",
+    "read_proteins",
     "scaffold_split",
+    "split_proteins",
 ]
 
 _HOMES = {

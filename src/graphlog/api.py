@@ -12,6 +12,8 @@ from graphlog.data.split import DEFAULT_FRACTIONS, Split
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets.featurize import read_molecules
 from graphlog.datasets.graphs import is_graphs, read_graphs
+from graphlog.datasets.networks.folds import split_proteins
+from graphlog.datasets.networks.stores import open_proteins as read_proteins
 from graphlog.datasets.splits import split_dataset
 from graphlog.domains import SCHEMAS
 from graphlog.downstream import embed as _embed
@@ -50,7 +52,9 @@ __all__ = [
     "random_encoder",
     "read_graphs",
     "read_molecules",
+    "read_proteins",
     "scaffold_split",
+    "split_proteins",
 ]
 
 Model = str | Path | Encoder

@@ -82,7 +82,7 @@ def featurize(
         if for_graphs is not None:
             store = g.read(source, for_graphs, progress=progress, **told)
         elif for_proteins is not None:
-            store = p.read(source, for_proteins, progress=progress, **told)
+            store = p.read(source, for_proteins, smiles_column=smiles_column, targets=targets, progress=progress, **told)
         else:
             wanted = "auto" if targets == "auto" else o.names(targets) or None
             chosen: dict[str, Any] = {"schema": schema or resolve_config().schema, "smiles_column": smiles_column, "targets": wanted}
@@ -91,7 +91,7 @@ def featurize(
     write_rejects(rejects, store.rejects)
     summary = {**describe_store(output), "rejects": str(rejects)}
     shown = ("path", "graphs", "input rows", "rejected rows", "nodes a graph", "tasks", "size", "bytes a graph", "rejects")
-    tables = [fields_table({key: summary[key] for key in shown if summary[key] != []})]
+    tables = [fields_table({**{key: summary[key] for key in shown}, "tasks": len(store.tasks) or None})]
     if for_graphs is not None:
         tables.append(fields_table(summary["schema"], "\nschema"))
     console.result(summary, *tables)

@@ -75,7 +75,20 @@ def open_proteins(
     workers: int | None = None,
     **reading: Any,
 ) -> GraphStore:
-    """Return the ego-networks of a named set, or those of networks by :func:`read_proteins`, which ``reading`` goes to.
+    """Return the ego-networks of a named set (``worm-go40``, ``string-6239``), cut once and kept, or those of network files.
+
+    Args:
+        source: Name of a set or network, network files, or a folder of them.
+        targets: None: networks have no label columns.
+        smiles_column: None: networks have no SMILES.
+        on_error: ``skip`` lists what cannot be used; ``fail`` stops at the first.
+        limit: Proteins of each network at most.
+        store_path: Folder to write the store to.
+        data_dir: Where downloads and stores of named sets are kept.
+        progress: Called as ``progress(proteins done, proteins rejected)``.
+        workers: Processes that read networks.
+        reading: Of files: ``annotations``, ``go``, ``aliases``, ``labels``, ``species`` and any field of
+            :class:`~graphlog.domains.protein.options.ProteinOptions`, as for :func:`graphlog.datasets.networks.read_proteins`.
 
     Raises:
         ConfigError: If a column of SMILES is asked for, or a named set is to be read otherwise than by its own rule.
