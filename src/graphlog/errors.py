@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_SHOWN = 24
+"""Known names in a message; of more, the nearest."""
+
 
 class GraphLoGError(ValueError):
     """Something the user can mend; the command line prints it as one line and exits with code 2."""
@@ -41,4 +44,6 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     choices = sorted(known)
     near = get_close_matches(name.lower(), choices, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
-    return ConfigError(f"unknown {kind} '{name}'; {hint}Known: {', '.join(choices)}")
+    shown = choices if len(choices) <= _SHOWN else sorted(get_close_matches(name.lower(), choices, n=_SHOWN, cutoff=0.0))
+    more = f" and {len(choices) - len(shown)} more" if len(shown) < len(choices) else ""
+    return ConfigError(f"unknown {kind} '{name}'; {hint}Known: {', '.join(shown)}{more}")

@@ -224,3 +224,33 @@ def test_outputs_of_unknown_kind_or_in_no_folder_are_refused_before_any_work(cli
     cli("data", "split", molecules, "-o", tmp_path / "s.json", "--fractions", "0.9,0.9,0.1").refused("fractions")
     cli("data", "split", molecules, "-o", tmp_path / "s.json", "--kind", "scafold").refused("'scaffold'")
     assert left_in(tmp_path) == set()
+
+
+def test_a_long_list_of_known_names_is_cut_to_the_nearest(cli: Cli):
+    ended = cli("data", "info", "tox12")
+    ended.refused("did you mean 'tox21'", "toxcast", "more")
+    assert len(ended.err) < 600
+
+
+def test_an_unknown_baseline_is_refused_before_any_training(cli: Cli, tmp_path: Path, molecules: Path, pretrained: Path):
+    words = ["--targets", "oxygen", "--baselines", "ecfp-rff"]
+    cli("finetune", molecules, "-m", pretrained, "-o", tmp_path / "run", *words).refused("did you mean 'ecfp-rf'")
+    assert left_in(tmp_path) == set()
+
+
+def test_a_refused_plot_leaves_no_figures(cli: Cli, tmp_path: Path, pretrained: Path):
+    cli("plot", pretrained, "-o", tmp_path / "figures", "--input", tmp_path / "gone.csv").refused("gone.csv")
+    assert left_in(tmp_path) == set()
+
+
+def test_ctrl_c_is_answered(cli: Cli, tmp_path: Path, molecules: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("graphlog.datasets.featurize.featurize_smiles", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    ended = cli("featurize", molecules, "-o", tmp_path / "s", "--workers", "1")
+    assert (ended.code, ended.out, ended.err) == (130, "", "graphlog: interrupted.\n")
+    assert left_in(tmp_path) == set()
+
+
+@pytest.mark.parametrize(("number", "says"), [(28, "disk is full"), (27, "ulimit"), (5, "input/output")])
+def test_a_write_that_fails_somewhere_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch, number: int, says: str):
+    monkeypatch.setattr("graphlog.cli.console.Console.result", lambda *_: (_ for _ in ()).throw(OSError(number, "no")))
+    cli("models").refused(says)

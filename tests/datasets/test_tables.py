@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphlog.datasets.tables import Row, open_table, read_table
+from graphlog.datasets.tables.labels import choose_tasks
 from graphlog.datasets.tables.streams import open_text
 from graphlog.errors import DataError
 
@@ -196,3 +197,12 @@ def test_reading_is_a_stream(tmp_path: Path) -> None:
     rows = read_table(path)
     assert next(rows).smiles == "CCO"
     rows.close()
+
+
+@pytest.mark.parametrize(("name", "parts"), [("a.csv", ","), ("a.tsv", "\t"), ("a.smi", " ")])
+def test_no_column_hides_another_of_its_name(tmp_path: Path, name: str, parts: str) -> None:
+    lines = [["smiles", "v", "v", "v.2"], ["CCO", "1", "2", "3"]]
+    with open_table(write(tmp_path, name, "".join(parts.join(line) + "\n" for line in lines))) as table:
+        assert next(iter(table)).fields == {"smiles": "CCO", "v": "1", "v.3": "2", "v.2": "3"}
+        with pytest.raises(DataError, match="'v' is given more than once"):
+            choose_tasks(table, ["v"], [])

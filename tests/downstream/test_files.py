@@ -11,7 +11,7 @@ from graphlog.downstream.embed import embed_file
 from graphlog.downstream.finetune.run import finetune
 from graphlog.downstream.predict import predict_file
 from graphlog.downstream.predictor import Predictor
-from graphlog.errors import ConfigError, GraphLoGError, ModelFileError
+from graphlog.errors import ConfigError, DataError, GraphLoGError, ModelFileError
 
 SMILES = ["CCO", "no molecule", "c1ccccc1", "", "C", "CCN"]
 
@@ -137,3 +137,41 @@ def test_predictions_from_standard_input(tmp_path: Path, predictor: Predictor, m
     assert [(row["smiles"], row["name"]) for row in rows] == [("CCO", "u"), ("C(C", "v")]
     assert rows[0]["graphlog_status"] == "ok"
     assert rows[1]["a"] == ""
+
+
+def test_room_is_taken_before_a_file_is_mapped(tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch):
+    """A disk that fills up under a mapped file kills the process, past every handler."""
+    real, sizes = np.lib.format.open_memmap, []
+
+    def mapped(path: Path, mode: str, **options: object) -> np.ndarray:
+        assert mode == "r+"
+        sizes.append(Path(path).stat().st_size)
+        return real(path, mode=mode, **options)
+
+    monkeypatch.setattr(np.lib.format, "open_memmap", mapped)
+    embed_file(tiny_encoder(), table, tmp_path / "out.npz")
+    assert sizes == [128 + 6 * 16 * 4]
+
+
+def test_no_room_for_temporary_files_names_the_variable_that_moves_them(
+    tmp_path: Path, table: Path, predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("graphlog.data.builder.ArrayWriter", full)
+        with pytest.raises(DataError, match=r"temporary files in .* TMPDIR"):
+            embed_file(tiny_encoder(), table, tmp_path / "out.npz")
+    with monkeypatch.context() as patch:
+        patch.setattr("tempfile.mkdtemp", full)
+        with pytest.raises(DataError, match=r"temporary files in .* TMPDIR"):
+            predict_file(predictor, "-", tmp_path / "out.csv")
+    assert {p.name for p in tmp_path.iterdir()} == {"in.csv"}
+
+
+def test_columns_of_one_name_are_all_kept(tmp_path: Path, predictor: Predictor):
+    (tmp_path / "in.csv").write_text("smiles,x,x\nCCO,1,2\n", encoding="utf-8")
+    predict_file(predictor, tmp_path / "in.csv", tmp_path / "out.csv")
+    row = read_csv(tmp_path / "out.csv")[0]
+    assert (row["x"], row["x.2"]) == ("1", "2")

@@ -150,3 +150,17 @@ def test_a_failed_write_leaves_the_old_file(path: Path, monkeypatch: pytest.Monk
         save_model(path, trained(), {})
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_full_disk_is_told_with_the_file_s_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "write_bytes", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left") as caught:
+        save_model(path, trained(), {})
+    assert (caught.value.errno, caught.value.filename) == (28, str(path))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights of files are posix")
+def test_others_may_read_a_model_as_they_may_other_files(path: Path) -> None:
+    other = path.with_name("other")
+    other.touch()
+    assert path.stat().st_mode == other.stat().st_mode

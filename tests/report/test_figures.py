@@ -8,8 +8,10 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from graphlog.errors import GraphLoGError
 from graphlog.report.curves import finetuning_curves, pretraining_curves
 from graphlog.report.embedding_map import PrototypeMap, embedding_map
+from graphlog.report.inputs import remember_input
 from graphlog.report.projection import project, sample_rows
 from graphlog.report.scores import Score, score_chart
 from graphlog.report.style import HUES, MARKERS, save_figure
@@ -144,3 +146,20 @@ def test_files_are_whole_and_the_same_each_time(tmp_path: Path):
     first = paths[1].read_bytes()
     save_figure(pretraining_curves(ROWS, 64), tmp_path / "new" / "curves")
     assert paths[1].read_bytes() == first
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_half_of_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(_: object, path: Path, **__: object) -> None:
+        path.write_text("half of a fig")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
+    with pytest.raises(GraphLoGError, match=r"curves\.png: No space left on device; free space"):
+        save_figure(pretraining_curves(ROWS, 64), tmp_path / "curves")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_note_of_an_input_neither_fails_a_run_nor_hides_its_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Path, "write_text", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    remember_input(tmp_path, "molecules.csv", limit=3)
+    assert list(tmp_path.iterdir()) == []

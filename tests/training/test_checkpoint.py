@@ -1,5 +1,6 @@
 """Damaged checkpoints, and resuming with what does not belong to the run."""
 
+import json
 from pathlib import Path
 from shutil import rmtree
 
@@ -65,7 +66,7 @@ def test_a_damaged_one_is_passed_over(file: str, damage: str, tmp_path: Path) ->
 def test_a_foreign_or_newer_one_is_named(tmp_path: Path) -> None:
     manifest = save_checkpoint(tmp_path, checkpoint(1)) / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"version": 1', '"version": 9'))
-    with pytest.raises(ModelFileError, match="newer than 1: update graphlog"):
+    with pytest.raises(ModelFileError, match="written by a newer graphlog"):
         load_checkpoint(tmp_path, print)
     manifest.write_text("[]")
     with pytest.raises(ModelFileError, match="not written by graphlog"):
@@ -129,3 +130,26 @@ def test_the_model_holds_the_prototypes(tmp_path: Path) -> None:
         names = set(file.keys())
     assert {f"objective.{name}" for name in result.objective.state_dict()} <= names
     assert any("prototypes" in name for name in names)
+
+
+@pytest.mark.parametrize("older", [0, 1])
+def test_one_of_a_newer_format_is_neither_passed_over_nor_called_damaged(older: int, tmp_path: Path) -> None:
+    root = tmp_path / "checkpoint"
+    for step in range(older):
+        save_checkpoint(root, checkpoint(step))
+    manifest = save_checkpoint(root, checkpoint(2)) / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 99}))
+    with pytest.raises(ModelFileError, match=r"newer graphlog .* upgrade graphlog-torch") as caught:
+        load_checkpoint(root, print)
+    assert "overwrite" not in str(caught.value)
+
+
+@pytest.mark.parametrize("lacking", ["version", "sha256", "fields", "step"])
+def test_a_manifest_that_lacks_a_field_is_damage(lacking: str, tmp_path: Path) -> None:
+    root = tmp_path / "checkpoint"
+    manifest = save_checkpoint(root, checkpoint(2)) / "manifest.json"
+    fields = json.loads(manifest.read_text())
+    del fields[lacking]
+    manifest.write_text(json.dumps(fields))
+    with pytest.raises(ModelFileError, match=r"malformed .* start again with --overwrite"):
+        load_checkpoint(root, print)

@@ -76,3 +76,10 @@ def test_rows_of_steps_to_be_repeated_and_cut_lines_are_dropped(tmp_path: Path) 
     file.close()
     assert read_metrics(path) == [{"step": 1}, {"step": 2}, {"step": 3, "loss": 0.5}]
     assert read_metrics(tmp_path / "none.jsonl") == []
+
+
+def test_without_progress_no_time_left_is_made_up(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Lines(every_s=0.0)
+    progress.begin(100)
+    progress.advance(0)
+    assert "left" not in capsys.readouterr().err

@@ -15,6 +15,10 @@ from graphlog.errors import GraphLoGError
 MENDABLE, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 
 
+class Interrupted(BaseException):
+    """Ctrl-C, under a name that the parser does not know and so cannot swallow."""
+
+
 def say(line: str) -> None:
     """Print one line to standard error; never fail, for this is how failures are told."""
     with contextlib.suppress(OSError, ValueError):
@@ -33,7 +37,7 @@ def ending_of(error: BaseException) -> int | None:
         case BrokenPipeError() | SystemExit(__context__=BrokenPipeError()):  # the parser turns one into the other
             _silence_standard_output()
             return PIPE_CLOSED
-        case KeyboardInterrupt():
+        case KeyboardInterrupt() | Interrupted():
             say("graphlog: interrupted.")
             return INTERRUPTED
         case GraphLoGError():
@@ -71,12 +75,16 @@ def _silence_standard_output() -> None:
 
 
 def _end_on_system_error(error: OSError) -> int | None:
-    where = f"'{error.filename}'" if error.filename else "a file of this run"
+    where = f"'{error.filename}'" if error.filename else "standard output or a file of this run"
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return fail(f"{where}: the disk is full; free some space, or write elsewhere with -o.")
         case errno.EROFS | errno.EACCES | errno.EPERM:
             return fail(f"{where}: no permission to read or write there; choose another place or change its rights.")
+        case errno.EFBIG:
+            return fail(f"{where}: larger than a file may be there; write to another disk with -o, or raise the limit (ulimit -f).")
+        case errno.EIO:
+            return fail(f"{where}: the disk does not answer (input/output error); write elsewhere with -o, or ask who runs it.")
         case errno.ENOMEM:
             return fail("not enough memory; mend it with a smaller --batch-size, --limit or fewer --workers.")
         case errno.ENOENT:

@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 from typer.main import get_command
 
-from graphlog.cli.endings import ending_of, warnings_as_lines
+from graphlog.cli.endings import Interrupted, ending_of, warnings_as_lines
 from graphlog.cli.learn.benchmark import benchmark
 from graphlog.cli.learn.embed import embed
 from graphlog.cli.learn.finetune import finetune
@@ -40,8 +41,20 @@ VERBS: tuple[tuple[Callable[..., None], str, str], ...] = (
 )
 """Verb, the panel it is listed under, and the example at the foot of its help."""
 
+
+class _Verbs(TyperGroup):
+    """The verbs; an interrupted one says so, which the parser would not let it do."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+
+
 app = typer.Typer(
     name="graphlog",
+    cls=_Verbs,
     help="Graph encoders pre-trained without labels, on molecules and other graphs.",
     epilog="Exit codes: 0 done; 2 something you can mend, said in one line; 1 our bug; 130 interrupted.",
     no_args_is_help=True,

@@ -46,7 +46,7 @@ class Split(NamedTuple):
             unfinished.replace(path)
         except OSError as e:
             unfinished.unlink(missing_ok=True)
-            raise DataError(f"cannot write {path}: {e.strerror or e}.") from None
+            raise DataError(f"cannot write {path}: {e.strerror or e}; free space or choose a folder you may write to.") from None
 
     @classmethod
     def load(cls, path: Path | str, num_rows: int | None = None, sha256: str | None = None) -> "Split":
@@ -245,5 +245,6 @@ def _random_groups(members: _Members, n: int, fractions: tuple[float, float, flo
 
 def _with_training_rows(split: Split, n: int) -> Split:
     if not len(split.train):
-        raise DataError(f"the split leaves nothing to train on: {n} rows are too few, or one group holds most of them; use `random`.")
+        why = f"{n} rows are too few, or most of them share one group (such as a scaffold)"
+        raise DataError(f"the split leaves nothing to train on: {why}; choose the split `random`.")
     return split

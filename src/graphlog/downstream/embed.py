@@ -4,7 +4,7 @@ import csv
 import os
 import shutil
 import zipfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,18 +125,25 @@ def save_rejects(out: Path, rejects: list[Any]) -> Path | None:
 
 
 def _empty(path: Path, rows: int, width: int) -> Float[np.ndarray, "M W"]:
-    embeddings = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(rows, width))
-    for start in range(0, rows, _ROWS_AT_ONCE):
-        embeddings[start : start + _ROWS_AT_ONCE] = np.nan
-    return embeddings
+    """Return a file of NaN as an array; written before it is mapped, for a disk that fills up under a mapped file kills the process."""
+    missing = np.full((_ROWS_AT_ONCE, width), np.nan, dtype=np.float32)
+    _write_npy(path, missing.dtype, (rows, width), (missing[: rows - start] for start in range(0, rows, _ROWS_AT_ONCE)))
+    return np.lib.format.open_memmap(path, mode="r+")
+
+
+def _write_npy(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[np.ndarray]) -> None:
+    """Write an array of ``shape`` block by block."""
+    with path.open("wb") as file:
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for block in blocks:
+            file.write(np.ascontiguousarray(block, dtype).tobytes())
 
 
 def _write_npz(folder: Path, embeddings: np.ndarray, status: list[str]) -> Path:
     widest = max((len(text) for text in set(status)), default=2)
-    texts = np.lib.format.open_memmap(folder / "status.npy", mode="w+", dtype=f"<U{widest}", shape=(len(status),))
-    for start in range(0, len(status), _ROWS_AT_ONCE):
-        texts[start : start + _ROWS_AT_ONCE] = status[start : start + _ROWS_AT_ONCE]
-    texts.flush()
+    blocks = (np.array(status[start : start + _ROWS_AT_ONCE]) for start in range(0, len(status), _ROWS_AT_ONCE))
+    _write_npy(folder / "status.npy", np.dtype(f"<U{widest}"), (len(status),), blocks)
     path = folder / "out.npz"
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
         archive.write(folder / "embeddings.npy", "embeddings.npy", zipfile.ZIP_STORED)

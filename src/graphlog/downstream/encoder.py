@@ -117,7 +117,7 @@ class Encoder(nn.Module):
         chosen = check_layer(layer or self.layer)
         bar = progress or Silent()
         bar.begin(len(store))
-        bar.stage("embed")
+        bar.stage("embedding")
         number_format = choose_precision(precision, self.device, bar.say)
         try:
             with evaluating(self):

@@ -4,7 +4,6 @@ import csv
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,15 @@ from graphlog.datasets.named import open_named
 from graphlog.datasets.tables import open_table
 from graphlog.downstream.embed import Written, check_output, save_rejects, scratch
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.sources import Source, is_named, output_rows, status_of, streamed_graphs
+from graphlog.downstream.sources import (
+    Source,
+    is_named,
+    no_room_for_temporary_files,
+    output_rows,
+    status_of,
+    streamed_graphs,
+    temporary_folder,
+)
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 from graphlog.training.runfolder import writing
@@ -72,10 +79,13 @@ def _rereadable(source: Source) -> Generator[Source]:
     if not (isinstance(source, str) and source == "-"):
         yield source
         return
-    with tempfile.TemporaryDirectory(prefix="graphlog-", ignore_cleanup_errors=True) as folder:
-        path = Path(folder) / "input.txt"  # what kind of table it is shows in its first line, as for standard input
-        with path.open("wb") as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
+    with temporary_folder() as folder:
+        path = folder / "input.txt"  # what kind of table it is shows in its first line, as for standard input
+        try:
+            with path.open("wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+        except OSError as e:
+            raise no_room_for_temporary_files(e) from None
         yield path
 
 

@@ -142,7 +142,7 @@ def _batches(
     device = next(members[0].parameters()).device
     number_format = choose_precision(precision, device, bar.say)
     bar.begin(len(store))
-    bar.stage("predict")
+    bar.stage("predicting")
     try:
         for start in range(0, len(store), batch_size):
             graphs = slice(start, min(start + batch_size, len(store)))

@@ -63,9 +63,7 @@ def probe(
         jobs: Targets fitted at once; -1 is one a core.
         labelling: Passed to ``open_labelled`` (``targets``, ``task``, ``split``, ...).
     """
-    for name in baselines:
-        if name not in BASELINES:
-            raise unknown_name("baseline", name, BASELINES)
+    check_baselines(baselines)
     encoder = judged(encoder, readout)
     data = source if isinstance(source, LabelledGraphs) else open_labelled(source, encoder.schema, **labelling)
     strengths = sorted({c, *grid})
@@ -118,6 +116,17 @@ def cv_scores(
         for c, predictions in paths.items():
             scores[c].append(evaluate(data.labels[known][held], predictions[held], data.task).scores[data.metric])
     return {c: mean_over_tasks(np.array(values)) for c, values in scores.items()}
+
+
+def check_baselines(names: Sequence[str]) -> None:
+    """Refuse a baseline of unknown name, before any work.
+
+    Raises:
+        ConfigError: If there is one; suggests the nearest.
+    """
+    for name in names:
+        if name not in BASELINES:
+            raise unknown_name("baseline", name, BASELINES)
 
 
 def ecfp_rows(

@@ -75,8 +75,36 @@ def streamed_graphs(source: Source, schema: FeatureSchema, **options: Any) -> Ge
     if not is_named(source):
         yield open_graphs(source, schema, **options)
         return
-    with tempfile.TemporaryDirectory(prefix="graphlog-", ignore_cleanup_errors=True) as folder:
-        yield open_graphs(source, schema, store_path=Path(folder) / "store", **options)
+    with temporary_folder() as folder:
+        try:
+            store = open_graphs(source, schema, store_path=folder / "store", **options)
+        except DataError as e:
+            if isinstance(e.__cause__, OSError):  # the user did not choose this folder and may not know of it
+                raise no_room_for_temporary_files(e.__cause__) from None
+            raise
+        yield store
+
+
+@contextmanager
+def temporary_folder() -> Generator[Path]:
+    """Give a folder that is removed afterwards.
+
+    Raises:
+        DataError: If there is no place for one.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="graphlog-", ignore_cleanup_errors=True)
+    except OSError as e:
+        raise no_room_for_temporary_files(e) from None
+    with folder as path:
+        yield Path(path)
+
+
+def no_room_for_temporary_files(error: OSError) -> DataError:
+    """Return the error for temporary files that could not be written."""
+    where = tempfile.tempdir or "the folder for temporary files"
+    why = error.strerror or str(error)
+    return DataError(f"cannot write temporary files in {where}: {why}; free space there, or name another folder in the variable TMPDIR.")
 
 
 def texts_of(source: Source) -> list[str]:

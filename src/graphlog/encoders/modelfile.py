@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from graphlog.data.schema import FeatureSchema
@@ -91,11 +91,14 @@ def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
 def _write(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    payload = save(tensors, metadata={KEY: json.dumps(about, sort_keys=True)})
     try:
-        save_file(tensors, partial, metadata={KEY: json.dumps(about, sort_keys=True)})
+        partial.write_bytes(payload)  # not the library's way, which makes a file for this user alone and hides why it fails
         os.replace(partial, path)
-    except BaseException:
+    except BaseException as e:
         partial.unlink(missing_ok=True)
+        if isinstance(e, OSError) and e.filename is None:
+            raise OSError(e.errno, e.strerror or str(e), str(path)) from None
         raise
 
 
@@ -114,7 +117,8 @@ def read_model(path: Path | str) -> ModelFile:
             f"{path}: not a graphlog model (a safetensors file of another program); `graphlog convert` reads old checkpoints."
         )
     if not isinstance(about.get("version"), int) or about["version"] > VERSION:
-        raise ModelFileError(f"{path}: format version {about.get('version')} is newer than {VERSION}; mend it by upgrading graphlog-torch.")
+        reads = f"model format {about.get('version')}, this one reads {VERSION}"
+        raise ModelFileError(f"{path}: written by a newer graphlog ({reads}); upgrade graphlog-torch.")
     if _digest(tensors, {k: v for k, v in about.items() if k != "sha256"}) != about.get("sha256"):
         raise ModelFileError(f"{path}: damaged or altered since it was written (its SHA-256 does not match); get it again.")
     try:

@@ -1,5 +1,6 @@
 """What a run was trained on, remembered in its folder so that its pictures can be drawn without asking again."""
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -14,11 +15,18 @@ _FILE = "input.json"
 
 
 def remember_input(run: Path, source: str, **reading: Any) -> None:
-    """Write down which input ``run`` was trained on and how it was read (``limit``, ``smiles_column``)."""
+    """Write down which input ``run`` was trained on and how it was read (``limit``, ``smiles_column``), if the disk lets us.
+
+    A run must not fail for want of this note, nor an error of the run be hidden by one of the note.
+    """
     where = source if source in DATASETS or source == "-" else str(Path(source).resolve())
     unfinished = run / f"{_FILE}.partial"
-    unfinished.write_text(json.dumps({"source": where, **reading}, indent=1), encoding="utf-8")
-    os.replace(unfinished, run / _FILE)
+    with contextlib.suppress(OSError):
+        unfinished.write_text(json.dumps({"source": where, **reading}, indent=1), encoding="utf-8")
+        os.replace(unfinished, run / _FILE)
+        return
+    with contextlib.suppress(OSError):
+        unfinished.unlink(missing_ok=True)
 
 
 def recall_input(run: Path, schema: str) -> GraphStore | None:

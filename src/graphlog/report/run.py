@@ -53,17 +53,17 @@ def draw_run(
         raise ConfigError(f"{run} is no run folder (no config.toml in it); name a folder that pretrain or finetune wrote.")
     settings = read_toml(run / "config.toml")
     finetuned = settings.get("kind") == "finetune"
+    # read everything before anything is drawn, so that a refusal leaves nothing behind
+    model = load(run) if (run / "model.safetensors").is_file() else None
+    store = None if model is None else _graphs(run, model, source)
     paths = _draw_finetuning(run, out) if finetuned else draw_pretraining(run, out)
-    if (run / "model.safetensors").is_file():
-        model = load(run)
-        store = _graphs(run, model, source)
-        if store is None:
-            say(f"no map: the graphs that {run} was trained on are not to be found; name some with --input")
-        else:
-            stem = out / "embedding-map"
-            paths += draw_map(model, store, stem, graphs=graphs, colour=colour or ("label" if finetuned else "prototype"), seed=seed)
-    else:
+    if model is None:
         say(f"no map: {run} has no model yet; finish it with --resume")
+    elif store is None:
+        say(f"no map: the graphs that {run} was trained on are not to be found; name some with --input")
+    else:
+        stem = out / "embedding-map"
+        paths += draw_map(model, store, stem, graphs=graphs, colour=colour or ("label" if finetuned else "prototype"), seed=seed)
     if not paths:
         raise DataError(f"{run} has nothing to draw yet: neither a log nor a model.")
     return paths

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphlog.errors import MissingExtraError
+from graphlog.training.runfolder import writing
 
 try:
     import matplotlib as mpl
@@ -97,13 +98,18 @@ def whole_numbers(axes: Axes) -> None:
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
     """Write ``stem.png`` and ``stem.svg``, each whole or not at all, and return their paths."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
+    with writing(stem.parent):
+        stem.parent.mkdir(parents=True, exist_ok=True)
     paths: list[Path] = []
     for kind in ("png", "svg"):
         path = stem.with_name(f"{stem.name}.{kind}")
         unfinished = path.with_name(f"{path.name}.partial")
-        with house_style():
-            figure.savefig(unfinished, format=kind, facecolor="white", metadata={"Date": None} if kind == "svg" else None)
-        os.replace(unfinished, path)
+        with writing(path):
+            try:
+                with house_style():
+                    figure.savefig(unfinished, format=kind, facecolor="white", metadata={"Date": None} if kind == "svg" else None)
+                os.replace(unfinished, path)
+            finally:
+                unfinished.unlink(missing_ok=True)
         paths.append(path)
     return paths

@@ -21,6 +21,10 @@ KEPT = 2
 _TENSORS, _MANIFEST = "state.safetensors", "manifest.json"
 
 
+class _NewerFormatError(ModelFileError):
+    """A checkpoint that a later version wrote: whole, but not ours to read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The state of a run between two steps."""
@@ -73,6 +77,8 @@ def load_checkpoint(root: Path, say: Callable[[str], None]) -> Checkpoint | None
     for folder in _newest_first(root):
         try:
             found = _read(folder)
+        except _NewerFormatError:
+            raise  # an older checkpoint would be a step back, and starting again a loss
         except ModelFileError as e:
             problems.append(str(e))
             continue
@@ -114,14 +120,18 @@ def _read(folder: Path) -> Checkpoint:
         raise ModelFileError(f"checkpoint {folder} cannot be read ({e})") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
         raise ModelFileError(f"checkpoint {folder} was not written by graphlog")
-    if manifest["version"] > VERSION:
-        raise ModelFileError(f"checkpoint {folder} has format {manifest['version']}, newer than {VERSION}: update graphlog")
-    if hashlib.sha256(payload).hexdigest() != manifest["sha256"]:
-        raise ModelFileError(f"checkpoint {folder} is damaged (its sha256 does not match)")
+    version: Any = manifest.get("version")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if not isinstance(version, int):
+        raise ModelFileError(f"checkpoint {folder} is malformed (its manifest has no version)")
+    if version > VERSION:
+        reads = f"checkpoint format {version}, this one reads {VERSION}"
+        raise _NewerFormatError(f"{folder}: written by a newer graphlog ({reads}); upgrade graphlog-torch.")
     try:
+        if hashlib.sha256(payload).hexdigest() != manifest["sha256"]:
+            raise ModelFileError(f"checkpoint {folder} is damaged (its sha256 does not match)")
         return Checkpoint(step=manifest["step"], tensors=safetensors.torch.load(payload), fields=manifest["fields"])
     except (SafetensorError, KeyError) as e:
-        raise ModelFileError(f"checkpoint {folder} is malformed ({e})") from None
+        raise ModelFileError(f"checkpoint {folder} is malformed ({type(e).__name__}: {e})") from None
 
 
 def _write(path: Path, payload: bytes) -> None:

@@ -97,9 +97,9 @@ class Lines:
             return
         self._said = now
         rate = (self._done - self._first) / max(now - self._started, 1e-9)
-        left = (self._total - self._done) / max(rate, 1e-9)
+        left = f"{_duration((self._total - self._done) / rate)} left" if rate else ""
         share = 100 * self._done / max(self._total, 1)
-        parts = [f"{share:.0f} %", f"{rate:.0f} graphs/s", _losses(self._values), f"{_duration(left)} left"]
+        parts = [f"{share:.0f} %", f"{rate:.0f} graphs/s", _losses(self._values), left]
         self.say(f"{self._stage}: {', '.join(filter(None, parts))}")
 
     def report(self, values: Mapping[str, float]) -> None:

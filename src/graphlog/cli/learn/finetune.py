@@ -46,14 +46,17 @@ def finetune(
     from graphlog.cli.reading import list_rejects, refuse_existing_run
     from graphlog.cli.reports import report_tables
     from graphlog.downstream.finetune import FinetuneConfig
+    from graphlog.downstream.finetune.run import check_seeds
     from graphlog.downstream.finetune.run import finetune as run_finetune
     from graphlog.downstream.models import load_for
+    from graphlog.downstream.probe import check_baselines
     from graphlog.downstream.tasks import open_labelled
     from graphlog.report.inputs import remember_input
 
     console = Console(quiet, as_json)
     refuse_existing_run(output, resume, overwrite)
-    chosen_seeds = o.numbers(seeds)
+    chosen_seeds, rows_beside = check_seeds(o.numbers(seeds)), o.names(baselines)
+    check_baselines(rows_beside)
     named = {"epochs": epochs, "select": select, "freeze": freeze or None, "layer": layer, "batch_size": batch_size}
     config = FinetuneConfig.parse(options_given({**named, "precision": precision, "device": device}, settings or []))
     encoder = load_for(model, source, device=config.device)
@@ -61,9 +64,7 @@ def finetune(
     data = open_labelled(source, encoder.schema, targets=o.names(targets) or None, task=task, split=split, **reading)
     run: dict[str, Any] = {"run_dir": output, "resume": resume, "overwrite": overwrite}
     with interruptible():
-        predictor = run_finetune(
-            encoder, data, config, seeds=chosen_seeds, baselines=o.names(baselines), progress=job_progress(console), **run
-        )
+        predictor = run_finetune(encoder, data, config, seeds=chosen_seeds, baselines=rows_beside, progress=job_progress(console), **run)
     list_rejects(data.store, output)
     remember_input(output, source, smiles_column=smiles_column, targets=list(predictor.targets))
     console.result({"run": str(output), **predictor.report.to_dict()}, *report_tables(predictor.report))

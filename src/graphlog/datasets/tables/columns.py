@@ -78,6 +78,27 @@ def listed(columns: Sequence[str]) -> str:
     return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
+def distinct(columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the names with those that stand in the header before numbered, so that no column hides another.
+
+    Example:
+        >>> distinct(["smiles", "v", "v", "v.2"])
+        ('smiles', 'v', 'v.3', 'v.2')
+    """
+    seen = Counter[str]()
+    taken = set(columns)
+    names: list[str] = []
+    for name in columns:
+        seen[name] += 1
+        free = name
+        while seen[name] > 1 and free in taken:
+            free = f"{name}.{seen[name]}"
+            seen[name] += free in taken
+        taken.add(free)
+        names.append(free)
+    return tuple(names)
+
+
 def repeated(columns: Sequence[str]) -> set[str]:
     """Return the names that stand in a header more than once."""
     return {name for name, count in Counter(columns).items() if count > 1}

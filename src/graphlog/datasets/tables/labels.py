@@ -85,7 +85,7 @@ def choose_tasks(table: Table, targets: str | Sequence[str] | None, first: Seque
             raise no_such_column(table.columns, name, table.where)
         if name == table.smiles_column:
             raise DataError(f"{table.where}: '{name}' is the SMILES column and cannot be a label too; choose another target.")
-    twice = (repeated(table.columns) & set(names)) | repeated(names)
+    twice = (table.repeated & set(names)) | repeated(names)
     if twice:
         raise DataError(f"{table.where}: label column '{min(twice)}' is given more than once; give each once, under a name of its own.")
     return tuple(names)

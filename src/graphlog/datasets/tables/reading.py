@@ -7,7 +7,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from graphlog.datasets.tables.columns import find_smiles_column, is_smiles_name, listed
+from graphlog.datasets.tables.columns import distinct, find_smiles_column, is_smiles_name, listed, repeated
 from graphlog.datasets.tables.parquet import open_parquet
 from graphlog.datasets.tables.streams import COMPRESSED, LONGEST_LINE, open_text
 from graphlog.errors import DataError
@@ -40,7 +40,8 @@ class Table:
     """An open table: its columns, and its rows once, in order."""
 
     def __init__(self, where: str, columns: Sequence[str], smiles_index: int, rows: Iterator[Row]) -> None:
-        self.where, self.columns, self._rows = where, tuple(columns), rows
+        self.where, self.columns, self._rows = where, distinct(columns), rows
+        self.repeated = repeated(columns)
         self.smiles_column = self.columns[smiles_index]
 
     def __iter__(self) -> Iterator[Row]:
@@ -71,7 +72,8 @@ def open_table(
     if kind == "parquet":
         with open_parquet(Path(path)) as (columns, records):
             k = find_smiles_column(columns, smiles_column, where)
-            rows = (Row(n, values[k].strip(), dict(zip(columns, values, strict=True))) for n, values in enumerate(records))
+            names = distinct(columns)
+            rows = (Row(n, values[k].strip(), dict(zip(names, values, strict=True))) for n, values in enumerate(records))
             yield Table(where, columns, k, _not_empty(rows, where))
         return
     with open_text(path) as lines:
@@ -126,6 +128,7 @@ def _smiles_list(lines: Iterator[str], where: str, wanted: str | None, header: S
     is_heading = header is None and (is_smiles_name(head[0]) or (wanted is not None and wanted in head))
     columns = tuple(header or (head if is_heading and len(head) > 1 else (head[0] if is_heading else "smiles", "name")))
     k = find_smiles_column(columns, wanted, where) if is_heading or wanted is not None else 0
+    names = distinct(columns)
     rest = lines if is_heading else chain([first], lines)
 
     def rows() -> Iterator[Row]:
@@ -137,7 +140,7 @@ def _smiles_list(lines: Iterator[str], where: str, wanted: str | None, header: S
             if len(cells) > 1 and cells[1].startswith("|") and k == 0:
                 cells = _with_extension(line)
             smiles = cells[k].strip() if k < len(cells) else ""
-            yield Row(number, smiles, dict(zip(columns, cells + [""] * (len(columns) - len(cells)), strict=False)))
+            yield Row(number, smiles, dict(zip(names, cells + [""] * (len(columns) - len(cells)), strict=False)))
             number += 1
 
     return Table(where, columns, k, _not_empty(rows(), where))
@@ -158,14 +161,15 @@ def _delimited(lines: Iterator[str], where: str, delimiter: str, wanted: str | N
         columns.pop()  # a comma at the end of every line
     _refuse_other_delimiter(columns, where, delimiter)
     k = find_smiles_column(columns, wanted, where)
+    names = distinct(columns)
 
     def rows() -> Iterator[Row]:
         width = len(columns)
         for number, values in enumerate(records):
             if len(values) == width:
-                yield Row(number, values[k].strip(), dict(zip(columns, values, strict=True)))
+                yield Row(number, values[k].strip(), dict(zip(names, values, strict=True)))
             else:
-                yield _ragged(number, values, columns, k)
+                yield _ragged(number, values, names, k)
 
     return Table(where, columns, k, _not_empty(rows(), where))
 

@@ -19,7 +19,7 @@ from graphlog.downstream.linear import FIXED_C, GRID
 from graphlog.downstream.metrics import Evaluation, evaluate
 from graphlog.downstream.models import random_encoder
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.probe import ecfp_rows, make_report
+from graphlog.downstream.probe import check_baselines, ecfp_rows, make_report
 from graphlog.downstream.proteins.halves import half_scores
 from graphlog.downstream.proteins.readout import judged
 from graphlog.downstream.report import ScoreRow, score_row
@@ -70,6 +70,7 @@ def finetune(
     """
     config = config or FinetuneConfig()
     seeds = check_seeds(seeds)
+    check_baselines(baselines)
     data = source if isinstance(source, LabelledGraphs) else open_labelled(source, encoder.schema, **labelling)
     check_folds(data, config)
     folder = None if run_dir is None else _opened(run_dir, resume, overwrite)
