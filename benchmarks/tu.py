@@ -77,7 +77,9 @@ def write(path: Path, cell: dict[str, Any]) -> None:
     machine = {"cores": os.cpu_count(), "threads": torch.get_num_threads(), "processor": platform.machine(), "torch": torch.__version__}
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".writing")
-    beside.write_text(json.dumps({**cell, "machine": machine, "graphlog": graphlog.__version__}, indent=1, sort_keys=True), encoding="utf-8")
+    beside.write_text(
+        json.dumps({**cell, "machine": machine, "graphlog": graphlog.__version__}, indent=1, sort_keys=True), encoding="utf-8"
+    )
     beside.replace(path)
 
 
@@ -92,13 +94,13 @@ def report(options: argparse.Namespace) -> None:
     lines = [f"| 10-fold accuracy (%) | {' | '.join(sets)} |", "|---" * (len(sets) + 1) + "|"]
     lines += [f"| {NAMES[m]} (*measured*) | {' | '.join(_measured(found[m].get(s)) for s in sets)} |" for m in NAMES]
     for name, printed in PAPER.items():
-        cells = [f"{printed[s][0]:.2f} ± {printed[s][1]:.2f}" if s in printed else "–" for s in sets]
+        cells = [f"{printed[s][0]:.2f} ± {printed[s][1]:.2f}" if s in printed else "" for s in sets]
         lines.append(f"| *{name}* | {' | '.join(cells)} |")
     notes = (
         "Measured: mean and sample SD over pre-training seeds (number in brackets), each with its own folds; SVM with a Gaussian kernel on",
-        "standardised embeddings, C from 1e-3 to 1e3 by inner 5-fold cross-validation. Papers: SD over five runs; their code reports the best",
-        "of several epochs and step sizes by test accuracy, ours the last epoch of one setting. PTC is PTC_MR. Sets without node labels",
-        "(IMDB) read the degree.",
+        "standardised embeddings, C from 1e-3 to 1e3 by inner 5-fold cross-validation. Papers: SD over five runs; their code looks at the",
+        "accuracy after several epochs and step sizes, ours at the last epoch of one setting. PTC is PTC_MR. Sets without node",
+        "labels (IMDB) read the degree. Empty: not reported there, or not measured yet.",
     )
     options.results.joinpath("table.md").write_text("\n".join([*lines, "", *notes, ""]), encoding="utf-8")
     print("\n".join(lines))

@@ -117,4 +117,5 @@ def _said(attribute: Attribute) -> dict[str, Any]:
 
 
 def _attribute(described: Mapping[str, Any]) -> Attribute:
-    return Attribute(**{**described, "values": tuple(described.get("values", ()))})
+    given: dict[str, Any] = {**described, "values": tuple(described.get("values", ()))}
+    return Attribute(**given)

@@ -39,7 +39,7 @@ def table_rows(columns: tuple[Attribute, ...]) -> int:
 
 
 def expand_attributes(values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...], dtype: torch.dtype) -> Float[Tensor, "R K"]:
-    """Return the indicator columns: one-hot codes, then the continuous columns, standardised as the schema says, then a 1 for their bias."""
+    """Return the indicator columns: one-hot codes, continuous columns standardised as the schema says, and a 1 for their bias."""
     out = torch.zeros(values.shape[0], table_rows(columns), dtype=dtype, device=values.device)
     continuous = [i for i, c in enumerate(columns) if not c.is_categorical]
     if len(continuous) < len(columns):

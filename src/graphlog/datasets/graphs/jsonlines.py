@@ -55,7 +55,7 @@ def _layout(path: Path) -> _Layout:
             found = _Layout(_width(record.get("x")), _width(record.get("edge_attr")), _label_names(record.get("y")))
         except _BadLineError:
             continue
-        layout = _Layout(*(mine if mine is not None else other for mine, other in zip(layout, found, strict=True)))
+        layout = layout._replace(**{key: value for key, value in found._asdict().items() if getattr(layout, key) is None})
         if None not in layout:
             break
     return layout

@@ -94,4 +94,3 @@ def _text(value: object) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(int(value)) if isinstance(value, bool) else str(value)
-

@@ -157,7 +157,7 @@ class Survey:
             self_loop=_special_row(edge, 1) if edge else None,
         )
 
-    def _attributes(self, kind: str, chosen: Mapping[str, str]) -> tuple[Attribute, ...]:
+    def _attributes(self, kind: str, chosen: Mapping[str, Any]) -> tuple[Attribute, ...]:
         names, special = self.names[kind], _SPECIAL[kind]
         if self._may_be_one_hot[kind] and self._seen_ones[kind] and not any(n in chosen for n in names):
             values = tuple(str(k) if k in self._seen_ones[kind] else "" for k in range(len(names)))

@@ -25,6 +25,9 @@ class Place(NamedTuple):
         return f"{file}line {self.line + item * self.step}: " if self.line else ""
 
 
+NOWHERE = Place()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RawGraph:
     """One graph before its attributes have codes."""
@@ -43,9 +46,9 @@ class RawGraph:
     """Edge attributes, column by column."""
     labels: tuple[Any, ...] = ()
     """A number, a word or None a label column."""
-    node_place: Place = Place()
+    node_place: Place = NOWHERE
     """Where its nodes are listed."""
-    edge_place: Place = Place()
+    edge_place: Place = NOWHERE
     """Where its edges are listed."""
     problem: str | None = None
     """Why it cannot be used; the other fields mean nothing then."""

@@ -75,7 +75,8 @@ def fold_probe(
         for name in names:
             if name not in known:
                 raise unknown_name(kind, name, known)
-    data = source if isinstance(source, LabelledGraphs) else open_labelled(source, encoder.schema, **{"split": "stratified", **labelling})
+    labelling.setdefault("split", "stratified")
+    data = source if isinstance(source, LabelledGraphs) else open_labelled(source, encoder.schema, **labelling)
     graphs, classes = _classes(data, folds)
     bar = progress or Silent()
     bar.begin(len(seeds) * folds * (1 + len(baselines)))
