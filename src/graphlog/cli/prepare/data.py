@@ -14,7 +14,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a data set; s
 
 _KINDS = (
     "scaffold (default), scaffold-balanced, random-scaffold or random; of proteins species (default of several species), network "
-    "(communities) or random."
+    "(communities) or random; of any graphs random (default) or stratified by labels."
 )
 
 
@@ -81,6 +81,7 @@ def split(
     from graphlog.datasets import DATASETS
     from graphlog.datasets.networks.folds import split_store
     from graphlog.datasets.splits import split_dataset
+    from graphlog.downstream.tasks import split_graphs
 
     console = Console(quiet, as_json)
     shares = check_fractions(o.shares(fractions))
@@ -88,6 +89,9 @@ def split(
     canonical = source in DATASETS and DATASETS[source].canonical_split and not Path(source).exists()
     if graphs.schema.domain == "protein":
         kind, folds = split_store(graphs, source, kind, shares, seed, test_species=test_species, networks=o.names(network))
+    elif graphs.schema.domain == "graph":
+        kind = kind or "random"
+        folds, _ = split_graphs(graphs, kind, shares, seed, labels=graphs.labels)
     else:
         kind = kind or "scaffold"
         folds = split_dataset(graphs.texts(), kind, shares, seed, workers, canonical)
