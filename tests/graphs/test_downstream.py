@@ -146,6 +146,7 @@ def test_the_command_line_goes_all_the_way(tmp_path, capsys):
         rows = list(csv.DictReader(file))
     assert len(rows) == 30
     assert list(rows[0]) == ["row", "y=class0", "y=class1", "y=class2", "graphlog_status"]
+    assert main(["data", "split", path, "--kind", "stratified", "-o", str(tmp_path / "split.json")]) == 0
     assert main(["info", store]) == 0
     assert "3 categories: 0, 1, 2" in capsys.readouterr().out
     assert main(["featurize", path, "-o", str(tmp_path / "two"), "--like", run]) == 0
