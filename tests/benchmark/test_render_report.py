@@ -47,13 +47,15 @@ def test_the_same_cells_give_the_same_bytes(tmp_path: Path):
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == sorted(p.name for p in first)
     for ours, theirs in zip(first, second, strict=True):
         assert ours.read_bytes() == theirs.read_bytes(), ours.name
-    assert {"molecules-finetune-last.tex", "molecules-finetune-last-differences.svg", "speed.png", "timing.csv"} <= {p.name for p in first}
+    assert {"molecules-finetune-last.tex", "molecules-finetune-last-differences.svg", "speed-molecules.png", "timing.csv"} <= {
+        p.name for p in first
+    }
     page = first[-1].read_text(encoding="utf-8")
     assert first[-1].name == "index.md"
     for path in first:
         if path.suffix == ".png":
             assert f"]({path.name})" in page
-    assert "<dc:date>" not in (tmp_path / "a" / "speed.svg").read_text(encoding="utf-8")
+    assert "<dc:date>" not in (tmp_path / "a" / "speed-molecules.svg").read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("no_matplotlib")
@@ -72,7 +74,7 @@ def test_clocks_touch_no_table_of_scores(tmp_path: Path):
         rate = fields["graphs_per_s"]
         path.write_text(json.dumps({**fields, "seconds": fields["seconds"] * 2, "graphs_per_s": rate and rate * 2}))
     after = {p.name: p.read_bytes() for p in render(cells, tmp_path / "b")}
-    assert {name.split(".")[0] for name in before if before[name] != after[name]} == {"speed", "timing"}
+    assert {name.split(".")[0] for name in before if before[name] != after[name]} == {"speed-molecules", "timing"}
 
 
 @pytest.mark.usefixtures("no_matplotlib")
@@ -131,10 +133,11 @@ def test_maps_stand_side_by_side_and_a_missing_one_says_so(tmp_path: Path):
     factory.write_maps(tmp_path, graphs=50)
     next(tmp_path.glob("map-*-lossessubgraph-*.json")).unlink()
     ((name, maps),) = read_maps(read_cells(tmp_path)).items()
-    assert name == "embedding-map-gin-zinc250k-seed0"
+    assert name == "molecules-embedding-map-gin-zinc250k-seed0"
     assert [m is None for m in maps] == [True, False, False]
     figure = map_figure(maps)
     assert "not measured" in _texts(figure)
+    assert "prototypes learnt" in _texts(figure)
     assert "silhouette 0.700" in _texts(figure)
     assert len(figure.axes[2].lines) == 18
 

@@ -196,6 +196,24 @@ def test_a_file_that_is_no_cell_is_named(tmp_path: Path, text: str, error: type[
     assert "\n" not in str(caught.value)
 
 
+def test_domains_share_a_folder(tmp_path: Path):
+    factory.write_speed(tmp_path)
+    molecules = read_cells(tmp_path)
+    for path in list(tmp_path.glob("*.json")):
+        fields = json.loads(path.read_text())
+        (tmp_path / f"protein-{path.name}").write_text(
+            json.dumps({**fields, "domain": "protein", "config_hash": "f", "graphs_per_s": fields["graphs_per_s"] / 2})
+        )
+    cells = read_cells(tmp_path)
+    assert len(cells) == 2 * len(molecules)
+    fast, slow = (speed_grid(cells, domain) for domain in ("molecule", "protein"))
+    assert fast is not None
+    assert slow is not None
+    assert (fast.name, slow.name) == ("speed-molecules", "speed-biology")
+    for place, series in fast.series.items():
+        assert {seed: rate / 2 for seed, rate in series.items()} == slow.series[place]
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path):
     with pytest.raises(DataError, match="no folder of cells"):
         read_cells(tmp_path / "none")
@@ -223,7 +241,7 @@ def test_every_table_is_plain_latex_with_as_many_fields_as_columns(everything: P
 
 def test_throughput_is_compared_with_attrmasking(everything: Path):
     cells = read_cells(everything)
-    grid = speed_grid(cells)
+    grid = speed_grid(cells, "molecule")
     assert grid is not None
     said = markdown(speed_sheet(grid))
     assert "| AttrMasking | GIN | 790 ± 10 | 1.00 | 790 ± 10 | 1.00 | 3 |" in said

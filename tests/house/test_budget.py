@@ -34,5 +34,5 @@ def test_no_package_holds_too_many_files():
     counts: dict[str, int] = {}
     for path in modules():
         if path.name != "__init__.py":
-            counts[str(path.parent.name)] = counts.get(str(path.parent.name), 0) + 1
+            counts[str(path.parent)] = counts.get(str(path.parent), 0) + 1
     assert {package: n for package, n in counts.items() if n > MAX_PACKAGE} == {}

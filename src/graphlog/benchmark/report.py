@@ -8,8 +8,8 @@ from types import ModuleType
 
 from graphlog.benchmark.tables.cells import Cell, read_cells
 from graphlog.benchmark.tables.formats import comma_separated, latex, markdown
-from graphlog.benchmark.tables.grid import Grid
 from graphlog.benchmark.tables.layout import lay_out
+from graphlog.benchmark.tables.names import PLACES
 from graphlog.benchmark.tables.sheet import Sheet
 from graphlog.benchmark.tables.suites import score_grids
 from graphlog.benchmark.tables.timing import speed_grid, speed_sheet, timing_sheet
@@ -66,13 +66,12 @@ def _render_scale(cells: Sequence[Cell], out: Path, ending: str, figures: Module
 
 def _render_clocks(cells: Sequence[Cell], out: Path, ending: str, figures: ModuleType | None, written: list[Path], page: list[str]) -> None:
     """Write what clocks told; the page links to it, and so stays the same when only the clocks differ."""
-    grid: Grid | None = speed_grid(cells)
-    sheets = [sheet for sheet in (speed_sheet(grid) if grid else None, timing_sheet(cells)) if sheet is not None]
-    for sheet in sheets:
+    grids = {grid.name: grid for domain in PLACES if (grid := speed_grid(cells, domain)) is not None}
+    for sheet in filter(None, [*map(speed_sheet, grids.values()), timing_sheet(cells)]):
         written += _tables(sheet, out, ending)
         page += [f"## {sheet.title}", "", f"[{sheet.name}{ending}.md]({sheet.name}{ending}.md)", ""]
-        if sheet.name == "speed" and grid is not None and figures is not None:
-            _show(figures.draw_speed(grid, out, ending), written, page)
+        if sheet.name in grids and figures is not None:
+            _show(figures.draw_speed(grids[sheet.name], out, ending), written, page)
 
 
 def _show(drawn: Sequence[tuple[str, Path]], written: list[Path], page: list[str]) -> None:

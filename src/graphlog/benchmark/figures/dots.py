@@ -42,7 +42,7 @@ def score_dots(grid: Grid) -> Figure:
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         figure.suptitle(grid.title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-        figure.legend(handles=_keys(grid), loc="outside lower center", ncols=5, fontsize=8)
+        figure.legend(handles=_keys(grid), loc="outside lower center", ncols=5 if columns > 2 else 2, fontsize=8)
     return figure
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from matplotlib.lines import Line2D
 
 from graphlog.benchmark.tables.cells import Cell
-from graphlog.benchmark.tables.names import LOSSES
+from graphlog.benchmark.tables.names import LOSSES, PLACES, label
 from graphlog.errors import DataError
 from graphlog.report.style import FAINT, HUES, INK, MARKERS, MUTED, Axes, Figure, house_style, new_figure
 
@@ -34,6 +34,8 @@ class LayoutMap:
     parents: Int[np.ndarray, "K"]
     """Number of each prototype's parent; -1 for the top layer or where none is known."""
     quality: tuple[tuple[str, float], ...]
+    origin: str
+    """Where the prototypes come from: learnt, or fitted afterwards; empty where the cell does not say."""
 
 
 def read_maps(cells: Sequence[Cell]) -> dict[str, list[LayoutMap | None]]:
@@ -42,10 +44,14 @@ def read_maps(cells: Sequence[Cell]) -> dict[str, list[LayoutMap | None]]:
     for cell in cells:
         if cell.stage == "map":
             losses = str(dict(cell.variant).get("losses", CONFIGURATIONS[-1]))
-            name = "-".join(
-                ["embedding-map", cell.backbone or "", cell.dataset or "", *([] if cell.seed is None else [f"seed{cell.seed}"])]
-            )
-            groups.setdefault(name.replace("--", "-"), {}).setdefault(losses, cell)
+            words = [
+                label(cell.domain, PLACES),
+                "embedding-map",
+                cell.backbone,
+                cell.dataset,
+                None if cell.seed is None else f"seed{cell.seed}",
+            ]
+            groups.setdefault("-".join(filter(None, words)), {}).setdefault(losses, cell)
     return {name: [_read(found[c]) if c in found else None for c in CONFIGURATIONS] for name, found in sorted(groups.items())}
 
 
@@ -65,11 +71,16 @@ def map_figure(maps: Sequence[LayoutMap | None]) -> Figure:
             _draw_prototypes(axis, found)
             axis.set_aspect("equal", adjustable="datalim")
             told = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in found.quality)
-            axis.set_xlabel(f"{len(found.points):,} graphs" + (f"; {told}" if told else ""), color=MUTED, fontsize=8)
+            counts = [f"{len(found.points):,} graphs", *([f"prototypes {found.origin}"] if found.origin else [])]
+            axis.set_xlabel("\n".join(filter(None, [", ".join(counts), told])), color=MUTED, fontsize=8)
         if any(m is not None and len(m.prototypes) for m in maps):
             figure.legend(handles=_keys(maps), loc="outside lower center", ncols=4)
         figure.suptitle(
-            "Figure 4. t-SNE of graph embeddings and hierarchical prototypes", x=0.01, ha="left", fontsize=11, fontweight="bold"
+            "Figure 4. t-SNE of graph embeddings (colour and sign: cluster) and prototypes",
+            x=0.01,
+            ha="left",
+            fontsize=11,
+            fontweight="bold",
         )
     return figure
 
@@ -130,4 +141,5 @@ def _read(cell: Cell) -> LayoutMap:
         ) from None
     quality = {key: value for key, value in cell.scores.get("quality", {}).items() if isinstance(value, int | float)}
     losses = str(dict(cell.variant).get("losses", "+".join(LOSSES)))
-    return LayoutMap(losses, points, clusters, prototypes, layers, parents, tuple(quality.items()))
+    origin = str((cell.raw.get("prototypes") or {}).get("origin", ""))
+    return LayoutMap(losses, points, clusters, prototypes, layers, parents, tuple(quality.items()), origin)

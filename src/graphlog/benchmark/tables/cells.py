@@ -34,7 +34,7 @@ class Cell:
     variant: Variant
     dataset: str | None
     domain: str
-    """``molecule`` or ``protein``; the place of a pre-training cell is not looked at."""
+    """``molecule`` or ``protein``."""
     seed: int | None
     """None where nothing is drawn."""
     metric: str
@@ -53,7 +53,7 @@ class Cell:
     @property
     def identity(self) -> tuple[Any, ...]:
         """What no second cell of the same scale may share."""
-        return self.scale, self.stage, self.method, self.backbone, self.variant, self.dataset, self.seed
+        return self.scale, self.domain, self.stage, self.method, self.backbone, self.variant, self.dataset, self.seed
 
 
 def read_cells(folder: Path) -> list[Cell]:

@@ -44,6 +44,8 @@ RULES: Mapping[str, str] = {
 STAGES: Mapping[str, str] = {"finetune": "fine-tuned", "probe": "linear probe of frozen embeddings"}
 LOSSES: Mapping[str, str] = {"subgraph": "L_sub", "graph": "L_graph", "global": "L_global"}
 """The three losses of GraphLoG, as Table 4 heads its columns."""
+PLACES: Mapping[str, str] = {"molecule": "molecules", "protein": "biology"}
+"""Each domain and what its suites are called."""
 METRICS: Mapping[str, str] = {"roc_auc": "ROC-AUC", "average_precision": "average precision", "rmse": "RMSE", "mae": "MAE", "r2": "R²"}
 VARIED: Mapping[str, str] = {"depth": "depth of the prototypes", "batch_size": "batch size"}
 

@@ -8,15 +8,13 @@ from graphlog.benchmark import paper
 from graphlog.benchmark.tables.book import ScoreBook
 from graphlog.benchmark.tables.cells import FEATURE_BASELINES, Cell, Variant
 from graphlog.benchmark.tables.grid import Grid, Row
-from graphlog.benchmark.tables.names import BACKBONES, DATASETS, LOSSES, METHODS, RULES, STAGES, VARIED, in_order, label
+from graphlog.benchmark.tables.names import BACKBONES, DATASETS, LOSSES, METHODS, PLACES, RULES, STAGES, VARIED, in_order, label
 from graphlog.benchmark.tables.provenance import provenance
 from graphlog.benchmark.tables.stats import Series, mean_over
 
 MAIN_BACKBONE, REFERENCE = "gin", "graphlog"
 FULL = "+".join(LOSSES)
 FOLDS = {"test_first_half": "first half", "test_second_half": "second half"}
-PLACES = {"molecule": "molecules", "protein": "biology"}
-"""Each domain and what its suites are called."""
 _OTHER_DATA = "paper (biology, 8 species)"
 _OTHER_DATA_NOTE = (
     f"Paper: {paper.SOURCE}, {paper.RUNS} runs, pre-trained on 395,000 protein ego-networks and fine-tuned on 40 functions of eight "
@@ -177,7 +175,7 @@ class _Builder:
         absent = [label(c, DATASETS) for c in paper.TABLE_1_DATASETS if c not in grid.columns]
         notes = [f"Of the paper's eight data sets not measured: {', '.join(absent)}."] if absent else []
         notes.append(
-            f"Paper: {paper.SOURCE}, Table 1, {paper.RUNS} runs, fine-tuned; its average over other columns than its eight is ours."
+            f"Paper: {paper.SOURCE}, Table 1, {paper.RUNS} runs, fine-tuned; averages of other columns than its eight are derived."
         )
         return replace(
             grid, printed=printed, printed_average=paper.TABLE_1_AVERAGE, printed_head=self.printed_as, notes=(*notes, *grid.notes)

@@ -5,7 +5,7 @@ from typing import Any
 
 from graphlog.benchmark.tables.cells import Cell
 from graphlog.benchmark.tables.grid import Grid, Row
-from graphlog.benchmark.tables.names import BACKBONES, DASH, METHODS, in_order, label
+from graphlog.benchmark.tables.names import BACKBONES, DASH, METHODS, PLACES, in_order, label
 from graphlog.benchmark.tables.provenance import provenance
 from graphlog.benchmark.tables.sheet import Item, Sheet
 from graphlog.benchmark.tables.stats import Spread, spread
@@ -40,11 +40,14 @@ def timing_sheet(cells: Sequence[Cell], name: str = "timing") -> Sheet | None:
     return Sheet(name, "Timing", heads, tuple(rows), 3, notes=notes, records=tuple(records))
 
 
-def speed_grid(cells: Iterable[Cell], name: str = "speed") -> Grid | None:
-    """Return the pre-training throughput of each method under the speed suite's backbones; None without its cells."""
-    timed = [c for c in cells if c.stage in ("speed", "pretrain") and c.suite == "speed" and c.raw.get("graphs_per_s")]
+def speed_grid(cells: Iterable[Cell], domain: str) -> Grid | None:
+    """Return the pre-training throughput of each method on graphs of one domain; None without cells of the speed suite."""
+    timed = [
+        c for c in cells if c.stage in ("speed", "pretrain") and c.suite == "speed" and c.domain == domain and c.raw.get("graphs_per_s")
+    ]
     if not timed:
         return None
+    place = label(domain, PLACES)
     rows: dict[Row, list[Cell]] = {}
     backbones = in_order({c.backbone or "" for c in timed}, BACKBONES)
     for group, backbone in enumerate(backbones):
@@ -56,9 +59,9 @@ def speed_grid(cells: Iterable[Cell], name: str = "speed") -> Grid | None:
     measures: dict[str, Callable[[Cell], float | None]] = {"rate": lambda c: float(c.raw["graphs_per_s"]), "views": _views_per_second}
     series = {(row.key, kind): _by_seed(chosen, measure) for row, chosen in rows.items() for kind, measure in measures.items()}
     return Grid(
-        name=name,
+        name=f"speed-{place}",
         kind="speed",
-        title="Pre-training throughput",
+        title=f"Pre-training throughput, {place}",
         heads=("Method", "Backbone"),
         rows=tuple(rows),
         columns=tuple(kind for kind in RATES if any(series[row.key, kind] for row in rows)),
