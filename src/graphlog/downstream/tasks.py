@@ -191,7 +191,7 @@ def decide_task(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: st
         raise DataError(f"every label of target '{constant[0]}' is {values[constant[0]][0]:g}: {what} only, so there is nothing to learn.")
     notes = [f"target '{name}' has one value only ({values[name][0]:g}) and is left out of every mean" for name in constant]
     if task == "auto" and kind == "regression" and all(len(v) <= 10 and np.array_equal(v, v.round()) for v in values.values()):
-        notes.append("targets are few whole numbers and are taken as quantities; for classes choose --task multiclass, or make one 0/1 column a class")
+        notes.append("few whole numbers are taken as quantities; for classes choose --task multiclass, or make one 0/1 column a class")
     return kind, notes
 
 
