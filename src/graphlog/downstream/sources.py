@@ -155,7 +155,7 @@ def _checked(store: GraphStore, schema: FeatureSchema) -> GraphStore:
         found, wanted = store.schema.name, schema.name
         if found == wanted:
             raise ConfigError(
-                f"the store's schema '{found}' has other columns or codes than the model's; make the store again (any graphs: --like MODEL)."
+                f"the store's schema '{found}' has other columns or codes than the model's; make it again (any graphs: --like MODEL)."
             )
         raise ConfigError(f"the store has schema '{found}' but the model reads '{wanted}'; make it again with --schema {wanted}.")
     return store
