@@ -97,5 +97,6 @@ def _ridge_task(features: Features, labels: np.ndarray, train: np.ndarray, targe
 
 
 def _ridge(features: Features, targets: np.ndarray, rows: np.ndarray, c: float) -> np.ndarray:
-    model = Ridge(alpha=1.0 / c).fit(features[rows], targets)
-    return np.asarray(model.predict(features), dtype=np.float32).reshape(-1, targets.shape[1])
+    x = features.astype(np.float64)  # the columns of embeddings are nearly dependent, too much so for the normal equations in float32
+    model = Ridge(alpha=1.0 / c).fit(x[rows], targets)
+    return np.asarray(model.predict(x), dtype=np.float32).reshape(-1, targets.shape[1])

@@ -52,6 +52,7 @@ def open_graphs(source: Source, schema: FeatureSchema | None, **options: Any) ->
     """
     if is_named(source) and (Path(source) / "manifest.json").is_file():
         source = open_store(source)
+        source.verify()
     if isinstance(source, GraphStore):
         return source if schema is None else _checked(source, schema)
     if is_graphs(source):
