@@ -4,6 +4,7 @@ Stages, each of which skips the cells that are there:
 
     python benchmarks/recipes.py pretrain --recipes default paper released --seeds 0 1 2 --molecules 50000 --epochs 2
     python benchmarks/recipes.py probe    --datasets bbbp bace sider clintox
+    python benchmarks/recipes.py select   --datasets bbbp bace sider clintox esol freesolv lipophilicity --layers jk
     python benchmarks/recipes.py finetune --datasets bbbp bace sider clintox --epochs 30
     python benchmarks/recipes.py report   --datasets bbbp bace sider clintox
 
@@ -110,6 +111,20 @@ def probe(options: argparse.Namespace) -> None:
                     write(cell, {"model": f"untrained.{schema}-s{seed}", "layer": layer, "report": report.to_dict()})
 
 
+def select(options: argparse.Namespace) -> None:
+    """Score models and the untrained encoder by scaffold cross-validation inside train + validation: no test label is opened."""
+    for dataset in options.datasets:
+        rivals = {f"untrained.molecule-rich-s{seed}": None for seed in (0, 1, 2)}
+        for name, path in {**models(options), **rivals}.items():
+            for layer in options.layers:
+                cell = options.results / "selection" / f"{dataset}-{name}-{layer}.json"
+                if cell.exists():
+                    continue
+                encoder = untrained(int(name[-1]), "molecule-rich") if path is None else graphlog.load(path)
+                scores = graphlog.cv_probe(encoder, dataset, layer=layer)
+                write(cell, {"model": name, "layer": layer, "dataset": dataset, "scores": {str(c): score for c, score in scores.items()}})
+
+
 def finetune(options: argparse.Namespace) -> None:
     """Fine-tune every model on every data set with all seeds, and the untrained encoder of the default recipe."""
     for dataset in options.datasets:
@@ -164,7 +179,7 @@ def _spread(values: list[float]) -> str:
 def main() -> None:
     """Parse the stage and its options, and run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stage", choices=("pretrain", "probe", "finetune", "report"))
+    parser.add_argument("stage", choices=("pretrain", "probe", "select", "finetune", "report"))
     parser.add_argument("--source", default="zinc250k", help="molecules to pre-train on")
     parser.add_argument("--tag", default="50k", help="word in the names of the runs")
     parser.add_argument("--molecules", type=int, default=50_000)
@@ -179,7 +194,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/recipes"))
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results/recipes"))
     options = parser.parse_args()
-    {"pretrain": pretrain, "probe": probe, "finetune": finetune, "report": report}[options.stage](options)
+    {"pretrain": pretrain, "probe": probe, "select": select, "finetune": finetune, "report": report}[options.stage](options)
 
 
 if __name__ == "__main__":
