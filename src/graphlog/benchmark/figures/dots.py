@@ -17,6 +17,8 @@ from graphlog.report.style import FAINT, HUES, INK, MUTED, Axes, Figure, house_s
 OURS, OTHER, FEATURES, PRINTED = HUES[0], MUTED, HUES[2], HUES[5]
 _PER_LINE = 6
 _CHANCE = 50.0
+_NARROWEST = 0.02
+"""Least width of an axis, as a fraction, so that specks of difference do not look like worlds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def _set_axes(axis: Axes, grid: Grid, names: bool) -> None:
     low, high = axis.get_xlim()
     if grid.metric == "roc_auc" and low <= _CHANCE:
         axis.axvline(_CHANCE, color=MUTED, linewidth=0.8, linestyle=":")
-    room = 0.06 * (high - low)
+    room = max(0.06 * (high - low), (_NARROWEST * grid.factor - (high - low)) / 2)
     axis.set_xlim(low - room, high + room)
     axis.grid(True, axis="x", color=FAINT)
     axis.grid(False, axis="y")

@@ -9,6 +9,9 @@ from graphlog.benchmark.tables.names import METRICS, MINUS, label
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.report.style import FAINT, HUES, INK, MARKERS, MUTED, Axes, Figure, house_style, new_figure
 
+_NARROWEST = 0.01
+"""Least width of the axis, as a fraction."""
+
 
 def difference_forest(grid: Grid) -> Figure:
     """Draw, for each row but the reference, its paired difference over seeds with a 95 % Student-t interval."""
@@ -67,7 +70,7 @@ def _reach(grid: Grid, rows: list[Row]) -> tuple[float, float]:
         found = [grid.difference(row.key), *(grid.difference(row.key, c) for c in grid.columns)]
         ends += [d.mean for d in found if d.count] + list(found[0].interval())
     ends = [e for e in ends if not math.isnan(e)]
-    room = 0.06 * max(max(ends) - min(ends), 1e-6)
+    room = max(0.06 * (max(ends) - min(ends)), (_NARROWEST * grid.factor - (max(ends) - min(ends))) / 2)
     return min(ends) - room, max(ends) + room
 
 
