@@ -9,6 +9,7 @@ from typing import Any
 from graphlog.benchmark.methods import FINGERPRINTS, FOREST, Method
 from graphlog.benchmark.scales import Domain, Frame
 from graphlog.datasets import DATASETS
+from graphlog.downstream.baselines import MANY_TASKS
 from graphlog.downstream.finetune import FinetuneConfig
 from graphlog.errors import unknown_name
 from graphlog.training.config import PretrainConfig, resolve_config
@@ -121,9 +122,10 @@ class Bench:
             )
 
     def fingerprint_cells(self, method: Method, datasets: Sequence[str], seeds: Sequence[int]) -> Iterator[CellSpec]:
-        """Yield the cells of a fingerprint with a model on it; the linear one draws nothing, so it has no seeds."""
-        drawn: Sequence[int | None] = seeds if method.name == FOREST else (None,)
+        """Yield the cells of a fingerprint with a model on it; the linear one draws nothing, forests of many targets have one seed."""
         for dataset in datasets:
+            many = dataset in DATASETS and DATASETS[dataset].num_tasks > MANY_TASKS
+            drawn: Sequence[int | None] = (None,) if method.name != FOREST else seeds[:1] if many else seeds
             for seed in drawn:
                 config = {"features": method.name, "schema": self.frame.schema, "dataset": described(dataset)}
                 yield self._cell("probe", method, None, (), dataset, seed, config)

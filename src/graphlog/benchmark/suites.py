@@ -37,7 +37,7 @@ class Request:
     datasets: Sequence[str] | None = None
     seeds: Sequence[int] | None = None
     backbones: Sequence[str] | None = None
-    domain: Domain | None = None
+    domain: str | None = None
     stages: Sequence[str] | None = None
     device: str = "auto"
     precision: str = "auto"
@@ -142,6 +142,7 @@ SUITES: Mapping[str, Callable[[Plan], Iterator[CellSpec]]] = {
 }
 """Every suite by name."""
 _OWN_DOMAIN: Mapping[str, Domain] = {"molecules": "molecule", "biology": "protein"}
+_DOMAINS: Mapping[str, Domain] = {"molecule": "molecule", "protein": "protein"}
 _WITHOUT_METHODS = ("ablation", "sensitivity", "embedding-map")
 
 
@@ -186,20 +187,18 @@ def _domain(request: Request) -> Domain:
     """Return the domain: the suite's own, the one asked for, or that of the data sets named.
 
     Raises:
-        ConfigError: If a data set is unknown, unlabelled or of another domain.
+        ConfigError: If a data set is unknown, unlabelled, or of another domain.
     """
-    own = _OWN_DOMAIN.get(request.suite)
-    if request.domain not in (None, "molecule", "protein"):
-        raise unknown_name("domain of a benchmark", request.domain, ["molecule", "protein"])
-    domains: set[Domain] = set()
+    if request.domain is not None and request.domain not in _DOMAINS:
+        raise unknown_name("domain of a benchmark", request.domain, _DOMAINS)
+    wanted: set[str] = {d for d in (_OWN_DOMAIN.get(request.suite), request.domain) if d is not None}
+    labelled = {name: spec for name, spec in DATASETS.items() if spec.task is not None and spec.domain in _DOMAINS}
     for name in request.datasets or ():
-        labelled = {known: spec for known, spec in DATASETS.items() if spec.task is not None}
         if name not in DATASETS:
             raise unknown_name("data set", name, labelled)
         if name not in labelled:
-            raise ConfigError(f"data set '{name}' has no labels to judge by. Known with labels: {', '.join(sorted(labelled))}")
-        domains.add(DATASETS[name].domain)
-    wanted = {d for d in (own, request.domain, *domains) if d is not None}
+            raise ConfigError(f"data set '{name}' has no labels that a benchmark can judge by. Known: {', '.join(sorted(labelled))}")
+        wanted.add(labelled[name].domain)
     if len(wanted) > 1:
         raise ConfigError(f"suite, --domain and --datasets ask for {' and '.join(sorted(wanted))} graphs at once; choose one.")
-    return next(iter(wanted), "molecule")
+    return _DOMAINS[next(iter(wanted), "molecule")]

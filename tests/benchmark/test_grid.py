@@ -1,0 +1,142 @@
+"""Which cells make a suite, what they are called, and what they share."""
+
+from typing import Any
+
+import pytest
+
+from benchmark_support import own_objective
+from graphlog.benchmark.methods import ABLATED, COMPARED, method_named, weights_of
+from graphlog.benchmark.scales import SCALES
+from graphlog.benchmark.suites import Request, cells_of
+from graphlog.errors import ConfigError
+from graphlog.objectives import OBJECTIVES
+from graphlog.training.config import PretrainConfig
+
+
+def stages(request: Request) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for cell in cells_of(request):
+        found[cell.stage] = found.get(cell.stage, 0) + 1
+    return found
+
+
+def test_molecules_are_the_papers_rows_and_fingerprints():
+    cells = cells_of(Request("molecules", "small"))
+    assert {c.method.name for c in cells} == {*COMPARED, "ecfp-rf", "ecfp-lr"}
+    # seven pre-trained rows and the untrained one, three seeds; forests on toxcast's hundreds of targets have one seed
+    assert stages(Request("molecules", "small")) == {"pretrain": 21, "finetune": 8 * 3 * 4, "probe": 8 * 3 * 8 + 7 * 3 + 1 + 8}
+    assert len({c.key for c in cells}) == len({c.config_hash for c in cells}) == len(cells)
+
+
+def test_a_cell_waits_for_the_model_that_its_pretraining_makes():
+    cells = cells_of(Request("molecules", "smoke"))
+    made = {c.model: c.method.name for c in cells if c.stage == "pretrain"}
+    assert len(made) == 7 * 2
+    for cell in cells:
+        if cell.method.kind == "pretrained":
+            assert made[cell.model] == cell.method.name
+        else:
+            assert cell.model == ""
+
+
+def test_models_are_shared_between_suites():
+    plain = {c.model for c in cells_of(Request("molecules", "small")) if c.stage == "pretrain" and c.method.name == "graphcl"}
+    backbones = {c.backbone: c.model for c in cells_of(Request("backbones", "small", seeds=[0])) if c.method.name == "graphcl"}
+    assert set(backbones) == {"gcn", "graphsage", "gat", "gin"}
+    assert backbones["gin"] in plain
+    assert backbones["gat"] not in plain
+    ablated = {c.model for c in cells_of(Request("ablation", "small", seeds=[0])) if c.stage == "pretrain"}
+    mapped = {c.model for c in cells_of(Request("embedding-map", "small", seeds=[0])) if c.stage == "map"}
+    assert len(ablated) == 7
+    assert mapped < ablated
+
+
+def test_a_point_of_a_curve_at_the_usual_setting_is_the_same_work():
+    usual = {c.config_hash: c.key for c in cells_of(Request("molecules", "small", methods=["graphlog"], seeds=[0]))}
+    curve = [c for c in cells_of(Request("sensitivity", "small", seeds=[0])) if c.config_hash in usual]
+    assert {c.variant for c in curve} == {(("depth", 3),), (("batch_size", 256),)}
+    assert all(usual[c.config_hash] != c.key for c in curve)
+
+
+def test_a_setting_at_its_default_does_not_change_the_hash(monkeypatch: pytest.MonkeyPatch):
+    before = [c.config_hash for c in cells_of(Request("molecules", "smoke"))]
+
+    class Later(PretrainConfig):
+        newcomer: int = 3
+
+    def resolved(*args: Any, **kwargs: Any) -> PretrainConfig:
+        from graphlog.training.config import resolve_config
+
+        return Later.model_validate(resolve_config(*args, **kwargs).model_dump())
+
+    monkeypatch.setattr("graphlog.benchmark.grid.resolve_config", resolved)
+    cells = cells_of(Request("molecules", "smoke"))
+    assert [c.config_hash for c in cells] == before
+    assert any(c.config.get("pretrain", {}).get("newcomer") == 3 for c in cells)
+
+
+def test_what_decides_the_outcome_changes_the_hash():
+    usual = {c.config_hash for c in cells_of(Request("molecules", "smoke", methods=["graphlog"]))}
+    for changed in ({"precision": "bf16"}, {"scale": "small"}, {"backbones": ["gat"]}, {"seeds": [7]}):
+        other = cells_of(Request("molecules", **{"scale": "smoke", "methods": ["graphlog"], **changed}))
+        assert not usual & {c.config_hash for c in other}, changed
+    same = cells_of(Request("molecules", "smoke", methods=["graphlog"], device="cpu"))
+    assert {c.config_hash for c in same} == usual
+
+
+@pytest.mark.parametrize("losses", ABLATED)
+def test_ablation_leaves_the_losses_it_is_named_by(losses: str):
+    cell = next(c for c in cells_of(Request("ablation", "smoke")) if c.variant == (("losses", losses),))
+    assert cell.pretraining is not None
+    options = cell.pretraining.options
+    left = {name for name in ("subgraph", "graph", "global") if options[f"{name}_weight"] > 0}
+    assert left == set(losses.split("+"))
+    assert options["attribute_weight"] == 0
+    assert len(weights_of(losses)) == 4 - len(left)
+
+
+def test_biology_is_on_proteins_with_switches_of_its_own():
+    cells = cells_of(Request("biology", "smoke", seeds=[0]))
+    assert {c.domain for c in cells} == {"protein"}
+    assert {c.method.name for c in cells} == set(COMPARED)
+    assert {c.pretraining.recipe for c in cells if c.pretraining and c.method.name == "contextpred"} == {"biology"}
+    assert {c.domain for c in cells_of(Request("ablation", "smoke", domain="protein"))} == {"protein"}
+    assert {c.domain for c in cells_of(Request("backbones", "smoke", datasets=["worm-go40"]))} == {"protein"}
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"suite": "molcules"}, "did you mean 'molecules'"),
+        ({"scale": "smal"}, "did you mean 'small'"),
+        ({"methods": ["graphlgo"]}, "did you mean 'graphlog'"),
+        ({"datasets": ["bbp"]}, "did you mean 'bbbp'"),
+        ({"datasets": ["zinc250k"]}, "has no labels"),
+        ({"backbones": ["ginn"]}, "did you mean 'gin'"),
+        ({"stages": ["finetun"]}, "did you mean 'finetune'"),
+        ({"domain": "proteins"}, "did you mean 'protein'"),
+        ({"suite": "biology", "datasets": ["bbbp"]}, "choose one"),
+        ({"suite": "ablation", "methods": ["graphcl"]}, "leave out --methods"),
+        ({"seeds": [-1]}, "from 0"),
+    ],
+)
+def test_what_does_not_exist_is_refused_with_the_nearest_name(choices: dict[str, Any], words: str):
+    with pytest.raises(ConfigError, match=words):
+        cells_of(Request(**{"suite": "molecules", "scale": "smoke", **choices}))
+
+
+def test_an_objective_of_ones_own_is_a_method_by_one_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(OBJECTIVES, "degree-pred", own_objective().DegreePred)  # the one line
+    assert method_named("degree-pred").kind == "pretrained"
+    cells = cells_of(Request("molecules", "smoke", methods=["degree-pred"], seeds=[0]))
+    assert [c.stage for c in cells] == ["pretrain", "finetune", "probe"]
+    assert "degree-pred" in {c.method.name for c in cells_of(Request("speed", "smoke"))}
+    with pytest.raises(ConfigError, match="did you mean 'degree-pred'"):
+        method_named("degre-pred")
+
+
+def test_every_scale_names_data_sets_that_exist():
+    for name, scale in SCALES.items():
+        for domain in scale.frames:
+            suite = "molecules" if domain == "molecule" else "biology"
+            assert cells_of(Request(suite, name))

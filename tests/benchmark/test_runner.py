@@ -1,0 +1,153 @@
+"""Suites computed: shared pre-training, failures that stop nothing, several processes, sudden death, the same report."""
+
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmark_support import METHODS, cells, own_objective, start, tables, tiny_scale
+from graphlog.benchmark import preview, run
+from graphlog.benchmark.scales import SCALES
+from graphlog.data.schema import FeatureSchema
+from graphlog.errors import ConfigError
+from graphlog.objectives import OBJECTIVES
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCALES, "smoke", tiny_scale())  # pyright: ignore[reportArgumentType]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], float]:
+    """The folder of a benchmark left alone, what it computed, and how long it took."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    began = time.monotonic()
+    process = start(folder / "bench", folder / "computed.json")
+    process.join()
+    assert process.exitcode == 0
+    return folder / "bench", json.loads((folder / "computed.json").read_text()), time.monotonic() - began
+
+
+def test_cells_are_complete(undisturbed: tuple[Path, list[str], float]) -> None:
+    folder, computed, _ = undisturbed
+    found = cells(folder)
+    assert set(found) == set(computed)
+    assert len(computed) == len(set(computed)) == 2 * (3 + 2) + 1  # one pre-trained method, one untrained, two seeds; one linear model
+    scored = [c for c in found.values() if c["stage"] == "finetune"]
+    assert all(set(c["scores"]) == {"last", "best-valid"} for c in scored)
+    assert all(set(c["scores"]) == {"fixed-C", "validated-C"} for c in found.values() if c["stage"] == "probe")
+    assert all(c["data"]["pretrain"]["graphs"] == 64 for c in scored if c["method"] != "untrained")
+    assert all(c["data"]["dataset"]["sizes"]["train"] > 100 for c in scored)
+    assert {c["command"] for c in found.values()} == {"graphlog benchmark molecules -o DIR --scale smoke"}
+    assert len(list((folder / "models").iterdir())) == 2
+    assert not list((folder / "runs").iterdir())
+    assert not list(folder.rglob("*.partial"))
+    assert tables(folder)
+
+
+def test_nothing_is_done_twice(undisturbed: tuple[Path, list[str], float]) -> None:
+    assert run("molecules", undisturbed[0], scale="smoke", methods=METHODS).computed == []
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_killed_again_and_again(number: int, undisturbed: tuple[Path, list[str], float], tmp_path: Path) -> None:
+    whole, _, took = undisturbed
+    luck = random.Random(number)
+    for _ in range(3):
+        process = start(tmp_path / "bench", tmp_path / "computed.json")
+        time.sleep(luck.uniform(0.1, 0.6) * took)
+        process.kill()
+        process.join()
+    last = start(tmp_path / "bench", tmp_path / "computed.json")
+    last.join()
+    assert last.exitcode == 0
+    assert cells(tmp_path / "bench") == cells(whole)
+    assert tables(tmp_path / "bench") == tables(whole)
+
+
+def test_three_processes_one_of_them_killed(undisturbed: tuple[Path, list[str], float], tmp_path: Path) -> None:
+    whole, computed, took = undisturbed
+    bench = tmp_path / "bench"
+    doomed = start(bench, tmp_path / "0.json")
+    others = [start(bench, tmp_path / f"{n}.json") for n in (1, 2)]
+    time.sleep(0.5 * took)
+    doomed.kill()
+    doomed.join()
+    for process in others:
+        process.join()
+        assert process.exitcode == 0
+    done = [key for n in (0, 1, 2) if (tmp_path / f"{n}.json").exists() for key in json.loads((tmp_path / f"{n}.json").read_text())]
+    assert len(done) == len(set(done))
+    assert set(done) <= set(computed)
+    assert cells(bench) == cells(whole)
+    assert tables(bench) == tables(whole)
+
+
+def test_a_cell_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Picky(own_objective().DegreePred):
+        @classmethod
+        def check_schema(cls, schema: FeatureSchema) -> None:
+            raise ConfigError(f"no such thing as {schema.name}.")
+
+    monkeypatch.setitem(OBJECTIVES, "picky", Picky)
+    choices: dict[str, Any] = {"scale": "smoke", "seeds": [0]}
+    outcome = run("molecules", tmp_path, methods=["picky", "untrained"], **choices)
+    assert len(outcome.failed) == 3
+    assert len(outcome.computed) == 2
+    rows = [json.loads(line) for line in (tmp_path / "failures.jsonl").read_text().splitlines()]
+    assert [row["error"] for row in rows] == ["no such thing as molecule."]  # what hangs on it is not listed too
+    monkeypatch.setitem(OBJECTIVES, "picky", own_objective().DegreePred)
+    mended = run("molecules", tmp_path, methods=["picky", "untrained"], **choices)
+    assert not mended.failed
+    assert len(mended.computed) == 3
+    report = (tmp_path / "report" / "index.md").read_text()
+    assert "picky" in report  # an objective of one's own has its row
+
+
+def test_stages_apart(tmp_path: Path) -> None:
+    choices: dict[str, Any] = {"scale": "smoke", "seeds": [0], "methods": ["attrmasking"]}
+    waiting = run("molecules", tmp_path, stages=["finetune"], **choices)
+    assert (len(waiting.waiting), waiting.computed) == (1, [])
+    assert len(run("molecules", tmp_path, stages=["pretrain"], **choices).computed) == 1
+    assert len(run("molecules", tmp_path, **choices).computed) == 2
+
+
+def test_a_preview_counts_and_leaves_no_trace(undisturbed: tuple[Path, list[str], float], tmp_path: Path) -> None:
+    plan = preview("molecules", tmp_path / "none", scale="smoke", methods=METHODS)
+    assert not (tmp_path / "none").exists()
+    assert [(stage, count, done) for stage, count, done, _ in plan.stages()] == [("pretrain", 2, 0), ("finetune", 4, 0), ("probe", 5, 0)]
+    assert all(seconds is not None and seconds > 0 for *_, seconds in plan.stages())
+    there = preview("molecules", undisturbed[0], scale="smoke", methods=METHODS)
+    assert sum(done for _, _, done, _ in there.stages()) == len(there.cells)
+
+
+def test_maps_have_graphs_and_a_tree(tmp_path: Path) -> None:
+    outcome = run("embedding-map", tmp_path, scale="smoke")
+    assert not outcome.failed
+    found = {json.dumps(c["variant"]): c for c in cells(tmp_path).values() if c["stage"] == "map"}
+    assert len(found) == 3
+    for cell in found.values():
+        with np.load(tmp_path / "cells" / cell["map"], allow_pickle=False) as arrays:
+            sizes = cell["prototypes"]["sizes"]
+            assert arrays["coordinates"].shape == (30, 2)
+            assert arrays["cluster"].max() < sizes[0]
+            assert np.bincount(arrays["layer"]).tolist() == sizes
+            below = arrays["layer"] > 0
+            assert (arrays["layer"][arrays["parent"][below]] == arrays["layer"][below] - 1).all()
+            assert np.isfinite(arrays["prototypes"]).all()
+    assert sorted(c["prototypes"]["origin"] for c in found.values()) == ["fitted afterwards", "fitted afterwards", "learnt"]
+
+
+def test_speed_counts_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OBJECTIVES, "degree-pred", own_objective().DegreePred)
+    outcome = run("speed", tmp_path, scale="smoke", seeds=[0], methods=["attrmasking", "graphlog", "graphcl", "infograph", "degree-pred"])
+    assert not outcome.failed
+    views = {c["method"]: c["views"] for c in cells(tmp_path).values()}
+    assert views == {"attrmasking": 1.0, "graphlog": 2.0, "graphcl": 2.0, "infograph": 1.0, "degree-pred": 1.0}
+    rates = [json.loads(p.read_text())["graphs_per_s"] for p in (tmp_path / "cells").glob("speed-*.json")]
+    assert min(rates) > 0
