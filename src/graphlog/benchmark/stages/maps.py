@@ -35,7 +35,8 @@ def map_cell(spec: CellSpec, bench: Bench) -> Found:
     learnt = _learnt(encoder)
     forest = learnt or _fitted(embeddings, config.options, config.seed)
     prototypes = np.concatenate([layer.detach().cpu().numpy() for layer in forest.layers]).astype(np.float32)
-    plane = project(np.concatenate([embeddings, prototypes]), config.seed).astype(np.float32)
+    # on the unit sphere, where the objective compares them: prototypes are directions, their lengths mean nothing
+    plane = project(_unit(np.concatenate([embeddings, prototypes])), config.seed).astype(np.float32)
     cluster = np.argmax(_unit(embeddings) @ _unit(prototypes[: forest.sizes[0]]).T, axis=1)
     starts = np.cumsum([0, *forest.sizes])
     above = [np.full(forest.sizes[0], -1)]
