@@ -94,14 +94,14 @@ def probe(options: argparse.Namespace) -> None:
     for dataset in options.datasets:
         for name, path in models(options).items():
             encoder = graphlog.load(path)
-            for layer in LAYERS:
+            for layer in options.layers or LAYERS:
                 cell = options.results / f"probe-{dataset}-{name}-{layer}.json"
                 if not cell.exists():
                     report = graphlog.probe(encoder, open_labelled(dataset, encoder.schema), layer=layer, baselines=())
                     write(cell, {"model": name, "layer": layer, "report": report.to_dict()})
         for schema in ("molecule", "molecule-rich"):
-            for seed in (0, 1, 2):
-                for layer in LAYERS:
+            for seed in options.seeds:
+                for layer in options.layers or LAYERS:
                     cell = options.results / f"probe-{dataset}-untrained.{schema}-s{seed}-{layer}.json"
                     if cell.exists():
                         continue
@@ -116,7 +116,7 @@ def select(options: argparse.Namespace) -> None:
     for dataset in options.datasets:
         rivals = {f"untrained.molecule-rich-s{seed}": None for seed in (0, 1, 2)}
         for name, path in {**models(options), **rivals}.items():
-            for layer in options.layers:
+            for layer in options.layers or ["jk"]:
                 cell = options.results / "selection" / f"{dataset}-{name}-{layer}.json"
                 if cell.exists():
                     continue
@@ -129,7 +129,7 @@ def finetune(options: argparse.Namespace) -> None:
     """Fine-tune every model on every data set with all seeds, and the untrained encoder of the default recipe."""
     for dataset in options.datasets:
         for name, path in {**models(options), RANDOM: RANDOM}.items():
-            for layer in options.layers:
+            for layer in options.layers or ["last"]:
                 cell = options.results / f"finetune-{dataset}-{name}-{layer}.json"
                 if cell.exists():
                     continue
@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings over the recipe, as TOML; give a --tag")
     parser.add_argument("--recipes", nargs="+", default=["default", "paper", "released"])
     parser.add_argument("--models", nargs="+", default=None, help="names of runs; all finished ones unless given")
-    parser.add_argument("--layers", nargs="+", default=["last"])
+    parser.add_argument("--layers", nargs="+", default=None, choices=LAYERS)
     parser.add_argument("--datasets", nargs="+", default=["bbbp", "bace", "sider", "clintox"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=2)
