@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmark_support import own_objective, tiny_scale
+from benchmark_support import no_figures, own_objective, tiny_scale
 from cli_support import Cli, run_command
 from graphlog.benchmark.scales import SCALES
 from graphlog.data.schema import FeatureSchema
@@ -18,6 +18,7 @@ QUICK = ("--scale", "smoke", "--seeds", "0", "--threads", "1")
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
     monkeypatch.setitem(SCALES, "smoke", tiny_scale())  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr("graphlog.benchmark.report._load_figures", no_figures)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     return run_command(capfd)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmark_support import METHODS, cells, own_objective, start, tables, tiny_scale
+from benchmark_support import METHODS, cells, no_figures, own_objective, start, tables, tiny_scale
 from graphlog.benchmark import preview, run
 from graphlog.benchmark.scales import SCALES
 from graphlog.data.schema import FeatureSchema
@@ -20,6 +20,7 @@ from graphlog.objectives import OBJECTIVES
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCALES, "smoke", tiny_scale())  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr("graphlog.benchmark.report._load_figures", no_figures)
 
 
 @pytest.fixture(scope="module")

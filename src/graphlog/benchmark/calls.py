@@ -58,7 +58,7 @@ def run(suite: str, output: str | Path, *, progress: Progress | None = None, **c
     cells = cells_of(Request(suite, **choices))
     outcome = walk(cells, folder, progress or Silent())
     if any(folder.cells.glob("*.json")):
-        report(output)
+        write_report(output)
     return outcome
 
 
@@ -78,7 +78,7 @@ def preview(suite: str, output: str | Path, **choices: Any) -> Preview:
     return Preview(tuple(cells), frozenset(finished), estimate)
 
 
-def report(output: str | Path) -> list[Path]:
+def write_report(output: str | Path) -> list[Path]:
     """Render the cells of a folder as tables and figures into ``report`` and return the files.
 
     Raises:

@@ -44,7 +44,7 @@ def benchmark(
 
     console = Console(quiet, as_json)
     if suite == "report":
-        files = bench.report(output)
+        files = bench.write_report(output)
         summary = {"report": str(output / "report"), "files": [str(path) for path in files]}
         console.result(summary, Table(("",), [(str(path),) for path in files]))
         return
