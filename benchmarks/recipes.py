@@ -157,8 +157,9 @@ def report(options: argparse.Namespace) -> None:
         cell = json.loads(path.read_text())
         family, _, _ = cell["model"].rpartition("-s") if "-s" in cell["model"] else (cell["model"], "", "")
         for row in cell["report"]["rows"]:
-            own = row["model"] in {"frozen encoder", "fine-tuned"}
-            key = (stage, family if own else row["model"], cell["layer"] if own else "", row["rule"])
+            own = row["model"].startswith(("frozen encoder", "fine-tuned"))
+            rule = f"{row['rule']}, predictions of all seeds averaged" if "mean of" in row["model"] else row["rule"]
+            key = (stage, family if own else row["model"], cell["layer"] if own else "", rule)
             scores.setdefault(key, {}).setdefault(dataset, []).extend(row["test"][cell["report"]["metric"]])
     head = ["stage", "model", "readout", "rule", *options.datasets, "mean", "without ClinTox"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
@@ -169,7 +170,33 @@ def report(options: argparse.Namespace) -> None:
         others = [m for d, m in means.items() if d != "clintox"]
         averages = [f"{statistics.fmean(means.values()):.1f}", f"{statistics.fmean(others):.1f}"] if whole else ["", ""]
         lines.append(f"| {' | '.join([*key, *cells, *averages])} |")
+    lines += ["", *watched(options.results)]
     (options.results / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def watched(results: Path) -> list[str]:
+    """Return what the collapse watch saw at its last look at each recipe: mean and sample SD over pre-training seeds."""
+    columns = (
+        "rank",
+        "mean_cosine",
+        "prototypes_total_2",
+        "prototypes_used_estep_2",
+        "prototypes_used_nearest_2",
+        "posterior_perplexity_2",
+    )
+    found: dict[str, list[dict[str, float]]] = {}
+    for path in sorted(results.glob("pretrain-*.json")):
+        rows = json.loads(path.read_text())["metrics"]
+        last = {key: row[key] for row in rows for key in columns if key in row}
+        found.setdefault(path.stem.removeprefix("pretrain-").rpartition("-s")[0], []).append(last)
+    lines = [f"| pre-training | seeds | {' | '.join(columns)} |", "|" + "---|" * (2 + len(columns))]
+    for name, runs in found.items():
+        values = {key: [run[key] for run in runs if key in run] for key in columns}
+        cells = [
+            f"{statistics.fmean(v):.3g}" + (f" ± {statistics.stdev(v):.2g}" if len(v) > 1 else "") if v else "" for v in values.values()
+        ]
+        lines.append(f"| {name} | {len(runs)} | {' | '.join(cells)} |")
+    return lines
 
 
 def _spread(values: list[float]) -> str:
