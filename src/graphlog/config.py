@@ -40,6 +40,8 @@ def _first_problem(cls: type[FrozenConfig], error: ValidationError, where: str) 
         near = get_close_matches(key, list(cls.model_fields), n=1, cutoff=0.4)
         hint = f"did you mean `{where}{near[0]}`? " if near else ""
         return f"unknown setting `{where}{key}`; {hint}Known: {', '.join(sorted(cls.model_fields))}"
+    if problem["type"] == "value_error":  # in our own words, which name what was found
+        return f"`{where}{key}`: {problem['msg'].removeprefix('Value error, ')}"
     return f"`{where}{key}`: {problem['msg'].lower()}, found {problem['input']!r}"
 
 
@@ -52,7 +54,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"no such file: {path}") from None
+        raise ConfigError(f"no such file: {path}; check the path.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
         raise ConfigError(f"{path}: not a valid TOML file ({e})") from None
 

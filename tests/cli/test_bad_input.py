@@ -1,6 +1,7 @@
 """Whatever is wrong with an input: one line that says what, where and how to mend it, exit code 2, nothing half-written."""
 
 import gzip
+import io
 import json
 import shutil
 from pathlib import Path
@@ -254,3 +255,38 @@ def test_ctrl_c_is_answered(cli: Cli, tmp_path: Path, molecules: Path, monkeypat
 def test_a_write_that_fails_somewhere_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch, number: int, says: str):
     monkeypatch.setattr("graphlog.cli.console.Console.result", lambda *_: (_ for _ in ()).throw(OSError(number, "no")))
     cli("models").refused(says)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["pretrain", "{store}", "-o", "run", "--backbone", "ginn"], ["unknown backbone 'ginn'; did you mean 'gin'?"]),
+        (["pretrain", "{store}", "-o", "run", "--epochs", "0"], ["equal to 1. See: graphlog pretrain --help"]),
+        (["data", "split", "{molecules}", "-o", "gone/split.json"], ["there is no folder", "gone; make it"]),
+        (["data", "split", "{molecules}", "-o", "split.txt"], ["split.txt", ".json"]),
+        (["info", "run.safetensor"], ["did you mean run.safetensors?"]),
+        (["info", "."], ["neither a store"]),
+        (["embed", "gone.csv", "-m", "{pretrained}", "-o", "e.npz"], ["no such file: gone.csv; check the path"]),
+    ],
+)
+def test_the_line_says_how_to_mend_it(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Path, molecules: Path, pretrained: Path, words, expected
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.safetensors").touch()
+    there = {"store": store, "molecules": molecules, "pretrained": pretrained}
+    ended = cli(*(word.format(**there) for word in words))
+    ended.refused(*expected)
+    assert "value error" not in ended.err
+    assert left_in(tmp_path) == {"run.safetensors"}
+
+
+def test_a_comma_is_no_ring(cli: Cli, tmp_path: Path):
+    (tmp_path / "in.smi").write_text("CCO\nCCO,1\nCCN\n")
+    assert cli("featurize", tmp_path / "in.smi", "-o", tmp_path / "s", "--workers", "1").code == 0
+    assert "not a SMILES character: ','" in (tmp_path / "rejects.csv").read_text()
+
+
+def test_utf_16_from_a_pipe_is_called_standard_input(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(GOOD.encode("utf-16"))))
+    cli("featurize", "-", "-o", tmp_path / "s").refused("standard input: is UTF-16")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli_support import Cli
+from graphlog.cli.main import VERBS
 
 COMMAND = [sys.executable, "-m", "graphlog"]
 LONG = ["--epochs", "500", "--batch-size", "16", "--set", "encoder.dim=16", "--set", "encoder.layers=2", "--precision", "fp32"]
@@ -31,7 +32,7 @@ def test_help_is_there_for_every_verb_and_loads_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=_environment(), check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Example: graphlog") == 15
+    assert done.stdout.count("Example: graphlog") == len(VERBS) + 4
     assert done.stderr == ""
 
 
@@ -97,3 +98,24 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, molecules: P
     assert done.stderr.startswith("graphlog: error: ")
     assert len(done.stderr.strip().splitlines()) == 1
     assert {p.name for p in tmp_path.iterdir()} == set()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="process groups are posix")
+def test_ctrl_c_in_a_terminal_reaches_the_workers_too_and_one_line_answers(tmp_path: Path):
+    running = subprocess.Popen(
+        [*COMMAND, "featurize", "wehi10k", "-o", str(tmp_path / "s"), "--workers", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=_environment(),
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not any(tmp_path.glob("s.partial-*/endpoints.bin")):
+        time.sleep(0.01)
+    time.sleep(0.5)  # the workers are starting
+    os.killpg(running.pid, signal.SIGINT)
+    out, err = running.communicate(timeout=120)
+    assert (running.returncode, out, err) == (130, "", "graphlog: interrupted.\n")
+    assert list(tmp_path.iterdir()) == []

@@ -19,6 +19,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.tasks import LabelledGraphs
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
 from graphlog.training.log import read_metrics
+from graphlog.training.loop import TrainingInterrupted
 
 NAN = float("nan")
 KEPT = {"baselines": (), "seeds": (0, 1)}
@@ -240,3 +241,20 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
         finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, run_dir=tmp_path / "run", **KEPT)
     assert not (tmp_path / "run" / "model.safetensors").exists()
     assert run_module.finetune is finetune
+
+
+def test_a_wish_to_stop_is_followed_after_a_short_epoch_which_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    data, folder, longer = labelled(IS_ALCOHOL), tmp_path / "run", QUICK.updated({"epochs": 3})
+    train = SeedRun._train
+
+    def asked(self: SeedRun, epoch: int, stop: Any) -> float:
+        stop.asked = epoch == 2
+        return train(self, epoch, stop)
+
+    monkeypatch.setattr(SeedRun, "_train", asked)
+    with pytest.raises(TrainingInterrupted, match="after epoch 2 of seed 0; continue with --resume"):
+        finetune(tiny_encoder(), data, longer, seeds=(0,), baselines=(), run_dir=folder)
+    assert sorted(p.name for p in (folder / "checkpoint" / "seed-0").iterdir()) == ["step-000000001", "step-000000002"]
+    monkeypatch.setattr("graphlog.downstream.finetune.seed._PATIENCE_S", -1.0)
+    with pytest.raises(TrainingInterrupted, match="up to the last checkpoint"):
+        finetune(tiny_encoder(), data, longer, seeds=(0,), baselines=(), run_dir=tmp_path / "other")

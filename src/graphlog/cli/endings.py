@@ -117,4 +117,4 @@ def _usage_message(error: BaseException) -> str:
         near = get_close_matches(choice[1], re.findall(r"'([^']*)'", choice[2]), n=1, cutoff=0.5)
         message = message.rstrip(".") + (f"; did you mean '{near[0]}'?" if near else ".")
     path = context.command_path if context is not None else "graphlog"
-    return f"{message} See: {path} --help"
+    return f"{message.rstrip('.?')}{'?' if message.endswith('?') else '.'} See: {path} --help"

@@ -64,7 +64,7 @@ class Split(NamedTuple):
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise DataError(f"no such file: {path}") from None
+            raise DataError(f"no such file: {path}; make one with `graphlog data split`.") from None
         except (OSError, ValueError, RecursionError) as e:
             raise DataError(f"{path}: not a split file ({e}); make one with `graphlog data split`.") from None
         if not isinstance(fields, dict):

@@ -146,7 +146,8 @@ class _Tally:
 
     def _reject(self, reject: Reject) -> None:
         if self._on_error == "fail":
-            raise DataError(f"{self._found.where}, data row {reject.row}: {reject.text[:80]!a} {reject.reason}.")
+            advice = "mend the row, or pass over such rows with --on-error skip"
+            raise DataError(f"{self._found.where}, data row {reject.row}: {reject.text[:80]!a} {reject.reason}; {advice}.")
         self._builder.reject(reject)
         self.rejected += 1
         if len(self._first) < 3:

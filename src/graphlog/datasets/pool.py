@@ -1,9 +1,11 @@
 """Work spread over processes, results in order, never more in flight than a few pieces."""
 
 import os
+import signal
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -61,7 +63,8 @@ def map_in_order(
     waiting: deque[tuple[Kept, Future[Result]]] = deque()
     try:
         for kept, piece in chain(head, stream):
-            waiting.append((kept, executor.submit(work, piece)))
+            with _ctrl_c_held_back():
+                waiting.append((kept, executor.submit(work, piece)))
             if len(waiting) > 2 * workers:
                 first, future = waiting.popleft()
                 yield first, future.result()
@@ -75,3 +78,22 @@ def map_in_order(
         for _, future in waiting:
             future.cancel()
         executor.shutdown(wait=True)
+
+
+@contextmanager
+def _ctrl_c_held_back() -> Generator[None]:
+    """Let Ctrl-C wait for the end of the block; processes started in it never hear it.
+
+    A terminal sends it to all of them: the workers would each print a traceback, while this process ends them anyway.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # started later, it would let the signal through again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -95,6 +95,9 @@ def model_path(model: str | Path) -> Path:
         return shipped[str(model)]
     if path.suffix or len(path.parts) > 1:
         raise ModelFileError(f"no such model file or run folder: {path}{_nearest_file(path)}")
+    near = get_close_matches(str(model), [*shipped, RANDOM], n=1, cutoff=0.5)
+    if not near and (file := _nearest_file(path)).startswith("; did"):
+        raise ConfigError(f"unknown model '{model}'{file}")
     raise unknown_name("model", str(model), [*shipped, RANDOM])
 
 
@@ -150,7 +153,7 @@ def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
 
 
 def _resumable(path: Path) -> str:
-    return " It was interrupted; continue it with --resume." if (path / "config.toml").is_file() else ""
+    return " It was interrupted; continue it with --resume." if (path / "config.toml").is_file() else " Name a run folder or a model file."
 
 
 def _nearest_file(path: Path) -> str:

@@ -64,7 +64,8 @@ def convert_pth(path: Path | str, backbone: str | None = None) -> ModelFile:
     path = Path(path)
     states = [s for s in _states(_load(path)) if any("gnns.0." in k for k in s)]
     if not states:
-        raise ModelFileError(f"{path}: no encoder of the pre-train-GNNs family in it (no weights named `gnns.0.*`).")
+        lack = "no encoder of the pre-train-GNNs family in it (no weights named `gnns.0.*`)"
+        raise ModelFileError(f"{path}: {lack}; a model of graphlog's own needs no converting.")
     prefix, theirs = _without_prefix(states[0])
     named = [n for n in ("graphsage", "gcn") if n in path.name.lower()]
     backbone = _backbone(theirs, backbone or (named[0] if len(named) == 1 else None))
@@ -86,7 +87,7 @@ def _load(path: Path) -> Any:
     except pickle.UnpicklingError:
         raise ModelFileError(f"{path}: refused, since it holds more than weights (unpickling it could run code).") from None
     except Exception as e:  # torch.load fails in as many ways as a file can be damaged
-        raise ModelFileError(f"{path}: not a torch checkpoint, or a damaged one ({type(e).__name__}).") from None
+        raise ModelFileError(f"{path}: not a torch checkpoint, or a damaged one ({type(e).__name__}); fetch it again.") from None
 
 
 def _states(found: Any) -> Iterator[dict[str, Tensor]]:

@@ -120,7 +120,7 @@ def read_model(path: Path | str) -> ModelFile:
         reads = f"model format {about.get('version')}, this one reads {VERSION}"
         raise ModelFileError(f"{path}: written by a newer graphlog ({reads}); upgrade graphlog-torch.")
     if _digest(tensors, {k: v for k, v in about.items() if k != "sha256"}) != about.get("sha256"):
-        raise ModelFileError(f"{path}: damaged or altered since it was written (its SHA-256 does not match); get it again.")
+        raise ModelFileError(f"{path}: damaged or altered since it was written (its SHA-256 does not match); copy or make it again.")
     try:
         encoder = GraphEncoder(EncoderConfig.parse(about["config"]), FeatureSchema.from_dict(about["schema"]))
         weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
@@ -141,4 +141,4 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a mapping
         return (about if isinstance(about, dict) else {}), tensors  # pyright: ignore[reportUnknownVariableType]
     except (SafetensorError, OSError, ValueError) as e:
-        raise ModelFileError(f"{path}: not a complete safetensors file ({str(e).splitlines()[0]}); get it again.") from None
+        raise ModelFileError(f"{path}: not a complete safetensors file ({str(e).splitlines()[0]}); copy or make it again.") from None

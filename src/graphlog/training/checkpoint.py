@@ -116,7 +116,9 @@ def _read(folder: Path) -> Checkpoint:
     try:
         manifest = json.loads((folder / _MANIFEST).read_bytes())
         payload = (folder / _TENSORS).read_bytes()
-    except (OSError, ValueError) as e:
+    except OSError as e:
+        raise ModelFileError(f"checkpoint {folder} cannot be read ({Path(str(e.filename)).name}: {e.strerror})") from None
+    except ValueError as e:
         raise ModelFileError(f"checkpoint {folder} cannot be read ({e})") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
         raise ModelFileError(f"checkpoint {folder} was not written by graphlog")

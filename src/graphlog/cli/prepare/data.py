@@ -81,9 +81,11 @@ def split(
     from graphlog.datasets import DATASETS
     from graphlog.datasets.networks.folds import split_store
     from graphlog.datasets.splits import split_dataset
+    from graphlog.downstream.embed import check_output
     from graphlog.downstream.tasks import split_graphs
 
     console = Console(quiet, as_json)
+    check_output(output, (".json",))
     shares = check_fractions(o.shares(fractions))
     graphs = read_graphs(source, "molecule", console, smiles_column=smiles_column, on_error=on_error, workers=workers)
     canonical = source in DATASETS and DATASETS[source].canonical_split and not Path(source).exists()

@@ -58,7 +58,8 @@ def read_labels(rows: Sequence[Row], tasks: Sequence[str], where: str) -> Float3
 
 def _not_a_number(where: str, row: Row, task: str) -> DataError:
     text = row.fields[task].strip()
-    return DataError(f"{where}, data row {row.row}: label '{task}' must be a number or empty, found {text[:40]!a}.")
+    found = f"label '{task}' must be a number or empty, found {text[:40]!a}"
+    return DataError(f"{where}, data row {row.row}: {found}; mend it, or choose other --targets.")
 
 
 def choose_tasks(table: Table, targets: str | Sequence[str] | None, first: Sequence[Row]) -> tuple[str, ...]:

@@ -27,9 +27,9 @@ def open_parquet(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]]
     try:
         table = library.ParquetFile(path)
     except FileNotFoundError:
-        raise DataError(f"no such file: {path}") from None
+        raise DataError(f"no such file: {path}; check the path.") from None
     except (pa.ArrowException, OSError) as e:
-        raise DataError(f"{path}: not a readable Parquet file ({str(e).splitlines()[0]}).") from None
+        raise DataError(f"{path}: not a readable Parquet file ({str(e).splitlines()[0].rstrip('.')}); fetch or write it again.") from None
     with table:
         yield list(table.schema_arrow.names), _rows(table, path, pa.ArrowException)
 

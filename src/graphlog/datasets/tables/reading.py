@@ -106,7 +106,7 @@ def kind_of(path: Path) -> str:
     if suffixes and suffixes[-1] in ENDINGS:
         return ENDINGS[suffixes[-1]]
     if not path.exists():
-        raise DataError(f"no such file: {path}")
+        raise DataError(f"no such file: {path}; check the path.")
     raise DataError(f"{path}: cannot tell what kind of file this is; name it {', '.join(ENDINGS)} (those of text also .gz or .zst).")
 
 
@@ -224,5 +224,5 @@ def _refuse_other_delimiter(columns: Sequence[str], where: str, delimiter: str) 
 def _not_empty(rows: Iterator[Row], where: str) -> Iterator[Row]:
     first = list(islice(rows, 1))
     if not first:
-        raise DataError(f"{where}: has a header but no rows.")
+        raise DataError(f"{where}: has a header but no rows; it must hold at least one molecule.")
     yield from chain(first, rows)

@@ -40,7 +40,7 @@ def open_text(path: Path | str) -> Generator[Iterator[str]]:
     try:
         raw = _open_bytes(path)
     except FileNotFoundError:
-        raise DataError(f"no such file: {name}") from None
+        raise DataError(f"no such file: {name}; check the path.") from None
     except IsADirectoryError:
         raise DataError(f"{name} is a folder; name a file in it, or a graph store.") from None
     except OSError as e:
@@ -71,7 +71,7 @@ def _open_bytes(path: Path | str) -> Any:
     head = raw.peek(4)[:4]
     if head[:2] in _WIDE:
         raw.close()
-        raise DataError(f"{path}: is UTF-16 text; save it as UTF-8.")
+        raise DataError(f"{'standard input' if str(path) == '-' else path}: is UTF-16 text; save it as UTF-8.")
     kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
     if kind == "gzip":
         return io.BufferedReader(_Inflated(raw, _GzipStream()))

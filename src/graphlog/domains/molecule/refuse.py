@@ -12,6 +12,9 @@ _NEEDS_CARE = re.compile(r"[^!-~]|[@/\\<>~]|\[\d*H")
 """A CXSMILES extension or a foreign character, stereo, dative or unspecified bonds, explicit hydrogen atoms."""
 _FOREIGN = re.compile(r"[^!-~]")
 
+_IN_NO_SMILES = re.compile(r"[,;\"'`_!?{}]")
+"""Characters that a SMILES never holds; looked for where RDKit has refused it."""
+
 _BARE = Chem.SmilesParserParams()
 _BARE.sanitize = False
 _BARE.removeHs = False
@@ -78,6 +81,9 @@ def _diagnose(text: str) -> str:
 
 def _syntax(smiles: str) -> str:
     # RDKit tells the log and nobody else, and the log cannot be redirected without touching the user's settings
+    foreign = _IN_NO_SMILES.search(smiles)
+    if foreign is not None:
+        return f"not a SMILES character: {foreign[0]!a}"
     if smiles.count("[") != smiles.count("]"):
         return "unbalanced square brackets"
     if smiles.count("(") != smiles.count(")"):

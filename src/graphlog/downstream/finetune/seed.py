@@ -1,5 +1,6 @@
 """One seed of fine-tuning: epochs, scores after each, the best state so far, and going on where it stopped."""
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from graphlog.training.runfolder import writing
 
 _EVALUATION_BATCH = 512
 _SAVES_SHARE = 20.0
+_PATIENCE_S = 10.0
+"""Seconds of an epoch that is ended, and kept, before a wish to stop is followed."""
 """Checkpoints may take a twentieth of the time."""
 State = dict[str, Tensor]
 
@@ -76,6 +79,7 @@ class SeedRun:
         self.folds = {"valid": self._evaluation_batches(self.data.split.valid), "test": self._evaluation_batches(self.data.split.test)}
         self.model = self._fresh().to(self.device)
         self._saved_at, self._save_took = time.monotonic(), 0.0
+        self._epoch_took = math.inf
         trained = self.model.head if self.config.freeze else self.model
         self.adam = NamedAdam(trained.named_parameters(), self.config.learning_rate)
         self.train_labels = torch.from_numpy(self.data.labels[self.data.split.train]).to(self.device)
@@ -97,8 +101,12 @@ class SeedRun:
 
         Raises:
             NonFiniteLossError: If the loss becomes NaN or infinite.
-            TrainingInterrupted: If the user asked to stop.
+            TrainingInterrupted: If the user asked to stop: once the state after the last epoch is saved, or, where the
+                current one would take long to end, at once.
         """
+        if stop.asked:
+            self.save()
+            raise TrainingInterrupted(f"stopped after epoch {self.state.epoch} of seed {self.seed}; continue with --resume.")
         epoch = self.state.epoch + 1
         rate = self.config.learning_rate_at(epoch)
         for group in self.adam.adam.param_groups:
@@ -106,7 +114,8 @@ class SeedRun:
         started = time.monotonic()
         loss = self._train(epoch, stop)
         scores = {fold: self._scores(fold) for fold in ("valid", "test")}
-        row = {"seed": self.seed, "epoch": epoch, "loss": loss, "learning_rate": rate, **scores, "seconds": time.monotonic() - started}
+        self._epoch_took = time.monotonic() - started
+        row = {"seed": self.seed, "epoch": epoch, "loss": loss, "learning_rate": rate, **scores, "seconds": self._epoch_took}
         history = self.state.history
         metric = self.data.metric
         best = history[self.state.best_epoch - 1]["valid"][metric] if self.state.best_epoch else float("nan")
@@ -179,7 +188,7 @@ class SeedRun:
         losses: list[Tensor] = []
         with global_seed(seed_for(self.seed, "finetune"), "dropout", epoch, device=self.device):
             for start in range(0, len(order), self.config.batch_size):
-                if stop.asked:
+                if stop.asked and self._epoch_took > _PATIENCE_S:
                     raise TrainingInterrupted("stopped; everything up to the last checkpoint is kept, continue with --resume.")
                 losses.append(self._step(train, order[start : start + self.config.batch_size]))
         loss = float(torch.stack(losses).mean())
