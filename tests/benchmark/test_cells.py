@@ -105,3 +105,11 @@ def test_the_time_left_is_learnt_from_near_kin(specs: list[CellSpec]):
     assert estimate.seconds(tuned["bace"]) == pytest.approx(1.0)
     assert estimate.seconds(next(s for s in specs if s.stage == "probe")) is None
     assert in_words(3599.6) == "1:00 h"
+
+
+def test_a_finished_cell_stays_finished_on_another_device(folder: Folder):
+    choose = {"methods": ["graphlog"], "datasets": ["bbbp"], "seeds": [0]}
+    for done, asked in zip(cells_of(Request("molecules", **choose)), cells_of(Request("molecules", device="cpu", **choose)), strict=True):
+        assert done.config_hash == asked.config_hash
+        folder.write(done, FOUND)
+        assert folder.read(asked) is not None

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,26 @@ def test_stages_apart(tmp_path: Path) -> None:
     assert (len(waiting.waiting), waiting.computed) == (1, [])
     assert len(run("molecules", tmp_path, stages=["pretrain"], **choices).computed) == 1
     assert len(run("molecules", tmp_path, **choices).computed) == 2
+
+
+def test_a_model_that_is_gone_is_trained_again_where_it_is_needed(tmp_path: Path) -> None:
+    choices: dict[str, Any] = {"scale": "smoke", "seeds": [0], "methods": ["attrmasking"]}
+    run("molecules", tmp_path, stages=["pretrain", "probe"], **choices)
+    shutil.rmtree(tmp_path / "models")
+    assert run("molecules", tmp_path, stages=["pretrain", "probe"], **choices).computed == []  # nothing needs it
+    outcome = run("molecules", tmp_path, **choices)
+    assert not outcome.waiting
+    assert sorted(key.partition("-")[0] for key in outcome.computed) == ["finetune", "pretrain"]
+
+
+def test_fine_tuning_that_goes_on_counts_the_seconds_before(tmp_path: Path) -> None:
+    choices: dict[str, Any] = {"scale": "smoke", "seeds": [0], "methods": ["untrained"], "stages": ["finetune"]}
+    (spec,) = preview("molecules", tmp_path, **choices).cells
+    (tmp_path / "runs" / spec.work_key / "checkpoint").mkdir(parents=True)
+    run("molecules", tmp_path, **choices)
+    cell = json.loads((tmp_path / "cells" / f"{spec.key}.json").read_text())
+    assert cell["timing_notes"] == ["seconds are those of the epochs: the run was interrupted"]
+    assert cell["seconds"] > 0
 
 
 def test_a_preview_counts_and_leaves_no_trace(undisturbed: tuple[Path, list[str], float], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from graphlog.benchmark.grid import CellSpec
+from graphlog.benchmark.grid import NOT_OF_THE_OUTCOME, CellSpec
 from graphlog.errors import ConfigError
 from graphlog.training.runfolder import try_lock, writing
 
@@ -121,9 +121,9 @@ def _parsed(path: Path) -> dict[str, Any] | None:
 
 
 def _agree(before: Any, now: Any) -> bool:
-    """Return whether two settings are equal wherever both say something."""
+    """Return whether two settings are equal wherever both say something that decides the outcome."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
-        return all(_agree(before[key], now[key]) for key in before.keys() & now.keys())  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        return all(_agree(before[key], now[key]) for key in before.keys() & now.keys() - NOT_OF_THE_OUTCOME)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     return json.dumps(before) == json.dumps(now) or before == now
 
 

@@ -15,7 +15,8 @@ from graphlog.errors import unknown_name
 from graphlog.training.config import PretrainConfig, resolve_config
 
 STAGES = ("pretrain", "finetune", "probe", "map", "speed")
-_NOT_OF_THE_OUTCOME = {"checkpoint_every_s", "log_every", "watch_every", "device"}
+NOT_OF_THE_OUTCOME = {"checkpoint_every_s", "log_every", "watch_every", "device"}
+"""Settings that two cells of the same work may differ in."""
 Variant = tuple[tuple[str, str | int | float | bool], ...]
 
 
@@ -213,7 +214,7 @@ def _hash(values: Mapping[str, Any]) -> str:
 def _plain(value: Any, complete: bool) -> Any:
     """Return ``value`` as JSON; of settings, all of them or those that decide the outcome and are not at their defaults."""
     if hasattr(value, "model_dump"):
-        outside = set[str]() if complete else _NOT_OF_THE_OUTCOME & set(type(value).model_fields)
+        outside = set[str]() if complete else NOT_OF_THE_OUTCOME & set(type(value).model_fields)
         return value.model_dump(mode="json", exclude_defaults=not complete, exclude=outside)
     if isinstance(value, Mapping):
         return {str(k): _plain(v, complete) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType]

@@ -76,7 +76,7 @@ class Walk:
         return held
 
     def _try(self, spec: CellSpec, still: Sequence[CellSpec]) -> str:
-        if self.folder.has(spec):
+        if self._is_done(spec, still):
             return "done"
         needs_model = bool(spec.model) and spec.stage != "pretrain"
         if needs_model and spec.model in self._broken:
@@ -87,9 +87,17 @@ class Walk:
         with self.folder.claimed(spec.work_key) as mine:
             if not mine:
                 return "held"
-            if self.folder.has(spec):
+            if self._is_done(spec, still):
                 return "done"
             return self._compute(spec, still)
+
+    def _is_done(self, spec: CellSpec, still: Sequence[CellSpec]) -> bool:
+        """Return whether a cell is finished; a pre-training whose model is gone is not while cells are left that need the model."""
+        if not self.folder.has(spec):
+            return False
+        if spec.stage != "pretrain" or (self.folder.model(spec) / "model.safetensors").is_file():
+            return True
+        return not any(other.model == spec.model and other.stage != "pretrain" and not self.folder.has(other) for other in still)
 
     def _is_made_elsewhere(self, spec: CellSpec) -> bool:
         with self.folder.claimed(f"pretrain-{spec.model}") as free:

@@ -61,15 +61,20 @@ def finetune_cell(spec: CellSpec, bench: Bench) -> Found:
     data = bench.graphs.labelled(name_of_dataset(spec), spec.frame.schema)
     run_dir = bench.folder.runs / spec.work_key
     encoder = encoder_of(spec, bench, data)
+    going_on = (run_dir / "checkpoint").is_dir()
     began = time.monotonic()
     predictor = finetune(encoder, data, config, seeds=(seed,), baselines=(), run_dir=run_dir, resume=True, progress=bench.progress)
     seconds = time.monotonic() - began
+    notes: list[str] = []
+    if going_on:
+        seconds = sum(row["seconds"] for row in read_metrics(run_dir / "metrics.jsonl"))
+        notes = ["seconds are those of the epochs: the run was interrupted"]
     by_rule = {row.rule: row for row in predictor.report.rows}
     scores = {rule: scores_of(by_rule[title], data.metric) for rule, title in RULES.items()}
     shutil.rmtree(run_dir, ignore_errors=True)
     rate = len(data.split.train) * config.epochs / seconds
     best = by_rule[RULES["best-valid"]].detail["best_epochs"]
-    return {**_judged(spec, data, encoder, seconds, rate), "scores": scores, "best_epoch": best[0]}
+    return {**_judged(spec, data, encoder, seconds, rate), "scores": scores, "best_epoch": best[0], "timing_notes": notes}
 
 
 def probe_cell(spec: CellSpec, bench: Bench) -> Found:
