@@ -249,3 +249,38 @@ def test_throughput_is_compared_with_attrmasking(everything: Path):
     timing = timing_sheet(cells)
     assert timing is not None
     assert {row[0].text for row in timing.rows} == {"speed", "finetune", "probe", "map"}
+
+
+def test_the_printed_average_stands_only_beside_the_eight_sets_it_is_of(tmp_path: Path):
+    others = ("bbbp", "tox21", "toxcast", "sider", "clintox", "muv", "hiv", "own")
+    factory.write_molecules(tmp_path, others, ("untrained", "graphlog"))
+    assert "*73.4*" not in _lines(tmp_path, "molecules-finetune-last")["GraphLoG paper"]
+    factory.write_molecules(tmp_path / "eight", (*others[:-1], "bace"), ("untrained", "graphlog"))
+    assert "*73.4*" in _lines(tmp_path / "eight", "molecules-finetune-last")["GraphLoG paper"]
+
+
+def test_one_backbone_that_is_not_the_main_one_has_its_table(tmp_path: Path):
+    found = factory.scores(("last",), 0.7, 0)
+    factory.write(tmp_path, factory.cell("finetune", "graphlog", "bbbp", 0, found, backbone="gat", domain="molecule"))
+    assert _grids(tmp_path)["molecules-backbones-finetune-last"].columns == ("gat",)
+
+
+def test_work_that_suites_share_is_timed_once(tmp_path: Path):
+    one = factory.cell("finetune", "graphlog", "bbbp", 0, factory.scores(("last",), 0.7, 0), seconds=10.0)
+    factory.write(tmp_path, one)
+    factory.write(tmp_path, {**one, "suite": "sensitivity", "variant": {"depth": 3}})
+    sheet = timing_sheet(read_cells(tmp_path))
+    assert sheet is not None
+    assert [(r["cells"], r["seconds_mean"]) for r in sheet.records] == [(1, 10.0)]
+
+
+def test_the_timing_in_larger_company_counts(tmp_path: Path):
+    def timed(rate: float, *together: str):
+        hashed = f"{len(together):064x}"
+        fields = {"suite": "speed", "graphs_per_s": rate, "together": list(together), "config_hash": hashed, "domain": "molecule"}
+        return factory.cell("speed", "graphcl", None, 0, {}, **fields)
+
+    factory.write(tmp_path, timed(9.0, "attrmasking", "graphcl"))
+    factory.write(tmp_path, timed(7.0, "attrmasking", "graphcl", "graphlog"))
+    (cell,) = read_cells(tmp_path)
+    assert cell.raw["graphs_per_s"] == 7.0

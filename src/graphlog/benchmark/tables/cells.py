@@ -59,6 +59,8 @@ class Cell:
 def read_cells(folder: Path) -> list[Cell]:
     """Return the cells of a folder in the order of their names.
 
+    Of two timings of one objective, the one that was taken in turns with more others counts.
+
     Raises:
         DataError: If the folder is missing, a file is no cell, or two cells claim the same place with different settings.
         ModelFileError: If a cell is of a newer format.
@@ -69,9 +71,17 @@ def read_cells(folder: Path) -> list[Cell]:
     for path in sorted(folder.glob("*.json")):
         cell = _read(path)
         other = cells.setdefault(cell.identity, cell)
+        if len(_company(other)) != len(_company(cell)):
+            cells[cell.identity] = max(other, cell, key=lambda c: len(_company(c)))
+            continue
         if other.raw.get("config_hash") != cell.raw.get("config_hash"):
             raise DataError(f"{other.path} and {path.name} hold the same cell with different settings; remove the one not wanted.")
     return list(cells.values())
+
+
+def _company(cell: Cell) -> list[str]:
+    """Return the objectives that one was timed in turns with; none in other stages."""
+    return cell.raw.get("together") or []
 
 
 def _read(path: Path) -> Cell:

@@ -79,7 +79,7 @@ def _quoted(grid: Grid, row: Row) -> tuple[Item, ...]:
         items.append(Item(DASH if printed is None else _plus_minus(grid, *printed), quoted=printed is not None))
     for _, without in _averages(grid):
         average = grid.paper_average(row.key, without)
-        if not without and len(grid.columns) == 8 and row.key in grid.printed_average:
+        if not math.isnan(average) and not without and len(grid.columns) == 8 and row.key in grid.printed_average:
             average = grid.printed_average[row.key]
         items.append(Item(DASH if math.isnan(average) else number(average, grid), quoted=not math.isnan(average)))
     blanks = 1 + 2 * _compares(grid) + bool(grid.printed_rows)

@@ -17,8 +17,8 @@ RATES = {"rate": "Graphs/s", "views": "Views/s"}
 
 
 def timing_sheet(cells: Sequence[Cell], name: str = "timing") -> Sheet | None:
-    """Return seconds and throughput of every stage, method and backbone; None without cells."""
-    timed = [c for c in cells if c.raw.get("seconds") is not None]
+    """Return seconds and throughput of every stage, method and backbone, work shared by suites counted once; None without cells."""
+    timed = list({c.raw.get("config_hash"): c for c in cells if c.raw.get("seconds") is not None}.values())
     if not timed:
         return None
     rows, records = [], []
