@@ -210,7 +210,7 @@ def probe(
 def fold_probe(encoder: Model, dataset: Source | LabelledGraphs, **options: Any) -> Report:
     """Return the 10-fold accuracy of a classifier on frozen embeddings. See :func:`graphlog.downstream.protocol.folds.fold_probe`.
 
-    Options are ``folds``, ``classifier`` (``svm`` or ``logistic``), ``baselines`` (``random``, ``wl``), ``seeds``, ``layer``, ``targets``, ...
+    Options: ``folds``, ``classifier`` (``svm`` or ``logistic``), ``baselines`` (``random``, ``wl``), ``seeds``, ``layer``, ``targets``.
     """
     return _folds.fold_probe(load_for(encoder, _store_of(dataset)), dataset, **options)
 

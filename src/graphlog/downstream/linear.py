@@ -98,5 +98,5 @@ def _ridge_task(features: Features, labels: np.ndarray, train: np.ndarray, targe
 
 def _ridge(features: Features, targets: np.ndarray, rows: np.ndarray, c: float) -> np.ndarray:
     x = features.astype(np.float64)  # the columns of embeddings are nearly dependent, too much so for the normal equations in float32
-    model = Ridge(alpha=1.0 / c).fit(x[rows], targets)
+    model = Ridge(alpha=1.0 / c).fit(x[rows], targets)  # pyright: ignore[reportIndexIssue] - scipy's stubs
     return np.asarray(model.predict(x), dtype=np.float32).reshape(-1, targets.shape[1])

@@ -89,7 +89,7 @@ def featurize(
             store = read_molecules(source, progress=progress, keep_texts=texts, **chosen, **told)
     rejects = output.absolute().parent / "rejects.csv"
     write_rejects(rejects, store.rejects)
-    summary = {**describe_store(output), "rejects": str(rejects)}
+    summary: dict[str, Any] = {**describe_store(output), "rejects": str(rejects)}
     shown = ("path", "graphs", "input rows", "rejected rows", "nodes a graph", "tasks", "size", "bytes a graph", "rejects")
     tables = [fields_table({**{key: summary[key] for key in shown}, "tasks": len(store.tasks) or None})]
     if for_graphs is not None:
