@@ -24,8 +24,8 @@ def report_tables(report: Report) -> list[Table]:
     if halves:
         shown = [(r.model, r.rule, *(_number(r.mean(metric, half) * scale) for half in halves)) for r in report.rows if r.halves]
         tables.append(Table(("model", "rule", *(half.replace("_", " ") for half in halves)), shown, "\nrandom halves of the test fold"))
-    if len(report.tasks) > 1:
-        best = report.rows[0]
+    best = report.rows[0]
+    if len(report.tasks) > 1 and best.per_task:
         per_task = [(task, _number(best.per_task.get(task, math.nan) * scale)) for task in report.tasks]
         tables.append(Table(("task", "test"), per_task, f"\n{best.model}, {best.rule}, task by task"))
     if report.notes:

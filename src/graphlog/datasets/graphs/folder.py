@@ -10,7 +10,7 @@ import numpy as np
 
 from graphlog.datasets.graphs.collection import Collection, cell
 from graphlog.datasets.tables.streams import open_text
-from graphlog.domains.generic import Place, RawGraph, column
+from graphlog.domains.generic import MOST_NODES, Place, RawGraph, column
 from graphlog.errors import DataError
 
 KEYS: Mapping[str, tuple[str, ...]] = {"edges": ("graph", "source", "target"), "nodes": ("graph", "node"), "graphs": ("graph",)}
@@ -23,7 +23,7 @@ class _Block(NamedTuple):
     """The rows of one graph in one table."""
 
     graph: str
-    line: int
+    lines: list[int]
     keys: list[list[str]]
     values: list[list[Any]]
 
@@ -57,7 +57,10 @@ def open_folder(folder: Path) -> Collection:
 
 def _columns(path: Path, keys: Sequence[str]) -> tuple[str, ...]:
     with open_text(path) as lines:
-        header = [name.strip() for name in next(csv.reader(lines), [])]
+        try:
+            header = [name.strip() for name in next(csv.reader(lines), [])]
+        except csv.Error as e:
+            raise DataError(f"{path} line 1: is no CSV ({e}).") from None
     for key in keys:
         if header.count(key) != 1:
             raise DataError(f"{path}: must have one column '{key}', found {', '.join(header) or 'an empty file'}.")
@@ -96,13 +99,15 @@ class _Blocks:
         if graph in self._passed:
             raise DataError(f"{self.path} line {line}: rows of graph '{graph}' stand apart; sort the table by graph.")
         self._passed.add(graph)
+        lines: list[int] = []
         keys: list[list[str]] = []
         values: list[list[Any]] = []
         while self._row is not None and self.graph == graph:
+            lines.append(self.line)
             keys.append([self._row[k].strip() for k in self._key_places[1:]])
             values.append([cell(self._row[k]) for k in self._value_places])
             self._row = self._next()
-        return _Block(graph, line, keys, values)
+        return _Block(graph, lines, keys, values)
 
     def take_if(self, graph: str) -> _Block | None:
         """Return the rows of ``graph`` if they come next."""
@@ -145,11 +150,10 @@ def _graph(
     said: dict[str, Any] = {}
     if described is not None:
         if len(described.values) > 1:
-            raise DataError(f"{blocks['graphs'].path} line {described.line + 1}: graph '{name}' is there twice; keep one row.")
+            raise DataError(f"{blocks['graphs'].path} line {described.lines[1]}: graph '{name}' is there twice; keep one row.")
         said = dict(zip(columns["graphs"], described.values[0], strict=True))
     labels = tuple(value for key, value in said.items() if key != _NUM_NODES)
-    node_place = Place(blocks["nodes"].path.name, nodes.line, 1) if nodes else Place()
-    edge_place = Place(blocks["edges"].path.name, edges.line, 1) if edges else Place()
+    node_place, edge_place = _place(blocks, "nodes", nodes), _place(blocks, "edges", edges)
     names, problem = _node_names(name, nodes, edges, said.get(_NUM_NODES), "nodes" in blocks, node_place, edge_place)
     if problem is not None:
         return RawGraph(row, name, problem=problem)
@@ -172,6 +176,13 @@ def _graph(
     )
 
 
+def _place(blocks: Mapping[str, _Blocks], table: str, block: _Block | None) -> Place:
+    if block is None:
+        return Place()
+    first, last, count = block.lines[0], block.lines[-1], len(block.lines)
+    return Place(blocks[table].path.name, first, 1, () if last - first == count - 1 else tuple(block.lines))
+
+
 def _node_names(
     name: str, nodes: _Block | None, edges: _Block | None, num_nodes: Any, has_table: bool, node_place: Place, edge_place: Place
 ) -> tuple[list[str], str | None]:
@@ -184,10 +195,9 @@ def _node_names(
     if has_table:
         return [], f"graph '{name[:40]}' has no row in nodes.csv"
     if num_nodes is not None:
-        whole = isinstance(num_nodes, int) and 0 < num_nodes < 2**31
-        return [
-            str(k) for k in range(num_nodes if whole else 0)
-        ], None if whole else f"`num_nodes` must be a number from 1, found {num_nodes!r}"
+        if not isinstance(num_nodes, int) or not 0 < num_nodes <= MOST_NODES:
+            return [], f"`num_nodes` must be a whole number from 1 to {MOST_NODES:,}, found {num_nodes!r:.40}"
+        return [str(k) for k in range(num_nodes)], None
     ends = {end: e for e, pair in enumerate(edges.keys if edges else []) for end in pair}
     as_numbers = {end: value for end in ends if isinstance(value := cell(end), int)}
     for end, e in ends.items():

@@ -1,6 +1,8 @@
 """The text format of the GIN family: the number of graphs; a line ``nodes label`` a graph; a line ``tag degree neighbours…`` a node."""
 
+import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +56,8 @@ def _read(path: Path, extra: int) -> Iterator[RawGraph]:
             if len(words) != 2 or not _is_count(words[0]):
                 where = f"{path} line {number}" if number else f"{path}: ends before graph {row} of {expected}"
                 raise DataError(f"{where}: must be 'nodes label' of graph {row}, found {line.strip()[:40]!r}.")
-            nodes = [next(numbered, (0, "")) for _ in range(int(words[0]))]
-            if nodes and not nodes[-1][0]:
+            nodes = list(islice(numbered, int(words[0]) if len(words[0]) < 19 else sys.maxsize))
+            if len(nodes) != int(words[0]):
                 raise DataError(f"{path}: ends within graph {row} of {expected}; the file is cut off.")
             yield _graph(row, number, words[1], nodes, extra)
         for number, line in numbered:

@@ -88,8 +88,8 @@ def _graph(row: int, number: int, line: str, layout: _Layout) -> RawGraph:
     if edges.shape[1] and any(len(c) != edges.shape[1] for c in edge):
         raise _BadLineError(f"`edge_attr` must have one row an edge, {edges.shape[1]}, found {len(edge[0])}")
     counted = record.get("num_nodes")
-    if counted is not None and (not isinstance(counted, int) or isinstance(counted, bool) or not 0 < counted < 2**31):
-        raise _BadLineError(f"`num_nodes` must be a whole number from 1, found {counted!r}")
+    if counted is not None and (not isinstance(counted, int) or isinstance(counted, bool) or counted < 1):
+        raise _BadLineError(f"`num_nodes` must be a whole number from 1, found {counted!r:.40}")
     total = len(node[0]) if node else counted if counted is not None else int(edges.max(initial=-1)) + 1
     if counted is not None and counted != total:
         raise _BadLineError(f"`x` has {total} rows and `num_nodes` is {counted}")
@@ -101,7 +101,7 @@ def _graph(row: int, number: int, line: str, layout: _Layout) -> RawGraph:
 def _record(line: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as e:
+    except (ValueError, RecursionError) as e:  # also whole numbers of thousands of digits
         raise _BadLineError(f"is no JSON ({e})") from None
     if not isinstance(record, dict) or "edges" not in record:
         raise _BadLineError('must be an object with "edges": [[0, 1], ...]')
@@ -138,7 +138,7 @@ def _matrix(rows: Any, name: str, width: int) -> tuple[Any, ...]:
             raise _BadLineError(f"`{name}` must have {width} attributes a row, as the first graph has, found {len(row)} in row {k}")
         if any(v is not None and not isinstance(v, int | float | str) for v in row):
             raise _BadLineError(f"`{name}` must hold numbers and words, found {next(v for v in row if isinstance(v, list | dict))!r:.40}")
-    return tuple(column([row[k] for row in listed]) for k in range(width))
+    return tuple(column([None if row[k] == "" else row[k] for row in listed]) for k in range(width))
 
 
 def _label_names(y: Any) -> tuple[str, ...] | None:
@@ -153,11 +153,13 @@ def _labels(y: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
     if y is None:
         return (None,) * len(names)
     values: list[Any] = list(y.values()) if isinstance(y, dict) else y if isinstance(y, list) else [y]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    if _label_names(y) != names:
+    if isinstance(y, dict) and set(names) == set(_label_names(y) or ()):  # pyright: ignore[reportUnknownArgumentType]
+        values = [y[name] for name in names]
+    elif _label_names(y) != names:
         raise _BadLineError(f"`y` must be {len(names)} labels ({', '.join(names)}), found {len(values)}")
     if any(v is not None and not isinstance(v, int | float | str) for v in values):
         raise _BadLineError("`y` must hold numbers, words or null")
-    return tuple(values)
+    return tuple(None if v == "" else v for v in values)
 
 
 def looks_like_graphs(path: Path) -> bool:

@@ -1,15 +1,16 @@
 """Labels of graphs: numbers as they are, words as the numbers of their classes."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
 
+from graphlog.domains.generic import as_float
 from graphlog.errors import DataError
 
 _MOST_CLASSES = 1000
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class LabelSurvey:
@@ -25,7 +26,7 @@ class LabelSurvey:
     def add(self, labels: Sequence[Any]) -> None:
         """Take in the labels of a graph."""
         for k, value in enumerate(labels):
-            if value is None or (isinstance(value, float) and not math.isfinite(value)):
+            if value is None or (not isinstance(value, str) and not _fits(value)):
                 continue
             self._has_words[k] |= isinstance(value, str)
             if len(self._values[k]) <= _MOST_CLASSES or self._has_words[k]:
@@ -37,15 +38,16 @@ class LabelSurvey:
     def classes(self) -> dict[str, list[str]]:
         """The classes of every label that names some, in the order of their numbers: numbers first, then words."""
         return {
-            name: [_text(v) for v in sorted(values, key=lambda v: (isinstance(v, str), v))]
+            name: list(dict.fromkeys(_text(v) for v in sorted(values, key=lambda v: (isinstance(v, str), v))))
             for name, values, words in zip(self.names, self._values, self._has_words, strict=True)
             if words or name in self._always
         }
 
     def wrong(self, labels: Sequence[Any]) -> str | None:
         """Return what is wrong with the labels of a graph; NaN is missing, as is None."""
-        infinite = next((n for n, v in zip(self.names, labels, strict=False) if isinstance(v, float) and math.isinf(v)), None)
-        return None if infinite is None else f"label '{infinite}' must be finite, or left out"
+        found = [(n, v) for n, v in zip(self.names, labels, strict=False) if not isinstance(v, str | None) and v == v]
+        infinite = next((name for name, value in found if not _fits(value)), None)
+        return None if infinite is None else f"label '{infinite}' must be finite and below {_FLOAT32_MAX:.2g}, or left out"
 
     def values(self, labels: Sequence[Sequence[Any]]) -> Float32[np.ndarray, "N T"]:
         """Return the labels as numbers, NaN where missing."""
@@ -58,5 +60,11 @@ class LabelSurvey:
         return out
 
 
+def _fits(value: float) -> bool:
+    """Return whether a number is finite once stored; NaN is not."""
+    return abs(as_float(value)) <= _FLOAT32_MAX
+
+
 def _text(value: Any) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+    """Return the name of a class, the same however its number is written."""
+    return str(int(value)) if isinstance(value, bool) or (isinstance(value, float) and value.is_integer()) else str(value)

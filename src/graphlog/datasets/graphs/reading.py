@@ -14,7 +14,7 @@ from graphlog.data.store import GraphStore, StoreBuilder, open_store
 from graphlog.datasets.graphs.collection import Collection
 from graphlog.datasets.graphs.labels import LabelSurvey
 from graphlog.datasets.graphs.sources import open_collection
-from graphlog.domains.generic import RawGraph, Survey, chunk_of, join
+from graphlog.domains.generic import RawGraph, Survey, chunk_of, join, misplaced
 from graphlog.errors import ConfigError, DataError, unknown_name
 
 Progress = Callable[[int, int], None]
@@ -62,6 +62,7 @@ def read_graphs(
         raise ConfigError("`schema` says already what kind each attribute is; drop `kinds`.")
     if (Path(source) / "manifest.json").is_file():
         store = open_store(source)
+        store = store if limit is None else store.subset(np.arange(min(limit, len(store))))
         return store if store_path is None else store.save(store_path)
     found = open_collection(source, data_dir)
     labels = LabelSurvey(found.labels, found.classes)
@@ -89,18 +90,12 @@ def _surveyed(
         for graph in usable:
             labels.add(graph.labels)
         if schema is None:
-            survey.add(join([g for g in usable if not _leaves(g)]))
+            survey.add(join([g for g in usable if misplaced(g) is None]))
     if schema is None:
         return survey.schema(kinds=kinds, keep_constant=bool(kinds))
     if schema.domain != "graph":
         raise ConfigError(f"{found.name} holds any graphs, but schema '{schema.name}' is for {schema.domain}s; leave the schema out.")
     return schema
-
-
-def _leaves(graph: RawGraph) -> bool:
-    """Return whether an edge leads out of the graph, which is to be rejected and must not count."""
-    edges = graph.edge_index
-    return bool(edges.size) and (int(edges.min()) < 0 or int(edges.max()) >= graph.num_nodes)
 
 
 def _pieces(graphs: Iterable[RawGraph], limit: int | None) -> Iterator[list[RawGraph]]:

@@ -1,6 +1,7 @@
 """TUDataset's own format: ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and so on, in a folder or a zip."""
 
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -97,8 +98,8 @@ class _Files:
         try:
             with zipfile.ZipFile(self._path) as archive:
                 text = archive.read(self._parts[part]).decode("utf-8", "replace")
-        except (zipfile.BadZipFile, OSError, EOFError) as e:
-            raise DataError(f"{self._path}: {self._parts[part]} is damaged ({e}); fetch it again.") from None
+        except (zipfile.BadZipFile, OSError, EOFError, zlib.error, RuntimeError) as e:  # the last: encrypted, or packed otherwise
+            raise DataError(f"{self._path}: {self._parts[part]} cannot be unpacked ({e}); fetch it again, or unpack it yourself.") from None
         yield from (line for line in text.splitlines() if line.strip())
 
     def _whole(self, part: str, width: int) -> Int64[np.ndarray, "R W"]:
@@ -134,6 +135,7 @@ class _Files:
         order = np.argsort(graph_of[ends[:, 0]], kind="stable")
         edge_starts = np.searchsorted(graph_of[ends[order, 0]], np.arange(1, total + 2))
         columns = {kind: [column(c) for table in found.values() for c in zip(*table, strict=True)] for kind, found in tables.items()}
+        labels = [c.tolist() for c in columns["graph"]]
         for g in range(total):
             nodes, edges = slice(starts[g], starts[g + 1]), order[edge_starts[g] : edge_starts[g + 1]]
             strays = graph_of[ends[edges, 1]] != g + 1
@@ -144,7 +146,7 @@ class _Files:
                 edge_index=ends[edges].T - starts[g],
                 node=tuple(c[nodes] for c in columns["node"]),
                 edge=tuple(c[edges] for c in columns["edge"]),
-                labels=tuple(c[g] for c in columns["graph"]),
+                labels=tuple(values[g] for values in labels),
                 node_place=Place(self._name(next(iter(tables["node"]), _GRAPHS)), int(starts[g]) + 1, 1),
                 problem=self._stray(edges[strays]) if strays.any() else None,
             )

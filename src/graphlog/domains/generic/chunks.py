@@ -8,7 +8,7 @@ import numpy as np
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import FeatureSchema, is_continuous
 from graphlog.domains.generic.codes import edge_codes, node_codes
-from graphlog.domains.generic.raw import RawGraph, RawGraphs, join
+from graphlog.domains.generic.raw import MOST_NODES, RawGraph, RawGraphs, join
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +30,7 @@ def chunk_of(graphs: Sequence[RawGraph], schema: FeatureSchema, directed: bool =
     Raises:
         DataError: If the attributes are not as many as the schema's.
     """
-    problems = {k: found for k, g in enumerate(graphs) if (found := g.problem or _misplaced(g)) is not None}
+    problems = {k: found for k, g in enumerate(graphs) if (found := g.problem or misplaced(g)) is not None}
     kept = [k for k in range(len(graphs)) if k not in problems]
     raw = join([graphs[k] for k in kept])
     x, unfit_nodes = node_codes(raw, schema.node)
@@ -59,10 +59,12 @@ def chunk_of(graphs: Sequence[RawGraph], schema: FeatureSchema, directed: bool =
     return Coded(chunk, problems)
 
 
-def _misplaced(graph: RawGraph) -> str | None:
-    """Return what is wrong with the nodes that edges join; None if nothing."""
+def misplaced(graph: RawGraph) -> str | None:
+    """Return what is wrong with the number of nodes or those that edges join; None if nothing."""
     if graph.num_nodes < 1:
         return "has no node"
+    if graph.num_nodes > MOST_NODES:
+        return f"{graph.node_place.of(0)}has {graph.num_nodes:,} nodes, more than the {MOST_NODES:,} that a graph may have"
     outside = ((graph.edge_index < 0) | (graph.edge_index >= graph.num_nodes)).any(axis=0)
     if not outside.any():
         return None

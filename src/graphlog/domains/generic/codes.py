@@ -7,7 +7,6 @@ import numpy as np
 from jaxtyping import Float
 
 from graphlog.data.schema import Attribute
-from graphlog.domains.generic.infer import one_hot_places
 from graphlog.domains.generic.raw import Column, RawGraphs
 from graphlog.errors import DataError
 
@@ -38,19 +37,29 @@ def edge_codes(graphs: RawGraphs, columns: tuple[Attribute, ...]) -> tuple[Float
 
 
 def _codes(kind: str, found: Sequence[Column], items: int, columns: tuple[Attribute, ...]) -> tuple[Float[np.ndarray, "R F"], list[Unfit]]:
+    unfit = list[Unfit]()
     if len(columns) == 1 and columns[0].origin == "one-hot" and items and len(found) != 1:
-        places = one_hot_places(found) if len(found) == len(columns[0].values) else None
-        if places is None:
-            raise DataError(f"{kind} attributes must be {len(columns[0].values)} columns, 0 but for a single 1 in each row.")
+        if len(found) != len(columns[0].values):
+            raise DataError(f"{kind} attributes must be {len(columns[0].values)} columns, 0 but for a single 1, found {len(found)}.")
+        places, wrong = _places(found, columns[0])
+        unfit += [Unfit(item, f"{kind} attributes {reason}") for item, reason in wrong]
         found = [places]
     if len(found) != len(columns) and items:
         names = ", ".join(c.name for c in columns) or "none"
         raise DataError(f"every {kind} must have {len(columns)} attributes ({names}), found {len(found)}.")
-    codes, unfit = np.zeros((items, len(columns))), list[Unfit]()
+    codes = np.zeros((items, len(columns)))
     for k, (values, attribute) in enumerate(zip(found, columns, strict=False)):
         codes[:, k], wrong = _known(values, attribute) if attribute.is_categorical else _numbers(values)
         unfit += [Unfit(item, f"{kind} attribute '{attribute.name}' {reason}") for item, reason in wrong]
     return codes, unfit
+
+
+def _places(found: Sequence[Column], attribute: Attribute) -> tuple[np.ndarray, Iterator[tuple[int, str]]]:
+    """Return the position of the 1 in every row, and the rows that are not 0 but for a single 1."""
+    matrix = np.stack([_as_numbers(c) for c in found], axis=1)
+    bad = ~(np.isin(matrix, (0, 1)).all(axis=1) & (matrix.sum(axis=1) == 1))
+    any_known = next(k for k, text in enumerate(attribute.values) if text)
+    return np.where(bad, any_known, matrix.argmax(axis=1)), ((int(i), "must be 0 but for a single 1") for i in np.flatnonzero(bad))
 
 
 def _known(values: Column, attribute: Attribute) -> tuple[np.ndarray, Iterator[tuple[int, str]]]:
@@ -77,13 +86,16 @@ def _unseen(value: object) -> str:
 
 
 def _numbers(values: Column) -> tuple[np.ndarray, Iterator[tuple[int, str]]]:
-    if values.dtype == object:
-        numbers = np.array([v if isinstance(v, int | float) else np.nan for v in values.tolist()], dtype=np.float64)
-    else:
-        numbers = values.astype(np.float64)
+    numbers = _as_numbers(values)
     with np.errstate(over="ignore"):
         bad = ~np.isfinite(numbers.astype(np.float32))
     return np.where(bad, 0.0, numbers), ((int(i), _no_number(values[i])) for i in np.flatnonzero(bad))
+
+
+def _as_numbers(values: Column) -> Float[np.ndarray, "R"]:
+    if values.dtype == object:
+        return np.array([v if isinstance(v, int | float) else np.nan for v in values.tolist()], dtype=np.float64)
+    return values.astype(np.float64)
 
 
 def _no_number(value: object) -> str:

@@ -12,17 +12,25 @@ Column = npt.NDArray[Any]
 """One attribute of many nodes or edges: int64, float64, or objects (numbers, words, None where missing)."""
 
 
+MOST_NODES = 10_000_000
+"""Nodes of one graph at most: a number beyond is a slip, and would take all memory."""
+_INT64 = range(-(2**63), 2**63)
+
+
 class Place(NamedTuple):
     """Where something is listed: its first line, and how many lines further each next item stands."""
 
     file: str = ""
     line: int = 0
     step: int = 0
+    lines: tuple[int, ...] = ()
+    """The line of each item, where there are gaps."""
 
     def of(self, item: int) -> str:
         """Return the words for the line of an item, or nothing where lines are not known."""
         file = f"{self.file} " if self.file else ""
-        return f"{file}line {self.line + item * self.step}: " if self.line else ""
+        line = self.lines[item] if self.lines else self.line + item * self.step
+        return f"{file}line {line}: " if line else ""
 
 
 NOWHERE = Place()
@@ -88,6 +96,8 @@ class RawGraphs:
 def column(values: Sequence[Any]) -> Column:
     """Return values as one array: whole numbers, numbers, or objects where there are words or gaps.
 
+    Whole numbers that 64 bits do not hold become numbers, and those that no number holds infinite.
+
     Example:
         >>> column([1, 2.5]).dtype, column([True, 2]).dtype, column([1, None]).dtype
         (dtype('float64'), dtype('int64'), dtype('O'))
@@ -97,12 +107,25 @@ def column(values: Sequence[Any]) -> Column:
         try:
             return np.array(values, dtype=np.int64)
         except OverflowError:
-            return np.array([float(v) for v in values], dtype=np.float64)
+            return np.array([as_float(v) for v in values], dtype=np.float64)
     if kinds <= {int, bool, float}:
-        return np.array(values, dtype=np.float64)
+        return np.array([as_float(v) for v in values], dtype=np.float64)
     array = np.empty(len(values), dtype=object)
-    array[:] = values
+    array[:] = [as_float(v) if isinstance(v, int) and v not in _INT64 else v for v in values]
     return array
+
+
+def as_float(value: float) -> float:
+    """Return a number of any size; infinity where none is as large.
+
+    Example:
+        >>> as_float(-(10**400))
+        -inf
+    """
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
 
 
 def join(graphs: Sequence[RawGraph]) -> RawGraphs:
