@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from graphlog.datasets import DATASETS, resolve
-from graphlog.datasets.networks import stores
+from graphlog.datasets.networks import read_proteins, stores
 from graphlog.datasets.networks.labelled import LABELLED_SETS
 from graphlog.datasets.networks.species import LABELLED, NETWORKS, UNLABELLED
-from graphlog.datasets.networks.stores import open_named_proteins, open_proteins, parts
+from graphlog.datasets.networks.stores import first_of_each, open_named_proteins, open_proteins, parts
 from graphlog.domains import SCHEMAS
 from graphlog.downstream.tasks import open_labelled
 from graphlog.errors import ConfigError, DataError
@@ -113,3 +113,12 @@ def test_yeast_complexes(mirror: Path) -> None:
     assert len(open_named_proteins("yeast-complexes")) == 5232
     channels = data.store[:].edge_attr.numpy()[:, :7].any(axis=0)
     assert np.flatnonzero(channels).tolist() == [3, 4]  # co-expression; experimental: physical and genetic
+
+
+def test_a_limit_is_of_each_species(counted: Callable[[], int], tmp_path: Path) -> None:
+    assert open_proteins("string-9606", limit=3).texts() == open_named_proteins("string-9606").texts([0, 1, 2])
+    files = [tmp_path / f"{taxon}.protein.links.detailed.txt" for taxon in ("9606", "4932")]
+    for file in files:
+        write(file, clustered_links(2, 5, file.name.split(".")[0]))
+    mixed = read_proteins(files)
+    assert [name.split(".")[0] for name in mixed.subset(first_of_each(mixed, 2)).texts()] == ["9606", "9606", "4932", "4932"]

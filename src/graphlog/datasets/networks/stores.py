@@ -12,6 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from jaxtyping import Int
+
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets.base import DatasetSpec
 from graphlog.datasets.download import data_root, fetch, find_local
@@ -19,7 +22,7 @@ from graphlog.datasets.networks.labelled import GO_GRAPH, LABELLED_SETS, alias_f
 from graphlog.datasets.networks.labels import complex_membership
 from graphlog.datasets.networks.proteins import read_proteins
 from graphlog.datasets.networks.species import NETWORKS
-from graphlog.domains.protein import ProteinOptions
+from graphlog.domains.protein import ProteinOptions, species_of
 from graphlog.errors import ConfigError, DataError, ModelFileError, unknown_name
 
 _RULE = 1
@@ -106,7 +109,7 @@ def open_proteins(
     found = open_named_proteins(spec.name, data_dir, progress, workers)
     if on_error == "fail" and found.rejects:
         raise DataError(f"{found.rejects[0].text}: {found.rejects[0].reason}; mend it, or go on without it (--on-error skip).")
-    found = found if limit is None else found.subset(range(min(limit, len(found))))
+    found = found if limit is None else found.subset(first_of_each(found, limit))
     return found if store_path is None else found.save(store_path)
 
 
@@ -158,6 +161,12 @@ def _key(spec: DatasetSpec, files: dict[str, Path]) -> str:
     options = ProteinOptions.parse(spec.options).model_dump(mode="json")
     told = [_RULE, spec.name, spec.labelling, options, hashes]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def first_of_each(store: GraphStore, limit: int) -> Int[np.ndarray, "M"]:
+    """Return the first ``limit`` proteins of each species, in their order."""
+    species = np.array([species_of(name) or "" for name in store.texts()])
+    return np.sort(np.concatenate([np.flatnonzero(species == taxon)[:limit] for taxon in np.unique(species)]))
 
 
 def _opened(path: Path) -> GraphStore | None:
