@@ -76,7 +76,8 @@ def pretrain(
     rejects = list_rejects(graphs, output)
     summary = {"run": str(output), "graphs": len(graphs), "rejected": len(graphs.rejects), "rejects": rejects, **_outcome(encoder.info)}
     console.result(summary, fields_table(summary))
-    console.say(f"next: graphlog probe bbbp -m {output}; graphlog plot {output} -o figures")
+    labelled = "bbbp" if graphs.schema.domain == "molecule" else source
+    console.say(f"next: graphlog probe {labelled} -m {output}; graphlog plot {output} -o figures")
 
 
 def _outcome(info: Mapping[str, Any]) -> dict[str, Any]:
