@@ -32,6 +32,7 @@ def json_lines(path: Path, *lines: Any) -> Path:
         (GRAPH | {"y": HUGE}, "label 'y' must be finite"),
         (GRAPH | {"y": -1e39}, "label 'y' must be finite"),
         ('{"edges": [[0, 1]], "x": [[0], [' + "9" * 5000 + "]]}", "line 5: is no JSON"),
+        ('{"edges": [[0, 1]], "x": [[0], [1]], "y": "\\ud800"}', "line 5: is no JSON"),
     ],
 )
 def test_numbers_beyond_all_bounds_reject_their_graph(tmp_path, bad, reason):

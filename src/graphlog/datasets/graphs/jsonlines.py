@@ -101,6 +101,8 @@ def _graph(row: int, number: int, line: str, layout: _Layout) -> RawGraph:
 def _record(line: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
+        if "\\u" in line:  # half of a surrogate pair is valid JSON, but no text that can be stored
+            json.dumps(record, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as e:  # also whole numbers of thousands of digits
         raise _BadLineError(f"is no JSON ({e})") from None
     if not isinstance(record, dict) or "edges" not in record:
