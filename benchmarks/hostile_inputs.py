@@ -34,7 +34,7 @@ ODD: dict[str, tuple[str, bytes, tuple[int, ...]]] = {
     "BOM": ("in.csv", b"\xef\xbb\xbf" + GOOD.encode(), ()),
     "CRLF": ("in.csv", GOOD.replace("\n", "\r\n").encode(), ()),
     "CR alone": ("in.csv", GOOD.replace("\n", "\r").encode(), ()),
-    "Latin-1 bytes": ("in.csv", b"smiles,y,v,name\nCCO,1,1,caf\xe9\nCC,0,2,\xb5\nC\xe9,1,3,x\n" + b"CCN,0,1,z\n" * 3, (2,)),
+    "Latin-1 bytes": ("in.csv", b"smiles,y,v,name\nCCO,1,1,\xe9t\xe9\nCC,0,2,\xb5\nC\xe9,1,3,x\n" + b"CCN,0,1,z\n" * 3, (2,)),
     "quotes": ("in.csv", b'"smiles",y,v,"na""me"\n"CCO",1,1,"a, ""b"""\nCC,0,2,"line\nbreak"\n' + b"CN,1,0,\n" * 4, ()),
     "1 MB SMILES": ("in.csv", GOOD.encode() + b"C" * 1_000_000 + b",1,1\n", (6,)),
     "NUL bytes": ("in.csv", GOOD.encode() + b"C\0C,1,1\nCCC\0,0,2\n", (6, 7)),
