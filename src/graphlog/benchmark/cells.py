@@ -1,7 +1,6 @@
 """The folder of a benchmark: finished cells, models, locks; safe for several processes and for sudden death."""
 
 import json
-import math
 import os
 import time
 from collections.abc import Generator, Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from graphlog.benchmark.grid import NOT_OF_THE_OUTCOME, CellSpec
+from graphlog.downstream.report import json_ready
 from graphlog.errors import ConfigError
 from graphlog.training.runfolder import try_lock, writing
 
@@ -78,7 +78,7 @@ class Folder:
         path = self.cells / f"{spec.key}.json"
         with writing(path):
             partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-            partial.write_text(json.dumps(_finite(fields), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+            partial.write_text(json.dumps(json_ready(fields), indent=1, sort_keys=True) + "\n", encoding="utf-8")
             os.replace(partial, path)
 
     def fail(self, spec: CellSpec, error: Exception) -> None:
@@ -125,14 +125,3 @@ def _agree(before: Any, now: Any) -> bool:
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         return all(_agree(before[key], now[key]) for key in before.keys() & now.keys() - NOT_OF_THE_OUTCOME)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     return json.dumps(before) == json.dumps(now) or before == now
-
-
-def _finite(value: Any) -> Any:
-    """Return ``value`` with None for numbers that JSON does not have."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(k): _finite(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
-    return value

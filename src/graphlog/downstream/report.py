@@ -99,7 +99,7 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready values; an undefined score is None."""
         fields = {**asdict(self), "mean": self.mean, "sd": self.sd, "sd_ddof": DDOF, "scores": self.scores}
-        return _finite(fields)
+        return json_ready(fields)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Report":
@@ -167,13 +167,19 @@ def _spread(mean: float, sd: float) -> str:
     return f"{mean:.2f}" if math.isnan(sd) else f"{mean:.2f} ± {sd:.2f}"
 
 
-def _finite(value: Any) -> Any:
+def json_ready(value: Any) -> Any:
+    """Return ``value`` with None for the numbers that JSON does not have, and lists for tuples, all the way down.
+
+    Example:
+        >>> json_ready({"auc": [0.5, float("nan")]})
+        {'auc': [0.5, None]}
+    """
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(k): _finite(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        return {str(k): json_ready(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
+        return [json_ready(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
     return value
 
 
