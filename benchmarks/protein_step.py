@@ -4,7 +4,6 @@ python benchmarks/protein_step.py --out benchmarks/results
 """
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
@@ -17,7 +16,7 @@ from graphlog.datasets.networks.stores import open_named_proteins
 from graphlog.training.config import resolve_config
 from graphlog.training.precision import choose_device
 from protein_reference import ProteinReference
-from step import machine, measure, whole_run
+from step import machine, measure, publish, whole_run
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -57,14 +56,7 @@ def main() -> None:
         side = "ours_bf16" if "ours_bf16" in result else "ours_fp32"
         result["pretrain"] = whole_run(options, config, store, side.removeprefix("ours_"))
     result["load_after"] = os.getloadavg()[0]
-    text = json.dumps(result, indent=1)
-    if options.out is None:
-        print(text)
-        return
-    options.out.mkdir(parents=True, exist_ok=True)
-    target = options.out / f"protein-step-{device.type}.json"
-    target.write_text(text + "\n", encoding="utf-8")
-    print(target, {k: round(v, 2) for k, v in result.items() if k.startswith(("ratio", "matmul"))})
+    publish(result, options.out, f"protein-step-{device.type}")
 
 
 if __name__ == "__main__":

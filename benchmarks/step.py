@@ -220,6 +220,18 @@ def _lines(path: str) -> list[str]:
     return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
 
 
+def publish(result: dict[str, Any], out: Path | None, name: str) -> None:
+    """Write a result to ``out/name.json`` and print its ratios; without a folder, print it whole."""
+    text = json.dumps(result, indent=1)
+    if out is None:
+        print(text)
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    target = out / f"{name}.json"
+    target.write_text(text + "\n", encoding="utf-8")
+    print(target, {k: round(v, 2) for k, v in result.items() if k.startswith(("ratio", "matmul"))})
+
+
 def main() -> None:
     options = parse_arguments()
     torch.set_num_threads(options.threads)
@@ -234,14 +246,7 @@ def main() -> None:
         run = whole_run(options, config, store, side.removeprefix("ours_"))
         result["pretrain"] = {**run, "share_of_bare_step": run["joint_graphs_per_s"] / result[side]["graphs_per_s"]}
     result["load_after"] = os.getloadavg()[0]
-    text = json.dumps(result, indent=1)
-    if options.out is None:
-        print(text)
-        return
-    options.out.mkdir(parents=True, exist_ok=True)
-    target = options.out / f"step-{device.type}.json"
-    target.write_text(text + "\n", encoding="utf-8")
-    print(target, {k: round(v, 2) for k, v in result.items() if k.startswith(("ratio", "matmul"))})
+    publish(result, options.out, f"step-{device.type}")
 
 
 if __name__ == "__main__":
