@@ -8,7 +8,7 @@ from graphlog.benchmark.cells import Folder
 from graphlog.benchmark.estimate import Estimate, in_words
 from graphlog.benchmark.grid import CellSpec
 from graphlog.benchmark.sources import Graphs
-from graphlog.benchmark.stages import COMPUTE, Bench
+from graphlog.benchmark.stages import COMPUTE, Workplace
 from graphlog.errors import GraphLoGError
 from graphlog.training.log import Progress
 from graphlog.training.loop import TrainingInterrupted
@@ -32,9 +32,9 @@ class Outcome:
 class Walk:
     """One process at work on the cells of a folder."""
 
-    def __init__(self, cells: Sequence[CellSpec], bench: Bench, estimate: Estimate) -> None:
+    def __init__(self, cells: Sequence[CellSpec], workplace: Workplace, estimate: Estimate) -> None:
         """Stand at the start."""
-        self.bench, self.folder, self.say = bench, bench.folder, bench.progress.say
+        self.workplace, self.folder, self.say = workplace, workplace.folder, workplace.progress.say
         self.pending = list(cells)
         self.estimate = estimate
         self.outcome = Outcome(len(cells))
@@ -108,7 +108,7 @@ class Walk:
         self.say(f"[{done + 1}/{self.outcome.total}] {spec.title}")
         began = time.monotonic()
         try:
-            found = COMPUTE[spec.stage](spec, self.bench)
+            found = COMPUTE[spec.stage](spec, self.workplace)
         except TrainingInterrupted:
             raise
         except GraphLoGError as e:
@@ -138,4 +138,4 @@ def walk(cells: Sequence[CellSpec], folder: Folder, progress: Progress) -> Outco
         found = folder.read(spec)
         if found is not None:
             estimate.learn(spec, found["seconds"])
-    return Walk(cells, Bench(folder, Graphs(folder, progress), progress), estimate).run()
+    return Walk(cells, Workplace(folder, Graphs(folder, progress), progress), estimate).run()

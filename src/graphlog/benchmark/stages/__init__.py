@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 
 from graphlog.benchmark.grid import CellSpec
-from graphlog.benchmark.stages.common import Bench, Found
+from graphlog.benchmark.stages.common import Found, Workplace
 from graphlog.benchmark.stages.maps import map_cell
 from graphlog.benchmark.stages.scored import finetune_cell, pretrain_cell, probe_cell
 from graphlog.benchmark.stages.speed import speed_cell
 
-COMPUTE: Mapping[str, Callable[[CellSpec, Bench], Found]] = {
+COMPUTE: Mapping[str, Callable[[CellSpec, Workplace], Found]] = {
     "pretrain": pretrain_cell,
     "finetune": finetune_cell,
     "probe": probe_cell,
@@ -17,4 +17,4 @@ COMPUTE: Mapping[str, Callable[[CellSpec, Bench], Found]] = {
 }
 """How a cell of each stage is computed."""
 
-__all__ = ["COMPUTE", "Bench", "Found"]
+__all__ = ["COMPUTE", "Found", "Workplace"]

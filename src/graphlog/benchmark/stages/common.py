@@ -23,7 +23,7 @@ _PACKAGES = ("graphlog-torch", "torch", "rdkit", "scikit-learn")
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class Workplace:
     """Where cells are computed and who is told."""
 
     folder: Folder

@@ -11,7 +11,7 @@ from sklearn.metrics import silhouette_score
 
 from graphlog.benchmark.grid import CellSpec
 from graphlog.benchmark.sources import about
-from graphlog.benchmark.stages.common import Bench, Found, facts, settings_of
+from graphlog.benchmark.stages.common import Found, Workplace, facts, settings_of
 from graphlog.downstream.encoder import Encoder
 from graphlog.prototypes import PrototypeForest, fit_forest
 from graphlog.report.projection import project, sample_rows
@@ -20,7 +20,7 @@ from graphlog.training.randomness import seed_for
 from graphlog.training.runfolder import writing
 
 
-def map_cell(spec: CellSpec, bench: Bench) -> Found:
+def map_cell(spec: CellSpec, workplace: Workplace) -> Found:
     """Lay graphs and prototypes of one model out on a plane; the arrays go to a file of their own beside the cell.
 
     A model that was trained without prototypes gets those that K-means finds in its embeddings afterwards, the way GraphLoG's are born;
@@ -28,10 +28,10 @@ def map_cell(spec: CellSpec, bench: Bench) -> Found:
     """
     config = settings_of(spec)
     began = time.monotonic()
-    store = bench.graphs.unlabelled(spec)
+    store = workplace.graphs.unlabelled(spec)
     rows = sample_rows(len(store), spec.frame.mapped, config.seed)
-    encoder = Encoder.read(bench.folder.model(spec) / "model.safetensors").to(choose_device(config.device))
-    embeddings = encoder.embed_store(store.subset(rows), "last", progress=bench.progress)
+    encoder = Encoder.read(workplace.folder.model(spec) / "model.safetensors").to(choose_device(config.device))
+    embeddings = encoder.embed_store(store.subset(rows), "last", progress=workplace.progress)
     learnt = _learnt(encoder)
     forest = learnt or _fitted(embeddings, config.options, config.seed)
     prototypes = np.concatenate([layer.detach().cpu().numpy() for layer in forest.layers]).astype(np.float32)
@@ -43,7 +43,7 @@ def map_cell(spec: CellSpec, bench: Bench) -> Found:
     above += [forest.parent(level).cpu().numpy() + starts[level - 1] for level in range(1, forest.depth)]
     name = f"{spec.key}.npz"
     _save(
-        bench,
+        workplace,
         name,
         coordinates=plane[: len(rows)],
         cluster=cluster.astype(np.int64),
@@ -97,8 +97,8 @@ def _unit(rows: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "K D"]:
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
 
 
-def _save(bench: Bench, name: str, **arrays: np.ndarray) -> None:
-    path = bench.folder.cells / name
+def _save(workplace: Workplace, name: str, **arrays: np.ndarray) -> None:
+    path = workplace.folder.cells / name
     with writing(path):
         partial = path.with_name(f".{name}.{os.getpid()}.partial")
         with partial.open("wb") as file:

@@ -10,7 +10,7 @@ import numpy as np
 from graphlog.benchmark.grid import CellSpec, is_baseline
 from graphlog.benchmark.methods import FOREST
 from graphlog.benchmark.sources import about
-from graphlog.benchmark.stages.common import Bench, Found, facts, settings_of
+from graphlog.benchmark.stages.common import Found, Workplace, facts, settings_of
 from graphlog.domains import SCHEMAS
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune.run import RULES, finetune
@@ -27,14 +27,14 @@ _FOREST_RULE = "last"
 """A forest is grown once and nothing of it is selected."""
 
 
-def pretrain_cell(spec: CellSpec, bench: Bench) -> Found:
+def pretrain_cell(spec: CellSpec, workplace: Workplace) -> Found:
     """Pre-train one model, going on from its last checkpoint."""
     config = settings_of(spec)
-    store = bench.graphs.unlabelled(spec)
-    run_dir = bench.folder.model(spec)
+    store = workplace.graphs.unlabelled(spec)
+    run_dir = workplace.folder.model(spec)
     going_on = (run_dir / "checkpoint").is_dir() or (run_dir / "model.safetensors").is_file()
     began = time.monotonic()
-    run_pretraining(store, config, run_dir, resume=True, progress=bench.progress)
+    run_pretraining(store, config, run_dir, resume=True, progress=workplace.progress)
     seconds = time.monotonic() - began
     rows = read_metrics(run_dir / "metrics.jsonl")
     rate = median(rates) if (rates := [row["graphs_per_s"] for row in rows if row.get("graphs_per_s")]) else None
@@ -53,17 +53,17 @@ def pretrain_cell(spec: CellSpec, bench: Bench) -> Found:
     }
 
 
-def finetune_cell(spec: CellSpec, bench: Bench) -> Found:
+def finetune_cell(spec: CellSpec, workplace: Workplace) -> Found:
     """Fine-tune one encoder on one data set with one seed, going on from its last checkpoint."""
     config, seed = spec.finetuning, spec.seed
     if config is None or seed is None:
         raise ValueError("a cell of fine-tuning has settings and a seed")
-    data = bench.graphs.labelled(name_of_dataset(spec), spec.frame.schema)
-    run_dir = bench.folder.runs / spec.work_key
-    encoder = encoder_of(spec, bench, data)
+    data = workplace.graphs.labelled(name_of_dataset(spec), spec.frame.schema)
+    run_dir = workplace.folder.runs / spec.work_key
+    encoder = encoder_of(spec, workplace, data)
     going_on = (run_dir / "checkpoint").is_dir()
     began = time.monotonic()
-    predictor = finetune(encoder, data, config, seeds=(seed,), baselines=(), run_dir=run_dir, resume=True, progress=bench.progress)
+    predictor = finetune(encoder, data, config, seeds=(seed,), baselines=(), run_dir=run_dir, resume=True, progress=workplace.progress)
     seconds = time.monotonic() - began
     notes: list[str] = []
     if going_on:
@@ -77,17 +77,17 @@ def finetune_cell(spec: CellSpec, bench: Bench) -> Found:
     return {**_judged(spec, data, encoder, seconds, rate), "scores": scores, "best_epoch": best[0], "timing_notes": notes}
 
 
-def probe_cell(spec: CellSpec, bench: Bench) -> Found:
+def probe_cell(spec: CellSpec, workplace: Workplace) -> Found:
     """Fit linear models to the frozen embeddings of one encoder, or to fingerprints."""
-    data = bench.graphs.labelled(name_of_dataset(spec), spec.frame.schema)
+    data = workplace.graphs.labelled(name_of_dataset(spec), spec.frame.schema)
     began = time.monotonic()
     if is_baseline(spec):
         seeds = () if spec.seed is None else (spec.seed,)
         rows, _ = ecfp_rows(data, [spec.method.name], seeds, FIXED_C, sorted({FIXED_C, *GRID}), -1)
         encoder = None
     else:
-        encoder = encoder_of(spec, bench, data)
-        rows = list(probe(encoder, data, layer=spec.frame.probe_layer, baselines=(), progress=bench.progress).rows)
+        encoder = encoder_of(spec, workplace, data)
+        rows = list(probe(encoder, data, layer=spec.frame.probe_layer, baselines=(), progress=workplace.progress).rows)
     rules = [_FOREST_RULE] if spec.method.name == FOREST else ["fixed-C", "validated-C"]
     scores = {rule: scores_of(row, data.metric) for rule, row in zip(rules, rows, strict=True)}
     return {**_judged(spec, data, encoder, time.monotonic() - began, None), "scores": scores}
@@ -100,11 +100,11 @@ def name_of_dataset(spec: CellSpec) -> str:
     return spec.dataset
 
 
-def encoder_of(spec: CellSpec, bench: Bench, data: LabelledGraphs) -> Encoder:
+def encoder_of(spec: CellSpec, workplace: Workplace, data: LabelledGraphs) -> Encoder:
     """Return the pre-trained encoder of a cell; an untrained one takes its statistics from the training fold, unlabelled."""
     config = settings_of(spec)
     if spec.model:
-        encoder = Encoder.read(bench.folder.model(spec) / "model.safetensors")
+        encoder = Encoder.read(workplace.folder.model(spec) / "model.safetensors")
     else:
         graphs = data.store.subset(np.sort(data.split.train))
         schema = SCHEMAS[config.schema]

@@ -13,7 +13,7 @@ from torch import Tensor
 from graphlog.benchmark.grid import CellSpec
 from graphlog.benchmark.methods import method_named
 from graphlog.benchmark.sources import about
-from graphlog.benchmark.stages.common import Bench, Found, facts, settings_of
+from graphlog.benchmark.stages.common import Found, Workplace, facts, settings_of
 from graphlog.data.loader import BatchSampler
 from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
@@ -80,18 +80,18 @@ class Pace:
         return self.encoder(self.store[:count].to(self.setting.device)).graph_emb.float()
 
 
-def speed_cell(spec: CellSpec, bench: Bench) -> Found:
+def speed_cell(spec: CellSpec, workplace: Workplace) -> Found:
     """Return the throughput of one objective; it is measured with all others of its suite once, and they are remembered."""
     names = tuple(str(name) for name in spec.config["together"])
     key = (names, spec.backbone, spec.seed)
-    if key not in bench.measured:
+    if key not in workplace.measured:
         began, load = time.monotonic(), os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-        store = bench.graphs.unlabelled(spec)
-        paces = _paces(spec, names, store, bench)
+        store = workplace.graphs.unlabelled(spec)
+        paces = _paces(spec, names, store, workplace)
         found = interleaved(paces, store, settings_of(spec), spec.frame.timed_steps)
         shared = {"seconds": (time.monotonic() - began) / max(len(paces), 1), "load": load, "graphs": about(store, spec.frame.source)}
-        bench.measured[key] = {name: {**own, **shared} for name, own in found.items()}
-    measured = bench.measured[key]
+        workplace.measured[key] = {name: {**own, **shared} for name, own in found.items()}
+    measured = workplace.measured[key]
     if spec.method.name not in measured:
         raise GraphLoGError(f"objective '{spec.method.name}' cannot be computed on these graphs.")
     own = dict(measured[spec.method.name])
@@ -113,7 +113,7 @@ def interleaved(paces: Mapping[str, Pace], store: GraphStore, config: PretrainCo
     return {name: {"graphs_per_s": size / median(taken), **views[name], **_spread(taken)} for name, taken in seconds.items()}
 
 
-def _paces(spec: CellSpec, names: Sequence[str], store: GraphStore, bench: Bench) -> dict[str, Pace]:
+def _paces(spec: CellSpec, names: Sequence[str], store: GraphStore, workplace: Workplace) -> dict[str, Pace]:
     """Return every objective that graphs of this schema can serve, those that cannot left out."""
     if spec.settings_for is None:
         raise ValueError("a cell of speed knows how its companions are set up")
@@ -122,7 +122,7 @@ def _paces(spec: CellSpec, names: Sequence[str], store: GraphStore, bench: Bench
         try:
             paces[name] = Pace(store, spec.settings_for(method_named(name)), Silent())
         except GraphLoGError as e:
-            bench.progress.say(f"{name} is left out: {e}")
+            workplace.progress.say(f"{name} is left out: {e}")
     return paces
 
 
