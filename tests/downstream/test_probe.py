@@ -21,9 +21,10 @@ def test_standardising_looks_at_training_rows_only():
     assert scaled.dtype == np.float32
 
 
-def test_the_path_is_scikit_learns_one_task_at_a_time():
+@pytest.mark.parametrize("width", [5, 600])  # narrow features are fitted by Newton's method, wide ones by L-BFGS
+def test_the_path_is_scikit_learns_one_task_at_a_time(width: int):
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(80, 5)).astype(np.float32)
+    x = (rng.normal(size=(80, width)) / np.sqrt(width / 5)).astype(np.float32)
     y = np.stack([x[:, 0] + rng.normal(size=80) > 0, x[:, 1] > 0], axis=1).astype(np.float32)
     y[rng.random(y.shape) < 0.2] = NAN
     path = linear_path(x, y, np.arange(60), "classification", (0.01, 1.0))
