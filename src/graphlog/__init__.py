@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from graphlog.downstream.report import Report
     from graphlog.encoders.base import Encoding
     from graphlog.errors import ConfigError, DataError, GraphLoGError, ModelFileError
+    from graphlog.report.hierarchy.files import write_prototypes
 
 __version__ = "0.1.0"
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "read_proteins",
     "scaffold_split",
     "split_proteins",
+    "write_prototypes",
 ]
 
 _HOMES = {
@@ -84,6 +86,7 @@ _HOMES = {
     "Predictor": "downstream.predictor",
     "Report": "downstream.report",
     "Split": "data.split",
+    "write_prototypes": "report.hierarchy.files",
 }
 
 

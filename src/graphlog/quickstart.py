@@ -19,6 +19,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabelledGraphs, open_labelled
 from graphlog.errors import ConfigError, MissingExtraError
+from graphlog.report.hierarchy.files import write_prototypes
 from graphlog.training import Progress, resolve_config
 
 PRETRAINING_SET = "wehi10k"
@@ -103,16 +104,17 @@ def run_quickstart(
     predictor = _finetune(small, data, out / "finetune", seed, progress)
     say("4/5  compare: frozen embeddings, the untrained encoder, fingerprints")
     reports = {"small GraphLoG": api.probe(small, data, seeds=FINETUNE_SEEDS)}
-    if SHIPPED_MODEL in api.list_models():
-        shipped = api.load(SHIPPED_MODEL)
-        reports[SHIPPED_MODEL] = api.probe(shipped, open_labelled(LABELLED_SET, shipped.schema), baselines=())
-    say("5/5  embed the molecules and draw")
+    shipped = api.load(SHIPPED_MODEL)
+    reports[SHIPPED_MODEL] = api.probe(shipped, open_labelled(LABELLED_SET, shipped.schema), baselines=())
+    say("5/5  embed the molecules, place them in the tree of prototypes, and draw")
     api.embed_file(small, LABELLED_SET, out / "embeddings.npz")
+    write_prototypes(SHIPPED_MODEL, out / "tree", LABELLED_SET, seed=seed)
     scores = _scores(predictor.report, reports)
     written = {
         str(out / "pretrain"): "the pre-trained model, its settings and log",
         str(out / "finetune"): "the fine-tuned predictor and its scores",
         str(out / "embeddings.npz"): f"one vector for each molecule of {LABELLED_SET}",
+        str(out / "tree" / "atlas.html"): f"the tree of prototypes of {SHIPPED_MODEL}, to explore in a browser",
         **(_draw(out / "figures", small, graphs, data, scores) if can_draw(say) else {}),
     }
     tour = Tour(LABELLED_SET, "predict activity on unseen scaffolds", scores, written, _next_steps(out), time.monotonic() - started)

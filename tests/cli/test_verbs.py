@@ -149,9 +149,29 @@ def test_convert_reads_the_published_weights(cli: Cli, mirror: Path, molecules: 
 def test_plot_draws_what_each_kind_of_run_has(cli: Cli, pretrained: Path, finetuned: Path, tmp_path: Path):
     pytest.importorskip("matplotlib")
     assert cli("plot", pretrained, "-o", tmp_path / "a", "--graphs", "60").code == 0
-    assert left_in(tmp_path / "a") == {"curves.png", "curves.svg", "embedding-map.png", "embedding-map.svg"}
+    assert left_in(tmp_path / "a") == {
+        f"{stem}.{kind}" for stem in ("curves", "embedding-map", "prototype-tree") for kind in ("png", "svg")
+    }
     ended = cli("plot", finetuned, "-o", tmp_path / "b", "--json")
     assert {Path(p).name for p in ended.json["figures"]} == {
         f"{stem}.{kind}" for stem in ("curves", "scores", "embedding-map") for kind in ("png", "svg")
     }
     assert left_in(tmp_path / "b") == {Path(p).name for p in ended.json["figures"]}
+
+
+def test_prototypes_places_what_the_run_was_trained_on_or_what_is_named(cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path):
+    ended = cli("prototypes", pretrained, "-o", tmp_path / "own", "--json")
+    assert (ended.code, ended.json["graphs"], ended.json["rejected"]) == (0, 95, 1)
+    assert left_in(tmp_path / "own") >= {"tree.json", "members.csv", "atlas.html"}
+    ended = cli("prototypes", pretrained, "-o", tmp_path / "other", "--input", molecules, "--limit", "40", "--quiet")
+    assert (ended.code, ended.err) == (0, "")
+    assert [row["row"] for row in read_table(tmp_path / "other" / "members.csv")] == [str(k) for k in range(40)]
+
+
+def test_prototypes_says_why_there_are_none_to_show(cli: Cli, molecules: Path, pretrained: Path, finetuned: Path, tmp_path: Path):
+    cli("prototypes", "random", "-o", tmp_path / "t", "--input", molecules).refused("no prototypes", "--fit")
+    cli("prototypes", finetuned, "-o", tmp_path / "t", "--input", molecules).refused("prototypes")
+    cli("prototypes", "graphlog-zinc", "-o", tmp_path / "t").refused("--input")
+    cli("prototypes", pretrained, "-o", tmp_path / "t", "--limit", "3").refused("--input")
+    cli("prototypes", pretrained, "-o", tmp_path / "t", "--input", tmp_path / "none.csv").refused("none.csv")
+    assert left_in(tmp_path) == set()

@@ -22,7 +22,9 @@ def test_the_tour_leaves_models_scores_embeddings_and_figures(tmp_path: Path):
     said: list[str] = []
     tour = quickstart.run_quickstart(tmp_path / "tour", molecules=200, epochs=2, say=said.append)
     assert all(Path(path).exists() for path in tour.written)
-    assert {"pretrain", "finetune", "embeddings.npz", "figures", "quickstart.json"} <= {p.name for p in (tmp_path / "tour").iterdir()}
+    assert {"pretrain", "finetune", "embeddings.npz", "tree", "figures", "quickstart.json"} <= {
+        p.name for p in (tmp_path / "tour").iterdir()
+    }
     models = [s.model for s in tour.scores]
     assert models[0] == "small GraphLoG"
     assert {"untrained encoder", "ECFP4 + random forest", "ECFP4 + ridge regression"} <= set(models)

@@ -22,6 +22,7 @@ from graphlog.cli.prepare.featurize import featurize
 from graphlog.cli.show.info import info
 from graphlog.cli.show.models import models
 from graphlog.cli.show.plot import plot
+from graphlog.cli.show.prototypes import prototypes
 
 START, DATA, LEARN, SHOW = "Start here", "Data", "Train and use an encoder", "Look"
 
@@ -38,6 +39,7 @@ VERBS: tuple[tuple[Callable[..., None], str, str], ...] = (
     (models, SHOW, "graphlog models"),
     (info, SHOW, "graphlog info run"),
     (plot, SHOW, "graphlog plot run -o figures"),
+    (prototypes, SHOW, "graphlog prototypes run -o tree --input molecules.csv"),
 )
 """Verb, the panel it is listed under, and the example at the foot of its help."""
 

@@ -4,23 +4,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
-from torch import nn
 
 from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import scaffold
 from graphlog.downstream.encoder import Encoder
 from graphlog.errors import DataError, unknown_name
-from graphlog.objectives import OBJECTIVES
-from graphlog.prototypes.forest import PrototypeForest
 from graphlog.report.embedding_map import PrototypeMap, embedding_map
+from graphlog.report.hierarchy.places import Hierarchy, ancestors
 from graphlog.report.projection import project, sample_rows
 from graphlog.report.style import save_figure
 
 COLOURS = ("prototype", "scaffold", "label")
 _FEW_VALUES = 8
-_SHORTEST = 1e-12
 _NEIGHBOURS = 15
 """Graphs that a prototype which is nobody's nearest is placed amid."""
 _LONGEST_NAME = 34
@@ -55,46 +51,24 @@ def draw_map(
     if colour not in COLOURS:
         raise unknown_name("colour", colour, COLOURS)
     sample = store.subset(sample_rows(len(store), graphs, seed))
-    objective = restore_objective(model) if colour == "prototype" else None
-    forest: PrototypeForest | None = getattr(objective, "forest", None)
-    if forest is None:
+    hierarchy = Hierarchy.of(model) if colour == "prototype" else None
+    if hierarchy is None:
         places = project(model.embed(sample), seed)
         groups, values, legend = _labels(sample, target) if colour == "label" else (_scaffolds(sample), None, "scaffold")
         figure = embedding_map(places, groups, values, title=f"{len(sample):,} graphs by {legend}", legend=legend)
         return save_figure(figure, stem)
-    embeddings = _behind_head(model.embed(sample, layer="last"), getattr(objective, "head", None))
+    embeddings = hierarchy.embed(sample)
     places = project(embeddings, seed)
-    leaves = _unit(embeddings) @ _unit(forest.layers[-1].detach().cpu().numpy()).T
-    parents = [p.cpu().numpy() for p in forest.parents]
+    leaves, parents, sizes = hierarchy.leaf_similarities(embeddings), hierarchy.parents, hierarchy.forest.sizes
     figure = embedding_map(
         places,
-        [_root_name(r) for r in _roots(parents, leaves.argmax(axis=1))],
-        title=f"{len(sample):,} graphs and their prototypes ({' / '.join(map(str, forest.sizes))})",
+        [_root_name(r) for r in ancestors(parents, leaves.argmax(axis=1))[:, 0].tolist()],
+        title=f"{len(sample):,} graphs and their prototypes ({' / '.join(map(str, sizes))})",
         legend="root of the nearest prototype",
         prototypes=PrototypeMap(_places_of_prototypes(places, leaves, parents), parents),
-        hues=[_root_name(r) for r in range(forest.sizes[0])],
+        hues=[_root_name(r) for r in range(sizes[0])],
     )
     return save_figure(figure, stem)
-
-
-def restore_objective(model: Encoder) -> nn.Module | None:
-    """Return the objective a model was trained with, its tensors in place; None where the model does not hold it."""
-    settings = model.info.get("settings", {}).get("objective", {})
-    name = settings.get("name")
-    if name not in OBJECTIVES or not model.extra:
-        return None
-    kind = OBJECTIVES[name]
-    objective = kind(kind.Config.parse({k: v for k, v in settings.items() if k != "name"}, "objective."), model.network)
-    objective.prepare_state(model.extra)
-    objective.load_state_dict(model.extra)
-    return objective.eval()
-
-
-def _behind_head(embeddings: Float[np.ndarray, "N D"], head: nn.Module | None) -> Float[np.ndarray, "N D"]:
-    if head is None:
-        return embeddings
-    with torch.no_grad():
-        return head(torch.from_numpy(embeddings)).numpy()
 
 
 def _labels(store: GraphStore, target: str | None) -> tuple[list[str] | None, np.ndarray | None, str]:
@@ -118,10 +92,6 @@ def _shortened(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
 
 
-def _unit(vectors: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _SHORTEST)
-
-
 def _places_of_prototypes(
     places: Float[np.ndarray, "N 2"], similarities: Float[np.ndarray, "N M"], parents: Sequence[Int[np.ndarray, "_"]]
 ) -> list[Float[np.ndarray, "_ 2"]]:
@@ -137,12 +107,6 @@ def _places_of_prototypes(
         layers.append(np.stack([np.bincount(parent, weights * layers[-1][:, k]) / total for k in (0, 1)], axis=1))
         weights = total
     return layers[::-1]
-
-
-def _roots(parents: Sequence[Int[np.ndarray, "_"]], leaves: Int[np.ndarray, "N"]) -> list[int]:
-    for parent in reversed(parents):
-        leaves = parent[leaves]
-    return leaves.tolist()
 
 
 def _root_name(root: int) -> str:

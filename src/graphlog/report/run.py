@@ -13,6 +13,7 @@ from graphlog.downstream.report import Report
 from graphlog.downstream.sources import open_graphs
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.report.curves import finetuning_curves, pretraining_curves
+from graphlog.report.hierarchy.figure import draw_tree
 from graphlog.report.inputs import recall_input
 from graphlog.report.maps import COLOURS, draw_map
 from graphlog.report.scores import report_chart
@@ -64,6 +65,7 @@ def draw_run(
     else:
         stem = out / "embedding-map"
         paths += draw_map(model, store, stem, graphs=graphs, colour=colour or ("label" if finetuned else "prototype"), seed=seed)
+        paths += [] if finetuned else draw_tree(model, store, out / "prototype-tree", graphs=graphs, seed=seed)
     if not paths:
         raise DataError(f"{run} has nothing to draw yet: neither a log nor a model.")
     return paths

@@ -2,6 +2,7 @@
 
 import os
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from graphlog.benchmark.sources import about
 from graphlog.benchmark.stages.common import Found, Workplace, facts, settings_of
 from graphlog.downstream.encoder import Encoder
 from graphlog.prototypes import PrototypeForest, fit_forest
+from graphlog.report.hierarchy.places import Hierarchy
 from graphlog.report.projection import project, sample_rows
 from graphlog.training.precision import choose_device
 from graphlog.training.randomness import seed_for
@@ -31,9 +33,9 @@ def map_cell(spec: CellSpec, workplace: Workplace) -> Found:
     store = workplace.graphs.unlabelled(spec)
     rows = sample_rows(len(store), spec.frame.mapped, config.seed)
     encoder = Encoder.read(workplace.folder.model(spec) / "model.safetensors").to(choose_device(config.device))
-    embeddings = encoder.embed_store(store.subset(rows), "last", progress=workplace.progress)
-    learnt = _learnt(encoder)
-    forest = learnt or _fitted(embeddings, config.options, config.seed)
+    learnt = Hierarchy.of(encoder)
+    embeddings = (learnt.embed if learnt else partial(encoder.embed_store, layer="last"))(store.subset(rows), progress=workplace.progress)
+    forest = learnt.forest if learnt else _fitted(embeddings, config.options, config.seed)
     prototypes = np.concatenate([layer.detach().cpu().numpy() for layer in forest.layers]).astype(np.float32)
     # on the unit sphere, where the objective compares them: prototypes are directions, their lengths mean nothing
     plane = project(_unit(np.concatenate([embeddings, prototypes])), config.seed).astype(np.float32)
@@ -60,15 +62,6 @@ def map_cell(spec: CellSpec, workplace: Workplace) -> Found:
         "map": name,
         "prototypes": {"origin": "learnt" if learnt else "fitted afterwards", "sizes": list(forest.sizes)},
     }
-
-
-def _learnt(encoder: Encoder) -> PrototypeForest | None:
-    """Return the prototypes that a model was trained with."""
-    count = sum(name.startswith("prototypes.") for name in encoder.extra)
-    if not count:
-        return None
-    layers = [encoder.extra[f"prototypes.{level}"].float() for level in range(count)]
-    return PrototypeForest(layers, [encoder.extra[f"parents_{level}"] for level in range(1, count)], validate=False)
 
 
 def _fitted(embeddings: Float[np.ndarray, "N D"], options: dict[str, Any], seed: int) -> PrototypeForest:

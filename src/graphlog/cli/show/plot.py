@@ -27,7 +27,7 @@ def plot(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Draw training curves, the collapse watch, the embedding map and scores of RUN, as PNG and SVG."""
+    """Draw training curves, the collapse watch, the embedding map, the tree of prototypes and scores of RUN, as PNG and SVG."""
     from graphlog.report.run import draw_run
 
     console = Console(quiet, as_json)

@@ -1,0 +1,187 @@
+"""The learned hierarchy of a collection as files: ``tree.json``, ``members.csv`` and ``atlas.html``."""
+
+import csv
+import json
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphlog.data.store import GraphStore
+from graphlog.downstream.embed import save_rejects
+from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.models import load, load_for
+from graphlog.downstream.report import json_ready
+from graphlog.downstream.sources import Source, name_of, output_rows, status_of, streamed_graphs
+from graphlog.errors import ConfigError, DataError
+from graphlog.report.hierarchy.atlas import atlas_page
+from graphlog.report.hierarchy.places import Hierarchy, Places, hierarchy_of
+from graphlog.report.hierarchy.traits import features_of
+from graphlog.report.hierarchy.tree import Node, build_tree, path_name, tree_as_json
+from graphlog.report.inputs import recall_input
+from graphlog.report.projection import project, sample_rows
+from graphlog.training.log import Progress
+from graphlog.training.precision import Precision
+from graphlog.training.runfolder import writing
+
+_FORMAT = 1
+_RULES = {
+    "path": "prototype numbers from root to leaf: at each layer the nearest child of the one above (Eq. 12 at temperature 0)",
+    "similarity": "cosine of the graph and the leaf of its path, in the space of the prototypes",
+    "novelty": "one minus the cosine to the nearest of all leaves",
+    "traits": "means or shares that differ from those of the whole sample by at least 0.3 standard deviations; `effect` is how many",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTree:
+    """What was written of a hierarchy."""
+
+    folder: Path
+    """Where the files are."""
+    graphs: int
+    """Graphs that stand in the tree."""
+    rejected: int
+    """Rows that could not be used."""
+    layers: tuple[int, ...]
+    """Prototypes of each layer, roots first."""
+    used: tuple[int, ...]
+    """Of those, the ones that hold a graph."""
+    paths: tuple[Path, ...]
+    """The files."""
+
+
+def write_prototypes(
+    model: Encoder | str | Path,
+    out: str | Path,
+    source: Source | None = None,
+    *,
+    fit: bool = False,
+    graphs: int = 2000,
+    seed: int = 0,
+    precision: Precision = "fp32",
+    device: str = "cpu",
+    progress: Progress | None = None,
+    **reading: Any,
+) -> WrittenTree:
+    """Place every graph of a collection in the tree of prototypes of a model, and write the tree, the members and a page to look at.
+
+    ``tree.json`` holds the tree with sizes, typical graphs and traits; ``members.csv`` one row an input row (``row``, ``path``,
+    ``similarity``, ``novelty``, ``status``), empty where the row could not be used; ``atlas.html`` needs nothing but a browser.
+
+    Args:
+        model: An encoder with prototypes, or what names one: a model file, a run folder, a shipped model.
+        out: Folder for the files.
+        source: The collection; None takes the graphs that the run was trained on.
+        fit: Fit prototypes to the collection by K-means in place of the model's own; for models that learnt none.
+        graphs: Graphs on the map, drawn at random; traits are judged by them too.
+        seed: Decides sample, layout and fitted prototypes.
+        precision: Of the encoder's matrix products.
+        device: Where to load a model that is named: ``auto``, ``cpu`` or ``cuda``.
+        progress: Told of every batch.
+        reading: Passed to ``read_molecules``.
+
+    Raises:
+        ConfigError: If the model has no prototypes, or the collection is not to be found.
+        DataError: If the collection cannot be read or is empty.
+    """
+    encoder = load(model, device=device) if source is None else load_for(model, source, device=device)
+    named = "the model" if isinstance(model, Encoder) else str(model)
+    learnt = None if fit else hierarchy_of(encoder, named)
+    with _collection(named, encoder, source, reading) as store:
+        if not len(store):
+            raise DataError(f"{'the collection' if source is None else name_of(source)} holds no graph to place in the tree.")
+        computing: dict[str, Any] = {"precision": precision, "progress": progress}
+        hierarchy = learnt or Hierarchy.fitted(encoder, store, seed=seed, **computing)
+        places = hierarchy.place(store, **computing)
+        sample = sample_rows(len(store), graphs, seed)
+        chosen = store.subset(sample)
+        roots = build_tree(hierarchy, places, store, features_of(chosen), sample)
+        about = {
+            "model": named if isinstance(model, str | Path) else "a model",
+            "collection": _collection_name(store, source),
+            "origin": "learnt" if learnt else "fitted by K-means",
+            "layers": list(hierarchy.forest.sizes),
+            "rejected": output_rows(store)[1] - len(store),
+        }
+        plane = project(hierarchy.embed(chosen, precision=precision), seed)
+        page = atlas_page(roots, places, store, sample, plane, about)
+        return _write(Path(out), roots, places, store, hierarchy, about, page)
+
+
+def _collection_name(store: GraphStore, source: Source | None) -> str:
+    """Return what to call the collection."""
+    if source is not None:
+        return name_of(source)
+    return str(store.source.get("name") or "the graphs it was trained on")
+
+
+@contextmanager
+def _collection(named: str, encoder: Encoder, source: Source | None, reading: dict[str, Any]) -> Generator[GraphStore]:
+    if source is not None:
+        with streamed_graphs(source, encoder.schema, **reading) as store:
+            yield store
+        return
+    store = recall_input(Path(named), encoder.schema.name)
+    if store is None:
+        raise ConfigError(f"the graphs that {named} was trained on are not to be found; name a collection with --input.")
+    yield store
+
+
+def _write(
+    out: Path, roots: list[Node], places: Places, store: GraphStore, hierarchy: Hierarchy, about: dict[str, Any], page: str
+) -> WrittenTree:
+    nodes = [node for root in roots for node in root.walk()]
+    layers = hierarchy.forest.sizes
+    used = tuple(sum(node.members > 0 for node in nodes if len(node.path) == level + 1) for level in range(len(layers)))
+    info = hierarchy.model.info
+    tree = {
+        "format": _FORMAT,
+        **about,
+        "graphs": len(store),
+        "used": list(used),
+        "model_info": {key: info.get(key) for key in ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")},
+        "data_digest": store.digest,
+        "rules": _RULES,
+        "roots": [tree_as_json(root, store) for root in roots],
+    }
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+    paths = (
+        _replace(out / "tree.json", lambda path: path.write_text(json.dumps(json_ready(tree), indent=1) + "\n", encoding="utf-8")),
+        _replace(out / "members.csv", lambda path: _write_members(path, places, store)),
+        _replace(out / "atlas.html", lambda path: path.write_text(page, encoding="utf-8")),
+    )
+    rejects = save_rejects(paths[0], store.rejects)
+    return WrittenTree(out, len(store), about["rejected"], layers, used, paths if rejects is None else (*paths, rejects))
+
+
+def _write_members(path: Path, places: Places, store: GraphStore) -> None:
+    rows, total = output_rows(store)
+    graph_of_row = np.full(total, -1)
+    graph_of_row[rows] = np.arange(len(store))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["row", "path", "similarity", "novelty", "status"])
+        for row, (graph, status) in enumerate(zip(graph_of_row.tolist(), status_of(store), strict=True)):
+            if graph < 0:
+                table.writerow([row, "", "", "", status])
+            else:
+                cosine, novelty = places.similarities[graph, -1], places.novelty[graph]
+                table.writerow([row, path_name(places.paths[graph].tolist()), f"{cosine:.6g}", f"{novelty:.6g}", status])
+
+
+def _replace(path: Path, write: Callable[[Path], object]) -> Path:
+    """Write a file beside ``path`` and rename it into place."""
+    unfinished = path.with_name(f"{path.name}.partial")
+    with writing(path):
+        try:
+            write(unfinished)
+            os.replace(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    return path

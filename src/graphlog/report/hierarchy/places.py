@@ -1,0 +1,163 @@
+"""The tree of prototypes that a model was trained with, and where graphs stand in it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import nn
+
+from graphlog.data.store import GraphStore
+from graphlog.downstream.encoder import Encoder
+from graphlog.errors import ConfigError, ModelFileError
+from graphlog.objectives import OBJECTIVES
+from graphlog.ops.similarity import cosine_similarity
+from graphlog.prototypes.e_step import greedy_chains
+from graphlog.prototypes.forest import PrototypeForest
+from graphlog.prototypes.initialise import fit_forest
+from graphlog.training.log import Progress
+from graphlog.training.precision import Precision
+from graphlog.training.randomness import seed_for
+
+_FITTED_TO = 20_000
+"""Graphs that K-means sees: as many as GraphLoG's own prototypes are born of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where ``N`` graphs stand in a hierarchy of ``Lp`` layers."""
+
+    paths: Int[np.ndarray, "N Lp"]
+    """Prototype of each layer, roots first: the walk of Eq. 12 at temperature 0, at each step to the nearest child."""
+    similarities: Float[np.ndarray, "N Lp"]
+    """Cosine of the graph and each prototype of its path."""
+    novelty: Float[np.ndarray, "N"]
+    """One minus the cosine to the nearest of all leaves, in [0, 2]: how far a graph lies from everything that was learnt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """Prototypes and the space they live in: the final layer's graph embedding, behind the projection head where there is one."""
+
+    model: Encoder
+    """What embeds."""
+    forest: PrototypeForest
+    """The prototypes, roots first."""
+    head: nn.Module | None
+    """The projection head that stands between embedding and prototypes, if any."""
+
+    @classmethod
+    def of(cls, model: Encoder) -> Self | None:
+        """Return the hierarchy of a model; None where its file holds no prototypes.
+
+        Raises:
+            ModelFileError: If it holds prototypes but not the head they were trained behind.
+        """
+        settings = model.info.get("settings", {}).get("objective", {})
+        name = settings.get("name")
+        if name not in OBJECTIVES or not model.extra:
+            return None
+        kind = OBJECTIVES[name]
+        objective = kind(kind.Config.parse({k: v for k, v in settings.items() if k != "name"}, "objective."), model.network)
+        objective.prepare_state(model.extra)
+        lacking = objective.load_state_dict(model.extra, strict=False).missing_keys  # a shipped model keeps no heads it can do without
+        forest: PrototypeForest | None = getattr(objective, "forest", None)
+        if forest is None:
+            return None
+        if any(key.startswith(("head.", "prototypes.")) for key in lacking):
+            raise ModelFileError("the model holds prototypes but not the projection head they were trained behind; use the one of its run.")
+        return cls(model, forest.detach(), getattr(objective.eval(), "head", None))
+
+    @classmethod
+    def fitted(cls, model: Encoder, store: GraphStore, *, depth: int = 3, centres: int = 50, seed: int = 0, **computing: Any) -> Self:
+        """Return prototypes fitted by K-means to the embeddings of a sample of ``store``, layer by layer, the way GraphLoG's are born.
+
+        For models that were trained without any. ``computing`` as for :meth:`Encoder.embed_batches`.
+
+        Raises:
+            ConfigError: If there are fewer than two graphs.
+        """
+        rows = np.arange(len(store))
+        if len(store) > _FITTED_TO:
+            rows = np.sort(np.random.default_rng(seed).choice(len(store), _FITTED_TO, replace=False))
+        forest = fit_forest(
+            torch.from_numpy(model.embed_store(store.subset(rows), "last", **computing)),
+            depth=depth,
+            centres=centres,
+            generator=torch.Generator().manual_seed(seed_for(seed, "hierarchy")),
+            space="unit",
+        )
+        return cls(model, forest, None)
+
+    @property
+    def parents(self) -> list[Int[np.ndarray, "_"]]:
+        """For each layer but the first, the parent of each prototype in the layer above."""
+        return [parent.cpu().numpy() for parent in self.forest.parents]
+
+    def embed(self, store: GraphStore, **computing: Any) -> Float[np.ndarray, "N D"]:
+        """Return the graphs of ``store`` in the space of the prototypes; ``computing`` as for :meth:`Encoder.embed_batches`."""
+        parts = [self._projected(values).cpu().numpy() for _, values in self.model.embed_batches(store, "last", **computing)]
+        return np.concatenate(parts) if parts else np.empty((0, self.forest.layers[0].shape[1]), dtype=np.float32)
+
+    def leaf_similarities(self, embeddings: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N M"]:
+        """Return the cosines of embeddings in the space of the prototypes and all leaves."""
+        leaves = self.forest.layers[-1]
+        return cosine_similarity(torch.from_numpy(embeddings).to(leaves.device), leaves).cpu().numpy()
+
+    def place(self, store: GraphStore, *, batch_size: int = 512, precision: Precision = "fp32", progress: Progress | None = None) -> Places:
+        """Return where every graph of ``store`` stands, in its order; memory is a few numbers a graph."""
+        depth = self.forest.depth
+        paths = np.empty((len(store), depth), dtype=np.int64)
+        similarities = np.empty((len(store), depth), dtype=np.float32)
+        novelty = np.empty(len(store), dtype=np.float32)
+        for graphs, values in self.model.embed_batches(store, "last", batch_size, precision=precision, progress=progress):
+            emb = self._projected(values)
+            chains = greedy_chains(emb, self.forest)
+            cosines = [cosine_similarity(emb, layer) for layer in self.forest.layers]
+            paths[graphs] = chains.cpu().numpy()
+            found = [cosine.gather(1, chains[:, level, None]) for level, cosine in enumerate(cosines)]
+            similarities[graphs] = torch.cat(found, dim=1).cpu().numpy()
+            novelty[graphs] = (1 - cosines[-1].max(dim=1).values).clamp(min=0).cpu().numpy()
+        return Places(paths, similarities, novelty)
+
+    def _projected(self, values: Float[np.ndarray, "N D"]) -> torch.Tensor:
+        emb = torch.from_numpy(values).to(self.forest.layers[0].device)
+        if self.head is None:
+            return emb
+        with torch.no_grad():
+            return self.head(emb)
+
+
+def hierarchy_of(model: Encoder, name: str) -> Hierarchy:
+    """Return the hierarchy of a model that must have one.
+
+    Args:
+        model: The model.
+        name: What to call it.
+
+    Raises:
+        ConfigError: If it has none.
+    """
+    found = Hierarchy.of(model)
+    if found is None:
+        objective = model.info.get("objective")
+        why = "was not pre-trained" if objective is None else f"was pre-trained with '{objective}'"
+        if objective == "graphlog":
+            why = "was stopped before its prototypes were born, or has none in its recipe"
+        raise ConfigError(f"{name} has no prototypes: it {why}; name a model that learnt some, or fit them with --fit.")
+    return found
+
+
+def ancestors(parents: Sequence[Int[np.ndarray, "_"]], leaves: Int[np.ndarray, "N"]) -> Int[np.ndarray, "N Lp"]:
+    """Return the whole path of each leaf, roots first.
+
+    Example:
+        >>> ancestors([np.array([0, 0, 1])], np.array([2, 1])).tolist()
+        [[1, 2], [0, 1]]
+    """
+    path = [leaves]
+    for parent in reversed(parents):
+        path.append(parent[path[-1]])
+    return np.stack(path[::-1], axis=1)

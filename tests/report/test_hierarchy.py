@@ -1,0 +1,92 @@
+"""Where graphs stand in the tree of prototypes, against the definitions written out in NumPy."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import graphlog
+from downstream_support import CHAINS, chain_store, tiny_encoder
+from graphlog.downstream.encoder import Encoder
+from graphlog.errors import ConfigError, ModelFileError
+from graphlog.report.hierarchy.places import Hierarchy, ancestors, hierarchy_of
+
+SMALL = {"epochs": 2, "batch_size": 16, "encoder": {"dim": 16, "layers": 2}, "objective.centres": 8}
+
+
+@pytest.fixture(scope="module", params=["default", "released"])
+def trained(request: pytest.FixtureRequest) -> Encoder:
+    """A model with prototypes; those of ``released`` stand behind a projection head."""
+    return graphlog.pretrain(CHAINS, recipe=request.param, schema="molecule", **SMALL)
+
+
+def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return (a / np.linalg.norm(a, axis=1, keepdims=True)) @ (b / np.linalg.norm(b, axis=1, keepdims=True)).T
+
+
+def test_every_graph_walks_to_the_nearest_child_at_every_step(trained: Encoder):
+    hierarchy = hierarchy_of(trained, "it")
+    places = hierarchy.place(chain_store(), batch_size=7)
+    emb = trained.embed(CHAINS, "last")
+    if hierarchy.head is not None:
+        with torch.no_grad():
+            emb = hierarchy.head(torch.from_numpy(emb)).numpy()
+    np.testing.assert_allclose(hierarchy.embed(chain_store()), emb, atol=1e-5)
+    layers = [layer.numpy() for layer in hierarchy.forest.layers]
+    for n in range(len(CHAINS)):
+        candidates = np.arange(len(layers[0]))
+        for level, layer in enumerate(layers):
+            cosine = _cosines(emb[n : n + 1], layer[candidates])[0]
+            chosen = places.paths[n, level]
+            assert chosen in candidates
+            assert cosine[candidates.tolist().index(chosen)] >= cosine.max() - 1e-5
+            assert places.similarities[n, level] == pytest.approx(_cosines(emb[n : n + 1], layer[[chosen]])[0, 0], abs=1e-5)
+            if level + 1 < len(layers):
+                candidates = np.flatnonzero(hierarchy.parents[level] == chosen)
+    np.testing.assert_allclose(places.novelty, np.maximum(1 - _cosines(emb, layers[-1]).max(axis=1), 0), atol=1e-5)
+    np.testing.assert_allclose(hierarchy.leaf_similarities(emb), _cosines(emb, layers[-1]), atol=1e-5)
+
+
+def test_batches_do_not_matter(trained: Encoder):
+    hierarchy = hierarchy_of(trained, "it")
+    one, many = hierarchy.place(chain_store(), batch_size=48), hierarchy.place(chain_store(), batch_size=5)
+    np.testing.assert_array_equal(one.paths, many.paths)
+    np.testing.assert_allclose(one.novelty, many.novelty, atol=1e-6)
+
+
+def test_a_file_keeps_the_hierarchy(trained: Encoder, tmp_path: Path):
+    trained.save(tmp_path / "m.safetensors")
+    before, after = (
+        hierarchy_of(trained, "it").place(chain_store()),
+        hierarchy_of(graphlog.load(tmp_path / "m.safetensors"), "it").place(chain_store()),
+    )
+    np.testing.assert_array_equal(before.paths, after.paths)
+
+
+def test_the_shipped_model_has_its_prototypes_without_the_heads_of_its_training():
+    hierarchy = hierarchy_of(graphlog.load("graphlog-zinc"), "graphlog-zinc")
+    assert hierarchy.forest.depth == 3
+    assert hierarchy.head is None
+
+
+def test_prototypes_without_the_head_they_stand_behind_are_refused():
+    model = graphlog.pretrain(CHAINS, recipe="released", schema="molecule", **SMALL)
+    kept = {name: tensor for name, tensor in model.extra.items() if not name.startswith("head.")}
+    with pytest.raises(ModelFileError, match="projection head"):
+        Hierarchy.of(Encoder(model.network, model.layer, model.info, kept))
+
+
+def test_a_model_that_learnt_no_prototypes_says_so_and_can_be_given_some():
+    with pytest.raises(ConfigError, match=r"no prototypes.*--fit"):
+        hierarchy_of(tiny_encoder(), "it")
+    fitted = Hierarchy.fitted(tiny_encoder(), chain_store(), centres=8, depth=2)
+    again = Hierarchy.fitted(tiny_encoder(), chain_store(), centres=8, depth=2)
+    assert fitted.forest.depth == 2
+    np.testing.assert_array_equal(fitted.place(chain_store()).paths, again.place(chain_store()).paths)
+
+
+def test_ancestors_follow_the_parents():
+    parents = [np.array([1, 0, 1]), np.array([2, 0, 1, 2])]
+    assert ancestors(parents, np.array([0, 2, 3])).tolist() == [[1, 2, 0], [0, 1, 2], [1, 2, 3]]

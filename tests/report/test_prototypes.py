@@ -1,0 +1,154 @@
+"""The hierarchy as files: every row accounted for, the tree and the members telling the same, the page whole and harmless."""
+
+import csv
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphlog
+from downstream_support import CHAINS, IS_ALCOHOL, write_csv
+from graphlog.downstream.encoder import Encoder
+from graphlog.errors import ConfigError, DataError
+from graphlog.report.hierarchy.drawing import draw_graphs
+from graphlog.report.hierarchy.files import write_prototypes
+from graphlog.report.hierarchy.traits import Feature, features_of, traits_of
+
+ROWS = [*CHAINS[:20], "no molecule", *CHAINS[20:]]
+BAD = 20
+
+
+@pytest.fixture(scope="module")
+def model() -> Encoder:
+    options = {"epochs": 2, "batch_size": 16, "encoder": {"dim": 16, "layers": 2}, "objective.centres": 8}
+    return graphlog.pretrain(CHAINS, schema="molecule", **options)
+
+
+@pytest.fixture(scope="module")
+def folder(model: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("tree")
+    source = write_csv(out / "in.csv", ROWS, alcohol=["" if k == BAD else int(s.endswith("O")) for k, s in enumerate(ROWS)])
+    written = write_prototypes(model, out / "tree", source, graphs=30)
+    assert (written.graphs, written.rejected) == (48, 1)
+    return out / "tree"
+
+
+def _members(folder: Path) -> list[dict[str, str]]:
+    with (folder / "members.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _page(folder: Path) -> dict[str, Any]:
+    text = (folder / "atlas.html").read_text(encoding="utf-8")
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def _walk(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [node for top in nodes for node in (top, *_walk(top["children"]))]
+
+
+def test_every_row_of_the_input_has_its_line(folder: Path):
+    members = _members(folder)
+    assert [int(m["row"]) for m in members] == list(range(len(ROWS)))
+    assert [k for k, m in enumerate(members) if not m["path"]] == [BAD]
+    assert members[BAD]["status"] not in ("", "ok")
+    assert {path.name for path in folder.iterdir()} == {"tree.json", "members.csv", "atlas.html", "rejects.csv"}
+
+
+def test_tree_and_members_tell_the_same(folder: Path):
+    members = [m for m in _members(folder) if m["path"]]
+    tree = json.loads((folder / "tree.json").read_text())
+    passing = Counter(m["path"].rsplit("/", k)[0] for m in members for k in range(m["path"].count("/") + 1))
+    nodes = _walk(tree["roots"])
+    assert {node["path"]: node["members"] for node in nodes if node["members"]} == dict(passing)
+    assert [sum(n["path"].count("/") == level for n in nodes) for level in range(len(tree["layers"]))] == tree["layers"]
+    assert [sum(n["path"].count("/") == level and n["members"] > 0 for n in nodes) for level in range(len(tree["layers"]))] == tree["used"]
+    of_row = {int(m["row"]): m for m in members}
+    for node in (n for n in nodes if not n["children"] and n["members"]):
+        mine = [m for m in members if m["path"] == node["path"]]
+        assert node["similarity"] == pytest.approx(np.mean([float(m["similarity"]) for m in mine]), abs=1e-4)
+        assert node["typical"][0]["similarity"] == pytest.approx(max(float(m["similarity"]) for m in mine), abs=1e-4)
+        for shown in node["typical"]:
+            assert of_row[shown["row"]]["path"] == node["path"]
+            assert shown["text"] == ROWS[shown["row"]]
+
+
+def test_the_page_holds_the_tree_the_map_and_drawings(folder: Path):
+    page = _page(folder)
+    assert page["about"]["graphs"] == 48
+    assert len(page["map"]) == 30
+    assert all(point["text"] == ROWS[point["row"]] for point in page["map"])
+    shown = {graph for node in page["nodes"] for graph, _ in node["typical"]} | set(page["strangers"])
+    assert shown == {int(graph) for graph in page["graphs"]}
+    assert all(graph["svg"].startswith("<svg") and graph["svg"].endswith("</svg>") for graph in page["graphs"].values())
+    novelty = [float(m["novelty"]) for m in _members(folder) if m["path"]]
+    assert max(novelty) == pytest.approx(page["graphs"][str(page["strangers"][0])]["novelty"], abs=1e-3)
+    assert not re.search(r"(?:src|href)\s*=|https?://(?!www\.w3\.org)", (folder / "atlas.html").read_text(encoding="utf-8"))
+
+
+def test_the_same_input_gives_the_same_files(model: Encoder, folder: Path, tmp_path: Path):
+    write_prototypes(model, tmp_path / "tree", folder.parent / "in.csv", graphs=30)
+    for name in ("tree.json", "members.csv", "atlas.html"):
+        assert (tmp_path / "tree" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_a_collection_cannot_break_out_of_the_page(tmp_path: Path):
+    wicked = "</script><script>alert(1)</script>"
+    graphs = tmp_path / "graphs"
+    graphs.mkdir()
+    edges = [{"id": f"{wicked}{k}", "edges": [[i, (i + 1) % (3 + k % 4)] for i in range(3 + k % 4)]} for k in range(24)]
+    (graphs / "graphs.jsonl").write_text("\n".join(json.dumps(g) for g in edges) + "\n")
+    store = graphlog.read_graphs(graphs / "graphs.jsonl")
+    write_prototypes("random", tmp_path / "tree", store, fit=True)
+    text = (tmp_path / "tree" / "atlas.html").read_text(encoding="utf-8")
+    assert "alert(1)</script>" not in text
+    assert text.count("</script>") == 2
+    page = _page(tmp_path / "tree")
+    assert all(graph["svg"].count("<circle") == graph["svg"].count("<line") >= 3 for graph in page["graphs"].values())  # rings
+
+
+def test_prototypes_can_be_fitted_to_a_model_that_has_none(tmp_path: Path):
+    with pytest.raises(ConfigError, match="--fit"):
+        write_prototypes("random", tmp_path / "tree", CHAINS)
+    written = write_prototypes("random", tmp_path / "tree", CHAINS, fit=True)
+    assert json.loads((tmp_path / "tree" / "tree.json").read_text())["origin"] == "fitted by K-means"
+    assert sum(written.used) > 1
+
+
+def test_a_collection_that_is_gone_or_empty_is_refused(model: Encoder, tmp_path: Path):
+    with pytest.raises(ConfigError, match="--input"):
+        write_prototypes(model, tmp_path / "tree")
+    with pytest.raises(DataError):
+        write_prototypes(model, tmp_path / "tree", ["no molecule"])
+    assert not (tmp_path / "tree").exists()
+
+
+def test_traits_are_told_only_where_they_are_clear():
+    rng = np.random.default_rng(0)
+    same, apart = rng.normal(size=200), rng.normal(size=200) + np.repeat([0.0, 2.0], 100)
+    unknown = np.full(200, np.nan)
+    features = [Feature("same", "mean", same), Feature("apart", "mean", apart), Feature("unknown", "mean", unknown)]
+    assert [t.name for t in traits_of(features, np.arange(100, 200))] == ["apart"]
+    assert traits_of(features, np.arange(100, 103)) == []
+    assert traits_of([Feature("constant", "share", np.ones(200))], np.arange(50)) == []
+
+
+def test_features_of_molecules_are_chemistry_and_labels(folder: Path):
+    store = graphlog.read_molecules(folder.parent / "in.csv", targets=["alcohol"])
+    features = {f.name: f for f in features_of(store)}
+    np.testing.assert_array_equal(features["label alcohol"].values, IS_ALCOHOL)
+    np.testing.assert_array_equal(features["heavy atoms"].values, store.num_nodes)
+    benzenes = np.array([float(s.endswith("c1ccccc1")) for s in CHAINS])
+    np.testing.assert_array_equal(features["aromatic rings"].values, benzenes)
+    assert features["with halogen"].kind == "share"
+
+
+def test_drawings_of_odd_molecules_do_not_fail():
+    store = graphlog.read_molecules(["*", "[Na+].[Cl-]", "C" * 300, "[H][H]"])
+    assert all(svg.startswith("<svg") for svg in draw_graphs(store, range(len(store))))
