@@ -69,6 +69,14 @@ def test_pretrain_continues_from_a_model_and_takes_over_its_shape(cli: Cli, stor
     assert cli("info", tmp_path / "r", "--json").json["encoder"] == "gin 2 x 16"
 
 
+def test_embed_takes_the_first_rows_of_a_file_or_a_store(cli: Cli, molecules: Path, store: Path, pretrained: Path, tmp_path: Path):
+    for k, source in enumerate((molecules, store)):
+        assert cli("embed", source, "-m", pretrained, "-o", tmp_path / f"{k}.npz", "--limit", "10", "--quiet").code == 0
+    with np.load(tmp_path / "0.npz") as a, np.load(tmp_path / "1.npz") as b:
+        assert a["embeddings"].shape[0] == 10
+        np.testing.assert_allclose(a["embeddings"], b["embeddings"], atol=1e-6)
+
+
 @pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])
 def test_embed_keeps_the_rows(cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path, ending: str):
     if ending == "parquet":

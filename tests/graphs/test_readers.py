@@ -102,7 +102,9 @@ def test_what_is_a_collection_of_graphs(tmp_path):
     assert is_graphs(tu_folder(tmp_path / "SET"))
     assert is_graphs(tmp_path / "g.txt")
     assert is_graphs("mutag")
-    assert not any(is_graphs(s) for s in (tmp_path / "m.txt", tmp_path, "bbbp", "-", ["CCO"], "nothing"))
+    run = tables(tmp_path / "run")
+    (run / "config.toml").write_text("kind = 'pretrain'\n")
+    assert not any(is_graphs(s) for s in (run, tmp_path / "m.txt", tmp_path, "bbbp", "-", ["CCO"], "nothing"))
 
 
 def test_both_directions_are_one_edge_and_loops_go_unless_directed(tmp_path):
@@ -169,6 +171,7 @@ def test_a_bad_row_of_a_table_is_named(tmp_path, changes, words):
         ({"A": "1, 2\n3, 4\n"}, "SET_A.txt line 2: joins nodes of two graphs"),
         ({"graph_indicator": "1\n1\n2\n1\n2\n"}, "graph_indicator.txt line 4: graphs must be numbered"),
         ({"node_labels": "1\n"}, "node_labels.txt: must have 5 lines"),
+        ({"A": "1, 2\n\n2, 9\n"}, "SET_A.txt line 2: must not be blank"),
         ({"node_attributes": "1, 2\n1\n"}, "node_attributes.txt line 2: must have 2 columns"),
     ],
 )
@@ -206,6 +209,17 @@ def test_new_graphs_are_read_in_an_older_schema_and_unseen_categories_named(tmp_
     new = [{"edges": [[0, 1]], "x": [[8, 0.5], [0, 0.5]], "edge_attr": [[0, 0.1]]}, {"edges": [], "x": [[1, 9.0]]}]
     with pytest.raises(DataError, match="line 1: node 0: node attribute 'node_0' is '8', a category that the schema does not know"):
         read_graphs(lines(tmp_path / "b.jsonl", new), schema=first.schema, on_error="fail")
+
+
+def test_classes_keep_the_numbers_of_the_store_to_be_like(tmp_path):
+    first = read_graphs(rings(tmp_path / "a.jsonl"))
+    edges = [[0, 1], [1, 2]]
+    record = {"edges": edges, "x": [[0, 1.0]] * 3, "edge_attr": [[0, 0.1]] * 2}
+    new = lines(tmp_path / "b.jsonl", [record | {"y": "class2"}, record, record | {"y": "class1"}, record | {"y": "class9"}])
+    again = read_graphs(new, schema=first)
+    assert again.source["classes"] == first.source["classes"]
+    np.testing.assert_array_equal(again.labels[:, 0], [2, np.nan, 1])
+    assert [(r.row, r.reason) for r in again.rejects] == [(3, "label 'y' is 'class9', a class that the store to be like does not know")]
 
 
 def test_the_store_on_disk_is_the_one_in_memory(tmp_path):

@@ -54,7 +54,9 @@ def open_graphs(source: Source, schema: FeatureSchema | None, **options: Any) ->
         source = open_store(source)
         source.verify()
     if isinstance(source, GraphStore):
-        return source if schema is None else _checked(source, schema)
+        limit = options.get("limit")
+        store = source if limit is None else source.subset(np.arange(min(limit, len(source))))
+        return store if schema is None else _checked(store, schema)
     if is_graphs(source):
         return _any_graphs(source, schema, **options)
     if schema is None:

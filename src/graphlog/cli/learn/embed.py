@@ -14,6 +14,7 @@ def embed(
     model: o.Model,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="File to write: .npz, .parquet or .csv.")],
     layer: o.Layer = None,
+    limit: o.Limit = None,
     batch_size: o.BatchSize = None,
     precision: o.Precision = None,
     device: o.Device = None,
@@ -41,6 +42,7 @@ def embed(
         precision=precision or "auto",
         progress=job_progress(console),
         smiles_column=smiles_column,
+        limit=limit,
         on_error=on_error,
         workers=workers,
     )

@@ -40,8 +40,8 @@ def read_graphs(
     Args:
         source: A folder of ``edges.csv``, ``nodes.csv`` and ``graphs.csv``; a ``.jsonl`` file with a graph a line; a folder or
             zip of TUDataset; a text file of the GIN family; the name of a set (``mutag``); or a store, which is returned.
-        schema: How to read attributes: that of a model or of another store, so that these graphs are fit for it; None finds
-            out what they are.
+        schema: How to read attributes: that of a model, so that these graphs are fit for it, or another store, whose numbers
+            of classes are kept too; None finds out what they are.
         kinds: Where it does not guess right: attributes by name, to be taken as ``categorical`` or ``continuous``.
         directed: Whether an edge is one direction only; else it stands for both, however it is listed.
         on_error: ``skip`` lists graphs that cannot be used and goes on; ``fail`` stops at the first.
@@ -65,7 +65,7 @@ def read_graphs(
         store = store if limit is None else store.subset(np.arange(min(limit, len(store))))
         return store if store_path is None else store.save(store_path)
     found = open_collection(source, data_dir)
-    labels = LabelSurvey(found.labels, found.classes)
+    labels = LabelSurvey(found.labels, found.classes, schema.source.get("classes") if isinstance(schema, GraphStore) else None)
     told = schema.schema if isinstance(schema, GraphStore) else schema
     settled = _surveyed(found, labels, limit, kinds if told is None else None, told)
     described: dict[str, Any] = {"name": Path(source).name, "kind": "graphs", "directed": directed}

@@ -23,7 +23,8 @@ def is_graphs(source: Any) -> bool:
     if not path.exists():
         return str(source) in GRAPHS
     if path.is_dir():
-        return not (path / "manifest.json").is_file() and bool(find_tables(path) or _json_files(path) or find_parts(path))
+        is_ours = any((path / name).is_file() for name in ("manifest.json", "config.toml"))  # a store, or the folder of a run
+        return not is_ours and bool(find_tables(path) or _json_files(path) or find_parts(path))
     if path.name.endswith(JSON_ENDINGS) or path.suffix == ".zip":
         return True
     return path.name.endswith(GIN_ENDINGS) and looks_like_gin(path)

@@ -81,7 +81,12 @@ class _Files:
 
     def _rows(self, part: str) -> list[list[Any]]:
         rows: list[list[Any]] = []
-        for number, line in enumerate(self._lines(part), 1):
+        lines = [line.strip() for line in self._lines(part)]
+        while lines and not lines[-1]:
+            lines.pop()
+        for number, line in enumerate(lines, 1):
+            if not line:
+                raise DataError(f"{self._name(part)} line {number}: must not be blank, since lines are counted; remove it.")
             rows.append([cell(word) for word in line.split(",")])
             if len(rows[-1]) != len(rows[0]):
                 raise DataError(f"{self._name(part)} line {number}: must have {len(rows[0])} columns, found {len(rows[-1])}.")
@@ -93,14 +98,14 @@ class _Files:
     def _lines(self, part: str) -> Iterator[str]:
         if self._path.is_dir():
             with open_text(self._path / self._parts[part]) as lines:
-                yield from (line for line in lines if line.strip())
+                yield from lines
             return
         try:
             with zipfile.ZipFile(self._path) as archive:
                 text = archive.read(self._parts[part]).decode("utf-8", "replace")
         except (zipfile.BadZipFile, OSError, EOFError, zlib.error, RuntimeError) as e:  # the last: encrypted, or packed otherwise
             raise DataError(f"{self._path}: {self._parts[part]} cannot be unpacked ({e}); fetch it again, or unpack it yourself.") from None
-        yield from (line for line in text.splitlines() if line.strip())
+        yield from text.splitlines()
 
     def _whole(self, part: str, width: int) -> Int64[np.ndarray, "R W"]:
         rows = self._tables[part]
