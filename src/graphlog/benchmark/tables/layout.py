@@ -142,7 +142,8 @@ def _change(grid: Grid, row: Row) -> str:
     found = grid.difference(row.key)
     if math.isnan(found.mean):
         return MISSING
-    return _interval(grid, found)
+    seeds = max(len(grid.average(key)) for key in (row.key, grid.reference or row.key))
+    return _interval(grid, found) + (f" ({found.count} of {seeds} seeds)" if 1 < found.count < seeds else "")
 
 
 def _interval(grid: Grid, found: Spread) -> str:

@@ -22,6 +22,11 @@ _OTHER_DATA_NOTE = (
 )
 _ATTRIBUTES_NOTE = 'The paper\'s rows leave out the attribute prediction of the default recipe; the row "and attributes" has it.'
 
+_FINGERPRINTS_NOTE = (
+    "Fingerprints are not trained further: a forest has one score, which stands under every rule; logistic regression is shown at C = 0.1 "
+    "beside the last epoch, and at C by validation beside the best one."
+)
+
 Picked = dict[Row, list[Cell]]
 """The rows of a table and the cells of each."""
 
@@ -53,7 +58,7 @@ class _Builder:
         rows = self._method_rows(MAIN_BACKBONE)
         if self.domain == "molecule":
             grids = self._grids("methods", self.place, "Table 1. Molecular properties", ("Method",), rows, REFERENCE)
-            return [self._with_table_1(grid) for grid in grids]
+            return [replace(g, notes=(*g.notes, _FINGERPRINTS_NOTE)) for g in map(self._with_table_1, grids)]
         grids = self._grids("methods", self.place, "Table 2. Biological functions", ("Method",), rows, REFERENCE)
         return [g for grid in grids for g in (self._beside(grid, paper.TABLE_2), *self._halves(grid, rows))]
 
