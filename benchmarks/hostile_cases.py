@@ -38,6 +38,7 @@ class Verbs:
             "probe": ["probe", source, "-m", self.run, "--targets", "y", "--seeds", "0", "--baselines", "none", "--split", "random", *ONE],
             "finetune": ["finetune", source, "-m", self.run, "-o", "out", "--targets", "y", *SHORT, *ONE],
             "predict": ["predict", source, "-m", self.fitted, "-o", "out.csv", *ONE],
+            "prototypes": ["prototypes", self.run, "--input", source, "-o", "out", *ONE],
         }
 
     def using(self, model: str) -> dict[str, list[str]]:
@@ -47,6 +48,7 @@ class Verbs:
             "probe": ["probe", self.table, "-m", model, "--targets", "y", *ONE],
             "finetune": ["finetune", self.table, "-m", model, "-o", "out", "--targets", "y", *SHORT, *ONE],
             "pretrain": ["pretrain", self.table, "-o", "out", "--init", model, *SMALL[:4], *ONE],
+            "prototypes": ["prototypes", model, "--input", self.table, "-o", "out", *ONE],
             "info": ["info", model],
         }
 
@@ -76,6 +78,8 @@ def good_cases(good: Path) -> Iterator[Case]:
         "probe": probe,
         "data split": split,
         "plot": ["plot", run, "-o", "figures"],
+        "prototypes": ["prototypes", run, "-o", "out"],
+        "prototypes of a table": ["prototypes", "graphlog-zinc", "--input", table, "-o", "out"],
         "plot after finetune": ["plot", fitted, "-o", "figures"],
         "info of a store": ["info", store],
         "info of a run": ["info", run],
@@ -113,7 +117,7 @@ def tables(v: Verbs) -> Iterator[Case]:
         yield Case("unusable tables", "--on-error fail", [*words, "--on-error", "fail"], says=("row 6", "'C('"), prepare=torn)
     for name, (file, content, rejected) in bad.ODD.items():
         rows = _rows_of(content)
-        row_for_row = {"embed": checks.embeds, "predict": checks.predicts, "data split": checks.divides}
+        row_for_row = {"embed": checks.embeds, "predict": checks.predicts, "prototypes": checks.places, "data split": checks.divides}
         for verb, words in v.reading(file).items():
             words = [*words, "--kind", "random"] if verb == "data split" else words  # few rows have few scaffolds
             check = row_for_row[verb](rows, rejected) if verb in row_for_row else checks.lists(rejected) if verb == "featurize" else None
@@ -205,7 +209,7 @@ def stores(v: Verbs, good: Path) -> Iterator[Case]:
 
         for words in (*v.reading("in.store").values(), ["info", "in.store"], ["plot", v.run, "-o", "figures", "--input", "in.store"]):
             yield Case("stores", name, words, says=("in.store", *says), prepare=store)
-    for verb in ("embed", "probe", "finetune", "predict"):
+    for verb in ("embed", "probe", "finetune", "predict", "prototypes"):
         other = v.reading(str(good / "plain.store"))[verb]
         yield Case("stores", "a store of another schema", other, says=("molecule-rich", "--schema"))
 

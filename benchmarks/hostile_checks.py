@@ -70,6 +70,22 @@ def embeds(rows: int, rejected: tuple[int, ...]) -> Check:
     return check
 
 
+def places(rows: int, rejected: tuple[int, ...]) -> Check:
+    """``members.csv`` has a line for each row of the input; those rejected have no path and say why."""
+
+    def check(ended: Ended) -> str:
+        with (ended.folder / "out" / "members.csv").open(encoding="utf-8", newline="") as file:
+            table = list(csv.DictReader(file))
+        told = tuple(k for k, row in enumerate(table) if row["status"] != "ok")
+        missing = tuple(k for k, row in enumerate(table) if not (row["path"] and row["novelty"]))
+        found = rejected_rows(ended.folder / "out")
+        if len(table) != rows or not missing == told == found == rejected:
+            return f"{len(table)} rows of {rows}; without a path {missing}, said so {told}, listed {found}, expected {rejected}"
+        return ""
+
+    return check
+
+
 def predicts(rows: int, rejected: tuple[int, ...]) -> Check:
     """The table has a row for each row of the input; those rejected have no value and say why."""
 
