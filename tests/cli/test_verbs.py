@@ -8,6 +8,7 @@ import pytest
 
 from cli_support import SMALL, Cli, left_in, read_table
 from graphlog import open_store
+from graphs_support import rings
 
 
 def test_featurize_writes_a_store_and_lists_what_is_no_molecule(cli: Cli, molecules: Path, tmp_path: Path):
@@ -174,11 +175,38 @@ def test_prototypes_places_what_the_run_was_trained_on_or_what_is_named(cli: Cli
     ended = cli("prototypes", pretrained, "-o", tmp_path / "other", "--input", molecules, "--limit", "40", "--quiet")
     assert (ended.code, ended.err) == (0, "")
     assert [row["row"] for row in read_table(tmp_path / "other" / "members.csv")] == [str(k) for k in range(40)]
+    cli("prototypes", pretrained, "-o", tmp_path / "strict", "--input", molecules, "--on-error", "fail").refused("row 32")
+    ended = cli("prototypes", pretrained / "model.safetensors", "-o", tmp_path / "file", "--json")
+    assert (ended.code, ended.json["graphs"]) == (0, 95)
+
+
+def test_graphs_of_any_kind_are_recalled_as_they_were_read(cli: Cli, tmp_path: Path):
+    rings(tmp_path / "g.jsonl")
+    assert cli("pretrain", tmp_path / "g.jsonl", "-o", tmp_path / "r", *SMALL, "--limit", "24", "--quiet").code == 0
+    ended = cli("prototypes", tmp_path / "r", "-o", tmp_path / "tree", "--json")
+    assert (ended.code, ended.json["graphs"]) == (0, 24)
+    assert "no longer" not in ended.err
+    with (tmp_path / "g.jsonl").open("a") as file:
+        file.write('{"edges": [[0, 1]], "x": [[0, 1.0], [0, 1.0]], "edge_attr": [[0, 0.1]]}\n')
+    assert "no longer" not in cli("prototypes", tmp_path / "r", "-o", tmp_path / "tree").err  # beyond the limit
+
+
+def test_a_store_made_again_otherwise_is_noticed(cli: Cli, molecules: Path, tmp_path: Path):
+    make = ["featurize", molecules, "-o", tmp_path / "s", "--workers", "1", "--quiet"]
+    assert cli(*make, "--schema", "molecule").code == 0
+    assert cli("pretrain", tmp_path / "s", "-o", tmp_path / "r", *SMALL, "--quiet").code == 0
+    assert cli(*make, "--schema", "molecule", "--limit", "50", "--overwrite").code == 0
+    assert "no longer holds the graphs" in cli("prototypes", tmp_path / "r", "-o", tmp_path / "tree").err
+    assert cli(*make, "--schema", "molecule-rich", "--overwrite").code == 0
+    for verb in ("prototypes", "plot"):
+        cli(verb, tmp_path / "r", "-o", tmp_path / "other").refused("molecule-rich")
 
 
 def test_prototypes_says_why_there_are_none_to_show(cli: Cli, molecules: Path, pretrained: Path, finetuned: Path, tmp_path: Path):
     cli("prototypes", "random", "-o", tmp_path / "t", "--input", molecules).refused("no prototypes", "--fit")
-    cli("prototypes", finetuned, "-o", tmp_path / "t", "--input", molecules).refused("prototypes")
+    cli("prototypes", finetuned, "-o", tmp_path / "t", "--input", molecules).refused("no prototypes")
+    cli("prototypes", pretrained, "-o", tmp_path / "t", "--targets", "y").refused("--input")
+    cli("prototypes", pretrained, "-o", pretrained, "--input", molecules).refused("folder of a run")
     cli("prototypes", "graphlog-zinc", "-o", tmp_path / "t").refused("--input")
     cli("prototypes", pretrained, "-o", tmp_path / "t", "--limit", "3").refused("--input")
     cli("prototypes", pretrained, "-o", tmp_path / "t", "--input", tmp_path / "none.csv").refused("none.csv")

@@ -98,19 +98,46 @@ def test_the_same_input_gives_the_same_files(model: Encoder, folder: Path, tmp_p
         assert (tmp_path / "tree" / name).read_bytes() == (folder / name).read_bytes()
 
 
-def test_a_collection_cannot_break_out_of_the_page(tmp_path: Path):
-    wicked = "</script><script>alert(1)</script>"
-    graphs = tmp_path / "graphs"
-    graphs.mkdir()
-    edges = [{"id": f"{wicked}{k}", "edges": [[i, (i + 1) % (3 + k % 4)] for i in range(3 + k % 4)]} for k in range(24)]
-    (graphs / "graphs.jsonl").write_text("\n".join(json.dumps(g) for g in edges) + "\n")
-    store = graphlog.read_graphs(graphs / "graphs.jsonl")
-    write_prototypes("random", tmp_path / "tree", store, fit=True)
+def test_a_collection_cannot_break_out_of_the_page(model: Encoder, tmp_path: Path):
+    wicked = "CCO |$</script><script>alert(1)</script>$|"
+    write_prototypes(model, tmp_path / "tree", [wicked, *CHAINS])
     text = (tmp_path / "tree" / "atlas.html").read_text(encoding="utf-8")
     assert "alert(1)</script>" not in text
     assert text.count("</script>") == 2
-    page = _page(tmp_path / "tree")
-    assert all(graph["svg"].count("<circle") == graph["svg"].count("<line") >= 3 for graph in page["graphs"].values())  # rings
+    assert wicked in [point["text"] for point in _page(tmp_path / "tree")["map"]]
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_other_graphs_are_drawn_as_networks(tmp_path: Path, directed: bool):
+    rings = [{"edges": [[(i + 1) % n, i] for i in range(n)], "y": "abc"[n % 3]} for n in range(3, 27)]
+    (tmp_path / "rings.jsonl").write_text("\n".join(json.dumps(g) for g in [*rings, {"edges": [], "num_nodes": 80, "y": "a"}]) + "\n")
+    store = graphlog.read_graphs(tmp_path / "rings.jsonl", directed=directed)
+    drawn = draw_graphs(store, range(len(store)))
+    assert [(svg.count("<circle"), svg.count("<line")) for svg in drawn] == [*((n, n) for n in range(3, 27)), (0, 0)]
+    write_prototypes("random", tmp_path / "tree", store, fit=True)
+    assert _page(tmp_path / "tree")["about"]["domain"] == "graph"
+    assert {f.name: f.kind for f in features_of(store)}["label y = b"] == "share"
+
+
+def test_rows_of_a_view_are_the_same_in_every_file(model: Encoder, tmp_path: Path):
+    store = graphlog.read_molecules(["no molecule", *CHAINS], schema=model.schema).subset(np.arange(20))
+    written = write_prototypes(model, tmp_path / "tree", store)
+    assert (written.graphs, written.rejected) == (20, 0)
+    assert not (tmp_path / "tree" / "rejects.csv").exists()
+    path_of = {int(m["row"]): m["path"] for m in _members(tmp_path / "tree")}
+    assert sorted(path_of) == list(range(20))
+    leaves = [n for n in _walk(json.loads((tmp_path / "tree" / "tree.json").read_text())["roots"]) if not n["children"]]
+    assert all(
+        path_of[shown["row"]] == leaf["path"] and shown["text"] == CHAINS[shown["row"]] for leaf in leaves for shown in leaf["typical"]
+    )
+
+
+def test_a_folder_that_cannot_be_used_is_refused_before_any_work(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "config.toml").write_text("")
+    for out, words in ((tmp_path / "file", "is a file"), (tmp_path / "file" / "below", "is a file"), (tmp_path, "folder of a run")):
+        with pytest.raises(ConfigError, match=words):
+            write_prototypes("no such model", out, CHAINS)
 
 
 def test_prototypes_can_be_fitted_to_a_model_that_has_none(tmp_path: Path):
@@ -150,5 +177,6 @@ def test_features_of_molecules_are_chemistry_and_labels(folder: Path):
 
 
 def test_drawings_of_odd_molecules_do_not_fail():
-    store = graphlog.read_molecules(["*", "[Na+].[Cl-]", "C" * 300, "[H][H]"])
-    assert all(svg.startswith("<svg") for svg in draw_graphs(store, range(len(store))))
+    store = graphlog.read_molecules(["*", "[Na+].[Cl-]", "C" * 120, "[H][H]", "C" * 300])
+    drawn = draw_graphs(store, range(len(store)))
+    assert [svg.startswith("<svg") for svg in drawn] == [True] * 4 + [False]

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from graphlog.data.store import write_rejects
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.sources import Source, output_rows, status_of, streamed_graphs
+from graphlog.downstream.sources import Source, output_rows, rejects_of, status_of, streamed_graphs
 from graphlog.errors import ConfigError, MissingExtraError
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
@@ -78,7 +78,7 @@ def embed_file(
                 embeddings[rows[graphs]] = values
             status = status_of(store)
             finished = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}[out.suffix](folder, embeddings, status)
-            rejects = save_rejects(out, store.rejects)
+            rejects = save_rejects(out, rejects_of(store))
             os.replace(finished, out)
         return Written(out, total, total - len(store), rejects)
 

@@ -24,6 +24,7 @@ from graphlog.downstream.sources import (
     is_named,
     no_room_for_temporary_files,
     output_rows,
+    rejects_of,
     status_of,
     streamed_graphs,
     temporary_folder,
@@ -68,7 +69,7 @@ def predict_file(
             unfinished = folder / out.name
             records = _records(source, store, reading.get("smiles_column"), reading.get("data_dir"))
             _write(unfinished, records, predictor.targets, predictions, status_of(store))
-            rejects = save_rejects(out, store.rejects)
+            rejects = save_rejects(out, rejects_of(store))
             os.replace(unfinished, out)
         return Written(out, total, total - len(store), rejects)
 
@@ -103,7 +104,7 @@ def _records(source: Source, store: GraphStore, smiles_column: str | None, data_
     if store.schema.domain == "graph":
         yield from ({"row": str(row)} for row in range(total))
         return
-    texts = {reject.row: reject.text for reject in store.rejects} if store.indices is None else {}
+    texts = {reject.row: reject.text for reject in rejects_of(store)}
     texts |= dict(zip(rows.tolist(), store.texts(), strict=True))
     yield from ({"row": str(row), "smiles": texts.get(row, "")} for row in range(total))
 

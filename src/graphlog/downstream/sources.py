@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from graphlog.data.chunk import Reject
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets import DATASETS
@@ -142,13 +143,18 @@ def output_rows(store: GraphStore) -> tuple[Int[np.ndarray, "M"], int]:
     return store.rows, store.num_rows
 
 
+def rejects_of(store: GraphStore) -> list[Reject]:
+    """Return the rejected rows of the output; a view has one row a graph, so none."""
+    return store.rejects if store.indices is None else []
+
+
 def status_of(store: GraphStore) -> list[str]:
     """Return ``ok`` or the reason of its rejection for every output row."""
     rows, total = output_rows(store)
     status = ["no graph in the store"] * total
     for row in rows.tolist():
         status[row] = "ok"
-    for reject in store.rejects if store.indices is None else ():
+    for reject in rejects_of(store):
         status[reject.row] = reject.reason
     return status
 

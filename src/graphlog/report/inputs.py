@@ -6,10 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets import DATASETS
-from graphlog.datasets.featurize import read_molecules
-from graphlog.datasets.networks.stores import open_proteins
+from graphlog.datasets.graphs.catalogue import GRAPHS
 
 _FILE = "input.json"
 
@@ -19,7 +17,7 @@ def remember_input(run: Path, source: str, **reading: Any) -> None:
 
     A run must not fail for want of this note, nor an error of the run be hidden by one of the note.
     """
-    where = source if source in DATASETS or source == "-" else str(Path(source).resolve())
+    where = source if _is_name(source) or source == "-" else str(Path(source).resolve())
     unfinished = run / f"{_FILE}.partial"
     with contextlib.suppress(OSError):
         unfinished.write_text(json.dumps({"source": where, **reading}, indent=1), encoding="utf-8")
@@ -29,18 +27,17 @@ def remember_input(run: Path, source: str, **reading: Any) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def recall_input(run: Path, schema: str) -> GraphStore | None:
-    """Return the graphs that ``run`` was trained on; None where it does not say or they are gone."""
+def recall_input(run: Path) -> tuple[str, dict[str, Any]] | None:
+    """Return the input that ``run`` was trained on and how it was read; None where it does not say or the input is gone."""
     try:
         found = json.loads((run / _FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     source = found.pop("source")
-    if source == "-" or not (source in DATASETS or Path(source).exists()):
+    if source == "-" or not (_is_name(source) or Path(source).exists()):
         return None
-    if (Path(source) / "manifest.json").is_file():
-        store = open_store(source)
-        return store if found.get("limit") is None else store.subset(range(min(found["limit"], len(store))))
-    if schema == "protein":
-        return open_proteins(source, **found)
-    return read_molecules(source, schema=schema, **found)
+    return source, {key: value for key, value in found.items() if value is not None}
+
+
+def _is_name(source: str) -> bool:
+    return not Path(source).exists() and (source in DATASETS or source in GRAPHS)

@@ -90,4 +90,5 @@ def _draw_finetuning(run: Path, out: Path) -> list[Path]:
 
 
 def _graphs(run: Path, model: Encoder, source: Any) -> GraphStore | None:
-    return recall_input(run, model.schema.name) if source is None else open_graphs(source, model.schema)
+    found = recall_input(run) if source is None else (source, {})
+    return None if found is None else open_graphs(found[0], model.schema, **found[1])

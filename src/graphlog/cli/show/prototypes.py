@@ -19,6 +19,7 @@ def prototypes(
     graphs: Annotated[
         int, typer.Option("--graphs", min=5, max=20_000, metavar="N", help="Graphs on the map, drawn at random; traits are judged by them.")
     ] = 2000,
+    targets: o.Targets = None,
     limit: o.Limit = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Decides sample, layout and fitted prototypes.")] = 0,
     precision: o.Precision = None,
@@ -36,10 +37,11 @@ def prototypes(
     from graphlog.errors import ConfigError
     from graphlog.report.hierarchy.files import write_prototypes
 
-    if source is None and (limit is not None or smiles_column is not None):
-        raise ConfigError("--limit and --smiles-column say how INPUT is read; name one with --input.")
+    if source is None and (limit is not None or smiles_column is not None or targets is not None):
+        raise ConfigError("--limit, --smiles-column and --targets say how INPUT is read; name one with --input.")
     console = Console(quiet, as_json)
-    reading = {"limit": limit, "smiles_column": smiles_column, "workers": workers, "on_error": on_error}
+    given = {"limit": limit, "smiles_column": smiles_column, "targets": o.names(targets) or None}
+    reading = {"workers": workers, "on_error": on_error} | {key: value for key, value in given.items() if value is not None}
     written = write_prototypes(
         model,
         output,

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from graphlog.data.store import GraphStore
 from graphlog.downstream.report import json_ready
+from graphlog.downstream.sources import output_rows
 from graphlog.report.hierarchy.drawing import draw_graphs
 from graphlog.report.hierarchy.places import Places
 from graphlog.report.hierarchy.tree import Node, names_of, path_name
@@ -40,7 +41,7 @@ def atlas_page(
     nodes = [node for root in roots for node in root.walk()]
     strangers = np.argsort(-places.novelty, kind="stable")[:_STRANGERS].tolist()
     shown = sorted({graph for node in nodes for graph, _ in node.typical} | set(strangers))
-    rows, names = store.rows, names_of(store, sample.tolist())
+    rows, names = output_rows(store)[0], names_of(store, sample.tolist())
     drawn = zip(shown, rows[shown].tolist(), names_of(store, shown), draw_graphs(store, shown), strict=True)
     content = {
         "format": _FORMAT,

@@ -13,7 +13,7 @@ from graphlog.errors import DataError
 
 WIDTH, HEIGHT = 200, 140
 _MARGIN = 12
-_LARGEST = 60
+_LARGEST, _LARGEST_MOLECULE = 60, 120
 """Nodes up to which a drawing shows more than a ball of wool."""
 
 _IDLE = (
@@ -27,9 +27,11 @@ def draw_graphs(store: GraphStore, graphs: Sequence[int]) -> list[str]:
     """Return an ``<svg>`` element of each of ``graphs``; empty where a graph is too large to be drawn, or a molecule has no SMILES."""
     if store.schema.domain == "molecule":
         try:
-            return [_molecule(text) for text in store.texts(list(graphs))]
+            texts = store.texts(list(graphs))
         except DataError:
             return [""] * len(graphs)
+        sizes = store.num_nodes[list(graphs)]
+        return [_molecule(text) if size <= _LARGEST_MOLECULE else "" for text, size in zip(texts, sizes, strict=True)]
     return [_network(store, graph) for graph in graphs]
 
 
@@ -46,9 +48,8 @@ def _network(store: GraphStore, graph: int) -> str:
     if not 0 < count <= _LARGEST:
         return ""
     x, y = _layout(count, source, target).T
-    lines = "".join(
-        f"<line x1='{x[a]:.0f}' y1='{y[a]:.0f}' x2='{x[b]:.0f}' y2='{y[b]:.0f}'/>" for a, b in zip(source, target, strict=True) if a < b
-    )
+    pairs = np.unique(np.sort(np.stack([source, target]), axis=0), axis=1).T
+    lines = "".join(f"<line x1='{x[a]:.0f}' y1='{y[a]:.0f}' x2='{x[b]:.0f}' y2='{y[b]:.0f}'/>" for a, b in pairs if a != b)
     dots = "".join(f"<circle cx='{a:.0f}' cy='{b:.0f}' r='4'/>" for a, b in zip(x, y, strict=True))
     size = f"width='{WIDTH}' height='{HEIGHT}' viewBox='0 0 {WIDTH} {HEIGHT}'"
     return f"<svg xmlns='http://www.w3.org/2000/svg' {size}><g stroke='#888'>{lines}</g><g fill='#0072B2'>{dots}</g></svg>"

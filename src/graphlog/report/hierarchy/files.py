@@ -3,8 +3,7 @@
 import csv
 import json
 import os
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from graphlog.downstream.embed import save_rejects
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import load, load_for
 from graphlog.downstream.report import json_ready
-from graphlog.downstream.sources import Source, name_of, output_rows, status_of, streamed_graphs
+from graphlog.downstream.sources import Source, is_named, name_of, output_rows, rejects_of, status_of, streamed_graphs
 from graphlog.errors import ConfigError, DataError
 from graphlog.report.hierarchy.atlas import atlas_page
 from graphlog.report.hierarchy.places import Hierarchy, Places, hierarchy_of
@@ -83,18 +82,24 @@ def write_prototypes(
         precision: Of the encoder's matrix products.
         device: Where to load a model that is named: ``auto``, ``cpu`` or ``cuda``.
         progress: Told of every batch.
-        reading: Passed to ``read_molecules``.
+        reading: Passed to ``read_molecules`` (``smiles_column``, ``targets``, ``limit``, ``workers``, ``on_error``).
 
     Raises:
         ConfigError: If the model has no prototypes, or the collection is not to be found.
         DataError: If the collection cannot be read or is empty.
     """
-    encoder = load(model, device=device) if source is None else load_for(model, source, device=device)
+    _check_folder(Path(out))
     named = "the model" if isinstance(model, Encoder) else str(model)
+    encoder = load(model, device=device) if source is None else load_for(model, source, device=device)
     learnt = None if fit else hierarchy_of(encoder, named)
-    with _collection(named, encoder, source, reading) as store:
-        if not len(store):
-            raise DataError(f"{'the collection' if source is None else name_of(source)} holds no graph to place in the tree.")
+    where, remembered = _own_input(model, named) if source is None else (source, {})
+    if reading.get("targets") and not _is_molecule_file(where, encoder):
+        raise ConfigError(f"{name_of(where)} brings its own labels; drop --targets, which names columns of a molecule file.")
+    with streamed_graphs(where, encoder.schema, **remembered, **reading) as store:
+        if len(store) < (2 if fit else 1):
+            raise DataError(f"{name_of(where)} holds {len(store)} graphs, too few for a tree; name a larger collection.")
+        if source is None and progress is not None and store.digest != encoder.info.get("data_digest"):
+            progress.say(f"note: {name_of(where)} no longer holds the graphs that {named} was trained on")
         computing: dict[str, Any] = {"precision": precision, "progress": progress}
         hierarchy = learnt or Hierarchy.fitted(encoder, store, seed=seed, **computing)
         places = hierarchy.place(store, **computing)
@@ -103,7 +108,7 @@ def write_prototypes(
         roots = build_tree(hierarchy, places, store, features_of(chosen), sample)
         about = {
             "model": named if isinstance(model, str | Path) else "a model",
-            "collection": _collection_name(store, source),
+            "collection": name_of(where) if source is not None else Path(where).name,
             "origin": "learnt" if learnt else "fitted by K-means",
             "layers": list(hierarchy.forest.sizes),
             "rejected": output_rows(store)[1] - len(store),
@@ -113,23 +118,27 @@ def write_prototypes(
         return _write(Path(out), roots, places, store, hierarchy, about, page)
 
 
-def _collection_name(store: GraphStore, source: Source | None) -> str:
-    """Return what to call the collection."""
-    if source is not None:
-        return name_of(source)
-    return str(store.source.get("name") or "the graphs it was trained on")
-
-
-@contextmanager
-def _collection(named: str, encoder: Encoder, source: Source | None, reading: dict[str, Any]) -> Generator[GraphStore]:
-    if source is not None:
-        with streamed_graphs(source, encoder.schema, **reading) as store:
-            yield store
-        return
-    store = recall_input(Path(named), encoder.schema.name)
-    if store is None:
+def _own_input(model: Encoder | str | Path, named: str) -> tuple[str, dict[str, Any]]:
+    """Return what a run was trained on, and how that was read."""
+    found = None if isinstance(model, Encoder) else recall_input(Path(model).parent if Path(model).is_file() else Path(model))
+    if found is None:
         raise ConfigError(f"the graphs that {named} was trained on are not to be found; name a collection with --input.")
-    yield store
+    return found
+
+
+def _is_molecule_file(source: Source, encoder: Encoder) -> bool:
+    return is_named(source) and encoder.schema.domain == "molecule" and not (Path(source) / "manifest.json").is_file()
+
+
+def _check_folder(out: Path) -> None:
+    """Refuse a folder that could not or should not be written to, before any work."""
+    if (out / "config.toml").is_file():
+        raise ConfigError(f"{out} is the folder of a run; name another one with -o.")
+    there = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise ConfigError(f"{there} is a file; name a folder with -o.")
+    if not os.access(there, os.W_OK):
+        raise ConfigError(f"{there} may not be written to; name another folder with -o.")
 
 
 def _write(
@@ -156,7 +165,8 @@ def _write(
         _replace(out / "members.csv", lambda path: _write_members(path, places, store)),
         _replace(out / "atlas.html", lambda path: path.write_text(page, encoding="utf-8")),
     )
-    rejects = save_rejects(paths[0], store.rejects)
+    (out / "rejects.csv").unlink(missing_ok=True)  # of another collection
+    rejects = save_rejects(paths[0], rejects_of(store))
     return WrittenTree(out, len(store), about["rejected"], layers, used, paths if rejects is None else (*paths, rejects))
 
 

@@ -62,13 +62,14 @@ class Hierarchy:
         kind = OBJECTIVES[name]
         objective = kind(kind.Config.parse({k: v for k, v in settings.items() if k != "name"}, "objective."), model.network)
         objective.prepare_state(model.extra)
+        objective.to(model.device).eval()
         lacking = objective.load_state_dict(model.extra, strict=False).missing_keys  # a shipped model keeps no heads it can do without
         forest: PrototypeForest | None = getattr(objective, "forest", None)
         if forest is None:
             return None
         if any(key.startswith(("head.", "prototypes.")) for key in lacking):
             raise ModelFileError("the model holds prototypes but not the projection head they were trained behind; use the one of its run.")
-        return cls(model, forest.detach(), getattr(objective.eval(), "head", None))
+        return cls(model, forest.detach(), getattr(objective, "head", None))
 
     @classmethod
     def fitted(cls, model: Encoder, store: GraphStore, *, depth: int = 3, centres: int = 50, seed: int = 0, **computing: Any) -> Self:

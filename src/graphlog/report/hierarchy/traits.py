@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -57,7 +58,7 @@ _MOST = 5
 _SIGNIFICANT = 3.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Feature:
     """A column of values, one a graph."""
 
@@ -67,6 +68,12 @@ class Feature:
     """``share`` where values are 0 or 1."""
     values: Float[np.ndarray, "N"]
     """NaN where unknown."""
+
+    @cached_property
+    def overall(self) -> tuple[float, float]:
+        """Mean and standard deviation of the known values; a deviation of 0 where there are none."""
+        known = self.values[~np.isnan(self.values)]
+        return (float(known.mean()), float(known.std())) if len(known) else (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +116,9 @@ def traits_of(features: Sequence[Feature], members: Int[np.ndarray, "_"]) -> lis
     for feature in features:
         here = feature.values[members]
         here = here[~np.isnan(here)]
-        spread = float(np.nanstd(feature.values)) if np.isfinite(feature.values).any() else 0.0
+        overall, spread = feature.overall
         if len(here) < _FEWEST or spread == 0:
             continue
-        overall = float(np.nanmean(feature.values))
         effect = (float(here.mean()) - overall) / spread
         if abs(effect) >= max(_CLEAR, _SIGNIFICANT / np.sqrt(len(here))):
             found.append(Trait(feature.name, feature.kind, float(here.mean()), overall, effect))
@@ -141,7 +147,12 @@ def _labels(store: GraphStore) -> list[Feature]:
     if store.labels is None:
         return []
     features: list[Feature] = []
+    classes: dict[str, list[str]] = store.source.get("classes", {})
     for name, column in zip(store.tasks, store.labels.T.astype(np.float64), strict=True):
+        if name in classes:  # numbers of classes are no quantities
+            shares = (np.where(np.isnan(column), np.nan, column == k) for k in range(len(classes[name])))
+            features += [Feature(f"label {name} = {c}", "share", share) for c, share in zip(classes[name], shares, strict=True)]
+            continue
         is_binary = bool(np.isin(column[~np.isnan(column)], (0.0, 1.0)).all())
         features.append(Feature(f"label {name}", "share" if is_binary else "mean", column))
     return features

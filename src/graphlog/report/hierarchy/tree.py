@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from graphlog.data.store import GraphStore
+from graphlog.downstream.sources import output_rows
 from graphlog.errors import DataError
 from graphlog.report.hierarchy.places import Hierarchy, Places
 from graphlog.report.hierarchy.traits import Feature, Trait, traits_of
@@ -109,7 +110,7 @@ def names_of(store: GraphStore, graphs: Sequence[int]) -> list[str | None]:
 def tree_as_json(node: Node, store: GraphStore) -> dict[str, Any]:
     """Return a node of the tree of ``store`` and all below it as plain values."""
     graphs = [graph for graph, _ in node.typical]
-    named = zip(node.typical, store.rows[graphs].tolist(), names_of(store, graphs), strict=True)
+    named = zip(node.typical, output_rows(store)[0][graphs].tolist(), names_of(store, graphs), strict=True)
     return {
         "path": node.name,
         "members": node.members,
