@@ -70,7 +70,7 @@ def map_figure(maps: Sequence[LayoutMap | None]) -> Figure:
             _draw_graphs(axis, found)
             _draw_prototypes(axis, found)
             axis.set_aspect("equal", adjustable="datalim")
-            told = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in found.quality)
+            told = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in found.quality)
             counts = [f"{len(found.points):,} graphs", *([f"prototypes {found.origin}"] if found.origin else [])]
             axis.set_xlabel("\n".join(filter(None, [", ".join(counts), told])), color=MUTED, fontsize=8)
         if any(m is not None and len(m.prototypes) for m in maps):
