@@ -19,6 +19,7 @@ suppress_warnings = [
     "autodoc.import_cycle",
 ]
 
+smartquotes = False  # two hyphens before an option are two hyphens
 html_theme = "furo"
 html_title = "graphlog"
 html_theme_options = {"source_edit_link": "", "navigation_with_keys": True}
