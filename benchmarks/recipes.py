@@ -106,7 +106,7 @@ def probe(options: argparse.Namespace) -> None:
                     if cell.exists():
                         continue
                     encoder = untrained(seed, schema)
-                    baselines = ("ecfp-rf", "ecfp-lr") if (schema, seed, layer) == ("molecule", 0, "last") else ()
+                    baselines = options.baselines if (schema, seed, layer) == ("molecule", 0, "last") else ()
                     report = graphlog.probe(encoder, open_labelled(dataset, encoder.schema), layer=layer, baselines=baselines)
                     write(cell, {"model": f"untrained.{schema}-s{seed}", "layer": layer, "report": report.to_dict()})
 
@@ -215,6 +215,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=None, help="names of runs; all finished ones unless given")
     parser.add_argument("--layers", nargs="+", default=None, choices=LAYERS)
     parser.add_argument("--datasets", nargs="+", default=["bbbp", "bace", "sider", "clintox"])
+    parser.add_argument("--baselines", nargs="*", default=["ecfp-rf", "ecfp-lr"], help="fingerprints; forests of many targets are long")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=256)
