@@ -148,7 +148,7 @@ def finetune(options: argparse.Namespace) -> None:
 
 
 def report(options: argparse.Namespace) -> None:
-    """Write ``table.md``: a row a model, readout and rule, a column a data set, mean and sample SD over seeds."""
+    """Write the table: a row a model, readout and rule, a column a data set, mean and sample SD over seeds."""
     scores: dict[tuple[str, ...], dict[str, list[float]]] = {}
     for path in sorted(options.results.glob("*.json")):
         stage, dataset, *_ = path.stem.split("-")
@@ -171,7 +171,7 @@ def report(options: argparse.Namespace) -> None:
         averages = [f"{statistics.fmean(means.values()):.1f}", f"{statistics.fmean(others):.1f}"] if whole else ["", ""]
         lines.append(f"| {' | '.join([*key, *cells, *averages])} |")
     lines += ["", *watched(options.results)]
-    (options.results / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (options.results / options.table).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def watched(results: Path) -> list[str]:
@@ -219,6 +219,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--table", default="table.md", help="file that report writes in --results")
     parser.add_argument("--runs", type=Path, default=Path("runs/recipes"))
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results/recipes"))
     options = parser.parse_args()

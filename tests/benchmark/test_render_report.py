@@ -138,7 +138,7 @@ def test_maps_stand_side_by_side_and_a_missing_one_says_so(tmp_path: Path):
     figure = map_figure(maps)
     assert "not measured" in _texts(figure)
     assert "prototypes learnt" in _texts(figure)
-    assert "silhouette 0.700" in _texts(figure)
+    assert "silhouette 0.7" in _texts(figure)
     assert len(figure.axes[2].lines) == 18
 
 
