@@ -10,6 +10,10 @@ from graphlog.benchmark.tables.stats import Spread, spread
 from graphlog.report.style import HUES, MUTED, Axes, Figure, house_style, new_figure
 
 _PRINTED = HUES[5]
+_LOWEST_SPAN = 0.04
+"""Least height of an axis, as a fraction, so that specks of difference do not look like worlds."""
+_NOTE = 0.28
+"""Share of the height that is kept below the points, for what the paper says."""
 
 
 def sensitivity_figure(grids: Sequence[Grid]) -> Figure:
@@ -37,12 +41,20 @@ def _draw_panel(axis: Axes, grid: Grid) -> None:
         seeds = axis.plot([x] * len(series), list(series.values()), "o", color=HUES[0], markersize=3, alpha=0.4, markeredgewidth=0)
         seeds[0].set_label("_" if x else "one seed")
     _draw_line(axis, known)
+    _give_room(axis, grid)
     axis.set_xticks(list(places), [row.label for row in grid.rows])
     axis.set_xlim(-0.4, len(grid.rows) - 0.6)
     axis.set_xlabel(VARIED[grid.kind], color=MUTED)
     unit = " (%)" if grid.factor > 1 else ""
     over = f", average of {len(grid.columns)} data sets" if len(grid.columns) > 1 else "".join(f", {name}" for name in grid.labels.values())
     axis.set_ylabel(f"test {label(grid.metric, METRICS)}{unit}{over}", fontsize=8)
+
+
+def _give_room(axis: Axes, grid: Grid) -> None:
+    low, high = axis.get_ylim()
+    spare = max(_LOWEST_SPAN * grid.factor - (high - low), 0.0) / 2
+    low, high = low - spare, high + spare
+    axis.set_ylim(low - _NOTE * (high - low), high)
 
 
 def _draw_line(axis: Axes, known: Sequence[tuple[int, Spread]]) -> None:
