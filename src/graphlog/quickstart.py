@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from graphlog.downstream.tasks import LabelledGraphs, open_labelled
 from graphlog.errors import ConfigError, MissingExtraError
 from graphlog.report.hierarchy.files import write_prototypes
 from graphlog.training import Progress, resolve_config
+from graphlog.training.runfolder import replacing
 
 PRETRAINING_SET = "wehi10k"
 LABELLED_SET = "chembl2321810"
@@ -133,9 +133,8 @@ def _claim(out: Path) -> None:
 
 
 def _write_mark(out: Path, fields: dict[str, Any]) -> None:
-    unfinished = out / f"{_MARK}.partial"
-    unfinished.write_text(json.dumps(fields, indent=1), encoding="utf-8")
-    os.replace(unfinished, out / _MARK)
+    with replacing(out / _MARK) as unfinished:
+        unfinished.write_text(json.dumps(fields, indent=1), encoding="utf-8")
 
 
 def _finetune(encoder: Encoder, data: LabelledGraphs, run: Path, seed: int, progress: Progress | None) -> Predictor:

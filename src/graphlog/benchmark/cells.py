@@ -11,7 +11,7 @@ from typing import Any
 from graphlog.benchmark.grid import NOT_OF_THE_OUTCOME, CellSpec
 from graphlog.downstream.report import json_ready
 from graphlog.errors import ConfigError
-from graphlog.training.runfolder import try_lock, writing
+from graphlog.training.runfolder import replacing, try_lock, writing
 
 FORMAT, VERSION = "graphlog-cell", 1
 _LABELS = ("suite", "scale", "method", "backbone", "variant")
@@ -75,11 +75,8 @@ class Folder:
         head |= {"domain": spec.domain, "method": spec.method.name, "backbone": spec.backbone, "variant": dict(spec.variant)}
         head |= {"dataset": spec.dataset, "seed": spec.seed, "command": spec.command}
         fields = {**found, **head, "config": spec.config, "config_hash": spec.config_hash}
-        path = self.cells / f"{spec.key}.json"
-        with writing(path):
-            partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-            partial.write_text(json.dumps(json_ready(fields), indent=1, sort_keys=True) + "\n", encoding="utf-8")
-            os.replace(partial, path)
+        with replacing(self.cells / f"{spec.key}.json") as unfinished:
+            unfinished.write_text(json.dumps(json_ready(fields), indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
     def fail(self, spec: CellSpec, error: Exception) -> None:
         """Put a cell that could not be computed on the list of failures."""

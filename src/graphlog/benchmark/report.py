@@ -1,6 +1,5 @@
 """A folder of cells rendered: every table and figure there are scores for, and one page that shows them all."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from graphlog.benchmark.tables.sheet import Sheet
 from graphlog.benchmark.tables.suites import score_grids
 from graphlog.benchmark.tables.timing import speed_grid, speed_sheet, timing_sheet
 from graphlog.errors import DataError, MissingExtraError
+from graphlog.training.runfolder import replacing
 
 _FORMATS = {"md": markdown, "csv": comma_separated, "tex": latex}
 
@@ -91,9 +91,8 @@ def _tables(sheet: Sheet, out: Path, ending: str) -> list[Path]:
 
 
 def _write(path: Path, text: str) -> None:
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    unfinished.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(unfinished, path)
+    with replacing(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _load_figures() -> tuple[ModuleType | None, str]:

@@ -3,14 +3,13 @@
 Importing this module needs the ``plot`` extra; without it the error names it.
 """
 
-import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from graphlog.errors import MissingExtraError
-from graphlog.training.runfolder import writing
+from graphlog.training.runfolder import replacing, writing
 
 try:
     import matplotlib as mpl
@@ -103,13 +102,7 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     paths: list[Path] = []
     for kind in ("png", "svg"):
         path = stem.with_name(f"{stem.name}.{kind}")
-        unfinished = path.with_name(f"{path.name}.partial")
-        with writing(path):
-            try:
-                with house_style():
-                    figure.savefig(unfinished, format=kind, facecolor="white", metadata={"Date": None} if kind == "svg" else None)
-                os.replace(unfinished, path)
-            finally:
-                unfinished.unlink(missing_ok=True)
+        with replacing(path) as unfinished, house_style():
+            figure.savefig(unfinished, format=kind, facecolor="white", metadata={"Date": None} if kind == "svg" else None)
         paths.append(path)
     return paths

@@ -56,10 +56,8 @@ class RunFolder:
 
     def write(self, path: Path, text: str) -> None:
         """Write a text file in one piece."""
-        with writing(path):
-            partial = path.with_name(path.name + ".partial")
-            partial.write_text(text, encoding="utf-8")
-            os.replace(partial, path)
+        with replacing(path) as unfinished:
+            unfinished.write_text(text, encoding="utf-8")
 
     def write_json(self, path: Path, fields: dict[str, Any]) -> None:
         """Write a JSON file in one piece."""
@@ -100,6 +98,22 @@ def writing(path: Path, advice: str = "") -> Generator[None, None, None]:
     except OSError as e:
         remedy = advice or "free space or choose a folder you may write to"
         raise GraphLoGError(f"cannot write {e.filename or path}: {e.strerror or e}; {remedy}.") from None
+
+
+@contextmanager
+def replacing(path: Path) -> Generator[Path]:
+    """Give a path beside ``path`` to write to, and rename it into place after the block; nothing is left of it where that fails.
+
+    Raises:
+        GraphLoGError: In place of any OSError of the block.
+    """
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    with writing(path):
+        try:
+            yield unfinished
+            os.replace(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
 
 def _check_usable(path: Path, may_exist: bool) -> None:

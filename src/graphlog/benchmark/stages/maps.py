@@ -1,6 +1,5 @@
 """The maps of Figure 4: where graphs and prototypes stand on a plane."""
 
-import os
 import time
 from functools import partial
 from typing import Any
@@ -19,7 +18,7 @@ from graphlog.report.hierarchy.places import Hierarchy
 from graphlog.report.projection import project, sample_rows
 from graphlog.training.precision import choose_device
 from graphlog.training.randomness import seed_for
-from graphlog.training.runfolder import writing
+from graphlog.training.runfolder import replacing
 
 
 def map_cell(spec: CellSpec, workplace: Workplace) -> Found:
@@ -91,9 +90,5 @@ def _unit(rows: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "K D"]:
 
 
 def _save(workplace: Workplace, name: str, **arrays: np.ndarray) -> None:
-    path = workplace.folder.cells / name
-    with writing(path):
-        partial = path.with_name(f".{name}.{os.getpid()}.partial")
-        with partial.open("wb") as file:
-            np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType] - keywords are arrays, says its documentation
-        os.replace(partial, path)
+    with replacing(workplace.folder.cells / name) as unfinished, unfinished.open("wb") as file:
+        np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType] - keywords are arrays, says its documentation

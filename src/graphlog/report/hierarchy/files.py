@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from graphlog.report.inputs import recall_input
 from graphlog.report.projection import project, sample_rows
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
-from graphlog.training.runfolder import writing
+from graphlog.training.runfolder import replacing, writing
 
 _FORMAT = 1
 _RULES = {
@@ -160,11 +159,13 @@ def _write(
     }
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-    paths = (
-        _replace(out / "tree.json", lambda path: path.write_text(json.dumps(json_ready(tree), indent=1) + "\n", encoding="utf-8")),
-        _replace(out / "members.csv", lambda path: _write_members(path, places, store)),
-        _replace(out / "atlas.html", lambda path: path.write_text(page, encoding="utf-8")),
-    )
+    paths = (out / "tree.json", out / "members.csv", out / "atlas.html")
+    with replacing(paths[0]) as path:
+        path.write_text(json.dumps(json_ready(tree), indent=1) + "\n", encoding="utf-8")
+    with replacing(paths[1]) as path:
+        _write_members(path, places, store)
+    with replacing(paths[2]) as path:
+        path.write_text(page, encoding="utf-8")
     (out / "rejects.csv").unlink(missing_ok=True)  # of another collection
     rejects = save_rejects(paths[0], rejects_of(store))
     return WrittenTree(out, len(store), about["rejected"], layers, used, paths if rejects is None else (*paths, rejects))
@@ -183,15 +184,3 @@ def _write_members(path: Path, places: Places, store: GraphStore) -> None:
             else:
                 cosine, novelty = places.similarities[graph, -1], places.novelty[graph]
                 table.writerow([row, path_name(places.paths[graph].tolist()), f"{cosine:.6g}", f"{novelty:.6g}", status])
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> Path:
-    """Write a file beside ``path`` and rename it into place."""
-    unfinished = path.with_name(f"{path.name}.partial")
-    with writing(path):
-        try:
-            write(unfinished)
-            os.replace(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
-    return path
