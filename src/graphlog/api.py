@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from graphlog.config import merge, read_toml
 from graphlog.data.split import DEFAULT_FRACTIONS, Split
-from graphlog.data.store import GraphStore, open_store
+from graphlog.data.store import GraphStore, is_store, open_store
 from graphlog.datasets.featurize import read_molecules
 from graphlog.datasets.graphs import is_graphs, read_graphs
 from graphlog.datasets.networks.folds import split_proteins
@@ -27,7 +27,7 @@ from graphlog.downstream.models import list_models, load, load_for, random_encod
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.protocol import folds as _folds
 from graphlog.downstream.report import Report
-from graphlog.downstream.sources import Source, domain_of, is_named, open_graphs
+from graphlog.downstream.sources import Source, domain_of, open_graphs
 from graphlog.downstream.tasks import LabelledGraphs
 from graphlog.errors import unknown_name
 from graphlog.training.config import PretrainConfig, resolve_config
@@ -278,7 +278,7 @@ def _schema_of(source: Source, settings: PretrainConfig, init: Model | None) -> 
     """Return the schema of the store, of the model to continue from, or of the settings, in this order."""
     if isinstance(source, GraphStore):
         return source.schema
-    if is_named(source) and (Path(source) / "manifest.json").is_file():
+    if is_store(source):
         return open_store(source).schema
     if domain_of(source) == "protein":
         return SCHEMAS["protein"]

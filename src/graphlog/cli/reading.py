@@ -9,7 +9,7 @@ import numpy as np
 from graphlog.cli.console import Console
 from graphlog.cli.progress import reading_progress
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import GraphStore, open_store, write_rejects
+from graphlog.data.store import GraphStore, is_store, open_store, write_rejects
 from graphlog.datasets import DATASETS, resolve
 from graphlog.datasets.featurize import read_molecules
 from graphlog.datasets.graphs import is_graphs
@@ -49,11 +49,6 @@ def refuse_existing_run(folder: Path, resume: bool, overwrite: bool) -> None:
         raise ConfigError("--resume and --overwrite contradict each other; choose one.")
     if (folder / "config.toml").is_file() and not (resume or overwrite):
         raise ConfigError(f"run folder {folder} exists; continue it with --resume or replace it with --overwrite.")
-
-
-def is_store(source: str) -> bool:
-    """Return whether ``source`` is a store folder."""
-    return (Path(source) / "manifest.json").is_file()
 
 
 def list_rejects(store: GraphStore, folder: Path) -> Path | None:

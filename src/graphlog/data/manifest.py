@@ -5,7 +5,7 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 from pydantic import ConfigDict, Field, ValidationError
@@ -24,6 +24,11 @@ KNOWN = frozenset(
 )
 CHECKED_AT_OPEN_BYTES = 4 << 20
 """Stores up to this size are hashed whenever they are opened; larger ones when :meth:`GraphStore.verify` is called."""
+
+
+def is_store(source: object) -> TypeGuard[str | Path]:
+    """Return whether ``source`` is the path of a store's folder."""
+    return isinstance(source, str | Path) and (Path(source) / MANIFEST).is_file()
 
 
 class FileEntry(FrozenConfig):

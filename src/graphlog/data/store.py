@@ -13,12 +13,12 @@ from jaxtyping import Float, Int, Integer, Num
 from graphlog.data.batch import GraphBatch
 from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import GraphChunk, Reject, write_rejects
-from graphlog.data.manifest import Contents, read_contents, refuse_changed
+from graphlog.data.manifest import Contents, is_store, read_contents, refuse_changed
 from graphlog.data.packing import TEXTS_A_BLOCK, Array, ragged_ranges, unpack_texts
 from graphlog.data.schema import FeatureSchema, is_continuous
 from graphlog.errors import DataError, ModelFileError
 
-__all__ = ["GraphChunk", "GraphStore", "Reject", "StoreBuilder", "open_store", "write_rejects"]
+__all__ = ["GraphChunk", "GraphStore", "Reject", "StoreBuilder", "is_store", "open_store", "write_rejects"]
 
 _GRAPHS_A_CHUNK = 4096
 

@@ -9,12 +9,12 @@ from torch import nn
 
 from graphlog.data.loader import BatchSampler
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphStore, is_store
 from graphlog.datasets.featurize import read_molecules
 from graphlog.datasets.graphs import is_graphs
 from graphlog.domains import SCHEMAS
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.sources import Source, domain_of, is_named, open_graphs
+from graphlog.downstream.sources import Source, domain_of, open_graphs
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder
 from graphlog.errors import ConfigError, ModelFileError, unknown_name
 from graphlog.training.config import resolve_config
@@ -62,8 +62,7 @@ def load_for(model: str | Path | Encoder, source: Source, *, device: str = "cpu"
     """
     if str(model) != RANDOM or isinstance(model, Encoder):
         return load(model, device=device, seed=seed)
-    is_store = isinstance(source, GraphStore) or (is_named(source) and (Path(source) / "manifest.json").is_file())
-    if is_store or is_graphs(source):
+    if isinstance(source, GraphStore) or is_store(source) or is_graphs(source):
         graphs = open_graphs(source, None)
     elif domain_of(source) == "protein":
         graphs = open_graphs(source, SCHEMAS["protein"])

@@ -12,7 +12,7 @@ from jaxtyping import Int
 
 from graphlog.data.chunk import Reject
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import GraphStore, open_store
+from graphlog.data.store import GraphStore, is_store, open_store
 from graphlog.datasets import DATASETS
 from graphlog.datasets.featurize import read_molecules
 from graphlog.datasets.graphs import is_graphs, read_graphs
@@ -51,7 +51,7 @@ def open_graphs(source: Source, schema: FeatureSchema | None, **options: Any) ->
         ConfigError: If a store was made in another schema than the model's, or the schema has no reader.
         DataError: If the source cannot be read.
     """
-    if is_named(source) and (Path(source) / "manifest.json").is_file():
+    if is_store(source):
         source = open_store(source)
         source.verify()
     if isinstance(source, GraphStore):

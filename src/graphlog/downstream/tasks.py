@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, random_split, stratified_split
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphStore, is_store
 from graphlog.datasets import DATASETS
 from graphlog.datasets.graphs import is_graphs
 from graphlog.datasets.networks.folds import split_proteins
@@ -269,7 +269,7 @@ def folds_lacking(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: 
 
 def _refuse_unnamed_targets(source: Source) -> None:
     """Refuse a file whose targets are not named; the folder of a store brings its own."""
-    if not is_graphs(source) and not (is_named(source) and (Path(source) / "manifest.json").is_file()):
+    if not is_graphs(source) and not is_store(source):
         raise ConfigError(f"which columns of {name_of(source)} are to be predicted? Name them with --targets a,b.")
 
 

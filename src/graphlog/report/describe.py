@@ -11,7 +11,7 @@ import numpy as np
 
 from graphlog.config import read_toml
 from graphlog.data.schema import Attribute, FeatureSchema
-from graphlog.data.store import GraphStore, open_store
+from graphlog.data.store import GraphStore, is_store, open_store
 from graphlog.domains.protein import species_of
 from graphlog.downstream.models import model_path
 from graphlog.downstream.report import Report
@@ -30,7 +30,7 @@ def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
         ModelFileError: If it is none of these, or damaged.
     """
     folder = Path(path)
-    if (folder / "manifest.json").is_file():
+    if is_store(path):
         return describe_store(folder, verify)
     if (folder / "config.toml").is_file():
         return describe_run(folder)
@@ -162,7 +162,7 @@ def prototype_layers(extra: Mapping[str, Any]) -> list[int]:
 
 def schema_of(path: str | Path) -> FeatureSchema:
     """Return the schema of a store or a model."""
-    return open_store(path).schema if (Path(path) / "manifest.json").is_file() else read_model(model_path(path)).encoder.schema
+    return open_store(path).schema if is_store(path) else read_model(model_path(path)).encoder.schema
 
 
 _VALUES_SHOWN = 6

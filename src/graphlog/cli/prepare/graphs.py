@@ -37,7 +37,7 @@ def reading_of(source: str, given: Mapping[str, Any], unfit: Mapping[str, Any]) 
     Raises:
         ConfigError: If an option does not fit INPUT.
     """
-    from graphlog.data.store import open_store
+    from graphlog.data.store import is_store, open_store
     from graphlog.datasets.graphs import is_graphs
     from graphlog.report.describe import schema_of
 
@@ -49,8 +49,7 @@ def reading_of(source: str, given: Mapping[str, Any], unfit: Mapping[str, Any]) 
         return None
     kinds = {name: kind for kind in ("categorical", "continuous") for name in names(given[kind])}
     like = given["like"]
-    is_store = like is not None and (Path(like) / "manifest.json").is_file()
-    schema = None if like is None else open_store(like) if is_store else schema_of(like)
+    schema = None if like is None else open_store(like) if is_store(like) else schema_of(like)
     return {"schema": schema, "kinds": kinds or None, "directed": given["directed"]}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphlog.data.chunk import GraphChunk, Reject
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import GraphStore, StoreBuilder, open_store
+from graphlog.data.store import GraphStore, StoreBuilder, is_store, open_store
 from graphlog.datasets.graphs.collection import Collection
 from graphlog.datasets.graphs.labels import LabelSurvey
 from graphlog.datasets.graphs.sources import open_collection
@@ -60,7 +60,7 @@ def read_graphs(
         raise ConfigError(f"`limit` must be 1 or more, found {limit}.")
     if schema is not None and kinds:
         raise ConfigError("`schema` says already what kind each attribute is; drop `kinds`.")
-    if (Path(source) / "manifest.json").is_file():
+    if is_store(source):
         store = open_store(source)
         store = store if limit is None else store.subset(np.arange(min(limit, len(store))))
         return store if store_path is None else store.save(store_path)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from graphlog.data.store import is_store
 from graphlog.datasets.download import fetch
 from graphlog.datasets.graphs.catalogue import GRAPHS
 from graphlog.datasets.graphs.collection import Collection
@@ -23,8 +24,8 @@ def is_graphs(source: Any) -> bool:
     if not path.exists():
         return str(source) in GRAPHS
     if path.is_dir():
-        is_ours = any((path / name).is_file() for name in ("manifest.json", "config.toml"))  # a store, or the folder of a run
-        return not is_ours and bool(find_tables(path) or _json_files(path) or find_parts(path))
+        is_run = (path / "config.toml").is_file()
+        return not is_store(path) and not is_run and bool(find_tables(path) or _json_files(path) or find_parts(path))
     if path.name.endswith(JSON_ENDINGS) or path.suffix == ".zip":
         return True
     return path.name.endswith(GIN_ENDINGS) and looks_like_gin(path)

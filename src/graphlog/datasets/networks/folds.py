@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int
 
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphStore, is_store
 from graphlog.datasets.download import data_root
 from graphlog.datasets.networks.labelled import LABELLED_SETS
 from graphlog.datasets.networks.sources import NetworkFile, network_files
@@ -104,9 +104,8 @@ def split_store(
     known = np.arange(len(store)) if store.labels is None else np.flatnonzero(~np.isnan(store.labels).all(axis=1))
     proteins = store.texts(known)
     chosen = kind or ("species" if len({species_of(name) for name in proteins}) > 1 else "random")
-    is_store = (Path(source) / "manifest.json").is_file()
     named = LABELLED_SETS[source].networks if source in LABELLED_SETS and not Path(source).exists() else ()
-    where = tuple(networks) or named or (() if is_store else (source,))
+    where = tuple(networks) or named or (() if is_store(source) else (source,))
     folds = split_proteins(proteins, chosen, fractions, seed, test_species=test_species, networks=where)
     return chosen, Split(*(known[part] for part in folds))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphStore, is_store
 from graphlog.downstream.embed import save_rejects
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import load, load_for
@@ -126,7 +126,7 @@ def _own_input(model: Encoder | str | Path, named: str) -> tuple[str, dict[str, 
 
 
 def _is_molecule_file(source: Source, encoder: Encoder) -> bool:
-    return is_named(source) and encoder.schema.domain == "molecule" and not (Path(source) / "manifest.json").is_file()
+    return is_named(source) and encoder.schema.domain == "molecule" and not is_store(source)
 
 
 def _check_folder(out: Path) -> None:
