@@ -6,12 +6,13 @@ from torch import Tensor
 
 from graphlog.data.adjacency import Adjacency, build_adjacency
 from graphlog.encoders.base import with_self_loops
-from graphlog.ops.neighbours import Neighbours, neighbour_sum
+from graphlog.ops.neighbours import Neighbours, end_sum, neighbour_sum, weighted_rows
 
 
 def directed(nodes: int = 6, edges: int = 11) -> tuple[Tensor, Adjacency]:
-    """Random directed edges, with parallel edges and self-loops; the last node has none."""
+    """Random directed edges in the order of their targets, with parallel edges and self-loops; the last node has none."""
     edge_index = torch.randint(nodes - 1, (2, edges))
+    edge_index = edge_index[:, edge_index[1].argsort()]
     return edge_index, build_adjacency(edge_index, nodes)
 
 
@@ -56,9 +57,29 @@ def test_without_edges() -> None:
     assert not h.grad.any()
 
 
-def test_self_loops_equal_a_fresh_sort() -> None:
+@pytest.mark.parametrize("heads", [1, 3])
+def test_sums_of_both_ends(heads: int) -> None:
     edge_index, adjacency = directed()
-    looped, rows = with_self_loops(adjacency)
+    ends = [torch.randn(6, heads, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    torch.testing.assert_close(end_sum(*ends, adjacency), ends[0][edge_index[1]] + ends[1][edge_index[0]])
+    assert torch.autograd.gradcheck(lambda *e: end_sum(*e, adjacency), ends)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_weighted_rows(heads: int) -> None:
+    edge_index, adjacency = directed()
+    rows, weight = torch.randn(11, 4, dtype=torch.float64), torch.randn(11, heads, dtype=torch.float64, requires_grad=True)
+    expected = torch.zeros(6, heads, 4, dtype=torch.float64).index_add(0, edge_index[1], weight[:, :, None] * rows[:, None])
+    torch.testing.assert_close(weighted_rows(weight, rows, adjacency.offsets), expected)
+    assert torch.autograd.gradcheck(lambda w: weighted_rows(w, rows, adjacency.offsets), weight)
+    nothing = weighted_rows(weight[:0], rows[:0], torch.zeros(4, dtype=torch.int64))
+    assert nothing.shape == (3, heads, 4)
+    nothing.sum().backward()
+
+
+def test_self_loops_equal_a_fresh_sort() -> None:
+    edge_index = torch.randint(5, (2, 11))
+    looped, rows = with_self_loops(build_adjacency(edge_index, 6))
     node = torch.arange(6)
     fresh = build_adjacency(torch.cat([edge_index, torch.stack([node, node])], dim=1), 6)
     assert torch.equal(looped.offsets, fresh.offsets)

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.attributes import AttributeTable, add_product
 from graphlog.encoders.base import EncoderConfig, MessagePassing, Neighbourhood
-from graphlog.ops.neighbours import neighbour_sum
-from graphlog.ops.segment import segment_softmax, segment_sum
+from graphlog.ops.neighbours import end_sum, neighbour_sum, weighted_rows
+from graphlog.ops.segment import segment_softmax
 
 SLOPE = 0.2
 """Slope of the leaky ReLU on negative scores."""
@@ -37,8 +37,7 @@ class GAT(MessagePassing):
     def forward(self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood) -> Float[Tensor, "V D"]:
         """Return the node embeddings after one round of messages."""
         alpha = self._attend(h, neighbourhood) / self.heads
-        spread = alpha[:, :, None] * neighbourhood.indicators[:, None, :]
-        attended = segment_sum(spread.flatten(1), neighbourhood.adjacency.offsets)  # (V, heads * K)
+        attended = weighted_rows(alpha, neighbourhood.indicators, neighbourhood.adjacency.offsets).flatten(1)  # (V, heads * K)
         tables = self.edge.weight.unflatten(1, (self.heads, -1)).transpose(0, 1).flatten(0, 1)
         total = neighbour_sum(self.linear(h), neighbourhood.adjacency, alpha)
         return add_product(total, attended, tables).add_(self.bias.to(total.dtype))
@@ -52,6 +51,5 @@ class GAT(MessagePassing):
         of_edge = torch.einsum("khd,hd->kh", self.edge.weight.unflatten(1, (self.heads, -1)), sender)
         at_receiver, at_sender = F.linear(h, folded, bias).to(neighbourhood.dtype).split(self.heads, dim=1)
         edges = neighbourhood.adjacency
-        score = at_receiver[neighbourhood.receivers] + at_sender[edges.senders]
-        score = score + neighbourhood.indicators @ of_edge.to(neighbourhood.dtype)
+        score = end_sum(at_receiver, at_sender, edges) + neighbourhood.indicators @ of_edge.to(neighbourhood.dtype)
         return segment_softmax(F.leaky_relu(score.to(neighbourhood.dtype), SLOPE), edges.offsets)

@@ -1,32 +1,27 @@
-"""Sums over neighbours (the inside of Eq. 1) without an edge-sized tensor of embeddings."""
+"""Sums over neighbours (the inside of Eq. 1) without an edge-sized tensor of embeddings, and what attention needs at edges."""
 
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphlog.ops.segment import segment_ids
+from graphlog.ops.segment import segment_ids, segment_sum
 
 
 @runtime_checkable
 class Neighbours(Protocol):
-    """Directed edges sorted by target and by source, as ``graphlog.data.adjacency.Adjacency`` holds them."""
+    """Directed edges sorted by target and by source, numbered by target, as ``graphlog.encoders.base.with_self_loops`` makes them."""
 
     @property
     def offsets(self) -> Tensor:
-        """Edges into node ``v`` are ``offsets[v]:offsets[v + 1]`` in the order by target."""
+        """Edges into node ``v`` are ``offsets[v]:offsets[v + 1]``."""
         ...
 
     @property
     def senders(self) -> Tensor:
-        """Source of each edge, by target."""
-        ...
-
-    @property
-    def order(self) -> Tensor:
-        """Number of each edge, by target."""
+        """Source of each edge."""
         ...
 
     @property
@@ -73,7 +68,7 @@ class _WeightedSum(torch.autograd.Function):
         ctx.save_for_backward(h, weight)
         ctx.edges = edges
         table, rows, offsets = _WeightedSum.bags(h, weight, edges)
-        return _bag(table, rows, offsets, weight.detach()[edges.order].reshape(-1).to(h.dtype))
+        return _bag(table, rows, offsets, weight.detach().reshape(-1).to(h.dtype))
 
     @staticmethod
     def bags(h: Tensor, weight: Tensor, edges: Neighbours) -> tuple[Tensor, Tensor, Tensor]:
@@ -88,14 +83,13 @@ class _WeightedSum(torch.autograd.Function):
         edges: Neighbours = ctx.edges
         grad, grad_h, grad_weight = grads[0].contiguous(), None, None
         if ctx.needs_input_grad[0]:
-            back_weight = weight[edges.back_order].to(grad.dtype)
+            back_weight = weight.index_select(0, edges.back_order).to(grad.dtype)
             heads = [_bag(grad, edges.receivers, edges.back_offsets, w.contiguous()) for w in back_weight.unbind(1)]
             grad_h = torch.cat(heads, dim=1) if len(heads) > 1 else heads[0]
         if ctx.needs_input_grad[1]:
             table, rows, offsets = _WeightedSum.bags(h, weight, edges)
             product = _weight_gradient(grad, table, rows, offsets, segment_ids(offsets, rows.shape[0]))
-            grad_weight = torch.empty_like(weight)
-            grad_weight[edges.order] = product.reshape(-1, weight.shape[1]).to(weight.dtype)
+            grad_weight = product.reshape(weight.shape).to(weight.dtype)
         return grad_h, grad_weight, None
 
 
@@ -106,6 +100,56 @@ def _weight_gradient(grad: Tensor, table: Tensor, rows: Tensor, offsets: Tensor,
     return torch.ops.aten._embedding_bag_per_sample_weights_backward(grad, table, rows, offsets[:-1], bags, 0)
 
 
+class _EndSum(torch.autograd.Function):
+    """Gathers in the forward direction, sums over sorted rows in the other: no scattered addition in either."""
+
+    @staticmethod
+    def forward(ctx: Any, at_receiver: Tensor, at_sender: Tensor, edges: Neighbours) -> Tensor:
+        ctx.edges = edges
+        receivers = segment_ids(edges.offsets, edges.senders.shape[0])
+        return at_receiver.detach().index_select(0, receivers).add_(at_sender.detach().index_select(0, edges.senders))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        edges: Neighbours = ctx.edges
+        grad = grads[0].contiguous()
+        return segment_sum(grad, edges.offsets), _bag(grad, edges.back_order, edges.back_offsets), None
+
+
+def end_sum(at_receiver: Float[Tensor, "V H"], at_sender: Float[Tensor, "V H"], edges: Neighbours) -> Float[Tensor, "E H"]:
+    """Return ``at_receiver[v] + at_sender[u]`` of every edge from ``u`` to ``v``."""
+    return _EndSum.apply(at_receiver, at_sender, edges)  # pyright: ignore[reportReturnType]
+
+
+class _WeightedRows(torch.autograd.Function):
+    """One embedding-bag a head, whose weights are the head's."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, offsets)
+        every = torch.arange(rows.shape[0], device=rows.device)
+        sums = [_bag(rows, every, offsets, w.contiguous()) for w in weight.detach().to(rows.dtype).unbind(1)]
+        return torch.stack(sums, dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        rows, offsets = ctx.saved_tensors
+        every, segments = torch.arange(rows.shape[0], device=rows.device), segment_ids(offsets, rows.shape[0])
+        products = [_weight_gradient(g.contiguous(), rows, every, offsets, segments) for g in grads[0].unbind(1)]
+        return torch.stack(products, dim=1), None, None
+
+
+def weighted_rows(weight: Float[Tensor, "E H"], rows: Float[Tensor, "E K"], offsets: Int[Tensor, "Vp1"]) -> Float[Tensor, "V H K"]:
+    r"""Return :math:`\sum_{e \to v} w_{e h} r_e` for every node ``v`` and head ``h``; differentiable in ``weight`` alone.
+
+    Args:
+        weight: Weight of each edge and head, edges in the order of their targets.
+        rows: Values of each edge, likewise.
+        offsets: Edges into node ``v`` are ``offsets[v]:offsets[v + 1]``.
+    """
+    return _WeightedRows.apply(weight, rows, offsets)  # pyright: ignore[reportReturnType]
+
+
 def neighbour_sum(h: Float[Tensor, "V W"], edges: Neighbours, weight: Float[Tensor, "E *H"] | None = None) -> Float[Tensor, "V D"]:
     r"""Return :math:`\sum_{(u, v)} w_{uv} h_u` for every node ``v``: the sum over its incoming edges.
 
@@ -114,7 +158,7 @@ def neighbour_sum(h: Float[Tensor, "V W"], edges: Neighbours, weight: Float[Tens
     Args:
         h: Values of the nodes. With ``H`` heads a row holds them one after the other, ``W = H * D``.
         edges: The neighbourhoods, sorted both ways.
-        weight: Weight of each edge, in the order of ``edge_index``; with two axes, of each edge and head,
+        weight: Weight of each edge; with two axes, of each edge and head,
             and then the heads are summed. None stands for 1.
 
     Returns:

@@ -56,14 +56,29 @@ def segment_max(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[T
     return torch.segment_reduce(values.contiguous(), "max", offsets=ptr, unsafe=True)
 
 
-def segment_softmax(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "V *D"]:
-    """Return the softmax of the values within each segment, column by column.
+class _SegmentSoftmax(torch.autograd.Function):
+    """Keeps the result alone; its gradient is two passes over it and one sum a segment."""
 
-    The largest value is subtracted first; it takes no part in the gradient, which it cannot change.
-    """
-    segment = segment_ids(ptr, values.shape[0])
-    weights = (values - segment_max(values.detach(), ptr)[segment]).exp()
-    return weights / segment_sum(weights, ptr)[segment]
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, ptr: Tensor) -> Tensor:
+        segment = segment_ids(ptr, values.shape[0])
+        largest = segment_max(values.detach(), ptr)
+        weights = (values.detach() - largest.index_select(0, segment)).exp_()
+        weights.div_(segment_sum(weights, ptr).index_select(0, segment))
+        ctx.save_for_backward(weights, ptr)
+        return weights
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        weights, ptr = ctx.saved_tensors
+        pull = weights * grads[0]
+        mean = segment_sum(pull, ptr).index_select(0, segment_ids(ptr, weights.shape[0]))
+        return pull.addcmul_(weights, mean, value=-1.0), None
+
+
+def segment_softmax(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "V *D"]:
+    """Return the softmax of the values within each segment, column by column; the largest value is subtracted first."""
+    return _SegmentSoftmax.apply(values, ptr)  # pyright: ignore[reportReturnType]
 
 
 def segment_logsumexp(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "N *D"]:
