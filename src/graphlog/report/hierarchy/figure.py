@@ -42,7 +42,8 @@ def tree_figure(roots: Sequence[Node], graphs: int, depth: int) -> Figure:
         figure, (axes,) = new_figure(1, 1, 7.6, 6.4)
         top = 1.0
         for rank, root in enumerate(roots):
-            colour = HUES[rank] if rank < len(HUES) - 1 else REFERENCE
+            hue = root.path[0] if len(roots) <= len(HUES) else rank  # few roots have the hue of their number, as on the map
+            colour = HUES[hue] if hue < len(HUES) else REFERENCE
             _draw(axes, root, top, graphs, depth, colour, rank)
             top -= root.members / graphs
         axes.set(xlim=(0, depth + 1), ylim=(0, 1), xticks=[level + 0.5 for level in range(depth - 1)] + [depth], yticks=[])
