@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphlog.api import (
+        convert,
         cv_probe,
         embed,
         embed_file,
@@ -23,18 +24,26 @@ if TYPE_CHECKING:
         read_molecules,
         read_proteins,
         scaffold_split,
+        split_file,
         split_proteins,
     )
+    from graphlog.benchmark.calls import run as run_benchmark
     from graphlog.data.batch import GraphBatch
     from graphlog.data.schema import FeatureSchema
     from graphlog.data.split import Split
     from graphlog.data.store import GraphStore
+    from graphlog.datasets import resolve as fetch_dataset
     from graphlog.downstream.encoder import Encoder
     from graphlog.downstream.predictor import Predictor
     from graphlog.downstream.report import Report
     from graphlog.encoders.base import Encoding
     from graphlog.errors import ConfigError, DataError, GraphLoGError, ModelFileError
+    from graphlog.pyg import from_pyg, to_pyg
+    from graphlog.quickstart import run_quickstart
+    from graphlog.report.catalogue import describe_dataset, describe_datasets
+    from graphlog.report.describe import describe
     from graphlog.report.hierarchy.files import write_prototypes
+    from graphlog.report.run import draw_run
 
 __version__ = "0.1.0"
 __all__ = [
@@ -51,11 +60,18 @@ __all__ = [
     "Report",
     "Split",
     "__version__",
+    "convert",
     "cv_probe",
+    "describe",
+    "describe_dataset",
+    "describe_datasets",
+    "draw_run",
     "embed",
     "embed_file",
+    "fetch_dataset",
     "finetune",
     "fold_probe",
+    "from_pyg",
     "list_models",
     "load",
     "load_predictor",
@@ -68,12 +84,16 @@ __all__ = [
     "read_graphs",
     "read_molecules",
     "read_proteins",
+    "run_benchmark",
+    "run_quickstart",
     "scaffold_split",
+    "split_file",
     "split_proteins",
+    "to_pyg",
     "write_prototypes",
 ]
 
-_HOMES = {
+_HOMES = {  # module, and after a colon the name there where it is another
     "ConfigError": "errors",
     "DataError": "errors",
     "Encoder": "downstream.encoder",
@@ -86,6 +106,15 @@ _HOMES = {
     "Predictor": "downstream.predictor",
     "Report": "downstream.report",
     "Split": "data.split",
+    "describe": "report.describe",
+    "describe_dataset": "report.catalogue",
+    "describe_datasets": "report.catalogue",
+    "draw_run": "report.run",
+    "fetch_dataset": "datasets:resolve",
+    "from_pyg": "pyg",
+    "run_benchmark": "benchmark:run",
+    "run_quickstart": "quickstart",
+    "to_pyg": "pyg",
     "write_prototypes": "report.hierarchy.files",
 }
 
@@ -94,7 +123,8 @@ def __getattr__(name: str) -> Any:
     """Load what ``name`` stands for on first use, so that importing the package stays quick."""
     if name not in __all__:
         raise AttributeError(f"module 'graphlog' has no attribute '{name}'")
-    value = getattr(import_module(f"graphlog.{_HOMES.get(name, 'api')}"), name)
+    home, _, known_as = _HOMES.get(name, "api").partition(":")
+    value = getattr(import_module(f"graphlog.{home}"), known_as or name)
     globals()[name] = value
     return value
 

@@ -26,16 +26,20 @@ from graphlog.downstream.finetune.run import finetune as _finetune
 from graphlog.downstream.models import list_models, load, load_for, random_encoder
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.protocol import folds as _folds
+from graphlog.downstream.protocol.splitting import split_file
 from graphlog.downstream.report import Report
 from graphlog.downstream.sources import Source, domain_of, open_graphs
 from graphlog.downstream.tasks import LabelledGraphs
-from graphlog.errors import unknown_name
+from graphlog.encoders.legacy import convert_pth
+from graphlog.encoders.modelfile import save_model
+from graphlog.errors import ConfigError, unknown_name
 from graphlog.training.config import PretrainConfig, resolve_config
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 from graphlog.training.pretrain import run_pretraining
 
 __all__ = [
+    "convert",
     "cv_probe",
     "embed",
     "embed_file",
@@ -54,6 +58,7 @@ __all__ = [
     "read_molecules",
     "read_proteins",
     "scaffold_split",
+    "split_file",
     "split_proteins",
 ]
 
@@ -124,7 +129,7 @@ def finetune(
     select: str = "last",
     freeze: bool = False,
     layer: str | None = None,
-    baselines: Sequence[str] = ("ecfp-rf", "ecfp-lr"),
+    baselines: Sequence[str] = ("ecfp-rf", "ecfp-lr", "random"),
     run_dir: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
@@ -260,6 +265,26 @@ def scaffold_split(smiles: Sequence[str], fractions: Sequence[float] = DEFAULT_F
         [3, 2, 0]
     """
     return split_dataset(smiles, kind, fractions, seed)
+
+
+def convert(old: str | Path, path: str | Path, *, half: bool = False) -> Encoder:
+    """Write a checkpoint of the pre-train-GNNs family, chemistry or biology, as a model file and return the encoder; no code is run.
+
+    Args:
+        old: The ``.pth`` file.
+        path: The ``.safetensors`` file.
+        half: Whether to store weights in 16 bits.
+
+    Raises:
+        ConfigError: If ``path`` is ``old``.
+        ModelFileError: If ``old`` is no such checkpoint.
+    """
+    old, path = Path(old), Path(path)
+    if path.exists() and old.exists() and path.samefile(old):
+        raise ConfigError(f"{path} is the checkpoint itself and would be lost; name another file.")
+    found = convert_pth(old)
+    save_model(path, found.encoder, found.info, found.extra, half=half)
+    return load(path)
 
 
 def _store_of(dataset: Source | LabelledGraphs) -> Source:

@@ -1,5 +1,6 @@
 """The face shown to PyTorch Geometric: lists of ``Data`` to a store and back."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ Array = npt.NDArray[Any]
 _CHUNK = 4096
 
 
-def from_pyg(graphs: Iterable[Data] | Data, schema: str | FeatureSchema | None = None) -> GraphStore:
+def from_pyg(graphs: Iterable[Any] | Data, schema: str | FeatureSchema | None = None) -> GraphStore:
     """Build a store from torch_geometric graphs.
 
     Where all edges come as consecutive pairs ``(a, b), (b, a)`` with equal attributes, each pair is kept once;
@@ -81,9 +82,12 @@ class _Packed:
     texts: list[str] | None
 
 
-def _pack(graphs: list[Data]) -> _Packed:
+def _pack(graphs: list[Any]) -> _Packed:
     if not graphs:
         raise DataError("from_pyg: the collection holds no graph; give at least one.")
+    for number, graph in enumerate(graphs):
+        if not isinstance(graph, Data):
+            raise DataError(f"from_pyg: item {number} must be a torch_geometric Data object, found {type(graph).__name__}.")
     edges = [_edges(g, n) for n, g in enumerate(graphs)]
     attributes = [_matrix(g.edge_attr, "edge_attr", e.shape[1], n) for n, (g, e) in enumerate(zip(graphs, edges, strict=True))]
     nodes = [_matrix(g.x, "x", int(g.num_nodes or 0), n) for n, g in enumerate(graphs)]
@@ -132,10 +136,10 @@ def _matrix(values: torch.Tensor | None, name: str, rows: int, number: int) -> A
 
 
 def _joined(matrices: list[Array], name: str) -> Array:
-    width = max(m.shape[1] for m in matrices)
+    ((width, _),) = Counter(m.shape[1] for m in matrices if len(m) or not any(map(len, matrices))).most_common(1)
     for number, matrix in enumerate(matrices):
         if matrix.shape[1] != width and len(matrix):
-            raise DataError(f"graph {number}: `{name}` must have {width} columns as in the other graphs, found {matrix.shape[1]}.")
+            raise DataError(f"graph {number}: `{name}` must have {width} columns as in most other graphs, found {matrix.shape[1]}.")
     joined = np.concatenate([m.reshape(len(m), width) for m in matrices])
     if joined.dtype.kind == "f" and not np.isfinite(joined).all():
         at = int((~np.isfinite(joined)).any(axis=1).argmax())

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benchmark_support import own_objective
-from graphlog.benchmark.methods import ABLATED, COMPARED, method_named, weights_of
+from graphlog.benchmark.methods import ABLATED, COMPARED, LINEAR, method_named, weights_of
 from graphlog.benchmark.scales import SCALES
 from graphlog.benchmark.suites import Request, cells_of
 from graphlog.errors import ConfigError
@@ -98,7 +98,7 @@ def test_ablation_leaves_the_losses_it_is_named_by(losses: str):
 def test_biology_is_on_proteins_with_switches_of_its_own():
     cells = cells_of(Request("biology", "smoke", seeds=[0]))
     assert {c.domain for c in cells} == {"protein"}
-    assert {c.method.name for c in cells} == set(COMPARED)
+    assert {c.method.name for c in cells} == {*COMPARED, LINEAR}
     assert {c.pretraining.recipe for c in cells if c.pretraining and c.method.name == "contextpred"} == {"biology"}
     assert {c.domain for c in cells_of(Request("ablation", "smoke", domain="protein"))} == {"protein"}
     assert {c.domain for c in cells_of(Request("backbones", "smoke", datasets=["worm-go40"]))} == {"protein"}

@@ -107,6 +107,15 @@ def test_a_damaged_cache_is_fetched_anew(served, cache: Path) -> None:
     assert fetch(spec_at(url)).read_bytes() == PUBLIC
 
 
+def test_labels_changed_in_the_cache_are_fetched_anew(served, cache: Path) -> None:
+    url, folder = served
+    (folder / "delaney.csv").write_bytes(PUBLIC)
+    path = fetch(spec_at(url))
+    path.write_bytes(PUBLIC.replace(b"1.5", b"9.9"))  # the molecules are those that are pinned
+    assert find_local(spec_at(url)) is None
+    assert fetch(spec_at(url)).read_bytes() == PUBLIC
+
+
 def test_no_network_is_one_line_that_says_what_to_do(cache: Path) -> None:
     with pytest.raises(DataError) as caught:
         fetch(spec_at("http://127.0.0.1:9"))

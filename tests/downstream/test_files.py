@@ -175,3 +175,26 @@ def test_columns_of_one_name_are_all_kept(tmp_path: Path, predictor: Predictor):
     predict_file(predictor, tmp_path / "in.csv", tmp_path / "out.csv")
     row = read_csv(tmp_path / "out.csv")[0]
     assert (row["x"], row["x.2"]) == ("1", "2")
+
+
+def test_the_input_and_lists_of_others_are_never_written_over(tmp_path: Path, table: Path, predictor: Predictor):
+    before = table.read_bytes()
+    with pytest.raises(ConfigError, match="is the input itself"):
+        embed_file(tiny_encoder(), table, table)
+    with pytest.raises(ConfigError, match="is the input itself"):
+        predict_file(predictor, table, tmp_path / "." / "in.csv")
+    assert table.read_bytes() == before
+    others = tmp_path / "rejects.csv"
+    others.write_text("smiles\nCCO\n")
+    for source, words in ((table, "holds something else"), (others, "is the input")):
+        with pytest.raises(ConfigError, match=words):
+            embed_file(tiny_encoder(), source, tmp_path / "out.csv")
+    assert others.read_text() == "smiles\nCCO\n"
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_list_of_rejected_rows_is_of_the_last_input(tmp_path: Path, table: Path):
+    embed_file(tiny_encoder(), table, tmp_path / "out.csv")
+    assert len((tmp_path / "rejects.csv").read_text().splitlines()) == 3
+    embed_file(tiny_encoder(), write_csv(tmp_path / "good.csv", ["C", "CC"]), tmp_path / "out.csv")
+    assert len((tmp_path / "rejects.csv").read_text().splitlines()) == 1

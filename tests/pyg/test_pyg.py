@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 
 from graphlog.domains.molecule import MOLECULE, featurize_smiles
 from graphlog.errors import ConfigError, DataError
@@ -124,6 +124,9 @@ def _broken(**changes: object) -> Data:
         ([_ring(3), _broken(x=torch.full((4, 3), torch.nan))], None, "graph 1: `x` must be finite"),
         ([_ring(3), _broken(edge_attr=torch.full((8, 2), torch.inf))], None, "graph 1: `edge_attr` must be finite"),
         ([_ring(3), _ring(3, width=2)], None, "graph 1: `x` must have 3 columns"),
+        ([_ring(3), _ring(4), _ring(5, width=4)], None, "graph 2: `x` must have 3 columns"),
+        ([_ring(3), HeteroData()], None, "item 1 must be a torch_geometric Data object, found HeteroData"),
+        ([1, 2], None, "item 0 must be a torch_geometric Data object, found int"),
         ([_broken(edge_attr=torch.zeros(3, 2))], None, "graph 0: `edge_attr` must have 8 rows"),
         ([_broken(edge_index=torch.zeros(2, 8))], None, "graph 0: `edge_index` must be integers"),
         ([_ring(3)], "molecule", "`x` must have 2 columns"),

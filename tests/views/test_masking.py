@@ -70,6 +70,12 @@ def test_first_column_only_leaves_code_0_elsewhere() -> None:
     assert (view.batch.x[view.node_idx] == torch.tensor([119, 0])).all()
 
 
+def test_first_column_only_of_edges_is_their_mask_channel() -> None:
+    batch = random_batch([6, 5], schema=EDGE_MASKED)
+    both = [mask_attributes(batch, EDGE_MASKED, 0.3, seeded(), columns=columns).batch.edge_attr for columns in ("all", "first")]
+    assert torch.equal(*both)
+
+
 def test_edges_in_any_order_are_paired() -> None:
     batch = random_batch([6, 5, 7], schema=EDGE_MASKED)
     order = torch.randperm(batch.num_edges, generator=seeded(4))

@@ -12,6 +12,7 @@ from graphlog.benchmark.stages.speed import Pace
 from graphlog.data.store import GraphStore
 from graphlog.datasets import DATASETS
 from graphlog.datasets.featurize import read_molecules
+from graphlog.datasets.networks.stores import find_parts, open_named_proteins
 from graphlog.domains import SCHEMAS
 from graphlog.downstream.finetune.head import Head, twin
 from graphlog.downstream.linear import GRID, linear_path
@@ -34,7 +35,7 @@ def guess(cells: Iterable[CellSpec], estimate: Estimate, store: GraphStore | Non
     Args:
         cells: Cells that are left.
         estimate: What finished cells have taught already.
-        store: Graphs like those of the benchmark; None takes bundled molecules, and leaves other domains unknown.
+        store: Graphs like those of the benchmark; None takes bundled molecules, or proteins that are on this machine.
     """
     clock = _Clock(store)
     for spec in cells:
@@ -53,6 +54,7 @@ class _Clock:
 
     def __init__(self, store: GraphStore | None) -> None:
         self._stores: dict[str, GraphStore] = {} if store is None else {store.schema.name: store}
+        self._sizes: dict[str, int] = {}
         self._forward: dict[str, float] = {}
 
     def seconds(self, spec: CellSpec) -> float | None:
@@ -76,9 +78,14 @@ class _Clock:
     def _store(self, spec: CellSpec) -> GraphStore | None:
         schema = spec.frame.schema
         if schema not in self._stores:
-            if SCHEMAS[schema].domain != "molecule":
+            if SCHEMAS[schema].domain == "molecule":
+                self._stores[schema] = read_molecules(BUNDLED, schema=schema, limit=_GRAPHS, workers=1)
+            elif spec.frame.source in DATASETS and find_parts(DATASETS[spec.frame.source]) is not None:  # nothing is downloaded to guess
+                every = open_named_proteins(spec.frame.source)
+                self._sizes[spec.frame.source] = len(every)
+                self._stores[schema] = every.subset(np.random.default_rng(0).permutation(len(every))[:_GRAPHS])
+            else:
                 return None
-            self._stores[schema] = read_molecules(BUNDLED, schema=schema, limit=_GRAPHS, workers=1)
         return self._stores[schema]
 
     def _pretraining(self, spec: CellSpec, store: GraphStore) -> float:
@@ -88,7 +95,7 @@ class _Clock:
         size = min(config.batch_size, _BATCH, len(store))
         pace = Pace(store, config, Silent())
         pace.step(np.arange(size))
-        graphs = (spec.frame.limit or rows_of(spec.frame.source)) * config.epochs
+        graphs = (spec.frame.limit or self._sizes.get(spec.frame.source) or rows_of(spec.frame.source)) * config.epochs
         if spec.stage == "speed":
             graphs = config.batch_size * (spec.frame.timed_steps + 1)
         return graphs * _least(lambda: pace.step(np.arange(size))) / size

@@ -9,6 +9,7 @@ from graphlog.benchmark.methods import (
     COMPARED,
     CONFIGURATIONS,
     FINGERPRINTS,
+    LINEAR,
     UNTRAINED,
     Method,
     method_named,
@@ -17,6 +18,7 @@ from graphlog.benchmark.methods import (
 )
 from graphlog.benchmark.scales import Domain, scale_named
 from graphlog.datasets import DATASETS
+from graphlog.domains import SCHEMAS
 from graphlog.encoders import LAYERS
 from graphlog.errors import ConfigError, unknown_name
 from graphlog.objectives import OBJECTIVES
@@ -163,7 +165,7 @@ def _looked_up(request: Request) -> Plan:
     seeds = tuple(scale.seeds if request.seeds is None else dict.fromkeys(request.seeds))
     if not seeds or min(seeds) < 0:
         raise ConfigError(f"`seeds` must be whole numbers from 0, at least one, found {list(seeds)}.")
-    methods = _default_methods(request.suite, domain) if request.methods is None else request.methods
+    methods = _default_methods(request.suite, domain, frame.schema) if request.methods is None else request.methods
     usual = FOUR_BACKBONES if request.suite == "backbones" else (MAIN_BACKBONE,)
     return Plan(
         bench=Bench(request.suite, request.scale, domain, frame, request.device, request.precision),
@@ -175,12 +177,21 @@ def _looked_up(request: Request) -> Plan:
     )
 
 
-def _default_methods(suite: str, domain: Domain) -> tuple[str, ...]:
+def _default_methods(suite: str, domain: Domain, schema: str) -> tuple[str, ...]:
     if suite == "speed":
-        return tuple(OBJECTIVES)
+        return tuple(name for name in OBJECTIVES if _serves(name, schema))
     if suite == "backbones":
         return ACROSS_BACKBONES
-    return (*COMPARED, *(FINGERPRINTS if domain == "molecule" else ()))
+    return (*COMPARED, *(FINGERPRINTS if domain == "molecule" else (LINEAR,)))
+
+
+def _serves(objective: str, schema: str) -> bool:
+    """Return whether graphs of ``schema`` can be pre-trained on with an objective's usual settings."""
+    try:
+        OBJECTIVES[objective].check_schema(SCHEMAS[schema])
+    except ConfigError:
+        return False
+    return True
 
 
 def _domain(request: Request) -> Domain:

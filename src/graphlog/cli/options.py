@@ -81,7 +81,10 @@ Layer = Annotated[
 Targets = Annotated[str | None, typer.Option("--targets", metavar="A,B", help="Columns to predict; known data sets need none.")]
 Task = Annotated[Literal["auto", "classification", "regression", "multiclass"], typer.Option("--task", help="Kind of target.")]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", min=1, metavar="N", help="Graphs a step.")]
-Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as encoder.dim=64; repeatable.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any setting of a run's config.toml, such as batch_size=64; repeatable."),
+]
 Seeds = Annotated[str, typer.Option("--seeds", metavar="0,1,2", help="One run each; scores are mean and SD over them.")]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Only the first N rows of INPUT.")]
 SplitKind = Annotated[

@@ -1,6 +1,5 @@
 """Reading INPUT for verbs that train or split: progress shown, rejected rows told and listed."""
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ from graphlog.cli.console import Console
 from graphlog.cli.progress import reading_progress
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, is_store, open_store, write_rejects
-from graphlog.datasets import DATASETS, resolve
 from graphlog.datasets.featurize import read_molecules
 from graphlog.datasets.graphs import is_graphs
 from graphlog.datasets.networks.stores import open_proteins
@@ -58,12 +56,3 @@ def list_rejects(store: GraphStore, folder: Path) -> Path | None:
         return None
     write_rejects(path, store.rejects)
     return path
-
-
-def sha256_of(source: str, store: GraphStore) -> str:
-    """Return the hash of the file that ``source`` stands for; of the graphs where there is none."""
-    path = resolve(source) if source in DATASETS and not Path(source).exists() else Path(source)
-    if not path.is_file():
-        return store.digest
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

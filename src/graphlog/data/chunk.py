@@ -109,6 +109,18 @@ class GraphChunk:
         return f"graph of input row {int(self.rows[graph])}"
 
 
+_REJECT_COLUMNS = ["row", "input", "reason"]
+
+
+def is_reject_list(path: Path) -> bool:
+    """Return whether ``path`` is a file that :func:`write_rejects` wrote."""
+    try:
+        with path.open("rb") as f:
+            return f.readline(64).rstrip() == ",".join(_REJECT_COLUMNS).encode()
+    except OSError:
+        return False
+
+
 def write_rejects(path: Path | str, rejects: Iterable[Reject]) -> None:
     """Write ``row,input,reason`` as CSV, whole or not at all."""
     path = Path(path)
@@ -116,7 +128,7 @@ def write_rejects(path: Path | str, rejects: Iterable[Reject]) -> None:
     try:
         with unfinished.open("w", encoding="utf-8", newline="", errors="backslashreplace") as f:
             table = csv.writer(f)
-            table.writerow(["row", "input", "reason"])
+            table.writerow(_REJECT_COLUMNS)
             table.writerows((r.row, r.text, r.reason) for r in rejects)
         unfinished.replace(path)
     except OSError as e:

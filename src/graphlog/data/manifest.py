@@ -158,7 +158,8 @@ def _read_manifest(path: Path) -> Manifest:
     try:
         fields = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        raise ModelFileError(f"{path}: not a graph store (no {MANIFEST}); build one with `graphlog featurize`.") from None
+        advice = "build one with `graphlog featurize`, or name a folder of graphs (edges.csv, or NAME_A.txt and NAME_graph_indicator.txt)"
+        raise ModelFileError(f"{path}: not a graph store (no {MANIFEST}); {advice}.") from None
     except (OSError, ValueError, RecursionError) as e:
         raise ModelFileError(f"{path}: {MANIFEST} cannot be read ({e}); build the store again.") from None
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]

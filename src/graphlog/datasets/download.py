@@ -1,6 +1,5 @@
 """Where the file of a named data set is: cache, mirror, or its public address; nothing unverified is ever used."""
 
-import hashlib
 import os
 import urllib.error
 import urllib.request
@@ -9,6 +8,7 @@ from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
 
+from graphlog.data.manifest import hash_file
 from graphlog.datasets.base import DatasetSpec, hash_smiles
 from graphlog.datasets.molsets import unpack_molsets
 from graphlog.datasets.tables import open_table
@@ -44,7 +44,7 @@ def find_local(spec: DatasetSpec, data_dir: Path | str | None = None) -> Path | 
     if _is_mirrored(root / spec.path, spec):
         return root / spec.path
     public = _public_path(spec, root)
-    if public.is_file() and _holds(public, spec):
+    if public.is_file() and _is_unchanged(public) and _holds(public, spec):
         return public
     if mirror and "://" not in mirror and (Path(mirror) / spec.path).is_file():
         path = Path(mirror) / spec.path
@@ -82,6 +82,7 @@ def fetch(spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
     if not _holds(target, spec):
         target.unlink()
         raise DataError(f"{spec.url}: does not hold the '{spec.name}' this version knows; set $GRAPHLOG_MIRROR to a copy of it.")
+    _note(target).write_text(hash_file(target), encoding="ascii")
     return target
 
 
@@ -128,11 +129,18 @@ def _public_path(spec: DatasetSpec, root: Path) -> Path:
     return root / "public" / f"{spec.name}.{ending}"
 
 
+def _note(public: Path) -> Path:
+    """Return where the hash of a file from a public address is kept: its molecules are pinned, its other columns are not."""
+    return public.with_name(f"{public.name}.sha256")
+
+
+def _is_unchanged(public: Path) -> bool:
+    note = _note(public)
+    return not note.is_file() or note.read_text(encoding="ascii", errors="replace") == hash_file(public)
+
+
 def _is(path: Path, sha256: str) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest() == sha256
+    return path.is_file() and hash_file(path) == sha256
 
 
 def _is_mirrored(path: Path, spec: DatasetSpec) -> bool:

@@ -1,7 +1,6 @@
 """The ZINC sets out of the published MOSES package: its three files joined, and two reproducible samples of them."""
 
 import gzip
-import hashlib
 import json
 import os
 import random
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from graphlog.data.manifest import hash_file
 from graphlog.errors import DataError
 
 _SHA256 = "7f4450e3ebecebe79c3a2a55950c93daddee071120daf64a163d03481e811d34"
@@ -55,8 +55,7 @@ def _address(index: str) -> str:
 
 
 def _is_right(path: Path) -> bool:
-    with path.open("rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest() == _SHA256
+    return hash_file(path) == _SHA256
 
 
 def _smiles(wheel: Path) -> Iterator[str]:

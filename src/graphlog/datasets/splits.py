@@ -58,7 +58,7 @@ def split_dataset(
         DataError: If there is nothing to train on.
     """
     if kind not in KINDS:
-        raise unknown_name("split", kind, KINDS)
+        raise unknown_name("split of molecules", kind, KINDS)
     check_fractions(fractions)
     if not len(smiles):
         raise DataError("there are no molecules to split; give at least one.")

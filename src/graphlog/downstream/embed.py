@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from graphlog.data.store import write_rejects
+from graphlog.data.chunk import is_reject_list, write_rejects
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.sources import Source, output_rows, rejects_of, status_of, streamed_graphs
+from graphlog.downstream.sources import Source, is_named, output_rows, rejects_of, status_of, streamed_graphs
 from graphlog.errors import ConfigError, MissingExtraError
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 from graphlog.training.runfolder import writing
 
 FORMATS = (".npz", ".parquet", ".csv")
+REJECTS = "rejects.csv"
+"""The list of rows that could not be used, beside what was made of the others."""
 _ROWS_AT_ONCE = 4096
 
 
@@ -69,7 +71,7 @@ def embed_file(
         ConfigError: If the ending of ``out`` is unknown.
         DataError: If the source cannot be read.
     """
-    check_output(out, FORMATS)
+    check_output(out, FORMATS, source)
     with streamed_graphs(source, encoder.schema, **reading) as store, scratch(out) as folder:
         rows, total = output_rows(store)
         with writing(out):
@@ -83,11 +85,12 @@ def embed_file(
         return Written(out, total, total - len(store), rejects)
 
 
-def check_output(out: Path, formats: tuple[str, ...]) -> None:
-    """Refuse an output file that could not be written, before any work.
+def check_output(out: Path, formats: tuple[str, ...], source: Source = ()) -> None:
+    """Refuse an output file that could not or should not be written, before any work.
 
     Raises:
-        ConfigError: If its ending is none of ``formats``, its folder does not exist, or it is a folder.
+        ConfigError: If its ending is none of ``formats``, its folder does not exist, or it is a folder; if it is ``source`` itself, or
+            a ``rejects.csv`` beside it is somebody else's.
         MissingExtraError: If its format needs a package that is not installed.
     """
     if out.suffix not in formats:
@@ -96,6 +99,9 @@ def check_output(out: Path, formats: tuple[str, ...]) -> None:
         raise ConfigError(f"{out} is a folder; name a file.")
     if not out.absolute().parent.is_dir():
         raise ConfigError(f"there is no folder {out.absolute().parent}; make it, or choose another place.")
+    if is_named(source) and out.exists() and Path(source).exists() and out.samefile(source):
+        raise ConfigError(f"{out} is the input itself and would be lost; name another file with -o.")
+    check_rejects(out.absolute().parent, source)
     if out.suffix == ".parquet":
         try:
             import pyarrow  # noqa: F401  # pyright: ignore[reportUnusedImport]
@@ -116,12 +122,26 @@ def scratch(out: Path) -> Generator[Path]:
 
 
 def save_rejects(out: Path, rejects: list[Any]) -> Path | None:
-    """Write ``rejects.csv`` beside ``out`` if there are any."""
-    if not rejects:
-        return None
-    path = out.with_name("rejects.csv")
-    write_rejects(path, rejects)
-    return path
+    """Write ``rejects.csv`` beside ``out`` if there are any, or to empty a list that is out of date."""
+    path = out.with_name(REJECTS)
+    if rejects or path.exists():
+        write_rejects(path, rejects)
+    return path if rejects else None
+
+
+def check_rejects(folder: Path, source: Source = ()) -> None:
+    """Refuse to write a list of rejected rows over ``source``, or over a file that is no such list.
+
+    Raises:
+        ConfigError: If there is one in ``folder``.
+    """
+    path = folder / REJECTS
+    if not path.exists():
+        return
+    if is_named(source) and Path(source).exists() and path.samefile(source):
+        raise ConfigError(f"rejected rows would be listed in {path}, which is the input; rename it, or write elsewhere.")
+    if not is_reject_list(path):
+        raise ConfigError(f"rejected rows would be listed in {path}, which holds something else; rename it, or write elsewhere.")
 
 
 def _empty(path: Path, rows: int, width: int) -> Float[np.ndarray, "M W"]:

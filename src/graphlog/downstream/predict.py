@@ -59,7 +59,7 @@ def predict_file(
         progress: Told of every batch.
         reading: Passed to ``read_molecules``.
     """
-    check_output(out, (".csv",))
+    check_output(out, (".csv",), source)
     with _rereadable(source) as source, streamed_graphs(source, predictor.schema, **reading) as store, scratch(out) as folder:
         rows, total = output_rows(store)
         predictions = np.full((total, len(predictor.targets)), np.nan, dtype=np.float32)

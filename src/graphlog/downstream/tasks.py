@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
+from graphlog.data.manifest import hash_file
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, random_split, stratified_split
 from graphlog.data.store import GraphStore, is_store
@@ -118,8 +119,11 @@ def open_labelled(
     if schema.domain == "graph" and choice == "scaffold" and split is None:
         choice = "random" if kind == "regression" else "stratified"
     networks = spec.networks if spec else ()
+    file = Path(source) if isinstance(source, str | Path) and Path(source).is_file() else None
+    sha256 = hash_file(file) if file is not None and str(choice).endswith(".json") else None
+    canonical = spec is not None and spec.canonical_split
     folds, split_name = split_graphs(
-        store, choice, fractions, split_seed, canonical=spec is not None and spec.canonical_split, networks=networks, labels=labels
+        store, choice, fractions, split_seed, canonical=canonical, networks=networks, labels=labels, sha256=sha256
     )
     return LabelledGraphs(
         name=name_of(source),
@@ -170,7 +174,7 @@ def decide_task(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: st
 
     Raises:
         DataError: If a column has no label at all, or labels do not fit the task.
-        ConfigError: If the task is unknown.
+        ConfigError: If the task is unknown, or targets are of two kinds and no task is chosen.
     """
     if task not in {"auto", "classification", "regression"}:
         raise unknown_name("task", task, ["auto", "classification", "regression"])
@@ -185,6 +189,10 @@ def decide_task(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: st
         bad = ", ".join(f"{v:g}" for v in found[~np.isin(found, (0, 1))][:3])
         advice = "recode it, or choose --task regression"
         raise DataError(f"target '{name}': classes must be 0 or 1 (empty where unknown), found {bad}; {advice}.")
+    classes = [name for name, found in values.items() if found.tolist() == [0, 1]]
+    if task == "auto" and other and classes:
+        found = f"target '{classes[0]}' holds classes and target '{next(iter(other))}' numbers"
+        raise ConfigError(f"{found}; name targets of one kind, or choose --task regression to take all as numbers.")
     constant = [name for name, found in values.items() if len(found) == 1]
     if len(constant) == len(values):
         what = "one class" if kind == "classification" else "one value"
@@ -203,6 +211,7 @@ def split_graphs(
     canonical: bool = False,
     networks: Sequence[str] = (),
     labels: Float[np.ndarray, "M T"] | None = None,
+    sha256: str | None = None,
 ) -> tuple[Split, str]:
     """Return folds as graph indices of ``store`` and what to call them.
 
@@ -216,6 +225,7 @@ def split_graphs(
         canonical: Whether to take scaffolds of canonical SMILES.
         networks: Networks that ego-networks were cut from, for the split ``network``.
         labels: Classes, for the split ``stratified``.
+        sha256: Hash of the input, which a split file must have been made for; None where there is no file to compare with.
 
     Raises:
         ConfigError: If the kind is unknown.
@@ -224,7 +234,7 @@ def split_graphs(
     if not isinstance(split, str | Path):
         folds, name = _graphs_of_rows(store, Split(*(np.asarray(part, dtype=np.int64) for part in split))), "given"
     elif str(split).endswith(".json"):
-        folds, name = _graphs_of_rows(store, Split.load(split, num_rows=store.num_rows)), f"file {split}"
+        folds, name = _graphs_of_rows(store, Split.load(split, num_rows=store.num_rows, sha256=sha256)), f"file {split}"
     elif split == "random":
         folds, name = random_split(len(store), fractions, seed), f"random (seed {seed})"
     elif split == "stratified" and labels is not None:

@@ -42,7 +42,7 @@ def mask_attributes(
         schema: Says what is masked and which row stands for "masked".
         rate: Share to mask, in [0, 1).
         generator: Source of randomness.
-        columns: ``"all"`` writes the whole mask row (the paper); ``"first"`` writes the mask code in the first column and 0 in the others,
+        columns: ``"all"`` writes the whole mask row (the paper); ``"first"`` writes the mask code in its first column and 0 in the others,
             as the authors' script does (atom type 119, chirality 0).
 
     Raises:
@@ -78,7 +78,10 @@ def mask_row(schema: FeatureSchema, columns: MaskedColumns = "all") -> tuple[flo
     row = schema.node_mask if schema.masked == "node" else schema.edge_mask
     if row is None:
         raise ConfigError(f"schema '{schema.name}' has no `{schema.masked}_mask` row, which masking its {schema.masked}s needs.")
-    return row if columns == "all" else (row[0], *(0.0 for _ in row[1:]))
+    if columns == "all":
+        return row
+    mark = next(k for k, value in enumerate(row) if value)  # atoms: their first column; edges of proteins: the mask channel, the last
+    return tuple(value if k == mark else 0.0 for k, value in enumerate(row))
 
 
 def num_masked(sizes: Int[Tensor, "N"], rate: float) -> Int[Tensor, "N"]:

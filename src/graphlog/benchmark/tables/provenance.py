@@ -15,6 +15,7 @@ def provenance(cells: Sequence[Cell]) -> tuple[str, ...]:
         _sentence("Scale", sorted({c.scale for c in cells})),
         _sentence("Pre-training", _distinct(cells, _pretraining)),
         _sentence("Fine-tuning", _distinct(cells, _finetuning)),
+        _sentence("Split", _distinct(cells, lambda c: str(_inner(c.raw, "data", "dataset").get("split") or ""))),
         _sentence("Seeds", [", ".join(map(str, seeds))] if seeds else []),
         _sentence("Machine", _distinct(cells, _machine)),
         _sentence("Versions", _distinct(cells, _versions)),

@@ -70,7 +70,12 @@ def _run(suite: str, output: Path, choices: dict[str, Any], console: Console) ->
     with interruptible():
         outcome = bench.run(suite, output, progress=progress, **choices)
     numbers = {"computed": len(outcome.computed), "failed": len(outcome.failed), "waiting": len(outcome.waiting)}
-    summary = {"suite": suite, "cells": outcome.total, **numbers, "report": str(output / "report")}
+    summary = {
+        "suite": suite,
+        "cells": outcome.total,
+        **numbers,
+        "report": str(output / "report") if (output / "report").is_dir() else None,
+    }
     console.result(summary, Table(tuple(summary), [tuple(summary.values())]))
     if outcome.failed:
         key, why = next(iter(outcome.failed.items()))

@@ -17,16 +17,14 @@ def convert(
     as_json: Json = False,
 ) -> None:
     """Convert an old checkpoint, chemistry or biology, to a model file; no code in it is ever run."""
-    from graphlog.encoders.legacy import convert_pth
-    from graphlog.encoders.modelfile import save_model
+    from graphlog.api import convert as run_conversion
 
-    found = convert_pth(old)
-    save_model(output, found.encoder, found.info, found.extra, half=half)
+    found = run_conversion(old, output, half=half)
     console = Console(quiet, as_json)
-    config = found.encoder.config
+    config = found.config
     summary = {
         "model": str(output),
-        "schema": found.encoder.schema.name,
+        "schema": found.schema.name,
         "backbone": config.backbone,
         "layers": config.layers,
         "dim": config.dim,

@@ -1,7 +1,8 @@
 """``graphlog data``: the data sets known by name, and splits of any input."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,7 +34,7 @@ def list_datasets(data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o
 
 @app.command("get", epilog="Example: graphlog data get bbbp")
 def get(name: Name, data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False) -> None:
-    """Fetch a data set, check its sha256, and print where it is."""
+    """Fetch a data set, check that it is the one this version knows, and print where it is."""
     from graphlog.datasets import resolve
 
     path = resolve(name)
@@ -76,29 +77,18 @@ def split(
     Proteins, for example: graphlog data split worm-go40 --kind network -o split.json. Of a labelled set, proteins without a
     label are in no fold.
     """
-    from graphlog.cli.reading import list_rejects, read_graphs, sha256_of
-    from graphlog.data.split import Split, check_fractions
-    from graphlog.datasets import DATASETS
-    from graphlog.datasets.networks.folds import split_store
-    from graphlog.datasets.splits import split_dataset
+    from graphlog.cli.reading import list_rejects, read_graphs
+    from graphlog.data.split import check_fractions
     from graphlog.downstream.embed import check_output
-    from graphlog.downstream.tasks import split_graphs
+    from graphlog.downstream.protocol.splitting import split_file
 
     console = Console(quiet, as_json)
-    check_output(output, (".json",))
+    check_output(output, (".json",), source)
     shares = check_fractions(o.shares(fractions))
     graphs = read_graphs(source, "molecule", console, smiles_column=smiles_column, on_error=on_error, workers=workers)
-    canonical = source in DATASETS and DATASETS[source].canonical_split and not Path(source).exists()
-    if graphs.schema.domain == "protein":
-        kind, folds = split_store(graphs, source, kind, shares, seed, test_species=test_species, networks=o.names(network))
-    elif graphs.schema.domain == "graph":
-        kind = kind or "random"
-        folds, _ = split_graphs(graphs, kind, shares, seed, labels=graphs.labels)
-    else:
-        kind = kind or "scaffold"
-        folds = split_dataset(graphs.texts(), kind, shares, seed, workers, canonical)
-    rows = Split(*(graphs.rows[part] for part in folds))
-    rows.save(output, kind, shares, sha256_of(source, graphs))
+    chosen: dict[str, Any] = {"test_species": test_species, "networks": o.names(network)}
+    rows = split_file(source, output, kind, fractions=shares, seed=seed, graphs=graphs, workers=workers, **chosen)
     list_rejects(graphs, output.absolute().parent)
-    summary = {"output": str(output), "kind": kind, **{name: len(part) for name, part in zip(rows._fields, rows, strict=True)}}
+    made = json.loads(output.read_text(encoding="utf-8"))["kind"]
+    summary = {"output": str(output), "kind": made, **{name: len(part) for name, part in zip(rows._fields, rows, strict=True)}}
     console.result(summary, fields_table(summary))

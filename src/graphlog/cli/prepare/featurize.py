@@ -63,11 +63,13 @@ def featurize(
     from graphlog.cli.progress import reading_progress
     from graphlog.data.store import write_rejects
     from graphlog.datasets.featurize import read_molecules
+    from graphlog.downstream.embed import REJECTS, check_rejects
     from graphlog.report.describe import describe_store
     from graphlog.training import resolve_config
 
     if output.exists() and not overwrite:
         raise ConfigError(f"{output} exists already; replace it with --overwrite, or name another folder.")
+    check_rejects(output.absolute().parent, source)
     console = Console(quiet, as_json)
     any_graphs = {"like": like, "categorical": categorical, "continuous": continuous, "directed": directed}
     unfit = {"schema": schema, "smiles_column": smiles_column, "targets": targets}
@@ -87,7 +89,7 @@ def featurize(
             wanted = "auto" if targets == "auto" else o.names(targets) or None
             chosen: dict[str, Any] = {"schema": schema or resolve_config().schema, "smiles_column": smiles_column, "targets": wanted}
             store = read_molecules(source, progress=progress, keep_texts=texts, **chosen, **told)
-    rejects = output.absolute().parent / "rejects.csv"
+    rejects = output.absolute().parent / REJECTS
     write_rejects(rejects, store.rejects)
     summary: dict[str, Any] = {**describe_store(output), "rejects": str(rejects)}
     shown = ("path", "graphs", "input rows", "rejected rows", "nodes a graph", "tasks", "size", "bytes a graph", "rejects")

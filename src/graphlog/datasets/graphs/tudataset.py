@@ -152,7 +152,7 @@ class _Files:
                 node=tuple(c[nodes] for c in columns["node"]),
                 edge=tuple(c[edges] for c in columns["edge"]),
                 labels=tuple(values[g] for values in labels),
-                node_place=Place(self._name(next(iter(tables["node"]), _GRAPHS)), int(starts[g]) + 1, 1),
+                node_place=Place(" or ".join(map(self._name, tables["node"] or (_GRAPHS,))), int(starts[g]) + 1, 1),
                 problem=self._stray(edges[strays]) if strays.any() else None,
             )
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from graphlog.data.manifest import hash_file
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
 from graphlog.data.store import GraphStore, is_store
 from graphlog.datasets.download import data_root
@@ -154,8 +155,7 @@ def _communities_of(proteins: Sequence[str], sources: Sequence[str | Path]) -> I
 def _remembered(file: NetworkFile) -> tuple[tuple[str, ...], Int[np.ndarray, "N"]]:
     """Return a network's proteins and their communities, kept in the data root: reading a network takes seconds."""
     options = ProteinOptions.parse(file.options)
-    with file.path.open("rb") as f:
-        told = [_RULE, file.species, COMMUNITIES, options.model_dump(mode="json"), hashlib.file_digest(f, "sha256").hexdigest()]
+    told = [_RULE, file.species, COMMUNITIES, options.model_dump(mode="json"), hash_file(file.path)]
     key = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
     path = data_root() / "stores" / f"communities-{key}.json"
     with suppress(OSError, ValueError, KeyError, TypeError):

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Int
 
+from graphlog.data.manifest import hash_file
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets.base import DatasetSpec
 from graphlog.datasets.download import data_root, fetch, find_local
@@ -154,10 +155,7 @@ def _reading(spec: DatasetSpec, files: dict[str, Path]) -> dict[str, Any]:
 
 
 def _key(spec: DatasetSpec, files: dict[str, Path]) -> str:
-    hashes: dict[str, str] = {}
-    for name, path in sorted(files.items()):
-        with path.open("rb") as f:
-            hashes[name] = hashlib.file_digest(f, "sha256").hexdigest()
+    hashes = {name: hash_file(path) for name, path in sorted(files.items())}
     options = ProteinOptions.parse(spec.options).model_dump(mode="json")
     told = [_RULE, spec.name, spec.labelling, options, hashes]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]

@@ -41,7 +41,7 @@ def finetune(
     config: FinetuneConfig | None = None,
     *,
     seeds: Sequence[int] = (0, 1, 2),
-    baselines: Sequence[str] = ("ecfp-rf", "ecfp-lr"),
+    baselines: Sequence[str] = ("ecfp-rf", "ecfp-lr", "random"),
     run_dir: Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
