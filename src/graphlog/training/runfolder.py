@@ -13,11 +13,12 @@ from typing import Any, Self
 
 import torch
 
+from graphlog import __version__
 from graphlog.errors import ConfigError, GraphLoGError
 
 _LOCK = ".lock"
 _OURS = ("config.toml", "metrics.jsonl", "model.safetensors", "versions.json", "checkpoint")
-_PACKAGES = ("graphlog-torch", "torch", "numpy", "rdkit", "scikit-learn", "safetensors", "pydantic", "torch_geometric")
+_PACKAGES = ("torch", "numpy", "rdkit", "scikit-learn", "safetensors", "pydantic", "torch_geometric")
 
 
 class RunFolder:
@@ -70,7 +71,7 @@ class RunFolder:
 
 def versions(data_digest: str) -> dict[str, Any]:
     """Return what a run depends on besides its settings: packages, platform, threads, data."""
-    packages: dict[str, str] = {}
+    packages = {"graphlog-torch": __version__}  # its own word: a checkout that is not installed has no metadata
     for name in _PACKAGES:
         try:
             packages[name] = version(name)
