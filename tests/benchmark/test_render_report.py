@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmark import factory
+from graphlog.benchmark import draw_figures
 from graphlog.benchmark.report import render
 from graphlog.benchmark.tables import read_cells, score_grids
 from graphlog.errors import DataError
@@ -85,6 +86,14 @@ def test_scales_are_rendered_apart(tmp_path: Path):
     assert "50.0" in written["molecules-finetune-last-smoke.md"]
     assert "80.0" in written["molecules-finetune-last-small.md"]
     assert r"\label{tab:molecules-finetune-last-small}" in written["molecules-finetune-last-small.tex"]
+
+
+@pytest.mark.usefixtures("coarse")
+def test_the_figures_alone_are_those_of_the_report(tmp_path: Path):
+    whole = render(_small(tmp_path / "cells"), tmp_path / "report")
+    drawn = draw_figures(tmp_path, tmp_path / "figures")
+    assert {p.name for p in drawn} == {p.name for p in whole if p.suffix in (".png", ".svg")}
+    assert all(p.stat().st_size > 0 for p in drawn)
 
 
 def test_a_folder_without_cells_says_what_to_run(tmp_path: Path):

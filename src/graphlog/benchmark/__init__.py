@@ -1,6 +1,6 @@
 """The compared methods in one loop: grids of cells, and the tables and figures rendered from them."""
 
-from graphlog.benchmark.calls import Preview, preview, run, write_report
+from graphlog.benchmark.calls import Preview, draw_figures, preview, run, write_report
 from graphlog.benchmark.runner import Outcome
 
-__all__ = ["Outcome", "Preview", "preview", "run", "write_report"]
+__all__ = ["Outcome", "Preview", "draw_figures", "preview", "run", "write_report"]

@@ -8,10 +8,11 @@ from graphlog.benchmark.cells import Folder
 from graphlog.benchmark.estimate import Estimate
 from graphlog.benchmark.grid import STAGES, CellSpec
 from graphlog.benchmark.quick import guess
-from graphlog.benchmark.report import render
+from graphlog.benchmark.report import draw, render
 from graphlog.benchmark.runner import Outcome, walk
 from graphlog.benchmark.suites import Request, cells_of
 from graphlog.training.log import Progress, Silent
+from graphlog.training.runfolder import writing
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +87,14 @@ def write_report(output: str | Path) -> list[Path]:
     """
     folder = Folder(Path(output))
     return render(folder.cells, folder.path / "report")
+
+
+def draw_figures(output: str | Path, out: str | Path) -> list[Path]:
+    """Draw the figures of a benchmark's folder ``output`` into ``out`` and return the files, PNG and SVG.
+
+    Raises:
+        DataError: If there are no cells.
+        MissingExtraError: If matplotlib is not installed.
+    """
+    with writing(Path(out)):
+        return draw(Path(output) / "cells", Path(out))

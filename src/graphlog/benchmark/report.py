@@ -34,21 +34,47 @@ def render(cells_dir: Path, out: Path) -> list[Path]:
     Raises:
         DataError: If there are no cells, or one cannot be used.
     """
-    cells = read_cells(cells_dir)
-    if not cells:
-        raise DataError(f"{cells_dir} holds no cells yet; run `graphlog benchmark SUITE -o DIR` first.")
+    scales = _by_scale(cells_dir)
     out.mkdir(parents=True, exist_ok=True)
     figures, why_not = _load_figures()
-    scales = sorted({c.scale for c in cells})
     written: list[Path] = []
     page = ["# Benchmark", "", *([f"Figures were not drawn: {why_not}", ""] if why_not else [])]
-    for scale in scales:
-        chosen = [c for c in cells if c.scale == scale]
-        page += [f"# Scale {scale}", ""] if len(scales) > 1 else []
-        _render_scale(chosen, out, f"-{scale}" if len(scales) > 1 else "", figures, written, page)
+    for ending, cells in scales.items():
+        page += [f"# Scale {ending[1:]}", ""] if ending else []
+        _render_scale(cells, out, ending, figures, written, page)
     index = out / "index.md"
     _write(index, "\n".join(page).rstrip() + "\n")
     return [*written, index]
+
+
+def draw(cells_dir: Path, out: Path) -> list[Path]:
+    """Draw the figures of all cells alone, and return the files: scores (among them the curves of Figure 3), maps and speeds.
+
+    Raises:
+        DataError: If there are no cells, or one cannot be used.
+        MissingExtraError: If matplotlib is not installed.
+    """
+    from graphlog.benchmark import figures
+
+    scales = _by_scale(cells_dir)
+    out.mkdir(parents=True, exist_ok=True)
+    drawn: list[tuple[str, Path]] = []
+    for ending, cells in scales.items():
+        for shown in figures.draw_scores(score_grids(cells), out, ending).values():
+            drawn += shown
+        drawn += figures.draw_maps(cells, out, ending)
+        for grid in filter(None, (speed_grid(cells, domain) for domain in PLACES)):
+            drawn += figures.draw_speed(grid, out, ending)
+    return [path for _, path in drawn]
+
+
+def _by_scale(cells_dir: Path) -> dict[str, list[Cell]]:
+    """Return the cells of each scale by what file names end in: nothing where there is one scale."""
+    cells = read_cells(cells_dir)
+    if not cells:
+        raise DataError(f"{cells_dir} holds no cells yet; run `graphlog benchmark SUITE -o DIR` first.")
+    scales = sorted({c.scale for c in cells})
+    return {f"-{scale}" if len(scales) > 1 else "": [c for c in cells if c.scale == scale] for scale in scales}
 
 
 def _render_scale(cells: Sequence[Cell], out: Path, ending: str, figures: ModuleType | None, written: list[Path], page: list[str]) -> None:

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from graphlog import __version__
 from graphlog.cli.endings import Interrupted, ending_of, warnings_as_lines
 from graphlog.cli.learn.benchmark import benchmark
 from graphlog.cli.learn.embed import embed
@@ -58,7 +59,7 @@ app = typer.Typer(
     name="graphlog",
     cls=_Verbs,
     help="Graph encoders pre-trained without labels, on molecules and other graphs.",
-    epilog="Exit codes: 0 done; 2 something you can mend, said in one line; 1 our bug; 130 interrupted.",
+    epilog="Example: graphlog quickstart -o tour. Exit codes: 0 done; 2 yours to mend, said in one line; 1 our bug; 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -69,12 +70,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> bool:
     if wanted:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            typer.echo(f"graphlog {version('graphlog-torch')}")
-        except PackageNotFoundError:
-            typer.echo("graphlog (run from its source tree, not installed)")
+        typer.echo(f"graphlog {__version__}")
         raise typer.Exit
     return wanted
 

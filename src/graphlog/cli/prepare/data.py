@@ -9,7 +9,12 @@ import typer
 from graphlog.cli import options as o
 from graphlog.cli.console import Console, Table, fields_table
 
-app = typer.Typer(help="The data sets known by name, and splits of any input.", no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(
+    help="The data sets known by name, and splits of any input.",
+    epilog="Example: graphlog data split bbbp --kind scaffold -o split.json",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a data set; see: graphlog data list.")]
 
 
