@@ -24,7 +24,7 @@ def _environment() -> dict[str, str]:
 def test_help_is_there_for_every_verb_and_loads_nothing_heavy():
     code = (
         "import sys; from graphlog.cli.main import VERBS, main\n"
-        "assert main(['--help']) == 0\n"
+        "assert main(['--help']) == main(['data', '--help']) == 0\n"
         "for verb, _, _ in VERBS: assert main([verb.__name__, '--help']) == 0\n"
         "for verb in ('list', 'get', 'info', 'split'): assert main(['data', verb, '--help']) == 0\n"
         "heavy = {'torch', 'numpy', 'rdkit', 'sklearn', 'scipy', 'matplotlib', 'pandas'} & set(sys.modules)\n"
@@ -32,7 +32,7 @@ def test_help_is_there_for_every_verb_and_loads_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=_environment(), check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Example: graphlog") == len(VERBS) + 4
+    assert done.stdout.count("Example: graphlog") == 1 + len(VERBS) + 5
     assert done.stderr == ""
 
 
