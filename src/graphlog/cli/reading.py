@@ -8,7 +8,7 @@ import numpy as np
 from graphlog.cli.console import Console
 from graphlog.cli.progress import reading_progress
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import GraphStore, is_store, open_store, write_rejects
+from graphlog.data.store import GraphStore, is_store, open_store
 from graphlog.datasets.featurize import read_molecules
 from graphlog.datasets.graphs import is_graphs
 from graphlog.datasets.networks.stores import open_proteins
@@ -47,12 +47,3 @@ def refuse_existing_run(folder: Path, resume: bool, overwrite: bool) -> None:
         raise ConfigError("--resume and --overwrite contradict each other; choose one.")
     if (folder / "config.toml").is_file() and not (resume or overwrite):
         raise ConfigError(f"run folder {folder} exists; continue it with --resume or replace it with --overwrite.")
-
-
-def list_rejects(store: GraphStore, folder: Path) -> Path | None:
-    """Write ``rejects.csv`` into ``folder`` where rows were rejected, or to empty a list that is out of date."""
-    path = folder / "rejects.csv"
-    if not store.rejects and not path.exists():
-        return None
-    write_rejects(path, store.rejects)
-    return path

@@ -80,7 +80,7 @@ def embed_file(
                 embeddings[rows[graphs]] = values
             status = status_of(store)
             finished = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}[out.suffix](folder, embeddings, status)
-            rejects = save_rejects(out, rejects_of(store))
+            rejects = save_rejects(out.parent, rejects_of(store))
             os.replace(finished, out)
         return Written(out, total, total - len(store), rejects)
 
@@ -121,9 +121,9 @@ def scratch(out: Path) -> Generator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def save_rejects(out: Path, rejects: list[Any]) -> Path | None:
-    """Write ``rejects.csv`` beside ``out`` if there are any, or to empty a list that is out of date."""
-    path = out.with_name(REJECTS)
+def save_rejects(folder: Path, rejects: list[Any]) -> Path | None:
+    """Write ``rejects.csv`` into ``folder`` if there are any, or to empty a list that is out of date; return it if there are any."""
+    path = folder / REJECTS
     if rejects or path.exists():
         write_rejects(path, rejects)
     return path if rejects else None

@@ -69,7 +69,7 @@ def predict_file(
             unfinished = folder / out.name
             records = _records(source, store, reading.get("smiles_column"), reading.get("data_dir"))
             _write(unfinished, records, predictor.targets, predictions, status_of(store))
-            rejects = save_rejects(out, rejects_of(store))
+            rejects = save_rejects(out.parent, rejects_of(store))
             os.replace(unfinished, out)
         return Written(out, total, total - len(store), rejects)
 

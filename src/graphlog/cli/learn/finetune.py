@@ -43,8 +43,9 @@ def finetune(
     """
     from graphlog.cli.learn.settings import options_given
     from graphlog.cli.progress import interruptible, job_progress
-    from graphlog.cli.reading import list_rejects, refuse_existing_run
+    from graphlog.cli.reading import refuse_existing_run
     from graphlog.cli.reports import report_tables
+    from graphlog.downstream.embed import save_rejects
     from graphlog.downstream.finetune import FinetuneConfig
     from graphlog.downstream.finetune.run import check_seeds
     from graphlog.downstream.finetune.run import finetune as run_finetune
@@ -65,7 +66,7 @@ def finetune(
     run: dict[str, Any] = {"run_dir": output, "resume": resume, "overwrite": overwrite}
     with interruptible():
         predictor = run_finetune(encoder, data, config, seeds=chosen_seeds, baselines=rows_beside, progress=job_progress(console), **run)
-    list_rejects(data.store, output)
+    save_rejects(output, data.store.rejects)
     remember_input(output, source, smiles_column=smiles_column, targets=list(predictor.targets))
     console.result({"run": str(output), **predictor.report.to_dict()}, *report_tables(predictor.report))
     console.say(f"next: graphlog predict INPUT -m {output} -o predictions.csv; graphlog plot {output} -o figures")

@@ -49,7 +49,8 @@ def pretrain(
     from graphlog import api
     from graphlog.cli.learn.settings import pretraining_settings
     from graphlog.cli.progress import interruptible, job_progress
-    from graphlog.cli.reading import list_rejects, read_graphs, refuse_existing_run
+    from graphlog.cli.reading import read_graphs, refuse_existing_run
+    from graphlog.downstream.embed import save_rejects
     from graphlog.report.inputs import remember_input
     from graphlog.training import resolve_config
 
@@ -73,7 +74,7 @@ def pretrain(
     finally:
         if (output / "config.toml").is_file():
             remember_input(output, source, limit=limit, smiles_column=smiles_column)
-    rejects = list_rejects(graphs, output)
+    rejects = save_rejects(output, graphs.rejects)
     summary = {"run": str(output), "graphs": len(graphs), "rejected": len(graphs.rejects), "rejects": rejects, **_outcome(encoder.info)}
     console.result(summary, fields_table(summary))
     labelled = "bbbp" if graphs.schema.domain == "molecule" else source

@@ -82,9 +82,9 @@ def split(
     Proteins, for example: graphlog data split worm-go40 --kind network -o split.json. Of a labelled set, proteins without a
     label are in no fold.
     """
-    from graphlog.cli.reading import list_rejects, read_graphs
+    from graphlog.cli.reading import read_graphs
     from graphlog.data.split import check_fractions
-    from graphlog.downstream.embed import check_output
+    from graphlog.downstream.embed import check_output, save_rejects
     from graphlog.downstream.protocol.splitting import split_file
 
     console = Console(quiet, as_json)
@@ -93,7 +93,7 @@ def split(
     graphs = read_graphs(source, "molecule", console, smiles_column=smiles_column, on_error=on_error, workers=workers)
     chosen: dict[str, Any] = {"test_species": test_species, "networks": o.names(network)}
     rows = split_file(source, output, kind, fractions=shares, seed=seed, graphs=graphs, workers=workers, **chosen)
-    list_rejects(graphs, output.absolute().parent)
+    save_rejects(output.parent, graphs.rejects)
     made = json.loads(output.read_text(encoding="utf-8"))["kind"]
     summary = {"output": str(output), "kind": made, **{name: len(part) for name, part in zip(rows._fields, rows, strict=True)}}
     console.result(summary, fields_table(summary))

@@ -167,7 +167,7 @@ def _write(
     with replacing(paths[2]) as path:
         path.write_text(page, encoding="utf-8")
     (out / "rejects.csv").unlink(missing_ok=True)  # of another collection
-    rejects = save_rejects(paths[0], rejects_of(store))
+    rejects = save_rejects(out, rejects_of(store))
     return WrittenTree(out, len(store), about["rejected"], layers, used, paths if rejects is None else (*paths, rejects))
 
 
