@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
+from graphlog.objectives.baselines.graph_partition import same_part_loss
 from graphlog.ops.segment import segment_mean
 from objective_support import EDGE_MASKED, NODE_MASKED, SIZES, batch_for, close, double, encoder_for, make, seeded
 
@@ -147,7 +148,8 @@ def test_graph_partition_by_pairs() -> None:
     for u, graph in enumerate(batch.batch.tolist()):
         for v in range(int(batch.ptr[graph]), int(batch.ptr[graph + 1])):
             if u != v:
-                score = float(objective.scale) * cosine(h[u], h[v]) + float(objective.bias)
+                mean_emb = h[batch.batch == graph].mean(dim=0)
+                score = float((h[u] - mean_emb) @ (h[v] - mean_emb)) / objective.linear.out_features**0.5 + float(objective.bias)
                 losses.append(log_loss(score, bool(views.parts[u] == views.parts[v])))
     assert close(found.total, mean(losses))
 
@@ -157,6 +159,15 @@ def test_graph_partition_by_pairs_ignores_what_parts_are_called() -> None:
     objective, encoder, batch, views, found = prepared("graphpartition")
     renamed = (views.parts + batch.batch) % 4
     assert close(objective.loss(views._replace(parts=renamed), encoder, seeded(1)).total, found.total)
+
+
+@torch.no_grad()
+def test_graph_partition_gives_nodes_that_look_alike_the_share_of_one_part() -> None:
+    objective, _, batch, views, _ = prepared("graphpartition")
+    alike = torch.ones(batch.num_nodes, objective.linear.out_features, dtype=torch.float64)
+    share = 1 / objective.config.parts
+    for same, score in ((torch.zeros_like(views.parts), -math.log(share)), (torch.arange(batch.num_nodes), -math.log(1 - share))):
+        assert close(same_part_loss(alike, same, batch.ptr, objective.bias).total, score, 1e-6)
 
 
 @torch.no_grad()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphlog.errors import ConfigError
-from graphlog.objectives.baselines.attr_masking import evidence_channels
+from graphlog.objectives.attribute_head import evidence_channels
 from objective_support import EDGE_MASKED, NODE_MASKED, batch_for, encoder_for, make, run_once, seeded
 
 

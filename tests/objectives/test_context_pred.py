@@ -47,3 +47,26 @@ def test_wrong_contexts_are_never_the_right_one() -> None:
     with torch.no_grad():
         found = run_once(many, encoder, batch_for(sizes=[12, 14]))
     assert found.total.isfinite()
+
+
+def test_an_ego_network_is_embedded_at_its_centre_wherever_the_root_is() -> None:
+    encoder, batch = encoder_for(EDGE_MASKED).eval(), batch_for(EDGE_MASKED)
+    objective = make("contextpred", encoder, hops=0, inner=1, outer=0, substructure_at="centre").eval()
+    views = objective.views(batch, seeded())
+    moved = views._replace(root=(views.substructure.ptr[1:] - 1))
+    assert not moved.root.equal(views.root)
+    with torch.no_grad():
+        found, elsewhere = (objective.loss(v, encoder, seeded()).total for v in (views, moved))
+        at_root = make("contextpred", encoder, hops=0, inner=1, outer=0).eval()
+        at_root.load_state_dict(objective.state_dict())
+        other = at_root.loss(views._replace(root=views.substructure.ptr[:-1]), encoder, seeded()).total
+    assert float(found) == float(elsewhere) == float(other)
+
+
+def test_the_centre_stands_for_whole_graphs_alone() -> None:
+    with pytest.raises(ConfigError, match="needs `hops=0`"):
+        OBJECTIVES["contextpred"].Config.parse({"substructure_at": "centre"})
+
+
+def test_biology_takes_the_centre() -> None:
+    assert OBJECTIVES["contextpred"].RECIPES["biology"]["objective"]["substructure_at"] == "centre"

@@ -8,6 +8,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
+from graphlog.objectives.attribute_head import evidence_channels
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.objectives.graphlog import GraphLoG
 from graphlog.objectives.graphlog_config import GraphLoGConfig
@@ -173,6 +174,12 @@ def test_every_attribute_can_be_predicted() -> None:
         encoder = small_encoder(schema)
         objective = build(encoder=encoder, attribute_columns="all")
         assert step(objective, encoder, random_batch(SIZES, schema=schema)).terms["attribute"] > 0
+
+
+def test_of_an_edge_the_first_evidence_it_has_is_predicted() -> None:
+    objective = build(encoder=small_encoder(EDGE_MASKED))
+    assert objective.attributes is not None
+    assert objective.attributes.linear.out_features == len(evidence_channels(EDGE_MASKED)) > 1
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -11,7 +11,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.store import StoreBuilder
 from graphlog.domains.molecule import MOLECULE, featurize_smiles
 from graphlog.encoders.legacy import PROTEIN
-from graphlog.objectives.baselines.attr_masking import evidence_channels
+from graphlog.objectives.attribute_head import evidence_channels
 from graphlog.views.context import rings
 from graphlog.views.edges import edge_pairs, mask_edges_around, non_edges
 from graphlog.views.subgraphs import induced_part

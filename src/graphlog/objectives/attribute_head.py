@@ -54,3 +54,44 @@ class AttributeHead(nn.Module):
             else:
                 losses.append((part - standardised(answers[:, k : k + 1], (column,)).to(part)).square().squeeze(1))
         return torch.stack([mean_or_zero(each) for each in losses]).mean()
+
+
+class ChannelHead(nn.Module):
+    """Tells the first evidence channel that is set on an edge from the sum of the edge's ends (biology)."""
+
+    def __init__(self, width: int, schema: FeatureSchema) -> None:
+        super().__init__()
+        self.channels = evidence_channels(schema)
+        self.linear = nn.Linear(width, len(self.channels))
+
+    def loss(
+        self, node_emb: Float[Tensor, "V D"], clean: GraphBatch, node_idx: Int[Tensor, "A"], edge_idx: Int[Tensor, "B"]
+    ) -> Float[Tensor, ""]:
+        """Return the mean cross-entropy over masked edges; the answer is the largest channel, of equals the first."""
+        ends = clean.edge_index[:, edge_idx]
+        scores = full_precision(self.linear(node_emb[ends[0]] + node_emb[ends[1]]))
+        answers = clean.edge_attr[edge_idx][:, list(self.channels)].argmax(dim=1)
+        return mean_or_zero(F.cross_entropy(scores, answers, reduction="none"))
+
+
+def evidence_channels(schema: FeatureSchema) -> tuple[int, ...]:
+    """Return the edge columns that neither mark a self-loop nor a masked edge; none unless all columns are continuous."""
+    if any(c.is_categorical for c in schema.edge):
+        return ()
+    special = [row for row in (schema.edge_mask, schema.self_loop) if row is not None]
+    return tuple(k for k in range(len(schema.edge)) if not any(row[k] for row in special))
+
+
+def attribute_head(width: int, schema: FeatureSchema, columns: AttributeColumns) -> AttributeHead | ChannelHead:
+    """Return what predicts the masked attributes of this schema from embeddings.
+
+    Where several evidence channels stand side by side on an edge, "the first" is the first that the edge has, not the first column.
+
+    Args:
+        width: Entries of a node's embedding.
+        schema: Says what is masked.
+        columns: The first masked column or all of them.
+    """
+    if columns == "first" and schema.masked == "edge" and len(evidence_channels(schema)) > 1:
+        return ChannelHead(width, schema)
+    return AttributeHead(width, schema, columns)

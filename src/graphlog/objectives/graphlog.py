@@ -10,7 +10,7 @@ from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import GraphEncoder
-from graphlog.objectives.attribute_head import AttributeHead
+from graphlog.objectives.attribute_head import attribute_head
 from graphlog.objectives.base import EmbedStore, LossTerms, Objective, Phase
 from graphlog.objectives.descriptor_head import DescriptorHead
 from graphlog.objectives.global_semantic import nce_loss, prototype_cross_entropy, prototype_statistics
@@ -52,7 +52,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         self.check_schema(self.schema)
         width = encoder.dim
         self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)) if config.projection_head else None
-        self.attributes = AttributeHead(width, self.schema, config.attribute_columns) if config.attribute_weight > 0 else None
+        self.attributes = attribute_head(width, self.schema, config.attribute_columns) if config.attribute_weight > 0 else None
         self.descriptors = DescriptorHead(width, width, self.schema) if config.descriptor_weight > 0 else None
         self.prototypes = nn.ParameterList()
 

@@ -29,7 +29,7 @@ class GraphLoGConfig(FrozenConfig):
     attribute_weight: float = Field(1.0, ge=0)
     """Weight of predicting the masked attributes, which is not in the paper; 0 leaves it out."""
     attribute_columns: AttributeColumns = "first"
-    """Predict the first masked column (the atom type) or all of them."""
+    """Predict the first masked column (the atom type; of an edge with several kinds of evidence, the first that it has) or all of them."""
     descriptor_weight: float = Field(0.0, ge=0)
     """Weight of predicting descriptors from the graph embedding, which is not in the paper; 0 leaves it out."""
 

@@ -1,6 +1,7 @@
 """Named sets of labelled ego-networks: which networks, which functions, and the files they come from."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from graphlog.datasets.base import DatasetSpec
 from graphlog.datasets.networks.species import LABELLED
@@ -85,6 +86,12 @@ _WORM = DatasetSpec(
     source="STRING 10, Gene Ontology 2021-02 (annotations) and 2022-07 (graph)",
     smiles_column=None,
 )
+_WORM_APART = replace(
+    _WORM,
+    name="worm-network",
+    description="worm-go40, split by communities of the network, so that test proteins are far from those learnt from",
+    split="network",
+)
 _YEAST = DatasetSpec(
     name="yeast-complexes",
     description="556 labelled ego-networks of yeast from three kinds of evidence, IntAct complexes with ten or more proteins",
@@ -130,6 +137,7 @@ LABELLED_SETS = {
     spec.name: spec
     for spec in (
         _WORM,
+        _WORM_APART,
         _YEAST,
         _BOTH,
         _annotated("go-8", tuple(LABELLED), "the eight species of the pre-train-GNNs family"),

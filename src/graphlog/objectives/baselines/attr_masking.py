@@ -5,20 +5,18 @@ from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from pydantic import Field
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
-from graphlog.objectives.attribute_head import AttributeColumns, AttributeHead
+from graphlog.objectives.attribute_head import AttributeColumns, AttributeHead, attribute_head
 from graphlog.objectives.base import LossTerms, Objective
 from graphlog.objectives.baselines.common import comparison, published
-from graphlog.ops.contrastive import full_precision, mean_or_zero
 from graphlog.views.edges import mask_edges_around
 from graphlog.views.masking import MaskedColumns, MaskedView, mask_attributes, mask_row
 
@@ -31,7 +29,7 @@ class AttrMaskingConfig(FrozenConfig):
     masked_columns: MaskedColumns = "all"
     """``first``: only the first column gets its mask code, the others 0 (source: chirality "unspecified")."""
     predicted_columns: AttributeColumns = "first"
-    """Predict the first masked column (source: the atom type) or all of them."""
+    """Predict the first masked column (source: the atom type; of an edge with several kinds of evidence, the first that it has) or all."""
     mask_bonds: bool = False
     """Where nodes are masked: mask the edges around them too, and predict their first column (source: optional, off)."""
 
@@ -43,32 +41,6 @@ class AttrMaskingViews(NamedTuple):
     masked: MaskedView
     bond_idx: Int[Tensor, "B"]
     """Masked edges around masked nodes; empty unless ``mask_bonds`` is on."""
-
-
-class ChannelHead(nn.Module):
-    """Tells the first evidence channel that is set on an edge from the sum of the edge's ends (biology)."""
-
-    def __init__(self, width: int, schema: FeatureSchema) -> None:
-        super().__init__()
-        self.channels = evidence_channels(schema)
-        self.linear = nn.Linear(width, len(self.channels))
-
-    def loss(
-        self, node_emb: Float[Tensor, "V D"], clean: GraphBatch, node_idx: Int[Tensor, "A"], edge_idx: Int[Tensor, "B"]
-    ) -> Float[Tensor, ""]:
-        """Return the mean cross-entropy over masked edges; the answer is the largest channel, of equals the first."""
-        ends = clean.edge_index[:, edge_idx]
-        scores = full_precision(self.linear(node_emb[ends[0]] + node_emb[ends[1]]))
-        answers = clean.edge_attr[edge_idx][:, list(self.channels)].argmax(dim=1)
-        return mean_or_zero(F.cross_entropy(scores, answers, reduction="none"))
-
-
-def evidence_channels(schema: FeatureSchema) -> tuple[int, ...]:
-    """Return the edge columns that neither mark a self-loop nor a masked edge; none unless all columns are continuous."""
-    if any(c.is_categorical for c in schema.edge):
-        return ()
-    special = [row for row in (schema.edge_mask, schema.self_loop) if row is not None]
-    return tuple(k for k in range(len(schema.edge)) if not any(row[k] for row in special))
 
 
 class AttrMasking(Objective[AttrMaskingViews]):
@@ -86,10 +58,7 @@ class AttrMasking(Objective[AttrMaskingViews]):
         super().__init__(config, encoder)
         self.config, self.schema = config, encoder.schema
         self.check_schema(self.schema)
-        by_channel = self.schema.masked == "edge" and len(evidence_channels(self.schema)) > 1
-        self.head = (
-            ChannelHead(encoder.dim, self.schema) if by_channel else AttributeHead(encoder.dim, self.schema, config.predicted_columns)
-        )
+        self.head = attribute_head(encoder.dim, self.schema, config.predicted_columns)
         self.bonds = None
         if config.mask_bonds:
             if self.schema.masked != "node" or self.schema.edge_mask is None:

@@ -29,6 +29,8 @@ class ContextPredConfig(FrozenConfig):
     """The context ends after this many steps; 0: nowhere (biology)."""
     context_layers: int = Field(3, ge=1)
     """Layers of the context's own encoder."""
+    substructure_at: Literal["root", "centre"] = "root"
+    """Node whose embedding stands for the substructure: the root, or the centre of a whole ego-network (node 0; biology)."""
     mode: Literal["cbow", "skipgram"] = "cbow"
     """Score the substructure with the pooled anchors, or with every anchor by itself."""
     pool: Literal["mean", "sum", "max"] = "mean"
@@ -42,6 +44,8 @@ class ContextPredConfig(FrozenConfig):
             raise ValueError("`outer` must be above `inner`, or 0 for no end")
         if self.hops and self.hops <= self.inner:
             raise ValueError("`hops` must be above `inner`, so that substructure and context overlap, or 0 for whole graphs")
+        if self.hops and self.substructure_at == "centre":
+            raise ValueError("`substructure_at='centre'` needs `hops=0`: a part of a graph need not hold its centre")
         return self
 
 
@@ -52,7 +56,7 @@ class ContextPred(Objective[ContextViews]):
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": comparison(),
         "paper": published(),
-        "biology": published("protein", hops=0, inner=1, outer=0),
+        "biology": published("protein", hops=0, inner=1, outer=0, substructure_at="centre"),
     }
 
     def __init__(self, config: ContextPredConfig, encoder: GraphEncoder) -> None:
@@ -69,7 +73,8 @@ class ContextPred(Objective[ContextViews]):
     def loss(self, views: ContextViews, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
         """Return the mean loss over right pairs plus, as often as there are negatives, that over wrong pairs."""
         c = self.config
-        roots = encoder(views.substructure).node_emb[views.root]
+        root = views.root if c.substructure_at == "root" else views.substructure.ptr[:-1]
+        roots = encoder(views.substructure).node_emb[root]
         anchors = self.context(views.context).node_emb[views.anchors]
         graph = views.context.batch[views.anchors]
         num = roots.shape[0]

@@ -1,5 +1,6 @@
 """GraphPartition: nodes tell which of them belong together (You et al., 2020), made safe against renaming parts."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -15,7 +16,8 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import LossTerms, Objective
 from graphlog.objectives.baselines.common import comparison, published
 from graphlog.ops.contrastive import full_precision, mean_or_zero
-from graphlog.ops.ragged import filled, grouped_cosine, pad_values, plan_padding
+from graphlog.ops.ragged import filled, pad_values, plan_padding
+from graphlog.ops.segment import segment_mean
 from graphlog.views.partition import Partitioner
 
 
@@ -35,26 +37,28 @@ class GraphPartitionViews(NamedTuple):
     parts: Int[Tensor, "V"]
 
 
-def same_part_loss(
-    node_emb: Float[Tensor, "V D"], parts: Int[Tensor, "V"], ptr: Int[Tensor, "P"], scale: Float[Tensor, ""], bias: Float[Tensor, ""]
-) -> LossTerms:
+def same_part_loss(node_emb: Float[Tensor, "V D"], parts: Int[Tensor, "V"], ptr: Int[Tensor, "P"], bias: Float[Tensor, ""]) -> LossTerms:
     r"""Return the mean over ordered pairs of different nodes of one graph of the binary cross-entropy of "same part".
 
-    The score of a pair is :math:`a\,s(h_u, h_v) + b` with the cosine :math:`s`. What the parts are called does not matter.
+    The score of a pair is :math:`(h_u - \bar h)^\top (h_v - \bar h) / \sqrt D + b` with the mean
+    :math:`\bar h` over the nodes of the graph. What the parts are called does not matter.
 
     Args:
         node_emb: Node embeddings.
         parts: Part of each node.
         ptr: Node range of each graph.
-        scale: The factor :math:`a`.
         bias: The summand :math:`b`.
     """
+    sizes = ptr.diff()
+    centred = node_emb - torch.repeat_interleave(segment_mean(node_emb, ptr), sizes, dim=0, output_size=node_emb.shape[0])
     padding = plan_padding(ptr)
+    rows_of = zip(padding.buckets, padding.rows_of_buckets(), strict=True)
     losses: list[Tensor] = []
     hits: list[Tensor] = []
-    for cosine, part, full in zip(grouped_cosine(node_emb, node_emb, padding), pad_values(parts, padding), filled(padding), strict=True):
-        pairs = full[:, :, None] & full[:, None, :] & ~torch.eye(full.shape[1], dtype=torch.bool, device=full.device)
-        scores = scale * cosine[pairs] + bias
+    for (bucket, rows), part, full in zip(rows_of, pad_values(parts, padding), filled(padding), strict=True):
+        nodes = centred.index_select(0, rows).view(*bucket, -1)
+        pairs = full[:, :, None] & full[:, None, :] & ~torch.eye(bucket.size, dtype=torch.bool, device=full.device)
+        scores = (nodes @ nodes.mT)[pairs] / node_emb.shape[1] ** 0.5 + bias
         same = (part[:, :, None] == part[:, None, :])[pairs]
         losses.append(F.binary_cross_entropy_with_logits(scores, same.to(scores), reduction="none"))
         hits.append((scores.detach() > 0) == same)
@@ -74,8 +78,8 @@ class GraphPartition(Objective[GraphPartitionViews]):
         self.partitioner = Partitioner(config.parts)
         by_pair = config.target == "same-part"
         self.linear = nn.Linear(encoder.dim, encoder.dim if by_pair else config.parts)
-        self.scale = nn.Parameter(torch.tensor(5.0)) if by_pair else None
-        self.bias = nn.Parameter(torch.tensor(0.0)) if by_pair else None
+        # nodes that cannot be told apart get the share of pairs in one part
+        self.bias = nn.Parameter(torch.tensor(-math.log(config.parts - 1))) if by_pair else None
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphPartitionViews:
         """Return the batch and the parts; nothing is drawn."""
@@ -84,8 +88,8 @@ class GraphPartition(Objective[GraphPartitionViews]):
     def loss(self, views: GraphPartitionViews, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
         """Return the loss over pairs of nodes, or the cross-entropy over nodes."""
         scores = full_precision(self.linear(encoder(views.batch).node_emb))
-        if self.scale is None or self.bias is None:
+        if self.bias is None:
             loss = F.cross_entropy(scores, views.parts)
             return LossTerms(loss, {"part": loss}, {"accuracy": (scores.detach().argmax(dim=1) == views.parts).to(loss).mean()})
         with torch.autocast(scores.device.type, enabled=False):
-            return same_part_loss(scores, views.parts, views.batch.ptr, self.scale, self.bias)
+            return same_part_loss(scores, views.parts, views.batch.ptr, self.bias)
