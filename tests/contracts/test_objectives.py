@@ -128,6 +128,21 @@ def test_order_of_graphs_does_not_matter(name: str) -> None:
     assert there == pytest.approx(back, abs=1e-10)
 
 
+LEARNT = {
+    "attrmasking": 0.2,
+    "contextpred": 0.4,  # two coins thrown: 1.39
+    "descriptorpred": 0.2,
+    "edgepred": 0.9,
+    "graphcl": -3.0,  # the right one is no part of its own denominator, so that there is no floor at 0
+    "graphlog": 1.2,
+    "graphmae": 0.1,
+    "graphpartition": 0.25,  # the share of pairs in one part, by itself: 0.5
+    "infograph": -0.7,  # nothing learnt: 0; least possible: -1.39
+    "infomax": 0.1,
+}
+"""Losses that 100 steps on the same views have to get below: far under what guessing reaches."""
+
+
 @every_objective
 def test_overfits_32_molecules(name: str, tiny_store: GraphStore, tiny_smiles: list[str]) -> None:
     encoder = encoder_for(tiny_store.schema, dim=32, layers=3)
@@ -138,13 +153,13 @@ def test_overfits_32_molecules(name: str, tiny_store: GraphStore, tiny_smiles: l
         batch = replace(batch, y=torch.from_numpy(_targets(tiny_smiles)))
     optimiser = torch.optim.Adam([*encoder.parameters(), *objective.parameters()], lr=5e-3)
     losses = []
-    for _ in range(30):
+    for _ in range(100):
         found = run_once(objective, encoder, batch, seed=5)
         optimiser.zero_grad()
         found.total.backward()
         optimiser.step()
         losses.append(float(found.total.detach()))
-    assert losses[-1] < losses[0] - 0.25 * abs(losses[0])
+    assert losses[-1] < LEARNT[name] < losses[0]
 
 
 def _targets(smiles: list[str]) -> np.ndarray:

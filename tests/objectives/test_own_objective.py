@@ -68,3 +68,10 @@ def _exit_code(main, words: list[str]) -> int:
         return int(main(words) or 0)
     except SystemExit as e:
         return int(e.code or 0)
+
+
+def test_the_command_line_names_it(own: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    from graphlog.cli.main import main
+
+    assert main(["pretrain", "--help"]) == 0
+    assert "degree-pred (default)" in " ".join(capsys.readouterr().out.split())
