@@ -1,20 +1,35 @@
 """Frozen settings that round-trip through TOML; unknown keys are refused with the nearest valid name."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_serializer
 
 from graphlog.errors import ConfigError
+
+
+class BornLater:
+    """Marks a field that files of an earlier version lack: it is written only where it is not at its default.
+
+    So files and hashes from before the field stay as good as they were.
+    """
 
 
 class FrozenConfig(BaseModel):
     """Base of every settings class: immutable, no unknown keys, no silent coercion of text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @model_serializer(mode="wrap")
+    def _without_newborn(self, serialise: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        fields = serialise(self)
+        for name, field in type(self).model_fields.items():
+            if BornLater in field.metadata and getattr(self, name) == field.default:
+                fields.pop(name, None)
+        return fields
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], where: str = "") -> Self:

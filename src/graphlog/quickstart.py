@@ -18,9 +18,9 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabelledGraphs, open_labelled
 from graphlog.errors import ConfigError, MissingExtraError
+from graphlog.files import replacing
 from graphlog.report.hierarchy.files import write_prototypes
 from graphlog.training import Progress, resolve_config
-from graphlog.training.runfolder import replacing
 
 PRETRAINING_SET = "wehi10k"
 LABELLED_SET = "chembl2321810"

@@ -75,6 +75,13 @@ def test_a_setting_at_its_default_does_not_change_the_hash(monkeypatch: pytest.M
     assert any(c.config.get("pretrain", {}).get("newcomer") == 3 for c in cells)
 
 
+def test_an_option_born_later_leaves_old_cells_valid():
+    [cell] = cells_of(Request("molecules", "small", methods=["contextpred"], seeds=[0], stages=["pretrain"]))
+    assert cell.key == "pretrain-small-contextpred-gin-s0-ffa4aaba"  # from before `substructure_at`
+    [cell] = cells_of(Request("biology", "small", methods=["contextpred"], seeds=[0], stages=["pretrain"]))
+    assert cell.config["pretrain"]["options"]["substructure_at"] == "centre"
+
+
 def test_what_decides_the_outcome_changes_the_hash():
     usual = {c.config_hash for c in cells_of(Request("molecules", "smoke", methods=["graphlog"]))}
     for changed in ({"precision": "bf16"}, {"scale": "small"}, {"backbones": ["gat"]}, {"seeds": [7]}):

@@ -31,6 +31,13 @@ def test_all_columns_can_be_predicted() -> None:
     assert run_once(objective, encoder_for(), batch_for()).total.isfinite()
 
 
+def test_all_channels_can_be_predicted_and_no_mark_with_them() -> None:
+    encoder = encoder_for(EDGE_MASKED)
+    objective = make("attrmasking", encoder, predicted_columns="all")
+    assert objective.head.positions == evidence_channels(EDGE_MASKED)
+    assert run_once(objective, encoder, batch_for(EDGE_MASKED)).total.isfinite()
+
+
 def test_bond_masking_needs_masked_nodes_and_an_edge_mask() -> None:
     for schema in (EDGE_MASKED, replace(NODE_MASKED, edge_mask=None)):
         with pytest.raises(ConfigError, match="mask_bonds"):

@@ -13,6 +13,7 @@ from graphlog.datasets.networks.labelled import LABELLED_SETS
 from graphlog.datasets.networks.species import LABELLED, NETWORKS, UNLABELLED
 from graphlog.datasets.networks.stores import first_of_each, open_named_proteins, open_proteins, parts
 from graphlog.domains import SCHEMAS
+from graphlog.downstream.protocol.splitting import split_file
 from graphlog.downstream.tasks import open_labelled
 from graphlog.errors import ConfigError, DataError
 from graphlog.report.catalogue import describe_dataset
@@ -105,6 +106,14 @@ def test_worm_go40(mirror: Path) -> None:
     assert describe_dataset("worm-go40")["here"] == "yes"
     chosen = open_labelled("worm-go40", SCHEMAS["protein"], targets=["GO:0006412"])
     assert chosen.targets == ("GO:0006412",)
+
+
+def test_worm_network_is_worm_go40_split_by_communities(mirror: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pymetis")
+    data = open_labelled("worm-network", SCHEMAS["protein"])
+    assert (len(data.store), len(data.targets), data.split_name) == (6642, 40, "network (seed 0)")
+    folds = split_file("worm-network", tmp_path / "split.json")
+    assert {name: len(part) for name, part in folds._asdict().items()} == {name: data.sizes[name] for name in folds._fields}
 
 
 def test_yeast_complexes(mirror: Path) -> None:

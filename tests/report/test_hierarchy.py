@@ -78,6 +78,13 @@ def test_prototypes_without_the_head_they_stand_behind_are_refused():
         Hierarchy.of(Encoder(model.network, model.layer, model.info, kept))
 
 
+def test_heads_of_another_shape_do_not_keep_the_prototypes_from_being_read(trained: Encoder):
+    other = {**trained.extra, "attributes.linear.weight": torch.zeros(3, 3)}
+    again = Hierarchy.of(Encoder(trained.network, trained.layer, trained.info, other))
+    assert again is not None
+    np.testing.assert_array_equal(again.place(chain_store()).paths, hierarchy_of(trained, "it").place(chain_store()).paths)
+
+
 def test_a_model_that_learnt_no_prototypes_says_so_and_can_be_given_some():
     with pytest.raises(ConfigError, match=r"no prototypes.*--fit"):
         hierarchy_of(tiny_encoder(), "it")

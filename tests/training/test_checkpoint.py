@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.training import run_pretraining
 from graphlog.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
@@ -84,6 +85,17 @@ def test_a_run_goes_back_to_the_older_checkpoint_and_ends_alike(tmp_path: Path) 
     run_pretraining(store, config, run, resume=True, progress=said)
     assert outcome(run) == whole
     assert any("going back" in line for line in said.lines)
+
+
+def test_a_finished_run_of_another_version_is_left_alone(tmp_path: Path) -> None:
+    store, config = families(64), small_config(epochs=2)
+    run_pretraining(store, config, tmp_path / "run")
+    model = read_model(tmp_path / "run" / "model.safetensors")
+    save_model(tmp_path / "run" / "model.safetensors", model.encoder, model.info, {**model.extra, "scale": torch.ones(1)})
+    before = (tmp_path / "run" / "model.safetensors").read_bytes()
+    with pytest.raises(ModelFileError, match=r"of another version of graphlog \(.*; use it as it is"):
+        run_pretraining(store, None, tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
 
 
 def test_a_finished_run_is_returned_as_it_is(tmp_path: Path) -> None:

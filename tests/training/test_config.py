@@ -19,6 +19,13 @@ def test_every_recipe_survives_its_file(objective: str, recipe: str, tmp_path: P
     assert config.seed == 3
 
 
+def test_a_setting_born_later_is_written_only_where_it_is_used() -> None:
+    usual, changed = resolve_config("contextpred"), resolve_config("contextpred", "biology")
+    assert "substructure_at" not in usual.to_toml()
+    assert 'substructure_at = "centre"' in changed.to_toml()
+    assert OBJECTIVES["contextpred"].Config.parse(usual.options).substructure_at == "root"
+
+
 def test_overrides_beat_the_recipe_and_flags_beat_the_file() -> None:
     file = tomllib.loads(resolve_config("graphlog", "paper", {"epochs": 2}).to_toml())
     config = resolve_config("graphlog", None, {**file, "training": {**file["training"], "epochs": 5}})

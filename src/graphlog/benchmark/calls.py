@@ -11,8 +11,8 @@ from graphlog.benchmark.quick import guess
 from graphlog.benchmark.report import draw, render
 from graphlog.benchmark.runner import Outcome, walk
 from graphlog.benchmark.suites import Request, cells_of
+from graphlog.files import writing
 from graphlog.training.log import Progress, Silent
-from graphlog.training.runfolder import writing
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from typing import Any
 from graphlog.benchmark.grid import NOT_OF_THE_OUTCOME, CellSpec
 from graphlog.downstream.report import json_ready
 from graphlog.errors import ConfigError
-from graphlog.training.runfolder import replacing, try_lock, writing
+from graphlog.files import replacing, writing
+from graphlog.training.runfolder import try_lock
 
 FORMAT, VERSION = "graphlog-cell", 1
 _LABELS = ("suite", "scale", "method", "backbone", "variant")

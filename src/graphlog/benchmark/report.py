@@ -13,7 +13,7 @@ from graphlog.benchmark.tables.sheet import Sheet
 from graphlog.benchmark.tables.suites import score_grids
 from graphlog.benchmark.tables.timing import speed_grid, speed_sheet, timing_sheet
 from graphlog.errors import DataError, MissingExtraError
-from graphlog.training.runfolder import replacing
+from graphlog.files import replacing
 
 _FORMATS = {"md": markdown, "csv": comma_separated, "tex": latex}
 

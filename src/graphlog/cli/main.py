@@ -14,7 +14,7 @@ from graphlog.cli.learn.benchmark import benchmark
 from graphlog.cli.learn.embed import embed
 from graphlog.cli.learn.finetune import finetune
 from graphlog.cli.learn.predict import predict
-from graphlog.cli.learn.pretrain import PretrainCommand, pretrain
+from graphlog.cli.learn.pretrain import pretrain
 from graphlog.cli.learn.probe import probe
 from graphlog.cli.learn.quickstart import quickstart
 from graphlog.cli.prepare.convert import convert
@@ -83,8 +83,7 @@ def options_of_the_whole(
 
 
 for _verb, _panel, _example in VERBS:
-    _kind = PretrainCommand if _verb is pretrain else None
-    app.command(cls=_kind, rich_help_panel=_panel, epilog=f"Example: {_example}")(_verb)
+    app.command(rich_help_panel=_panel, epilog=f"Example: {_example}")(_verb)
 app.add_typer(data_app, name="data", rich_help_panel=DATA)
 
 

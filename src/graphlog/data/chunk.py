@@ -1,7 +1,6 @@
 """Many parsed graphs as plain arrays: what a domain hands to the store, and what could not be parsed."""
 
 import csv
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from jaxtyping import Float, Integer, Num
 
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.errors import DataError
+from graphlog.files import replacing
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +124,7 @@ def is_reject_list(path: Path) -> bool:
 def write_rejects(path: Path | str, rejects: Iterable[Reject]) -> None:
     """Write ``row,input,reason`` as CSV, whole or not at all."""
     path = Path(path)
-    unfinished = path.with_name(f"{path.name}.partial-{os.getpid()}")
-    try:
-        with unfinished.open("w", encoding="utf-8", newline="", errors="backslashreplace") as f:
-            table = csv.writer(f)
-            table.writerow(_REJECT_COLUMNS)
-            table.writerows((r.row, r.text, r.reason) for r in rejects)
-        unfinished.replace(path)
-    except OSError as e:
-        unfinished.unlink(missing_ok=True)
-        raise DataError(f"cannot write {path}: {e.strerror or e}.") from None
+    with replacing(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="", errors="backslashreplace") as f:
+        table = csv.writer(f)
+        table.writerow(_REJECT_COLUMNS)
+        table.writerows((r.row, r.text, r.reason) for r in rejects)

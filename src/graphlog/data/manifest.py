@@ -14,6 +14,7 @@ from graphlog.config import FrozenConfig
 from graphlog.data.packing import Array, map_array
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import ConfigError, ModelFileError
+from graphlog.files import hash_file
 
 FORMAT = "graphlog-store"
 VERSION = 1
@@ -105,12 +106,6 @@ def describe(arrays: dict[str, Array], folder: Path | None) -> dict[str, FileEnt
         sha256 = hash_array(array) if folder is None else hash_file(folder / f"{name}.bin")
         entries[name] = FileEntry(dtype=array.dtype.str, shape=array.shape, bytes=array.nbytes, sha256=sha256)  # pyright: ignore[reportArgumentType]
     return entries
-
-
-def hash_file(path: Path) -> str:
-    """Return the sha256 of a file."""
-    with path.open("rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest()
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

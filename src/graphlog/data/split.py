@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.files import replacing
 
 Fractions = Sequence[float]
 DEFAULT_FRACTIONS = (0.8, 0.1, 0.1)
@@ -38,15 +38,10 @@ class Split(NamedTuple):
         """
         lists = {name: part.tolist() for name, part in zip(self._fields, self, strict=True)}
         path = Path(path)
-        unfinished = path.with_name(f"{path.name}.partial-{os.getpid()}")
-        try:
+        with replacing(path) as unfinished:
             unfinished.write_text(
                 json.dumps({"kind": kind, "fractions": list(fractions), "sha256": sha256, **lists}) + "\n", encoding="utf-8"
             )
-            unfinished.replace(path)
-        except OSError as e:
-            unfinished.unlink(missing_ok=True)
-            raise DataError(f"cannot write {path}: {e.strerror or e}; free space or choose a folder you may write to.") from None
 
     @classmethod
     def load(cls, path: Path | str, num_rows: int | None = None, sha256: str | None = None) -> "Split":

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
 
-from graphlog.data.manifest import hash_file
 from graphlog.datasets.base import DatasetSpec, hash_smiles
 from graphlog.datasets.molsets import unpack_molsets
 from graphlog.datasets.tables import open_table
 from graphlog.datasets.tables.streams import open_text
 from graphlog.errors import DataError
+from graphlog.files import hash_file
 
 _TIMEOUT_S = 60
 _BLOCK = 1 << 20

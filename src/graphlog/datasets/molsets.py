@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from graphlog.data.manifest import hash_file
 from graphlog.errors import DataError
+from graphlog.files import hash_file
 
 _SHA256 = "7f4450e3ebecebe79c3a2a55950c93daddee071120daf64a163d03481e811d34"
 _PARTS = tuple(f"moses/dataset/data/{part}.csv.gz" for part in ("train", "test", "test_scaffolds"))

@@ -17,9 +17,9 @@ from graphlog.data.chunk import is_reject_list, write_rejects
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.sources import Source, is_named, output_rows, rejects_of, status_of, streamed_graphs
 from graphlog.errors import ConfigError, MissingExtraError
+from graphlog.files import writing
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
-from graphlog.training.runfolder import writing
 
 FORMATS = (".npz", ".parquet", ".csv")
 REJECTS = "rejects.csv"

@@ -29,9 +29,9 @@ from graphlog.downstream.sources import (
     streamed_graphs,
     temporary_folder,
 )
+from graphlog.files import writing
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
-from graphlog.training.runfolder import writing
 
 STATUS = "graphlog_status"
 

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
-from graphlog.data.manifest import hash_file
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, random_split, stratified_split
 from graphlog.data.store import GraphStore, is_store
@@ -20,6 +19,7 @@ from graphlog.downstream.metrics import TaskKind, check_metric
 from graphlog.downstream.protocol.classes import class_numbers, is_multiclass, one_hot_classes
 from graphlog.downstream.sources import Source, is_named, name_of, open_graphs
 from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.files import hash_file
 
 TaskChoice = Literal["auto", "classification", "regression", "multiclass"]
 _HALVES_SEED = 42

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError, GraphLoGError, ModelFileError
+from graphlog.files import beside
 
 FORMAT = "graphlog-model"
 VERSION = 1
@@ -90,16 +90,9 @@ def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
 
 def _write(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     payload = save(tensors, metadata={KEY: json.dumps(about, sort_keys=True)})
-    try:
-        partial.write_bytes(payload)  # not the library's way, which makes a file for this user alone and hides why it fails
-        os.replace(partial, path)
-    except BaseException as e:
-        partial.unlink(missing_ok=True)
-        if isinstance(e, OSError) and e.filename is None:
-            raise OSError(e.errno, e.strerror or str(e), str(path)) from None
-        raise
+    with beside(path) as unfinished:
+        unfinished.write_bytes(payload)  # not the library's way, which makes a file for this user alone and hides why it fails
 
 
 def read_model(path: Path | str) -> ModelFile:

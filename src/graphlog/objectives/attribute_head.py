@@ -22,7 +22,10 @@ class AttributeHead(nn.Module):
         super().__init__()
         masked = schema.node if schema.masked == "node" else schema.edge
         self.masked = schema.masked
-        self.columns = masked if columns == "all" else masked[:1]
+        channels = evidence_channels(schema) if self.masked == "edge" else ()
+        telling = channels or tuple(range(len(masked)))  # the mark of a self-loop or a masked edge tells nothing
+        self.positions = telling if columns == "all" else telling[:1]
+        self.columns = tuple(masked[k] for k in self.positions)
         self.linear = nn.Linear(width, sum(max(c.cardinality, 1) for c in self.columns))
 
     def forward(self, emb: Float[Tensor, "A D"]) -> Float[Tensor, "A O"]:
@@ -48,7 +51,7 @@ class AttributeHead(nn.Module):
     def _loss(self, scores: Float[Tensor, "A O"], answers: Shaped[Tensor, "A F"]) -> Float[Tensor, ""]:
         parts = full_precision(scores).split([max(c.cardinality, 1) for c in self.columns], dim=1)
         losses: list[Tensor] = []
-        for k, (column, part) in enumerate(zip(self.columns, parts, strict=True)):
+        for k, column, part in zip(self.positions, self.columns, parts, strict=True):
             if column.is_categorical:
                 losses.append(F.cross_entropy(part, answers[:, k].long(), reduction="none"))
             else:

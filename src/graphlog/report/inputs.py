@@ -1,13 +1,13 @@
 """What a run was trained on, remembered in its folder so that its pictures can be drawn without asking again."""
 
-import contextlib
 import json
-import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from graphlog.datasets import DATASETS
 from graphlog.datasets.graphs.catalogue import GRAPHS
+from graphlog.files import beside
 
 _FILE = "input.json"
 
@@ -18,13 +18,8 @@ def remember_input(run: Path, source: str, **reading: Any) -> None:
     A run must not fail for want of this note, nor an error of the run be hidden by one of the note.
     """
     where = source if _is_name(source) or source == "-" else str(Path(source).resolve())
-    unfinished = run / f"{_FILE}.partial"
-    with contextlib.suppress(OSError):
+    with suppress(OSError), beside(run / _FILE) as unfinished:
         unfinished.write_text(json.dumps({"source": where, **reading}, indent=1), encoding="utf-8")
-        os.replace(unfinished, run / _FILE)
-        return
-    with contextlib.suppress(OSError):
-        unfinished.unlink(missing_ok=True)
 
 
 def recall_input(run: Path) -> tuple[str, dict[str, Any]] | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from graphlog.errors import MissingExtraError
-from graphlog.training.runfolder import replacing, writing
+from graphlog.files import replacing, writing
 
 try:
     import matplotlib as mpl

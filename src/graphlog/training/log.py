@@ -14,6 +14,8 @@ from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from torch import Tensor
 
+from graphlog.files import beside
+
 LINE_EVERY_S = 10.0
 
 
@@ -219,9 +221,8 @@ class MetricsFile:
     def __init__(self, path: Path, keep_until_step: int) -> None:
         """Open ``path``; rows after ``keep_until_step`` belong to steps that will be repeated and are cut off."""
         rows = [row for row in read_metrics(path) if row["step"] <= keep_until_step]
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        os.replace(partial, path)
+        with beside(path) as unfinished:
+            unfinished.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, row: Mapping[str, Any]) -> None:

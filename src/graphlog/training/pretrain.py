@@ -11,6 +11,7 @@ from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import ConfigError, DataError, ModelFileError
+from graphlog.files import writing
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective
 from graphlog.training.config import PretrainConfig, read_config
@@ -19,7 +20,7 @@ from graphlog.training.loop import Setting
 from graphlog.training.precision import choose_device, choose_precision
 from graphlog.training.randomness import global_seed, seed_for
 from graphlog.training.run import Run, check_same
-from graphlog.training.runfolder import RunFolder, versions, writing
+from graphlog.training.runfolder import RunFolder, versions
 from graphlog.training.targets import with_targets
 
 
@@ -164,7 +165,11 @@ def _finished(
         progress.say(f"{e} Writing it again from the last checkpoint.")
         return None
     check_same(model.info["settings"], config.to_tables(), model.info["data_digest"], store.digest)
-    objective.prepare_state(model.extra)
-    objective.load_state_dict(model.extra)
+    try:
+        objective.prepare_state(model.extra)
+        objective.load_state_dict(model.extra)
+    except (RuntimeError, KeyError) as e:
+        found = f"{folder.model} is of another version of graphlog ({str(e).splitlines()[0]})"
+        raise ModelFileError(f"{found}; use it as it is, or train it again with --overwrite.") from None
     progress.say(f"{folder.path} is complete already; nothing to do")
     return PretrainResult(model.encoder.eval(), objective.eval(), dict(model.info))

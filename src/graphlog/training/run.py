@@ -17,6 +17,7 @@ from graphlog.data.loader import BatchSampler
 from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError, ModelFileError, NonFiniteLossError
+from graphlog.files import writing
 from graphlog.objectives.base import LossTerms, Objective
 from graphlog.training.checkpoint import Checkpoint, discard_after, load_checkpoint, part, save_checkpoint
 from graphlog.training.config import PretrainConfig
@@ -25,7 +26,7 @@ from graphlog.training.loop import Learner, Setting, StopRequest, TrainingInterr
 from graphlog.training.optim import NamedAdam, scheduled_rate
 from graphlog.training.precision import autocast
 from graphlog.training.randomness import generator_for, global_seed
-from graphlog.training.runfolder import RunFolder, writing
+from graphlog.training.runfolder import RunFolder
 from graphlog.training.watch import CollapseWatch
 
 _SAVES_SHARE = 20

@@ -5,8 +5,6 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +12,8 @@ from typing import Any, Self
 import torch
 
 from graphlog import __version__
-from graphlog.errors import ConfigError, GraphLoGError
+from graphlog.errors import ConfigError
+from graphlog.files import replacing, writing
 
 _LOCK = ".lock"
 _OURS = ("config.toml", "metrics.jsonl", "model.safetensors", "versions.json", "checkpoint")
@@ -85,36 +84,6 @@ def versions(data_digest: str) -> dict[str, Any]:
         "packages": packages,
         "data_digest": data_digest,
     }
-
-
-@contextmanager
-def writing(path: Path, advice: str = "") -> Generator[None, None, None]:
-    """Turn a full disk or a read-only folder into one line.
-
-    Raises:
-        GraphLoGError: In place of any OSError of the block.
-    """
-    try:
-        yield
-    except OSError as e:
-        remedy = advice or "free space or choose a folder you may write to"
-        raise GraphLoGError(f"cannot write {e.filename or path}: {e.strerror or e}; {remedy}.") from None
-
-
-@contextmanager
-def replacing(path: Path) -> Generator[Path]:
-    """Give a path beside ``path`` to write to, and rename it into place after the block; nothing is left of it where that fails.
-
-    Raises:
-        GraphLoGError: In place of any OSError of the block.
-    """
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    with writing(path):
-        try:
-            yield unfinished
-            os.replace(unfinished, path)
-        finally:
-            unfinished.unlink(missing_ok=True)
 
 
 def _check_usable(path: Path, may_exist: bool) -> None:

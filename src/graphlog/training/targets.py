@@ -1,7 +1,7 @@
 """Targets that records carry by themselves, worked out once and kept beside the store."""
 
-import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -13,6 +13,7 @@ from jaxtyping import Float32
 from graphlog.data.store import GraphStore
 from graphlog.datasets.pool import available_workers, map_in_order
 from graphlog.domains import DOMAINS
+from graphlog.files import beside
 from graphlog.training.log import Progress
 
 _LARGEST = 10.0
@@ -93,10 +94,5 @@ def _write(path: Path | None, values: np.ndarray) -> None:
     """Keep the values; where the folder cannot be written to, they are worked out again next time."""
     if path is None:
         return
-    temporary = path.with_name(f"{path.name}.partial-{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            np.save(file, values, allow_pickle=False)
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+    with suppress(OSError), beside(path) as unfinished, unfinished.open("wb") as file:
+        np.save(file, values, allow_pickle=False)

@@ -13,12 +13,12 @@ from graphlog.benchmark.grid import CellSpec
 from graphlog.benchmark.sources import about
 from graphlog.benchmark.stages.common import Found, Workplace, facts, settings_of
 from graphlog.downstream.encoder import Encoder
+from graphlog.files import replacing
 from graphlog.prototypes import PrototypeForest, fit_forest
 from graphlog.report.hierarchy.places import Hierarchy
 from graphlog.report.projection import project, sample_rows
 from graphlog.training.precision import choose_device
 from graphlog.training.randomness import seed_for
-from graphlog.training.runfolder import replacing
 
 
 def map_cell(spec: CellSpec, workplace: Workplace) -> Found:

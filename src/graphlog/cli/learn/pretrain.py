@@ -5,33 +5,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from graphlog.cli import options as o
 from graphlog.cli.console import Console, fields_table
 from graphlog.errors import ConfigError
+from graphlog.objectives import OBJECTIVES
 
-_RECIPES = "Bundle of settings, default by default; the end of --help names those of every task."
-
-
-class PretrainCommand(TyperCommand):
-    """The verb, whose help names every pretext task that there is: one that is registered needs no other mention."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help; the tasks are looked up now, since that imports torch."""
-        from graphlog.objectives import OBJECTIVES
-
-        tasks = (f"{name} ({', '.join(kind.RECIPES)})" for name, kind in OBJECTIVES.items())
-        self.epilog = f"Pretext tasks and their recipes: {'; '.join(tasks)}.\n\n{self.epilog}"
-        super().format_help(ctx, formatter)
+_TASKS = f"Pretext task, graphlog by default: {', '.join(OBJECTIVES)}."
+_RECIPES = "default, paper, released or plus: bundles of settings; the other objectives have their own."
 
 
 def pretrain(
     source: o.Input,
     output: o.Run,
-    objective: Annotated[
-        str | None, typer.Option("--objective", metavar="NAME", help="Pretext task, graphlog by default; the end of --help names all.")
-    ] = None,
+    objective: Annotated[str | None, typer.Option("--objective", metavar="NAME", help=_TASKS)] = None,
     recipe: Annotated[str | None, typer.Option("--recipe", metavar="NAME", help=_RECIPES)] = None,
     backbone: Annotated[str | None, typer.Option("--backbone", metavar="gin|gcn|graphsage|gat", help="Message-passing layer.")] = None,
     epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, help="Passes over the graphs, all phases together.")] = None,

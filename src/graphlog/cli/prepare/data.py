@@ -20,7 +20,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a data set; s
 
 _KINDS = (
     "scaffold (default), scaffold-balanced, random-scaffold or random; of proteins species (default of several species), network "
-    "(communities) or random; of any graphs random (default) or stratified by labels."
+    "(communities) or random, unless the named set has a default of its own; of any graphs random (default) or stratified by labels."
 )
 
 

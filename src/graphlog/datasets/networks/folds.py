@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from graphlog.data.manifest import hash_file
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
 from graphlog.data.store import GraphStore, is_store
 from graphlog.datasets.download import data_root
@@ -21,6 +19,7 @@ from graphlog.datasets.networks.sources import NetworkFile, network_files
 from graphlog.datasets.networks.string import read_interactions
 from graphlog.domains.protein import ProteinNetwork, ProteinOptions, build_network, species_of
 from graphlog.errors import ConfigError, DataError, MissingExtraError, unknown_name
+from graphlog.files import beside, hash_file
 
 KINDS = ("species", "network", "random")
 """Kinds of split of proteins."""
@@ -96,7 +95,7 @@ def split_store(
     Args:
         store: The ego-networks.
         source: What they were read from, where the network is looked up unless ``networks`` names it.
-        kind: As :func:`split_proteins` knows them; None takes ``species`` where there are several, else ``random``.
+        kind: As :func:`split_proteins` knows them; None takes the named set's own, else ``species`` for several, else ``random``.
         fractions: Shares of train, valid and test.
         seed: Of what is shuffled.
         test_species: Taxon to test on.
@@ -104,8 +103,10 @@ def split_store(
     """
     known = np.arange(len(store)) if store.labels is None else np.flatnonzero(~np.isnan(store.labels).all(axis=1))
     proteins = store.texts(known)
-    chosen = kind or ("species" if len({species_of(name) for name in proteins}) > 1 else "random")
-    named = LABELLED_SETS[source].networks if source in LABELLED_SETS and not Path(source).exists() else ()
+    spec = LABELLED_SETS.get(source) if not Path(source).exists() else None
+    usual = spec.split if spec else "species" if len({species_of(name) for name in proteins}) > 1 else "random"
+    chosen = kind or usual
+    named = spec.networks if spec else ()
     where = tuple(networks) or named or (() if is_store(source) else (source,))
     folds = split_proteins(proteins, chosen, fractions, seed, test_species=test_species, networks=where)
     return chosen, Split(*(known[part] for part in folds))
@@ -165,7 +166,6 @@ def _remembered(file: NetworkFile) -> tuple[tuple[str, ...], Int[np.ndarray, "N"
     found = communities(network)
     with suppress(OSError):  # a root that cannot be written to costs time only
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_name(f"{path.name}.partial-{os.getpid()}")
-        unfinished.write_text(json.dumps({"proteins": network.proteins, "communities": found.tolist()}), encoding="utf-8")
-        unfinished.replace(path)
+        with beside(path) as unfinished:
+            unfinished.write_text(json.dumps({"proteins": network.proteins, "communities": found.tolist()}), encoding="utf-8")
     return network.proteins, found

@@ -15,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Int
 
-from graphlog.data.manifest import hash_file
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets.base import DatasetSpec
 from graphlog.datasets.download import data_root, fetch, find_local
@@ -25,6 +24,7 @@ from graphlog.datasets.networks.proteins import read_proteins
 from graphlog.datasets.networks.species import NETWORKS
 from graphlog.domains.protein import ProteinOptions, species_of
 from graphlog.errors import ConfigError, DataError, ModelFileError, unknown_name
+from graphlog.files import hash_file
 
 _RULE = 1
 """Goes up when ego-networks are cut or labelled in another way, so that stores of before are made again."""

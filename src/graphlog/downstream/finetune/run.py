@@ -26,9 +26,10 @@ from graphlog.downstream.report import ScoreRow, score_row
 from graphlog.downstream.sources import Source
 from graphlog.downstream.tasks import LabelledGraphs, folds_lacking, open_labelled
 from graphlog.errors import ConfigError, DataError
+from graphlog.files import writing
 from graphlog.training.log import MetricsFile, Progress, Silent
 from graphlog.training.loop import stop_on_signal
-from graphlog.training.runfolder import RunFolder, versions, writing
+from graphlog.training.runfolder import RunFolder, versions
 
 RULES = {"last": "last epoch", "best-valid": "best validation"}
 _OURS = ("scores.json", "split.json")

@@ -20,12 +20,12 @@ from graphlog.downstream.finetune.head import FineTuned, Head, outputs_of, twin
 from graphlog.downstream.metrics import better, evaluate
 from graphlog.downstream.tasks import LabelledGraphs
 from graphlog.errors import ConfigError, NonFiniteLossError
+from graphlog.files import writing
 from graphlog.training.checkpoint import Checkpoint, load_checkpoint, part, save_checkpoint
 from graphlog.training.loop import StopRequest, TrainingInterrupted
 from graphlog.training.optim import NamedAdam
 from graphlog.training.precision import choose_device, choose_precision
 from graphlog.training.randomness import global_seed, seed_for
-from graphlog.training.runfolder import writing
 
 _EVALUATION_BATCH = 512
 _SAVES_SHARE = 20.0

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from graphlog.data.manifest import hash_file
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions
 from graphlog.data.store import GraphStore
 from graphlog.datasets import DATASETS, resolve
@@ -14,6 +13,7 @@ from graphlog.domains import SCHEMAS
 from graphlog.downstream.embed import check_output
 from graphlog.downstream.sources import domain_of, open_graphs
 from graphlog.downstream.tasks import split_graphs
+from graphlog.files import hash_file
 
 
 def split_file(

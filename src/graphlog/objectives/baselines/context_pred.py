@@ -1,14 +1,14 @@
 """ContextPred: a neighbourhood recognises what surrounds it (Hu et al., 2020)."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from graphlog.config import FrozenConfig
+from graphlog.config import BornLater, FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.readout import POOLS
@@ -29,7 +29,7 @@ class ContextPredConfig(FrozenConfig):
     """The context ends after this many steps; 0: nowhere (biology)."""
     context_layers: int = Field(3, ge=1)
     """Layers of the context's own encoder."""
-    substructure_at: Literal["root", "centre"] = "root"
+    substructure_at: Annotated[Literal["root", "centre"], BornLater] = "root"
     """Node whose embedding stands for the substructure: the root, or the centre of a whole ego-network (node 0; biology)."""
     mode: Literal["cbow", "skipgram"] = "cbow"
     """Score the substructure with the pooled anchors, or with every anchor by itself."""

@@ -56,7 +56,7 @@ def same_part_loss(node_emb: Float[Tensor, "V D"], parts: Int[Tensor, "V"], ptr:
     losses: list[Tensor] = []
     hits: list[Tensor] = []
     for (bucket, rows), part, full in zip(rows_of, pad_values(parts, padding), filled(padding), strict=True):
-        nodes = centred.index_select(0, rows).view(*bucket, -1)
+        nodes = centred.index_select(0, rows).view(*bucket, node_emb.shape[1])
         pairs = full[:, :, None] & full[:, None, :] & ~torch.eye(bucket.size, dtype=torch.bool, device=full.device)
         scores = (nodes @ nodes.mT)[pairs] / node_emb.shape[1] ** 0.5 + bias
         same = (part[:, :, None] == part[:, None, :])[pairs]
@@ -77,8 +77,8 @@ class GraphPartition(Objective[GraphPartitionViews]):
         self.config = config
         self.partitioner = Partitioner(config.parts)
         by_pair = config.target == "same-part"
-        self.linear = nn.Linear(encoder.dim, encoder.dim if by_pair else config.parts)
-        # nodes that cannot be told apart get the share of pairs in one part
+        self.linear = nn.Linear(encoder.dim, encoder.dim if by_pair else config.parts, bias=not by_pair)  # centring would cancel it
+        # nodes that cannot be told apart share a part as often as two drawn with replacement
         self.bias = nn.Parameter(torch.tensor(-math.log(config.parts - 1))) if by_pair else None
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphPartitionViews:

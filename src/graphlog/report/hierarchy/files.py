@@ -16,6 +16,7 @@ from graphlog.downstream.models import load, load_for
 from graphlog.downstream.report import json_ready
 from graphlog.downstream.sources import Source, is_named, name_of, output_rows, rejects_of, status_of, streamed_graphs
 from graphlog.errors import ConfigError, DataError
+from graphlog.files import replacing, writing
 from graphlog.report.hierarchy.atlas import atlas_page
 from graphlog.report.hierarchy.places import Hierarchy, Places, hierarchy_of
 from graphlog.report.hierarchy.traits import features_of
@@ -24,7 +25,6 @@ from graphlog.report.inputs import recall_input
 from graphlog.report.projection import project, sample_rows
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
-from graphlog.training.runfolder import replacing, writing
 
 _FORMAT = 1
 _RULES = {

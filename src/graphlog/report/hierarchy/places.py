@@ -63,7 +63,10 @@ class Hierarchy:
         objective = kind(kind.Config.parse({k: v for k, v in settings.items() if k != "name"}, "objective."), model.network)
         objective.prepare_state(model.extra)
         objective.to(model.device).eval()
-        lacking = objective.load_state_dict(model.extra, strict=False).missing_keys  # a shipped model keeps no heads it can do without
+        # a shipped model keeps no heads it can do without, and those of an earlier version may be of another shape
+        own = objective.state_dict()
+        fitting = {name: tensor for name, tensor in model.extra.items() if name in own and own[name].shape == tensor.shape}
+        lacking = objective.load_state_dict(fitting, strict=False).missing_keys
         forest: PrototypeForest | None = getattr(objective, "forest", None)
         if forest is None:
             return None
