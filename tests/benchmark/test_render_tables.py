@@ -157,6 +157,22 @@ def test_table_3_averages_over_data_sets_and_leaves_gaps(everything: Path, tmp_p
     assert "infograph" not in [row.key for row in grid.rows]
 
 
+def test_data_sets_asked_for_beside_the_usual_ones_stand_apart(tmp_path: Path):
+    for dataset, backbone in (("worm-go40", "gin"), ("worm-go40", "gcn"), ("worm-yeast", "gin")):
+        for method in ("untrained", "graphlog"):
+            for seed in factory.SEEDS:
+                found = factory.scores(("fixed-C",), 0.7, dataset, backbone, method, seed)
+                fields = factory.cell("probe", method, dataset, seed, found, backbone=backbone, domain="protein")
+                factory.write(tmp_path, fields)
+    grids = _grids(tmp_path)
+    assert grids["biology-probe-fixed-c"].columns == ("worm-go40",)
+    assert grids["biology-others-probe-fixed-c"].columns == ("worm-yeast",)
+    assert not grids["biology-others-probe-fixed-c"].averaged
+    assert grids["biology-backbones-detail-probe-fixed-c"].columns == ("worm-go40",)
+    said = _lines(tmp_path, "biology-backbones-probe-fixed-c")["GraphLoG"]
+    assert "not measured" not in said
+
+
 def test_table_4_has_the_papers_rows_and_the_default_recipe_below(everything: Path):
     grid = _grids(everything)["molecules-ablation-finetune-last"]
     assert [row.key for row in grid.rows] == [*factory.LOSSES, "default"]

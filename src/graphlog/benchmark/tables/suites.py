@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from graphlog.benchmark import paper
+from graphlog.benchmark.scales import SCALES
 from graphlog.benchmark.tables.book import ScoreBook
 from graphlog.benchmark.tables.cells import FEATURE_BASELINES, Cell, Variant
 from graphlog.benchmark.tables.grid import Grid, Row
@@ -25,6 +26,7 @@ _DEFAULT_NOTE = (
     "GraphLoG is its recipe `default`, which predicts attributes beside the paper's three losses; the rows `graphlog-paper` and "
     "`graphlog-released` are the equations and the authors' script to the letter, where they were run."
 )
+_OTHERS_NOTE = "No average: each column is a question of its own, and the encoders are those of the main table."
 _STATISTICS = "Statistics + logistic regression"
 _STATISTICS_NOTE = (
     "Statistics: 18 numbers of each ego-network (sizes, degrees, channels), not trained further, in the place of fingerprints."
@@ -66,21 +68,27 @@ class _Builder:
         if self.domain == "molecule":
             grids = self._grids("methods", self.place, "Table 1. Molecular properties", ("Method",), rows, REFERENCE)
             return [replace(g, notes=(*g.notes, _DEFAULT_NOTE, _FINGERPRINTS_NOTE)) for g in map(self._with_table_1, grids)]
-        grids = self._grids("methods", self.place, "Table 2. Biological functions", ("Method",), rows, REFERENCE)
-        told = [replace(g, notes=(*g.notes, _DEFAULT_NOTE, _STATISTICS_NOTE)) for g in grids]
-        return [g for grid in told for g in (self._beside(grid, paper.TABLE_2), *self._halves(grid, rows))]
+        found: list[Grid] = []
+        for name, addition, reference, part in self._usual_and_others(rows):
+            for grid in self._grids("methods", name, f"Table 2. Biological functions{addition}", ("Method",), part, reference):
+                told = replace(grid, notes=(*grid.notes, _DEFAULT_NOTE, _STATISTICS_NOTE))
+                others = replace(told, averaged=False, notes=(_OTHERS_NOTE, *told.notes))
+                found += [self._beside(told, paper.TABLE_2) if reference else others, *self._halves(told, part)]
+        return found
 
     def backbones(self) -> list[Grid]:
         """Return Table 3: the average over data sets of each method under each backbone, and the data sets one by one."""
         found = in_order({c.backbone for c in self.here if c.backbone and not c.variant and c.stage == self.stage}, BACKBONES)
         if found in ([], [MAIN_BACKBONE]):
             return []
+        others = {c.dataset for c in self.here if c.backbone not in (None, MAIN_BACKBONE) and c.stage == self.stage}
         rows: Picked = {}
         for group, backbone in enumerate(found):
             for row, cells in self._method_rows(backbone, tuple(paper.TABLE_3), baselines=False).items():
                 if row.key in self._methods_of_several_backbones():
                     named = (*row.heads, label(backbone, BACKBONES))
-                    rows[Row(f"{row.key}/{backbone}", named, ", ".join(named), group)] = cells
+                    # data sets that the main backbone alone was measured on would make its average another one
+                    rows[Row(f"{row.key}/{backbone}", named, ", ".join(named), group)] = [c for c in cells if c.dataset in others]
         heads = ("Method", "Backbone")
         return [
             grid
@@ -114,6 +122,14 @@ class _Builder:
         grids = self._grids(name, f"sensitivity-{name.replace('_', '-')}", f"Figure 3. {head}", (head,), rows, None)
         known = {str(value): printed for value, printed in paper.FIGURE_3_KNOWN[name].items()}
         return [self._beside(grid, known) for grid in grids]
+
+    def _usual_and_others(self, rows: Picked) -> list[tuple[str, str, str | None, Picked]]:
+        """Return the data sets that the suite runs by itself, and those it was asked for beside them: name, title, reference, cells."""
+        usual = {d for scale in SCALES.values() for frame in scale.frames.values() for d in (*frame.finetuned, *frame.probed)}
+        if not any(c.dataset in usual and c.method not in FEATURE_BASELINES for cells in rows.values() for c in cells):
+            return [(self.place, "", REFERENCE, rows)]
+        own, others = ({row: [c for c in cells if (c.dataset in usual) == mine] for row, cells in rows.items()} for mine in (True, False))
+        return [(self.place, "", REFERENCE, own), (f"{self.place}-others", ", other splits and species", None, others)]
 
     def _methods_of_several_backbones(self) -> set[str]:
         pairs = {(c.method, c.backbone) for c in self.here if not c.variant and c.stage == self.stage}
