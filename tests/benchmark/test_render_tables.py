@@ -181,6 +181,12 @@ def test_table_4_has_the_papers_rows_and_the_default_recipe_below(everything: Pa
     assert "other data than ours" in markdown(lay_out(grid))
 
 
+def test_table_4_is_on_the_data_sets_of_the_ablation(tmp_path: Path):
+    factory.write_ablation(tmp_path)
+    factory.write_molecules(tmp_path, (*factory.MOLECULES, "tox21"), ("graphlog",))
+    assert "tox21" not in _grids(tmp_path)["molecules-ablation-finetune-last"].columns
+
+
 def test_cells_serve_every_table_whatever_suite_wrote_them(tmp_path: Path):
     factory.write_ablation(tmp_path, suite="molecules")
     assert "molecules-ablation-finetune-last" in _grids(tmp_path)

@@ -105,7 +105,8 @@ class _Builder:
             ticks = tuple("✓" if loss in losses.split("+") else "" for loss in LOSSES)
             cells = self._varied({"losses": losses})
             rows[Row(losses, ticks, losses.replace("+", " + "), min(losses.count("+"), 1) + (losses == FULL))] = cells
-        if plain := self._varied({}):
+        asked = {c.dataset for cells in rows.values() for c in cells}
+        if plain := [c for c in self._varied({}) if c.dataset in asked]:
             rows[Row("default", ("✓", "✓", "✓ and attributes"), "default recipe", 3)] = plain
         grids = self._grids("ablation", "ablation", "Table 4. GraphLoG with some of its losses", tuple(LOSSES.values()), rows, FULL)
         return [
