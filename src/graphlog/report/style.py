@@ -3,6 +3,7 @@
 Importing this module needs the ``plot`` extra; without it the error names it.
 """
 
+import textwrap
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ __all__ = [
     "REFERENCE",
     "Axes",
     "Figure",
+    "headline",
     "house_style",
     "new_figure",
     "save_figure",
@@ -88,6 +90,12 @@ def new_figure(rows: int, columns: int, width: float, height: float, **grid: Any
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **grid)
     return figure, list(axes.flat)
+
+
+def headline(figure: Figure, text: str, size: float = 11.0) -> None:
+    """Write a title at the upper left of a figure, in as many lines as it needs."""
+    fitting = int(72 * figure.get_figwidth() / (0.62 * size))  # a bold letter is about 0.62 of its size wide
+    figure.suptitle(textwrap.fill(text, max(fitting, 20)), x=0.01, ha="left", fontsize=size, fontweight="bold")
 
 
 def whole_numbers(axes: Axes) -> None:

@@ -12,7 +12,7 @@ from graphlog.benchmark.tables.grid import Grid, Row
 from graphlog.benchmark.tables.names import METRICS, label
 from graphlog.benchmark.tables.stats import Series, spread
 from graphlog.downstream.metrics import LOWER_IS_BETTER
-from graphlog.report.style import FAINT, HUES, INK, MUTED, Axes, Figure, house_style, new_figure
+from graphlog.report.style import FAINT, HUES, INK, MUTED, Axes, Figure, headline, house_style, new_figure
 
 OURS, OTHER, FEATURES, PRINTED = HUES[0], MUTED, HUES[2], HUES[5]
 _PER_LINE = 6
@@ -43,7 +43,7 @@ def score_dots(grid: Grid) -> Figure:
                 axis.set_xlabel(_what(grid), fontsize=7.5, color=MUTED)
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
-        figure.suptitle(grid.title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+        headline(figure, grid.title)
         figure.legend(handles=_keys(grid), loc="outside lower center", ncols=5 if columns > 2 else 2, fontsize=8)
     return figure
 
@@ -131,8 +131,9 @@ def _keys(grid: Grid) -> list[Line2D]:
     if any(_colour(row, grid) == OURS for row in grid.rows):
         name = grid.reference_label if grid.reference else "GraphLoG"
         keys.append(Line2D([], [], marker="o", color=OURS, linewidth=2.2, markeredgecolor="white", label=name))
-    if any(row.key in FEATURE_BASELINES for row in grid.rows):
-        keys.append(Line2D([], [], marker="s", color=FEATURES, linewidth=2.2, markeredgecolor="white", label="fingerprints"))
+    if plain := [row for row in grid.rows if row.key in FEATURE_BASELINES]:
+        name = "fingerprints" if any("ECFP" in row.label for row in plain) else "statistics of the graphs"
+        keys.append(Line2D([], [], marker="s", color=FEATURES, linewidth=2.2, markeredgecolor="white", label=name))
     if grid.printed or grid.printed_rows:
         text = grid.printed_head + ": mean, SD"
         keys.append(Line2D([], [], marker="D", color=PRINTED, markerfacecolor="white", linewidth=1.0, markersize=4.2, label=text))

@@ -7,7 +7,7 @@ from matplotlib.lines import Line2D
 from graphlog.benchmark.tables.grid import Grid, Row
 from graphlog.benchmark.tables.names import METRICS, MINUS, label
 from graphlog.downstream.metrics import LOWER_IS_BETTER
-from graphlog.report.style import FAINT, HUES, INK, MARKERS, MUTED, Axes, Figure, house_style, new_figure
+from graphlog.report.style import FAINT, HUES, INK, MARKERS, MUTED, Axes, Figure, headline, house_style, new_figure
 
 _NARROWEST = 0.01
 """Least width of the axis, as a fraction."""
@@ -33,7 +33,7 @@ def difference_forest(grid: Grid) -> Figure:
         _set_axes(axis, grid, rows)
         if many:
             figure.legend(handles=_keys(grid), loc="outside lower center", ncols=5)
-        figure.suptitle(f"Differences to {grid.reference_label}. {grid.title}", x=0.01, ha="left", fontsize=10, fontweight="bold")
+        headline(figure, f"Differences to {grid.reference_label}. {grid.title}", 10)
     return figure
 
 

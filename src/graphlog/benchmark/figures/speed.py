@@ -5,7 +5,7 @@ from matplotlib.patches import Patch
 from graphlog.benchmark.tables.grid import Grid, Row
 from graphlog.benchmark.tables.stats import spread
 from graphlog.benchmark.tables.timing import RATES, YARDSTICK, relative_speed
-from graphlog.report.style import FAINT, HUES, INK, MUTED, REFERENCE, Axes, Figure, house_style, new_figure
+from graphlog.report.style import FAINT, HUES, INK, MUTED, REFERENCE, Axes, Figure, headline, house_style, new_figure
 
 
 def speed_bars(grid: Grid) -> Figure:
@@ -19,7 +19,7 @@ def speed_bars(grid: Grid) -> Figure:
         panels = [(group, column) for group in groups for column in grid.columns]
         for axis, (group, column) in zip(axes, panels, strict=True):
             _draw_panel(axis, grid, [row for row in grid.rows if row.group == group], column)
-        figure.suptitle(f"{grid.title} (dotted: half of AttrMasking's)", x=0.01, ha="left", fontsize=11, fontweight="bold")
+        headline(figure, f"{grid.title} (dotted: half of AttrMasking's)")
     return figure
 
 
