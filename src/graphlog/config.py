@@ -56,7 +56,8 @@ def _first_problem(cls: type[FrozenConfig], error: ValidationError, where: str) 
         hint = f"did you mean `{where}{near[0]}`? " if near else ""
         return f"unknown setting `{where}{key}`; {hint}Known: {', '.join(sorted(cls.model_fields))}"
     if problem["type"] == "value_error":  # in our own words, which name what was found
-        return f"`{where}{key}`: {problem['msg'].removeprefix('Value error, ')}"
+        named = f"{where}{key}".rstrip(".")  # what concerns several keys has none of its own
+        return f"`{named}`: {problem['msg'].removeprefix('Value error, ')}"
     return f"`{where}{key}`: {problem['msg'].lower()}, found {problem['input']!r}"
 
 

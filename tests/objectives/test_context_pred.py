@@ -64,8 +64,8 @@ def test_an_ego_network_is_embedded_at_its_centre_wherever_the_root_is() -> None
 
 
 def test_the_centre_stands_for_whole_graphs_alone() -> None:
-    with pytest.raises(ConfigError, match="needs `hops=0`"):
-        OBJECTIVES["contextpred"].Config.parse({"substructure_at": "centre"})
+    with pytest.raises(ConfigError, match=r"^`objective`: .*needs `hops=0`"):
+        OBJECTIVES["contextpred"].Config.parse({"substructure_at": "centre"}, "objective.")
 
 
 def test_biology_takes_the_centre() -> None:

@@ -14,6 +14,7 @@ from graphlog.datasets.networks.species import LABELLED, NETWORKS, UNLABELLED
 from graphlog.datasets.networks.stores import first_of_each, open_named_proteins, open_proteins, parts
 from graphlog.domains import SCHEMAS
 from graphlog.downstream.protocol.splitting import split_file
+from graphlog.downstream.sources import output_rows, status_of, streamed_graphs
 from graphlog.downstream.tasks import open_labelled
 from graphlog.errors import ConfigError, DataError
 from graphlog.report.catalogue import describe_dataset
@@ -106,6 +107,11 @@ def test_worm_go40(mirror: Path) -> None:
     assert describe_dataset("worm-go40")["here"] == "yes"
     chosen = open_labelled("worm-go40", SCHEMAS["protein"], targets=["GO:0006412"])
     assert chosen.targets == ("GO:0006412",)
+
+
+def test_proteins_beyond_a_limit_are_no_rejects(mirror: Path) -> None:
+    with streamed_graphs("string-6239", SCHEMAS["protein"], limit=5) as store:
+        assert (len(store), output_rows(store)[1], status_of(store)) == (5, 5, ["ok"] * 5)
 
 
 def test_worm_network_is_worm_go40_split_by_communities(mirror: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from graphlog.data.store import GraphStore, is_store, open_store
 from graphlog.datasets import DATASETS
 from graphlog.datasets.featurize import read_molecules
 from graphlog.datasets.graphs import is_graphs, read_graphs
-from graphlog.datasets.networks.stores import open_proteins
+from graphlog.datasets.networks.stores import PROTEIN_SETS, open_proteins
 from graphlog.domains import SCHEMAS
 from graphlog.errors import ConfigError, DataError
 
@@ -76,7 +76,8 @@ def open_graphs(source: Source, schema: FeatureSchema | None, **options: Any) ->
 @contextmanager
 def streamed_graphs(source: Source, schema: FeatureSchema, **options: Any) -> Generator[GraphStore]:
     """Give the graphs of ``source``, those of a file through a temporary store on disk, so that memory stays bounded."""
-    if not is_named(source):
+    kept = isinstance(source, str) and source in PROTEIN_SETS and not Path(source).exists()  # its store is on disk already
+    if kept or not is_named(source):
         yield open_graphs(source, schema, **options)
         return
     with temporary_folder() as folder:
