@@ -24,7 +24,7 @@ class FrozenConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     @model_serializer(mode="wrap")
-    def _without_newborn(self, serialise: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    def _without_defaults_born_later(self, serialise: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         fields = serialise(self)
         for name, field in type(self).model_fields.items():
             if BornLater in field.metadata and getattr(self, name) == field.default:

@@ -137,7 +137,7 @@ def test_a_file_gives_the_split_back(tmp_path: Path):
         Split.load(tmp_path / "split.json", sha256="cd" * 32)
     with pytest.raises(DataError, match="row 49 is out of range; the input has rows 0 to 48"):
         Split.load(tmp_path / "split.json", num_rows=49)
-    with pytest.raises(GraphLoGError, match=r"cannot write \S+\.(csv|json): "):
+    with pytest.raises(GraphLoGError, match=r"cannot write \S+split\.json: "):
         split.save(tmp_path / "none" / "split.json", "random", (0.8, 0.1, 0.1), "")
 
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 
@@ -64,6 +65,12 @@ class DatasetSpec:
     """How its labels come about: as listed in ``path``, as membership of any complex, or from GO annotations."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """How its ego-networks are cut and its functions chosen, where that is not the default."""
+
+
+def named_spec(source: object, table: Mapping[str, DatasetSpec]) -> DatasetSpec | None:
+    """Return the data set of ``table`` that ``source`` names; None where it is anything else, or a file or folder of that name is here."""
+    name = str(source) if isinstance(source, str | Path) else ""
+    return table.get(name) if not Path(name).exists() else None
 
 
 def hash_smiles(smiles: Iterable[str]) -> str:

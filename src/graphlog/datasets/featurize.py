@@ -14,6 +14,7 @@ from jaxtyping import Float32
 from graphlog.data.chunk import GraphChunk, Reject
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, StoreBuilder, open_store
+from graphlog.datasets.base import named_spec
 from graphlog.datasets.catalogue import MOLECULES
 from graphlog.datasets.named import open_named
 from graphlog.datasets.pool import check_workers, map_in_order
@@ -181,9 +182,9 @@ def _open(source: Any, smiles_column: str | None, targets: str | Sequence[str] |
             raise ConfigError("`targets` are columns of a file; a list of SMILES has none.")
         yield _Input("the list of SMILES", _rows_of(source), is_table=False)
         return
-    if isinstance(source, str) and source in MOLECULES and not Path(source).exists():
-        with open_named(source, targets, data_dir) as (table, columns, tasks):
-            yield _Input(source, iter(table), tasks, columns)
+    if spec := named_spec(source, MOLECULES):
+        with open_named(spec.name, targets, data_dir) as (table, columns, tasks):
+            yield _Input(spec.name, iter(table), tasks, columns)
         return
     if str(source) != "-" and not Path(source).exists() and not Path(source).suffix:
         raise unknown_name("file or data set", str(source), MOLECULES)

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import random
 import urllib.request
 import zipfile
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphlog.errors import DataError
-from graphlog.files import hash_file
+from graphlog.files import beside, hash_file
 
 _SHA256 = "7f4450e3ebecebe79c3a2a55950c93daddee071120daf64a163d03481e811d34"
 _PARTS = tuple(f"moses/dataset/data/{part}.csv.gz" for part in ("train", "test", "test_scaffolds"))
@@ -39,10 +38,8 @@ def unpack_molsets(index: str, target: Path, download: Callable[[str, Path, Call
         order = list(range(len(smiles)))
         random.Random(0).shuffle(order)
         smiles = [smiles[k] for k in sorted(order[:size])]
-    unfinished = target.with_name(f"partial-{os.getpid()}-{target.name}")
-    with gzip.open(unfinished, "wt", encoding="ascii", compresslevel=6) as f:
+    with beside(target) as unfinished, gzip.open(unfinished, "wt", encoding="ascii", compresslevel=6) as f:
         f.writelines(f"{text}\n" for text in smiles)
-    unfinished.replace(target)
 
 
 def _address(index: str) -> str:

@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from graphlog.data.store import GraphStore, is_store
 from graphlog.datasets import DATASETS
+from graphlog.datasets.base import named_spec
 from graphlog.datasets.graphs import is_graphs
 from graphlog.datasets.named import open_named
 from graphlog.datasets.tables import open_table
@@ -93,7 +94,7 @@ def _rereadable(source: Source) -> Generator[Source]:
 def _records(source: Source, store: GraphStore, smiles_column: str | None, data_dir: Any) -> Iterator[Mapping[str, str]]:
     """Yield the input's columns, row by row; a store knows row numbers and, perhaps, SMILES."""
     if is_named(source) and not is_store(source) and not is_graphs(source):
-        if str(source) in DATASETS and not Path(source).exists():
+        if named_spec(source, DATASETS):
             with open_named(str(source), data_dir=data_dir) as named:
                 yield from (row.fields for row in named.table)
         else:

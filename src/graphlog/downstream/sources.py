@@ -14,6 +14,7 @@ from graphlog.data.chunk import Reject
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, is_store, open_store
 from graphlog.datasets import DATASETS
+from graphlog.datasets.base import named_spec
 from graphlog.datasets.featurize import read_molecules
 from graphlog.datasets.graphs import is_graphs, read_graphs
 from graphlog.datasets.networks.stores import PROTEIN_SETS, open_proteins
@@ -33,7 +34,7 @@ def is_named(source: Source) -> bool:
 
 def domain_of(source: Source) -> str | None:
     """Return the domain of a named data set; None where ``source`` is anything else."""
-    spec = DATASETS.get(source) if isinstance(source, str) and not Path(source).exists() else None
+    spec = named_spec(source, DATASETS)
     return None if spec is None else spec.domain
 
 
@@ -76,7 +77,7 @@ def open_graphs(source: Source, schema: FeatureSchema | None, **options: Any) ->
 @contextmanager
 def streamed_graphs(source: Source, schema: FeatureSchema, **options: Any) -> Generator[GraphStore]:
     """Give the graphs of ``source``, those of a file through a temporary store on disk, so that memory stays bounded."""
-    kept = isinstance(source, str) and source in PROTEIN_SETS and not Path(source).exists()  # its store is on disk already
+    kept = named_spec(source, PROTEIN_SETS) is not None  # its store is on disk already
     if kept or not is_named(source):
         yield open_graphs(source, schema, **options)
         return

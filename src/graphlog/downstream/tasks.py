@@ -12,6 +12,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, random_split, stratified_split
 from graphlog.data.store import GraphStore, is_store
 from graphlog.datasets import DATASETS
+from graphlog.datasets.base import named_spec
 from graphlog.datasets.graphs import is_graphs
 from graphlog.datasets.networks.folds import split_proteins
 from graphlog.datasets.splits import split_dataset
@@ -97,7 +98,7 @@ def open_labelled(
         DataError: If labels are missing altogether, are text, or do not fit the task.
         ConfigError: If a target, task, metric or split is unknown.
     """
-    spec = DATASETS.get(source) if isinstance(source, str) and not Path(source).exists() else None
+    spec = named_spec(source, DATASETS)
     known = spec is not None and spec.task is not None and not targets
     if not targets and not known and not isinstance(source, GraphStore):
         _refuse_unnamed_targets(source)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from graphlog.datasets import DATASETS
-from graphlog.datasets.graphs.catalogue import GRAPHS
+from graphlog.datasets.base import named_spec
 from graphlog.files import beside
 
 _FILE = "input.json"
@@ -17,7 +17,7 @@ def remember_input(run: Path, source: str, **reading: Any) -> None:
 
     A run must not fail for want of this note, nor an error of the run be hidden by one of the note.
     """
-    where = source if _is_name(source) or source == "-" else str(Path(source).resolve())
+    where = source if named_spec(source, DATASETS) or source == "-" else str(Path(source).resolve())
     with suppress(OSError), beside(run / _FILE) as unfinished:
         unfinished.write_text(json.dumps({"source": where, **reading}, indent=1), encoding="utf-8")
 
@@ -29,10 +29,6 @@ def recall_input(run: Path) -> tuple[str, dict[str, Any]] | None:
     except (OSError, ValueError):
         return None
     source = found.pop("source")
-    if source == "-" or not (_is_name(source) or Path(source).exists()):
+    if source == "-" or not (named_spec(source, DATASETS) or Path(source).exists()):
         return None
     return source, {key: value for key, value in found.items() if value is not None}
-
-
-def _is_name(source: str) -> bool:
-    return not Path(source).exists() and (source in DATASETS or source in GRAPHS)

@@ -13,6 +13,7 @@ from jaxtyping import Int
 
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
 from graphlog.data.store import GraphStore, is_store
+from graphlog.datasets.base import named_spec
 from graphlog.datasets.download import data_root
 from graphlog.datasets.networks.labelled import LABELLED_SETS
 from graphlog.datasets.networks.sources import NetworkFile, network_files
@@ -103,7 +104,7 @@ def split_store(
     """
     known = np.arange(len(store)) if store.labels is None else np.flatnonzero(~np.isnan(store.labels).all(axis=1))
     proteins = store.texts(known)
-    spec = LABELLED_SETS.get(source) if not Path(source).exists() else None
+    spec = named_spec(source, LABELLED_SETS)
     usual = spec.split if spec else "species" if len({species_of(name) for name in proteins}) > 1 else "random"
     chosen = kind or usual
     named = spec.networks if spec else ()

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int
 
 from graphlog.data.store import GraphStore, open_store
-from graphlog.datasets.base import DatasetSpec
+from graphlog.datasets.base import DatasetSpec, named_spec
 from graphlog.datasets.download import data_root, fetch, find_local
 from graphlog.datasets.networks.labelled import GO_GRAPH, LABELLED_SETS, alias_file, annotation_file
 from graphlog.datasets.networks.labels import complex_membership
@@ -101,7 +101,7 @@ def open_proteins(
         raise ConfigError("networks have no column of SMILES; leave --smiles-column out.")
     if targets:
         raise ConfigError("networks have no label columns; give --labels or --annotations, and choose targets when fine-tuning.")
-    spec = PROTEIN_SETS.get(source) if isinstance(source, str) and not Path(source).exists() else None
+    spec = named_spec(source, PROTEIN_SETS)
     if spec is None or (reading and not spec.networks):
         reading = {**(spec.options if spec else {}), **reading, "on_error": on_error, "limit": limit, "store_path": store_path}
         return read_proteins(source, **reading, data_dir=data_dir, progress=progress, workers=workers)

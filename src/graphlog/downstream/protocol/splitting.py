@@ -7,6 +7,7 @@ from typing import Any
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions
 from graphlog.data.store import GraphStore
 from graphlog.datasets import DATASETS, resolve
+from graphlog.datasets.base import named_spec
 from graphlog.datasets.networks.folds import split_store
 from graphlog.datasets.splits import split_dataset
 from graphlog.domains import SCHEMAS
@@ -58,7 +59,8 @@ def split_file(
         folds, _ = split_graphs(graphs, kind, shares, seed, labels=graphs.labels)
     else:
         kind = kind or "scaffold"
-        canonical = name in DATASETS and DATASETS[name].canonical_split and not Path(name).exists()
+        spec = named_spec(name, DATASETS)
+        canonical = spec is not None and spec.canonical_split
         folds = split_dataset(graphs.texts(), kind, shares, seed, reading.get("workers"), canonical)
     rows = Split(*(graphs.rows[part] for part in folds))
     rows.save(path, kind, shares, _hash_of(name, graphs))
@@ -67,5 +69,5 @@ def split_file(
 
 def _hash_of(source: str, store: GraphStore) -> str:
     """Return the hash of the file that ``source`` stands for; of the graphs where there is none."""
-    path = resolve(source) if source in DATASETS and not Path(source).exists() else Path(source)
+    path = resolve(source) if named_spec(source, DATASETS) else Path(source)
     return hash_file(path) if path.is_file() else store.digest
