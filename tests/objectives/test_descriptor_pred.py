@@ -14,6 +14,7 @@ from graphlog.errors import ConfigError, DataError
 from graphlog.training import targets as module
 from graphlog.training.config import resolve_config
 from graphlog.training.log import Silent
+from graphlog.training.loop import TrainingInterrupted
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.targets import with_targets
 from objective_support import EDGE_MASKED, batch_for, encoder_for, make, run_once
@@ -82,6 +83,58 @@ def test_values_are_kept_beside_a_store_on_disk(tmp_path: Path, tiny_smiles: lis
     assert mended is not None
     assert first.equal(mended)
     open_store(tmp_path / "mols").verify()
+
+
+class _Counted(Silent):
+    """Remembers how much was there already, and can be told to end the process' patience."""
+
+    def __init__(self, patience: int = 99) -> None:
+        self.done, self.patience = [], patience
+
+    def begin(self, total: int, done: int = 0) -> None:
+        self.done.append((total, done))
+
+    def advance(self, graphs: int) -> None:
+        self.patience -= 1
+        if self.patience == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_what_was_worked_out_before_a_kill_is_not_worked_out_again(tmp_path: Path, tiny_smiles: list[str], on_disk: bool) -> None:
+    many = (tiny_smiles * 30)[:600]
+    store = store_of(many, tmp_path / "mols") if on_disk else store_of(many).subset(np.arange(599, -1, -1))
+    stopped, resumed, again = _Counted(patience=1), _Counted(), _Counted()
+    with pytest.raises(KeyboardInterrupt):
+        with_targets(store, stopped, tmp_path)
+    (growing,) = tmp_path.glob("*targets-*.growing")
+    with growing.open("ab") as file:
+        file.write(b"torn")
+    found = with_targets(store, resumed, tmp_path)[:].y
+    assert (stopped.done, resumed.done) == ([(600, 0)], [(600, 250)])
+    assert found is not None
+    wanted = with_targets(store_of(many), Silent())[:].y
+    assert wanted is not None
+    assert found.equal(wanted if on_disk else wanted.flip(0))
+    assert [path.suffix for path in tmp_path.glob("*targets-*")] == [".npy"]
+    with_targets(store, again, tmp_path)
+    assert again.done == []
+
+
+def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list[str]) -> None:
+    store, run, followed = store_of(tiny_smiles), tmp_path / "run", _Counted(patience=2)
+    config = resolve_config("descriptorpred", None, TINY)
+    with pytest.raises(TrainingInterrupted):
+        run_pretraining(store, config, run, progress=followed)
+    assert len(list(run.glob("targets-*.npy"))) == 1
+    with pytest.raises(ConfigError, match="exists; continue it with --resume"):  # said before any descriptor is worked out
+        run_pretraining(store, config, run, progress=followed)
+    resumed, ended = _Counted(), _Counted()
+    run_pretraining(store, config, run, resume=True, progress=resumed)
+    assert len(resumed.done) == 1
+    assert list(run.glob("targets-*")) == []
+    run_pretraining(store, config, run, resume=True, progress=ended)
+    assert ended.done == []
 
 
 def test_texts_are_needed(tiny_smiles: list[str]) -> None:

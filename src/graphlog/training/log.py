@@ -138,6 +138,8 @@ class Bar:
     def begin(self, total: int, done: int = 0) -> None:
         """Show the bar."""
         self._done, self._started = 0, time.monotonic()
+        if self._task is not None:  # what came before has its own total
+            self._bar.remove_task(self._task)
         self._task = self._bar.add_task("", total=total, completed=done, rate="-", losses="")
         self._bar.start()
 

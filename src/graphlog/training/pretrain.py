@@ -75,8 +75,6 @@ def run_pretraining(
     if note := getattr(OBJECTIVES[config.objective], "RECIPE_NOTES", {}).get(config.recipe):
         progress.say(f"note: {note}")
     encoder, objective = _learners(store, config, init, device)
-    if objective.needs_targets:
-        store = with_targets(store, progress)
     info = _info(store, config)
     folder = None if run_dir is None else RunFolder.open(Path(run_dir), resume=resume, overwrite=overwrite)
     try:
@@ -87,12 +85,15 @@ def run_pretraining(
             run.restore() if resume else None
             folder.write(folder.config, config.to_toml())
             folder.write_json(folder.versions, versions(store.digest))
+        if objective.needs_targets:
+            run.store = with_targets(store, progress, None if folder is None else folder.path)
         run.train()
         encoder.eval()
         objective.eval()
         if folder is not None:
             with writing(folder.model, "the last checkpoint is whole; free space, then go on with --resume"):
                 save_model(folder.model, encoder, info, extra=dict(objective.state_dict()))
+            folder.forget_targets()
         return PretrainResult(encoder, objective, info)
     finally:
         if folder is not None:

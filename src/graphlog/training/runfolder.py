@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +18,7 @@ from graphlog.files import replacing, writing
 
 _LOCK = ".lock"
 _OURS = ("config.toml", "metrics.jsonl", "model.safetensors", "versions.json", "checkpoint")
+_TARGETS = "targets-*"
 _PACKAGES = ("torch", "numpy", "rdkit", "scikit-learn", "safetensors", "pydantic", "torch_geometric")
 
 
@@ -63,6 +65,12 @@ class RunFolder:
         """Write a JSON file in one piece."""
         self.write(path, json.dumps(fields, indent=1) + "\n")
 
+    def forget_targets(self) -> None:
+        """Remove the targets that were worked out for this run; they are large, and a run that has ended needs them no more."""
+        for path in self.path.glob(_TARGETS):
+            with suppress(OSError):
+                path.unlink()
+
     def close(self) -> None:
         """Let other processes in."""
         os.close(self._lock)
@@ -98,7 +106,7 @@ def _check_usable(path: Path, may_exist: bool) -> None:
 
 
 def _is_ours(entry: Path) -> bool:
-    return entry.name in _OURS or entry.name.endswith(".partial") or entry.match("nonfinite-step-*.json")
+    return entry.name in _OURS or entry.name.endswith(".partial") or entry.match("nonfinite-step-*.json") or entry.match(_TARGETS)
 
 
 def _acquire(path: Path) -> int:

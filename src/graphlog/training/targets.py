@@ -1,11 +1,13 @@
 """Targets that records carry by themselves, worked out once and kept beside the store."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+import os
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from jaxtyping import Float32
@@ -15,21 +17,23 @@ from graphlog.datasets.pool import available_workers, map_in_order
 from graphlog.domains import DOMAINS
 from graphlog.files import beside
 from graphlog.training.log import Progress
+from graphlog.training.runfolder import try_lock
 
 _LARGEST = 10.0
 """Standardised targets are clipped here: a few molecules of a million lie dozens of deviations out."""
 _RECORDS_A_PIECE = 250
 
 
-def with_targets(store: GraphStore, progress: Progress) -> GraphStore:
+def with_targets(store: GraphStore, progress: Progress, run_dir: Path | None = None) -> GraphStore:
     """Return a view of the same graphs whose labels are the targets of their domain, standardised over the store.
 
-    A column that never varies is 0. The raw values are kept in a file beside a store that is on disk, under a name that depends on the
-    store's content; the digest stays that of the graphs.
+    A column that never varies is 0. The raw values are kept in a file beside a store that is on disk, else in the folder of the run, under
+    a name that depends on the content; what a killed process had worked out is not worked out again. The digest stays that of the graphs.
 
     Args:
         store: Graphs with their texts.
-        progress: Is told when the targets have to be worked out.
+        progress: Follows the work where the targets are not there yet.
+        run_dir: Folder of the run, for a store that is in memory.
 
     Raises:
         DataError: If the store was built without texts.
@@ -37,15 +41,16 @@ def with_targets(store: GraphStore, progress: Progress) -> GraphStore:
     """
     whole = GraphStore(store.contents)
     domain = DOMAINS[store.schema.domain]
-    kept = _kept_at(whole, domain.targets)
-    raw = _read(kept, (len(whole), len(domain.targets)))
-    if raw is None and kept is None:  # nowhere to keep them: only those of the view
+    wanted = store if whole.path is None else whole  # what is kept beside a store serves every view of it
+    rows = np.arange(len(whole)) if wanted.indices is None else np.unique(wanted.indices)
+    kept = _kept_at(wanted, domain.targets, run_dir)
+    values = _read(kept, (len(rows), len(domain.targets)))
+    if values is None:
+        values = _compute(whole.texts(rows), store.schema.domain, progress, kept)
+    raw = values
+    if len(rows) < len(whole):
         raw = np.full((len(whole), len(domain.targets)), np.nan, dtype=np.float32)
-        rows = np.arange(len(whole)) if store.indices is None else np.unique(store.indices)
-        raw[rows] = _compute(whole.texts(rows), store.schema.domain, progress)
-    elif raw is None:
-        raw = _compute(whole.texts(), store.schema.domain, progress)
-        _write(kept, raw)
+        raw[rows] = values
     arrays = {**store.contents.arrays, "labels": _standardised(raw, store.indices)}
     manifest = store.contents.manifest.model_copy(update={"tasks": domain.targets})
     return GraphStore(replace(store.contents, manifest=manifest, arrays=arrays), store.indices)
@@ -62,23 +67,74 @@ def _standardised(raw: Float32[np.ndarray, "M K"], indices: np.ndarray | None) -
     return ((raw - mean) / scale).clip(-_LARGEST, _LARGEST).astype(np.float32)
 
 
-def _compute(texts: Sequence[str], domain: str, progress: Progress) -> Float32[np.ndarray, "M K"]:
-    progress.stage(f"working out {len(DOMAINS[domain].targets)} descriptors of {len(texts):,} records")
-    starts = range(0, len(texts), _RECORDS_A_PIECE)
-    pieces = ((None, texts[start : start + _RECORDS_A_PIECE]) for start in starts)
-    parts = [values for _, values in map_in_order(partial(_values, domain), pieces, available_workers())]
-    return np.concatenate(parts) if parts else np.empty((0, len(DOMAINS[domain].targets)), np.float32)
+def _compute(texts: Sequence[str], domain: str, progress: Progress, kept: Path | None) -> Float32[np.ndarray, "M K"]:
+    """Work out the targets of every record and keep them; go on where a process that was killed had got to."""
+    names = DOMAINS[domain].targets
+    values = np.empty((len(texts), len(names)), dtype=np.float32)
+    with _growing(kept) as file:
+        done = 0 if file is None else _take_over(file, values)
+        progress.begin(len(texts), done)
+        progress.stage(f"working out {len(names)} descriptors of {len(texts):,} records")
+        try:
+            pieces = ((start, texts[start : start + _RECORDS_A_PIECE]) for start in range(done, len(texts), _RECORDS_A_PIECE))
+            for start, found in map_in_order(partial(_values, domain), pieces, available_workers()):
+                values[start : start + len(found)] = found
+                file = file if file is not None and _append(file, found) else None
+                progress.advance(len(found))
+        finally:
+            progress.end()
+        _write(kept, values)
+    return values
+
+
+@contextmanager
+def _growing(kept: Path | None) -> Generator[BinaryIO | None]:
+    """Give the file that grows until the values are whole; None where it cannot be written, or another process is at it."""
+    path = None if kept is None else kept.with_suffix(".growing")
+    try:
+        file = None if path is None else path.open("a+b", buffering=0)
+    except OSError:
+        file = None
+    if path is None or file is None:
+        yield None
+        return
+    with file:
+        ours = try_lock(file.fileno())
+        yield file if ours else None
+        if ours:
+            path.unlink(missing_ok=True)
+
+
+def _append(file: BinaryIO, values: np.ndarray) -> bool:
+    """Write rows to the disk and return whether all arrived; after a part of them, no other row may follow."""
+    try:
+        whole = file.write(values.tobytes()) == values.nbytes
+        os.fsync(file.fileno())
+    except OSError:
+        return False
+    return whole
+
+
+def _take_over(file: BinaryIO, values: Float32[np.ndarray, "M K"]) -> int:
+    """Fill in the rows that the file holds, cut off what is not a whole row, and return their number."""
+    file.seek(0)
+    width = max(values.shape[1], 1)
+    found = np.frombuffer(file.read(values.nbytes), dtype=np.uint8)
+    rows = len(found) // (width * values.itemsize)
+    values[:rows] = found[: rows * width * values.itemsize].view(np.float32).reshape(rows, values.shape[1])
+    file.truncate(rows * width * values.itemsize)
+    return rows
 
 
 def _values(domain: str, texts: Sequence[str]) -> Float32[np.ndarray, "M K"]:
     return DOMAINS[domain].target_values(texts)
 
 
-def _kept_at(whole: GraphStore, names: Sequence[str]) -> Path | None:
-    if whole.path is None:
-        return None
-    key = sha256("\n".join([whole.digest, *names]).encode()).hexdigest()[:16]
-    return whole.path.with_name(f"{whole.path.name}.targets-{key}.npy")
+def _kept_at(store: GraphStore, names: Sequence[str], run_dir: Path | None) -> Path | None:
+    key = sha256("\n".join([store.digest, *names]).encode()).hexdigest()[:16]
+    if store.path is not None:
+        return store.path.with_name(f"{store.path.name}.targets-{key}.npy")
+    return None if run_dir is None else run_dir / f"targets-{key}.npy"
 
 
 def _read(path: Path | None, shape: tuple[int, int]) -> Float32[np.ndarray, "M K"] | None:
