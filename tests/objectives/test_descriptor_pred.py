@@ -133,8 +133,32 @@ def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list
     run_pretraining(store, config, run, resume=True, progress=resumed)
     assert len(resumed.done) == 1
     assert list(run.glob("targets-*")) == []
+    (run / "targets-notes.md").write_text("mine")
     run_pretraining(store, config, run, resume=True, progress=ended)
     assert ended.done == []
+    assert (run / "targets-notes.md").exists()
+
+
+def test_ctrl_c_while_targets_are_worked_out_says_how_to_go_on(tmp_path: Path, tiny_smiles: list[str]) -> None:
+    with pytest.raises(TrainingInterrupted, match="go on with --resume"):
+        run_pretraining(
+            store_of(tiny_smiles), resolve_config("descriptorpred", None, TINY), tmp_path / "run", progress=_Counted(patience=1)
+        )
+
+
+def test_a_store_without_texts_is_refused_before_an_old_run_is_replaced(tmp_path: Path, tiny_smiles: list[str]) -> None:
+    run, config = tmp_path / "run", resolve_config("descriptorpred", None, TINY)
+    run_pretraining(store_of(tiny_smiles), config, run)
+    before = (run / "model.safetensors").read_bytes()
+    with pytest.raises(DataError, match="without its texts"):
+        run_pretraining(store_of(tiny_smiles, texts=False), config, run, overwrite=True)
+    assert (run / "model.safetensors").read_bytes() == before
+
+
+def test_somebody_elses_files_make_no_run_folder(tmp_path: Path, tiny_smiles: list[str]) -> None:
+    (tmp_path / "targets-egfr.csv").write_text("smiles\n")
+    with pytest.raises(ConfigError, match="holds other files"):
+        run_pretraining(store_of(tiny_smiles), resolve_config("descriptorpred", None, TINY), tmp_path, overwrite=True)
 
 
 def test_texts_are_needed(tiny_smiles: list[str]) -> None:

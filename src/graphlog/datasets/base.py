@@ -69,8 +69,8 @@ class DatasetSpec:
 
 def named_spec(source: object, table: Mapping[str, DatasetSpec]) -> DatasetSpec | None:
     """Return the data set of ``table`` that ``source`` names; None where it is anything else, or a file or folder of that name is here."""
-    name = str(source) if isinstance(source, str | Path) else ""
-    return table.get(name) if not Path(name).exists() else None
+    spec = table.get(source) if isinstance(source, str) else None
+    return None if spec is None or Path(spec.name).exists() else spec
 
 
 def hash_smiles(smiles: Iterable[str]) -> str:

@@ -29,6 +29,10 @@ class Domain(ABC):
     def group_keys(self, records: Sequence[str]) -> list[str | None]:
         """Return what must not be torn apart by a split (a scaffold, a species); None where a record has none."""
 
+    def targets_version(self) -> str:
+        """Return the version of what works the targets out; values kept from another are not used."""
+        return ""
+
     def target_values(self, records: Sequence[str]) -> Float32[np.ndarray, "N K"]:
         """Return the value of every target of each record; a NaN row where a record cannot be read.
 

@@ -94,7 +94,7 @@ def _rereadable(source: Source) -> Generator[Source]:
 def _records(source: Source, store: GraphStore, smiles_column: str | None, data_dir: Any) -> Iterator[Mapping[str, str]]:
     """Yield the input's columns, row by row; a store knows row numbers and, perhaps, SMILES."""
     if is_named(source) and not is_store(source) and not is_graphs(source):
-        if named_spec(source, DATASETS):
+        if named_spec(str(source), DATASETS):
             with open_named(str(source), data_dir=data_dir) as named:
                 yield from (row.fields for row in named.table)
         else:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from graphlog.data.schema import FeatureSchema
@@ -21,7 +22,6 @@ from graphlog.training.precision import choose_device, choose_precision
 from graphlog.training.randomness import global_seed, seed_for
 from graphlog.training.run import Run, check_same
 from graphlog.training.runfolder import RunFolder, versions
-from graphlog.training.targets import with_targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +75,19 @@ def run_pretraining(
     if note := getattr(OBJECTIVES[config.objective], "RECIPE_NOTES", {}).get(config.recipe):
         progress.say(f"note: {note}")
     encoder, objective = _learners(store, config, init, device)
+    if objective.needs_targets:
+        store.texts(np.arange(0))  # a store without texts is refused before any old run is touched
     info = _info(store, config)
     folder = None if run_dir is None else RunFolder.open(Path(run_dir), resume=resume, overwrite=overwrite)
     try:
         if folder is not None and resume and (done := _finished(folder, objective, config, store, progress)) is not None:
+            folder.forget_targets()
             return done
         run = Run(store, config, encoder, objective, Setting(config.seed, device, precision), folder, progress)
         if folder is not None:
             run.restore() if resume else None
             folder.write(folder.config, config.to_toml())
             folder.write_json(folder.versions, versions(store.digest))
-        if objective.needs_targets:
-            run.store = with_targets(store, progress, None if folder is None else folder.path)
         run.train()
         encoder.eval()
         objective.eval()

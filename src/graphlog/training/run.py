@@ -27,6 +27,7 @@ from graphlog.training.optim import NamedAdam, scheduled_rate
 from graphlog.training.precision import autocast
 from graphlog.training.randomness import generator_for, global_seed
 from graphlog.training.runfolder import RunFolder
+from graphlog.training.targets import with_targets
 from graphlog.training.watch import CollapseWatch
 
 _SAVES_SHARE = 20
@@ -85,8 +86,10 @@ class Run:
         if self.folder is not None:
             with writing(self.folder.metrics):
                 self.metrics = MetricsFile(self.folder.metrics, self.cursor.step)
-        self.progress.begin(len(self.store) * self.config.epochs, self._graphs_done())
         try:
+            if self.objective.needs_targets and self.cursor.phase < len(self.phases):
+                self.store = with_targets(self.store, self.progress, None if self.folder is None else self.folder.path)
+            self.progress.begin(len(self.store) * self.config.epochs, self._graphs_done())
             with stop_on_signal() as stop:
                 while self.cursor.phase < len(self.phases):
                     self._phase(stop)

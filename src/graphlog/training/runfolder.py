@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import shutil
 import sys
 from contextlib import suppress
@@ -18,7 +19,7 @@ from graphlog.files import replacing, writing
 
 _LOCK = ".lock"
 _OURS = ("config.toml", "metrics.jsonl", "model.safetensors", "versions.json", "checkpoint")
-_TARGETS = "targets-*"
+_TARGETS = re.compile(r"targets-[0-9a-f]{16}\.(npy|growing)")
 _PACKAGES = ("torch", "numpy", "rdkit", "scikit-learn", "safetensors", "pydantic", "torch_geometric")
 
 
@@ -67,7 +68,7 @@ class RunFolder:
 
     def forget_targets(self) -> None:
         """Remove the targets that were worked out for this run; they are large, and a run that has ended needs them no more."""
-        for path in self.path.glob(_TARGETS):
+        for path in filter(_holds_targets, list(self.path.iterdir())):
             with suppress(OSError):
                 path.unlink()
 
@@ -106,7 +107,11 @@ def _check_usable(path: Path, may_exist: bool) -> None:
 
 
 def _is_ours(entry: Path) -> bool:
-    return entry.name in _OURS or entry.name.endswith(".partial") or entry.match("nonfinite-step-*.json") or entry.match(_TARGETS)
+    return entry.name in _OURS or entry.name.endswith(".partial") or entry.match("nonfinite-step-*.json") or _holds_targets(entry)
+
+
+def _holds_targets(entry: Path) -> bool:
+    return _TARGETS.fullmatch(entry.name) is not None and entry.is_file()
 
 
 def _acquire(path: Path) -> int:

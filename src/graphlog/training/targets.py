@@ -8,6 +8,7 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
+from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Float32
@@ -43,7 +44,7 @@ def with_targets(store: GraphStore, progress: Progress, run_dir: Path | None = N
     domain = DOMAINS[store.schema.domain]
     wanted = store if whole.path is None else whole  # what is kept beside a store serves every view of it
     rows = np.arange(len(whole)) if wanted.indices is None else np.unique(wanted.indices)
-    kept = _kept_at(wanted, domain.targets, run_dir)
+    kept = _kept_at(wanted, [*domain.targets, domain.targets_version()], run_dir)
     values = _read(kept, (len(rows), len(domain.targets)))
     if values is None:
         values = _compute(whole.texts(rows), store.schema.domain, progress, kept)
@@ -90,19 +91,22 @@ def _compute(texts: Sequence[str], domain: str, progress: Progress, kept: Path |
 @contextmanager
 def _growing(kept: Path | None) -> Generator[BinaryIO | None]:
     """Give the file that grows until the values are whole; None where it cannot be written, or another process is at it."""
-    path = None if kept is None else kept.with_suffix(".growing")
-    try:
-        file = None if path is None else path.open("a+b", buffering=0)
-    except OSError:
-        file = None
-    if path is None or file is None:
+    if kept is None:
         yield None
         return
-    with file:
+    path, file, ours = kept.with_suffix(".growing"), None, False
+    with suppress(OSError):  # where nothing can be kept, or a file system knows no locks, they are worked out again next time
+        file = path.open("a+b", buffering=0)
+        file.seek(0)  # Windows locks the byte that the file stands at
         ours = try_lock(file.fileno())
+    try:
         yield file if ours else None
-        if ours:
-            path.unlink(missing_ok=True)
+    finally:
+        if file is not None:
+            file.close()
+    if ours and kept.exists():
+        with suppress(OSError):
+            path.unlink()
 
 
 def _append(file: BinaryIO, values: np.ndarray) -> bool:
@@ -130,10 +134,11 @@ def _values(domain: str, texts: Sequence[str]) -> Float32[np.ndarray, "M K"]:
     return DOMAINS[domain].target_values(texts)
 
 
-def _kept_at(store: GraphStore, names: Sequence[str], run_dir: Path | None) -> Path | None:
-    key = sha256("\n".join([store.digest, *names]).encode()).hexdigest()[:16]
+def _kept_at(store: GraphStore, what: Sequence[str], run_dir: Path | None) -> Path | None:
+    key = sha256("\n".join([store.digest, *what]).encode()).hexdigest()[:16]
     if store.path is not None:
-        return store.path.with_name(f"{store.path.name}.targets-{key}.npy")
+        whole = store.path.resolve()  # "." has no name
+        return whole.with_name(f"{whole.name}.targets-{key}.npy")
     return None if run_dir is None else run_dir / f"targets-{key}.npy"
 
 
@@ -141,7 +146,7 @@ def _read(path: Path | None, shape: tuple[int, int]) -> Float32[np.ndarray, "M K
     """Return what is in the file, or None where there is none or it is damaged."""
     try:
         found = None if path is None else np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+    except (OSError, ValueError, EOFError, BadZipFile):
         return None
     return found if isinstance(found, np.ndarray) and found.shape == shape and found.dtype == np.float32 else None
 

@@ -31,6 +31,12 @@ class MoleculeDomain(Domain):
 
         return scaffolds(records)
 
+    def targets_version(self) -> str:
+        """Return RDKit's version."""
+        from rdkit import rdBase
+
+        return rdBase.rdkitVersion
+
     def target_values(self, records: Sequence[str]) -> Float32[np.ndarray, "N K"]:
         """Return the descriptors named in ``targets`` of each SMILES; a NaN row where it cannot be parsed."""
         from graphlog.domains.molecule.descriptor import descriptors
