@@ -10,6 +10,7 @@ import pytest
 
 from benchmark import factory
 from graphlog.benchmark.tables import Item, Sheet, comma_separated, latex, lay_out, markdown, read_cells, score_grids
+from graphlog.benchmark.tables.names import MINUS
 from graphlog.benchmark.tables.timing import speed_grid, speed_sheet, timing_sheet
 from graphlog.errors import DataError, ModelFileError
 
@@ -148,13 +149,23 @@ def test_the_differences_of_the_csv_are_those_of_the_paired_test(everything: Pat
 
 def test_table_3_averages_over_data_sets_and_leaves_gaps(everything: Path, tmp_path: Path):
     grid = _grids(everything)["molecules-backbones-finetune-last"]
-    detail = _grids(everything)["molecules-backbones-detail-finetune-last"]
+    under = _grids(everything)["molecules-backbones-gat-finetune-last"]
     assert grid.columns == ("gcn", "graphsage", "gat", "gin")
     for seed in factory.SEEDS:
-        by_hand = statistics.fmean(detail.at("graphcl/gat", d)[seed] for d in factory.MOLECULES)
+        by_hand = statistics.fmean(under.at("graphcl/gat", d)[seed] for d in factory.MOLECULES)
         assert grid.at("graphcl", "gat")[seed] == pytest.approx(by_hand)
     assert grid.printed["graphlog", "gat"] == (69.5, 1.0)
     assert "infograph" not in [row.key for row in grid.rows]
+
+
+def test_table_3_compares_methods_with_graphlog_under_the_same_backbone(everything: Path):
+    grid = _grids(everything)["molecules-backbones-gat-finetune-last"]
+    lines = _lines(everything, grid.name)
+    differences = [grid.average("graphcl/gat")[s] - grid.average("graphlog/gat")[s] for s in factory.SEEDS]
+    assert {row.key.rpartition("/")[2] for row in grid.rows} == {"gat"}
+    assert lines["Method"][-4:] == ["without ClinTox", "Rank", "Seeds", "Δ to GraphLoG [95 % CI]"]
+    assert lines["GraphCL"][-1].startswith(f"{statistics.fmean(differences):+.1f} [".replace("-", MINUS))
+    assert lines["GraphLoG"][-1] == "reference"
 
 
 def test_data_sets_asked_for_beside_the_usual_ones_stand_apart(tmp_path: Path):
@@ -168,7 +179,7 @@ def test_data_sets_asked_for_beside_the_usual_ones_stand_apart(tmp_path: Path):
     assert grids["biology-probe-fixed-c"].columns == ("worm-go40",)
     assert grids["biology-others-probe-fixed-c"].columns == ("worm-yeast",)
     assert not grids["biology-others-probe-fixed-c"].averaged
-    assert grids["biology-backbones-detail-probe-fixed-c"].columns == ("worm-go40",)
+    assert grids["biology-backbones-gcn-probe-fixed-c"].columns == ("worm-go40",)
     said = _lines(tmp_path, "biology-backbones-probe-fixed-c")["GraphLoG"]
     assert "not measured" not in said
 

@@ -77,7 +77,7 @@ class _Builder:
         return found
 
     def backbones(self) -> list[Grid]:
-        """Return Table 3: the average over data sets of each method under each backbone, and the data sets one by one."""
+        """Return Table 3: the average over data sets of each method under each backbone, and under each the data sets one by one."""
         found = in_order({c.backbone for c in self.here if c.backbone and not c.variant and c.stage == self.stage}, BACKBONES)
         if found in ([], [MAIN_BACKBONE]):
             return []
@@ -92,8 +92,8 @@ class _Builder:
         heads = ("Method", "Backbone")
         return [
             grid
-            for detail in self._grids("detail", "backbones-detail", "Table 3 by data set. Methods under each backbone", heads, rows, None)
-            for grid in (self._summary(detail, found), detail)
+            for detail in self._grids("detail", "backbones", "Table 3. Methods under each backbone", heads, rows, None)
+            for grid in (self._summary(detail, found), *(self._under(detail, backbone) for backbone in found))
         ]
 
     def ablation(self) -> list[Grid]:
@@ -233,6 +233,20 @@ class _Builder:
             )
         ]
 
+    @staticmethod
+    def _under(detail: Grid, backbone: str) -> Grid:
+        """Return methods on data sets under one backbone, compared with GraphLoG under the same."""
+        rows = (row for row in detail.rows if row.key.rpartition("/")[2] == backbone)
+        return replace(
+            detail,
+            name=detail.name.replace("backbones", f"backbones-{backbone}"),
+            title=detail.title.replace("each backbone", label(backbone, BACKBONES)),
+            heads=("Method",),
+            rows=tuple(replace(row, heads=row.heads[:1], label=row.heads[0], group=0) for row in rows),
+            reference=f"{REFERENCE}/{backbone}",
+            reference_label=METHODS[REFERENCE],
+        )
+
     def _summary(self, detail: Grid, backbones: Sequence[str]) -> Grid:
         """Return methods on backbones from methods and backbones on data sets."""
         methods = list(dict.fromkeys(row.key.rpartition("/")[0] for row in detail.rows))
@@ -247,9 +261,7 @@ class _Builder:
         over = ", ".join(detail.labels[c] for c in detail.columns)
         return replace(
             detail,
-            name=detail.name.replace("-detail", ""),
             kind="backbones",
-            title=detail.title.replace("Table 3 by data set", "Table 3"),
             heads=("Method",),
             rows=tuple(Row(m, (label(m, METHODS),), label(m, METHODS), groups[m]) for m in methods),
             columns=tuple(backbones),
