@@ -80,6 +80,25 @@ def test_infograph(options: dict[str, str]) -> None:
     assert close(found.total, mean(foreign) - mean(own))
 
 
+@torch.no_grad()
+def test_the_prior_of_infograph() -> None:
+    objective, encoder, batch, _, found = prepared("infograph", prior_weight=0.3)
+    graphs = torch.stack([torch.cat([h[batch.batch == n].sum(dim=0) for h in encoder.layer_outputs(batch)[1:]]) for n in range(len(SIZES))])
+    drawn = torch.rand(graphs.shape, generator=seeded(1)).double()
+    prior = mean([log_loss(_prior(objective, x), True) for x in drawn]) + mean([log_loss(_prior(objective, g), False) for g in graphs])
+    assert close(found.terms["prior"], prior)
+    without = objective.config.updated({"prior_weight": 0.0})
+    plain = make("infograph", encoder, **without.model_dump()).double()
+    plain.load_state_dict(objective.state_dict(), strict=False)
+    assert close(found.total, float(plain.loss(batch, encoder, seeded(1)).total) + 0.3 * prior)
+
+
+def _prior(objective, x: Tensor) -> float:
+    for layer in (m for m in objective.prior if isinstance(m, torch.nn.Linear)):
+        last, x = x @ layer.weight.T + layer.bias, (x @ layer.weight.T + layer.bias).clamp_min(0)
+    return float(last)
+
+
 def _residual(net, x: Tensor) -> Tensor:
     y = x
     for layer in (m for m in net.block if isinstance(m, torch.nn.Linear)):
@@ -117,6 +136,36 @@ def test_attr_masking_of_edges_names_the_first_channel() -> None:
         losses.append(cross_entropy(objective.head.linear(h[a] + h[b]), channels.index(max(channels))))
     assert objective.head.channels == (0, 1)
     assert close(found.total, mean(losses))
+
+
+@torch.no_grad()
+def test_attr_masking_of_all_columns() -> None:
+    objective, encoder, batch, views, found = prepared("attrmasking", predicted_columns="all")
+    h = encoder(views.masked.batch).node_emb
+    columns, start = [], 0
+    for k, column in enumerate(NODE_MASKED.node):
+        scores = slice(start, start := start + column.cardinality)
+        columns.append([cross_entropy(objective.head.linear(h[v])[scores], int(batch.x[v, k])) for v in views.masked.node_idx.tolist()])
+    assert len(columns) == 2
+    assert close(found.total, mean([mean(losses) for losses in columns]))
+
+
+@pytest.mark.parametrize("at", ["root", "centre"])
+@pytest.mark.parametrize("pool", ["mean", "sum", "max"])
+@torch.no_grad()
+def test_context_pred_of_whole_graphs(at: str, pool: str) -> None:
+    objective, encoder, _, views, found = prepared("contextpred", hops=0, inner=1, outer=4, substructure_at=at, pool=pool)
+    gather = {"mean": lambda x: x.mean(dim=0), "sum": lambda x: x.sum(dim=0), "max": lambda x: x.amax(dim=0)}[pool]
+    whole, h = encoder(views.substructure).node_emb, objective.context(views.context).node_emb
+    roots, contexts = [], []
+    for n in range(views.substructure.num_graphs):
+        first = int((views.substructure.batch == n).nonzero()[0])
+        roots.append(whole[first] if at == "centre" else whole[views.root[n]])
+        contexts.append(gather(torch.stack([h[v] for v in views.anchors.tolist() if int(views.context.batch[v]) == n])))
+    right = [log_loss(float(r @ c), True) for r, c in zip(roots, contexts, strict=True)]
+    wrong = [log_loss(float(r @ contexts[(n + 1) % len(contexts)]), False) for n, r in enumerate(roots)]
+    assert len(roots) > 3
+    assert close(found.total, mean(right) + mean(wrong))
 
 
 @pytest.mark.parametrize("mode", ["cbow", "skipgram"])
