@@ -9,6 +9,7 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
+from graphlog.data.packing import distinct, ragged_ranges
 from graphlog.errors import MissingExtraError
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -42,7 +43,7 @@ class Partitioner:
         out = np.empty(int(ptr[-1]), dtype=np.uint8)
         for memory in (self._settled, self._recent):
             known = memory.knows(keys)
-            out[_rows(ptr[:-1][known], sizes[known])] = memory.recall(keys[known], sizes[known])
+            out[ragged_ranges(ptr[:-1][known], sizes[known])] = memory.recall(keys[known], sizes[known])
         return torch.from_numpy(out.astype(np.int64)).to(batch.ptr.device)
 
     def _learn(self, keys: np.ndarray, unknown: np.ndarray, ptr: np.ndarray, edges: np.ndarray) -> None:
@@ -50,7 +51,7 @@ class Partitioner:
         graphs = np.flatnonzero(unknown)[graphs]
         total = int(ptr[-1])
         joined = edges[:, edges[0] != edges[1]]
-        both = np.unique(np.concatenate([joined[0] * total + joined[1], joined[1] * total + joined[0]]))  # METIS wants symmetry
+        both = distinct(np.concatenate([joined[0] * total + joined[1], joined[1] * total + joined[0]]))  # METIS wants symmetry
         source, target = both // total, both % total
         offsets = np.searchsorted(source, np.arange(total + 1))
         # a Python loop, but over topologies never seen before, not over the graphs of every step
@@ -84,7 +85,7 @@ class _Memory:
         return self.keys[np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)] == keys
 
     def recall(self, keys: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        return self.labels[_rows(self.starts[np.searchsorted(self.keys, keys)], sizes)] if len(keys) else np.empty(0, np.uint8)
+        return self.labels[ragged_ranges(self.starts[np.searchsorted(self.keys, keys)], sizes)] if len(keys) else np.empty(0, np.uint8)
 
     def joined(self, keys: np.ndarray, labels: list[np.ndarray]) -> "_Memory":
         lengths = np.array([len(part) for part in labels])
@@ -112,9 +113,3 @@ def _mixed(values: np.ndarray) -> np.ndarray:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
-
-
-def _rows(starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Return the numbers of all rows of ranges that begin at ``starts``."""
-    before = np.cumsum(sizes) - sizes
-    return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))

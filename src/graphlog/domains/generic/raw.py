@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Int64
 
+from graphlog.data.packing import distinct
+
 Column = npt.NDArray[Any]
 """One attribute of many nodes or edges: int64, float64, or objects (numbers, words, None where missing)."""
 
@@ -89,7 +91,7 @@ class RawGraphs:
         first = (np.cumsum(self.node_counts) - self.node_counts)[self.edge_graph]
         ends = self.edge_index + first
         ends = ends[:, ends[0] != ends[1]]
-        keys = np.unique(ends.min(axis=0) * total + ends.max(axis=0)) if ends.size else np.zeros(0, dtype=np.int64)
+        keys = distinct(ends.min(axis=0) * total + ends.max(axis=0))
         return np.bincount(np.concatenate([keys // max(total, 1), keys % max(total, 1)]), minlength=total).astype(np.int64)
 
 
