@@ -23,9 +23,20 @@ def stages(request: Request) -> dict[str, int]:
 def test_molecules_are_the_papers_rows_and_fingerprints():
     cells = cells_of(Request("molecules", "small"))
     assert {c.method.name for c in cells} == {*COMPARED, "ecfp-rf", "ecfp-lr"}
-    # seven pre-trained rows and the untrained one, three seeds; forests on toxcast's hundreds of targets have one seed
-    assert stages(Request("molecules", "small")) == {"pretrain": 21, "finetune": 8 * 3 * 4, "probe": 8 * 3 * 8 + 7 * 3 + 1 + 8}
+    # seven pre-trained rows and the untrained one, three seeds; forests on five sets; on hundreds of targets (toxcast) they have one seed
+    assert stages(Request("molecules", "small")) == {"pretrain": 21, "finetune": 8 * 3 * 4, "probe": 8 * 3 * 8 + 5 * 3 + 8}
+    assert stages(Request("molecules", "paper")) == {"pretrain": 35, "finetune": 8 * 5 * 8, "probe": 8 * 5 * 8 + 7 * 5 + 1 + 8}
     assert len({c.key for c in cells}) == len({c.config_hash for c in cells}) == len(cells)
+
+
+def test_many_encoders_are_probed_on_few_data_sets_unless_asked():
+    four = {"bbbp", "sider", "clintox", "bace"}
+    for suite in ("backbones", "sensitivity"):
+        assert {c.dataset for c in cells_of(Request(suite, "small")) if c.stage == "probe"} == four
+        assert len({c.dataset for c in cells_of(Request(suite, "paper")) if c.stage == "probe"}) == 8
+        assert {c.dataset for c in cells_of(Request(suite, "small", datasets=["muv"])) if c.stage == "probe"} == {"muv"}
+    assert len({c.dataset for c in cells_of(Request("ablation", "small")) if c.stage == "probe"}) == 8
+    assert {c.dataset for c in cells_of(Request("molecules", "small", methods=["ecfp-rf"], datasets=["muv"]))} == {"muv"}
 
 
 def test_a_cell_waits_for_the_model_that_its_pretraining_makes():

@@ -29,6 +29,10 @@ class Frame:
     """Data sets to fine-tune on."""
     probed: tuple[str, ...]
     """Data sets to probe on."""
+    probed_across: tuple[str, ...] | None = None
+    """Data sets that the many encoders of Table 3 and Figure 3 are probed on; None: those of ``probed``."""
+    forested: tuple[str, ...] | None = None
+    """Data sets small enough for a forest on fingerprints; None: all."""
     probe_layer: Literal["jk", "last"] = "last"
     """Embedding the linear probes see: the paper's graph embedding, which is fine-tuned too, or ``jk``, six times as wide and slow."""
     depths: tuple[int, ...] = (1, 2, 3, 4, 5)
@@ -65,6 +69,8 @@ _SMALL = Frame(
     finetuning={"epochs": 10, "batch_size": 32, "layer": "last"},
     finetuned=FOUR,
     probed=EIGHT,
+    probed_across=FOUR,
+    forested=("bbbp", "tox21", "sider", "clintox", "bace"),
     probe_layer="last",
 )
 _PAPER = Frame(
@@ -93,7 +99,10 @@ _SMOKE = Frame(
     mapped=200,
     timed_steps=3,
 )
-_WORM: Mapping[str, Any] = {"schema": "protein", "source": "string-6239", "finetuned": ("worm-go40",), "probed": ("worm-go40",)}
+_WORM: Mapping[str, Any] = {
+    **{"schema": "protein", "source": "string-6239", "finetuned": ("worm-go40",), "probed": ("worm-go40",)},
+    **{"probed_across": None, "forested": None},
+}
 _CENTRE = {"readout": "mean+centre"}
 """Proteins are judged by the embedding of the whole ego-network and of its centre, as in the family's biology."""
 

@@ -9,6 +9,7 @@ from graphlog.benchmark.methods import (
     COMPARED,
     CONFIGURATIONS,
     FINGERPRINTS,
+    FOREST,
     LINEAR,
     UNTRAINED,
     Method,
@@ -90,7 +91,10 @@ def _tables(plan: Plan) -> Iterator[CellSpec]:
                 yield from plan.judged(plan.bench.pretrain_cell(method, backbone, seed))
     for method in plan.methods:
         if method.kind == "fingerprint":
-            yield from plan.bench.fingerprint_cells(method, tuple(dict.fromkeys([*plan.finetuned, *plan.probed])), plan.seeds)
+            datasets = dict.fromkeys([*plan.finetuned, *plan.probed])
+            small = plan.bench.frame.forested
+            suited = [d for d in datasets if method.name != FOREST or small is None or d in small]
+            yield from plan.bench.fingerprint_cells(method, suited, plan.seeds)
 
 
 def _ablation(plan: Plan) -> Iterator[CellSpec]:
@@ -145,6 +149,7 @@ SUITES: Mapping[str, Callable[[Plan], Iterator[CellSpec]]] = {
 """Every suite by name."""
 _OWN_DOMAIN: Mapping[str, Domain] = {"molecules": "molecule", "biology": "protein"}
 _DOMAINS: Mapping[str, Domain] = {"molecule": "molecule", "protein": "protein"}
+_MANY_ENCODERS = ("backbones", "sensitivity")
 _WITHOUT_METHODS = ("ablation", "sensitivity", "embedding-map")
 
 
@@ -154,7 +159,7 @@ def _looked_up(request: Request) -> Plan:
     frame = scale.frames[domain]
     if request.datasets:
         named = tuple(dict.fromkeys(request.datasets))
-        frame = replace(frame, finetuned=named, probed=named)
+        frame = replace(frame, finetuned=named, probed=named, probed_across=None, forested=None)
     if request.methods is not None and request.suite in _WITHOUT_METHODS:
         raise ConfigError(f"suite '{request.suite}' is about {REFERENCE} alone; leave out --methods.")
     for backbone in request.backbones or ():
@@ -173,7 +178,7 @@ def _looked_up(request: Request) -> Plan:
         backbones=tuple(request.backbones or usual),
         seeds=seeds,
         finetuned=frame.finetuned,
-        probed=frame.probed,
+        probed=frame.probed if request.suite not in _MANY_ENCODERS or frame.probed_across is None else frame.probed_across,
     )
 
 
