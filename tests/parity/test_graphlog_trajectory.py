@@ -1,9 +1,10 @@
-"""Six optimiser steps of the ``released`` recipe against those recorded from the authors' script.
+"""Six optimiser steps of the ``released`` recipe against those recorded from the authors' script, in float32.
 
-The first step agrees to rounding. After it the two paths part slowly, further than the 1e-3 that the recording promises: Adam moves every
-weight by its gradient's sign, so that a gradient off by 1e-4 of its largest entry shifts the sixth step's losses by 2 per cent. Why
-they first differ is not known: losses, their gradients and the encoder's agree with their own recordings to rounding, in float32 and in
-float64. What is tested is how near the paths stay.
+The first step agrees to rounding; from the second on the two paths part, by 0.2 per cent there, and the reason is one rectifier. In
+the masked view of the first step unit 32 after the second layer stands at -1.7e-6 on nodes 11 and 12, where rounding of float32
+decides its sign: closed with us, open in the recording. The loss does not feel it, its gradient does by up to 1 per cent, and Adam's
+first step is the gradient's sign. With that unit open, and everything else in float64, four steps agree to 1e-4, tighter than the
+recording promises, and the prototypes at the end within its 1e-3. The new Adam of the fourth step makes steps of 1e-3 of what is left.
 """
 
 from pathlib import Path
@@ -21,7 +22,10 @@ from graphlog.prototypes import PrototypeForest
 from graphlog.views.masking import MaskedView
 
 NEAR = (1e-5, 3e-3, 1e-2, 3e-2, 3e-2, 6e-2)
-"""Largest relative difference of any loss, step by step."""
+"""Largest relative difference of any loss, step by step, as we round."""
+NEAR_WITH_THE_UNIT_OPEN = (1e-5, 1e-4, 1e-4, 1e-4, 5e-3, 1e-2)
+"""The same, where the one undecided unit is as the recording had it."""
+MASKED_VIEW, NODES, UNIT, OPEN = 1, [11, 12], 32, 2e-6
 
 
 def recorded_batch(golden: Path, clean_x: np.ndarray) -> GraphBatch:
@@ -52,19 +56,22 @@ def views_of_step(objective: GraphLoG, batch: GraphBatch, masked_idx: Tensor) ->
     return GraphLoGViews(batch, MaskedView(batch.with_attributes(x=x), masked_idx, masked_idx.new_empty(0)))
 
 
-def test_six_steps(golden: Path) -> None:
-    z = dict(np.load(golden / "graphlog_trajectory.npz"))
+def follow(
+    golden: Path, z: dict[str, np.ndarray], near: tuple[float, ...], double: bool = False
+) -> tuple[GraphLoG, GraphEncoder, np.ndarray]:
+    """Take the six steps, compare every loss, and return what was trained, and the node embeddings' rows before."""
     batch, encoder = recorded_batch(golden, z["clean_x"]), recorded_encoder(golden)
     objective = released_objective(encoder, z)
-    assert [objective.config.subgraph_weight, objective.config.graph_weight, objective.config.global_weight] == list(
-        z["weights_alpha_beta_gamma"]
-    )
+    if double:
+        encoder.double(), objective.double()
+        open_the_unit(encoder)
     start = encoder.node.weight.detach()[:120].clone().numpy()
     generator = torch.Generator().manual_seed(0)
     for step in range(6):
         if step == 3:
             parents = [torch.from_numpy(z[c]).long() for c in ("connection_middle_to_top", "connection_bottom_to_middle")]
-            objective.set_forest(PrototypeForest([torch.from_numpy(z[f"proto{k}"]) for k in (2, 1, 0)], parents))
+            vectors = [torch.from_numpy(z[f"proto{k}"]).to(encoder.node.weight.dtype) for k in (2, 1, 0)]
+            objective.set_forest(PrototypeForest(vectors, parents))
         if step in (0, 3):
             optimiser = torch.optim.Adam([*encoder.parameters(), *objective.parameters()], lr=float(z["lr"]))
         masked = torch.from_numpy(z["masked_node_indices"][step]).long()
@@ -74,8 +81,40 @@ def test_six_steps(golden: Path) -> None:
         optimiser.step()
         terms = [found.terms[n].item() if n in found.terms else 0.0 for n in ("subgraph", "graph", "global")]
         wanted = z["losses_intra_inter_proto_total"][step]
-        assert np.allclose([*terms, found.total.item()], wanted, rtol=NEAR[step], atol=0), step
+        assert np.allclose([*terms, found.total.item()], wanted, rtol=near[step], atol=0), step
+    return objective, encoder, start
+
+
+def open_the_unit(encoder: GraphEncoder) -> None:
+    """Lift the undecided unit above 0 in the masked view of the first step; that is by less than 4e-6, of values around 1."""
+    passes = []
+
+    def lift(module: torch.nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+        passes.append(output.shape)
+        if len(passes) != 1 + MASKED_VIEW:
+            return output
+        assert output[NODES, UNIT].abs().max() < OPEN
+        raised = torch.zeros_like(output)
+        raised[NODES, UNIT] = 2 * OPEN
+        return output + raised
+
+    encoder.norms[1].register_forward_hook(lift)
+
+
+def test_six_steps(golden: Path) -> None:
+    z = dict(np.load(golden / "graphlog_trajectory.npz"))
+    objective, encoder, start = follow(golden, z, NEAR)
+    weights = [objective.config.subgraph_weight, objective.config.graph_weight, objective.config.global_weight]
+    assert weights == list(z["weights_alpha_beta_gamma"])
     compare_final(objective, encoder, z, start)
+
+
+def test_what_parts_the_paths_is_one_undecided_unit(golden: Path) -> None:
+    z = dict(np.load(golden / "graphlog_trajectory.npz"))
+    objective, encoder, start = follow(golden, z, NEAR_WITH_THE_UNIT_OPEN, double=True)
+    compare_final(objective, encoder, z, start)
+    for k in range(3):
+        assert np.abs(objective.prototypes[2 - k].detach().numpy() - z[f"final_proto{k}"]).max() < 1e-3
 
 
 def compare_final(objective: GraphLoG, encoder: GraphEncoder, z: dict[str, np.ndarray], start: np.ndarray) -> None:
