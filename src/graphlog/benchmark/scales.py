@@ -100,8 +100,12 @@ _SMOKE = Frame(
     timed_steps=3,
 )
 _WORM: Mapping[str, Any] = {
-    **{"schema": "protein", "source": "string-6239", "finetuned": ("worm-go40",), "probed": ("worm-go40",)},
-    **{"probed_across": None, "forested": None},
+    "schema": "protein",
+    "source": "string-6239",
+    "finetuned": ("worm-go40",),
+    "probed": ("worm-go40",),
+    "probed_across": None,
+    "forested": None,
 }
 _CENTRE = {"readout": "mean+centre"}
 """Proteins are judged by the embedding of the whole ego-network and of its centre, as in the family's biology."""
