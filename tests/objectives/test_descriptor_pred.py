@@ -86,7 +86,7 @@ def test_values_are_kept_beside_a_store_on_disk(tmp_path: Path, tiny_smiles: lis
 
 
 class _Counted(Silent):
-    """Remembers how much was there already, and can be told to end the process' patience."""
+    """Remembers how much was there already, and can press Ctrl-C after some pieces."""
 
     def __init__(self, patience: int = 99) -> None:
         self.done, self.patience = [], patience

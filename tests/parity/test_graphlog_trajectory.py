@@ -63,7 +63,8 @@ def follow(
     batch, encoder = recorded_batch(golden, z["clean_x"]), recorded_encoder(golden)
     objective = released_objective(encoder, z)
     if double:
-        encoder.double(), objective.double()
+        encoder.double()
+        objective.double()
         open_the_unit(encoder)
     start = encoder.node.weight.detach()[:120].clone().numpy()
     generator = torch.Generator().manual_seed(0)
