@@ -27,9 +27,16 @@ SOURCE = str(Path(__file__).resolve().parent.parent / "src")
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", help="data set or file (default: zinc250k where $GRAPHLOG_MIRROR is set, else wehi10k)")
-    parser.add_argument("--limit", type=int, default=100_000, help="rows to read at most; 0 reads all")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--source",
+        help="data set or file (default: zinc250k where $GRAPHLOG_MIRROR is set, else wehi10k)",
+    )
+    parser.add_argument(
+        "--limit", type=int, default=100_000, help="rows to read at most; 0 reads all"
+    )
     parser.add_argument("--schemas", nargs="+", default=["molecule", "molecule-rich"])
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--repeats", type=int, default=3)
@@ -44,9 +51,17 @@ def measure_once(source: str, schema: str, workers: int, limit: int) -> dict[str
 
     with tempfile.TemporaryDirectory() as folder, Sampler() as memory:
         began = time.perf_counter()
-        store = read_molecules(source, schema=schema, workers=workers, limit=limit or None, store_path=Path(folder) / "store")
+        store = read_molecules(
+            source,
+            schema=schema,
+            workers=workers,
+            limit=limit or None,
+            store_path=Path(folder) / "store",
+        )
         seconds = time.perf_counter() - began
-        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+            1 if sys.platform == "darwin" else 1024
+        )
         return {
             "rows": store.num_rows,
             "rejected": store.num_rows - len(store),
@@ -77,7 +92,9 @@ class Sampler:
     def _follow(self) -> None:
         page = os.sysconf("SC_PAGE_SIZE")
         while not self._over.wait(SAMPLED_EVERY_S):
-            self.peak = max(self.peak, page * sum(_resident_pages(pid) for pid in _family(os.getpid())))
+            self.peak = max(
+                self.peak, page * sum(_resident_pages(pid) for pid in _family(os.getpid()))
+            )
 
 
 def _resident_pages(pid: int) -> int:
@@ -100,11 +117,17 @@ def _family(pid: int) -> list[int]:
 def measure(source: str, schema: str, workers: int, limit: int, repeats: int) -> dict[str, Any]:
     """Return the medians of several processes, and every value of the rate."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([SOURCE, *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [SOURCE, *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     runs: list[dict[str, float]] = []
     for _ in range(repeats):
         words = [sys.executable, __file__, "--one", json.dumps([source, schema, workers, limit])]
-        runs.append(json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE, env=environment).stdout))
+        runs.append(
+            json.loads(
+                subprocess.run(words, check=True, stdout=subprocess.PIPE, env=environment).stdout
+            )
+        )
     return {
         "schema": schema,
         "workers": workers,
@@ -115,7 +138,9 @@ def measure(source: str, schema: str, workers: int, limit: int, repeats: int) ->
 
 def machine() -> dict[str, Any]:
     """Return what the figures depend on."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").is_file() else []
+    lines = (
+        Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").is_file() else []
+    )
     named = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
     return {
         "cpu": next(named, platform.processor()),
@@ -133,7 +158,12 @@ def main() -> None:
         return
     source = options.source or ("zinc250k" if os.environ.get("GRAPHLOG_MIRROR") else "wehi10k")
     load = os.getloadavg()[0]
-    result: dict[str, Any] = {"source": source, "limit": options.limit or None, "repeats": options.repeats, "machine": machine()}
+    result: dict[str, Any] = {
+        "source": source,
+        "limit": options.limit or None,
+        "repeats": options.repeats,
+        "machine": machine(),
+    }
     result |= {"date": time.strftime("%Y-%m-%d"), "load_before": load, "idle": load < 0.5}
     result["measured"] = []
     for schema in options.schemas:
@@ -141,7 +171,11 @@ def main() -> None:
             found = measure(source, schema, workers, options.limit, options.repeats)
             result["measured"].append(found)
             rate, memory = found["molecules_per_s"], found["peak_mb_all"]
-            print(f"{schema:14s} {workers} workers {rate:9,.0f} molecules/s {memory:7,.0f} MB", file=sys.stderr, flush=True)
+            print(
+                f"{schema:14s} {workers} workers {rate:9,.0f} molecules/s {memory:7,.0f} MB",
+                file=sys.stderr,
+                flush=True,
+            )
     result["load_after"] = os.getloadavg()[0]
     text = json.dumps(result, indent=1) + "\n"
     if options.out is None:

@@ -36,7 +36,10 @@ output; no traceback; nothing new in the folder, nor in the folder for temporary
 excepted). Wanted where it is 0: one row of output for each row of input, and `rejects.csv` listing exactly the rows that cannot be
 used; with `--json` one JSON document, with `--quiet` not a word. 130: interrupted; 141: nobody reads the output.
 """
-COLUMNS = ["| case | verbs | exit | as wanted | said (by the first verb that refused) |", "|---|---|---|---|---|"]
+COLUMNS = [
+    "| case | verbs | exit | as wanted | said (by the first verb that refused) |",
+    "|---|---|---|---|---|",
+]
 
 
 class Outcome(NamedTuple):
@@ -55,7 +58,10 @@ def problems(case: Case, ended: Ended) -> list[str]:
     if case.code is not None and ended.code != case.code:
         found.append(f"exit code {ended.code}, not {case.code}")
     if ended.code == 2:
-        if not ended.line.startswith("graphlog: error: ") or ended.err.count("graphlog: error") != 1:
+        if (
+            not ended.line.startswith("graphlog: error: ")
+            or ended.err.count("graphlog: error") != 1
+        ):
             found.append("not one line of error")
         if len(ended.line) > 700:
             found.append(f"a line of {len(ended.line)} characters")
@@ -77,7 +83,9 @@ def preload() -> None:
     """Import what the verbs import late, once for all cases."""
     source = str(Path(__file__).resolve().parent.parent / "src")
     sys.path.insert(0, source)
-    os.environ["PYTHONPATH"] = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [source, *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import joblib.externals.loky  # noqa: F401
     import matplotlib.pyplot  # noqa: F401
@@ -112,27 +120,49 @@ def make_table(good: Path) -> None:
     from graphlog.datasets.featurize import read_molecules
 
     store = read_molecules("nci5k", limit=60, workers=1)
-    lines = [f"{text},{int('N' in text)},{len(text) / 7:.2f},w{k}" for k, text in enumerate(store.texts(range(len(store))))]
+    lines = [
+        f"{text},{int('N' in text)},{len(text) / 7:.2f},w{k}"
+        for k, text in enumerate(store.texts(range(len(store))))
+    ]
     (good / "good.csv").write_text("\n".join(["smiles,y,v,word", *lines]) + "\n", encoding="utf-8")
-    read_molecules(good / "good.csv", schema="molecule", targets=["y"], workers=1, store_path=good / "plain.store")
+    read_molecules(
+        good / "good.csv",
+        schema="molecule",
+        targets=["y"],
+        workers=1,
+        store_path=good / "plain.store",
+    )
 
 
 def main() -> int:
     """Run the cases, print what is wrong with each, and write the table; 1 if anything is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="cases whose group, name or verb holds these letters")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", default="", help="cases whose group, name or verb holds these letters"
+    )
     parser.add_argument("--fuzzed", type=int, default=10_000, help="rows of each fuzzed table")
     parser.add_argument("--show", action="store_true", help="print all that each command said")
     parser.add_argument("--write", type=Path, help="file for the table")
     options = parser.parse_args()
     preload()
-    root, began, outcomes = Path(tempfile.mkdtemp(prefix="hostile-")), time.monotonic(), list[Outcome]()
+    root, began, outcomes = (
+        Path(tempfile.mkdtemp(prefix="hostile-")),
+        time.monotonic(),
+        list[Outcome](),
+    )
     good, mounting = root / "good", may_mount()
     try:
         good.mkdir()
         make_table(good)
-        for number, case in enumerate([*cases.good_cases(good), *all_cases(good, mounting, options.fuzzed)]):
-            if case.group != "good input" and options.only not in f"{case.group} {case.name} {verb_of(case)}":
+        for number, case in enumerate(
+            [*cases.good_cases(good), *all_cases(good, mounting, options.fuzzed)]
+        ):
+            if (
+                case.group != "good input"
+                and options.only not in f"{case.group} {case.name} {verb_of(case)}"
+            ):
                 continue
             beside = root / str(number)
             beside.mkdir()
@@ -157,14 +187,23 @@ def verb_of(case: Case) -> str:
 
 def said(ended: Ended, root: Path) -> str:
     """Return the last line on standard error, without the folders of this machine."""
-    return ended.line.replace(f"{ended.folder}/", "").replace(f"{root / 'good'}/", "").replace(str(root), "...")
+    return (
+        ended.line.replace(f"{ended.folder}/", "")
+        .replace(f"{root / 'good'}/", "")
+        .replace(str(root), "...")
+    )
 
 
 def tell(outcome: Outcome, ended: Ended) -> None:
     """Print a case and all it said."""
     case = outcome.case
-    print(f"{'WRONG' if outcome.problems else 'fine '} {case.group}: {case.name}: graphlog {' '.join(case.words)}")
-    print(f"      {'; '.join(outcome.problems)}\n      [{ended.code}] {ended.err.strip()[-1500:]!r} {ended.out[:200]!r}", flush=True)
+    print(
+        f"{'WRONG' if outcome.problems else 'fine '} {case.group}: {case.name}: graphlog {' '.join(case.words)}"
+    )
+    print(
+        f"      {'; '.join(outcome.problems)}\n      [{ended.code}] {ended.err.strip()[-1500:]!r} {ended.out[:200]!r}",
+        flush=True,
+    )
 
 
 def table(outcomes: list[Outcome], mounted: bool) -> str:
@@ -173,8 +212,19 @@ def table(outcomes: list[Outcome], mounted: bool) -> str:
     for outcome in outcomes:
         groups[outcome.case.group][outcome.case.name].append(outcome)
     unmounted = "" if mounted else " Cases that mount a disk were left out."
-    about = {"python": platform.python_version(), "system": platform.system(), "date": time.strftime("%Y-%m-%d")}
-    lines = [HEAD.format(count=len(outcomes), wrong=sum(bool(o.problems) for o in outcomes), unmounted=unmounted, **about)]
+    about = {
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+    lines = [
+        HEAD.format(
+            count=len(outcomes),
+            wrong=sum(bool(o.problems) for o in outcomes),
+            unmounted=unmounted,
+            **about,
+        )
+    ]
     for group, names in groups.items():
         lines += [f"## {group[0].upper()}{group[1:]}", "", *COLUMNS]
         lines += [_row(name, found) for name, found in names.items()]

@@ -13,7 +13,18 @@ import hostile_checks as checks
 import hostile_inputs as bad
 from hostile_runner import Case
 
-SMALL = ["--epochs", "2", "--batch-size", "16", "--set", "encoder.dim=16", "--set", "encoder.layers=2", "--precision", "fp32"]
+SMALL = [
+    "--epochs",
+    "2",
+    "--batch-size",
+    "16",
+    "--set",
+    "encoder.dim=16",
+    "--set",
+    "encoder.layers=2",
+    "--precision",
+    "fp32",
+]
 ONE = ["--workers", "1"]
 SHORT = ["--epochs", "1", "--seeds", "0", "--split", "random", "--baselines", "none"]
 MIRROR = Path(os.environ.get("GRAPHLOG_MIRROR") or "nowhere")
@@ -25,7 +36,11 @@ class Verbs:
     """The commands that read molecules or models, as words."""
 
     def __init__(self, good: Path) -> None:
-        self.run, self.fitted, self.store = str(good / "run"), str(good / "fitted"), str(good / "good.store")
+        self.run, self.fitted, self.store = (
+            str(good / "run"),
+            str(good / "fitted"),
+            str(good / "good.store"),
+        )
         self.table = str(good / "good.csv")
 
     def reading(self, source: str) -> dict[str, list[str]]:
@@ -35,8 +50,33 @@ class Verbs:
             "data split": ["data", "split", source, "-o", "split.json", *ONE],
             "pretrain": ["pretrain", source, "-o", "out", *SMALL, *ONE],
             "embed": ["embed", source, "-m", self.run, "-o", "out.npz", *ONE],
-            "probe": ["probe", source, "-m", self.run, "--targets", "y", "--seeds", "0", "--baselines", "none", "--split", "random", *ONE],
-            "finetune": ["finetune", source, "-m", self.run, "-o", "out", "--targets", "y", *SHORT, *ONE],
+            "probe": [
+                "probe",
+                source,
+                "-m",
+                self.run,
+                "--targets",
+                "y",
+                "--seeds",
+                "0",
+                "--baselines",
+                "none",
+                "--split",
+                "random",
+                *ONE,
+            ],
+            "finetune": [
+                "finetune",
+                source,
+                "-m",
+                self.run,
+                "-o",
+                "out",
+                "--targets",
+                "y",
+                *SHORT,
+                *ONE,
+            ],
             "predict": ["predict", source, "-m", self.fitted, "-o", "out.csv", *ONE],
             "prototypes": ["prototypes", self.run, "--input", source, "-o", "out", *ONE],
         }
@@ -46,7 +86,18 @@ class Verbs:
         return {
             "embed": ["embed", self.table, "-m", model, "-o", "out.npz", *ONE],
             "probe": ["probe", self.table, "-m", model, "--targets", "y", *ONE],
-            "finetune": ["finetune", self.table, "-m", model, "-o", "out", "--targets", "y", *SHORT, *ONE],
+            "finetune": [
+                "finetune",
+                self.table,
+                "-m",
+                model,
+                "-o",
+                "out",
+                "--targets",
+                "y",
+                *SHORT,
+                *ONE,
+            ],
             "pretrain": ["pretrain", self.table, "-o", "out", "--init", model, *SMALL[:4], *ONE],
             "prototypes": ["prototypes", model, "--input", self.table, "-o", "out", *ONE],
             "info": ["info", model],
@@ -56,15 +107,35 @@ class Verbs:
 def good_cases(good: Path) -> Iterator[Case]:
     """Yield every verb with good input, in an order in which each finds what it needs."""
     fine = partial(Case, "good input", code=0)
-    table, store, run, fitted = (str(good / name) for name in ("good.csv", "good.store", "run", "fitted"))
-    for words in (["models"], ["data", "list"], ["data", "info", "nci5k"], ["data", "get", "nci5k"]):
+    table, store, run, fitted = (
+        str(good / name) for name in ("good.csv", "good.store", "run", "fitted")
+    )
+    for words in (
+        ["models"],
+        ["data", "list"],
+        ["data", "info", "nci5k"],
+        ["data", "get", "nci5k"],
+    ):
         yield fine(" ".join(words), words)
         yield fine(" ".join(words) + " --json", [*words, "--json"], check=checks.is_json)
         yield fine(" ".join(words) + " --quiet", [*words, "--quiet"], check=checks.is_quiet)
     yield fine("quickstart --help", ["quickstart", "--help"])
     fit = ["finetune", table, "-m", run, "--targets", "y", *SHORT]
     split = ["data", "split", table, "-o", "split.json"]
-    probe = ["probe", table, "-m", run, "--targets", "y,v", "--task", "regression", "--split", "random", "--seeds", "0"]
+    probe = [
+        "probe",
+        table,
+        "-m",
+        run,
+        "--targets",
+        "y,v",
+        "--task",
+        "regression",
+        "--split",
+        "random",
+        "--seeds",
+        "0",
+    ]
     kept = {  # what they leave is the good input of all that follows
         "featurize": ["featurize", table, "-o", store, "--targets", "y"],
         "pretrain": ["pretrain", store, "-o", run, *SMALL],
@@ -87,12 +158,29 @@ def good_cases(good: Path) -> Iterator[Case]:
     } | ({"convert": ["convert", str(OLD), "-o", "out.safetensors"]} if OLD.is_file() else {})
     for name, words in kept.items():
         yield fine(name, [*words, "--json"], check=checks.is_json)
-        again = [*words, "--overwrite"] if words[-1] != "--resume" and name in ("featurize", "pretrain", "finetune") else words
+        again = (
+            [*words, "--overwrite"]
+            if words[-1] != "--resume" and name in ("featurize", "pretrain", "finetune")
+            else words
+        )
         yield fine(f"{name} --quiet", [*again, "--quiet"], check=checks.is_quiet)
     piped = bad.GOOD.encode()
-    yield fine("embed standard input", ["embed", "-", "-m", run, "-o", "out.npz"], stdin=piped, check=checks.embeds(6, ()))
-    yield fine("predict standard input", ["predict", "-", "-m", fitted, "-o", "out.csv"], stdin=piped, check=checks.predicts(6, ()))
-    yield fine("finetune -m random", ["finetune", table, "-m", "random", "-o", "out", "--targets", "v", *SHORT])
+    yield fine(
+        "embed standard input",
+        ["embed", "-", "-m", run, "-o", "out.npz"],
+        stdin=piped,
+        check=checks.embeds(6, ()),
+    )
+    yield fine(
+        "predict standard input",
+        ["predict", "-", "-m", fitted, "-o", "out.csv"],
+        stdin=piped,
+        check=checks.predicts(6, ()),
+    )
+    yield fine(
+        "finetune -m random",
+        ["finetune", table, "-m", "random", "-o", "out", "--targets", "v", *SHORT],
+    )
 
 
 def file_of(name: str, content: bytes) -> Callable[[Path], object]:
@@ -104,25 +192,67 @@ def tables(v: Verbs) -> Iterator[Case]:
     """Yield tables that no verb can use, and odd ones that every verb must read row for row."""
     for name, (file, content, says) in bad.UNUSABLE.items():
         for verb, words in v.reading(file).items():
-            yield Case("unusable tables", name, words, says=(file, *says), prepare=file_of(file, content))
-            if verb in ("embed", "predict") and file == "in.csv" and says[:1] not in (("semicolon",), ("tab",)):  # a pipe has no ending
+            yield Case(
+                "unusable tables", name, words, says=(file, *says), prepare=file_of(file, content)
+            )
+            if (
+                verb in ("embed", "predict")
+                and file == "in.csv"
+                and says[:1] not in (("semicolon",), ("tab",))
+            ):  # a pipe has no ending
                 piped = ["-" if word == file else word for word in words]
                 yield Case("unusable tables", f"{name}, piped", piped, stdin=content)
-    good, torn = file_of("in.csv", bad.GOOD.encode()), file_of("in.csv", bad.GOOD.encode() + b"C(,1,1\n")
+    good, torn = (
+        file_of("in.csv", bad.GOOD.encode()),
+        file_of("in.csv", bad.GOOD.encode() + b"C(,1,1\n"),
+    )
     for words in v.reading("in.csv").values():
         unknown = [*words, "--smiles-column", "smile"]
-        yield Case("unusable tables", "an unknown column", unknown, says=("'smile'", "did you mean 'smiles'"), prepare=good)
+        yield Case(
+            "unusable tables",
+            "an unknown column",
+            unknown,
+            says=("'smile'", "did you mean 'smiles'"),
+            prepare=good,
+        )
         yield Case("unusable tables", "a missing file", words, says=("in.csv",))
-        yield Case("unusable tables", "a folder", words, says=("in.csv",), prepare=lambda folder: (folder / "in.csv").mkdir())
-        yield Case("unusable tables", "--on-error fail", [*words, "--on-error", "fail"], says=("row 6", "'C('"), prepare=torn)
+        yield Case(
+            "unusable tables",
+            "a folder",
+            words,
+            says=("in.csv",),
+            prepare=lambda folder: (folder / "in.csv").mkdir(),
+        )
+        yield Case(
+            "unusable tables",
+            "--on-error fail",
+            [*words, "--on-error", "fail"],
+            says=("row 6", "'C('"),
+            prepare=torn,
+        )
     for name, (file, content, rejected) in bad.ODD.items():
         rows = _rows_of(content)
-        row_for_row = {"embed": checks.embeds, "predict": checks.predicts, "prototypes": checks.places, "data split": checks.divides}
+        row_for_row = {
+            "embed": checks.embeds,
+            "predict": checks.predicts,
+            "prototypes": checks.places,
+            "data split": checks.divides,
+        }
         for verb, words in v.reading(file).items():
-            words = [*words, "--kind", "random"] if verb == "data split" else words  # few rows have few scaffolds
-            check = row_for_row[verb](rows, rejected) if verb in row_for_row else checks.lists(rejected) if verb == "featurize" else None
+            words = (
+                [*words, "--kind", "random"] if verb == "data split" else words
+            )  # few rows have few scaffolds
+            check = (
+                row_for_row[verb](rows, rejected)
+                if verb in row_for_row
+                else checks.lists(rejected)
+                if verb == "featurize"
+                else None
+            )
             if verb not in ("probe", "finetune"):
-                yield Case("odd tables", name, words, 0, prepare=file_of(file, content), check=check)
+                yield Case(
+                    "odd tables", name, words, 0, prepare=file_of(file, content), check=check
+                )
 
 
 def _rows_of(content: bytes) -> int:
@@ -136,17 +266,47 @@ def labels(v: Verbs) -> Iterator[Case]:
     """Yield labels from which nothing can be learnt, and targets that are none."""
     for name, (cells, says) in bad.LABELS.items():
         for verb in ("probe", "finetune"):
-            yield Case("labels", name, v.reading("in.csv")[verb], says=says, prepare=file_of("in.csv", bad.label_table(cells)))
+            yield Case(
+                "labels",
+                name,
+                v.reading("in.csv")[verb],
+                says=says,
+                prepare=file_of("in.csv", bad.label_table(cells)),
+            )
     table = file_of("in.csv", bad.label_table(["0", "1"] * 8))
     for verb in ("probe", "finetune", "featurize"):
         words = [w for w in v.reading("in.csv")[verb] if w not in ("--targets", "y")]
-        yield Case("labels", "an unknown target", [*words, "--targets", "yy"], says=("'yy'", "did you mean 'y'"), prepare=table)
-        yield Case("labels", "the SMILES as target", [*words, "--targets", "smiles"], says=("smiles",), prepare=table)
-        yield Case("labels", "a target given twice", [*words, "--targets", "y,y"], says=("'y'", "more than once"), prepare=table)
+        yield Case(
+            "labels",
+            "an unknown target",
+            [*words, "--targets", "yy"],
+            says=("'yy'", "did you mean 'y'"),
+            prepare=table,
+        )
+        yield Case(
+            "labels",
+            "the SMILES as target",
+            [*words, "--targets", "smiles"],
+            says=("smiles",),
+            prepare=table,
+        )
+        yield Case(
+            "labels",
+            "a target given twice",
+            [*words, "--targets", "y,y"],
+            says=("'y'", "more than once"),
+            prepare=table,
+        )
         if verb != "featurize":
             yield Case("labels", "no target named", words, says=("--targets",), prepare=table)
     text = file_of("in.csv", bad.label_table(["high", "low"] * 8))
-    yield Case("labels", "text labels", ["featurize", "in.csv", "-o", "s", "--targets", "y", *ONE], says=("'y'", "high"), prepare=text)
+    yield Case(
+        "labels",
+        "text labels",
+        ["featurize", "in.csv", "-o", "s", "--targets", "y", *ONE],
+        says=("'y'", "high"),
+        prepare=text,
+    )
     some = file_of("in.csv", bad.label_table(["1", "0", "nan", ""] * 8))
     for verb in ("probe", "finetune"):
         yield Case("labels", "some NaN labels", v.reading("in.csv")[verb], 0, prepare=some)
@@ -154,15 +314,38 @@ def labels(v: Verbs) -> Iterator[Case]:
 
 def few(v: Verbs) -> Iterator[Case]:
     """Yield tables of one or two molecules, and of molecules without bonds."""
-    of = {"one molecule": b"smiles,y\nCCO,1\n", "two molecules": b"smiles,y\nCCO,1\nCC,0\n", "one atom": b"smiles,y\n[He],1\n"}
+    of = {
+        "one molecule": b"smiles,y\nCCO,1\n",
+        "two molecules": b"smiles,y\nCCO,1\nCC,0\n",
+        "one atom": b"smiles,y\n[He],1\n",
+    }
     for name, content in of.items():
         for verb, words in v.reading("in.csv").items():
-            learns = verb in ("probe", "finetune") or (verb in ("pretrain", "data split") and name != "two molecules")
-            if (verb, name) != ("data split", "two molecules"):  # whether they part depends on their scaffolds
-                yield Case("few molecules", name, words, 2 if learns else 0, prepare=file_of("in.csv", content))
-    bondless = file_of("in.csv", bad.ODD["one-atom and bondless"][1] + b"[Li+],1,1\n[Na+],0,1\n[K+],1,2\n" * 8)
+            learns = verb in ("probe", "finetune") or (
+                verb in ("pretrain", "data split") and name != "two molecules"
+            )
+            if (verb, name) != (
+                "data split",
+                "two molecules",
+            ):  # whether they part depends on their scaffolds
+                yield Case(
+                    "few molecules",
+                    name,
+                    words,
+                    2 if learns else 0,
+                    prepare=file_of("in.csv", content),
+                )
+    bondless = file_of(
+        "in.csv", bad.ODD["one-atom and bondless"][1] + b"[Li+],1,1\n[Na+],0,1\n[K+],1,2\n" * 8
+    )
     for verb in ("pretrain", "probe", "finetune"):
-        yield Case("few molecules", "bondless molecules only", v.reading("in.csv")[verb], 0, prepare=bondless)
+        yield Case(
+            "few molecules",
+            "bondless molecules only",
+            v.reading("in.csv")[verb],
+            0,
+            prepare=bondless,
+        )
 
 
 def models(v: Verbs, good: Path) -> Iterator[Case]:
@@ -177,11 +360,20 @@ def models(v: Verbs, good: Path) -> Iterator[Case]:
 
         for words in v.using("model.safetensors").values():
             yield Case("models", name, words, says=says, prepare=model)
-        yield Case("models", name, ["predict", v.table, "-m", "fit", "-o", "out.csv"], says=says, prepare=fitted)
+        yield Case(
+            "models",
+            name,
+            ["predict", v.table, "-m", "fit", "-o", "out.csv"],
+            says=says,
+            prepare=fitted,
+        )
         yield Case("models", name, ["plot", "fit", "-o", "figures"], says=says, prepare=fitted)
     absent = {
         "an unknown model": ("graphlog-zink", ("graphlog-zink", "did you mean 'graphlog-zinc'")),
-        "a missing model file": ("gone/model.safetensors", ("gone/model.safetensors", "check the path")),
+        "a missing model file": (
+            "gone/model.safetensors",
+            ("gone/model.safetensors", "check the path"),
+        ),
         "a folder without a model": (".", ()),
     }
     for name, (model_name, says) in absent.items():
@@ -191,7 +383,11 @@ def models(v: Verbs, good: Path) -> Iterator[Case]:
     convert = ["convert", "old.pth", "-o", "out.safetensors"]
     for words in (convert, ["embed", v.table, "-m", "old.pth", "-o", "out.npz"]):
         yield Case("models", "a pickle that runs code", words, says=("old.pth",), prepare=pickled)
-    for name, content in {"an empty .pth": b"", "text for a .pth": b"hello", "zeros for a .pth": bytes(1000)}.items():
+    for name, content in {
+        "an empty .pth": b"",
+        "text for a .pth": b"hello",
+        "zeros for a .pth": bytes(1000),
+    }.items():
         yield Case("models", name, convert, says=("old.pth",), prepare=file_of("old.pth", content))
     again = ["convert", str(good / "run" / "model.safetensors"), "-o", "out.safetensors"]
     yield Case("models", "a model converted again", again, says=("model.safetensors",))
@@ -207,7 +403,11 @@ def stores(v: Verbs, good: Path) -> Iterator[Case]:
         def store(folder: Path, spoil: Callable[[Path], object] = spoil) -> None:
             spoil(bad.copy(good / "good.store", folder / "in.store"))
 
-        for words in (*v.reading("in.store").values(), ["info", "in.store"], ["plot", v.run, "-o", "figures", "--input", "in.store"]):
+        for words in (
+            *v.reading("in.store").values(),
+            ["info", "in.store"],
+            ["plot", v.run, "-o", "figures", "--input", "in.store"],
+        ):
             yield Case("stores", name, words, says=("in.store", *says), prepare=store)
     for verb in ("embed", "probe", "finetune", "predict", "prototypes"):
         other = v.reading(str(good / "plain.store"))[verb]
@@ -218,24 +418,64 @@ def runs(v: Verbs, good: Path) -> Iterator[Case]:
     """Yield run folders whose checkpoints are spoilt, that are in use, or that are none."""
     for name, (how, says) in bad.SPOILT_CHECKPOINTS.items():
         for verb, source in (("pretrain", good / "run"), ("finetune", good / "fitted")):
-            words = ["pretrain", v.store, "-o", "out"] if verb == "pretrain" else v.reading(v.table)[verb]
+            words = (
+                ["pretrain", v.store, "-o", "out"]
+                if verb == "pretrain"
+                else v.reading(v.table)[verb]
+            )
             prepare = partial(bad.interrupted_run, source, how)
             yield Case("checkpoints", name, [*words, "--resume"], says=says, prepare=prepare)
     for verb, source in (("pretrain", good / "run"), ("finetune", good / "fitted")):
         words, there = v.reading(v.table)[verb], partial(_there, source)
-        yield Case("runs", "a run that exists", words, says=("--resume", "--overwrite"), prepare=there)
+        yield Case(
+            "runs", "a run that exists", words, says=("--resume", "--overwrite"), prepare=there
+        )
         for flag in ("--resume", "--overwrite"):
-            yield Case("runs", f"a run in use, {flag}", [*words, flag], says=("in use",), prepare=partial(_held, source))
-        yield Case("runs", "--resume and --overwrite", [*words, "--resume", "--overwrite"], says=("contradict",), prepare=there)
-        yield Case("runs", "a folder of other things", [*words, "--overwrite"], says=("other files",), prepare=_thesis)
+            yield Case(
+                "runs",
+                f"a run in use, {flag}",
+                [*words, flag],
+                says=("in use",),
+                prepare=partial(_held, source),
+            )
+        yield Case(
+            "runs",
+            "--resume and --overwrite",
+            [*words, "--resume", "--overwrite"],
+            says=("contradict",),
+            prepare=there,
+        )
+        yield Case(
+            "runs",
+            "a folder of other things",
+            [*words, "--overwrite"],
+            says=("other files",),
+            prepare=_thesis,
+        )
         yield Case("runs", "a file in the way", words, says=("file",), prepare=file_of("out", b"x"))
         yield Case("runs", "nothing to resume", [*words, "--resume"], 0)
     go_on, there = ["pretrain", v.store, "-o", "out", "--resume"], partial(_there, good / "run")
-    yield Case("runs", "resumed with another seed", [*go_on, "--seed", "7"], says=("seed",), prepare=there)
-    yield Case("runs", "resumed on other graphs", [*go_on, "--limit", "50"], says=("other graphs",), prepare=there)
+    yield Case(
+        "runs", "resumed with another seed", [*go_on, "--seed", "7"], says=("seed",), prepare=there
+    )
+    yield Case(
+        "runs",
+        "resumed on other graphs",
+        [*go_on, "--limit", "50"],
+        says=("other graphs",),
+        prepare=there,
+    )
     over = ["featurize", v.table, "-o", "out", "--overwrite"]
-    yield Case("runs", "a store over other things", over, says=("not a graph store",), prepare=_thesis)
-    yield Case("runs", "a tour over other things", ["quickstart", "-o", "out"], says=("other files",), prepare=_thesis)
+    yield Case(
+        "runs", "a store over other things", over, says=("not a graph store",), prepare=_thesis
+    )
+    yield Case(
+        "runs",
+        "a tour over other things",
+        ["quickstart", "-o", "out"],
+        says=("other files",),
+        prepare=_thesis,
+    )
 
 
 def _there(source: Path, folder: Path) -> Path:

@@ -34,7 +34,11 @@ def is_silent_about_the_pipe(ended: Ended) -> str:
 
 def is_resumable(ended: Ended) -> str:
     """An interrupted run holds a checkpoint."""
-    return "" if any((ended.folder / "out" / "checkpoint").glob("**/step-*")) else "no checkpoint was left"
+    return (
+        ""
+        if any((ended.folder / "out" / "checkpoint").glob("**/step-*"))
+        else "no checkpoint was left"
+    )
 
 
 def rejected_rows(folder: Path) -> tuple[int, ...]:
@@ -107,7 +111,11 @@ def divides(rows: int, rejected: tuple[int, ...]) -> Check:
     def check(ended: Ended) -> str:
         found = json.loads((ended.folder / "split.json").read_text(encoding="utf-8"))
         named = sorted(found["train"] + found["valid"] + found["test"])
-        return "" if named == sorted(set(range(rows)) - set(rejected)) else f"the split names rows {named} of {rows}"
+        return (
+            ""
+            if named == sorted(set(range(rows)) - set(rejected))
+            else f"the split names rows {named} of {rows}"
+        )
 
     return check
 
@@ -117,7 +125,11 @@ def copes(rows: int) -> Check:
 
     def check(ended: Ended) -> str:
         if ended.code != 0:
-            return "" if ended.code == 2 and "are no molecules" in ended.line else f"ended with {ended.code}"
+            return (
+                ""
+                if ended.code == 2 and "are no molecules" in ended.line
+                else f"ended with {ended.code}"
+            )
         rejected = rejected_rows(ended.folder)
         if (ended.folder / "out.npz").is_file():
             return embeds(rows, rejected)(ended)

@@ -16,13 +16,29 @@ UNUSABLE: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
     "header only": ("in.csv", b"smiles,y,v\n", ("header", "no rows")),
     "no SMILES column": ("in.csv", b"name,y\nethanol,1\n", ("--smiles-column", "name, y")),
     "no header": ("in.csv", b"CCO,1\nCCN,0\n", ("--smiles-column", ".smi")),
-    "two candidate columns": ("in.csv", b"smiles,canonical_smiles,y\nCC,CC,1\n", ("smiles, canonical_smiles", "--smiles-column")),
+    "two candidate columns": (
+        "in.csv",
+        b"smiles,canonical_smiles,y\nCC,CC,1\n",
+        ("smiles, canonical_smiles", "--smiles-column"),
+    ),
     "wrong delimiter": ("in.csv", b"smiles;y;v\nCCO;1;0.5\n", ("semicolon",)),
     "tabs in a .csv": ("in.csv", b"smiles\ty\tv\nCCO\t1\t0.5\n", ("tab", ".tsv")),
     "all rows bad": ("in.csv", b"smiles,y,v\nxx(,1,1\nyy),0,2\n", ("2 of 2", "--smiles-column")),
-    "names in the SMILES column": ("in.csv", b"smiles,y,v\nethanol,1,1\nwater,0,2\nCC,1,3\n", ("2 of 3", "row 0", "row 1")),
-    "a quote never closed": ("in.csv", b'smiles,y,v\nCCO,1,"2\n' + b"CC,0,1\n" * 2000, ("quote", "row 0")),
-    "a truncated archive": ("in.csv.gz", gzip.compress((GOOD + "C,0,1\n" * 20_000).encode(), mtime=0)[:200], ("cut off", "fetch")),
+    "names in the SMILES column": (
+        "in.csv",
+        b"smiles,y,v\nethanol,1,1\nwater,0,2\nCC,1,3\n",
+        ("2 of 3", "row 0", "row 1"),
+    ),
+    "a quote never closed": (
+        "in.csv",
+        b'smiles,y,v\nCCO,1,"2\n' + b"CC,0,1\n" * 2000,
+        ("quote", "row 0"),
+    ),
+    "a truncated archive": (
+        "in.csv.gz",
+        gzip.compress((GOOD + "C,0,1\n" * 20_000).encode(), mtime=0)[:200],
+        ("cut off", "fetch"),
+    ),
     "UTF-16 text": ("in.csv", GOOD.encode("utf-16"), ("UTF-16", "UTF-8")),
     "an unknown ending": ("in.xlsx", b"PK\x03\x04", (".csv",)),
     "bytes that are no Parquet": ("in.parquet", b"PAR1 and no more", ("Parquet",)),
@@ -34,22 +50,46 @@ ODD: dict[str, tuple[str, bytes, tuple[int, ...]]] = {
     "BOM": ("in.csv", b"\xef\xbb\xbf" + GOOD.encode(), ()),
     "CRLF": ("in.csv", GOOD.replace("\n", "\r\n").encode(), ()),
     "CR alone": ("in.csv", GOOD.replace("\n", "\r").encode(), ()),
-    "Latin-1 bytes": ("in.csv", b"smiles,y,v,name\nCCO,1,1,\xe9t\xe9\nCC,0,2,\xb5\nC\xe9,1,3,x\n" + b"CCN,0,1,z\n" * 3, (2,)),
-    "quotes": ("in.csv", b'"smiles",y,v,"na""me"\n"CCO",1,1,"a, ""b"""\nCC,0,2,"line\nbreak"\n' + b"CN,1,0,\n" * 4, ()),
+    "Latin-1 bytes": (
+        "in.csv",
+        b"smiles,y,v,name\nCCO,1,1,\xe9t\xe9\nCC,0,2,\xb5\nC\xe9,1,3,x\n" + b"CCN,0,1,z\n" * 3,
+        (2,),
+    ),
+    "quotes": (
+        "in.csv",
+        b'"smiles",y,v,"na""me"\n"CCO",1,1,"a, ""b"""\nCC,0,2,"line\nbreak"\n' + b"CN,1,0,\n" * 4,
+        (),
+    ),
     "1 MB SMILES": ("in.csv", GOOD.encode() + b"C" * 1_000_000 + b",1,1\n", (6,)),
     "NUL bytes": ("in.csv", GOOD.encode() + b"C\0C,1,1\nCCC\0,0,2\n", (6, 7)),
     "blank rows": ("in.csv", GOOD.encode() + b"\n\n,,\n   ,1,1\nCCBr,0,1\n", (6, 7)),
     "ragged rows": ("in.csv", GOOD.encode() + b"CCBr\nCCI,1,2,3,4\nCCF,0,1,,\n", (6, 7)),
     "duplicated rows": ("in.csv", GOOD.encode() + GOOD.split("\n", 1)[1].encode(), ()),
-    "one-atom and bondless": ("in.csv", b"smiles,y,v\n[He],1,1\n[Na+].[Cl-],0,2\nC,1,3\n[H][H],0,4\n[H+],1,5\n*,0,6\n", ()),
-    "500 atoms": ("in.csv", GOOD.encode() + b"C" * 500 + b",1,1\n" + b"C1CC" * 125 + b"1,0,1\n", ()),
+    "one-atom and bondless": (
+        "in.csv",
+        b"smiles,y,v\n[He],1,1\n[Na+].[Cl-],0,2\nC,1,3\n[H][H],0,4\n[H+],1,5\n*,0,6\n",
+        (),
+    ),
+    "500 atoms": (
+        "in.csv",
+        GOOD.encode() + b"C" * 500 + b",1,1\n" + b"C1CC" * 125 + b"1,0,1\n",
+        (),
+    ),
     "strange chemistry": (
         "in.csv",
         b"smiles,y,v\n*C*,1,1\n[Fe+2]->N,0,1\nC$C,1,2\nF[P@TB1](Cl)(Br)(I)N,0,3\nC~C,1,4\n[999Xe],0,5\nF/C=C\\F,1,6\n[OgH],0,7\n",
         (),
     ),
-    "bad rows among good": ("in.csv", GOOD.encode() + b"C(,1,1\nc1cccc1,0,2\nC(C)(C)(C)(C)C,1,3\nethanol,0,4\n", (6, 7, 8, 9)),
-    "two columns of one name": ("in.csv", b"smiles,y,v,v\nCCO,1,1,2\nCCN,0,3,4\nCC,1,5,6\nCCC,0,7,8\n", ()),
+    "bad rows among good": (
+        "in.csv",
+        GOOD.encode() + b"C(,1,1\nc1cccc1,0,2\nC(C)(C)(C)(C)C,1,3\nethanol,0,4\n",
+        (6, 7, 8, 9),
+    ),
+    "two columns of one name": (
+        "in.csv",
+        b"smiles,y,v,v\nCCO,1,1,2\nCCN,0,3,4\nCC,1,5,6\nCCC,0,7,8\n",
+        (),
+    ),
     "an archive without its ending": ("in.csv", gzip.compress(GOOD.encode(), mtime=0), ()),
     "no line end at the end": ("in.csv", GOOD.rstrip().encode(), ()),
 }
@@ -68,7 +108,9 @@ LABELS: dict[str, tuple[list[str], tuple[str, ...]]] = {
 
 def label_table(cells: list[str]) -> bytes:
     """Return a table of alkanols with these labels."""
-    return ("smiles,y\n" + "".join(f"{'C' * (k + 1)}O,{cell}\n" for k, cell in enumerate(cells))).encode()
+    return (
+        "smiles,y\n" + "".join(f"{'C' * (k + 1)}O,{cell}\n" for k, cell in enumerate(cells))
+    ).encode()
 
 
 def _cut(path: Path) -> None:
@@ -91,7 +133,10 @@ def _newer_model(path: Path) -> None:
     content = path.read_bytes()
     size = int.from_bytes(content[:8], "little")
     head = json.loads(content[8 : 8 + size])
-    about = {key: json.dumps({**json.loads(value), "version": 9}) for key, value in head["__metadata__"].items()}
+    about = {
+        key: json.dumps({**json.loads(value), "version": 9})
+        for key, value in head["__metadata__"].items()
+    }
     text = json.dumps({**head, "__metadata__": about}).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + size :])
 
@@ -121,7 +166,10 @@ SPOILT_STORES: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "store without a part": (lambda p: (p / "node_codes.bin").unlink(), ("node_codes",)),
     "store without a manifest": (lambda p: (p / "manifest.json").unlink(), ()),
     "manifest that is no JSON": (lambda p: (p / "manifest.json").write_text("{"), ("manifest",)),
-    "foreign manifest": (lambda p: (p / "manifest.json").write_text('{"format": "zarr"}'), ("manifest",)),
+    "foreign manifest": (
+        lambda p: (p / "manifest.json").write_text('{"format": "zarr"}'),
+        ("manifest",),
+    ),
     "store of a newer format": (_edit("manifest.json", version=99), ("newer", "upgrade")),
 }
 """What is done to a store, and words the line must hold."""
@@ -130,10 +178,19 @@ SPOILT_STORES: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
 SPOILT_CHECKPOINTS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "truncated checkpoints": (lambda p: _cut(p / "state.safetensors"), ("damaged", "--overwrite")),
     "tampered checkpoints": (lambda p: _flip(p / "state.safetensors"), ("damaged", "--overwrite")),
-    "checkpoints without a manifest": (lambda p: (p / "manifest.json").unlink(), ("manifest", "--overwrite")),
-    "foreign checkpoints": (lambda p: (p / "manifest.json").write_text("[]"), ("not written by graphlog",)),
+    "checkpoints without a manifest": (
+        lambda p: (p / "manifest.json").unlink(),
+        ("manifest", "--overwrite"),
+    ),
+    "foreign checkpoints": (
+        lambda p: (p / "manifest.json").write_text("[]"),
+        ("not written by graphlog",),
+    ),
     "checkpoints of a newer format": (_edit("manifest.json", version=9), ("newer", "upgrade")),
-    "checkpoints whose manifest lacks fields": (lambda p: (p / "manifest.json").write_text('{"format": "graphlog-checkpoint"}'), ()),
+    "checkpoints whose manifest lacks fields": (
+        lambda p: (p / "manifest.json").write_text('{"format": "graphlog-checkpoint"}'),
+        (),
+    ),
 }
 """What is done to every checkpoint of a run, and words the line must hold."""
 
@@ -166,7 +223,9 @@ def fuzzed_rows(count: int, seed: int, real: list[str], edits: tuple[int, ...]) 
         text = list(luck.choice(real))
         for _ in range(luck.choice(edits)):
             k = luck.randrange(len(text) + 1)
-            text[k : k + luck.choice((0, 0, 1, 3))] = luck.choice((luck.choice(_PIECES), "", "".join(text[max(0, k - 4) : k])))
+            text[k : k + luck.choice((0, 0, 1, 3))] = luck.choice(
+                (luck.choice(_PIECES), "", "".join(text[max(0, k - 4) : k]))
+            )
         if number % 20 == 0:
             text = [luck.choice(_PIECES) for _ in range(luck.randrange(60))]
         rows.append("".join(text))

@@ -78,8 +78,12 @@ def run(case: Case, folder: Path) -> Ended:
     with _mounted(folder / "small", case.mount):
         before = _names(folder)
         code = _wait(_unread(case, folder)) if case.pipe_closed else _wait(_forked(case, folder))
-        out, err = ((beside / name).read_bytes().decode(errors="replace") for name in ("stdout", "stderr"))
-        forgotten = {p.name for p in (beside / "tmp").iterdir() if not p.name.startswith("torchinductor")}  # that one is torch's cache
+        out, err = (
+            (beside / name).read_bytes().decode(errors="replace") for name in ("stdout", "stderr")
+        )
+        forgotten = {
+            p.name for p in (beside / "tmp").iterdir() if not p.name.startswith("torchinductor")
+        }  # that one is torch's cache
         new = _names(folder) - before | {f"$TMPDIR/{name}" for name in forgotten}
         return Ended(code, out, err, frozenset(new), folder)
 
@@ -88,7 +92,10 @@ def wait_for(found: Callable[[], bool], pid: int) -> bool:
     """Wait until something is there; False if the process ended, or patience did, before."""
     end = time.monotonic() + PATIENCE_S
     while not found():
-        if time.monotonic() > end or os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+        if (
+            time.monotonic() > end
+            or os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        ):
             return False
         time.sleep(0.002)
     return True
@@ -97,7 +104,12 @@ def wait_for(found: Callable[[], bool], pid: int) -> bool:
 def may_mount() -> bool:
     """Return whether this user may mount a file system, which a full or read-only disk needs."""
     with tempfile.TemporaryDirectory() as folder:
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True, check=False).returncode == 0
+        mounted = (
+            subprocess.run(
+                ["mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True, check=False
+            ).returncode
+            == 0
+        )
         if mounted:
             subprocess.run(["umount", folder], check=True)
         return mounted
@@ -118,7 +130,9 @@ def _mounted(point: Path, options: str) -> Generator[None]:
 
 def _names(folder: Path) -> set[str]:
     small = folder / "small"
-    return {p.name for p in folder.iterdir()} | ({f"small/{p.name}" for p in small.iterdir()} if small.is_dir() else set())
+    return {p.name for p in folder.iterdir()} | (
+        {f"small/{p.name}" for p in small.iterdir()} if small.is_dir() else set()
+    )
 
 
 def _wait(pid: int) -> int:
@@ -137,7 +151,9 @@ def _unread(case: Case, folder: Path) -> int:
     os.close(readable)
     with (folder.parent / "stderr").open("wb") as errors:
         command = [sys.executable, "-m", "graphlog", *case.words]
-        process = subprocess.Popen(command, cwd=folder, stdout=writable, stderr=errors, start_new_session=True)
+        process = subprocess.Popen(
+            command, cwd=folder, stdout=writable, stderr=errors, start_new_session=True
+        )
     os.close(writable)
     process.returncode = 0  # it is waited for by its number, like the others
     return process.pid
@@ -181,7 +197,11 @@ def _become_the_command(case: Case, folder: Path) -> NoReturn:
 
 def _redirect(beside: Path, stdout: str) -> None:
     new = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    for number, name, mode in ((0, "stdin", os.O_RDONLY), (1, stdout or "stdout", new), (2, "stderr", new)):
+    for number, name, mode in (
+        (0, "stdin", os.O_RDONLY),
+        (1, stdout or "stdout", new),
+        (2, "stderr", new),
+    ):
         opened = os.open(beside / name, mode, 0o644)
         os.dup2(opened, number)
         os.close(opened)

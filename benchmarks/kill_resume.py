@@ -44,7 +44,12 @@ def pretrain(store: str, run: str) -> None:
     from graphlog.training import resolve_config, run_pretraining
 
     torch.set_num_threads(1)
-    run_pretraining(open_store(Path(store)), resolve_config("graphlog", "default", SETTINGS), Path(run), resume=True)
+    run_pretraining(
+        open_store(Path(store)),
+        resolve_config("graphlog", "default", SETTINGS),
+        Path(run),
+        resume=True,
+    )
 
 
 def start(store: Path, run: Path) -> BaseProcess:
@@ -67,7 +72,11 @@ def end_of(run: Path) -> dict[str, Any]:
         model = json.loads(file.metadata()[KEY])["sha256"]
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     rows = [{k: v for k, v in row.items() if k != "graphs_per_s"} for row in rows]
-    return {"model": model, "state": json.loads((newest / "manifest.json").read_text())["sha256"], "rows": rows}
+    return {
+        "model": model,
+        "state": json.loads((newest / "manifest.json").read_text())["sha256"],
+        "rows": rows,
+    }
 
 
 def wait_until(process: BaseProcess, found: Callable[[], bool]) -> None:
@@ -103,12 +112,16 @@ def strike(process: BaseProcess, run: Path, kind: str, took: float, luck: random
 
 def main() -> int:
     """Print one line a kill and the verdict; 1 if any end differs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     source = str(Path(__file__).resolve().parent.parent / "src")
-    os.environ["PYTHONPATH"] = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [source, *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     sys.path.insert(0, source)
     from graphlog.datasets.featurize import read_molecules
 
@@ -129,7 +142,10 @@ def main() -> int:
             identical = end_of(run) == expected
             same += identical
             where[place] += 1
-            print(f"kill {number + 1:3d}  {place:34s}  {'identical' if identical else 'DIFFERENT'}", flush=True)
+            print(
+                f"kill {number + 1:3d}  {place:34s}  {'identical' if identical else 'DIFFERENT'}",
+                flush=True,
+            )
     for place, count in where.most_common():
         print(f"{count:4d} {place}")
     print(f"{options.kills} kills, {same} identical")

@@ -52,7 +52,9 @@ class ProteinReference(nn.Module):
 
     def forward(self, batch: GraphBatch) -> Encoding:
         """Return the embeddings of every node and graph."""
-        loop = torch.tensor(self.schema.self_loop, dtype=batch.edge_attr.dtype, device=batch.x.device)
+        loop = torch.tensor(
+            self.schema.self_loop, dtype=batch.edge_attr.dtype, device=batch.x.device
+        )
         edge_index, _ = add_self_loops(batch.edge_index, num_nodes=batch.num_nodes)
         edge_attr = torch.cat([batch.edge_attr, loop.expand(batch.num_nodes, -1)])
         h = self.nodes(batch.x)

@@ -37,11 +37,15 @@ print(json.dumps({"import_s": imported - started, "build_s": done - imported, "p
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--set", dest="name", default="worm-go40", help="named set with a table of labels")
+    parser.add_argument(
+        "--set", dest="name", default="worm-go40", help="named set with a table of labels"
+    )
     parser.add_argument("--limit", type=int, default=0, help="proteins at most; 0 takes all")
     parser.add_argument("--builds", type=int, default=3)
     parser.add_argument("--opens", type=int, default=50)
-    parser.add_argument("--out", type=Path, help="folder for protein-store.json; standard output otherwise")
+    parser.add_argument(
+        "--out", type=Path, help="folder for protein-store.json; standard output otherwise"
+    )
     return parser.parse_args()
 
 
@@ -49,7 +53,9 @@ def build(options: argparse.Namespace, path: Path) -> dict[str, float]:
     """Build the store in a fresh process and return its seconds and memory."""
     spec = LABELLED_SETS[options.name]
     words = [spec.networks[0], str(fetch(spec)), str(path), str(options.limit)]
-    done = subprocess.run([sys.executable, "-c", BUILD, *words], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, *words], capture_output=True, text=True, check=True
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -76,20 +82,37 @@ def open_times(path: Path, count: int) -> dict[str, float]:
 def main() -> None:
     options = parse_arguments()
     load = os.getloadavg()[0]
-    result: dict[str, Any] = {"command": " ".join(["python", "benchmarks/protein_store.py", *sys.argv[1:]])}
-    result |= {"machine": machine(torch.device("cpu")), "set": options.name, "load_before": load, "idle": load < 0.5}
+    result: dict[str, Any] = {
+        "command": " ".join(["python", "benchmarks/protein_store.py", *sys.argv[1:]])
+    }
+    result |= {
+        "machine": machine(torch.device("cpu")),
+        "set": options.name,
+        "load_before": load,
+        "idle": load < 0.5,
+    }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store"
         result["builds"] = [build(options, path) for _ in range(options.builds)]
         store = open_store(path)
-        result |= {"graphs": len(store), "nodes_a_graph": float(store.num_nodes.mean()), "edges_a_graph": float(store.num_edges.mean())}
+        result |= {
+            "graphs": len(store),
+            "nodes_a_graph": float(store.num_nodes.mean()),
+            "edges_a_graph": float(store.num_edges.mean()),
+        }
         result |= {"largest_graph": int(store.num_nodes.max()), "store_mb": store.nbytes / 1e6}
-        result |= {"build_s": median(b["build_s"] for b in result["builds"]), "peak_mb": max(b["peak_mb"] for b in result["builds"])}
+        result |= {
+            "build_s": median(b["build_s"] for b in result["builds"]),
+            "peak_mb": max(b["peak_mb"] for b in result["builds"]),
+        }
         result |= open_times(path, options.opens)
     resolve(options.name)
     started = time.perf_counter()
     resolve(options.name)
-    result |= {"named_set_again_ms": 1e3 * (time.perf_counter() - started), "load_after": os.getloadavg()[0]}
+    result |= {
+        "named_set_again_ms": 1e3 * (time.perf_counter() - started),
+        "load_after": os.getloadavg()[0],
+    }
     text = json.dumps(result, indent=1)
     if options.out is None:
         print(text)

@@ -25,7 +25,9 @@ class ColumnEmbeddings(nn.Module):
         """Copy the tables, which ours holds stacked in one matrix."""
         super().__init__()
         parts = table.weight.detach().split([c.cardinality for c in columns])
-        self.tables = nn.ModuleList(nn.Embedding.from_pretrained(p.clone(), freeze=False) for p in parts)
+        self.tables = nn.ModuleList(
+            nn.Embedding.from_pretrained(p.clone(), freeze=False) for p in parts
+        )
 
     def forward(self, codes: Tensor) -> Tensor:
         """Return the sum of the looked-up rows."""
@@ -58,14 +60,19 @@ class ReferenceEncoder(nn.Module):
         super().__init__()
         self.schema, self.dim = encoder.schema, encoder.dim
         self.nodes = ColumnEmbeddings(encoder.node, self.schema.node)
-        self.layers = nn.ModuleList(EdgeGIN(ColumnEmbeddings(g.edge, self.schema.edge), g.lift, g.lower) for g in encoder.layers)
+        self.layers = nn.ModuleList(
+            EdgeGIN(ColumnEmbeddings(g.edge, self.schema.edge), g.lift, g.lower)
+            for g in encoder.layers
+        )
         self.norms = nn.ModuleList(nn.BatchNorm1d(encoder.dim) for _ in self.layers)
         for norm, ours in zip(self.norms, encoder.norms, strict=True):
             norm.load_state_dict(ours.state_dict())
 
     def forward(self, batch: GraphBatch) -> Encoding:
         """Return the embeddings of every node and graph."""
-        loop = torch.tensor(self.schema.self_loop, dtype=batch.edge_attr.dtype, device=batch.x.device)
+        loop = torch.tensor(
+            self.schema.self_loop, dtype=batch.edge_attr.dtype, device=batch.x.device
+        )
         edge_index, _ = add_self_loops(batch.edge_index, num_nodes=batch.num_nodes)
         edge_attr = torch.cat([batch.edge_attr, loop.expand(batch.num_nodes, -1)])
         h = self.nodes(batch.x)
@@ -90,4 +97,6 @@ def largest_difference(encoder: GraphEncoder, reference: nn.Module, batch: Graph
     ours, theirs = encoder.eval()(batch), reference.eval()(batch)
     encoder.train(modes[0])
     reference.train(modes[1])
-    return max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(ours, theirs, strict=True))
+    return max(
+        float((a - b).abs().max() / b.abs().max()) for a, b in zip(ours, theirs, strict=True)
+    )

@@ -47,7 +47,9 @@ def write(path: Path, cell: dict[str, Any]) -> None:
     """Write a cell whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".writing")
-    beside.write_text(json.dumps({**cell, "machine": machine()}, indent=1, sort_keys=True), encoding="utf-8")
+    beside.write_text(
+        json.dumps({**cell, "machine": machine()}, indent=1, sort_keys=True), encoding="utf-8"
+    )
     beside.replace(path)
 
 
@@ -73,13 +75,28 @@ def pretrain(options: argparse.Namespace) -> None:
                 **dict(tomllib.loads("\n".join(options.set))),
             )
             rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-            write(cell, {"recipe": recipe, "seed": seed, "seconds": time.perf_counter() - start, "info": encoder.info, "metrics": rows})
+            write(
+                cell,
+                {
+                    "recipe": recipe,
+                    "seed": seed,
+                    "seconds": time.perf_counter() - start,
+                    "info": encoder.info,
+                    "metrics": rows,
+                },
+            )
 
 
 def models(options: argparse.Namespace) -> dict[str, Any]:
     """Return every finished model by name, or those asked for."""
-    trained = {run.parent.name: run.parent for run in sorted(options.runs.glob("*/model.safetensors"))}
-    return {name: path for name, path in trained.items() if options.models is None or name in options.models}
+    trained = {
+        run.parent.name: run.parent for run in sorted(options.runs.glob("*/model.safetensors"))
+    }
+    return {
+        name: path
+        for name, path in trained.items()
+        if options.models is None or name in options.models
+    }
 
 
 def untrained(seed: int, schema: str) -> Any:
@@ -97,18 +114,38 @@ def probe(options: argparse.Namespace) -> None:
             for layer in options.layers or LAYERS:
                 cell = options.results / f"probe-{dataset}-{name}-{layer}.json"
                 if not cell.exists():
-                    report = graphlog.probe(encoder, open_labelled(dataset, encoder.schema), layer=layer, baselines=())
+                    report = graphlog.probe(
+                        encoder, open_labelled(dataset, encoder.schema), layer=layer, baselines=()
+                    )
                     write(cell, {"model": name, "layer": layer, "report": report.to_dict()})
         for schema in ("molecule", "molecule-rich"):
             for seed in options.seeds:
                 for layer in options.layers or LAYERS:
-                    cell = options.results / f"probe-{dataset}-untrained.{schema}-s{seed}-{layer}.json"
+                    cell = (
+                        options.results / f"probe-{dataset}-untrained.{schema}-s{seed}-{layer}.json"
+                    )
                     if cell.exists():
                         continue
                     encoder = untrained(seed, schema)
-                    baselines = options.baselines if (schema, seed, layer) == ("molecule", 0, "last") else ()
-                    report = graphlog.probe(encoder, open_labelled(dataset, encoder.schema), layer=layer, baselines=baselines)
-                    write(cell, {"model": f"untrained.{schema}-s{seed}", "layer": layer, "report": report.to_dict()})
+                    baselines = (
+                        options.baselines
+                        if (schema, seed, layer) == ("molecule", 0, "last")
+                        else ()
+                    )
+                    report = graphlog.probe(
+                        encoder,
+                        open_labelled(dataset, encoder.schema),
+                        layer=layer,
+                        baselines=baselines,
+                    )
+                    write(
+                        cell,
+                        {
+                            "model": f"untrained.{schema}-s{seed}",
+                            "layer": layer,
+                            "report": report.to_dict(),
+                        },
+                    )
 
 
 def select(options: argparse.Namespace) -> None:
@@ -120,9 +157,21 @@ def select(options: argparse.Namespace) -> None:
                 cell = options.results / "selection" / f"{dataset}-{name}-{layer}.json"
                 if cell.exists():
                     continue
-                encoder = untrained(int(name[-1]), "molecule-rich") if path is None else graphlog.load(path)
+                encoder = (
+                    untrained(int(name[-1]), "molecule-rich")
+                    if path is None
+                    else graphlog.load(path)
+                )
                 scores = graphlog.cv_probe(encoder, dataset, layer=layer)
-                write(cell, {"model": name, "layer": layer, "dataset": dataset, "scores": {str(c): score for c, score in scores.items()}})
+                write(
+                    cell,
+                    {
+                        "model": name,
+                        "layer": layer,
+                        "dataset": dataset,
+                        "scores": {str(c): score for c, score in scores.items()},
+                    },
+                )
 
 
 def finetune(options: argparse.Namespace) -> None:
@@ -144,7 +193,15 @@ def finetune(options: argparse.Namespace) -> None:
                     resume=run.exists(),
                     progress=make_progress(),
                 ).report
-                write(cell, {"model": name, "layer": layer, "epochs": options.epochs, "report": report.to_dict()})
+                write(
+                    cell,
+                    {
+                        "model": name,
+                        "layer": layer,
+                        "epochs": options.epochs,
+                        "report": report.to_dict(),
+                    },
+                )
 
 
 def report(options: argparse.Namespace) -> None:
@@ -155,20 +212,34 @@ def report(options: argparse.Namespace) -> None:
         if stage not in {"probe", "finetune"} or dataset not in options.datasets:
             continue
         cell = json.loads(path.read_text())
-        family, _, _ = cell["model"].rpartition("-s") if "-s" in cell["model"] else (cell["model"], "", "")
+        family, _, _ = (
+            cell["model"].rpartition("-s") if "-s" in cell["model"] else (cell["model"], "", "")
+        )
         for row in cell["report"]["rows"]:
             own = row["model"].startswith(("frozen encoder", "fine-tuned"))
-            rule = f"{row['rule']}, predictions of all seeds averaged" if "mean of" in row["model"] else row["rule"]
+            rule = (
+                f"{row['rule']}, predictions of all seeds averaged"
+                if "mean of" in row["model"]
+                else row["rule"]
+            )
             key = (stage, family if own else row["model"], cell["layer"] if own else "", rule)
-            scores.setdefault(key, {}).setdefault(dataset, []).extend(row["test"][cell["report"]["metric"]])
+            scores.setdefault(key, {}).setdefault(dataset, []).extend(
+                row["test"][cell["report"]["metric"]]
+            )
     head = ["stage", "model", "readout", "rule", *options.datasets, "mean", "without ClinTox"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for key, found in sorted(scores.items()):
         means = {d: 100 * statistics.fmean(v) for d, v in found.items()}
-        cells = [f"{means[d]:.1f}{_spread(found[d])}" if d in means else "" for d in options.datasets]
+        cells = [
+            f"{means[d]:.1f}{_spread(found[d])}" if d in means else "" for d in options.datasets
+        ]
         whole = len(means) == len(options.datasets)
         others = [m for d, m in means.items() if d != "clintox"]
-        averages = [f"{statistics.fmean(means.values()):.1f}", f"{statistics.fmean(others):.1f}"] if whole else ["", ""]
+        averages = (
+            [f"{statistics.fmean(means.values()):.1f}", f"{statistics.fmean(others):.1f}"]
+            if whole
+            else ["", ""]
+        )
         lines.append(f"| {' | '.join([*key, *cells, *averages])} |")
     lines += ["", *watched(options.results)]
     (options.results / options.table).write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -193,7 +264,10 @@ def watched(results: Path) -> list[str]:
     for name, runs in found.items():
         values = {key: [run[key] for run in runs if key in run] for key in columns}
         cells = [
-            f"{statistics.fmean(v):.3g}" + (f" ± {statistics.stdev(v):.2g}" if len(v) > 1 else "") if v else "" for v in values.values()
+            f"{statistics.fmean(v):.3g}" + (f" ± {statistics.stdev(v):.2g}" if len(v) > 1 else "")
+            if v
+            else ""
+            for v in values.values()
         ]
         lines.append(f"| {name} | {len(runs)} | {' | '.join(cells)} |")
     return lines
@@ -205,17 +279,32 @@ def _spread(values: list[float]) -> str:
 
 def main() -> None:
     """Parse the stage and its options, and run it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("stage", choices=("pretrain", "probe", "select", "finetune", "report"))
     parser.add_argument("--source", default="zinc250k", help="molecules to pre-train on")
     parser.add_argument("--tag", default="50k", help="word in the names of the runs")
     parser.add_argument("--molecules", type=int, default=50_000)
-    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="settings over the recipe, as TOML; give a --tag")
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="settings over the recipe, as TOML; give a --tag",
+    )
     parser.add_argument("--recipes", nargs="+", default=["default", "paper", "released"])
-    parser.add_argument("--models", nargs="+", default=None, help="names of runs; all finished ones unless given")
+    parser.add_argument(
+        "--models", nargs="+", default=None, help="names of runs; all finished ones unless given"
+    )
     parser.add_argument("--layers", nargs="+", default=None, choices=LAYERS)
     parser.add_argument("--datasets", nargs="+", default=["bbbp", "bace", "sider", "clintox"])
-    parser.add_argument("--baselines", nargs="*", default=["ecfp-rf", "ecfp-lr"], help="fingerprints; forests of many targets are long")
+    parser.add_argument(
+        "--baselines",
+        nargs="*",
+        default=["ecfp-rf", "ecfp-lr"],
+        help="fingerprints; forests of many targets are long",
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=256)
@@ -223,7 +312,13 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/recipes"))
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results/recipes"))
     options = parser.parse_args()
-    {"pretrain": pretrain, "probe": probe, "select": select, "finetune": finetune, "report": report}[options.stage](options)
+    {
+        "pretrain": pretrain,
+        "probe": probe,
+        "select": select,
+        "finetune": finetune,
+        "report": report,
+    }[options.stage](options)
 
 
 if __name__ == "__main__":

@@ -33,14 +33,25 @@ METHODS = ("attrmasking", "graphpartition")
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=16, help="measured steps of each side and domain")
-    parser.add_argument("--batches", type=int, default=4, help="batches that are seen once before the clock runs, and then over and over")
+    parser.add_argument(
+        "--steps", type=int, default=16, help="measured steps of each side and domain"
+    )
+    parser.add_argument(
+        "--batches",
+        type=int,
+        default=4,
+        help="batches that are seen once before the clock runs, and then over and over",
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--out", type=Path, help="folder for seen-before.json; standard output otherwise")
+    parser.add_argument(
+        "--out", type=Path, help="folder for seen-before.json; standard output otherwise"
+    )
     return parser.parse_args()
 
 
-def seconds_of_steps(store: GraphStore, domain: str, num_batches: int, steps: int) -> dict[str, Any]:
+def seconds_of_steps(
+    store: GraphStore, domain: str, num_batches: int, steps: int
+) -> dict[str, Any]:
     """Return median and quartiles of a step's seconds, and AttrMasking's median over GraphPartition's."""
     bench = Bench("speed", "small", domain, SCALES["small"].frames[domain])
     configs = {name: bench.settings(method_named(name), "gin", 0, {}) for name in METHODS}
@@ -76,7 +87,9 @@ def main() -> None:
         "molecule": read_molecules("zinc250k", schema="molecule", limit=4096),
         "protein": sample(open_named_proteins("string-6239"), 4096),
     }
-    result: dict[str, Any] = {"command": " ".join(["python", "benchmarks/seen_before.py", *sys.argv[1:]])}
+    result: dict[str, Any] = {
+        "command": " ".join(["python", "benchmarks/seen_before.py", *sys.argv[1:]])
+    }
     result |= {"machine": machine(choose_device("cpu")), "load_before": load, "idle": load < 0.5}
     for domain, store in stores.items():
         found = seconds_of_steps(store, domain, options.batches, options.steps)

@@ -34,7 +34,18 @@ from graphlog.training.precision import choose_device, has_fast_bf16
 from graphlog.training.pretrain import run_pretraining
 from pyg_reference import ReferenceEncoder, largest_difference
 
-PRODUCTS = ("addmm", "addmm_", "mm", "bmm", "baddbmm", "linear", "matmul", "mkldnn_linear", "_addmm_activation", "dot")
+PRODUCTS = (
+    "addmm",
+    "addmm_",
+    "mm",
+    "bmm",
+    "baddbmm",
+    "linear",
+    "matmul",
+    "mkldnn_linear",
+    "_addmm_activation",
+    "dot",
+)
 TOLERANCE = 1e-4
 
 
@@ -43,15 +54,29 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=12, help="measured steps of each side")
     parser.add_argument("--warmup", type=int, default=2, help="steps of each side before measuring")
     parser.add_argument("--batch-size", type=int, default=512)
-    parser.add_argument("--graphs", type=int, default=16_384, help="molecules the batches are drawn from")
-    parser.add_argument("--pretrain-graphs", type=int, default=8_192, help="molecules of the whole run; 0 leaves it out")
+    parser.add_argument(
+        "--graphs", type=int, default=16_384, help="molecules the batches are drawn from"
+    )
+    parser.add_argument(
+        "--pretrain-graphs",
+        type=int,
+        default=8_192,
+        help="molecules of the whole run; 0 leaves it out",
+    )
     parser.add_argument("--recipe", default="released")
     parser.add_argument("--dim", type=int, default=300)
     parser.add_argument("--layers", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--bf16", choices=("auto", "always", "never"), default="auto", help="auto: where the hardware computes in it")
-    parser.add_argument("--out", type=Path, help="folder for step-<machine>.json; standard output otherwise")
+    parser.add_argument(
+        "--bf16",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="auto: where the hardware computes in it",
+    )
+    parser.add_argument(
+        "--out", type=Path, help="folder for step-<machine>.json; standard output otherwise"
+    )
     return parser.parse_args()
 
 
@@ -76,7 +101,9 @@ def learner(encoder: Any, objective: Objective[Any]) -> Learner:
     return Learner(encoder.train(), objective.train(), NamedAdam(named, 1e-3))
 
 
-def fitted_objective(config: PretrainConfig, encoder: GraphEncoder, batches: list[GraphBatch], device: torch.device) -> Objective[Any]:
+def fitted_objective(
+    config: PretrainConfig, encoder: GraphEncoder, batches: list[GraphBatch], device: torch.device
+) -> Objective[Any]:
     """Build the objective with its prototypes, so that every loss of the joint phase is computed."""
     kind = OBJECTIVES[config.objective]
     objective = kind(kind.Config.parse(config.options), encoder).to(device)
@@ -120,30 +147,43 @@ def measure(
 ) -> dict[str, Any]:
     """Interleave the sides over the same batches and return their times."""
     size = min(options.batch_size, len(store))
-    starts = [i * size % max(len(store) - size + 1, 1) for i in range(max(4, min(16, len(store) // size)))]
+    starts = [
+        i * size % max(len(store) - size + 1, 1) for i in range(max(4, min(16, len(store) // size)))
+    ]
     batches = [store[s : s + size] for s in starts]
     encoder = build_encoder(config.encoder, store.schema, 0).to(device)
     reference = other(encoder).to(device)
     difference = largest_difference(encoder, reference, batches[0].to(device))
     if difference > TOLERANCE:
-        sys.exit(f"the two encoders differ by {difference:.1e} of the largest value; nothing was measured")
+        sys.exit(
+            f"the two encoders differ by {difference:.1e} of the largest value; nothing was measured"
+        )
     objective = fitted_objective(config, encoder, batches, device)
     sides: dict[str, tuple[Learner, Setting]] = {
         "ours_fp32": (learner(deepcopy(encoder), deepcopy(objective)), Setting(0, device, "fp32")),
         "pyg_fp32": (learner(reference, deepcopy(objective)), Setting(0, device, "fp32")),
     }
     if options.bf16 == "always" or (options.bf16 == "auto" and has_fast_bf16(device)):
-        sides["ours_bf16"] = (learner(deepcopy(encoder), deepcopy(objective)), Setting(0, device, "bf16"))
+        sides["ours_bf16"] = (
+            learner(deepcopy(encoder), deepcopy(objective)),
+            Setting(0, device, "bf16"),
+        )
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(options.warmup + options.steps):
-        for name, (side, setting) in list(sides.items())[:: 1 if number % 2 else -1]:  # neither side always goes first
+        for name, (side, setting) in list(sides.items())[
+            :: 1 if number % 2 else -1
+        ]:  # neither side always goes first
             # a fresh take, so that no side profits from neighbourhoods that another one has sorted
             batch = store[starts[number % len(starts)] : starts[number % len(starts)] + size]
-            spent = timed(lambda b=batch, s=side, w=setting, n=number: train_step(s, b, n, w), device)
+            spent = timed(
+                lambda b=batch, s=side, w=setting, n=number: train_step(s, b, n, w), device
+            )
             if number >= options.warmup:
                 seconds[name].append(spent)
     shares = {
-        f"matmul_share_{name}": product_share(lambda s=side, w=setting: train_step(s, store[:size], 0, w), device)
+        f"matmul_share_{name}": product_share(
+            lambda s=side, w=setting: train_step(s, store[:size], 0, w), device
+        )
         for name, (side, setting) in sides.items()
     }
     return {
@@ -159,13 +199,23 @@ def summary(seconds: list[float], graphs: int) -> dict[str, Any]:
     """Median, quartiles and all values."""
     first, _, third = quantiles(seconds, n=4) if len(seconds) > 1 else (seconds[0],) * 3
     middle = median(seconds)
-    return {"median_s": middle, "first_quartile_s": first, "third_quartile_s": third, "graphs_per_s": graphs / middle, "steps_s": seconds}
+    return {
+        "median_s": middle,
+        "first_quartile_s": first,
+        "third_quartile_s": third,
+        "graphs_per_s": graphs / middle,
+        "steps_s": seconds,
+    }
 
 
 def ratios(seconds: dict[str, list[float]]) -> dict[str, float]:
     """How many times faster than torch_geometric's way: the median over steps of the ratio within a step."""
     base = seconds["pyg_fp32"]
-    return {f"ratio_{k}": median(b / s for b, s in zip(base, v, strict=True)) for k, v in seconds.items() if k != "pyg_fp32"}
+    return {
+        f"ratio_{k}": median(b / s for b, s in zip(base, v, strict=True))
+        for k, v in seconds.items()
+        if k != "pyg_fp32"
+    }
 
 
 class Stopwatch(Silent):
@@ -190,19 +240,43 @@ class Stopwatch(Silent):
         return sum(n for _, n in marks[1:]) / max(marks[-1][0] - marks[0][0], 1e-9)
 
 
-def whole_run(options: argparse.Namespace, config: PretrainConfig, store: GraphStore, precision: str) -> dict[str, float]:
+def whole_run(
+    options: argparse.Namespace, config: PretrainConfig, store: GraphStore, precision: str
+) -> dict[str, float]:
     """Pre-train for one local and one joint epoch with everything that a run does, and return the rates."""
     watch = Stopwatch()
-    settings = config.updated({"epochs": 2, "precision": precision, "batch_size": options.batch_size, "device": options.device})
+    settings = config.updated(
+        {
+            "epochs": 2,
+            "precision": precision,
+            "batch_size": options.batch_size,
+            "device": options.device,
+        }
+    )
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        run_pretraining(store.subset(range(min(options.pretrain_graphs, len(store)))), settings, Path(folder) / "run", progress=watch)
-    return {"joint_graphs_per_s": watch.rate(list(watch.marks)[-1]), "whole_s": time.perf_counter() - started}
+        run_pretraining(
+            store.subset(range(min(options.pretrain_graphs, len(store)))),
+            settings,
+            Path(folder) / "run",
+            progress=watch,
+        )
+    return {
+        "joint_graphs_per_s": watch.rate(list(watch.marks)[-1]),
+        "whole_s": time.perf_counter() - started,
+    }
 
 
 def machine(device: torch.device) -> dict[str, Any]:
     """Where this was measured."""
-    cpu = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
+    cpu = next(
+        (
+            line.split(":")[1].strip()
+            for line in _lines("/proc/cpuinfo")
+            if line.startswith("model name")
+        ),
+        platform.processor(),
+    )
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     packages = {name: version(name) for name in ("torch", "torch_geometric", "rdkit", "numpy")}
     return {
@@ -236,15 +310,29 @@ def main() -> None:
     options = parse_arguments()
     torch.set_num_threads(options.threads)
     device = choose_device(options.device)
-    config = resolve_config("graphlog", options.recipe, {"encoder": {"dim": options.dim, "layers": options.layers}})
+    config = resolve_config(
+        "graphlog", options.recipe, {"encoder": {"dim": options.dim, "layers": options.layers}}
+    )
     store, source = molecules(max(options.graphs, options.pretrain_graphs))
     load = os.getloadavg()[0]
-    result = {"command": " ".join(["python", "benchmarks/step.py", *sys.argv[1:]]), "machine": machine(device), "molecules": source}
-    result |= {"load_before": load, "idle": load < 0.5, "recipe": options.recipe, **measure(options, config, store, device)}
+    result = {
+        "command": " ".join(["python", "benchmarks/step.py", *sys.argv[1:]]),
+        "machine": machine(device),
+        "molecules": source,
+    }
+    result |= {
+        "load_before": load,
+        "idle": load < 0.5,
+        "recipe": options.recipe,
+        **measure(options, config, store, device),
+    }
     if options.pretrain_graphs:
         side = "ours_bf16" if "ours_bf16" in result else "ours_fp32"
         run = whole_run(options, config, store, side.removeprefix("ours_"))
-        result["pretrain"] = {**run, "share_of_bare_step": run["joint_graphs_per_s"] / result[side]["graphs_per_s"]}
+        result["pretrain"] = {
+            **run,
+            "share_of_bare_step": run["joint_graphs_per_s"] / result[side]["graphs_per_s"],
+        }
     result["load_after"] = os.getloadavg()[0]
     publish(result, options.out, f"step-{device.type}")
 

@@ -26,14 +26,41 @@ from graphlog.encoders.base import EncoderConfig
 SETS = ("mutag", "ptc", "imdb-binary", "enzymes", "imdb-multi", "proteins", "nci1")
 METHODS = ("untrained", "graphlog", "infograph", "graphcl")
 NETWORK = {"backbone": "gin", "layers": 3, "dim": 32}
-TRAINING = {"epochs": 20, "batch_size": 128, "learning_rate": 1e-3, "precision": "fp32", "device": "cpu"}
+TRAINING = {
+    "epochs": 20,
+    "batch_size": 128,
+    "learning_rate": 1e-3,
+    "precision": "fp32",
+    "device": "cpu",
+}
 PAPER = {
-    "InfoGraph (paper)": {"mutag": (89.01, 1.13), "ptc": (61.65, 1.43), "imdb-binary": (73.03, 0.87), "imdb-multi": (49.69, 0.53)},
-    "InfoGraph (GraphCL's paper)": {"mutag": (89.01, 1.13), "imdb-binary": (73.03, 0.87), "proteins": (74.44, 0.31), "nci1": (76.20, 1.06)},
-    "GraphCL (paper)": {"mutag": (86.80, 1.34), "imdb-binary": (71.14, 0.44), "proteins": (74.39, 0.45), "nci1": (77.87, 0.41)},
+    "InfoGraph (paper)": {
+        "mutag": (89.01, 1.13),
+        "ptc": (61.65, 1.43),
+        "imdb-binary": (73.03, 0.87),
+        "imdb-multi": (49.69, 0.53),
+    },
+    "InfoGraph (GraphCL's paper)": {
+        "mutag": (89.01, 1.13),
+        "imdb-binary": (73.03, 0.87),
+        "proteins": (74.44, 0.31),
+        "nci1": (76.20, 1.06),
+    },
+    "GraphCL (paper)": {
+        "mutag": (86.80, 1.34),
+        "imdb-binary": (71.14, 0.44),
+        "proteins": (74.39, 0.45),
+        "nci1": (77.87, 0.41),
+    },
 }
 """Sun et al. (ICLR 2020) and You et al. (NeurIPS 2020), as printed there; sets they do not report are left out."""
-NAMES = {"wl": "WL subtree counts", "untrained": "untrained GIN", "graphlog": "GraphLoG", "infograph": "InfoGraph", "graphcl": "GraphCL"}
+NAMES = {
+    "wl": "WL subtree counts",
+    "untrained": "untrained GIN",
+    "graphlog": "GraphLoG",
+    "infograph": "InfoGraph",
+    "graphcl": "GraphCL",
+}
 
 
 def run(options: argparse.Namespace) -> None:
@@ -45,18 +72,33 @@ def run(options: argparse.Namespace) -> None:
                 cell = options.results / f"{name}-{method}-s{seed}.json"
                 if not cell.exists():
                     write(cell, measure(store, name, method, seed, options.classifier))
-                    print(f"{cell.stem}: {[round(100 * row['accuracy'], 2) for row in json.loads(cell.read_text())['rows']]}", flush=True)
+                    print(
+                        f"{cell.stem}: {[round(100 * row['accuracy'], 2) for row in json.loads(cell.read_text())['rows']]}",
+                        flush=True,
+                    )
 
 
-def measure(store: graphlog.GraphStore, name: str, method: str, seed: int, classifier: str) -> dict[str, Any]:
+def measure(
+    store: graphlog.GraphStore, name: str, method: str, seed: int, classifier: str
+) -> dict[str, Any]:
     """Return one cell: pre-train, embed, cross-validate. That of the untrained encoder holds the subtree counts too."""
     start = time.perf_counter()
     if method == "untrained":
-        encoder = random_encoder(EncoderConfig.parse(NETWORK), store.schema, layer="jk", seed=seed, graphs=store)
+        encoder = random_encoder(
+            EncoderConfig.parse(NETWORK), store.schema, layer="jk", seed=seed, graphs=store
+        )
     else:
-        encoder = graphlog.pretrain(store, method, seed=seed, embedding="jk", encoder=NETWORK, **TRAINING)
+        encoder = graphlog.pretrain(
+            store, method, seed=seed, embedding="jk", encoder=NETWORK, **TRAINING
+        )
     trained = time.perf_counter()
-    report = fold_probe(encoder, store, classifier=classifier, seeds=(seed,), baselines=("wl",) if method == "untrained" else ())
+    report = fold_probe(
+        encoder,
+        store,
+        classifier=classifier,
+        seeds=(seed,),
+        baselines=("wl",) if method == "untrained" else (),
+    )
     rows = [
         {
             "method": method if k == 0 else "wl",
@@ -68,17 +110,38 @@ def measure(store: graphlog.GraphStore, name: str, method: str, seed: int, class
         for k, row in enumerate(report.rows)
     ]
     seconds = {"pretrain": trained - start, "protocol": time.perf_counter() - trained}
-    settings = {"encoder": NETWORK, "training": TRAINING, "embedding": "jk", "classifier": classifier}
-    return {"set": name, "seed": seed, "graphs": len(store), "digest": store.digest, "rows": rows, "seconds": seconds, "settings": settings}
+    settings = {
+        "encoder": NETWORK,
+        "training": TRAINING,
+        "embedding": "jk",
+        "classifier": classifier,
+    }
+    return {
+        "set": name,
+        "seed": seed,
+        "graphs": len(store),
+        "digest": store.digest,
+        "rows": rows,
+        "seconds": seconds,
+        "settings": settings,
+    }
 
 
 def write(path: Path, cell: dict[str, Any]) -> None:
     """Write a cell whole or not at all."""
-    machine = {"cores": os.cpu_count(), "threads": torch.get_num_threads(), "processor": platform.machine(), "torch": torch.__version__}
+    machine = {
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "processor": platform.machine(),
+        "torch": torch.__version__,
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".writing")
     beside.write_text(
-        json.dumps({**cell, "machine": machine, "graphlog": graphlog.__version__}, indent=1, sort_keys=True), encoding="utf-8"
+        json.dumps(
+            {**cell, "machine": machine, "graphlog": graphlog.__version__}, indent=1, sort_keys=True
+        ),
+        encoding="utf-8",
     )
     beside.replace(path)
 
@@ -92,7 +155,10 @@ def report(options: argparse.Namespace) -> None:
             found[row["method"]].setdefault(cell["set"], []).append(100 * row["accuracy"])
     sets = [name for name in SETS if any(name in scores for scores in found.values())]
     lines = [f"| 10-fold accuracy (%) | {' | '.join(sets)} |", "|---" * (len(sets) + 1) + "|"]
-    lines += [f"| {NAMES[m]} (*measured*) | {' | '.join(_measured(found[m].get(s)) for s in sets)} |" for m in NAMES]
+    lines += [
+        f"| {NAMES[m]} (*measured*) | {' | '.join(_measured(found[m].get(s)) for s in sets)} |"
+        for m in NAMES
+    ]
     for name, printed in PAPER.items():
         cells = [f"{printed[s][0]:.2f} ± {printed[s][1]:.2f}" if s in printed else "" for s in sets]
         lines.append(f"| *{name}* | {' | '.join(cells)} |")
@@ -102,7 +168,9 @@ def report(options: argparse.Namespace) -> None:
         "accuracy after several epochs and step sizes, ours at the last epoch of one setting. PTC is PTC_MR. Sets without node",
         "labels (IMDB) read the degree. Empty: not reported there, or not measured yet.",
     )
-    options.results.joinpath("table.md").write_text("\n".join([*lines, "", *notes, ""]), encoding="utf-8")
+    options.results.joinpath("table.md").write_text(
+        "\n".join([*lines, "", *notes, ""]), encoding="utf-8"
+    )
     print("\n".join(lines))
 
 
@@ -115,7 +183,9 @@ def _measured(values: list[float] | None) -> str:
 
 def main() -> None:
     """Run one stage."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("stage", choices=["run", "report"])
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=[*SETS, "nci109"])
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)

@@ -10,7 +10,13 @@ author = "The graphlog authors"
 copyright = "2026, The graphlog authors"
 release = "0.1.0"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+]
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build", "_generated"]
@@ -27,8 +33,15 @@ html_theme_options = {"source_edit_link": "", "navigation_with_keys": True}
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 # scikit-learn adds methods whose docstrings refer to its own pages
-FOREIGN = ["model_config", *(f"set_{verb}_request" for verb in ("fit", "predict", "predict_proba", "score", "transform"))]
-autodoc_default_options = {"members": True, "show-inheritance": True, "exclude-members": ",".join(FOREIGN)}
+FOREIGN = [
+    "model_config",
+    *(f"set_{verb}_request" for verb in ("fit", "predict", "predict_proba", "score", "transform")),
+]
+autodoc_default_options = {
+    "members": True,
+    "show-inheritance": True,
+    "exclude-members": ",".join(FOREIGN),
+}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 

@@ -10,7 +10,9 @@ import graphlog
 graphs = graphlog.read_molecules("nci5k", limit=300)
 print(f"{len(graphs)} molecules, {len(graphs.rejects)} rows rejected")
 
-encoder = graphlog.pretrain(graphs, epochs=2, batch_size=64, encoder={"dim": 32, "layers": 2}, seed=0)
+encoder = graphlog.pretrain(
+    graphs, epochs=2, batch_size=64, encoder={"dim": 32, "layers": 2}, seed=0
+)
 with TemporaryDirectory() as folder:
     model = Path(folder) / "model.safetensors"
     encoder.save(model)

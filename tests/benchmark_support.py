@@ -41,7 +41,9 @@ def no_figures() -> tuple[None, str]:
     return None, "not in this test."
 
 
-def job(folder: str, out: str, suite: str = "molecules", choices: dict[str, Any] | None = None) -> None:
+def job(
+    folder: str, out: str, suite: str = "molecules", choices: dict[str, Any] | None = None
+) -> None:
     """Run the tiny benchmark and write the keys of what this process computed; the body of a process that may be killed."""
     torch.set_num_threads(1)
     SCALES["smoke"] = tiny_scale()  # pyright: ignore[reportIndexIssue]
@@ -53,8 +55,12 @@ def job(folder: str, out: str, suite: str = "molecules", choices: dict[str, Any]
 def start(folder: Path, out: Path, **choices: Any) -> BaseProcess:
     """Start :func:`job` as a process of its own."""
     here = str(Path(__file__).parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH", "")])])
-    process: BaseProcess = training_support.server().Process(target=job, args=(str(folder), str(out), "molecules", choices))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [here, *filter(None, [os.environ.get("PYTHONPATH", "")])]
+    )
+    process: BaseProcess = training_support.server().Process(
+        target=job, args=(str(folder), str(out), "molecules", choices)
+    )
     process.start()
     return process
 
@@ -62,7 +68,10 @@ def start(folder: Path, out: Path, **choices: Any) -> BaseProcess:
 def cells(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the cells of a folder without what clocks told."""
     found = {path.stem: json.loads(path.read_text()) for path in (folder / "cells").glob("*.json")}
-    return {key: {name: value for name, value in cell.items() if name not in _CLOCKS} for key, cell in found.items()}
+    return {
+        key: {name: value for name, value in cell.items() if name not in _CLOCKS}
+        for key, cell in found.items()
+    }
 
 
 def tables(folder: Path) -> dict[str, str]:

@@ -8,7 +8,18 @@ from typing import Any, NamedTuple
 
 from graphlog.cli.main import main
 
-SMALL = ["--epochs", "2", "--batch-size", "16", "--set", "encoder.dim=16", "--set", "encoder.layers=2", "--precision", "fp32"]
+SMALL = [
+    "--epochs",
+    "2",
+    "--batch-size",
+    "16",
+    "--set",
+    "encoder.dim=16",
+    "--set",
+    "encoder.layers=2",
+    "--precision",
+    "fp32",
+]
 """A pre-training that ends within a second."""
 
 

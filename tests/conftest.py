@@ -17,7 +17,9 @@ SIBLING = ROOT.parent / "shared" / "data"
 
 jaxtyping.install_import_hook("graphlog", "typecheck.checked")
 torch.set_num_threads(1)
-os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
 if "GRAPHLOG_MIRROR" not in os.environ and SIBLING.is_dir():
     os.environ["GRAPHLOG_MIRROR"] = str(SIBLING)
 
@@ -27,7 +29,10 @@ hypothesis.settings.register_profile(
     deadline=None,
     derandomize=True,
     max_examples=25,
-    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture, hypothesis.HealthCheck.too_slow],
+    suppress_health_check=[
+        hypothesis.HealthCheck.function_scoped_fixture,
+        hypothesis.HealthCheck.too_slow,
+    ],
 )
 hypothesis.settings.load_profile("house")
 
@@ -35,10 +40,42 @@ if TYPE_CHECKING:
     from graphlog.data.store import GraphStore
 
 TINY_SMILES = (
-    *("C", "CO", "CCO", "CC(=O)O", "c1ccccc1", "Cc1ccccc1O", "CC(C)Cc1ccc(cc1)C(C)C(=O)O", "CC(=O)Oc1ccccc1C(=O)O"),
-    *("CN1C=NC2=C1C(=O)N(C(=O)N2C)C", "C[C@H](N)C(=O)O", "C[C@@H](N)C(=O)O", "F/C=C/F", "F/C=C\\F", "[Na+].[Cl-]", "[He]", "C#N"),
-    *("O=C(O)c1ccncc1", "c1ccc2ccccc2c1", "C1CCCCC1", "C1CC2CCC1C2", "CCN(CC)CC", "CS(=O)(=O)c1ccccc1", "Clc1ccccc1Cl", "BrCCBr"),
-    *("NCC(=O)NCC(=O)O", "OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O", "CC1(C)SC2C(NC1=O)C(=O)N2", "O=[N+]([O-])c1ccccc1"),
+    *(
+        "C",
+        "CO",
+        "CCO",
+        "CC(=O)O",
+        "c1ccccc1",
+        "Cc1ccccc1O",
+        "CC(C)Cc1ccc(cc1)C(C)C(=O)O",
+        "CC(=O)Oc1ccccc1C(=O)O",
+    ),
+    *(
+        "CN1C=NC2=C1C(=O)N(C(=O)N2C)C",
+        "C[C@H](N)C(=O)O",
+        "C[C@@H](N)C(=O)O",
+        "F/C=C/F",
+        "F/C=C\\F",
+        "[Na+].[Cl-]",
+        "[He]",
+        "C#N",
+    ),
+    *(
+        "O=C(O)c1ccncc1",
+        "c1ccc2ccccc2c1",
+        "C1CCCCC1",
+        "C1CC2CCC1C2",
+        "CCN(CC)CC",
+        "CS(=O)(=O)c1ccccc1",
+        "Clc1ccccc1Cl",
+        "BrCCBr",
+    ),
+    *(
+        "NCC(=O)NCC(=O)O",
+        "OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O",
+        "CC1(C)SC2C(NC1=O)C(=O)N2",
+        "O=[N+]([O-])c1ccccc1",
+    ),
     *("CCCCCCCCCC", "C1=CC=CN1", "c1ccsc1", "c1ccoc1"),
 )
 

@@ -17,7 +17,9 @@ from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import build_encoder
 
 TINY = EncoderConfig(dim=16, layers=2)
-QUICK = FinetuneConfig(epochs=2, batch_size=8, dropout=0.0, precision="fp32", device="cpu", checkpoint_every_s=0.0)
+QUICK = FinetuneConfig(
+    epochs=2, batch_size=8, dropout=0.0, precision="fp32", device="cpu", checkpoint_every_s=0.0
+)
 
 CHAINS = [f"{'C' * n}{end}" for n in range(1, 13) for end in ("O", "N", "Cl", "c1ccccc1")]
 """48 chains: solvent-like, amine-like, chloride-like, aromatic."""
@@ -34,7 +36,9 @@ def chain_store() -> GraphStore:
     return graphs_of_texts(CHAINS, MOLECULE)
 
 
-def labelled(labels: np.ndarray, task: str = "classification", targets: tuple[str, ...] = ("y",)) -> LabelledGraphs:
+def labelled(
+    labels: np.ndarray, task: str = "classification", targets: tuple[str, ...] = ("y",)
+) -> LabelledGraphs:
     """The chains with the given labels; folds interleave."""
     labels = np.asarray(labels, dtype=np.float32).reshape(len(CHAINS), -1)
     rows = np.arange(len(CHAINS))

@@ -18,21 +18,31 @@ MIXED = FeatureSchema(
     masked="node",
     self_loop=(3.0, 0.0),
 )
-BARE = FeatureSchema(name="bare", domain="graph", node=(Attribute("kind", 3),), edge=(), masked="node")
+BARE = FeatureSchema(
+    name="bare", domain="graph", node=(Attribute("kind", 3),), edge=(), masked="node"
+)
 SCHEMAS = {"molecule": MOLECULE, "protein": PROTEIN, "mixed": MIXED, "bare": BARE}
 
 
 def attributes(columns: tuple[Attribute, ...], rows: int, generator: torch.Generator) -> Tensor:
     """Random codes and numbers of these columns."""
     drawn = [
-        torch.randint(c.cardinality, (rows,), generator=generator) if c.is_categorical else torch.randn(rows, generator=generator)
+        torch.randint(c.cardinality, (rows,), generator=generator)
+        if c.is_categorical
+        else torch.randn(rows, generator=generator)
         for c in columns
     ]
     whole = all(c.is_categorical for c in columns)
-    return torch.stack([d if whole else d.float() for d in drawn], dim=1) if drawn else torch.zeros(rows, 0, dtype=torch.int64)
+    return (
+        torch.stack([d if whole else d.float() for d in drawn], dim=1)
+        if drawn
+        else torch.zeros(rows, 0, dtype=torch.int64)
+    )
 
 
-def random_batch(schema: FeatureSchema, sizes: list[int], seed: int = 0, bonds_per_node: float = 1.2) -> GraphBatch:
+def random_batch(
+    schema: FeatureSchema, sizes: list[int], seed: int = 0, bonds_per_node: float = 1.2
+) -> GraphBatch:
     """Random graphs of these sizes, every bond in both directions with equal attributes."""
     generator = torch.Generator().manual_seed(seed)
     ptr = torch.tensor([0, *sizes]).cumsum(0)
@@ -55,7 +65,9 @@ def golden_batch(golden: Path, family: str) -> GraphBatch:
     """The recorded batch of ``chem`` or ``bio``."""
     with np.load(golden / f"{family}_batch.npz") as arrays:
         batch = torch.from_numpy(arrays["batch"].astype(np.int64))
-        edge_attr = torch.from_numpy(arrays["edge_attr"].astype(np.int64 if family == "chem" else np.float32))
+        edge_attr = torch.from_numpy(
+            arrays["edge_attr"].astype(np.int64 if family == "chem" else np.float32)
+        )
         return GraphBatch(
             x=torch.from_numpy(arrays["x"].astype(np.int64)),
             edge_index=torch.from_numpy(arrays["edge_index"].astype(np.int64)),

@@ -43,7 +43,9 @@ def offsets(sizes: Sequence[int]) -> Tensor:
     return torch.tensor([0, *sizes]).cumsum(0)
 
 
-def random_batch(sizes: Sequence[int], seed: int = 0, schema: FeatureSchema = NODE_MASKED) -> GraphBatch:
+def random_batch(
+    sizes: Sequence[int], seed: int = 0, schema: FeatureSchema = NODE_MASKED
+) -> GraphBatch:
     """Return one connected random graph of each size: a path with a few extra edges, both directions side by side."""
     generator, ptr = seeded(seed), offsets(sizes)
     pairs: list[tuple[int, int]] = []
@@ -56,22 +58,35 @@ def random_batch(sizes: Sequence[int], seed: int = 0, schema: FeatureSchema = NO
     edges = [e for a, b in pairs for e in ((a, b), (b, a))]
     edge_index = torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T.contiguous()
     if schema.masked == "node":
-        x = torch.stack([torch.randint(6, (int(ptr[-1]),), generator=generator), torch.zeros(int(ptr[-1]), dtype=torch.long)], dim=1)
+        x = torch.stack(
+            [
+                torch.randint(6, (int(ptr[-1]),), generator=generator),
+                torch.zeros(int(ptr[-1]), dtype=torch.long),
+            ],
+            dim=1,
+        )
         kinds = torch.randint(4, (len(pairs), 1), generator=generator).repeat_interleave(2, dim=0)
         edge_attr = torch.cat([kinds, torch.zeros_like(kinds)], dim=1)
     else:
         x = torch.ones(int(ptr[-1]), 1, dtype=torch.long)
         channels = torch.randint(2, (len(pairs), 2), generator=generator).float()
-        edge_attr = torch.cat([channels, torch.zeros(len(pairs), 2)], dim=1).repeat_interleave(2, dim=0)
+        edge_attr = torch.cat([channels, torch.zeros(len(pairs), 2)], dim=1).repeat_interleave(
+            2, dim=0
+        )
     batch = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     return GraphBatch(x, edge_index, edge_attr, batch, ptr)
 
 
-def random_forest(sizes: Sequence[int], dim: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> PrototypeForest:
+def random_forest(
+    sizes: Sequence[int], dim: int, seed: int = 0, dtype: torch.dtype = torch.float64
+) -> PrototypeForest:
     """Return a forest of random vectors with layers of these sizes; every parent has a child."""
     generator = seeded(seed)
     layers = [torch.randn(n, dim, generator=generator, dtype=dtype) for n in sizes]
-    parents = [torch.cat([torch.arange(a), torch.randint(a, (b - a,), generator=generator)]) for a, b in pairwise(sizes)]
+    parents = [
+        torch.cat([torch.arange(a), torch.randint(a, (b - a,), generator=generator)])
+        for a, b in pairwise(sizes)
+    ]
     return PrototypeForest(layers, parents)
 
 
@@ -83,6 +98,8 @@ def all_chains(forest: PrototypeForest) -> Tensor:
     return chains
 
 
-def small_encoder(schema: FeatureSchema = NODE_MASKED, dim: int = 16, seed: int = 0) -> GraphEncoder:
+def small_encoder(
+    schema: FeatureSchema = NODE_MASKED, dim: int = 16, seed: int = 0
+) -> GraphEncoder:
     """Return a two-layer encoder."""
     return build_encoder(EncoderConfig(backbone="gin", layers=2, dim=dim), schema, seed)

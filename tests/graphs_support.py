@@ -14,7 +14,9 @@ NODES = "graph,node,colour,size\na,0,red,1.0\na,1,blue,2.0\na,2,red,3.5\nb,0,red
 GRAPHS = "graph,y\na,yes\nb,no\n"
 
 
-def tables(folder: Path, edges: str = EDGES, nodes: str | None = NODES, graphs: str | None = GRAPHS) -> Path:
+def tables(
+    folder: Path, edges: str = EDGES, nodes: str | None = NODES, graphs: str | None = GRAPHS
+) -> Path:
     """Write a folder of tables."""
     folder.mkdir(exist_ok=True)
     for name, text in (("edges", edges), ("nodes", nodes), ("graphs", graphs)):
@@ -25,7 +27,10 @@ def tables(folder: Path, edges: str = EDGES, nodes: str | None = NODES, graphs: 
 
 def lines(path: Path, records: list[Any]) -> Path:
     """Write JSON lines; text goes as it is."""
-    path.write_text("".join(f"{r if isinstance(r, str) else json.dumps(r)}\n" for r in records), encoding="utf-8")
+    path.write_text(
+        "".join(f"{r if isinstance(r, str) else json.dumps(r)}\n" for r in records),
+        encoding="utf-8",
+    )
     return path
 
 
@@ -41,7 +46,11 @@ def rings(path: Path, count: int = 30, classes: int = 3, kind: str = "both") -> 
         record: dict[str, Any] = {"edges": edges, "y": f"class{k % classes}"}
         if columns:
             record |= {"x": [[row[c] for c in columns] for row in rows]}
-            record |= {"edge_attr": [[int(draw.integers(2)), float(draw.normal())][: len(columns)] for _ in edges]}
+            record |= {
+                "edge_attr": [
+                    [int(draw.integers(2)), float(draw.normal())][: len(columns)] for _ in edges
+                ]
+            }
         records.append(record)
     return lines(path, records)
 

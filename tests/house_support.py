@@ -40,10 +40,16 @@ def definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function | as
 def repository_texts() -> list[Path]:
     """Text files that are, or are about to be, part of the repository."""
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if listed.returncode:  # an unpacked archive has no history
-        candidates = [p for p in ROOT.rglob("*") if not {".venv", "_build", "__pycache__"} & set(p.parts)]
+        candidates = [
+            p for p in ROOT.rglob("*") if not {".venv", "_build", "__pycache__"} & set(p.parts)
+        ]
     else:
         candidates = [ROOT / line for line in listed.stdout.splitlines()]
     return sorted(p for p in candidates if p.is_file() and p.suffix in TEXT)

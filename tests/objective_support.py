@@ -20,9 +20,13 @@ SIZES = [9, 1, 14, 2, 11, 20, 3, 16]
 """A graph without edges, one with a single edge, a few large enough for a ring."""
 
 
-def encoder_for(schema: FeatureSchema = NODE_MASKED, backbone: str = "gin", dim: int = 12, **settings: Any) -> GraphEncoder:
+def encoder_for(
+    schema: FeatureSchema = NODE_MASKED, backbone: str = "gin", dim: int = 12, **settings: Any
+) -> GraphEncoder:
     """Return a small encoder."""
-    return build_encoder(EncoderConfig.parse({"backbone": backbone, "layers": 2, "dim": dim, **settings}), schema, 0)
+    return build_encoder(
+        EncoderConfig.parse({"backbone": backbone, "layers": 2, "dim": dim, **settings}), schema, 0
+    )
 
 
 def make(name: str, encoder: GraphEncoder, **options: Any) -> Objective[Any]:
@@ -33,17 +37,23 @@ def make(name: str, encoder: GraphEncoder, **options: Any) -> Objective[Any]:
         return kind(kind.Config.parse(options), encoder)
 
 
-def batch_for(schema: FeatureSchema = NODE_MASKED, sizes: list[int] = SIZES, seed: int = 0) -> GraphBatch:
+def batch_for(
+    schema: FeatureSchema = NODE_MASKED, sizes: list[int] = SIZES, seed: int = 0
+) -> GraphBatch:
     """Return random connected graphs; of molecules, with random targets."""
     if schema.domain == "graph":
         return encoder_support.random_batch(schema, sizes, seed)
     batch = random_batch(sizes, seed, schema)
     if schema.domain != "molecule":
         return batch
-    return replace(batch, y=torch.randn(batch.num_graphs, len(target_names(schema)), generator=seeded(seed)))
+    return replace(
+        batch, y=torch.randn(batch.num_graphs, len(target_names(schema)), generator=seeded(seed))
+    )
 
 
-def run_once(objective: Objective[Any], encoder: GraphEncoder, batch: GraphBatch, seed: int = 0) -> LossTerms:
+def run_once(
+    objective: Objective[Any], encoder: GraphEncoder, batch: GraphBatch, seed: int = 0
+) -> LossTerms:
     """Return the losses on one batch."""
     return objective.loss(objective.views(batch, seeded(seed)), encoder, seeded(seed + 1))
 

@@ -58,7 +58,9 @@ def links(rows: list[tuple[str, str, int]], species: str = "9") -> str:
     """STRING lines, one a row ``(a, b, combined)``, both directions, co-expression set."""
     lines = [HEADER]
     for a, b, score in rows:
-        lines += [f"{species}.{p} {species}.{q} 0 0 0 {score} 0 0 0 {score}" for p, q in ((a, b), (b, a))]
+        lines += [
+            f"{species}.{p} {species}.{q} 0 0 0 {score} 0 0 0 {score}" for p, q in ((a, b), (b, a))
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -71,7 +73,9 @@ def random_network(size: int, interactions: int, seed: int) -> tuple[ProteinNetw
     """The same network as ours and as networkx's."""
     draw = np.random.default_rng(seed)
     pairs = draw.integers(0, size, (interactions, 2))
-    channels = draw.integers(0, 2, (interactions, len(CHANNELS))) * draw.integers(1, 1001, (interactions, len(CHANNELS)))
+    channels = draw.integers(0, 2, (interactions, len(CHANNELS))) * draw.integers(
+        1, 1001, (interactions, len(CHANNELS))
+    )
     combined = draw.integers(600, 1000, interactions)
     names = tuple(f"9.p{k:03d}" for k in range(size))
     network = build_network(Interactions("9", names, pairs, channels, combined))
@@ -80,19 +84,27 @@ def random_network(size: int, interactions: int, seed: int) -> tuple[ProteinNetw
     for (a, b), row, score in zip(pairs.tolist(), channels, combined.tolist(), strict=True):
         if a != b:
             old = graph.get_edge_data(a, b, {"channels": np.zeros(7), "score": 0})
-            graph.add_edge(a, b, channels=np.maximum(old["channels"], row), score=max(old["score"], score))
-    weak = [(a, b) for a, b, d in graph.edges(data=True) if d["score"] < 700 or not d["channels"].any()]
+            graph.add_edge(
+                a, b, channels=np.maximum(old["channels"], row), score=max(old["score"], score)
+            )
+    weak = [
+        (a, b) for a, b, d in graph.edges(data=True) if d["score"] < 700 or not d["channels"].any()
+    ]
     graph.remove_edges_from(weak)
     return network, graph
 
 
-def slow_members(graph: nx.Graph, centre: int, radius: int, neighbours: int, nodes: int) -> list[int]:
+def slow_members(
+    graph: nx.Graph, centre: int, radius: int, neighbours: int, nodes: int
+) -> list[int]:
     """Proteins of one ego-network, step by step."""
     found, frontier = [centre], [centre]
     for _ in range(radius):
         reached = []
         for protein in frontier:
-            partners = sorted(graph[protein], key=lambda p: (-graph[protein][p]["score"], p))[:neighbours]
+            partners = sorted(graph[protein], key=lambda p: (-graph[protein][p]["score"], p))[
+                :neighbours
+            ]
             reached += [p for p in partners if p not in found and p not in reached]
         found += reached
         frontier = reached
@@ -102,7 +114,10 @@ def slow_members(graph: nx.Graph, centre: int, radius: int, neighbours: int, nod
 def chunk_graphs(chunk) -> list[tuple[int, np.ndarray, np.ndarray]]:
     """Node count, edges and edge attributes of each graph of a chunk."""
     ends = np.concatenate([[0], np.cumsum(chunk.edge_counts)])
-    return [(int(n), chunk.edge_index[:, a:b], chunk.edge_attr[a:b]) for n, (a, b) in zip(chunk.node_counts, pairwise(ends), strict=True)]
+    return [
+        (int(n), chunk.edge_index[:, a:b], chunk.edge_attr[a:b])
+        for n, (a, b) in zip(chunk.node_counts, pairwise(ends), strict=True)
+    ]
 
 
 def clustered_links(clusters: int, size: int, species: str = "9", seed: int = 0) -> str:
@@ -111,7 +126,9 @@ def clustered_links(clusters: int, size: int, species: str = "9", seed: int = 0)
     rows = []
     for c in range(clusters):
         names = [f"c{c:02d}p{k:02d}" for k in range(size)]
-        rows += [(a, b, 800) for i, a in enumerate(names) for b in names[i + 1 :] if draw.random() < 0.6]
+        rows += [
+            (a, b, 800) for i, a in enumerate(names) for b in names[i + 1 :] if draw.random() < 0.6
+        ]
         rows += [(a, b, 900) for a, b in pairwise(names)]
         rows.append((names[0], f"c{(c + 1) % clusters:02d}p00", 750))
     return links(rows, species)

@@ -12,7 +12,14 @@ from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.store import GraphStore, StoreBuilder
 
 CODES = FeatureSchema(
-    "codes", "graph", (Attribute("kind", 120), Attribute("side", 5)), (Attribute("bond", 7),), "node", (119.0, 4.0), (5.0,), (4.0,)
+    "codes",
+    "graph",
+    (Attribute("kind", 120), Attribute("side", 5)),
+    (Attribute("bond", 7),),
+    "node",
+    (119.0, 4.0),
+    (5.0,),
+    (4.0,),
 )
 RICH = FeatureSchema(
     "rich",
@@ -21,7 +28,13 @@ RICH = FeatureSchema(
     tuple(Attribute(f"b{k}", c) for k, c in enumerate((5, 6, 2))),
     "node",
 )
-FLOATS = FeatureSchema("floats", "graph", (Attribute("kind", 3), Attribute("weight", 0)), (Attribute("length", 0),), "node")
+FLOATS = FeatureSchema(
+    "floats",
+    "graph",
+    (Attribute("kind", 3), Attribute("weight", 0)),
+    (Attribute("length", 0),),
+    "node",
+)
 EDGELESS = FeatureSchema("plain", "graph", (Attribute("kind", 4),), (), "node")
 SCHEMAS = {s.name: s for s in (CODES, RICH, FLOATS, EDGELESS)}
 
@@ -38,29 +51,63 @@ class Graph:
 
 def _attributes(rng: np.random.Generator, columns: tuple[Attribute, ...], n: int) -> np.ndarray:
     continuous = any(c.cardinality == 0 for c in columns)
-    values = [rng.integers(0, c.cardinality, n) if c.cardinality else rng.normal(size=n) for c in columns]
-    return np.array(values, dtype=np.float32 if continuous else np.int64).reshape(len(columns), n).T.copy()
+    values = [
+        rng.integers(0, c.cardinality, n) if c.cardinality else rng.normal(size=n) for c in columns
+    ]
+    return (
+        np.array(values, dtype=np.float32 if continuous else np.int64)
+        .reshape(len(columns), n)
+        .T.copy()
+    )
 
 
-def make_graph(rng: np.random.Generator, schema: FeatureSchema, nodes: int, edges: int, row: int, tasks: int = 0) -> Graph:
+def make_graph(
+    rng: np.random.Generator,
+    schema: FeatureSchema,
+    nodes: int,
+    edges: int,
+    row: int,
+    tasks: int = 0,
+) -> Graph:
     label = np.where(rng.random(tasks) < 0.3, np.nan, rng.integers(0, 2, tasks)).astype(np.float32)
     ends = rng.integers(0, nodes, (edges, 2))
-    return Graph(_attributes(rng, schema.node, nodes), ends, _attributes(rng, schema.edge, edges), row, f"graph {row} é", label)
+    return Graph(
+        _attributes(rng, schema.node, nodes),
+        ends,
+        _attributes(rng, schema.edge, edges),
+        row,
+        f"graph {row} é",
+        label,
+    )
 
 
-def make_graphs(n: int, schema: FeatureSchema = CODES, *, seed: int = 0, tasks: int = 0, nodes: int = 30) -> list[Graph]:
+def make_graphs(
+    n: int, schema: FeatureSchema = CODES, *, seed: int = 0, tasks: int = 0, nodes: int = 30
+) -> list[Graph]:
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, nodes + 1, n)
-    return [make_graph(rng, schema, int(s), int(s) - 1 + int(rng.integers(0, 4)), k, tasks) for k, s in enumerate(sizes)]
+    return [
+        make_graph(rng, schema, int(s), int(s) - 1 + int(rng.integers(0, 4)), k, tasks)
+        for k, s in enumerate(sizes)
+    ]
 
 
 @st.composite
 def graph_lists(draw: st.DrawFn, schema: FeatureSchema, tasks: int = 0) -> list[Graph]:
     """Ragged graphs, bondless and single-node ones among them, some input rows missing."""
-    shapes = draw(st.lists(st.tuples(st.integers(1, 12), st.integers(0, 15), st.integers(1, 3)), min_size=1, max_size=12))
+    shapes = draw(
+        st.lists(
+            st.tuples(st.integers(1, 12), st.integers(0, 15), st.integers(1, 3)),
+            min_size=1,
+            max_size=12,
+        )
+    )
     rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
     rows = np.cumsum([step for _, _, step in shapes]) - 1
-    return [make_graph(rng, schema, v, e, int(r), tasks) for (v, e, _), r in zip(shapes, rows, strict=True)]
+    return [
+        make_graph(rng, schema, v, e, int(r), tasks)
+        for (v, e, _), r in zip(shapes, rows, strict=True)
+    ]
 
 
 def to_chunk(graphs: list[Graph], *, texts: bool = True, undirected: bool = True) -> GraphChunk:
@@ -77,7 +124,14 @@ def to_chunk(graphs: list[Graph], *, texts: bool = True, undirected: bool = True
     )
 
 
-def build(graphs: list[Graph], schema: FeatureSchema, path: Path | None = None, *, chunk: int = 5, **options: Any) -> GraphStore:
+def build(
+    graphs: list[Graph],
+    schema: FeatureSchema,
+    path: Path | None = None,
+    *,
+    chunk: int = 5,
+    **options: Any,
+) -> GraphStore:
     tasks = [f"t{k}" for k in range(len(graphs[0].label))]
     with StoreBuilder(schema, path, tasks) as builder:
         for start in range(0, len(graphs), chunk):
@@ -94,13 +148,20 @@ def assert_same(store: GraphStore, graphs: list[Graph], indices: list[int]) -> N
     first_edge = 0
     for n, k in enumerate(indices):
         graph, a, b = graphs[k], int(batch.ptr[n]), int(batch.ptr[n + 1])
-        directed = [(p, q) for i, j in graph.edges for p, q in ([(i, j), (j, i)] if store.undirected else [(i, j)])]
+        directed = [
+            (p, q)
+            for i, j in graph.edges
+            for p, q in ([(i, j), (j, i)] if store.undirected else [(i, j)])
+        ]
         last_edge = first_edge + len(directed)
         np.testing.assert_array_equal(batch.x[a:b].numpy(), graph.x)
         assert (batch.batch[a:b] == n).all()
-        assert (batch.edge_index[:, first_edge:last_edge].T - a).tolist() == [list(map(int, e)) for e in directed]
+        assert (batch.edge_index[:, first_edge:last_edge].T - a).tolist() == [
+            list(map(int, e)) for e in directed
+        ]
         np.testing.assert_array_equal(
-            batch.edge_attr[first_edge:last_edge].numpy(), np.repeat(graph.edge_attr, 2 if store.undirected else 1, axis=0)
+            batch.edge_attr[first_edge:last_edge].numpy(),
+            np.repeat(graph.edge_attr, 2 if store.undirected else 1, axis=0),
         )
         first_edge = last_edge
         if batch.y is not None:

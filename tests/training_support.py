@@ -26,14 +26,24 @@ SCHEMA = FeatureSchema(
     edge_mask=(5.0,),
     self_loop=(4.0,),
 )
-SMALL = {"epochs": 3, "batch_size": 32, "log_every": 3, "watch_every": 5, "encoder.dim": 16, "encoder.layers": 2, "precision": "fp32"}
+SMALL = {
+    "epochs": 3,
+    "batch_size": 32,
+    "log_every": 3,
+    "watch_every": 5,
+    "encoder.dim": 16,
+    "encoder.layers": 2,
+    "precision": "fp32",
+}
 
 
 def families(num_graphs: int = 160, seed: int = 0) -> GraphStore:
     """Random trees; the family of a graph decides which node kinds it is made of."""
     draw = np.random.default_rng(seed)
     sizes = draw.integers(4, 16, num_graphs)
-    parents = np.concatenate([[int(draw.integers(0, child)) for child in range(1, size)] for size in sizes])
+    parents = np.concatenate(
+        [[int(draw.integers(0, child)) for child in range(1, size)] for size in sizes]
+    )
     children = np.concatenate([np.arange(1, size) for size in sizes])
     family = np.repeat(draw.integers(0, 5, num_graphs), sizes)
     nodes, edges = len(family), len(children)
@@ -71,7 +81,9 @@ def server() -> Any:
     return context
 
 
-def start(run: Path, overrides: dict[str, Any], *, resume: bool, recipe: str = "default") -> BaseProcess:
+def start(
+    run: Path, overrides: dict[str, Any], *, resume: bool, recipe: str = "default"
+) -> BaseProcess:
     """Start :func:`job` as a process of its own."""
     process: BaseProcess = server().Process(target=job, args=(str(run), overrides, resume, recipe))
     process.start()
@@ -80,9 +92,19 @@ def start(run: Path, overrides: dict[str, Any], *, resume: bool, recipe: str = "
 
 def outcome(run: Path) -> dict[str, Any]:
     """Everything a finished run leaves that must not depend on interruptions."""
-    rows = [{k: v for k, v in row.items() if k != "graphs_per_s"} for row in read_metrics(run / "metrics.jsonl")]
+    rows = [
+        {k: v for k, v in row.items() if k != "graphs_per_s"}
+        for row in read_metrics(run / "metrics.jsonl")
+    ]
     newest = max((run / "checkpoint").glob("step-?????????"))
     manifest = json.loads((newest / "manifest.json").read_text())
-    with safe_open(run / "model.safetensors", "pt") as file:  # the order of the fields in the file's header is not fixed
+    with safe_open(
+        run / "model.safetensors", "pt"
+    ) as file:  # the order of the fields in the file's header is not fixed
         model = json.loads(file.metadata()[KEY])["sha256"]
-    return {"model": model, "state": manifest["sha256"], "cursor": manifest["fields"]["cursor"], "rows": rows}
+    return {
+        "model": model,
+        "state": manifest["sha256"],
+        "cursor": manifest["fields"]["cursor"],
+        "rows": rows,
+    }

@@ -6,7 +6,9 @@ from typing import Any
 from beartype import BeartypeConf, beartype
 from beartype.roar import BeartypeDecorHintPep673Exception
 
-_beartype = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int is a float, as static checkers have it
+_beartype = beartype(
+    conf=BeartypeConf(is_pep484_tower=True)
+)  # an int is a float, as static checkers have it
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -64,7 +64,17 @@ __all__ = [
 
 Model = str | Path | Encoder
 """An encoder, or what :func:`load` makes one of."""
-_LABELLING = ("task", "metric", "fractions", "split_seed", "smiles_column", "workers", "on_error", "limit", "data_dir")
+_LABELLING = (
+    "task",
+    "metric",
+    "fractions",
+    "split_seed",
+    "smiles_column",
+    "workers",
+    "on_error",
+    "limit",
+    "data_dir",
+)
 
 
 def pretrain(
@@ -113,9 +123,20 @@ def pretrain(
     start = None if init is None else load(init).copy()
     folder = None if run_dir is None else Path(run_dir)
     result = run_pretraining(
-        store, settings, folder, resume=resume, overwrite=overwrite, init=None if start is None else start.network, progress=progress
+        store,
+        settings,
+        folder,
+        resume=resume,
+        overwrite=overwrite,
+        init=None if start is None else start.network,
+        progress=progress,
     )
-    return Encoder(result.encoder, result.info.get("embedding", settings.embedding), result.info, dict(result.objective.state_dict()))
+    return Encoder(
+        result.encoder,
+        result.info.get("embedding", settings.embedding),
+        result.info,
+        dict(result.objective.state_dict()),
+    )
 
 
 def finetune(
@@ -163,10 +184,14 @@ def finetune(
     labelling = {key: settings.pop(key) for key in _LABELLING if key in settings}
     for key in settings:
         if key not in FinetuneConfig.model_fields:
-            raise unknown_name("setting of finetune", key, [*FinetuneConfig.model_fields, *_LABELLING])
+            raise unknown_name(
+                "setting of finetune", key, [*FinetuneConfig.model_fields, *_LABELLING]
+            )
     if not isinstance(dataset, LabelledGraphs):
         labelling |= {"split": split, "targets": targets}
-    config = FinetuneConfig.parse({**settings, "epochs": epochs, "select": select, "freeze": freeze, "layer": layer})
+    config = FinetuneConfig.parse(
+        {**settings, "epochs": epochs, "select": select, "freeze": freeze, "layer": layer}
+    )
     return _finetune(
         load_for(encoder, _store_of(dataset)),
         dataset,
@@ -220,12 +245,16 @@ def fold_probe(encoder: Model, dataset: Source | LabelledGraphs, **options: Any)
     return _folds.fold_probe(load_for(encoder, _store_of(dataset)), dataset, **options)
 
 
-def cv_probe(encoder: Model, dataset: Source | LabelledGraphs, **options: Any) -> dict[float, float]:
+def cv_probe(
+    encoder: Model, dataset: Source | LabelledGraphs, **options: Any
+) -> dict[float, float]:
     """Return the scaffold-cross-validated probe score at each C, inside train + validation only: for choosing between recipes."""
     return _probe.cv_probe(load_for(encoder, _store_of(dataset)), dataset, **options)
 
 
-def embed(encoder: Model, source: Source, layer: str | None = None, **options: Any) -> Float[np.ndarray, "M W"]:
+def embed(
+    encoder: Model, source: Source, layer: str | None = None, **options: Any
+) -> Float[np.ndarray, "M W"]:
     """Return one float32 embedding an input row; NaN where a molecule cannot be read. See :meth:`Encoder.embed`."""
     return load_for(encoder, source).embed(source, layer, **options)
 
@@ -235,12 +264,16 @@ def embed_file(encoder: Model, source: Source, out: str | Path, **options: Any) 
     return _embed.embed_file(load_for(encoder, source), source, Path(out), **options)
 
 
-def predict(predictor: str | Path | Predictor, source: Source, **options: Any) -> Float[np.ndarray, "M T"]:
+def predict(
+    predictor: str | Path | Predictor, source: Source, **options: Any
+) -> Float[np.ndarray, "M T"]:
     """Return probabilities or values, one row an input row; NaN where a molecule cannot be read. See :meth:`Predictor.predict`."""
     return load_predictor(predictor).predict(source, **options)
 
 
-def predict_file(predictor: str | Path | Predictor, source: Source, out: str | Path, **options: Any) -> Written:
+def predict_file(
+    predictor: str | Path | Predictor, source: Source, out: str | Path, **options: Any
+) -> Written:
     """Write the input's columns with predictions added as CSV. See :func:`graphlog.downstream.predict.predict_file`."""
     return _predict.predict_file(load_predictor(predictor), source, Path(out), **options)
 
@@ -250,7 +283,12 @@ def load_predictor(predictor: str | Path | Predictor, device: str = "cpu") -> Pr
     return predictor if isinstance(predictor, Predictor) else Predictor.load(predictor, device)
 
 
-def scaffold_split(smiles: Sequence[str], fractions: Sequence[float] = DEFAULT_FRACTIONS, kind: str = "scaffold", seed: int = 0) -> Split:
+def scaffold_split(
+    smiles: Sequence[str],
+    fractions: Sequence[float] = DEFAULT_FRACTIONS,
+    kind: str = "scaffold",
+    seed: int = 0,
+) -> Split:
     """Return train, validation and test rows such that molecules with one Bemis-Murcko scaffold stay together.
 
     Args:
@@ -291,7 +329,9 @@ def _store_of(dataset: Source | LabelledGraphs) -> Source:
     return dataset.store if isinstance(dataset, LabelledGraphs) else dataset
 
 
-def _pretrain_settings(objective: str | None, recipe: str | None, config: Any, overrides: Mapping[str, Any]) -> PretrainConfig:
+def _pretrain_settings(
+    objective: str | None, recipe: str | None, config: Any, overrides: Mapping[str, Any]
+) -> PretrainConfig:
     if isinstance(config, PretrainConfig):
         tables = config.to_tables()
     else:

@@ -24,7 +24,9 @@ class FrozenConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     @model_serializer(mode="wrap")
-    def _without_defaults_born_later(self, serialise: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    def _without_defaults_born_later(
+        self, serialise: Callable[[Any], dict[str, Any]]
+    ) -> dict[str, Any]:
         fields = serialise(self)
         for name, field in type(self).model_fields.items():
             if BornLater in field.metadata and getattr(self, name) == field.default:
@@ -97,5 +99,7 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
     merged = dict(base)
     for key, value in changes.items():
         old = merged.get(key)
-        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        merged[key] = (
+            merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+        )
     return merged

@@ -31,7 +31,9 @@ class MissingExtraError(GraphLoGError):
     """An optional dependency that is not installed; names the extra that brings it."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"`{package}` is not installed; mend it with: pip install 'graphlog-torch[{extra}]'")
+        super().__init__(
+            f"`{package}` is not installed; mend it with: pip install 'graphlog-torch[{extra}]'"
+        )
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
@@ -44,6 +46,10 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     choices = sorted(known)
     near = get_close_matches(name.lower(), choices, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
-    shown = choices if len(choices) <= _SHOWN else sorted(get_close_matches(name.lower(), choices, n=_SHOWN, cutoff=0.0))
+    shown = (
+        choices
+        if len(choices) <= _SHOWN
+        else sorted(get_close_matches(name.lower(), choices, n=_SHOWN, cutoff=0.0))
+    )
     more = f" and {len(choices) - len(shown)} more" if len(shown) < len(choices) else ""
     return ConfigError(f"unknown {kind} '{name}'; {hint}Known: {', '.join(shown)}{more}")

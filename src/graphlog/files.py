@@ -25,7 +25,9 @@ def beside(path: Path) -> Generator[Path]:
             raise
         raise OSError(e.errno, e.strerror or str(e), str(path)) from None
     finally:
-        with suppress(OSError):  # on a disk that refuses even this, what went wrong first is what matters
+        with suppress(
+            OSError
+        ):  # on a disk that refuses even this, what went wrong first is what matters
             unfinished.unlink(missing_ok=True)
 
 
@@ -40,7 +42,9 @@ def writing(path: Path, advice: str = "") -> Generator[None]:
         yield
     except OSError as e:
         remedy = advice or "free space or choose a folder you may write to"
-        raise GraphLoGError(f"cannot write {e.filename or path}: {e.strerror or e}; {remedy}.") from None
+        raise GraphLoGError(
+            f"cannot write {e.filename or path}: {e.strerror or e}; {remedy}."
+        ) from None
 
 
 @contextmanager

@@ -45,7 +45,9 @@ def from_pyg(graphs: Iterable[Any] | Data, schema: str | FeatureSchema | None = 
     """
     packed = _pack([graphs] if isinstance(graphs, Data) else list(graphs))
     if schema is None:
-        survey = Survey(_names("node", packed.raw.node), _names("edge", packed.raw.edge), matrices=True)
+        survey = Survey(
+            _names("node", packed.raw.node), _names("edge", packed.raw.edge), matrices=True
+        )
         survey.add(packed.raw)
         schema = survey.schema()
     elif isinstance(schema, str):
@@ -87,9 +89,14 @@ def _pack(graphs: list[Any]) -> _Packed:
         raise DataError("from_pyg: the collection holds no graph; give at least one.")
     for number, graph in enumerate(graphs):
         if not isinstance(graph, Data):
-            raise DataError(f"from_pyg: item {number} must be a torch_geometric Data object, found {type(graph).__name__}.")
+            raise DataError(
+                f"from_pyg: item {number} must be a torch_geometric Data object, found {type(graph).__name__}."
+            )
     edges = [_edges(g, n) for n, g in enumerate(graphs)]
-    attributes = [_matrix(g.edge_attr, "edge_attr", e.shape[1], n) for n, (g, e) in enumerate(zip(graphs, edges, strict=True))]
+    attributes = [
+        _matrix(g.edge_attr, "edge_attr", e.shape[1], n)
+        for n, (g, e) in enumerate(zip(graphs, edges, strict=True))
+    ]
     nodes = [_matrix(g.x, "x", int(g.num_nodes or 0), n) for n, g in enumerate(graphs)]
     node_counts = np.array([int(g.num_nodes or 0) for g in graphs], dtype=np.int64)
     edge_counts = np.array([e.shape[1] for e in edges], dtype=np.int64)
@@ -112,7 +119,9 @@ def _pack(graphs: list[Any]) -> _Packed:
             edge=tuple(_joined(attributes, "edge_attr").T),
         ),
         labels=_labels(graphs),
-        texts=[str(g.smiles) for g in graphs] if all(isinstance(getattr(g, "smiles", None), str) for g in graphs) else None,
+        texts=[str(g.smiles) for g in graphs]
+        if all(isinstance(getattr(g, "smiles", None), str) for g in graphs)
+        else None,
     )
 
 
@@ -121,7 +130,9 @@ def _edges(graph: Data, number: int) -> Array:
         return np.zeros((2, 0), dtype=np.int64)
     edges = graph.edge_index.detach().cpu().numpy()
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
-        raise DataError(f"graph {number}: `edge_index` must be integers of shape (2, E), found {edges.dtype} of shape {edges.shape}.")
+        raise DataError(
+            f"graph {number}: `edge_index` must be integers of shape (2, E), found {edges.dtype} of shape {edges.shape}."
+        )
     return edges.astype(np.int64)
 
 
@@ -131,25 +142,38 @@ def _matrix(values: torch.Tensor | None, name: str, rows: int, number: int) -> A
     matrix = values.detach().cpu().numpy()
     matrix = matrix[:, None] if matrix.ndim == 1 else matrix
     if matrix.ndim != 2 or len(matrix) != rows:
-        raise DataError(f"graph {number}: `{name}` must have {rows} rows, one each, found shape {matrix.shape}.")
+        raise DataError(
+            f"graph {number}: `{name}` must have {rows} rows, one each, found shape {matrix.shape}."
+        )
     return matrix.astype(np.int64) if matrix.dtype.kind in "iub" else matrix.astype(np.float32)
 
 
 def _joined(matrices: list[Array], name: str) -> Array:
-    ((width, _),) = Counter(m.shape[1] for m in matrices if len(m) or not any(map(len, matrices))).most_common(1)
+    ((width, _),) = Counter(
+        m.shape[1] for m in matrices if len(m) or not any(map(len, matrices))
+    ).most_common(1)
     for number, matrix in enumerate(matrices):
         if matrix.shape[1] != width and len(matrix):
-            raise DataError(f"graph {number}: `{name}` must have {width} columns as in most other graphs, found {matrix.shape[1]}.")
+            raise DataError(
+                f"graph {number}: `{name}` must have {width} columns as in most other graphs, found {matrix.shape[1]}."
+            )
     joined = np.concatenate([m.reshape(len(m), width) for m in matrices])
     if joined.dtype.kind == "f" and not np.isfinite(joined).all():
         at = int((~np.isfinite(joined)).any(axis=1).argmax())
         graph = _graph_of(at, np.array([len(m) for m in matrices]))
-        raise DataError(f"graph {graph}: `{name}` must be finite, found NaN or infinity; replace or drop such values.")
+        raise DataError(
+            f"graph {graph}: `{name}` must be finite, found NaN or infinity; replace or drop such values."
+        )
     return joined
 
 
 def _labels(graphs: list[Data]) -> Array | None:
-    found = [None if g.y is None else torch.as_tensor(g.y).detach().cpu().numpy().reshape(-1).astype(np.float32) for g in graphs]
+    found = [
+        None
+        if g.y is None
+        else torch.as_tensor(g.y).detach().cpu().numpy().reshape(-1).astype(np.float32)
+        for g in graphs
+    ]
     widths = {len(y) for y in found if y is not None}
     if not widths:
         return None
@@ -169,11 +193,15 @@ def _graph_of(position: int, counts: Array) -> int:
     return int(np.searchsorted(np.cumsum(counts), position, side="right"))
 
 
-def _check_width(name: str, values: tuple[Array, ...], columns: tuple[Attribute, ...], items: int) -> None:
+def _check_width(
+    name: str, values: tuple[Array, ...], columns: tuple[Attribute, ...], items: int
+) -> None:
     width = len(values)
     if width != len(columns) and items and not any(c.origin != "given" for c in columns):
         expected = ", ".join(c.name for c in columns) or "none"
-        raise DataError(f"`{name}` must have {len(columns)} columns ({expected}), found {width}; schema=None infers what is there.")
+        raise DataError(
+            f"`{name}` must have {len(columns)} columns ({expected}), found {width}; schema=None infers what is there."
+        )
 
 
 def _coded(packed: _Packed, schema: FeatureSchema) -> tuple[Array, Array]:
@@ -203,13 +231,18 @@ def _build(packed: _Packed, schema: FeatureSchema) -> GraphStore:
     undirected = _is_paired(raw, edge_attr)
     step = 2 if undirected else 1
     width = 0 if packed.labels is None else packed.labels.shape[1]
-    builder = StoreBuilder(schema, None, tasks=tuple(f"y{t}" for t in range(width)), source={"kind": "torch_geometric"})
+    builder = StoreBuilder(
+        schema, None, tasks=tuple(f"y{t}" for t in range(width)), source={"kind": "torch_geometric"}
+    )
     node_ptr = np.concatenate([[0], np.cumsum(raw.node_counts)])
     edge_ptr = np.concatenate([[0], np.cumsum(raw.edge_counts)])
     for start in range(0, len(raw.node_counts), _CHUNK):
         graphs = slice(start, start + _CHUNK)
         stop = min(start + _CHUNK, len(raw.node_counts))
-        nodes, edges = slice(node_ptr[start], node_ptr[stop]), slice(edge_ptr[start], edge_ptr[stop], step)
+        nodes, edges = (
+            slice(node_ptr[start], node_ptr[stop]),
+            slice(edge_ptr[start], edge_ptr[stop], step),
+        )
         builder.add(
             GraphChunk(
                 node_counts=raw.node_counts[graphs],

@@ -87,7 +87,9 @@ def run_quickstart(
     _claim(out)
     say(f"1/5  read {molecules:,} drug-like molecules ({PRETRAINING_SET}, from RDKit's own files)")
     graphs = api.read_molecules(PRETRAINING_SET, schema=resolve_config().schema, limit=molecules)
-    say(f"2/5  pre-train GraphLoG on them, without labels: {epochs} epochs, the first local, then with prototypes")
+    say(
+        f"2/5  pre-train GraphLoG on them, without labels: {epochs} epochs, the first local, then with prototypes"
+    )
     small = api.pretrain(
         graphs,
         seed=seed,
@@ -100,12 +102,16 @@ def run_quickstart(
         encoder=SMALL_ENCODER,
     )
     data = open_labelled(LABELLED_SET, small.schema)
-    say(f"3/5  fine-tune it on {LABELLED_SET}: {data.sizes['train']} measured activities, tested on {data.sizes['test']} other scaffolds")
+    say(
+        f"3/5  fine-tune it on {LABELLED_SET}: {data.sizes['train']} measured activities, tested on {data.sizes['test']} other scaffolds"
+    )
     predictor = _finetune(small, data, out / "finetune", seed, progress)
     say("4/5  compare: frozen embeddings, the untrained encoder, fingerprints")
     reports = {"small GraphLoG": api.probe(small, data, seeds=FINETUNE_SEEDS)}
     shipped = api.load(SHIPPED_MODEL)
-    reports[SHIPPED_MODEL] = api.probe(shipped, open_labelled(LABELLED_SET, shipped.schema), baselines=())
+    reports[SHIPPED_MODEL] = api.probe(
+        shipped, open_labelled(LABELLED_SET, shipped.schema), baselines=()
+    )
     say("5/5  embed the molecules, place them in the tree of prototypes, and draw")
     api.embed_file(small, LABELLED_SET, out / "embeddings.npz")
     write_prototypes(SHIPPED_MODEL, out / "tree", LABELLED_SET, seed=seed)
@@ -114,10 +120,19 @@ def run_quickstart(
         str(out / "pretrain"): "the pre-trained model, its settings and log",
         str(out / "finetune"): "the fine-tuned predictor and its scores",
         str(out / "embeddings.npz"): f"one vector for each molecule of {LABELLED_SET}",
-        str(out / "tree" / "atlas.html"): f"the tree of prototypes of {SHIPPED_MODEL}, to explore in a browser",
+        str(
+            out / "tree" / "atlas.html"
+        ): f"the tree of prototypes of {SHIPPED_MODEL}, to explore in a browser",
         **(_draw(out / "figures", small, graphs, data, scores) if can_draw(say) else {}),
     }
-    tour = Tour(LABELLED_SET, "predict activity on unseen scaffolds", scores, written, _next_steps(out), time.monotonic() - started)
+    tour = Tour(
+        LABELLED_SET,
+        "predict activity on unseen scaffolds",
+        scores,
+        written,
+        _next_steps(out),
+        time.monotonic() - started,
+    )
     _write_mark(out, tour.to_dict())
     say(f"done in {tour.seconds:.0f} s")
     return tour
@@ -137,10 +152,23 @@ def _write_mark(out: Path, fields: dict[str, Any]) -> None:
         unfinished.write_text(json.dumps(fields, indent=1), encoding="utf-8")
 
 
-def _finetune(encoder: Encoder, data: LabelledGraphs, run: Path, seed: int, progress: Progress | None) -> Predictor:
-    config = FinetuneConfig(epochs=FINETUNE_EPOCHS, batch_size=64, dropout=0.1, schedule="constant", select="best-valid")
+def _finetune(
+    encoder: Encoder, data: LabelledGraphs, run: Path, seed: int, progress: Progress | None
+) -> Predictor:
+    config = FinetuneConfig(
+        epochs=FINETUNE_EPOCHS, batch_size=64, dropout=0.1, schedule="constant", select="best-valid"
+    )
     seeds = [seed + k for k in FINETUNE_SEEDS]
-    return finetune(encoder, data, config, seeds=seeds, baselines=(), run_dir=run, overwrite=True, progress=progress)
+    return finetune(
+        encoder,
+        data,
+        config,
+        seeds=seeds,
+        baselines=(),
+        run_dir=run,
+        overwrite=True,
+        progress=progress,
+    )
 
 
 def _scores(finetuned: Report, probes: dict[str, Report]) -> list[TourScore]:
@@ -153,13 +181,17 @@ def _scores(finetuned: Report, probes: dict[str, Report]) -> list[TourScore]:
             if row.rule.startswith("C = "):  # the rows at a fixed penalty say the same once more
                 continue
             is_ours = row.model == report.rows[0].model
-            (ours if is_ours else baselines).append(_score(name if is_ours else row.model, how, row, report.metric))
+            (ours if is_ours else baselines).append(
+                _score(name if is_ours else row.model, how, row, report.metric)
+            )
     return ours + baselines
 
 
 def _score(model: str, how: str, row: ScoreRow, metric: str) -> TourScore:
     sd = row.sd(metric)
-    return TourScore(model, how, row.mean(metric), None if math.isnan(sd) else sd, len(row.test[metric]))
+    return TourScore(
+        model, how, row.mean(metric), None if math.isnan(sd) else sd, len(row.test[metric])
+    )
 
 
 def can_draw(say: Say) -> bool:
@@ -172,20 +204,36 @@ def can_draw(say: Say) -> bool:
     return True
 
 
-def _draw(out: Path, small: Encoder, graphs: GraphStore, data: LabelledGraphs, scores: list[TourScore]) -> dict[str, str]:
+def _draw(
+    out: Path, small: Encoder, graphs: GraphStore, data: LabelledGraphs, scores: list[TourScore]
+) -> dict[str, str]:
     from graphlog.report.maps import draw_map
     from graphlog.report.run import draw_pretraining
     from graphlog.report.scores import Score, score_chart
     from graphlog.report.style import save_figure
 
-    bars = [Score(f"{s.model}, {s.how}", s.mean, math.nan if s.sd is None else s.sd, ours="GraphLoG" in s.model) for s in scores]
+    bars = [
+        Score(
+            f"{s.model}, {s.how}",
+            s.mean,
+            math.nan if s.sd is None else s.sd,
+            ours="GraphLoG" in s.model,
+        )
+        for s in scores
+    ]
     drawn = {
         "the losses and the collapse watch": draw_pretraining(out.parent / "pretrain", out),
-        "molecules around the learned prototypes": draw_map(small, graphs, out / "map-prototypes", graphs=1500),
-        "the labelled molecules by measured activity": draw_map(small, data.store, out / "map-activity", graphs=1500, colour="label"),
+        "molecules around the learned prototypes": draw_map(
+            small, graphs, out / "map-prototypes", graphs=1500
+        ),
+        "the labelled molecules by measured activity": draw_map(
+            small, data.store, out / "map-activity", graphs=1500, colour="label"
+        ),
         "all scores": save_figure(score_chart([(data.name, data.metric, bars)]), out / "scores"),
     }
-    return {str(path): what for what, paths in drawn.items() for path in paths if path.suffix == ".png"}
+    return {
+        str(path): what for what, paths in drawn.items() for path in paths if path.suffix == ".png"
+    }
 
 
 def _next_steps(out: Path) -> list[str]:

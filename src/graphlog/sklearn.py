@@ -117,7 +117,9 @@ class _FineTunedEstimator(BaseEstimator):
         encoder = load(self.encoder)
         store = _graphs(X, encoder, self)
         if store.num_rows != len(labels):
-            raise DataError(f"`y` must have one row a molecule: {store.num_rows} molecules, {len(labels)} labels.")
+            raise DataError(
+                f"`y` must have one row a molecule: {store.num_rows} molecules, {len(labels)} labels."
+            )
         labels = labels[store.rows].astype(np.float32)
         if not len(labels) or np.isnan(labels).all():
             raise DataError("there is no molecule with a label to learn from.")
@@ -125,7 +127,9 @@ class _FineTunedEstimator(BaseEstimator):
         split = Split(np.arange(len(store)), nobody, nobody)
         metric = "roc_auc" if self._task == "classification" else "rmse"
         data = LabelledGraphs("fit", store, labels, tuple(names), self._task, metric, split, "none")
-        self.model_: FineTuned = train_on_all(encoder, data, self._config(), _seed(self.random_state))
+        self.model_: FineTuned = train_on_all(
+            encoder, data, self._config(), _seed(self.random_state)
+        )
         self.n_features_in_ = 1
 
     def _outputs(self, X: Any) -> Array:  # noqa: N803
@@ -137,7 +141,16 @@ class _FineTunedEstimator(BaseEstimator):
         return outputs
 
     def _config(self) -> FinetuneConfig:
-        keys = ("epochs", "batch_size", "learning_rate", "dropout", "freeze", "layer", "precision", "device")
+        keys = (
+            "epochs",
+            "batch_size",
+            "learning_rate",
+            "dropout",
+            "freeze",
+            "layer",
+            "precision",
+            "device",
+        )
         return FinetuneConfig.parse({key: getattr(self, key) for key in keys})
 
     def __sklearn_tags__(self) -> Any:
@@ -176,10 +189,14 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
         else:
             y = y.reshape(-1)
             if type_of_target(y) not in {"binary", "multiclass"}:
-                raise DataError(f"classes must be labels, found {type_of_target(y)} values; use GraphRegressor for quantities.")
+                raise DataError(
+                    f"classes must be labels, found {type_of_target(y)} values; use GraphRegressor for quantities."
+                )
             self.classes_ = np.unique(y)
             if len(self.classes_) < 2:
-                raise DataError(f"`y` holds one class only ({self.classes_[0]!r}): there is nothing to learn.")
+                raise DataError(
+                    f"`y` holds one class only ({self.classes_[0]!r}): there is nothing to learn."
+                )
             shown = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
             labels = np.stack([y == c for c in shown], axis=1).astype(np.float64)
         self._train(X, labels, [f"class{k}" for k in range(labels.shape[1])])
@@ -199,7 +216,11 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
         probabilities = self.predict_proba(X)
         unknown = np.asarray(np.isnan(probabilities).any(axis=1))
         if self.multilabel_:
-            return np.where(unknown[:, None], np.nan, probabilities >= 0.5) if unknown.any() else (probabilities >= 0.5).astype(np.int64)
+            return (
+                np.where(unknown[:, None], np.nan, probabilities >= 0.5)
+                if unknown.any()
+                else (probabilities >= 0.5).astype(np.int64)
+            )
         classes = np.asarray(self.classes_)
         predicted = classes[np.nan_to_num(probabilities).argmax(axis=1)]
         if unknown.any():
@@ -234,7 +255,9 @@ def _texts(X: Any, estimator: Any) -> list[str]:  # noqa: N803
     if estimator.invalid not in ("raise", "nan"):
         raise unknown_name("policy for invalid molecules", str(estimator.invalid), ["raise", "nan"])
     if isinstance(X, str | Path):
-        raise ConfigError("scikit-learn estimators take molecules, not a file; read its column of SMILES first.")
+        raise ConfigError(
+            "scikit-learn estimators take molecules, not a file; read its column of SMILES first."
+        )
     return texts_of(X)
 
 
@@ -244,7 +267,9 @@ def _graphs(X: Any, encoder: Encoder | FineTuned, estimator: Any) -> GraphStore:
     if store.rejects and estimator.invalid == "raise":
         first = store.rejects[0]
         more = f" ({len(store.rejects)} such rows)" if len(store.rejects) > 1 else ""
-        raise DataError(f"molecule {first.row} ({first.text[:40]!r}) {first.reason}{more}; remove it, or set invalid='nan'.")
+        raise DataError(
+            f"molecule {first.row} ({first.text[:40]!r}) {first.reason}{more}; remove it, or set invalid='nan'."
+        )
     return store
 
 

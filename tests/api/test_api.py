@@ -14,7 +14,14 @@ from downstream_support import CHAINS, IS_ALCOHOL, tiny_encoder, write_csv
 from graphlog.errors import ConfigError, DataError
 
 SMALL = {"encoder": {"dim": 8, "layers": 2}, "batch_size": 16}
-QUICK = {"epochs": 2, "batch_size": 8, "precision": "fp32", "device": "cpu", "baselines": (), "seeds": (0, 1)}
+QUICK = {
+    "epochs": 2,
+    "batch_size": 8,
+    "precision": "fp32",
+    "device": "cpu",
+    "baselines": (),
+    "seeds": (0, 1),
+}
 
 
 @pytest.fixture
@@ -38,7 +45,9 @@ def test_the_version_is_the_projects():
 
 def test_importing_is_light():
     code = "import sys, graphlog; print(sorted({'torch', 'numpy', 'rdkit', 'sklearn'} & {m.split('.')[0] for m in sys.modules}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -46,7 +55,14 @@ def test_from_molecules_to_embeddings(table: Path, tmp_path: Path):
     graphs = graphlog.read_molecules(table)
     assert len(graphs) == len(CHAINS)
     graphs.save(tmp_path / "store")
-    encoder = graphlog.pretrain(graphlog.open_store(tmp_path / "store"), objective="graphlog", recipe="default", seed=0, epochs=2, **SMALL)
+    encoder = graphlog.pretrain(
+        graphlog.open_store(tmp_path / "store"),
+        objective="graphlog",
+        recipe="default",
+        seed=0,
+        epochs=2,
+        **SMALL,
+    )
     assert isinstance(encoder, torch.nn.Module)
     encoding = encoder(graphs[:32])
     assert isinstance(encoding, graphlog.Encoding)
@@ -90,7 +106,9 @@ def test_finetune_predict_probe_by_file(table: Path, tmp_path: Path):
     assert predictor.report.sizes["rejected"] == 1
     expected = predictor.predict(["CCO", "no molecule"])
     assert np.isnan(expected).any(axis=1).tolist() == [False, True]
-    np.testing.assert_array_equal(graphlog.predict(tmp_path / "run", ["CCO", "no molecule"]), expected)
+    np.testing.assert_array_equal(
+        graphlog.predict(tmp_path / "run", ["CCO", "no molecule"]), expected
+    )
     assert graphlog.predict_file(tmp_path / "run", table, tmp_path / "out.csv").rejected == 1
     assert graphlog.embed_file(model, table, tmp_path / "out.npz").rows == len(CHAINS) + 1
     report = graphlog.probe(model, table, baselines=("ecfp-lr",), **options)
@@ -135,4 +153,7 @@ def test_what_the_command_line_shows_is_there_for_programs(table: Path, tmp_path
     assert graphlog.describe(tmp_path / "store")["graphs"] == len(CHAINS)
     assert "bbbp" in {row["name"] for row in graphlog.describe_datasets()}
     assert graphlog.fetch_dataset("nci5k").is_file()
-    assert {graphlog.run_benchmark.__module__, graphlog.run_quickstart.__module__} == {"graphlog.benchmark.calls", "graphlog.quickstart"}
+    assert {graphlog.run_benchmark.__module__, graphlog.run_quickstart.__module__} == {
+        "graphlog.benchmark.calls",
+        "graphlog.quickstart",
+    }

@@ -31,7 +31,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_parameters_round_trip(model: Path):
-    for estimator in (GraphEmbedder(model, layer="last"), GraphClassifier(model, epochs=3), GraphRegressor(model, dropout=0.1)):
+    for estimator in (
+        GraphEmbedder(model, layer="last"),
+        GraphClassifier(model, epochs=3),
+        GraphRegressor(model, dropout=0.1),
+    ):
         assert clone(estimator).get_params() == estimator.get_params()
         assert estimator.set_params(layer="jk").layer == "jk"
     assert is_classifier(GraphClassifier())
@@ -39,7 +43,9 @@ def test_parameters_round_trip(model: Path):
 
 
 @pytest.mark.parametrize(
-    "column", [CHAINS, SMILES, SMILES[:, None], pd.Series(CHAINS), pd.DataFrame({"smiles": CHAINS})], ids=lambda c: type(c).__name__
+    "column",
+    [CHAINS, SMILES, SMILES[:, None], pd.Series(CHAINS), pd.DataFrame({"smiles": CHAINS})],
+    ids=lambda c: type(c).__name__,
 )
 def test_any_column_will_do(model: Path, column: object):
     features = GraphEmbedder(model).fit_transform(column)
@@ -47,19 +53,32 @@ def test_any_column_will_do(model: Path, column: object):
 
 
 def test_output_can_be_a_frame(model: Path):
-    frame = GraphEmbedder(model, layer="last").set_output(transform="pandas").fit_transform(pd.Series(CHAINS))
+    frame = (
+        GraphEmbedder(model, layer="last")
+        .set_output(transform="pandas")
+        .fit_transform(pd.Series(CHAINS))
+    )
     assert isinstance(frame, pd.DataFrame)
     assert list(frame.columns[:2]) == ["graphlog0", "graphlog1"]
     assert frame.shape == (len(CHAINS), 16)
 
 
 def test_in_a_pipeline_with_search_and_workers(model: Path):
-    pipeline = make_pipeline(GraphEmbedder(model), StandardScaler(), LogisticRegression(max_iter=500))
+    pipeline = make_pipeline(
+        GraphEmbedder(model), StandardScaler(), LogisticRegression(max_iter=500)
+    )
     assert cross_val_score(pipeline, SMILES, IS_ALCOHOL, cv=3).mean() > 0.9
-    search = GridSearchCV(pipeline, {"graphembedder__layer": ["jk", "last"]}, cv=2, n_jobs=2).fit(pd.Series(CHAINS), IS_ALCOHOL)
+    search = GridSearchCV(pipeline, {"graphembedder__layer": ["jk", "last"]}, cv=2, n_jobs=2).fit(
+        pd.Series(CHAINS), IS_ALCOHOL
+    )
     assert search.best_score_ > 0.8
     assert search.predict(["CCCCO"]).shape == (1,)
-    assert make_pipeline(GraphEmbedder(tiny_encoder("jk")), Ridge()).fit(CHAINS, LENGTH).score(CHAINS, LENGTH) > 0.8
+    assert (
+        make_pipeline(GraphEmbedder(tiny_encoder("jk")), Ridge())
+        .fit(CHAINS, LENGTH)
+        .score(CHAINS, LENGTH)
+        > 0.8
+    )
 
 
 def test_estimators_travel_between_processes(model: Path):
@@ -74,7 +93,9 @@ def test_estimators_travel_between_processes(model: Path):
         file.seek(0)
         again = joblib.load(file)
         call = "transform" if y is None else "predict"
-        np.testing.assert_array_equal(getattr(again, call)(CHAINS[:4]), getattr(fitted, call)(CHAINS[:4]))
+        np.testing.assert_array_equal(
+            getattr(again, call)(CHAINS[:4]), getattr(fitted, call)(CHAINS[:4])
+        )
 
 
 def test_rows_that_cannot_be_read(model: Path):
@@ -83,19 +104,27 @@ def test_rows_that_cannot_be_read(model: Path):
         GraphEmbedder(model).fit(mixed).transform(mixed)
     features = GraphEmbedder(model, invalid="nan").fit_transform(mixed)
     assert np.isnan(features).all(axis=1).tolist() == [False, True, False]
-    imputed = make_pipeline(GraphEmbedder(model, invalid="nan"), SimpleImputer(), LogisticRegression(max_iter=500))
+    imputed = make_pipeline(
+        GraphEmbedder(model, invalid="nan"), SimpleImputer(), LogisticRegression(max_iter=500)
+    )
     assert imputed.fit(mixed, [0, 1, 1]).predict(mixed).shape == (3,)
-    classifier = GraphClassifier(model, invalid="nan", **QUICK).fit([*mixed, *CHAINS], ["a", "b", "c", *np.where(IS_ALCOHOL, "a", "b")])
+    classifier = GraphClassifier(model, invalid="nan", **QUICK).fit(
+        [*mixed, *CHAINS], ["a", "b", "c", *np.where(IS_ALCOHOL, "a", "b")]
+    )
     assert classifier.predict(mixed)[1] is None
     assert np.isnan(classifier.predict_proba(mixed)[1]).all()
-    assert np.isnan(GraphRegressor(model, invalid="nan", **QUICK).fit(CHAINS, LENGTH).predict(mixed)).tolist() == [False, True, False]
+    assert np.isnan(
+        GraphRegressor(model, invalid="nan", **QUICK).fit(CHAINS, LENGTH).predict(mixed)
+    ).tolist() == [False, True, False]
     with pytest.raises(ConfigError, match="did you mean 'raise'"):
         GraphEmbedder(model, invalid="rise").fit(mixed)
 
 
 def test_classifier_of_two_classes(model: Path):
     y = np.where(IS_ALCOHOL == 1, "alcohol", "other")
-    classifier = GraphClassifier(model, freeze=True, epochs=60, batch_size=16, learning_rate=0.05, device="cpu").fit(CHAINS, y)
+    classifier = GraphClassifier(
+        model, freeze=True, epochs=60, batch_size=16, learning_rate=0.05, device="cpu"
+    ).fit(CHAINS, y)
     assert classifier.classes_.tolist() == ["alcohol", "other"]
     proba = classifier.predict_proba(CHAINS)
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-6)
@@ -114,14 +143,19 @@ def test_classifier_of_several_classes_and_columns(model: Path):
 
 
 def test_regressor_keeps_shape_and_units(model: Path):
-    regressor = GraphRegressor(model, freeze=True, epochs=60, batch_size=16, learning_rate=0.05, device="cpu")
+    regressor = GraphRegressor(
+        model, freeze=True, epochs=60, batch_size=16, learning_rate=0.05, device="cpu"
+    )
     assert regressor.fit(CHAINS, 1000 + LENGTH).score(CHAINS, 1000 + LENGTH) > 0.8
     assert regressor.fit(CHAINS, LENGTH[:, None]).predict(CHAINS).shape == (len(CHAINS), 1)
     assert cross_val_score(GraphRegressor(model, **QUICK), SMILES, LENGTH, cv=2).shape == (2,)
 
 
 def test_the_same_state_gives_the_same_model(model: Path):
-    first, second, other = (GraphRegressor(model, random_state=s, **QUICK).fit(CHAINS, LENGTH).predict(CHAINS) for s in (0, 0, 1))
+    first, second, other = (
+        GraphRegressor(model, random_state=s, **QUICK).fit(CHAINS, LENGTH).predict(CHAINS)
+        for s in (0, 0, 1)
+    )
     np.testing.assert_array_equal(first, second)
     assert not np.array_equal(first, other)
 

@@ -11,7 +11,11 @@ from graphlog.benchmark.grid import CellSpec
 from graphlog.benchmark.suites import Request, cells_of
 from graphlog.errors import ConfigError, DataError
 
-FOUND = {"scores": {"last": {"test": 0.7, "valid": float("nan"), "per_task": {"a": None}}}, "seconds": 2.0, "notes": []}
+FOUND = {
+    "scores": {"last": {"test": 0.7, "valid": float("nan"), "per_task": {"a": None}}},
+    "seconds": 2.0,
+    "notes": [],
+}
 
 
 @pytest.fixture
@@ -33,7 +37,13 @@ def test_a_cell_comes_back_and_says_what_it_is(folder: Folder, specs: list[CellS
     folder.write(spec, FOUND)
     cell = folder.read(spec)
     assert cell is not None
-    assert (cell["format"], cell["version"], cell["method"], cell["dataset"], cell["seed"]) == ("graphlog-cell", 1, "graphlog", "bbbp", 0)
+    assert (cell["format"], cell["version"], cell["method"], cell["dataset"], cell["seed"]) == (
+        "graphlog-cell",
+        1,
+        "graphlog",
+        "bbbp",
+        0,
+    )
     assert cell["scores"]["last"]["valid"] is None
     assert cell["config_hash"] == spec.config_hash
     assert cell["config"]["pretrain"]["epochs"] == 2
@@ -48,7 +58,9 @@ def test_a_damaged_cell_is_none(folder: Folder, specs: list[CellSpec], damage: s
     assert folder.read(specs[0]) is None
 
 
-def test_other_settings_are_another_cell_and_unknown_ones_do_not_matter(folder: Folder, specs: list[CellSpec]):
+def test_other_settings_are_another_cell_and_unknown_ones_do_not_matter(
+    folder: Folder, specs: list[CellSpec]
+):
     spec = specs[0]
     folder.write(spec, FOUND)
     path = folder.cells / f"{spec.key}.json"
@@ -64,13 +76,19 @@ def test_other_settings_are_another_cell_and_unknown_ones_do_not_matter(folder: 
 def test_the_same_work_under_another_name_is_not_done_again(folder: Folder, specs: list[CellSpec]):
     done = next(s for s in specs if s.stage == "finetune" and s.dataset == "bace")
     curve = cells_of(Request("sensitivity", "small", seeds=[0]))
-    twin = next(s for s in curve if s.config_hash == done.config_hash and dict(s.variant) == {"depth": 3})
+    twin = next(
+        s for s in curve if s.config_hash == done.config_hash and dict(s.variant) == {"depth": 3}
+    )
     assert not folder.has(twin)
     folder.write(done, FOUND)
     assert folder.has(twin)
     copied = folder.read(twin)
     assert copied is not None
-    assert (copied["suite"], copied["variant"], copied["seconds"]) == ("sensitivity", {"depth": 3}, 2.0)
+    assert (copied["suite"], copied["variant"], copied["seconds"]) == (
+        "sensitivity",
+        {"depth": 3},
+        2.0,
+    )
 
 
 def test_only_one_claims_a_name_at_a_time(folder: Folder):
@@ -100,7 +118,9 @@ def test_the_time_left_is_learnt_from_near_kin(specs: list[CellSpec]):
     assert estimate.seconds(tuned["bbbp"]) is None
     estimate.learn(tuned["bbbp"], 100.0)
     assert estimate.seconds(tuned["bbbp"]) == pytest.approx(100.0)
-    assert estimate.seconds(tuned["bace"]) == pytest.approx(100.0 * work(tuned["bace"]) / work(tuned["bbbp"]))
+    assert estimate.seconds(tuned["bace"]) == pytest.approx(
+        100.0 * work(tuned["bace"]) / work(tuned["bbbp"])
+    )
     estimate.learn(tuned["bace"], 1.0)
     assert estimate.seconds(tuned["bace"]) == pytest.approx(1.0)
     assert estimate.seconds(next(s for s in specs if s.stage == "probe")) is None
@@ -109,7 +129,11 @@ def test_the_time_left_is_learnt_from_near_kin(specs: list[CellSpec]):
 
 def test_a_finished_cell_stays_finished_on_another_device(folder: Folder):
     choose = {"methods": ["graphlog"], "datasets": ["bbbp"], "seeds": [0]}
-    for done, asked in zip(cells_of(Request("molecules", **choose)), cells_of(Request("molecules", device="cpu", **choose)), strict=True):
+    for done, asked in zip(
+        cells_of(Request("molecules", **choose)),
+        cells_of(Request("molecules", device="cpu", **choose)),
+        strict=True,
+    ):
         assert done.config_hash == asked.config_hash
         folder.write(done, FOUND)
         assert folder.read(asked) is not None

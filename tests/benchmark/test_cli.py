@@ -23,9 +23,20 @@ def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> C
     return run_command(capfd)
 
 
-def test_an_objective_of_ones_own_appears(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_objective_of_ones_own_appears(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(OBJECTIVES, "degree-pred", own_objective().DegreePred)  # the one line
-    ended = cli("benchmark", "molecules", "-o", tmp_path, *QUICK, "--methods", "degree-pred,ecfp-lr", "--json")
+    ended = cli(
+        "benchmark",
+        "molecules",
+        "-o",
+        tmp_path,
+        *QUICK,
+        "--methods",
+        "degree-pred,ecfp-lr",
+        "--json",
+    )
     assert ended.code == 0, ended.err
     assert (ended.json["cells"], ended.json["computed"], ended.json["failed"]) == (4, 4, 0)
     assert "[1/4] pretrain degree-pred gin seed 0" in ended.err
@@ -36,24 +47,47 @@ def test_an_objective_of_ones_own_appears(cli: Cli, tmp_path: Path, monkeypatch:
 
 
 def test_a_dry_run_computes_nothing(cli: Cli, tmp_path: Path) -> None:
-    ended = cli("benchmark", "molecules", "-o", tmp_path / "b", *QUICK, "--methods", "attrmasking", "--dry-run")
+    ended = cli(
+        "benchmark",
+        "molecules",
+        "-o",
+        tmp_path / "b",
+        *QUICK,
+        "--methods",
+        "attrmasking",
+        "--dry-run",
+    )
     assert ended.code == 0, ended.err
     assert "pretrain-smoke-attrmasking-gin-s0-" in ended.out
     assert "time left" in ended.out
     assert not (tmp_path / "b").exists()
-    told = cli("benchmark", "molecules", "-o", tmp_path / "b", *QUICK, "--methods", "attrmasking", "--dry-run", "--json").json
+    told = cli(
+        "benchmark",
+        "molecules",
+        "-o",
+        tmp_path / "b",
+        *QUICK,
+        "--methods",
+        "attrmasking",
+        "--dry-run",
+        "--json",
+    ).json
     assert [cell["stage"] for cell in told["cells"]] == ["pretrain", "finetune", "probe"]
     assert told["seconds"] > 0
 
 
-def test_failures_end_with_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_end_with_one_line(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Picky(own_objective().DegreePred):
         @classmethod
         def check_schema(cls, schema: FeatureSchema) -> None:
             raise DataError("not with these graphs.")
 
     monkeypatch.setitem(OBJECTIVES, "picky", Picky)
-    ended = cli("benchmark", "molecules", "-o", tmp_path, *QUICK, "--methods", "picky,untrained", "--json")
+    ended = cli(
+        "benchmark", "molecules", "-o", tmp_path, *QUICK, "--methods", "picky,untrained", "--json"
+    )
     assert ended.code == 2
     assert json.loads(ended.out)["computed"] == 2
     last = ended.err.strip().splitlines()[-1]
@@ -73,6 +107,8 @@ def test_failures_end_with_one_line(cli: Cli, tmp_path: Path, monkeypatch: pytes
         (("report",), "no folder of cells"),
     ],
 )
-def test_bad_words_are_refused(cli: Cli, tmp_path: Path, words: tuple[str, ...], answer: str) -> None:
+def test_bad_words_are_refused(
+    cli: Cli, tmp_path: Path, words: tuple[str, ...], answer: str
+) -> None:
     cli("benchmark", *words, "-o", tmp_path / "b").refused(answer)
     assert not (tmp_path / "b").exists()

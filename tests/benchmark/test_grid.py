@@ -24,8 +24,16 @@ def test_molecules_are_the_papers_rows_and_fingerprints():
     cells = cells_of(Request("molecules", "small"))
     assert {c.method.name for c in cells} == {*COMPARED, "ecfp-rf", "ecfp-lr"}
     # seven pre-trained rows and the untrained one, three seeds; forests on five sets; on hundreds of targets (toxcast) they have one seed
-    assert stages(Request("molecules", "small")) == {"pretrain": 21, "finetune": 8 * 3 * 4, "probe": 8 * 3 * 8 + 5 * 3 + 8}
-    assert stages(Request("molecules", "paper")) == {"pretrain": 35, "finetune": 8 * 5 * 8, "probe": 8 * 5 * 8 + 7 * 5 + 1 + 8}
+    assert stages(Request("molecules", "small")) == {
+        "pretrain": 21,
+        "finetune": 8 * 3 * 4,
+        "probe": 8 * 3 * 8 + 5 * 3 + 8,
+    }
+    assert stages(Request("molecules", "paper")) == {
+        "pretrain": 35,
+        "finetune": 8 * 5 * 8,
+        "probe": 8 * 5 * 8 + 7 * 5 + 1 + 8,
+    }
     assert len({c.key for c in cells}) == len({c.config_hash for c in cells}) == len(cells)
 
 
@@ -33,10 +41,21 @@ def test_many_encoders_are_probed_on_few_data_sets_unless_asked():
     four = {"bbbp", "sider", "clintox", "bace"}
     for suite in ("backbones", "sensitivity"):
         assert {c.dataset for c in cells_of(Request(suite, "small")) if c.stage == "probe"} == four
-        assert len({c.dataset for c in cells_of(Request(suite, "paper")) if c.stage == "probe"}) == 8
-        assert {c.dataset for c in cells_of(Request(suite, "small", datasets=["muv"])) if c.stage == "probe"} == {"muv"}
-    assert len({c.dataset for c in cells_of(Request("ablation", "small")) if c.stage == "probe"}) == 8
-    assert {c.dataset for c in cells_of(Request("molecules", "small", methods=["ecfp-rf"], datasets=["muv"]))} == {"muv"}
+        assert (
+            len({c.dataset for c in cells_of(Request(suite, "paper")) if c.stage == "probe"}) == 8
+        )
+        assert {
+            c.dataset
+            for c in cells_of(Request(suite, "small", datasets=["muv"]))
+            if c.stage == "probe"
+        } == {"muv"}
+    assert (
+        len({c.dataset for c in cells_of(Request("ablation", "small")) if c.stage == "probe"}) == 8
+    )
+    assert {
+        c.dataset
+        for c in cells_of(Request("molecules", "small", methods=["ecfp-rf"], datasets=["muv"]))
+    } == {"muv"}
 
 
 def test_a_cell_waits_for_the_model_that_its_pretraining_makes():
@@ -51,20 +70,37 @@ def test_a_cell_waits_for_the_model_that_its_pretraining_makes():
 
 
 def test_models_are_shared_between_suites():
-    plain = {c.model for c in cells_of(Request("molecules", "small")) if c.stage == "pretrain" and c.method.name == "graphcl"}
-    backbones = {c.backbone: c.model for c in cells_of(Request("backbones", "small", seeds=[0])) if c.method.name == "graphcl"}
+    plain = {
+        c.model
+        for c in cells_of(Request("molecules", "small"))
+        if c.stage == "pretrain" and c.method.name == "graphcl"
+    }
+    backbones = {
+        c.backbone: c.model
+        for c in cells_of(Request("backbones", "small", seeds=[0]))
+        if c.method.name == "graphcl"
+    }
     assert set(backbones) == {"gcn", "graphsage", "gat", "gin"}
     assert backbones["gin"] in plain
     assert backbones["gat"] not in plain
-    ablated = {c.model for c in cells_of(Request("ablation", "small", seeds=[0])) if c.stage == "pretrain"}
-    mapped = {c.model for c in cells_of(Request("embedding-map", "small", seeds=[0])) if c.stage == "map"}
+    ablated = {
+        c.model for c in cells_of(Request("ablation", "small", seeds=[0])) if c.stage == "pretrain"
+    }
+    mapped = {
+        c.model for c in cells_of(Request("embedding-map", "small", seeds=[0])) if c.stage == "map"
+    }
     assert len(ablated) == 7
     assert mapped < ablated
 
 
 def test_a_point_of_a_curve_at_the_usual_setting_is_the_same_work():
-    usual = {c.config_hash: c.key for c in cells_of(Request("molecules", "small", methods=["graphlog"], seeds=[0]))}
-    curve = [c for c in cells_of(Request("sensitivity", "small", seeds=[0])) if c.config_hash in usual]
+    usual = {
+        c.config_hash: c.key
+        for c in cells_of(Request("molecules", "small", methods=["graphlog"], seeds=[0]))
+    }
+    curve = [
+        c for c in cells_of(Request("sensitivity", "small", seeds=[0])) if c.config_hash in usual
+    ]
     assert {c.variant for c in curve} == {(("depth", 3),), (("batch_size", 256),)}
     assert all(usual[c.config_hash] != c.key for c in curve)
 
@@ -87,16 +123,27 @@ def test_a_setting_at_its_default_does_not_change_the_hash(monkeypatch: pytest.M
 
 
 def test_an_option_born_later_leaves_old_cells_valid():
-    [cell] = cells_of(Request("molecules", "small", methods=["contextpred"], seeds=[0], stages=["pretrain"]))
+    [cell] = cells_of(
+        Request("molecules", "small", methods=["contextpred"], seeds=[0], stages=["pretrain"])
+    )
     assert cell.key == "pretrain-small-contextpred-gin-s0-ffa4aaba"  # from before `substructure_at`
-    [cell] = cells_of(Request("biology", "small", methods=["contextpred"], seeds=[0], stages=["pretrain"]))
+    [cell] = cells_of(
+        Request("biology", "small", methods=["contextpred"], seeds=[0], stages=["pretrain"])
+    )
     assert cell.config["pretrain"]["options"]["substructure_at"] == "centre"
 
 
 def test_what_decides_the_outcome_changes_the_hash():
     usual = {c.config_hash for c in cells_of(Request("molecules", "smoke", methods=["graphlog"]))}
-    for changed in ({"precision": "bf16"}, {"scale": "small"}, {"backbones": ["gat"]}, {"seeds": [7]}):
-        other = cells_of(Request("molecules", **{"scale": "smoke", "methods": ["graphlog"], **changed}))
+    for changed in (
+        {"precision": "bf16"},
+        {"scale": "small"},
+        {"backbones": ["gat"]},
+        {"seeds": [7]},
+    ):
+        other = cells_of(
+            Request("molecules", **{"scale": "smoke", "methods": ["graphlog"], **changed})
+        )
         assert not usual & {c.config_hash for c in other}, changed
     same = cells_of(Request("molecules", "smoke", methods=["graphlog"], device="cpu"))
     assert {c.config_hash for c in same} == usual
@@ -104,7 +151,9 @@ def test_what_decides_the_outcome_changes_the_hash():
 
 @pytest.mark.parametrize("losses", ABLATED)
 def test_ablation_leaves_the_losses_it_is_named_by(losses: str):
-    cell = next(c for c in cells_of(Request("ablation", "smoke")) if c.variant == (("losses", losses),))
+    cell = next(
+        c for c in cells_of(Request("ablation", "smoke")) if c.variant == (("losses", losses),)
+    )
     assert cell.pretraining is not None
     options = cell.pretraining.options
     left = {name for name in ("subgraph", "graph", "global") if options[f"{name}_weight"] > 0}
@@ -117,9 +166,15 @@ def test_biology_is_on_proteins_with_switches_of_its_own():
     cells = cells_of(Request("biology", "smoke", seeds=[0]))
     assert {c.domain for c in cells} == {"protein"}
     assert {c.method.name for c in cells} == {*COMPARED, LINEAR}
-    assert {c.pretraining.recipe for c in cells if c.pretraining and c.method.name == "contextpred"} == {"biology"}
-    assert {c.domain for c in cells_of(Request("ablation", "smoke", domain="protein"))} == {"protein"}
-    assert {c.domain for c in cells_of(Request("backbones", "smoke", datasets=["worm-go40"]))} == {"protein"}
+    assert {
+        c.pretraining.recipe for c in cells if c.pretraining and c.method.name == "contextpred"
+    } == {"biology"}
+    assert {c.domain for c in cells_of(Request("ablation", "smoke", domain="protein"))} == {
+        "protein"
+    }
+    assert {c.domain for c in cells_of(Request("backbones", "smoke", datasets=["worm-go40"]))} == {
+        "protein"
+    }
 
 
 @pytest.mark.parametrize(

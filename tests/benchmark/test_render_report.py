@@ -24,7 +24,11 @@ def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [n for n in sys.modules if n.startswith(("matplotlib", "graphlog.report.style", "graphlog.benchmark.figures"))]:
+    for name in [
+        n
+        for n in sys.modules
+        if n.startswith(("matplotlib", "graphlog.report.style", "graphlog.benchmark.figures"))
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delattr("graphlog.benchmark.figures", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -48,9 +52,12 @@ def test_the_same_cells_give_the_same_bytes(tmp_path: Path):
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == sorted(p.name for p in first)
     for ours, theirs in zip(first, second, strict=True):
         assert ours.read_bytes() == theirs.read_bytes(), ours.name
-    assert {"molecules-finetune-last.tex", "molecules-finetune-last-differences.svg", "speed-molecules.png", "timing.csv"} <= {
-        p.name for p in first
-    }
+    assert {
+        "molecules-finetune-last.tex",
+        "molecules-finetune-last-differences.svg",
+        "speed-molecules.png",
+        "timing.csv",
+    } <= {p.name for p in first}
     page = first[-1].read_text(encoding="utf-8")
     assert first[-1].name == "index.md"
     for path in first:
@@ -63,7 +70,9 @@ def test_the_same_cells_give_the_same_bytes(tmp_path: Path):
 def test_without_matplotlib_tables_are_written_and_the_page_says_what_is_missing(tmp_path: Path):
     written = render(_small(tmp_path / "cells"), tmp_path / "out")
     assert {p.suffix for p in written} == {".md", ".csv", ".tex"}
-    assert "Figures were not drawn: `matplotlib` is not installed" in written[-1].read_text(encoding="utf-8")
+    assert "Figures were not drawn: `matplotlib` is not installed" in written[-1].read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.usefixtures("no_matplotlib")
@@ -73,19 +82,31 @@ def test_clocks_touch_no_table_of_scores(tmp_path: Path):
     for path in cells.glob("*.json"):
         fields = json.loads(path.read_text())
         rate = fields["graphs_per_s"]
-        path.write_text(json.dumps({**fields, "seconds": fields["seconds"] * 2, "graphs_per_s": rate and rate * 2}))
+        path.write_text(
+            json.dumps(
+                {**fields, "seconds": fields["seconds"] * 2, "graphs_per_s": rate and rate * 2}
+            )
+        )
     after = {p.name: p.read_bytes() for p in render(cells, tmp_path / "b")}
-    assert {name.split(".")[0] for name in before if before[name] != after[name]} == {"speed-molecules", "timing"}
+    assert {name.split(".")[0] for name in before if before[name] != after[name]} == {
+        "speed-molecules",
+        "timing",
+    }
 
 
 @pytest.mark.usefixtures("no_matplotlib")
 def test_scales_are_rendered_apart(tmp_path: Path):
     for scale, test in (("smoke", 0.5), ("small", 0.8)):
-        factory.write(tmp_path, factory.cell("finetune", "graphlog", "bbbp", 0, {"last": {"test": test}}, scale=scale))
+        factory.write(
+            tmp_path,
+            factory.cell("finetune", "graphlog", "bbbp", 0, {"last": {"test": test}}, scale=scale),
+        )
     written = {p.name: p.read_text(encoding="utf-8") for p in render(tmp_path, tmp_path / "out")}
     assert "50.0" in written["molecules-finetune-last-smoke.md"]
     assert "80.0" in written["molecules-finetune-last-small.md"]
-    assert r"\label{tab:molecules-finetune-last-small}" in written["molecules-finetune-last-small.tex"]
+    assert (
+        r"\label{tab:molecules-finetune-last-small}" in written["molecules-finetune-last-small.tex"]
+    )
 
 
 @pytest.mark.usefixtures("coarse")
@@ -115,7 +136,9 @@ def test_every_kind_of_grid_is_drawn(tmp_path: Path):
     assert "GraphSAGE" in _texts(score_dots(grids["molecules-backbones-finetune-last"]))
     forest = difference_forest(grids["molecules-ablation-finetune-last"])
     assert "all three" in _texts(forest)
-    curves = sensitivity_figure([grids[f"molecules-sensitivity-{name}-finetune-last"] for name in ("depth", "batch-size")])
+    curves = sensitivity_figure(
+        [grids[f"molecules-sensitivity-{name}-finetune-last"] for name in ("depth", "batch-size")]
+    )
     assert "higher from 3 on" in _texts(curves)
     assert "higher from 256 on" in _texts(curves)
     line = next(line for line in curves.axes[0].lines if line.get_label() == "mean over seeds")
@@ -128,7 +151,9 @@ def test_gaps_and_single_seeds_are_drawn_as_such(tmp_path: Path):
 
     for method in ("graphcl", "graphlog"):
         for dataset in ("bbbp", "bace")[: 1 if method == "graphcl" else 2]:
-            factory.write(tmp_path, factory.cell("finetune", method, dataset, 0, {"last": {"test": 0.7}}))
+            factory.write(
+                tmp_path, factory.cell("finetune", method, dataset, 0, {"last": {"test": 0.7}})
+            )
     (grid,) = score_grids(read_cells(tmp_path))
     assert "not measured in full" in _texts(difference_forest(grid))
     assert "not measured" in _texts(score_dots(grid))
@@ -167,4 +192,6 @@ def test_a_damaged_map_is_named(tmp_path: Path):
 
 
 def _texts(figure) -> str:
-    return " ".join(t.get_text() for t in figure.findobj(lambda artist: hasattr(artist, "get_text")))
+    return " ".join(
+        t.get_text() for t in figure.findobj(lambda artist: hasattr(artist, "get_text"))
+    )

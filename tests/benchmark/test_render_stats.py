@@ -31,7 +31,9 @@ def test_interval_is_scipys():
     values = np.array([1.2, -0.4, 0.7, 2.1, 0.3])
     found = spread(dict(enumerate(values.tolist())))
     for level in (0.5, 0.95, 0.99):
-        expected = stats.t.interval(level, len(values) - 1, loc=values.mean(), scale=stats.sem(values))
+        expected = stats.t.interval(
+            level, len(values) - 1, loc=values.mean(), scale=stats.sem(values)
+        )
         assert found.interval(level) == pytest.approx(expected, rel=1e-12)
 
 
@@ -57,17 +59,33 @@ def test_a_missing_part_leaves_no_average():
 
 def test_ranks_by_hand():
     means = np.array([[3.0, 1.0], [2.0, 1.0], [1.0, 5.0]])
-    assert mean_ranks(means, lower_is_better=False).tolist() == [(1 + 2.5) / 2, (2 + 2.5) / 2, (3 + 1) / 2]
-    assert mean_ranks(means, lower_is_better=True).tolist() == [(3 + 1.5) / 2, (2 + 1.5) / 2, (1 + 3) / 2]
+    assert mean_ranks(means, lower_is_better=False).tolist() == [
+        (1 + 2.5) / 2,
+        (2 + 2.5) / 2,
+        (3 + 1) / 2,
+    ]
+    assert mean_ranks(means, lower_is_better=True).tolist() == [
+        (3 + 1.5) / 2,
+        (2 + 1.5) / 2,
+        (1 + 3) / 2,
+    ]
 
 
 def test_the_papers_averages_follow_from_its_rows():
     for method, row in paper.TABLE_1.items():
         assert len(row) == len(paper.TABLE_1_DATASETS)
-        assert statistics.fmean(mean for mean, _ in row) == pytest.approx(paper.TABLE_1_AVERAGE[method], abs=0.0626), method
+        assert statistics.fmean(mean for mean, _ in row) == pytest.approx(
+            paper.TABLE_1_AVERAGE[method], abs=0.0626
+        ), method
 
 
 def test_the_papers_tables_agree_where_they_repeat_each_other():
     gin = paper.TABLE_3_BACKBONES.index("gin")
-    assert {method: row[gin] for method, row in paper.TABLE_3.items()} == {m: paper.TABLE_2[m] for m in paper.TABLE_3}
-    assert paper.TABLE_4["subgraph+graph+global"] == paper.TABLE_2["graphlog"] == paper.FIGURE_3_KNOWN["depth"][3]
+    assert {method: row[gin] for method, row in paper.TABLE_3.items()} == {
+        m: paper.TABLE_2[m] for m in paper.TABLE_3
+    }
+    assert (
+        paper.TABLE_4["subgraph+graph+global"]
+        == paper.TABLE_2["graphlog"]
+        == paper.FIGURE_3_KNOWN["depth"][3]
+    )

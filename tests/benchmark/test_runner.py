@@ -32,20 +32,32 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[st
     process = start(folder / "bench", folder / "computed.json")
     process.join()
     assert process.exitcode == 0
-    return folder / "bench", json.loads((folder / "computed.json").read_text()), time.monotonic() - began
+    return (
+        folder / "bench",
+        json.loads((folder / "computed.json").read_text()),
+        time.monotonic() - began,
+    )
 
 
 def test_cells_are_complete(undisturbed: tuple[Path, list[str], float]) -> None:
     folder, computed, _ = undisturbed
     found = cells(folder)
     assert set(found) == set(computed)
-    assert len(computed) == len(set(computed)) == 2 * (3 + 2) + 1  # one pre-trained method, one untrained, two seeds; one linear model
+    assert (
+        len(computed) == len(set(computed)) == 2 * (3 + 2) + 1
+    )  # one pre-trained method, one untrained, two seeds; one linear model
     scored = [c for c in found.values() if c["stage"] == "finetune"]
     assert all(set(c["scores"]) == {"last", "best-valid"} for c in scored)
-    assert all(set(c["scores"]) == {"fixed-C", "validated-C"} for c in found.values() if c["stage"] == "probe")
+    assert all(
+        set(c["scores"]) == {"fixed-C", "validated-C"}
+        for c in found.values()
+        if c["stage"] == "probe"
+    )
     assert all(c["data"]["pretrain"]["graphs"] == 64 for c in scored if c["method"] != "untrained")
     assert all(c["data"]["dataset"]["sizes"]["train"] > 100 for c in scored)
-    assert {c["command"] for c in found.values()} == {"graphlog benchmark molecules -o DIR --scale smoke"}
+    assert {c["command"] for c in found.values()} == {
+        "graphlog benchmark molecules -o DIR --scale smoke"
+    }
     assert len(list((folder / "models").iterdir())) == 2
     assert not list((folder / "runs").iterdir())
     assert not list(folder.rglob("*.partial"))
@@ -57,7 +69,9 @@ def test_nothing_is_done_twice(undisturbed: tuple[Path, list[str], float]) -> No
 
 
 @pytest.mark.parametrize("number", range(2))
-def test_killed_again_and_again(number: int, undisturbed: tuple[Path, list[str], float], tmp_path: Path) -> None:
+def test_killed_again_and_again(
+    number: int, undisturbed: tuple[Path, list[str], float], tmp_path: Path
+) -> None:
     whole, _, took = undisturbed
     luck = random.Random(number)
     for _ in range(3):
@@ -72,7 +86,9 @@ def test_killed_again_and_again(number: int, undisturbed: tuple[Path, list[str],
     assert tables(tmp_path / "bench") == tables(whole)
 
 
-def test_three_processes_one_of_them_killed(undisturbed: tuple[Path, list[str], float], tmp_path: Path) -> None:
+def test_three_processes_one_of_them_killed(
+    undisturbed: tuple[Path, list[str], float], tmp_path: Path
+) -> None:
     whole, computed, took = undisturbed
     bench = tmp_path / "bench"
     doomed = start(bench, tmp_path / "0.json")
@@ -83,7 +99,12 @@ def test_three_processes_one_of_them_killed(undisturbed: tuple[Path, list[str], 
     for process in others:
         process.join()
         assert process.exitcode == 0
-    done = [key for n in (0, 1, 2) if (tmp_path / f"{n}.json").exists() for key in json.loads((tmp_path / f"{n}.json").read_text())]
+    done = [
+        key
+        for n in (0, 1, 2)
+        if (tmp_path / f"{n}.json").exists()
+        for key in json.loads((tmp_path / f"{n}.json").read_text())
+    ]
     assert len(done) == len(set(done))
     assert set(done) <= set(computed)
     assert cells(bench) == cells(whole)
@@ -102,7 +123,9 @@ def test_a_cell_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(outcome.failed) == 3
     assert len(outcome.computed) == 2
     rows = [json.loads(line) for line in (tmp_path / "failures.jsonl").read_text().splitlines()]
-    assert [row["error"] for row in rows] == ["no such thing as molecule."]  # what hangs on it is not listed too
+    assert [row["error"] for row in rows] == [
+        "no such thing as molecule."
+    ]  # what hangs on it is not listed too
     monkeypatch.setitem(OBJECTIVES, "picky", own_objective().DegreePred)
     mended = run("molecules", tmp_path, methods=["picky", "untrained"], **choices)
     assert not mended.failed
@@ -123,14 +146,21 @@ def test_a_model_that_is_gone_is_trained_again_where_it_is_needed(tmp_path: Path
     choices: dict[str, Any] = {"scale": "smoke", "seeds": [0], "methods": ["attrmasking"]}
     run("molecules", tmp_path, stages=["pretrain", "probe"], **choices)
     shutil.rmtree(tmp_path / "models")
-    assert run("molecules", tmp_path, stages=["pretrain", "probe"], **choices).computed == []  # nothing needs it
+    assert (
+        run("molecules", tmp_path, stages=["pretrain", "probe"], **choices).computed == []
+    )  # nothing needs it
     outcome = run("molecules", tmp_path, **choices)
     assert not outcome.waiting
     assert sorted(key.partition("-")[0] for key in outcome.computed) == ["finetune", "pretrain"]
 
 
 def test_fine_tuning_that_goes_on_counts_the_seconds_before(tmp_path: Path) -> None:
-    choices: dict[str, Any] = {"scale": "smoke", "seeds": [0], "methods": ["untrained"], "stages": ["finetune"]}
+    choices: dict[str, Any] = {
+        "scale": "smoke",
+        "seeds": [0],
+        "methods": ["untrained"],
+        "stages": ["finetune"],
+    }
     (spec,) = preview("molecules", tmp_path, **choices).cells
     (tmp_path / "runs" / spec.work_key / "checkpoint").mkdir(parents=True)
     run("molecules", tmp_path, **choices)
@@ -139,10 +169,16 @@ def test_fine_tuning_that_goes_on_counts_the_seconds_before(tmp_path: Path) -> N
     assert cell["seconds"] > 0
 
 
-def test_a_preview_counts_and_leaves_no_trace(undisturbed: tuple[Path, list[str], float], tmp_path: Path) -> None:
+def test_a_preview_counts_and_leaves_no_trace(
+    undisturbed: tuple[Path, list[str], float], tmp_path: Path
+) -> None:
     plan = preview("molecules", tmp_path / "none", scale="smoke", methods=METHODS)
     assert not (tmp_path / "none").exists()
-    assert [(stage, count, done) for stage, count, done, _ in plan.stages()] == [("pretrain", 2, 0), ("finetune", 4, 0), ("probe", 5, 0)]
+    assert [(stage, count, done) for stage, count, done, _ in plan.stages()] == [
+        ("pretrain", 2, 0),
+        ("finetune", 4, 0),
+        ("probe", 5, 0),
+    ]
     assert all(seconds is not None and seconds > 0 for *_, seconds in plan.stages())
     there = preview("molecules", undisturbed[0], scale="smoke", methods=METHODS)
     assert sum(done for _, _, done, _ in there.stages()) == len(there.cells)
@@ -162,14 +198,32 @@ def test_maps_have_graphs_and_a_tree(tmp_path: Path) -> None:
             below = arrays["layer"] > 0
             assert (arrays["layer"][arrays["parent"][below]] == arrays["layer"][below] - 1).all()
             assert np.isfinite(arrays["prototypes"]).all()
-    assert sorted(c["prototypes"]["origin"] for c in found.values()) == ["fitted afterwards", "fitted afterwards", "learnt"]
+    assert sorted(c["prototypes"]["origin"] for c in found.values()) == [
+        "fitted afterwards",
+        "fitted afterwards",
+        "learnt",
+    ]
 
 
 def test_speed_counts_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OBJECTIVES, "degree-pred", own_objective().DegreePred)
-    outcome = run("speed", tmp_path, scale="smoke", seeds=[0], methods=["attrmasking", "graphlog", "graphcl", "infograph", "degree-pred"])
+    outcome = run(
+        "speed",
+        tmp_path,
+        scale="smoke",
+        seeds=[0],
+        methods=["attrmasking", "graphlog", "graphcl", "infograph", "degree-pred"],
+    )
     assert not outcome.failed
     views = {c["method"]: c["views"] for c in cells(tmp_path).values()}
-    assert views == {"attrmasking": 1.0, "graphlog": 2.0, "graphcl": 2.0, "infograph": 1.0, "degree-pred": 1.0}
-    rates = [json.loads(p.read_text())["graphs_per_s"] for p in (tmp_path / "cells").glob("speed-*.json")]
+    assert views == {
+        "attrmasking": 1.0,
+        "graphlog": 2.0,
+        "graphcl": 2.0,
+        "infograph": 1.0,
+        "degree-pred": 1.0,
+    }
+    rates = [
+        json.loads(p.read_text())["graphs_per_s"] for p in (tmp_path / "cells").glob("speed-*.json")
+    ]
     assert min(rates) > 0

@@ -26,13 +26,25 @@ UNUSABLE = {
     "an empty file": ("", [], ["empty"]),
     "a header only": ("smiles,y\n", [], ["in.csv"]),
     "no SMILES column": ("a,b\n1,2\n", [], ["--smiles-column"]),
-    "two candidate columns": ("smiles,canonical_smiles\nCC,CC\n", [], ["smiles", "canonical_smiles", "--smiles-column"]),
+    "two candidate columns": (
+        "smiles,canonical_smiles\nCC,CC\n",
+        [],
+        ["smiles", "canonical_smiles", "--smiles-column"],
+    ),
     "an unknown column": (GOOD, ["--smiles-column", "smile"], ["smile", "smiles"]),
     "the wrong delimiter": ("smiles;y\nCCO;1\n", [], ["semicolon"]),
     "all rows bad": ("smiles\nxx(\nyy)\n", [], ["2 of 2", "--smiles-column"]),
-    "labels that are text": ("smiles,y\nCCO,high\nCC,low\n", ["--targets", "y"], ["'y'", "row 0", "high"]),
+    "labels that are text": (
+        "smiles,y\nCCO,high\nCC,low\n",
+        ["--targets", "y"],
+        ["'y'", "row 0", "high"],
+    ),
     "an unknown target": (GOOD, ["--targets", "z"], ["'z'"]),
-    "a bad row with --on-error fail": ("smiles\nCCO\nCC(\n", ["--on-error", "fail"], ["row 1", "CC("]),
+    "a bad row with --on-error fail": (
+        "smiles\nCCO\nCC(\n",
+        ["--on-error", "fail"],
+        ["row 1", "CC("],
+    ),
 }
 
 
@@ -56,9 +68,22 @@ def test_an_unusable_file_is_refused_in_one_line(cli: Cli, tmp_path: Path, case:
         (b"smiles\nCCO\nCC\n" + b"C" * 1_000_000 + b"\n", 2, 1),
         (b"smiles\n" + b"C" * 500 + b"\n", 1, 0),
     ],
-    ids=["BOM", "CRLF", "Latin-1", "quotes", "blank rows", "NUL", "duplicates", "bondless", "1 MB", "500 atoms"],
+    ids=[
+        "BOM",
+        "CRLF",
+        "Latin-1",
+        "quotes",
+        "blank rows",
+        "NUL",
+        "duplicates",
+        "bondless",
+        "1 MB",
+        "500 atoms",
+    ],
 )
-def test_what_is_merely_odd_is_read(cli: Cli, tmp_path: Path, content: bytes, graphs: int, rejected: int):
+def test_what_is_merely_odd_is_read(
+    cli: Cli, tmp_path: Path, content: bytes, graphs: int, rejected: int
+):
     ended = _featurize(cli, tmp_path, content, "--json")
     assert ended.code == 0, ended.err
     assert (ended.json["graphs"], ended.json["rejected rows"]) == (graphs, rejected)
@@ -78,7 +103,9 @@ def test_a_missing_file_or_name_is_refused_with_the_nearest(cli: Cli, tmp_path: 
 
 def _labels(folder: Path, cells: list[str]) -> Path:
     path = folder / "labels.csv"
-    path.write_text("smiles,y\n" + "\n".join(f"{'C' * (i + 1)}O,{cell}" for i, cell in enumerate(cells)) + "\n")
+    path.write_text(
+        "smiles,y\n" + "\n".join(f"{'C' * (i + 1)}O,{cell}" for i, cell in enumerate(cells)) + "\n"
+    )
     return path
 
 
@@ -100,14 +127,20 @@ def _labels(folder: Path, cells: list[str]) -> Path:
         (["1"], ["--targets", "y"], []),
     ],
 )
-def test_labels_that_cannot_be_learnt_are_refused(cli: Cli, tmp_path: Path, pretrained: Path, cells, words, expected):
+def test_labels_that_cannot_be_learnt_are_refused(
+    cli: Cli, tmp_path: Path, pretrained: Path, cells, words, expected
+):
     path = _labels(tmp_path, cells)
     common = ["--epochs", "1", "--split", "random"] if "--split" not in words else ["--epochs", "1"]
-    cli("finetune", path, "-m", pretrained, "-o", tmp_path / "run", *common, *words, "--quiet").refused(*expected)
+    cli(
+        "finetune", path, "-m", pretrained, "-o", tmp_path / "run", *common, *words, "--quiet"
+    ).refused(*expected)
     assert left_in(tmp_path) == {"labels.csv"}
 
 
-def test_one_molecule_cannot_be_pre_trained_on_but_can_be_embedded(cli: Cli, tmp_path: Path, pretrained: Path):
+def test_one_molecule_cannot_be_pre_trained_on_but_can_be_embedded(
+    cli: Cli, tmp_path: Path, pretrained: Path
+):
     path = write_molecules(tmp_path / "one.csv", ["CCO"])
     cli("pretrain", path, "-o", tmp_path / "run", *SMALL, "--quiet").refused("at least 2")
     assert left_in(tmp_path) == {"one.csv"}
@@ -127,19 +160,31 @@ def _flipped(content: bytearray) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "change", [lambda c: bytes(c[:-100]), _flipped, lambda _: b"", lambda _: b"{}" * 40], ids=["cut", "bit", "empty", "text"]
+    "change",
+    [lambda c: bytes(c[:-100]), _flipped, lambda _: b"", lambda _: b"{}" * 40],
+    ids=["cut", "bit", "empty", "text"],
 )
-def test_a_spoilt_model_is_refused(cli: Cli, tmp_path: Path, molecules: Path, pretrained: Path, change):
+def test_a_spoilt_model_is_refused(
+    cli: Cli, tmp_path: Path, molecules: Path, pretrained: Path, change
+):
     model = _spoilt(pretrained, tmp_path, change)
     cli("embed", molecules, "-m", model, "-o", tmp_path / "e.npz").refused("model.safetensors")
     cli("info", model).refused("model.safetensors")
     assert left_in(tmp_path) == {"model.safetensors"}
 
 
-def test_a_model_of_another_kind_is_refused(cli: Cli, tmp_path: Path, molecules: Path, pretrained: Path):
-    cli("embed", molecules, "-m", "grahplog-zinc", "-o", tmp_path / "e.npz").refused("grahplog-zinc")
-    cli("embed", molecules, "-m", tmp_path / "gone.safetensors", "-o", tmp_path / "e.npz").refused("gone.safetensors")
-    cli("predict", molecules, "-m", pretrained, "-o", tmp_path / "p.csv").refused("graphlog finetune")
+def test_a_model_of_another_kind_is_refused(
+    cli: Cli, tmp_path: Path, molecules: Path, pretrained: Path
+):
+    cli("embed", molecules, "-m", "grahplog-zinc", "-o", tmp_path / "e.npz").refused(
+        "grahplog-zinc"
+    )
+    cli("embed", molecules, "-m", tmp_path / "gone.safetensors", "-o", tmp_path / "e.npz").refused(
+        "gone.safetensors"
+    )
+    cli("predict", molecules, "-m", pretrained, "-o", tmp_path / "p.csv").refused(
+        "graphlog finetune"
+    )
     (tmp_path / "pickle.pth").write_bytes(b"\x80\x04\x95cos\nsystem\n(S'true'\ntR.")
     cli("convert", tmp_path / "pickle.pth", "-o", tmp_path / "m.safetensors").refused("pickle.pth")
     assert left_in(tmp_path) == {"pickle.pth"}
@@ -148,8 +193,18 @@ def test_a_model_of_another_kind_is_refused(cli: Cli, tmp_path: Path, molecules:
 def test_a_spoilt_store_is_refused(cli: Cli, tmp_path: Path, store: Path):
     copy = tmp_path / "s"
     for spoil, words in (
-        (lambda: (copy / "endpoints.bin").write_bytes((copy / "endpoints.bin").read_bytes()[:-4]), ["endpoints"]),
-        (lambda: (copy / "rejects.bin").write_bytes(b"x" * (copy / "rejects.bin").stat().st_size), ["changed"]),
+        (
+            lambda: (copy / "endpoints.bin").write_bytes(
+                (copy / "endpoints.bin").read_bytes()[:-4]
+            ),
+            ["endpoints"],
+        ),
+        (
+            lambda: (copy / "rejects.bin").write_bytes(
+                b"x" * (copy / "rejects.bin").stat().st_size
+            ),
+            ["changed"],
+        ),
         (lambda: (copy / "manifest.json").write_text("{"), ["manifest"]),
         (lambda: _newer(copy / "manifest.json"), ["newer", "upgrade"]),
     ):
@@ -165,9 +220,25 @@ def _newer(manifest: Path) -> None:
     manifest.write_text(json.dumps({**fields, "version": 99}))
 
 
-def test_a_store_of_another_schema_than_the_model_s_is_refused(cli: Cli, tmp_path: Path, molecules: Path, pretrained: Path):
-    assert cli("featurize", molecules, "-o", tmp_path / "rich", "--schema", "molecule-rich", "--workers", "1").code == 0
-    cli("embed", tmp_path / "rich", "-m", pretrained, "-o", tmp_path / "e.npz").refused("molecule-rich")
+def test_a_store_of_another_schema_than_the_model_s_is_refused(
+    cli: Cli, tmp_path: Path, molecules: Path, pretrained: Path
+):
+    assert (
+        cli(
+            "featurize",
+            molecules,
+            "-o",
+            tmp_path / "rich",
+            "--schema",
+            "molecule-rich",
+            "--workers",
+            "1",
+        ).code
+        == 0
+    )
+    cli("embed", tmp_path / "rich", "-m", pretrained, "-o", tmp_path / "e.npz").refused(
+        "molecule-rich"
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,19 +262,29 @@ def test_a_store_of_another_schema_than_the_model_s_is_refused(cli: Cli, tmp_pat
         (["--epoch", "3"], ["did you mean '--epochs'"]),
     ],
 )
-def test_contradictions_and_unknown_names_are_refused(cli: Cli, tmp_path: Path, store: Path, words, expected):
+def test_contradictions_and_unknown_names_are_refused(
+    cli: Cli, tmp_path: Path, store: Path, words, expected
+):
     cli("pretrain", store, "-o", tmp_path / "run", *words).refused(*expected)
     assert left_in(tmp_path) == set()
 
 
-def test_a_settings_file_that_says_otherwise_is_refused(cli: Cli, tmp_path: Path, store: Path, pretrained: Path):
+def test_a_settings_file_that_says_otherwise_is_refused(
+    cli: Cli, tmp_path: Path, store: Path, pretrained: Path
+):
     file = pretrained / "config.toml"
-    cli("pretrain", store, "-o", tmp_path / "run", "--config", file, "--recipe", "paper").refused("--recipe", "contradicts")
+    cli("pretrain", store, "-o", tmp_path / "run", "--config", file, "--recipe", "paper").refused(
+        "--recipe", "contradicts"
+    )
     (tmp_path / "bad.toml").write_text("[encoder\n")
-    cli("pretrain", store, "-o", tmp_path / "run", "--config", tmp_path / "bad.toml").refused("bad.toml", "TOML")
+    cli("pretrain", store, "-o", tmp_path / "run", "--config", tmp_path / "bad.toml").refused(
+        "bad.toml", "TOML"
+    )
 
 
-def test_a_resumed_run_must_be_the_same_run(cli: Cli, tmp_path: Path, pretrained: Path, store: Path):
+def test_a_resumed_run_must_be_the_same_run(
+    cli: Cli, tmp_path: Path, pretrained: Path, store: Path
+):
     run = shutil.copytree(pretrained, tmp_path / "run")
     cli("pretrain", store, "-o", run, "--resume", "--seed", "7").refused("seed")
 
@@ -216,14 +297,22 @@ def test_a_folder_of_other_things_is_not_overwritten(cli: Cli, tmp_path: Path, s
     assert left_in(tmp_path) == {"thesis.tex"}
 
 
-def test_outputs_of_unknown_kind_or_in_no_folder_are_refused_before_any_work(cli: Cli, tmp_path: Path, molecules: Path, pretrained: Path):
+def test_outputs_of_unknown_kind_or_in_no_folder_are_refused_before_any_work(
+    cli: Cli, tmp_path: Path, molecules: Path, pretrained: Path
+):
     cli("embed", molecules, "-m", pretrained, "-o", tmp_path / "e.xlsx").refused(".npz")
     cli("embed", molecules, "-m", pretrained, "-o", tmp_path / "gone" / "e.npz").refused("gone")
-    cli("embed", molecules, "-m", pretrained, "-o", tmp_path / "e.npz", "--layer", "lost").refused("'last'")
+    cli("embed", molecules, "-m", pretrained, "-o", tmp_path / "e.npz", "--layer", "lost").refused(
+        "'last'"
+    )
     cli("plot", tmp_path, "-o", tmp_path / "f").refused("config.toml")
     cli("info", tmp_path).refused(str(tmp_path))
-    cli("data", "split", molecules, "-o", tmp_path / "s.json", "--fractions", "0.9,0.9,0.1").refused("fractions")
-    cli("data", "split", molecules, "-o", tmp_path / "s.json", "--kind", "scafold").refused("'scaffold'")
+    cli(
+        "data", "split", molecules, "-o", tmp_path / "s.json", "--fractions", "0.9,0.9,0.1"
+    ).refused("fractions")
+    cli("data", "split", molecules, "-o", tmp_path / "s.json", "--kind", "scafold").refused(
+        "'scaffold'"
+    )
     assert left_in(tmp_path) == set()
 
 
@@ -233,44 +322,81 @@ def test_a_long_list_of_known_names_is_cut_to_the_nearest(cli: Cli):
     assert len(ended.err) < 600
 
 
-def test_an_unknown_baseline_is_refused_before_any_training(cli: Cli, tmp_path: Path, molecules: Path, pretrained: Path):
+def test_an_unknown_baseline_is_refused_before_any_training(
+    cli: Cli, tmp_path: Path, molecules: Path, pretrained: Path
+):
     words = ["--targets", "oxygen", "--baselines", "ecfp-rff"]
-    cli("finetune", molecules, "-m", pretrained, "-o", tmp_path / "run", *words).refused("did you mean 'ecfp-rf'")
+    cli("finetune", molecules, "-m", pretrained, "-o", tmp_path / "run", *words).refused(
+        "did you mean 'ecfp-rf'"
+    )
     assert left_in(tmp_path) == set()
 
 
 def test_a_refused_plot_leaves_no_figures(cli: Cli, tmp_path: Path, pretrained: Path):
-    cli("plot", pretrained, "-o", tmp_path / "figures", "--input", tmp_path / "gone.csv").refused("gone.csv")
+    cli("plot", pretrained, "-o", tmp_path / "figures", "--input", tmp_path / "gone.csv").refused(
+        "gone.csv"
+    )
     assert left_in(tmp_path) == set()
 
 
-def test_ctrl_c_is_answered(cli: Cli, tmp_path: Path, molecules: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("graphlog.datasets.featurize.featurize_smiles", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+def test_ctrl_c_is_answered(
+    cli: Cli, tmp_path: Path, molecules: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(
+        "graphlog.datasets.featurize.featurize_smiles",
+        lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt),
+    )
     ended = cli("featurize", molecules, "-o", tmp_path / "s", "--workers", "1")
     assert (ended.code, ended.out, ended.err) == (130, "", "graphlog: interrupted.\n")
     assert left_in(tmp_path) == set()
 
 
-@pytest.mark.parametrize(("number", "says"), [(28, "disk is full"), (27, "ulimit"), (5, "input/output")])
-def test_a_write_that_fails_somewhere_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch, number: int, says: str):
-    monkeypatch.setattr("graphlog.cli.console.Console.result", lambda *_: (_ for _ in ()).throw(OSError(number, "no")))
+@pytest.mark.parametrize(
+    ("number", "says"), [(28, "disk is full"), (27, "ulimit"), (5, "input/output")]
+)
+def test_a_write_that_fails_somewhere_is_one_line(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, number: int, says: str
+):
+    monkeypatch.setattr(
+        "graphlog.cli.console.Console.result",
+        lambda *_: (_ for _ in ()).throw(OSError(number, "no")),
+    )
     cli("models").refused(says)
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["pretrain", "{store}", "-o", "run", "--backbone", "ginn"], ["unknown backbone 'ginn'; did you mean 'gin'?"]),
-        (["pretrain", "{store}", "-o", "run", "--epochs", "0"], ["equal to 1. See: graphlog pretrain --help"]),
-        (["data", "split", "{molecules}", "-o", "gone/split.json"], ["there is no folder", "gone; make it"]),
+        (
+            ["pretrain", "{store}", "-o", "run", "--backbone", "ginn"],
+            ["unknown backbone 'ginn'; did you mean 'gin'?"],
+        ),
+        (
+            ["pretrain", "{store}", "-o", "run", "--epochs", "0"],
+            ["equal to 1. See: graphlog pretrain --help"],
+        ),
+        (
+            ["data", "split", "{molecules}", "-o", "gone/split.json"],
+            ["there is no folder", "gone; make it"],
+        ),
         (["data", "split", "{molecules}", "-o", "split.txt"], ["split.txt", ".json"]),
         (["info", "run.safetensor"], ["did you mean run.safetensors?"]),
         (["info", "."], ["neither a store"]),
-        (["embed", "gone.csv", "-m", "{pretrained}", "-o", "e.npz"], ["no such file: gone.csv; check the path"]),
+        (
+            ["embed", "gone.csv", "-m", "{pretrained}", "-o", "e.npz"],
+            ["no such file: gone.csv; check the path"],
+        ),
     ],
 )
 def test_the_line_says_how_to_mend_it(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Path, molecules: Path, pretrained: Path, words, expected
+    cli: Cli,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    store: Path,
+    molecules: Path,
+    pretrained: Path,
+    words,
+    expected,
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.safetensors").touch()
@@ -287,6 +413,8 @@ def test_a_comma_is_no_ring(cli: Cli, tmp_path: Path):
     assert "not a SMILES character: ','" in (tmp_path / "rejects.csv").read_text()
 
 
-def test_utf_16_from_a_pipe_is_called_standard_input(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_utf_16_from_a_pipe_is_called_standard_input(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(GOOD.encode("utf-16"))))
     cli("featurize", "-", "-o", tmp_path / "s").refused("standard input: is UTF-16")

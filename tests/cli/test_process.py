@@ -14,7 +14,18 @@ from cli_support import Cli
 from graphlog.cli.main import VERBS
 
 COMMAND = [sys.executable, "-m", "graphlog"]
-LONG = ["--epochs", "500", "--batch-size", "16", "--set", "encoder.dim=16", "--set", "encoder.layers=2", "--precision", "fp32"]
+LONG = [
+    "--epochs",
+    "500",
+    "--batch-size",
+    "16",
+    "--set",
+    "encoder.dim=16",
+    "--set",
+    "encoder.layers=2",
+    "--precision",
+    "fp32",
+]
 
 
 def _environment() -> dict[str, str]:
@@ -30,7 +41,13 @@ def test_help_is_there_for_every_verb_and_loads_nothing_heavy():
         "heavy = {'torch', 'numpy', 'rdkit', 'sklearn', 'scipy', 'matplotlib', 'pandas'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=_environment(), check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=_environment(),
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Example: graphlog") == 1 + len(VERBS) + 5
     assert done.stderr == ""
@@ -38,7 +55,10 @@ def test_help_is_there_for_every_verb_and_loads_nothing_heavy():
 
 def test_the_process_ends_with_the_codes_of_the_convention(tmp_path: Path):
     done = subprocess.run(
-        [*COMMAND, "featurize", "gone.csv", "-o", str(tmp_path / "s")], capture_output=True, text=True, env=_environment()
+        [*COMMAND, "featurize", "gone.csv", "-o", str(tmp_path / "s")],
+        capture_output=True,
+        text=True,
+        env=_environment(),
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.strip().splitlines()) == 1
@@ -48,10 +68,22 @@ def test_the_process_ends_with_the_codes_of_the_convention(tmp_path: Path):
 def test_standard_input_is_read_and_a_reader_that_leaves_is_no_error(tmp_path: Path):
     molecules = "smiles\n" + "".join(f"{'C' * n}O\n" for n in range(1, 30))
     words = ["embed", "-", "-m", "random", "-o", str(tmp_path / "e.npz"), "--json"]
-    done = subprocess.run([*COMMAND, *words], input=molecules, capture_output=True, text=True, env=_environment(), check=False)
+    done = subprocess.run(
+        [*COMMAND, *words],
+        input=molecules,
+        capture_output=True,
+        text=True,
+        env=_environment(),
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert '"rows": 29' in done.stdout
-    listing = subprocess.Popen([*COMMAND, "data", "list"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment())
+    listing = subprocess.Popen(
+        [*COMMAND, "data", "list"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=_environment(),
+    )
     assert listing.stdout is not None
     assert listing.stderr is not None
     listing.stdout.close()
@@ -61,7 +93,9 @@ def test_standard_input_is_read_and_a_reader_that_leaves_is_no_error(tmp_path: P
     assert "Traceback" not in said
 
 
-def test_a_run_in_progress_is_refused_to_others_and_ctrl_c_leaves_it_resumable(tmp_path: Path, store: Path, cli: Cli):
+def test_a_run_in_progress_is_refused_to_others_and_ctrl_c_leaves_it_resumable(
+    tmp_path: Path, store: Path, cli: Cli
+):
     run = tmp_path / "run"
     words = ["pretrain", str(store), "-o", str(run)]
     running = subprocess.Popen(
@@ -70,7 +104,9 @@ def test_a_run_in_progress_is_refused_to_others_and_ctrl_c_leaves_it_resumable(t
         stderr=subprocess.PIPE,
         text=True,
         env=_environment(),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background are started deaf to it
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # tests in the background are started deaf to it
     )
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not (run / "metrics.jsonl").exists():
@@ -92,8 +128,25 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, molecules: P
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
 
-    words = ["embed", str(molecules), "-m", "random", "-o", str(tmp_path / "e.npz"), "--workers", "1", "--quiet"]
-    done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, env=_environment(), preexec_fn=no_room, check=False)
+    words = [
+        "embed",
+        str(molecules),
+        "-m",
+        "random",
+        "-o",
+        str(tmp_path / "e.npz"),
+        "--workers",
+        "1",
+        "--quiet",
+    ]
+    done = subprocess.run(
+        [*COMMAND, *words],
+        capture_output=True,
+        text=True,
+        env=_environment(),
+        preexec_fn=no_room,
+        check=False,
+    )
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith("graphlog: error: ")
     assert len(done.stderr.strip().splitlines()) == 1

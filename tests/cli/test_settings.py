@@ -9,14 +9,22 @@ from graphlog.errors import ConfigError
 
 
 def test_options_and_pairs_become_one_set_of_settings():
-    assert options_given({"epochs": 3, "seed": None}, ["dropout=0.2", "epochs=3"]) == {"epochs": 3, "dropout": 0.2}
+    assert options_given({"epochs": 3, "seed": None}, ["dropout=0.2", "epochs=3"]) == {
+        "epochs": 3,
+        "dropout": 0.2,
+    }
 
 
 def test_options_lie_over_the_file_and_the_file_over_what_is_beneath(tmp_path: Path):
     file = tmp_path / "run.toml"
-    file.write_text('recipe = "default"\n[objective]\nname = "graphlog"\ndepth = 2\n[encoder]\ndim = 64\n[training]\nepochs = 9\n')
+    file.write_text(
+        'recipe = "default"\n[objective]\nname = "graphlog"\ndepth = 2\n[encoder]\ndim = 64\n[training]\nepochs = 9\n'
+    )
     settings = pretraining_settings(
-        file, {"epochs": 4, "objective": "graphlog"}, ["objective.depth=5"], {"encoder": {"dim": 8, "layers": 3}}
+        file,
+        {"epochs": 4, "objective": "graphlog"},
+        ["objective.depth=5"],
+        {"encoder": {"dim": 8, "layers": 3}},
     )
     assert settings["encoder"] == {"dim": 64, "layers": 3}
     assert settings["training"]["epochs"] == 4

@@ -11,8 +11,20 @@ from graphlog import open_store
 from graphs_support import rings
 
 
-def test_featurize_writes_a_store_and_lists_what_is_no_molecule(cli: Cli, molecules: Path, tmp_path: Path):
-    ended = cli("featurize", molecules, "-o", tmp_path / "s", "--targets", "oxygen,length", "--workers", "1", "--json")
+def test_featurize_writes_a_store_and_lists_what_is_no_molecule(
+    cli: Cli, molecules: Path, tmp_path: Path
+):
+    ended = cli(
+        "featurize",
+        molecules,
+        "-o",
+        tmp_path / "s",
+        "--targets",
+        "oxygen,length",
+        "--workers",
+        "1",
+        "--json",
+    )
     assert ended.code == 0
     assert ended.json["graphs"] == 95
     assert ended.json["rejected rows"] == 1
@@ -24,7 +36,9 @@ def test_featurize_writes_a_store_and_lists_what_is_no_molecule(cli: Cli, molecu
     assert rows[0]["reason"]
 
 
-def test_messages_go_to_standard_error_and_results_to_standard_output(cli: Cli, molecules: Path, tmp_path: Path):
+def test_messages_go_to_standard_error_and_results_to_standard_output(
+    cli: Cli, molecules: Path, tmp_path: Path
+):
     loud = cli("featurize", molecules, "-o", tmp_path / "a", "--workers", "1")
     assert "graphs" in loud.out
     assert "next:" in loud.err
@@ -34,7 +48,13 @@ def test_messages_go_to_standard_error_and_results_to_standard_output(cli: Cli, 
 
 
 def test_pretrain_leaves_a_run_folder_that_info_describes(cli: Cli, pretrained: Path):
-    assert {"config.toml", "metrics.jsonl", "model.safetensors", "checkpoint", "versions.json"} <= left_in(pretrained)
+    assert {
+        "config.toml",
+        "metrics.jsonl",
+        "model.safetensors",
+        "checkpoint",
+        "versions.json",
+    } <= left_in(pretrained)
     found = cli("info", pretrained, "--json").json
     assert (found["kind"], found["state"], found["encoder"]) == ("run", "finished", "gin 2 x 16")
     assert found["settings"]["training"]["epochs"] == 2
@@ -49,41 +69,121 @@ def test_a_finished_run_is_refused_replaced_or_left_as_it_is(cli: Cli, store: Pa
     assert resumed.code == 0
     assert "complete" in resumed.err
     assert (tmp_path / "r" / "model.safetensors").read_bytes() == before
-    assert cli("pretrain", store, "-o", tmp_path / "r", *SMALL, "--seed", "1", "--overwrite").code == 0
+    assert (
+        cli("pretrain", store, "-o", tmp_path / "r", *SMALL, "--seed", "1", "--overwrite").code == 0
+    )
     assert (tmp_path / "r" / "model.safetensors").read_bytes() != before
 
 
-def test_the_settings_written_make_the_same_model_again(cli: Cli, store: Path, pretrained: Path, tmp_path: Path):
-    assert cli("pretrain", store, "-o", tmp_path / "r", "--config", pretrained / "config.toml", "--quiet").code == 0
-    assert (tmp_path / "r" / "model.safetensors").read_bytes() == (pretrained / "model.safetensors").read_bytes()
+def test_the_settings_written_make_the_same_model_again(
+    cli: Cli, store: Path, pretrained: Path, tmp_path: Path
+):
+    assert (
+        cli(
+            "pretrain",
+            store,
+            "-o",
+            tmp_path / "r",
+            "--config",
+            pretrained / "config.toml",
+            "--quiet",
+        ).code
+        == 0
+    )
+    assert (tmp_path / "r" / "model.safetensors").read_bytes() == (
+        pretrained / "model.safetensors"
+    ).read_bytes()
 
 
-def test_pretrain_reads_the_first_rows_of_a_file_and_lists_bad_ones(cli: Cli, molecules: Path, tmp_path: Path):
-    ended = cli("pretrain", molecules, "-o", tmp_path / "r", "--limit", "40", "--recipe", "paper", *SMALL, "--workers", "1", "--json")
+def test_pretrain_reads_the_first_rows_of_a_file_and_lists_bad_ones(
+    cli: Cli, molecules: Path, tmp_path: Path
+):
+    ended = cli(
+        "pretrain",
+        molecules,
+        "-o",
+        tmp_path / "r",
+        "--limit",
+        "40",
+        "--recipe",
+        "paper",
+        *SMALL,
+        "--workers",
+        "1",
+        "--json",
+    )
     assert (ended.json["graphs"], ended.json["rejected"], ended.json["recipe"]) == (39, 1, "paper")
     assert "rejects.csv" in left_in(tmp_path / "r")
 
 
-def test_pretrain_continues_from_a_model_and_takes_over_its_shape(cli: Cli, store: Path, pretrained: Path, tmp_path: Path):
-    ended = cli("pretrain", store, "-o", tmp_path / "r", "--init", pretrained, "--epochs", "1", "--batch-size", "32", "--quiet")
+def test_pretrain_continues_from_a_model_and_takes_over_its_shape(
+    cli: Cli, store: Path, pretrained: Path, tmp_path: Path
+):
+    ended = cli(
+        "pretrain",
+        store,
+        "-o",
+        tmp_path / "r",
+        "--init",
+        pretrained,
+        "--epochs",
+        "1",
+        "--batch-size",
+        "32",
+        "--quiet",
+    )
     assert ended.code == 0
     assert cli("info", tmp_path / "r", "--json").json["encoder"] == "gin 2 x 16"
 
 
-def test_embed_takes_the_first_rows_of_a_file_or_a_store(cli: Cli, molecules: Path, store: Path, pretrained: Path, tmp_path: Path):
+def test_embed_takes_the_first_rows_of_a_file_or_a_store(
+    cli: Cli, molecules: Path, store: Path, pretrained: Path, tmp_path: Path
+):
     for k, source in enumerate((molecules, store)):
-        assert cli("embed", source, "-m", pretrained, "-o", tmp_path / f"{k}.npz", "--limit", "10", "--quiet").code == 0
+        assert (
+            cli(
+                "embed",
+                source,
+                "-m",
+                pretrained,
+                "-o",
+                tmp_path / f"{k}.npz",
+                "--limit",
+                "10",
+                "--quiet",
+            ).code
+            == 0
+        )
     with np.load(tmp_path / "0.npz") as a, np.load(tmp_path / "1.npz") as b:
         assert a["embeddings"].shape[0] == 10
         np.testing.assert_allclose(a["embeddings"], b["embeddings"], atol=1e-6)
 
 
 @pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])
-def test_embed_keeps_the_rows(cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path, ending: str):
+def test_embed_keeps_the_rows(
+    cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path, ending: str
+):
     if ending == "parquet":
         pytest.importorskip("pyarrow")
-    ended = cli("embed", molecules, "-m", pretrained, "-o", tmp_path / f"e.{ending}", "--layer", "last", "--json", "--workers", "1")
-    assert (ended.code, ended.json["rows"], ended.json["rejected"], ended.json["width"]) == (0, 96, 1, 16)
+    ended = cli(
+        "embed",
+        molecules,
+        "-m",
+        pretrained,
+        "-o",
+        tmp_path / f"e.{ending}",
+        "--layer",
+        "last",
+        "--json",
+        "--workers",
+        "1",
+    )
+    assert (ended.code, ended.json["rows"], ended.json["rejected"], ended.json["width"]) == (
+        0,
+        96,
+        1,
+        16,
+    )
     assert left_in(tmp_path) == {f"e.{ending}", "rejects.csv"}
     if ending == "npz":
         with np.load(tmp_path / "e.npz") as found:
@@ -93,33 +193,95 @@ def test_embed_keeps_the_rows(cli: Cli, molecules: Path, pretrained: Path, tmp_p
 
 
 def test_probe_prints_a_row_for_each_model(cli: Cli, molecules: Path, pretrained: Path):
-    words = ["probe", molecules, "-m", pretrained, "--targets", "oxygen", "--split", "random", "--seeds", "0"]
+    words = [
+        "probe",
+        molecules,
+        "-m",
+        pretrained,
+        "--targets",
+        "oxygen",
+        "--split",
+        "random",
+        "--seeds",
+        "0",
+    ]
     ended = cli(*words)
     assert ended.code == 0
-    for model in ("frozen encoder", "untrained encoder", "ECFP4 + random forest", "ECFP4 + logistic regression"):
+    for model in (
+        "frozen encoder",
+        "untrained encoder",
+        "ECFP4 + random forest",
+        "ECFP4 + logistic regression",
+    ):
         assert model in ended.out
     assert cli(*words, "--baselines", "none", "--json").json["metric"] == "roc_auc"
 
 
 def test_finetune_then_predict(cli: Cli, molecules: Path, finetuned: Path, tmp_path: Path):
-    assert {"config.toml", "metrics.jsonl", "model.safetensors", "scores.json", "split.json", "rejects.csv"} <= left_in(finetuned)
-    assert any(key.startswith("fine-tuned") for key in cli("info", finetuned, "--json").json["scores"])
-    ended = cli("predict", molecules, "-m", finetuned, "-o", tmp_path / "p.csv", "--workers", "1", "--json")
+    assert {
+        "config.toml",
+        "metrics.jsonl",
+        "model.safetensors",
+        "scores.json",
+        "split.json",
+        "rejects.csv",
+    } <= left_in(finetuned)
+    assert any(
+        key.startswith("fine-tuned") for key in cli("info", finetuned, "--json").json["scores"]
+    )
+    ended = cli(
+        "predict", molecules, "-m", finetuned, "-o", tmp_path / "p.csv", "--workers", "1", "--json"
+    )
     assert (ended.code, ended.json["rows"]) == (0, 96)
     rows = read_table(tmp_path / "p.csv")
-    assert list(rows[0]) == ["smiles", "oxygen", "length", "word", "predicted_oxygen", "graphlog_status"]
+    assert list(rows[0]) == [
+        "smiles",
+        "oxygen",
+        "length",
+        "word",
+        "predicted_oxygen",
+        "graphlog_status",
+    ]
     assert 0 <= float(rows[0]["predicted_oxygen"]) <= 1
     assert (rows[32]["smiles"], rows[32]["predicted_oxygen"]) == ("CC(", "")
     assert rows[32]["graphlog_status"] != "ok"
 
 
 def test_finetune_a_regression_with_a_split_file(cli: Cli, molecules: Path, tmp_path: Path):
-    assert cli("data", "split", molecules, "-o", tmp_path / "split.json", "--kind", "random", "--seed", "3").code == 0
+    assert (
+        cli(
+            "data",
+            "split",
+            molecules,
+            "-o",
+            tmp_path / "split.json",
+            "--kind",
+            "random",
+            "--seed",
+            "3",
+        ).code
+        == 0
+    )
     folds = json.loads((tmp_path / "split.json").read_text())
     assert set(folds) == {"kind", "fractions", "sha256", "train", "valid", "test"}
-    assert sorted(folds["train"] + folds["valid"] + folds["test"]) == [r for r in range(96) if r != 32]
-    words = ["finetune", molecules, "-m", "random", "-o", tmp_path / "run", "--targets", "length", "--split", tmp_path / "split.json"]
-    ended = cli(*words, "--epochs", "1", "--seeds", "0", "--baselines", "none", "--freeze", "--json")
+    assert sorted(folds["train"] + folds["valid"] + folds["test"]) == [
+        r for r in range(96) if r != 32
+    ]
+    words = [
+        "finetune",
+        molecules,
+        "-m",
+        "random",
+        "-o",
+        tmp_path / "run",
+        "--targets",
+        "length",
+        "--split",
+        tmp_path / "split.json",
+    ]
+    ended = cli(
+        *words, "--epochs", "1", "--seeds", "0", "--baselines", "none", "--freeze", "--json"
+    )
     assert ended.code == 0
     assert (ended.json["task"], ended.json["metric"]) == ("regression", "rmse")
     assert json.loads((tmp_path / "run" / "split.json").read_text())["test"] == folds["test"]
@@ -148,47 +310,104 @@ def test_info_describes_and_verifies_a_store(cli: Cli, store: Path):
     assert "atomic_number" in cli("info", store).out
 
 
-def test_convert_reads_the_published_weights(cli: Cli, mirror: Path, molecules: Path, tmp_path: Path):
+def test_convert_reads_the_published_weights(
+    cli: Cli, mirror: Path, molecules: Path, tmp_path: Path
+):
     old = mirror / "checkpoints" / "pretrain-gnns_chem_gcn_contextpred.pth"
     ended = cli("convert", old, "-o", tmp_path / "m.safetensors", "--json")
     assert (ended.json["backbone"], ended.json["dim"]) == ("gcn", 300)
-    assert cli("embed", molecules, "-m", tmp_path / "m.safetensors", "-o", tmp_path / "e.npz", "--workers", "1").code == 0
+    assert (
+        cli(
+            "embed",
+            molecules,
+            "-m",
+            tmp_path / "m.safetensors",
+            "-o",
+            tmp_path / "e.npz",
+            "--workers",
+            "1",
+        ).code
+        == 0
+    )
 
 
-def test_plot_draws_what_each_kind_of_run_has(cli: Cli, pretrained: Path, finetuned: Path, tmp_path: Path):
+def test_plot_draws_what_each_kind_of_run_has(
+    cli: Cli, pretrained: Path, finetuned: Path, tmp_path: Path
+):
     pytest.importorskip("matplotlib")
     assert cli("plot", pretrained, "-o", tmp_path / "a", "--graphs", "60").code == 0
     assert left_in(tmp_path / "a") == {
-        f"{stem}.{kind}" for stem in ("curves", "embedding-map", "prototype-tree") for kind in ("png", "svg")
+        f"{stem}.{kind}"
+        for stem in ("curves", "embedding-map", "prototype-tree")
+        for kind in ("png", "svg")
     }
     ended = cli("plot", finetuned, "-o", tmp_path / "b", "--json")
     assert {Path(p).name for p in ended.json["figures"]} == {
-        f"{stem}.{kind}" for stem in ("curves", "scores", "embedding-map") for kind in ("png", "svg")
+        f"{stem}.{kind}"
+        for stem in ("curves", "scores", "embedding-map")
+        for kind in ("png", "svg")
     }
     assert left_in(tmp_path / "b") == {Path(p).name for p in ended.json["figures"]}
 
 
-def test_prototypes_places_what_the_run_was_trained_on_or_what_is_named(cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path):
+def test_prototypes_places_what_the_run_was_trained_on_or_what_is_named(
+    cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path
+):
     ended = cli("prototypes", pretrained, "-o", tmp_path / "own", "--json")
     assert (ended.code, ended.json["graphs"], ended.json["rejected"]) == (0, 95, 1)
     assert left_in(tmp_path / "own") >= {"tree.json", "members.csv", "atlas.html"}
-    ended = cli("prototypes", pretrained, "-o", tmp_path / "other", "--input", molecules, "--limit", "40", "--quiet")
+    ended = cli(
+        "prototypes",
+        pretrained,
+        "-o",
+        tmp_path / "other",
+        "--input",
+        molecules,
+        "--limit",
+        "40",
+        "--quiet",
+    )
     assert (ended.code, ended.err) == (0, "")
-    assert [row["row"] for row in read_table(tmp_path / "other" / "members.csv")] == [str(k) for k in range(40)]
-    cli("prototypes", pretrained, "-o", tmp_path / "strict", "--input", molecules, "--on-error", "fail").refused("row 32")
+    assert [row["row"] for row in read_table(tmp_path / "other" / "members.csv")] == [
+        str(k) for k in range(40)
+    ]
+    cli(
+        "prototypes",
+        pretrained,
+        "-o",
+        tmp_path / "strict",
+        "--input",
+        molecules,
+        "--on-error",
+        "fail",
+    ).refused("row 32")
     ended = cli("prototypes", pretrained / "model.safetensors", "-o", tmp_path / "file", "--json")
     assert (ended.code, ended.json["graphs"]) == (0, 95)
 
 
 def test_graphs_of_any_kind_are_recalled_as_they_were_read(cli: Cli, tmp_path: Path):
     rings(tmp_path / "g.jsonl")
-    assert cli("pretrain", tmp_path / "g.jsonl", "-o", tmp_path / "r", *SMALL, "--limit", "24", "--quiet").code == 0
+    assert (
+        cli(
+            "pretrain",
+            tmp_path / "g.jsonl",
+            "-o",
+            tmp_path / "r",
+            *SMALL,
+            "--limit",
+            "24",
+            "--quiet",
+        ).code
+        == 0
+    )
     ended = cli("prototypes", tmp_path / "r", "-o", tmp_path / "tree", "--json")
     assert (ended.code, ended.json["graphs"]) == (0, 24)
     assert "no longer" not in ended.err
     with (tmp_path / "g.jsonl").open("a") as file:
         file.write('{"edges": [[0, 1]], "x": [[0, 1.0], [0, 1.0]], "edge_attr": [[0, 0.1]]}\n')
-    assert "no longer" not in cli("prototypes", tmp_path / "r", "-o", tmp_path / "tree").err  # beyond the limit
+    assert (
+        "no longer" not in cli("prototypes", tmp_path / "r", "-o", tmp_path / "tree").err
+    )  # beyond the limit
 
 
 def test_a_store_made_again_otherwise_is_noticed(cli: Cli, molecules: Path, tmp_path: Path):
@@ -196,18 +415,29 @@ def test_a_store_made_again_otherwise_is_noticed(cli: Cli, molecules: Path, tmp_
     assert cli(*make, "--schema", "molecule").code == 0
     assert cli("pretrain", tmp_path / "s", "-o", tmp_path / "r", *SMALL, "--quiet").code == 0
     assert cli(*make, "--schema", "molecule", "--limit", "50", "--overwrite").code == 0
-    assert "no longer holds the graphs" in cli("prototypes", tmp_path / "r", "-o", tmp_path / "tree").err
+    assert (
+        "no longer holds the graphs"
+        in cli("prototypes", tmp_path / "r", "-o", tmp_path / "tree").err
+    )
     assert cli(*make, "--schema", "molecule-rich", "--overwrite").code == 0
     for verb in ("prototypes", "plot"):
         cli(verb, tmp_path / "r", "-o", tmp_path / "other").refused("molecule-rich")
 
 
-def test_prototypes_says_why_there_are_none_to_show(cli: Cli, molecules: Path, pretrained: Path, finetuned: Path, tmp_path: Path):
-    cli("prototypes", "random", "-o", tmp_path / "t", "--input", molecules).refused("no prototypes", "--fit")
-    cli("prototypes", finetuned, "-o", tmp_path / "t", "--input", molecules).refused("no prototypes")
+def test_prototypes_says_why_there_are_none_to_show(
+    cli: Cli, molecules: Path, pretrained: Path, finetuned: Path, tmp_path: Path
+):
+    cli("prototypes", "random", "-o", tmp_path / "t", "--input", molecules).refused(
+        "no prototypes", "--fit"
+    )
+    cli("prototypes", finetuned, "-o", tmp_path / "t", "--input", molecules).refused(
+        "no prototypes"
+    )
     cli("prototypes", pretrained, "-o", tmp_path / "t", "--targets", "y").refused("--input")
     cli("prototypes", pretrained, "-o", pretrained, "--input", molecules).refused("folder of a run")
     cli("prototypes", "graphlog-zinc", "-o", tmp_path / "t").refused("--input")
     cli("prototypes", pretrained, "-o", tmp_path / "t", "--limit", "3").refused("--input")
-    cli("prototypes", pretrained, "-o", tmp_path / "t", "--input", tmp_path / "none.csv").refused("none.csv")
+    cli("prototypes", pretrained, "-o", tmp_path / "t", "--input", tmp_path / "none.csv").refused(
+        "none.csv"
+    )
     assert left_in(tmp_path) == set()

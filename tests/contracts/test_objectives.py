@@ -30,7 +30,9 @@ every_objective = pytest.mark.parametrize("name", NAMES)
 
 @pytest.mark.parametrize(("name", "schema"), SERVED)
 @pytest.mark.parametrize("backbone", BACKBONES)
-def test_finite_loss_and_a_gradient_for_every_parameter(name: str, backbone: str, schema: str) -> None:
+def test_finite_loss_and_a_gradient_for_every_parameter(
+    name: str, backbone: str, schema: str
+) -> None:
     encoder = encoder_for(SCHEMAS[schema], backbone)
     objective = make(name, encoder)
     found = run_once(objective, encoder, batch_for(SCHEMAS[schema]))
@@ -44,7 +46,9 @@ def test_finite_loss_and_a_gradient_for_every_parameter(name: str, backbone: str
 
 
 @every_objective
-@pytest.mark.parametrize(("readout", "jk"), [("sum", "last"), ("max", "concat"), ("attention", "max"), ("mean", "sum")])
+@pytest.mark.parametrize(
+    ("readout", "jk"), [("sum", "last"), ("max", "concat"), ("attention", "max"), ("mean", "sum")]
+)
 def test_any_readout_and_jumping_knowledge(name: str, readout: str, jk: str) -> None:
     encoder = encoder_for(readout=readout, jk=jk)
     found = run_once(make(name, encoder), encoder, batch_for())
@@ -89,9 +93,16 @@ def test_batches_that_lack_something(name: str, sizes: list[int], backbone: str)
 def test_generators_decide_everything(name: str) -> None:
     encoder = encoder_for().eval()
     objective = make(name, encoder).eval()
-    first, again, other = (float(run_once(objective, encoder, batch_for(), seed).total.detach()) for seed in (3, 3, 4))
+    first, again, other = (
+        float(run_once(objective, encoder, batch_for(), seed).total.detach()) for seed in (3, 3, 4)
+    )
     assert first == again
-    if name not in {"descriptorpred", "graphpartition", "infograph", "infomax"}:  # these draw nothing
+    if name not in {
+        "descriptorpred",
+        "graphpartition",
+        "infograph",
+        "infomax",
+    }:  # these draw nothing
         assert first != other
 
 
@@ -101,7 +112,10 @@ def test_views_leave_batch_and_parameters_alone(name: str) -> None:
     before = [batch.x.clone(), batch.edge_index.clone(), batch.edge_attr.clone()]
     weights = {k: v.clone() for k, v in encoder.state_dict().items()}
     make(name, encoder).views(batch, seeded())
-    assert all(a.equal(b) for a, b in zip(before, [batch.x, batch.edge_index, batch.edge_attr], strict=True))
+    assert all(
+        a.equal(b)
+        for a, b in zip(before, [batch.x, batch.edge_index, batch.edge_attr], strict=True)
+    )
     assert all(v.equal(weights[k]) for k, v in encoder.state_dict().items())
 
 
@@ -115,7 +129,9 @@ def test_state_goes_round(name: str) -> None:
     other = make(name, encoder).eval()
     other.prepare_state(objective.state_dict())
     other.load_state_dict(objective.state_dict())
-    assert float(run_once(objective, encoder, batch_for()).total.detach()) == float(run_once(other, encoder, batch_for()).total.detach())
+    assert float(run_once(objective, encoder, batch_for()).total.detach()) == float(
+        run_once(other, encoder, batch_for()).total.detach()
+    )
 
 
 # elsewhere what is drawn goes by position in the batch, or the wrong pair is the next graph's
@@ -124,7 +140,10 @@ def test_order_of_graphs_does_not_matter(name: str) -> None:
     encoder = encoder_for().double().eval()
     objective = make(name, encoder).double().eval()
     graphs = [batch_for(sizes=[n], seed=n) for n in SIZES]
-    there, back = (float(run_once(objective, encoder, collate(part)).total.detach()) for part in (graphs, graphs[::-1]))
+    there, back = (
+        float(run_once(objective, encoder, collate(part)).total.detach())
+        for part in (graphs, graphs[::-1])
+    )
     assert there == pytest.approx(back, abs=1e-10)
 
 
@@ -173,7 +192,9 @@ def test_every_recipe_resolves(name: str) -> None:
     for recipe in OBJECTIVES[name].RECIPES:
         config = resolve_config(name, recipe)
         assert config.encoder.backbone in LAYERS
-        assert OBJECTIVES[name].Config.parse(config.options).model_dump(mode="json") == config.options
+        assert (
+            OBJECTIVES[name].Config.parse(config.options).model_dump(mode="json") == config.options
+        )
         assert resolve_config(overrides=config.to_tables()) == config
 
 
@@ -196,7 +217,16 @@ def test_schemas_that_cannot_serve_are_refused_in_one_line(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "descriptorpred"])
 def test_one_epoch_of_a_run(name: str, tiny_store: GraphStore) -> None:
     config = resolve_config(
-        name, None, {"encoder.dim": 8, "encoder.layers": 2, "epochs": 1, "batch_size": 16, "precision": "fp32", "device": "cpu"}
+        name,
+        None,
+        {
+            "encoder.dim": 8,
+            "encoder.layers": 2,
+            "epochs": 1,
+            "batch_size": 16,
+            "precision": "fp32",
+            "device": "cpu",
+        },
     )
     result = run_pretraining(tiny_store, config, None, progress=Silent())
     assert result.info["objective"] == name

@@ -34,7 +34,9 @@ while True:
 def start_build(path: Path) -> subprocess.Popen[bytes]:
     folders = [str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
-    process = subprocess.Popen([sys.executable, "-c", ENDLESS_BUILD, str(path)], stdout=subprocess.PIPE, env=env)
+    process = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS_BUILD, str(path)], stdout=subprocess.PIPE, env=env
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     return process
@@ -61,7 +63,10 @@ def test_a_killed_build_leaves_nothing_at_the_target(tmp_path: Path):
 def test_an_error_removes_the_unfinished_build(tmp_path: Path):
     graphs = make_graphs(5)
     graphs[3].x[0, 0] = 120
-    with pytest.raises(DataError, match=r"input row 3: node attribute 'kind' must be a code in \[0, 120\), found 120"):
+    with pytest.raises(
+        DataError,
+        match=r"input row 3: node attribute 'kind' must be a code in \[0, 120\), found 120",
+    ):
         build(graphs, CODES, tmp_path / "s")
     assert not list(tmp_path.iterdir())
     builder = StoreBuilder(CODES, tmp_path / "t")
@@ -117,7 +122,9 @@ def test_a_full_disk(tmp_path: Path, limit: int):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
     try:
-        with pytest.raises(DataError, match=r"cannot write the store .*s: File too large; free the disk"):
+        with pytest.raises(
+            DataError, match=r"cannot write the store .*s: File too large; free the disk"
+        ):
             build(make_graphs(3000), CODES, tmp_path / "s")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -129,11 +136,17 @@ def test_types_widen_as_values_grow(tmp_path: Path):
     graphs = make_graphs(40)
     for path in (None, tmp_path / "s"):
         store = build(graphs[:2], CODES, path)
-        assert {store.contents.arrays[n].dtype for n in ("node_codes", "node_offsets", "endpoints")} == {np.dtype(np.uint8)}
+        assert {
+            store.contents.arrays[n].dtype for n in ("node_codes", "node_offsets", "endpoints")
+        } == {np.dtype(np.uint8)}
         for graph in graphs[20:]:
-            graph.x = np.stack([rng.integers(0, 120, len(graph.x)), rng.integers(0, 5, len(graph.x))], 1)
+            graph.x = np.stack(
+                [rng.integers(0, 120, len(graph.x)), rng.integers(0, 5, len(graph.x))], 1
+            )
         store = build(graphs, CODES, path)
-        assert {store.contents.arrays[n].dtype for n in ("node_codes", "node_offsets")} == {np.dtype(np.uint16)}
+        assert {store.contents.arrays[n].dtype for n in ("node_codes", "node_offsets")} == {
+            np.dtype(np.uint16)
+        }
         assert_same(store, graphs, list(range(40)))
     assert not list(tmp_path.glob("s/*+"))
 
@@ -141,7 +154,11 @@ def test_types_widen_as_values_grow(tmp_path: Path):
 def test_chunks_must_agree():
     builder = StoreBuilder(CODES)
     builder.add(to_chunk(make_graphs(2)))
-    for wrong in (to_chunk(make_graphs(2), texts=False), to_chunk(make_graphs(2), undirected=False), to_chunk(make_graphs(2, tasks=1))):
+    for wrong in (
+        to_chunk(make_graphs(2), texts=False),
+        to_chunk(make_graphs(2), undirected=False),
+        to_chunk(make_graphs(2, tasks=1)),
+    ):
         with pytest.raises(ValueError, match=r"every chunk|`labels`"):
             builder.add(wrong)
     with pytest.raises(ValueError, match="`x` must be"):

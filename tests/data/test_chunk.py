@@ -20,7 +20,10 @@ def chunk_with(schema=CODES, **changes):
 def test_unknown_codes(bad: int):
     chunk = chunk_with()
     chunk.x[int(chunk.node_counts[:2].sum()), 0] = bad
-    with pytest.raises(DataError, match=rf"graph of input row 2: node attribute 'kind' must be a code in \[0, 120\), found {bad}"):
+    with pytest.raises(
+        DataError,
+        match=rf"graph of input row 2: node attribute 'kind' must be a code in \[0, 120\), found {bad}",
+    ):
         chunk.check(CODES)
     chunk = chunk_with()
     chunk.edge_attr[0, 0] = 7
@@ -74,7 +77,11 @@ def test_rejects_as_csv(tmp_path: Path):
     write_rejects(tmp_path / "rejects.csv", rejects)
     with (tmp_path / "rejects.csv").open(newline="", encoding="utf-8") as f:
         rows = list(csv.reader(f))
-    assert rows == [["row", "input", "reason"], ["3", 'C1"CC,\n', "ring not closed"], ["9", "\\udcff", "not text"]]
+    assert rows == [
+        ["row", "input", "reason"],
+        ["3", 'C1"CC,\n', "ring not closed"],
+        ["9", "\\udcff", "not text"],
+    ]
     assert [p.name for p in tmp_path.iterdir()] == ["rejects.csv"]
     with pytest.raises(GraphLoGError, match=r"cannot write \S+rejects\.csv: "):
         write_rejects(tmp_path / "none" / "rejects.csv", rejects)

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 from graphlog.data.loader import BatchSampler, seeded_permutation
 
 
-@given(n=st.integers(0, 200), size=st.integers(1, 50), seed=st.integers(0, 1 << 40), epoch=st.integers(0, 100), drop=st.booleans())
+@given(
+    n=st.integers(0, 200),
+    size=st.integers(1, 50),
+    seed=st.integers(0, 1 << 40),
+    epoch=st.integers(0, 100),
+    drop=st.booleans(),
+)
 def test_an_epoch_covers_each_graph_once(n: int, size: int, seed: int, epoch: int, drop: bool):
     sampler = BatchSampler(n, size, seed, drop_last=drop)
     batches = sampler.epoch(epoch)
@@ -21,7 +27,11 @@ def test_an_epoch_covers_each_graph_once(n: int, size: int, seed: int, epoch: in
 
 
 def test_epochs_and_seeds_differ():
-    orders = [np.concatenate(BatchSampler(500, 32, seed).epoch(epoch)).tolist() for seed in (0, 1) for epoch in (0, 1)]
+    orders = [
+        np.concatenate(BatchSampler(500, 32, seed).epoch(epoch)).tolist()
+        for seed in (0, 1)
+        for epoch in (0, 1)
+    ]
     assert all(a != b for k, a in enumerate(orders) for b in orders[:k])
     assert np.concatenate(BatchSampler(5, 2, 3, shuffle=False).epoch(7)).tolist() == [0, 1, 2, 3, 4]
 

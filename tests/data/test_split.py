@@ -20,7 +20,9 @@ def assert_partition(split: Split, n: int) -> None:
     assert all(part.dtype == np.int64 for part in split)
 
 
-@pytest.mark.parametrize(("suffix", "fractions"), [("80", (0.8, 0.1, 0.1)), ("70", (0.7, 0.15, 0.15))])
+@pytest.mark.parametrize(
+    ("suffix", "fractions"), [("80", (0.8, 0.1, 0.1)), ("70", (0.7, 0.15, 0.15))]
+)
 def test_largest_first_is_the_published_scaffold_split(golden: Path, suffix: str, fractions: tuple):
     values = np.load(golden / "chem_split_small.npz")
     split = group_split(values["scaffold"].tolist(), fractions)
@@ -49,7 +51,9 @@ def test_random_is_the_published_split_of_proteins(golden: Path):
     for file in files:
         values = np.load(file)
         n, seed = int(file.stem.split("_n")[1].split("_")[0]), int(file.stem.split("_seed")[1])
-        for name, part in zip(PARTS, random_split(n, values["fractions"].tolist(), seed), strict=True):
+        for name, part in zip(
+            PARTS, random_split(n, values["fractions"].tolist(), seed), strict=True
+        ):
             np.testing.assert_array_equal(part, values[name])
 
 
@@ -71,7 +75,10 @@ def test_groups_stay_together(groups: list, kind: str, seed: int, fractions: tup
     assert not where[0] & where[1]
     assert not where[0] & where[2]
     assert not where[1] & where[2]
-    assert all(np.array_equal(a, b) for a, b in zip(split, group_split(groups, fractions, kind, seed), strict=True))
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(split, group_split(groups, fractions, kind, seed), strict=True)
+    )
 
 
 @given(n=st.integers(2, 500), seed=st.integers(0, 1 << 31))
@@ -87,13 +94,18 @@ def test_seeded_kinds_depend_on_the_seed_and_keep_their_shares():
         splits = [group_split(groups, kind=kind, seed=seed) for seed in (0, 1)]
         assert not np.array_equal(splits[0].train, splits[1].train)
         for split in splits:
-            assert [abs(len(part) / 2000 - f) < 0.02 for part, f in zip(split, (0.8, 0.1, 0.1), strict=True)] == [True] * 3
+            assert [
+                abs(len(part) / 2000 - f) < 0.02
+                for part, f in zip(split, (0.8, 0.1, 0.1), strict=True)
+            ] == [True] * 3
 
 
 def test_balanced_puts_large_groups_into_train():
     groups = [0] * 300 + list(range(1, 701))
     for seed in range(5):
-        assert set(range(300)) <= set(group_split(groups, kind="balanced", seed=seed).train.tolist())
+        assert set(range(300)) <= set(
+            group_split(groups, kind="balanced", seed=seed).train.tolist()
+        )
 
 
 def test_holding_out_a_species():
@@ -105,11 +117,17 @@ def test_holding_out_a_species():
     assert len(split.train) == int(0.85 * 50)
     assert_partition(holdout_group_split([str(g) for g in groups], "9606"), 80)
     for unknown in (1, "9606"):
-        with pytest.raises(DataError, match=r"test group .* must be one of several groups in the data, found: 10090, 6239, 9606"):
+        with pytest.raises(
+            DataError,
+            match=r"test group .* must be one of several groups in the data, found: 10090, 6239, 9606",
+        ):
             holdout_group_split(groups, unknown)
 
 
-@pytest.mark.parametrize("fractions", [(0.8, 0.2), (0.8, 0.3, 0.1), (1.1, -0.1, 0.0), (0.0, 0.5, 0.5), (float("nan"), 0.5, 0.5)])
+@pytest.mark.parametrize(
+    "fractions",
+    [(0.8, 0.2), (0.8, 0.3, 0.1), (1.1, -0.1, 0.0), (0.0, 0.5, 0.5), (float("nan"), 0.5, 0.5)],
+)
 def test_fractions_must_make_sense(fractions: tuple):
     with pytest.raises(ConfigError, match="sum to 1"):
         random_split(10, fractions)
@@ -130,7 +148,11 @@ def test_a_file_gives_the_split_back(tmp_path: Path):
     split.save(tmp_path / "split.json", "random", (0.8, 0.1, 0.1), "ab" * 32)
     fields = json.loads((tmp_path / "split.json").read_text())
     assert list(fields) == ["kind", "fractions", "sha256", "train", "valid", "test"]
-    assert (fields["kind"], fields["fractions"], fields["sha256"]) == ("random", [0.8, 0.1, 0.1], "ab" * 32)
+    assert (fields["kind"], fields["fractions"], fields["sha256"]) == (
+        "random",
+        [0.8, 0.1, 0.1],
+        "ab" * 32,
+    )
     again = Split.load(tmp_path / "split.json", num_rows=50, sha256="ab" * 32)
     assert all(np.array_equal(a, b) for a, b in zip(split, again, strict=True))
     with pytest.raises(DataError, match="another input"):

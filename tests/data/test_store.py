@@ -13,12 +13,26 @@ from graphlog.data.batch import collate
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphChunk, Reject, StoreBuilder, open_store
 from graphlog.errors import DataError
-from store_support import CODES, EDGELESS, FLOATS, RICH, SCHEMAS, assert_same, build, graph_lists, make_graph, make_graphs, to_chunk
+from store_support import (
+    CODES,
+    EDGELESS,
+    FLOATS,
+    RICH,
+    SCHEMAS,
+    assert_same,
+    build,
+    graph_lists,
+    make_graph,
+    make_graphs,
+    to_chunk,
+)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
 @given(data=st.data())
-def test_roundtrip_in_any_order(name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory):
+def test_roundtrip_in_any_order(
+    name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+):
     schema = SCHEMAS[name]
     graphs = data.draw(graph_lists(schema, tasks=2))
     undirected = data.draw(st.booleans())
@@ -100,7 +114,10 @@ def test_digests_tell_stores_and_views_apart():
 
 def test_large_graphs_and_isolated_nodes():
     rng = np.random.default_rng(0)
-    graphs = [make_graph(rng, CODES, v, e, k) for k, (v, e) in enumerate([(1, 0), (700, 900), (300, 0), (70_000, 3), (2, 1)])]
+    graphs = [
+        make_graph(rng, CODES, v, e, k)
+        for k, (v, e) in enumerate([(1, 0), (700, 900), (300, 0), (70_000, 3), (2, 1)])
+    ]
     graphs[3].edges[0, 0] = 69_999
     store = build(graphs, CODES, chunk=2)
     assert store.contents.arrays["endpoints"].dtype == np.uint32
@@ -127,7 +144,14 @@ def test_types_of_a_batch():
 def test_ways_to_index():
     store = build(make_graphs(6), CODES)
     mask = np.array([False, True, False, False, True, False])
-    batches = [store[[1, 4]], store[mask], store[np.array([1, 4])], store[torch.tensor([1, 4])], store[1::3], store[[-5, -2]]]
+    batches = [
+        store[[1, 4]],
+        store[mask],
+        store[np.array([1, 4])],
+        store[torch.tensor([1, 4])],
+        store[1::3],
+        store[[-5, -2]],
+    ]
     assert all(torch.equal(b.x, batches[0].x) for b in batches)
     assert torch.equal(store[-1].x, store[5].x)
     assert store[[]].num_graphs == 0
@@ -141,7 +165,10 @@ def test_a_store_is_immutable(tmp_path: Path):
     store = build(make_graphs(6, tasks=1), CODES, tmp_path / "s")
     with pytest.raises(AttributeError):
         store.indices = np.arange(2)
-    for array in [*store.contents.arrays.values(), *build(make_graphs(2), CODES).contents.arrays.values()]:
+    for array in [
+        *store.contents.arrays.values(),
+        *build(make_graphs(2), CODES).contents.arrays.values(),
+    ]:
         assert not array.flags.writeable
     before = store[:].x.clone()
     batch = store[:]
@@ -175,7 +202,11 @@ def test_texts_of_any_kind():
 
 def test_another_process_gets_the_same_store(tmp_path: Path):
     graphs = make_graphs(6)
-    for store in (build(graphs, CODES), build(graphs, CODES, tmp_path / "s"), build(graphs, CODES, tmp_path / "s").subset([4, 2])):
+    for store in (
+        build(graphs, CODES),
+        build(graphs, CODES, tmp_path / "s"),
+        build(graphs, CODES, tmp_path / "s").subset([4, 2]),
+    ):
         again = pickle.loads(pickle.dumps(store))
         assert again.digest == store.digest
         assert torch.equal(again[:].x, store[:].x)
@@ -194,7 +225,10 @@ def test_bytes_a_molecule(schema: FeatureSchema):
     kinds = make_graph(rng, schema, 40, 20, 0)
     graphs = [make_graph(rng, schema, 26, 28, 2 * k) for k in range(3000)]
     for graph in graphs:
-        graph.x, graph.edge_attr = kinds.x[rng.integers(0, 40, 26)], kinds.edge_attr[rng.integers(0, 20, 28)]
+        graph.x, graph.edge_attr = (
+            kinds.x[rng.integers(0, 40, 26)],
+            kinds.edge_attr[rng.integers(0, 20, 28)],
+        )
     store = build(graphs, schema, chunk=1000)
     assert store.nbytes / len(store) <= 126
 
@@ -215,7 +249,9 @@ def test_more_distinct_rows_than_codes():
                 part = counts[a : a + step]
                 rows = np.arange(a, a + len(part))
                 edges = np.empty((2, 0), np.int64)
-                builder.add(GraphChunk(part, 0 * part, x[10 * a : 10 * (a + len(part))], edges, none, rows))
+                builder.add(
+                    GraphChunk(part, 0 * part, x[10 * a : 10 * (a + len(part))], edges, none, rows)
+                )
             stores.append(builder.finish())
         assert "node_rows" in stores[0].contents.arrays
         np.testing.assert_array_equal(stores[0][:].x.numpy(), x)

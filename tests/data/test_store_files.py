@@ -35,7 +35,17 @@ def refused(folder: Path, match: str) -> None:
 
 
 def parts() -> list[str]:
-    return ["node_offsets", "edge_offsets", "endpoints", "node_codes", "node_table", "edge_codes", "edge_table", "labels", "text_blocks"]
+    return [
+        "node_offsets",
+        "edge_offsets",
+        "endpoints",
+        "node_codes",
+        "node_table",
+        "edge_codes",
+        "edge_table",
+        "labels",
+        "text_blocks",
+    ]
 
 
 @pytest.mark.parametrize("name", parts())
@@ -68,7 +78,9 @@ def test_newer_format(folder: Path):
     refused(folder, "newer graphlog .store format 2, this one reads 1.; upgrade")
 
 
-@pytest.mark.parametrize("text", ["", "not json", "[]", "null", '{"format": "other"}', "[" * 100_000, "\udcff"])
+@pytest.mark.parametrize(
+    "text", ["", "not json", "[]", "null", '{"format": "other"}', "[" * 100_000, "\udcff"]
+)
 def test_foreign_manifest(folder: Path, text: str):
     (folder / "manifest.json").write_text(text, errors="surrogateescape")
     refused(folder, "manifest.json")
@@ -103,7 +115,10 @@ def test_the_source_may_be_edited(folder: Path):
 
 
 def test_no_store_at_all(tmp_path: Path):
-    refused(tmp_path / "nothing", "not a graph store .no manifest.json.; build one with `graphlog featurize`")
+    refused(
+        tmp_path / "nothing",
+        "not a graph store .no manifest.json.; build one with `graphlog featurize`",
+    )
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "not a graph store")
     (tmp_path / "file").write_text("x")

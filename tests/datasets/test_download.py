@@ -29,7 +29,9 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     folder = tmp_path / "served"
     folder.mkdir()
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(_Quiet, directory=str(folder))
+    )
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}", folder
@@ -54,7 +56,9 @@ def test_the_data_root() -> None:
     assert data_root("here") == Path("here")
 
 
-def test_a_public_file_is_fetched_once_and_read_under_our_names(served, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_public_file_is_fetched_once_and_read_under_our_names(
+    served, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url, folder = served
     (folder / "delaney.csv").write_bytes(PUBLIC)
     spec = spec_at(url)
@@ -65,7 +69,10 @@ def test_a_public_file_is_fetched_once_and_read_under_our_names(served, cache: P
     assert fetch(spec) == path
     monkeypatch.setitem(MOLECULES, "esol", spec)
     with open_named("esol") as (table, columns, tasks):
-        assert (columns, tasks) == (("measured log solubility in mols per litre",), ("logSolubility",))
+        assert (columns, tasks) == (
+            ("measured log solubility in mols per litre",),
+            ("logSolubility",),
+        )
         assert [row.fields[columns[0]] for row in table] == ["0.5", "1.5"]
 
 
@@ -77,7 +84,9 @@ def test_another_content_is_refused_and_not_kept(served, cache: Path) -> None:
     assert not any(path.is_file() for path in cache.rglob("*"))
 
 
-def test_a_mirror_may_be_an_address(served, cache: Path, monkeypatch: pytest.MonkeyPatch, mirror: Path) -> None:
+def test_a_mirror_may_be_an_address(
+    served, cache: Path, monkeypatch: pytest.MonkeyPatch, mirror: Path
+) -> None:
     url, folder = served
     spec = MOLECULES["freesolv"]
     target = folder / "sub" / spec.path
@@ -89,7 +98,9 @@ def test_a_mirror_may_be_an_address(served, cache: Path, monkeypatch: pytest.Mon
     assert fetch(spec) == cache / spec.path
 
 
-def test_a_mirror_with_another_file_says_so(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mirror_with_another_file_says_so(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = tmp_path / "mirror" / MOLECULES["bbbp"].path
     target.parent.mkdir(parents=True)
     target.write_bytes(gzip.compress(b"smiles,p_np\nC,1\n"))
@@ -131,7 +142,9 @@ def test_a_download_cut_off_leaves_nothing(served, tmp_path: Path) -> None:
     assert list((tmp_path / "x").iterdir()) == []
 
 
-def test_the_zinc_sets_out_of_the_published_package(served, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_zinc_sets_out_of_the_published_package(
+    served, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import hashlib
     import json
     import zipfile
@@ -139,14 +152,28 @@ def test_the_zinc_sets_out_of_the_published_package(served, cache: Path, tmp_pat
     url, folder = served
     with zipfile.ZipFile(folder / "a.whl", "w") as wheel:
         for part, names in (("train", "CC\nCCO"), ("test", "N"), ("test_scaffolds", "O")):
-            wheel.writestr(f"moses/dataset/data/{part}.csv.gz", gzip.compress(f"SMILES,SPLIT\n{names}\n".encode()))
+            wheel.writestr(
+                f"moses/dataset/data/{part}.csv.gz",
+                gzip.compress(f"SMILES,SPLIT\n{names}\n".encode()),
+            )
     sha256 = hashlib.sha256((folder / "a.whl").read_bytes()).hexdigest()
-    listing = {"urls": [{"url": "x", "digests": {"sha256": "0"}}, {"url": f"{url}/a.whl", "digests": {"sha256": sha256}}]}
+    listing = {
+        "urls": [
+            {"url": "x", "digests": {"sha256": "0"}},
+            {"url": f"{url}/a.whl", "digests": {"sha256": sha256}},
+        ]
+    }
     (folder / "json").write_text(json.dumps(listing))
     monkeypatch.setattr(molsets, "_SHA256", sha256)
-    whole = replace(MOLECULES["zinc2m"], url=f"{url}/json", sha256_smiles=hash_smiles(["CC", "CCO", "N", "O"]))
+    whole = replace(
+        MOLECULES["zinc2m"], url=f"{url}/json", sha256_smiles=hash_smiles(["CC", "CCO", "N", "O"])
+    )
     assert gzip.decompress(fetch(whole).read_bytes()) == b"CC\nCCO\nN\nO\n"
     monkeypatch.setitem(molsets._SAMPLES, "zinc10k", 2)
-    sample = replace(MOLECULES["zinc10k"], url=f"{url}/json", sha256_smiles=hash_smiles(["CC", "N"]))
-    monkeypatch.setattr(molsets, "_address", lambda index: pytest.fail("the package is here already"))
+    sample = replace(
+        MOLECULES["zinc10k"], url=f"{url}/json", sha256_smiles=hash_smiles(["CC", "N"])
+    )
+    monkeypatch.setattr(
+        molsets, "_address", lambda index: pytest.fail("the package is here already")
+    )
     assert gzip.decompress(fetch(sample).read_bytes()) == b"CC\nN\n"

@@ -13,7 +13,10 @@ ALPHABET = "CNOPSFIBrlcnops[]()=#$:.-+@/\\%0123456789*~<>|HeaUZ{}!? \t\"',;"
 
 
 def molecules() -> list[str]:
-    return [line.split()[0] for line in rdkit_file("rdkit-data", "NCI/first_5K.smi").read_text().splitlines()]
+    return [
+        line.split()[0]
+        for line in rdkit_file("rdkit-data", "NCI/first_5K.smi").read_text().splitlines()
+    ]
 
 
 def mutated(text: str, draw: random.Random) -> str:
@@ -44,7 +47,10 @@ def test_mutated_smiles_become_graphs_or_reasons(schema) -> None:
 
 def test_characters_of_any_kind_become_reasons() -> None:
     draw = random.Random(8)
-    texts = ["".join(chr(draw.randrange(0x110000)) for _ in range(draw.randrange(12))) for _ in range(2000)]
+    texts = [
+        "".join(chr(draw.randrange(0x110000)) for _ in range(draw.randrange(12)))
+        for _ in range(2000)
+    ]
     chunk, rejects = featurize_smiles(texts, MOLECULE)
     assert len(chunk) + len(rejects) == 2000
 
@@ -53,10 +59,15 @@ def test_a_file_with_10_000_mutated_rows_accounts_for_each(tmp_path: Path) -> No
     draw = random.Random(9)
     known = [m for m in molecules() if '"' not in m]
     rows = [
-        mutated(draw.choice(known), draw).translate(str.maketrans('"\n', "''")) if k % 3 == 0 else draw.choice(known) for k in range(10_000)
+        mutated(draw.choice(known), draw).translate(str.maketrans('"\n', "''"))
+        if k % 3 == 0
+        else draw.choice(known)
+        for k in range(10_000)
     ]
     path = tmp_path / "a.tsv"
-    path.write_text("smiles\ty\n" + "".join(f"{row.replace(chr(9), ' ')}\t{k}\n" for k, row in enumerate(rows)))
+    path.write_text(
+        "smiles\ty\n" + "".join(f"{row.replace(chr(9), ' ')}\t{k}\n" for k, row in enumerate(rows))
+    )
     store = read_molecules(path, targets=["y"], workers=1)
     assert store.num_rows == 10_000
     assert sorted([*store.rows.tolist(), *(r.row for r in store.rejects)]) == list(range(10_000))
@@ -68,7 +79,16 @@ def test_a_file_with_10_000_mutated_rows_accounts_for_each(tmp_path: Path) -> No
 def test_bytes_of_any_kind_are_one_line(tmp_path: Path, ending: str) -> None:
     draw = random.Random(10)
     for k in range(60):
-        head = draw.choice([b"", b"smiles,y\n", b"smiles\n", b"\x1f\x8b\x08", b"\xef\xbb\xbfsmiles,y\r\n", b'"smiles"\t"y"\n'])
+        head = draw.choice(
+            [
+                b"",
+                b"smiles,y\n",
+                b"smiles\n",
+                b"\x1f\x8b\x08",
+                b"\xef\xbb\xbfsmiles,y\r\n",
+                b'"smiles"\t"y"\n',
+            ]
+        )
         path = tmp_path / f"{k}.{ending}"
         path.write_bytes(head + draw.randbytes(draw.randrange(400)))
         store, message = None, ""

@@ -52,11 +52,15 @@ def test_sources_other_than_lists() -> None:
 
 
 def test_a_file_with_labels(tmp_path: Path) -> None:
-    path = write(tmp_path, "smiles,a,b,name\nCCO,1,0.5,x\nC1CC,0,7,y\nC,,NaN,z\nCC,0,-1e3,\nCCC,True,N/A,w\n")
+    path = write(
+        tmp_path, "smiles,a,b,name\nCCO,1,0.5,x\nC1CC,0,7,y\nC,,NaN,z\nCC,0,-1e3,\nCCC,True,N/A,w\n"
+    )
     store = read_molecules(path, targets=["b", "a"])
     assert store.tasks == ("b", "a")
     assert store.rows.tolist() == [0, 2, 3, 4]
-    np.testing.assert_array_equal(store.labels, np.array([[0.5, 1], [np.nan, np.nan], [-1000, 0], [np.nan, 1]], np.float32))
+    np.testing.assert_array_equal(
+        store.labels, np.array([[0.5, 1], [np.nan, np.nan], [-1000, 0], [np.nan, 1]], np.float32)
+    )
     assert read_molecules(path, targets="auto").tasks == ("a", "b")
     assert read_molecules(path, targets="a").tasks == ("a",)
     assert read_molecules(path).labels is None
@@ -77,7 +81,9 @@ def test_labels_that_are_not_numbers(tmp_path: Path) -> None:
 
 
 def test_labels_of_rejected_and_ragged_rows_do_not_stray(tmp_path: Path) -> None:
-    store = read_molecules(write(tmp_path, "smiles,a\nC,1\nCC,2,x\nC1C,3\nCCC,4\nO\nN,6\n"), targets=["a"])
+    store = read_molecules(
+        write(tmp_path, "smiles,a\nC,1\nCC,2,x\nC1C,3\nCCC,4\nO\nN,6\n"), targets=["a"]
+    )
     assert store.rows.tolist() == [0, 3, 5]
     assert store.labels.ravel().tolist() == [1, 4, 6]
     assert [r.row for r in store.rejects] == [1, 2, 4]
@@ -92,7 +98,9 @@ def test_mostly_bad_rows_are_an_error(tmp_path: Path) -> None:
 
 def test_on_error_fail_stops_at_the_first(tmp_path: Path) -> None:
     path = write(tmp_path, "smiles\nC\nC1C\nC1C\n")
-    assert refusal(path, on_error="fail").startswith(f"{path}, data row 1: 'C1C' RDKit cannot parse: unclosed ring; mend")
+    assert refusal(path, on_error="fail").startswith(
+        f"{path}, data row 1: 'C1C' RDKit cannot parse: unclosed ring; mend"
+    )
     assert "data row 1" in refusal(["C", ""], on_error="fail")
 
 
@@ -107,7 +115,13 @@ def test_options_that_are_wrong() -> None:
 def test_limit_and_progress_and_texts(tmp_path: Path) -> None:
     path = write(tmp_path, "smiles\n" + "CCO\nC1C\nC\n" * 1000)
     seen: list[tuple[int, int]] = []
-    store = read_molecules(path, limit=2500, progress=lambda *numbers: seen.append(numbers), keep_texts=False, workers=1)
+    store = read_molecules(
+        path,
+        limit=2500,
+        progress=lambda *numbers: seen.append(numbers),
+        keep_texts=False,
+        workers=1,
+    )
     assert (store.num_rows, len(store) + len(store.rejects)) == (2500, 2500)
     assert seen == [(1000, 333), (2000, 667), (2500, 833)]
     with pytest.raises(DataError, match="without its texts"):
@@ -124,7 +138,9 @@ def test_a_store_is_opened_rather_than_read(tmp_path: Path) -> None:
     made = read_molecules(["CCO", "C1C"], store_path=tmp_path / "store")
     assert read_molecules(tmp_path / "store").digest == made.digest
     assert open_store(tmp_path / "store").rejects == made.rejects
-    assert read_molecules(str(tmp_path / "store"), store_path=tmp_path / "copy").digest == made.digest
+    assert (
+        read_molecules(str(tmp_path / "store"), store_path=tmp_path / "copy").digest == made.digest
+    )
 
 
 def test_nothing_half_written_is_left(tmp_path: Path) -> None:

@@ -90,7 +90,11 @@ def test_rows_wholly_blank_are_not_rows_but_an_empty_cell_is(tmp_path: Path) -> 
 
 def test_a_ragged_row_says_so(tmp_path: Path) -> None:
     rows = rows_of(write(tmp_path, "a.csv", "smiles,y,z\nCCO,1,2\nC,1\nCC,1,2,3\n"))
-    assert [row.problem for row in rows] == [None, "has 2 cells where the header has 3", "has 4 cells where the header has 3"]
+    assert [row.problem for row in rows] == [
+        None,
+        "has 2 cells where the header has 3",
+        "has 4 cells where the header has 3",
+    ]
 
 
 def test_a_smiles_of_a_megabyte_and_nul_bytes_arrive(tmp_path: Path) -> None:
@@ -117,11 +121,18 @@ def test_the_smiles_column_can_be_named(tmp_path: Path) -> None:
 
 
 def test_a_header_can_be_given(tmp_path: Path) -> None:
-    assert smiles_of(write(tmp_path, "a.csv", '"CCO","x"\n"C","y"\n'), header=("smiles", "name")) == ["CCO", "C"]
+    assert smiles_of(
+        write(tmp_path, "a.csv", '"CCO","x"\n"C","y"\n'), header=("smiles", "name")
+    ) == ["CCO", "C"]
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    for content in (CSV.encode(), b"CCO\nc1ccccc1\n", packed(CSV.encode()), CSV.replace(",", "\t").encode()):
+    for content in (
+        CSV.encode(),
+        b"CCO\nc1ccccc1\n",
+        packed(CSV.encode()),
+        CSV.replace(",", "\t").encode(),
+    ):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         assert smiles_of("-") == ["CCO", "c1ccccc1"]
         assert not sys.stdin.closed
@@ -130,7 +141,9 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_parquet(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
-    parquet.write_table(pa.table({"smiles": ["CCO", None], "y": [1.5, None]}), tmp_path / "a.parquet")
+    parquet.write_table(
+        pa.table({"smiles": ["CCO", None], "y": [1.5, None]}), tmp_path / "a.parquet"
+    )
     rows = rows_of(tmp_path / "a.parquet")
     assert [(row.smiles, row.fields["y"]) for row in rows] == [("CCO", "1.5"), ("", "")]
     whole = (tmp_path / "a.parquet").read_bytes()
@@ -142,7 +155,9 @@ def test_zstandard(tmp_path: Path) -> None:
     zstandard = pytest.importorskip("zstandard")
     packed = zstandard.ZstdCompressor().compress(CSV.encode())
     assert smiles_of(write(tmp_path, "a.csv.zst", packed)) == ["CCO", "c1ccccc1"]
-    assert smiles_of(write(tmp_path, "b.smi.zst", zstandard.ZstdCompressor().compress(b"CCO\n") * 2)) == ["CCO", "CCO"]
+    assert smiles_of(
+        write(tmp_path, "b.smi.zst", zstandard.ZstdCompressor().compress(b"CCO\n") * 2)
+    ) == ["CCO", "CCO"]
     assert "damaged or cut off" in refusal(write(tmp_path, "c.csv.zst", packed[:-3]))
 
 
@@ -155,7 +170,11 @@ def test_zstandard(tmp_path: Path) -> None:
         ("a.csv", "smiles,y\n", "has a header but no rows"),
         ("a.smi", "smiles\n", "has a header but no rows"),
         ("a.csv", "name,y\nCCO,1\n", "no SMILES column found; name one with --smiles-column"),
-        ("a.csv", "smiles,canonical_smiles\nC,C\n", "more than one column may hold SMILES: smiles, canonical_smiles"),
+        (
+            "a.csv",
+            "smiles,canonical_smiles\nC,C\n",
+            "more than one column may hold SMILES: smiles, canonical_smiles",
+        ),
         ("a.csv", "smiles,smiles\nC,C\n", "more than one column"),
         ("a.csv", "smiles;y\nCCO;1\n", "parted by semicolons, not commas"),
         ("a.csv", "smiles\ty\nCCO\t1\n", "name it .tsv"),
@@ -168,7 +187,9 @@ def test_zstandard(tmp_path: Path) -> None:
         ("a.png.csv", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "no SMILES column found"),
     ],
 )
-def test_files_that_cannot_be_read(tmp_path: Path, name: str, content: str | bytes, expected: str) -> None:
+def test_files_that_cannot_be_read(
+    tmp_path: Path, name: str, content: str | bytes, expected: str
+) -> None:
     path = write(tmp_path, name, content)
     message = refusal(path)
     assert expected in message
@@ -178,14 +199,18 @@ def test_files_that_cannot_be_read(tmp_path: Path, name: str, content: str | byt
 
 def test_names_that_are_wrong(tmp_path: Path) -> None:
     path = write(tmp_path, "a.csv", CSV)
-    assert "no column 'smilse'; did you mean 'smiles'? Columns: smiles, y" in refusal(path, smiles_column="smilse")
+    assert "no column 'smilse'; did you mean 'smiles'? Columns: smiles, y" in refusal(
+        path, smiles_column="smilse"
+    )
     assert "no such file" in refusal(tmp_path / "missing.csv")
     assert "no such file" in refusal(tmp_path / "missing")
     (tmp_path / "folder.csv").mkdir()
     assert "is a folder" in refusal(tmp_path / "folder.csv")
 
 
-def test_a_file_without_line_ends_is_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_line_ends_is_not_read_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("graphlog.datasets.tables.streams.LONGEST_LINE", 1000)
     path = write(tmp_path, "a.smi", "C" * 5000)
     with pytest.raises(DataError, match="more than 1,000 characters"), open_text(path) as lines:
@@ -202,7 +227,9 @@ def test_reading_is_a_stream(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "parts"), [("a.csv", ","), ("a.tsv", "\t"), ("a.smi", " ")])
 def test_no_column_hides_another_of_its_name(tmp_path: Path, name: str, parts: str) -> None:
     lines = [["smiles", "v", "v", "v.2"], ["CCO", "1", "2", "3"]]
-    with open_table(write(tmp_path, name, "".join(parts.join(line) + "\n" for line in lines))) as table:
+    with open_table(
+        write(tmp_path, name, "".join(parts.join(line) + "\n" for line in lines))
+    ) as table:
         assert next(iter(table)).fields == {"smiles": "CCO", "v": "1", "v.3": "2", "v.2": "3"}
         with pytest.raises(DataError, match="'v' is given more than once"):
             choose_tasks(table, ["v"], [])

@@ -36,9 +36,17 @@ def test_codes_of_the_family() -> None:
 
 @pytest.mark.parametrize(
     ("smiles", "column", "code"),
-    [("*CC", ("x", 0), 118), ("F[P@TB1](Cl)(Br)(I)C", ("x", 1), 3), ("N->[Cu]", ("e", 0), 6), ("C$C", ("e", 0), 6), ("C~C", ("e", 0), 6)],
+    [
+        ("*CC", ("x", 0), 118),
+        ("F[P@TB1](Cl)(Br)(I)C", ("x", 1), 3),
+        ("N->[Cu]", ("e", 0), 6),
+        ("C$C", ("e", 0), 6),
+        ("C~C", ("e", 0), 6),
+    ],
 )
-def test_what_the_reference_refuses_has_a_code(smiles: str, column: tuple[str, int], code: int) -> None:
+def test_what_the_reference_refuses_has_a_code(
+    smiles: str, column: tuple[str, int], code: int
+) -> None:
     x, edge_attr = codes(smiles)
     rows = x if column[0] == "x" else edge_attr
     assert code in [row[column[1]] for row in rows]
@@ -52,7 +60,17 @@ def test_a_bond_of_unknown_direction_has_the_code_of_others() -> None:
 def test_rich_codes_have_the_meaning_ogb_gives_them() -> None:
     x, edge_attr = codes("c1ccccc1[N+](=O)[O-]", MOLECULE_RICH)
     aromatic, nitrogen, oxide = x[0], x[6], x[8]
-    assert aromatic == [5, 0, 3, 5, 1, 0, 1, 1, 1]  # carbon, no chirality, degree 3, charge 0, one H, no radical, SP2, aromatic, in ring
+    assert aromatic == [
+        5,
+        0,
+        3,
+        5,
+        1,
+        0,
+        1,
+        1,
+        1,
+    ]  # carbon, no chirality, degree 3, charge 0, one H, no radical, SP2, aromatic, in ring
     assert nitrogen == [6, 0, 3, 6, 0, 0, 1, 0, 0]
     assert oxide == [7, 0, 1, 4, 0, 0, 1, 0, 0]
     assert edge_attr[0] == [3, 0, 1]
@@ -68,7 +86,16 @@ def test_rich_codes_out_of_vocabulary_are_misc() -> None:
 
 @BOTH
 def test_special_rows_are_out_of_reach_of_molecules(schema) -> None:
-    texts = ["*C", "[Fe+6]<-N", "[Co@OH1](N)(N)(N)(N)(N)N", "C$C", "F/C=C/F", "[H][H]", "[U]", "[CH3]"]
+    texts = [
+        "*C",
+        "[Fe+6]<-N",
+        "[Co@OH1](N)(N)(N)(N)(N)N",
+        "C$C",
+        "F/C=C/F",
+        "[H][H]",
+        "[U]",
+        "[CH3]",
+    ]
     chunk, rejects = featurize_smiles(texts, schema)
     assert not rejects
     for k, mask in enumerate(schema.node_mask):
@@ -80,7 +107,9 @@ def test_special_rows_are_out_of_reach_of_molecules(schema) -> None:
 
 @BOTH
 def test_bondless_and_large_molecules(schema) -> None:
-    chunk, rejects = featurize_smiles(["[Na+].[Cl-]", "C", "[H]", "C" * 500, "[13CH4]", "N[C@@H](C)C(=O)" * 100 + "O"], schema)
+    chunk, rejects = featurize_smiles(
+        ["[Na+].[Cl-]", "C", "[H]", "C" * 500, "[13CH4]", "N[C@@H](C)C(=O)" * 100 + "O"], schema
+    )
     assert not rejects
     assert chunk.node_counts.tolist() == [2, 1, 1, 500, 1, 501]
     assert chunk.edge_counts.tolist() == [0, 0, 0, 499, 0, 500]
@@ -104,7 +133,10 @@ def test_no_molecule_at_all(schema) -> None:
         ("C(C", "RDKit cannot parse: unbalanced parentheses"),
         ("[C", "RDKit cannot parse: unbalanced square brackets"),
         ("ethanol", "RDKit cannot parse: not a SMILES"),
-        ("CC(C)(C)(C)C", "RDKit cannot parse: Explicit valence for atom # 1 C, 5, is greater than permitted"),
+        (
+            "CC(C)(C)(C)C",
+            "RDKit cannot parse: Explicit valence for atom # 1 C, 5, is greater than permitted",
+        ),
         ("c1cccc1", "RDKit cannot parse: Can't kekulize mol.  Unkekulized atoms: 0 1 2 3 4"),
         ("C\0C", "contains a NUL byte"),
         ("CC\nCC", "contains a line break"),
@@ -132,8 +164,24 @@ def test_cxsmiles_and_names_behind_the_smiles() -> None:
 
 @BOTH
 def test_the_quick_way_equals_the_careful_one(schema, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [line.split()[0] for line in rdkit_file("rdkit-data", "NCI/first_5K.smi").read_text().splitlines()[::5]]
-    texts += ["[Fe]C", "N[Cu]N", "[H]C", "[2H]O", "C~C", "C$C", "*C", "C:C", "[CH2]", "C=[N+]=[N-]", "[Pt](N)(N)(Cl)Cl", "B1OB1"]
+    texts = [
+        line.split()[0]
+        for line in rdkit_file("rdkit-data", "NCI/first_5K.smi").read_text().splitlines()[::5]
+    ]
+    texts += [
+        "[Fe]C",
+        "N[Cu]N",
+        "[H]C",
+        "[2H]O",
+        "C~C",
+        "C$C",
+        "*C",
+        "C:C",
+        "[CH2]",
+        "C=[N+]=[N-]",
+        "[Pt](N)(N)(Cl)Cl",
+        "B1OB1",
+    ]
     quick, quick_rejects = featurize_smiles(texts, schema)
     monkeypatch.setattr(parse_module, "is_flat", lambda text: False)
     careful, careful_rejects = featurize_smiles(texts, schema)

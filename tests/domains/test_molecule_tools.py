@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from graphlog.domains.molecule import DESCRIPTORS, canonical, descriptors, draw_svg, morgan_fingerprints, scaffold, scaffold_groups
+from graphlog.domains.molecule import (
+    DESCRIPTORS,
+    canonical,
+    descriptors,
+    draw_svg,
+    morgan_fingerprints,
+    scaffold,
+    scaffold_groups,
+)
 from graphlog.domains.molecule.murcko import scaffolds
 from graphlog.errors import DataError
 
@@ -56,7 +64,9 @@ def test_a_drawing_stands_inside_html() -> None:
     assert svg.endswith("</svg>")
 
 
-@pytest.mark.parametrize("call", [scaffold, canonical, draw_svg, lambda s: morgan_fingerprints(["C", s])])
+@pytest.mark.parametrize(
+    "call", [scaffold, canonical, draw_svg, lambda s: morgan_fingerprints(["C", s])]
+)
 def test_unparsable_input_is_named(call, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(DataError, match="C1CC"):
         call("C1CC")

@@ -60,7 +60,9 @@ def test_a_store_gives_the_rows_of_its_input_and_a_view_its_own():
     store = graphs_of_texts(BAD, MOLECULE)
     assert encoder.embed(store).shape[0] == 5
     np.testing.assert_array_equal(encoder.embed(store.subset([0, 2])), encoder.embed(store)[[0, 4]])
-    with pytest.raises(ConfigError, match="model reads 'molecule-rich'; make it again with --schema molecule-rich"):
+    with pytest.raises(
+        ConfigError, match="model reads 'molecule-rich'; make it again with --schema molecule-rich"
+    ):
         tiny_encoder(schema=MOLECULE_RICH).embed(store)
 
 
@@ -93,7 +95,9 @@ def test_save_and_load(tmp_path: Path, half: bool):
     assert again.layer == "jk"
     assert again.info["name"] == "tiny"
     assert torch.equal(again.extra["forest"], torch.ones(3))
-    np.testing.assert_allclose(again.embed(CHAINS[:4]), encoder.embed(CHAINS[:4]), atol=5e-2 if half else 0)
+    np.testing.assert_allclose(
+        again.embed(CHAINS[:4]), encoder.embed(CHAINS[:4]), atol=5e-2 if half else 0
+    )
 
 
 def test_load_from_a_run_folder(tmp_path: Path):
@@ -128,7 +132,10 @@ def test_unknown_layer_is_named():
 
 def test_random_encoder_is_a_function_of_its_seed():
     graphs = graphs_of_texts(CHAINS, MOLECULE)
-    same = [random_encoder(TINY, MOLECULE, layer="last", seed=s, graphs=graphs).embed(CHAINS) for s in (0, 0, 1)]
+    same = [
+        random_encoder(TINY, MOLECULE, layer="last", seed=s, graphs=graphs).embed(CHAINS)
+        for s in (0, 0, 1)
+    ]
     np.testing.assert_array_equal(same[0], same[1])
     assert not np.allclose(same[0], same[2])
 

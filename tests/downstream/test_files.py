@@ -6,7 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labelled, read_csv, tiny_encoder, write_csv
+from downstream_support import (
+    CHAINS,
+    IS_ALCOHOL,
+    QUICK,
+    labelled,
+    read_csv,
+    tiny_encoder,
+    write_csv,
+)
 from graphlog.downstream.embed import embed_file
 from graphlog.downstream.finetune.run import finetune
 from graphlog.downstream.predict import predict_file
@@ -19,7 +27,11 @@ SMILES = ["CCO", "no molecule", "c1ccccc1", "", "C", "CCN"]
 @pytest.fixture(scope="module")
 def predictor() -> Predictor:
     return finetune(
-        tiny_encoder(), labelled(np.stack([IS_ALCOHOL, 1 - IS_ALCOHOL], 1), targets=("a", "b")), QUICK, seeds=(0, 1), baselines=()
+        tiny_encoder(),
+        labelled(np.stack([IS_ALCOHOL, 1 - IS_ALCOHOL], 1), targets=("a", "b")),
+        QUICK,
+        seeds=(0, 1),
+        baselines=(),
     )
 
 
@@ -41,7 +53,9 @@ def test_embeddings_row_for_row(tmp_path: Path, table: Path, ending: str):
     elif ending == ".csv":
         rows = read_csv(out)
         status = [row["status"] for row in rows]
-        values = np.array([[float(row[f"e{k}"] or "nan") for k in range(16)] for row in rows], dtype=np.float32)
+        values = np.array(
+            [[float(row[f"e{k}"] or "nan") for k in range(16)] for row in rows], dtype=np.float32
+        )
     else:
         pq = pytest.importorskip("pyarrow.parquet")
         found = pq.read_table(out)
@@ -67,7 +81,9 @@ def test_an_output_that_cannot_be_is_refused_first(tmp_path: Path, table: Path):
             embed_file(encoder, table, out)
 
 
-def test_a_failure_leaves_nothing_behind(tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_failure_leaves_nothing_behind(
+    tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+):
     encoder = tiny_encoder()
     (tmp_path / "out.npz").write_bytes(b"old")
 
@@ -89,7 +105,9 @@ def test_predictions_keep_the_inputs_columns(tmp_path: Path, table: Path, predic
     assert [row["smiles"] for row in rows] == SMILES
     assert [row["b"] == "" for row in rows] == [False, True, False, True, False, False]
     expected = predictor.predict(SMILES)
-    np.testing.assert_allclose([float(row["predicted_a"] or "nan") for row in rows], expected[:, 0], rtol=1e-4)
+    np.testing.assert_allclose(
+        [float(row["predicted_a"] or "nan") for row in rows], expected[:, 0], rtol=1e-4
+    )
     assert rows[0]["graphlog_status"] == "ok"
     assert rows[1]["graphlog_status"] not in ("", "ok")
     assert written.rejected == 2
@@ -118,7 +136,9 @@ def test_only_csv(tmp_path: Path, table: Path, predictor: Predictor):
 def test_predictor_round_trip(tmp_path: Path, predictor: Predictor, half: bool):
     predictor.save(tmp_path / "p.safetensors", half=half)
     again = Predictor.load(tmp_path / "p.safetensors")
-    np.testing.assert_allclose(again.predict(CHAINS), predictor.predict(CHAINS), atol=0.02 if half else 0)
+    np.testing.assert_allclose(
+        again.predict(CHAINS), predictor.predict(CHAINS), atol=0.02 if half else 0
+    )
     assert np.isnan(again.predict(["C", "x"])).any(axis=1).tolist() == [False, True]
     assert again.task == "classification"
 
@@ -130,7 +150,9 @@ def test_an_encoder_is_no_predictor(tmp_path: Path):
 
 
 @pytest.mark.parametrize("text", ["smiles,name\nCCO,u\nC(C,v\n", "CCO u\nC(C v\n"])
-def test_predictions_from_standard_input(tmp_path: Path, predictor: Predictor, monkeypatch: pytest.MonkeyPatch, text: str):
+def test_predictions_from_standard_input(
+    tmp_path: Path, predictor: Predictor, monkeypatch: pytest.MonkeyPatch, text: str
+):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     predict_file(predictor, "-", tmp_path / "out.csv")
     rows = read_csv(tmp_path / "out.csv")
@@ -139,7 +161,9 @@ def test_predictions_from_standard_input(tmp_path: Path, predictor: Predictor, m
     assert rows[1]["a"] == ""
 
 
-def test_room_is_taken_before_a_file_is_mapped(tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch):
+def test_room_is_taken_before_a_file_is_mapped(
+    tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
+):
     """A disk that fills up under a mapped file kills the process, past every handler."""
     real, sizes = np.lib.format.open_memmap, []
 
@@ -177,7 +201,9 @@ def test_columns_of_one_name_are_all_kept(tmp_path: Path, predictor: Predictor):
     assert (row["x"], row["x.2"]) == ("1", "2")
 
 
-def test_the_input_and_lists_of_others_are_never_written_over(tmp_path: Path, table: Path, predictor: Predictor):
+def test_the_input_and_lists_of_others_are_never_written_over(
+    tmp_path: Path, table: Path, predictor: Predictor
+):
     before = table.read_bytes()
     with pytest.raises(ConfigError, match="is the input itself"):
         embed_file(tiny_encoder(), table, table)

@@ -33,8 +33,18 @@ def replaced(data: LabelledGraphs, **fields: Any) -> LabelledGraphs:
 def test_overfits_32_molecules(layer: str, tiny_store: GraphStore):
     rows = np.arange(32)
     labels = np.random.default_rng(0).integers(0, 2, (32, 1)).astype(np.float32)
-    data = replaced(labelled(IS_ALCOHOL), store=tiny_store, labels=labels, split=Split(rows, rows, rows))
-    config = QUICK.updated({"epochs": 100, "batch_size": 32, "schedule": "constant", "learning_rate": 0.03, "layer": layer})
+    data = replaced(
+        labelled(IS_ALCOHOL), store=tiny_store, labels=labels, split=Split(rows, rows, rows)
+    )
+    config = QUICK.updated(
+        {
+            "epochs": 100,
+            "batch_size": 32,
+            "schedule": "constant",
+            "learning_rate": 0.03,
+            "layer": layer,
+        }
+    )
     assert finetune(tiny_encoder(), data, config, baselines=(), seeds=(0,)).report.mean > 0.99
 
 
@@ -42,7 +52,9 @@ def test_regression_is_learnt_in_the_labels_units():
     labels = 1e4 * LENGTH + 5e6
     labels[::7] = NAN
     config = QUICK.updated({"epochs": 40, "learning_rate": 1e-2})
-    predictor = finetune(tiny_encoder("jk"), labelled(labels, "regression"), config, baselines=(), seeds=(0,))
+    predictor = finetune(
+        tiny_encoder("jk"), labelled(labels, "regression"), config, baselines=(), seeds=(0,)
+    )
     row = predictor.report.rows[0]
     assert row.mean("r2") > 0.9
     assert row.mean("mae") < row.mean("rmse") < np.nanstd(labels) / 3
@@ -63,7 +75,13 @@ def test_the_scaler_undoes_itself():
 def test_losses_are_means_over_present_labels():
     outputs = torch.tensor([[0.3, -2.0], [1.5, 9.0]])
     labels = torch.tensor([[1.0, 0.0], [0.0, NAN]])
-    by_hand = -sum(np.log(p) for p in (1 / (1 + np.exp(-0.3)), 1 - 1 / (1 + np.exp(2.0)), 1 - 1 / (1 + np.exp(-1.5)))) / 3
+    by_hand = (
+        -sum(
+            np.log(p)
+            for p in (1 / (1 + np.exp(-0.3)), 1 - 1 / (1 + np.exp(2.0)), 1 - 1 / (1 + np.exp(-1.5)))
+        )
+        / 3
+    )
     assert masked_bce(outputs, labels).item() == pytest.approx(by_hand)
     assert masked_mse(outputs, labels).item() == pytest.approx((0.49 + 4.0 + 2.25) / 3, rel=1e-6)
     nothing = torch.full((2, 2), NAN)
@@ -94,7 +112,10 @@ def test_dropout_is_the_networks_own(tiny_store: Any):
 
 
 def test_same_seed_same_bits_and_another_differs():
-    first, second = (finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK.updated({"dropout": 0.5}), **KEPT) for _ in range(2))
+    first, second = (
+        finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK.updated({"dropout": 0.5}), **KEPT)
+        for _ in range(2)
+    )
     np.testing.assert_array_equal(first.predict(CHAINS), second.predict(CHAINS))
     a, b = (m.head.linear.weight for m in first.members)
     assert not torch.equal(a, b)
@@ -110,16 +131,24 @@ def test_global_randomness_is_left_alone():
 
 def test_both_rules_are_reported_and_the_one_asked_for_comes_first():
     for select, first in (("last", "last epoch"), ("best-valid", "best validation")):
-        report = finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK.updated({"select": select}), **KEPT).report
+        report = finetune(
+            tiny_encoder(), labelled(IS_ALCOHOL), QUICK.updated({"select": select}), **KEPT
+        ).report
         assert report.rows[0].rule == first
-        assert {row.rule for row in report.rows} == {"last epoch", "best validation", "mean of last 2 epochs"}
+        assert {row.rule for row in report.rows} == {
+            "last epoch",
+            "best validation",
+            "mean of last 2 epochs",
+        }
         assert report.rows[0].detail["best_epochs"]
         assert report.sd == pytest.approx(np.std(report.rows[0].test["roc_auc"], ddof=1))
 
 
 def test_the_best_epoch_is_the_best_on_validation():
     config = QUICK.updated({"epochs": 6, "learning_rate": 0.02, "select": "best-valid"})
-    predictor = finetune(tiny_encoder(), labelled(LENGTH, "regression"), config, baselines=(), seeds=(0,))
+    predictor = finetune(
+        tiny_encoder(), labelled(LENGTH, "regression"), config, baselines=(), seeds=(0,)
+    )
     row = predictor.report.rows[0]
     data = labelled(LENGTH, "regression")
     valid = predictor.predict([CHAINS[k] for k in data.split.valid])[:, 0]
@@ -132,7 +161,10 @@ def test_the_best_epoch_is_the_best_on_validation():
 def test_one_class_folds_are_named():
     alcohols, others = np.flatnonzero(IS_ALCOHOL), np.flatnonzero(IS_ALCOHOL == 0)
     data = labelled(IS_ALCOHOL)
-    no_valid = replaced(data, split=Split(np.r_[alcohols[:6], others[:6]], others[6:9], np.r_[alcohols[6:], others[9:]]))
+    no_valid = replaced(
+        data,
+        split=Split(np.r_[alcohols[:6], others[:6]], others[6:9], np.r_[alcohols[6:], others[9:]]),
+    )
     with pytest.raises(DataError, match="one class only in the valid fold"):
         finetune(tiny_encoder(), no_valid, QUICK.updated({"select": "best-valid"}), **KEPT)
     report = finetune(tiny_encoder(), no_valid, QUICK, **KEPT).report
@@ -151,13 +183,29 @@ def test_a_batch_of_one_atom_and_a_last_batch_of_one_graph():
 
 def test_a_loss_that_explodes_ends_the_run():
     with pytest.raises(NonFiniteLossError, match="lower the learning rate"):
-        finetune(tiny_encoder(), labelled(LENGTH, "regression"), QUICK.updated({"learning_rate": 1e30, "epochs": 9}), **KEPT)
+        finetune(
+            tiny_encoder(),
+            labelled(LENGTH, "regression"),
+            QUICK.updated({"learning_rate": 1e30, "epochs": 9}),
+            **KEPT,
+        )
 
 
 def test_baselines_beside_the_result():
-    report = finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, baselines=("random", "ecfp-rf", "ecfp-lr"), seeds=(0,)).report
+    report = finetune(
+        tiny_encoder(),
+        labelled(IS_ALCOHOL),
+        QUICK,
+        baselines=("random", "ecfp-rf", "ecfp-lr"),
+        seeds=(0,),
+    ).report
     models = [row.model for row in report.rows]
-    assert {"fine-tuned", "untrained encoder, fine-tuned", "ECFP4 + random forest", "ECFP4 + logistic regression"} == set(models)
+    assert {
+        "fine-tuned",
+        "untrained encoder, fine-tuned",
+        "ECFP4 + random forest",
+        "ECFP4 + logistic regression",
+    } == set(models)
     assert "one seed: no spread is known" in report.notes
 
 
@@ -191,26 +239,47 @@ def test_the_run_folder_is_complete(tmp_path: Path):
     np.testing.assert_array_equal(load(run).embed(CHAINS), predictor.encoder.embed(CHAINS))
 
 
-def test_a_used_folder_is_refused_resumed_or_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_used_folder_is_refused_resumed_or_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     run = tmp_path / "run"
     data = labelled(IS_ALCOHOL)
     first = finetune(tiny_encoder(), data, QUICK, run_dir=run, **KEPT)
     with pytest.raises(ConfigError, match="--resume or replace it with --overwrite"):
         finetune(tiny_encoder(), data, QUICK, run_dir=run, **KEPT)
     with pytest.raises(ConfigError, match="other settings, model or data"):
-        finetune(tiny_encoder(), data, QUICK.updated({"dropout": 0.3}), run_dir=run, resume=True, **KEPT)
+        finetune(
+            tiny_encoder(), data, QUICK.updated({"dropout": 0.3}), run_dir=run, resume=True, **KEPT
+        )
     trained: list[int] = []
     whole = SeedRun.train_epoch
-    monkeypatch.setattr(SeedRun, "train_epoch", lambda self, stop: trained.append(self.seed) or whole(self, stop))
-    more = finetune(tiny_encoder(), data, QUICK, run_dir=run, resume=True, baselines=(), seeds=(0, 1, 2))
+    monkeypatch.setattr(
+        SeedRun, "train_epoch", lambda self, stop: trained.append(self.seed) or whole(self, stop)
+    )
+    more = finetune(
+        tiny_encoder(), data, QUICK, run_dir=run, resume=True, baselines=(), seeds=(0, 1, 2)
+    )
     assert trained == [2, 2]  # finished seeds are kept
-    np.testing.assert_array_equal(more.members[1].network.state_dict()["node.weight"], first.members[1].network.state_dict()["node.weight"])
-    finetune(tiny_encoder(), data, QUICK.updated({"epochs": 1}), run_dir=run, overwrite=True, baselines=(), seeds=(5,))
+    np.testing.assert_array_equal(
+        more.members[1].network.state_dict()["node.weight"],
+        first.members[1].network.state_dict()["node.weight"],
+    )
+    finetune(
+        tiny_encoder(),
+        data,
+        QUICK.updated({"epochs": 1}),
+        run_dir=run,
+        overwrite=True,
+        baselines=(),
+        seeds=(5,),
+    )
     assert [p.name for p in (run / "checkpoint").iterdir()] == ["seed-5"]
 
 
 @pytest.mark.parametrize("stop_after", [1, 3, 5])
-def test_an_interrupted_run_ends_with_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int):
+def test_an_interrupted_run_ends_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int
+):
     config = QUICK.updated({"epochs": 3, "dropout": 0.5})
     data = labelled(IS_ALCOHOL)
     whole = finetune(tiny_encoder("jk"), data, config, **KEPT)
@@ -227,7 +296,9 @@ def test_an_interrupted_run_ends_with_the_same_bits(tmp_path: Path, monkeypatch:
     with pytest.raises(KeyboardInterrupt):
         finetune(tiny_encoder("jk"), data, config, run_dir=tmp_path / "run", **KEPT)
     monkeypatch.setattr(SeedRun, "train_epoch", train_epoch)
-    resumed = finetune(tiny_encoder("jk"), data, config, run_dir=tmp_path / "run", resume=True, **KEPT)
+    resumed = finetune(
+        tiny_encoder("jk"), data, config, run_dir=tmp_path / "run", resume=True, **KEPT
+    )
     np.testing.assert_array_equal(resumed.predict(CHAINS), whole.predict(CHAINS))
     assert len(read_metrics(tmp_path / "run" / "metrics.jsonl")) == 6
 
@@ -237,13 +308,17 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Predictor, "save", full)
-    with pytest.raises(ValueError, match="No space left on device; free space, then go on with --resume"):
+    with pytest.raises(
+        ValueError, match="No space left on device; free space, then go on with --resume"
+    ):
         finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, run_dir=tmp_path / "run", **KEPT)
     assert not (tmp_path / "run" / "model.safetensors").exists()
     assert run_module.finetune is finetune
 
 
-def test_a_wish_to_stop_is_followed_after_a_short_epoch_which_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_wish_to_stop_is_followed_after_a_short_epoch_which_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     data, folder, longer = labelled(IS_ALCOHOL), tmp_path / "run", QUICK.updated({"epochs": 3})
     train = SeedRun._train
 
@@ -252,9 +327,14 @@ def test_a_wish_to_stop_is_followed_after_a_short_epoch_which_is_kept(tmp_path: 
         return train(self, epoch, stop)
 
     monkeypatch.setattr(SeedRun, "_train", asked)
-    with pytest.raises(TrainingInterrupted, match="after epoch 2 of seed 0; continue with --resume"):
+    with pytest.raises(
+        TrainingInterrupted, match="after epoch 2 of seed 0; continue with --resume"
+    ):
         finetune(tiny_encoder(), data, longer, seeds=(0,), baselines=(), run_dir=folder)
-    assert sorted(p.name for p in (folder / "checkpoint" / "seed-0").iterdir()) == ["step-000000001", "step-000000002"]
+    assert sorted(p.name for p in (folder / "checkpoint" / "seed-0").iterdir()) == [
+        "step-000000001",
+        "step-000000002",
+    ]
     monkeypatch.setattr("graphlog.downstream.finetune.seed._PATIENCE_S", -1.0)
     with pytest.raises(TrainingInterrupted, match="up to the last checkpoint"):
         finetune(tiny_encoder(), data, longer, seeds=(0,), baselines=(), run_dir=tmp_path / "other")

@@ -4,7 +4,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from graphlog.downstream.metrics import average_precision, better, check_metric, evaluate, mae, r2, rmse, roc_auc
+from graphlog.downstream.metrics import (
+    average_precision,
+    better,
+    check_metric,
+    evaluate,
+    mae,
+    r2,
+    rmse,
+    roc_auc,
+)
 from graphlog.errors import ConfigError
 
 NAN = float("nan")
@@ -17,7 +26,9 @@ def test_auc_and_precision_agree_with_scikit_learn(seed: int, n: int, ties: bool
     y[:2, 0] = 0, 1
     scores = rng.normal(size=(n, 1)).round(1 if ties else 8)
     assert roc_auc(y, scores)[0] == pytest.approx(roc_auc_score(y[:, 0], scores[:, 0]), abs=1e-12)
-    assert average_precision(y, scores)[0] == pytest.approx(average_precision_score(y[:, 0], scores[:, 0]), abs=1e-12)
+    assert average_precision(y, scores)[0] == pytest.approx(
+        average_precision_score(y[:, 0], scores[:, 0]), abs=1e-12
+    )
 
 
 def test_missing_labels_do_not_count():

@@ -21,7 +21,9 @@ def test_standardising_looks_at_training_rows_only():
     assert scaled.dtype == np.float32
 
 
-@pytest.mark.parametrize("width", [5, 600])  # narrow features are fitted by Newton's method, wide ones by L-BFGS
+@pytest.mark.parametrize(
+    "width", [5, 600]
+)  # narrow features are fitted by Newton's method, wide ones by L-BFGS
 def test_the_path_is_scikit_learns_one_task_at_a_time(width: int):
     rng = np.random.default_rng(0)
     x = (rng.normal(size=(80, width)) / np.sqrt(width / 5)).astype(np.float32)
@@ -43,14 +45,19 @@ def test_ridge_with_and_without_missing_labels(missing: bool):
         y[:5, 0] = NAN
     path = linear_path(x, y, np.arange(40), "regression", (0.1,))
     rows = np.flatnonzero(~np.isnan(y[:40, 0]))
-    np.testing.assert_allclose(path[0.1][:, 0], Ridge(alpha=10.0).fit(x[rows], y[rows, 0]).predict(x), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        path[0.1][:, 0], Ridge(alpha=10.0).fit(x[rows], y[rows, 0]).predict(x), rtol=1e-3, atol=1e-3
+    )
 
 
 def test_tasks_that_cannot_be_learnt_are_nan():
     x = np.eye(6, dtype=np.float32)
     y = np.array([[0, 1, NAN]] * 3 + [[1, 1, NAN]] * 3, dtype=np.float32)
     rows = np.arange(6)
-    for predictions in (linear_path(x, y, rows, "classification", (1.0,))[1.0], forest_predictions(x, y, rows, "classification")):
+    for predictions in (
+        linear_path(x, y, rows, "classification", (1.0,))[1.0],
+        forest_predictions(x, y, rows, "classification"),
+    ):
         assert np.isnan(predictions).all(axis=0).tolist() == [False, True, True]
 
 
@@ -58,7 +65,11 @@ def test_sparse_bits_give_the_same_model():
     bits = (np.random.default_rng(0).random((40, 64)) < 0.1).astype(np.uint8)
     y = bits[:, :1].astype(np.float32)
     dense = linear_path(bits.astype(np.float32), y, np.arange(40), "classification", (1.0,))
-    np.testing.assert_allclose(linear_path(sparse_bits(bits), y, np.arange(40), "classification", (1.0,))[1.0], dense[1.0], atol=1e-3)
+    np.testing.assert_allclose(
+        linear_path(sparse_bits(bits), y, np.arange(40), "classification", (1.0,))[1.0],
+        dense[1.0],
+        atol=1e-3,
+    )
 
 
 def test_probe_reports_every_row_both_ways():

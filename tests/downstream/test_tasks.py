@@ -27,7 +27,10 @@ def test_zeros_and_ones_are_classes_and_numbers_are_not():
     assert "one 0/1 column a class" in notes[0]
     assert decide_task(column(0, 1), ["y"], "regression")[0] == "regression"
     both = np.array([[0, 1], [0.5, 2.5]]).T
-    with pytest.raises(ConfigError, match="target 'a' holds classes and target 'b' numbers; name targets of one kind"):
+    with pytest.raises(
+        ConfigError,
+        match="target 'a' holds classes and target 'b' numbers; name targets of one kind",
+    ):
         decide_task(both, ["a", "b"])
     assert decide_task(both, ["a", "b"], "regression")[0] == "regression"
 
@@ -96,7 +99,10 @@ def test_split_files_mean_input_rows(tmp_path: Path):
 def test_a_split_file_of_another_file_is_refused(tmp_path: Path):
     path = write_csv(tmp_path / "m.csv", CHAINS, y=IS_ALCOHOL)
     split_file(path, tmp_path / "split.json", "random")
-    assert len(open_labelled(path, MOLECULE, targets=["y"], split=tmp_path / "split.json").split.test) == 6
+    assert (
+        len(open_labelled(path, MOLECULE, targets=["y"], split=tmp_path / "split.json").split.test)
+        == 6
+    )
     other = write_csv(tmp_path / "other.csv", [*CHAINS, "CC"], y=[*IS_ALCOHOL, 0])
     with pytest.raises(DataError, match="was made for another input"):
         open_labelled(other, MOLECULE, targets=["y"], split=tmp_path / "split.json")

@@ -30,8 +30,20 @@ def test_layers_of_ones_own_train_but_are_not_saved(tmp_path: Path) -> None:
 
     batch = random_batch(MOLECULE, [5, 6])
     degrees = batch.adjacency.in_degree.bincount()
-    convs = [PNAConv(8, 8, aggregators=["mean", "max"], scalers=["identity", "amplification"], deg=degrees, edge_dim=4) for _ in range(2)]
-    encoder = GraphEncoder(EncoderConfig(layers=2, dim=8), MOLECULE, [PyGLayer(c, MOLECULE, 4) for c in convs])
+    convs = [
+        PNAConv(
+            8,
+            8,
+            aggregators=["mean", "max"],
+            scalers=["identity", "amplification"],
+            deg=degrees,
+            edge_dim=4,
+        )
+        for _ in range(2)
+    ]
+    encoder = GraphEncoder(
+        EncoderConfig(layers=2, dim=8), MOLECULE, [PyGLayer(c, MOLECULE, 4) for c in convs]
+    )
     encoder(batch).graph_emb.square().sum().backward()
     assert all(p.grad is not None for p in encoder.parameters())
     with pytest.raises(ConfigError, match="layers of its own cannot be saved"):

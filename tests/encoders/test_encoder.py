@@ -22,7 +22,11 @@ EVERY = list(product(BACKBONES, SCHEMAS))
 
 def small(backbone: str = "gin", schema: str = "molecule", **settings: object) -> GraphEncoder:
     """A small encoder whose running statistics are not those of a fresh one."""
-    encoder = build_encoder(EncoderConfig.parse({"backbone": backbone, "layers": 2, "dim": 8, **settings}), SCHEMAS[schema], 1)
+    encoder = build_encoder(
+        EncoderConfig.parse({"backbone": backbone, "layers": 2, "dim": 8, **settings}),
+        SCHEMAS[schema],
+        1,
+    )
     encoder(random_batch(SCHEMAS[schema], [4, 6], seed=5))
     return encoder
 
@@ -32,7 +36,13 @@ def permuted(batch: GraphBatch, order: Tensor) -> GraphBatch:
     place = torch.empty_like(order)
     place[order] = torch.arange(len(order))
     shuffle = torch.randperm(batch.num_edges)
-    return GraphBatch(batch.x[order], place[batch.edge_index][:, shuffle], batch.edge_attr[shuffle], batch.batch, batch.ptr)
+    return GraphBatch(
+        batch.x[order],
+        place[batch.edge_index][:, shuffle],
+        batch.edge_attr[shuffle],
+        batch.batch,
+        batch.ptr,
+    )
 
 
 @pytest.mark.parametrize(("backbone", "schema"), EVERY)
@@ -48,7 +58,13 @@ def test_shapes_and_a_gradient_for_every_parameter(backbone: str, schema: str) -
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
         # The weights that every node shares make a difference; a GATv2 or GAT score bias may cancel in a softmax.
-        assert parameter.grad.any() or parameter.numel() == 0 or "att" in name or "lin_" in name or "bias" in name, name
+        assert (
+            parameter.grad.any()
+            or parameter.numel() == 0
+            or "att" in name
+            or "lin_" in name
+            or "bias" in name
+        ), name
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
@@ -72,7 +88,11 @@ def test_packed_equals_one_by_one(backbone: str, readout: str) -> None:
     torch.testing.assert_close(packed.graph_emb, torch.cat([encoder(p).graph_emb for p in parts]))
 
 
-@given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=4), seed=st.integers(0, 99), bonds=st.sampled_from([0.0, 1.5]))
+@given(
+    sizes=st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    seed=st.integers(0, 99),
+    bonds=st.sampled_from([0.0, 1.5]),
+)
 def test_any_batch_gives_finite_embeddings(sizes: list[int], seed: int, bonds: float) -> None:
     batch = random_batch(MOLECULE, sizes, seed, bonds)
     for encoder in (small("gat"), small("gin").eval()):
@@ -87,7 +107,9 @@ def test_one_node_without_edges(backbone: str, training: bool) -> None:
     encoding = encoder(random_batch(MOLECULE, [1]))
     assert encoding.graph_emb.isfinite().all()
     encoding.graph_emb.sum().backward()
-    assert all(torch.equal(v, before[k]) for k, v in encoder.named_buffers())  # a single node has no statistics to add
+    assert all(
+        torch.equal(v, before[k]) for k, v in encoder.named_buffers()
+    )  # a single node has no statistics to add
 
 
 @pytest.mark.parametrize("schema", ["molecule", "protein"])
@@ -107,8 +129,16 @@ def test_bf16_is_close(backbone: str, schema: str) -> None:
 
 def test_the_domain_settles_the_family() -> None:
     chemistry, biology = small(schema="molecule"), small(schema="protein")
-    assert (chemistry.config.edge_mode, chemistry.config.batch_norm, len(chemistry.norms)) == ("add", True, 2)
-    assert (biology.config.edge_mode, biology.config.batch_norm, len(biology.norms)) == ("concat", False, 0)
+    assert (chemistry.config.edge_mode, chemistry.config.batch_norm, len(chemistry.norms)) == (
+        "add",
+        True,
+        2,
+    )
+    assert (biology.config.edge_mode, biology.config.batch_norm, len(biology.norms)) == (
+        "concat",
+        False,
+        0,
+    )
     mixed = small(schema="protein", edge_mode="add", batch_norm=True)
     assert (mixed.config.edge_mode, len(mixed.norms)) == ("add", 2)
 
@@ -117,7 +147,9 @@ def test_the_domain_settles_the_family() -> None:
 def test_widths(jk: str, width: int) -> None:
     encoder = small(jk=jk, readout="attention")
     batch = random_batch(MOLECULE, [3, 2])
-    assert encoder.dim == encoder.embedding_width("last") == encoder(batch).graph_emb.shape[1] == width
+    assert (
+        encoder.dim == encoder.embedding_width("last") == encoder(batch).graph_emb.shape[1] == width
+    )
     assert encoder.embed_graphs(batch, "last").shape == (2, width)
     assert encoder.embed_graphs(batch, "jk").shape == (2, encoder.embedding_width("jk")) == (2, 25)
 
@@ -129,7 +161,12 @@ def test_jk_embedding_is_means_and_size() -> None:
     assert len(outputs) == 3
     expected = torch.stack(
         [
-            torch.cat([*(h[rows].mean(0) for h in outputs), torch.tensor([float(len(range(*rows.indices(5))))]).log()])
+            torch.cat(
+                [
+                    *(h[rows].mean(0) for h in outputs),
+                    torch.tensor([float(len(range(*rows.indices(5))))]).log(),
+                ]
+            )
             for rows in (slice(0, 3), slice(3, 5))
         ]
     )
@@ -145,9 +182,14 @@ def test_the_seed_fixes_the_weights_and_nothing_else() -> None:
     config, state = EncoderConfig(layers=1, dim=4), torch.get_rng_state()
     first, again, other = (build_encoder(config, MOLECULE, seed) for seed in (3, 3, 4))
     assert torch.equal(torch.get_rng_state(), state)
-    assert all(torch.equal(p, q) for p, q in zip(first.parameters(), again.parameters(), strict=True))
+    assert all(
+        torch.equal(p, q) for p, q in zip(first.parameters(), again.parameters(), strict=True)
+    )
     assert not torch.equal(first.node.weight, other.node.weight)
-    drawn = [build_encoder(config, MOLECULE, torch.Generator().manual_seed(3)).node.weight for _ in range(2)]
+    drawn = [
+        build_encoder(config, MOLECULE, torch.Generator().manual_seed(3)).node.weight
+        for _ in range(2)
+    ]
     assert torch.equal(*drawn)
 
 
@@ -173,5 +215,7 @@ def test_unknown_backbone_suggests_the_nearest() -> None:
 
 def test_protein_nodes_start_equal() -> None:
     encoder = small(schema="protein")
-    h0 = encoder.layer_outputs(random_batch(PROTEIN, [4]).with_attributes(x=torch.ones(4, 1, dtype=torch.int64)))[0]
+    h0 = encoder.layer_outputs(
+        random_batch(PROTEIN, [4]).with_attributes(x=torch.ones(4, 1, dtype=torch.int64))
+    )[0]
     assert torch.equal(h0, h0[:1].expand_as(h0))

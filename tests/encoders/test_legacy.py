@@ -17,7 +17,10 @@ from graphlog.errors import ModelFileError
 
 def family_weights(dim: int = 6, layers: int = 2, bond_types: int = 6) -> dict[str, Tensor]:
     """Weights of a small chemistry GIN by the names of the family."""
-    state = {"x_embedding1.weight": torch.randn(120, dim), "x_embedding2.weight": torch.randn(3, dim)}
+    state = {
+        "x_embedding1.weight": torch.randn(120, dim),
+        "x_embedding2.weight": torch.randn(3, dim),
+    }
     for i in range(layers):
         state |= {
             f"gnns.{i}.mlp.0.weight": torch.randn(2 * dim, dim),
@@ -40,7 +43,10 @@ def gcn_weights(var: float, chemistry: bool) -> dict[str, Tensor]:
         state = {k: v for k, v in family_weights(4, 1).items() if "mlp" not in k}
         state["batch_norms.0.running_var"] = torch.full((4,), var)
     else:
-        edges = {"gnns.0.edge_encoder.weight": torch.randn(4, 9), "gnns.0.edge_encoder.bias": torch.randn(4)}
+        edges = {
+            "gnns.0.edge_encoder.weight": torch.randn(4, 9),
+            "gnns.0.edge_encoder.bias": torch.randn(4),
+        }
         state = {"gnns.0.input_node_embeddings.weight": torch.randn(2, 4), **edges}
     return state | {"gnns.0.linear.weight": torch.randn(4, 4), "gnns.0.linear.bias": torch.randn(4)}
 
@@ -54,10 +60,25 @@ def saved(state: object, path: Path) -> Path:
     ("wrap", "prefix"),
     [
         (lambda s: s, ""),
-        (lambda s: {f"gnn.{k}": v for k, v in s.items()} | {"projection_head.0.weight": torch.ones(2)}, "gnn."),
-        (lambda s: {"epoch": 3, "model": {f"module.gnn.{k}": v for k, v in s.items()}, "optimizer": {"lr": torch.ones(1)}}, "module.gnn."),
         (
-            lambda s: {"state_dict": {f"encoder.{k}": v for k, v in s.items()} | {f"ema.encoder.{k}": v + 1 for k, v in s.items()}},
+            lambda s: (
+                {f"gnn.{k}": v for k, v in s.items()} | {"projection_head.0.weight": torch.ones(2)}
+            ),
+            "gnn.",
+        ),
+        (
+            lambda s: {
+                "epoch": 3,
+                "model": {f"module.gnn.{k}": v for k, v in s.items()},
+                "optimizer": {"lr": torch.ones(1)},
+            },
+            "module.gnn.",
+        ),
+        (
+            lambda s: {
+                "state_dict": {f"encoder.{k}": v for k, v in s.items()}
+                | {f"ema.encoder.{k}": v + 1 for k, v in s.items()}
+            },
             "encoder.",
         ),
     ],
@@ -66,7 +87,11 @@ def test_wrapped_checkpoints(wrap: object, prefix: str, tmp_path: Path) -> None:
     state = family_weights()
     found = convert_pth(saved(wrap(state), tmp_path / "old.pth"))
     assert found.info["prefix"] == prefix
-    assert (found.encoder.config.backbone, found.encoder.config.layers, found.encoder.config.dim) == ("gin", 2, 6)
+    assert (
+        found.encoder.config.backbone,
+        found.encoder.config.layers,
+        found.encoder.config.dim,
+    ) == ("gin", 2, 6)
     assert torch.equal(found.encoder.layers[0].lift.weight, state["gnns.0.mlp.0.weight"])
     save_model(tmp_path / "new", found.encoder, found.info)
     assert read_model(tmp_path / "new").info == found.info
@@ -82,9 +107,20 @@ def test_new_codes_start_as_the_family_would_have_read_them(tmp_path: Path) -> N
 
 
 def test_gcn_and_graphsage_are_told_apart(tmp_path: Path) -> None:
-    assert convert_pth(saved(gcn_weights(0.25, True), tmp_path / "a.pth")).encoder.config.backbone == "graphsage"
-    assert convert_pth(saved(gcn_weights(9.0, True), tmp_path / "b.pth")).encoder.config.backbone == "gcn"
-    assert convert_pth(saved(gcn_weights(9.0, True), tmp_path / "graphsage.pth")).encoder.config.backbone == "graphsage"
+    assert (
+        convert_pth(saved(gcn_weights(0.25, True), tmp_path / "a.pth")).encoder.config.backbone
+        == "graphsage"
+    )
+    assert (
+        convert_pth(saved(gcn_weights(9.0, True), tmp_path / "b.pth")).encoder.config.backbone
+        == "gcn"
+    )
+    assert (
+        convert_pth(
+            saved(gcn_weights(9.0, True), tmp_path / "graphsage.pth")
+        ).encoder.config.backbone
+        == "graphsage"
+    )
     unnamed = saved(gcn_weights(0, False), tmp_path / "c.pth")
     assert convert_pth(unnamed, "gcn").encoder.config.backbone == "gcn"
     with pytest.raises(ModelFileError, match="put `gcn` or `graphsage` into the file's name"):
@@ -132,7 +168,9 @@ def test_code_is_refused_and_not_run(zipped: bool, tmp_path: Path) -> None:
         torch.save(state, path)
     else:
         path.write_bytes(pickle.dumps(state["hook"]))
-    with pytest.raises(ModelFileError, match=r"holds more than weights|not a torch checkpoint") as caught:
+    with pytest.raises(
+        ModelFileError, match=r"holds more than weights|not a torch checkpoint"
+    ) as caught:
         convert_pth(path)
     assert "\n" not in str(caught.value)
     assert not trace.exists()

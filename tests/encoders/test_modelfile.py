@@ -20,7 +20,9 @@ from graphlog.errors import ModelFileError
 
 def trained(backbone: str = "gin", schema: str = "molecule") -> GraphEncoder:
     """A small encoder with running statistics of its own."""
-    config = EncoderConfig.parse({"backbone": backbone, "layers": 2, "dim": 8, "jk": "concat", "readout": "attention"})
+    config = EncoderConfig.parse(
+        {"backbone": backbone, "layers": 2, "dim": 8, "jk": "concat", "readout": "attention"}
+    )
     encoder = build_encoder(config, SCHEMAS[schema], 1)
     encoder(random_batch(SCHEMAS[schema], [4, 6]))
     return encoder
@@ -29,7 +31,12 @@ def trained(backbone: str = "gin", schema: str = "molecule") -> GraphEncoder:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A model file."""
-    save_model(tmp_path / "model.safetensors", trained(), {"epochs": 3, "note": "ä"}, {"head.weight": torch.ones(2, 3)})
+    save_model(
+        tmp_path / "model.safetensors",
+        trained(),
+        {"epochs": 3, "note": "ä"},
+        {"head.weight": torch.ones(2, 3)},
+    )
     return tmp_path / "model.safetensors"
 
 
@@ -37,7 +44,9 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("backbone", LAYERS)
 def test_round_trip(backbone: str, schema: str, tmp_path: Path) -> None:
     encoder = trained(backbone, schema)
-    save_model(tmp_path / "new" / "m.safetensors", encoder, {"seed": 0}, {"prototypes": torch.arange(3)})
+    save_model(
+        tmp_path / "new" / "m.safetensors", encoder, {"seed": 0}, {"prototypes": torch.arange(3)}
+    )
     found = read_model(tmp_path / "new" / "m.safetensors")
     assert found.info == {"seed": 0}
     assert found.extra["prototypes"].tolist() == [0, 1, 2]
@@ -50,14 +59,19 @@ def test_round_trip(backbone: str, schema: str, tmp_path: Path) -> None:
 
 
 def test_half_precision_is_half_the_size(tmp_path: Path) -> None:
-    encoder, batch = build_encoder(EncoderConfig(layers=2, dim=64), MOLECULE, 0).eval(), random_batch(MOLECULE, [5, 4])
+    encoder, batch = (
+        build_encoder(EncoderConfig(layers=2, dim=64), MOLECULE, 0).eval(),
+        random_batch(MOLECULE, [5, 4]),
+    )
     encoder.norms[0].running_var.fill_(1e6)  # pyright: ignore - too large for float16
     for half in (False, True):
         save_model(tmp_path / f"{half}", encoder, {}, {"p": torch.ones(1)}, half=half)
     assert (tmp_path / "True").stat().st_size < 0.6 * (tmp_path / "False").stat().st_size
     found = read_model(tmp_path / "True")
     assert all(v.dtype == torch.float32 for v in (*found.encoder.parameters(), found.extra["p"]))
-    torch.testing.assert_close(found.encoder(batch).graph_emb, encoder(batch).graph_emb, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(
+        found.encoder(batch).graph_emb, encoder(batch).graph_emb, rtol=1e-2, atol=1e-2
+    )
     assert torch.equal(found.encoder.norms[0].running_var, encoder.norms[0].running_var)
 
 
@@ -152,8 +166,14 @@ def test_a_failed_write_leaves_the_old_file(path: Path, monkeypatch: pytest.Monk
     assert os.listdir(path.parent) == [path.name]
 
 
-def test_a_full_disk_is_told_with_the_file_s_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Path, "write_bytes", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+def test_a_full_disk_is_told_with_the_file_s_name(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        Path,
+        "write_bytes",
+        lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")),
+    )
     with pytest.raises(OSError, match="No space left") as caught:
         save_model(path, trained(), {})
     assert (caught.value.errno, caught.value.filename) == (28, str(path))

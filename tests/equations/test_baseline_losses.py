@@ -9,7 +9,17 @@ from torch import Tensor
 from graphlog.data.batch import GraphBatch
 from graphlog.objectives.baselines.graph_partition import same_part_loss
 from graphlog.ops.segment import segment_mean
-from objective_support import EDGE_MASKED, NODE_MASKED, SIZES, batch_for, close, double, encoder_for, make, seeded
+from objective_support import (
+    EDGE_MASKED,
+    NODE_MASKED,
+    SIZES,
+    batch_for,
+    close,
+    double,
+    encoder_for,
+    make,
+    seeded,
+)
 
 LOG2 = math.log(2)
 
@@ -57,7 +67,9 @@ def test_infomax() -> None:
     right, wrong = [], []
     for v, n in enumerate(batch.batch.tolist()):
         right.append(log_loss(float(summaries[n] @ objective.weight @ h[v]), True))
-        wrong.append(log_loss(float(summaries[(n + 1) % len(SIZES)] @ objective.weight @ h[v]), False))
+        wrong.append(
+            log_loss(float(summaries[(n + 1) % len(SIZES)] @ objective.weight @ h[v]), False)
+        )
     assert close(found.total, mean(right) + mean(wrong))
 
 
@@ -67,8 +79,13 @@ def test_infograph(options: dict[str, str]) -> None:
     objective, encoder, batch, _, found = prepared("infograph", **options)
     layers = encoder.layer_outputs(batch)[1:]
     pool = torch.Tensor.mean if options else torch.Tensor.sum
-    graphs = torch.stack([torch.cat([pool(h[batch.batch == n], dim=0) for h in layers]) for n in range(len(SIZES))])
-    local, whole = _residual(objective.local, torch.cat(layers, dim=1)), _residual(objective.whole, graphs)
+    graphs = torch.stack(
+        [torch.cat([pool(h[batch.batch == n], dim=0) for h in layers]) for n in range(len(SIZES))]
+    )
+    local, whole = (
+        _residual(objective.local, torch.cat(layers, dim=1)),
+        _residual(objective.whole, graphs),
+    )
     own, foreign = [], []
     for v, mine in enumerate(batch.batch.tolist()):
         for n in range(len(SIZES)):
@@ -83,9 +100,16 @@ def test_infograph(options: dict[str, str]) -> None:
 @torch.no_grad()
 def test_the_prior_of_infograph() -> None:
     objective, encoder, batch, _, found = prepared("infograph", prior_weight=0.3)
-    graphs = torch.stack([torch.cat([h[batch.batch == n].sum(dim=0) for h in encoder.layer_outputs(batch)[1:]]) for n in range(len(SIZES))])
+    graphs = torch.stack(
+        [
+            torch.cat([h[batch.batch == n].sum(dim=0) for h in encoder.layer_outputs(batch)[1:]])
+            for n in range(len(SIZES))
+        ]
+    )
     drawn = torch.rand(graphs.shape, generator=seeded(1)).double()
-    prior = mean([log_loss(_prior(objective, x), True) for x in drawn]) + mean([log_loss(_prior(objective, g), False) for g in graphs])
+    prior = mean([log_loss(_prior(objective, x), True) for x in drawn]) + mean(
+        [log_loss(_prior(objective, g), False) for g in graphs]
+    )
     assert close(found.terms["prior"], prior)
     without = objective.config.updated({"prior_weight": 0.0})
     plain = make("infograph", encoder, **without.model_dump()).double()
@@ -114,7 +138,10 @@ def cross_entropy(scores: Tensor, answer: int) -> float:
 def test_attr_masking_of_nodes_and_bonds() -> None:
     objective, encoder, batch, views, found = prepared("attrmasking", mask_bonds=True)
     h = encoder(views.masked.batch).node_emb
-    nodes = [cross_entropy(objective.head.linear(h[v]), int(batch.x[v, 0])) for v in views.masked.node_idx.tolist()]
+    nodes = [
+        cross_entropy(objective.head.linear(h[v]), int(batch.x[v, 0]))
+        for v in views.masked.node_idx.tolist()
+    ]
     masked = set(views.masked.node_idx.tolist())
     bonds = [
         cross_entropy(objective.bonds.linear(h[a] + h[b]), int(batch.edge_attr[e, 0]))
@@ -133,7 +160,9 @@ def test_attr_masking_of_edges_names_the_first_channel() -> None:
     for e in views.masked.edge_idx.tolist():
         a, b = batch.edge_index[:, e].tolist()
         channels = batch.edge_attr[e, :2].tolist()
-        losses.append(cross_entropy(objective.head.linear(h[a] + h[b]), channels.index(max(channels))))
+        losses.append(
+            cross_entropy(objective.head.linear(h[a] + h[b]), channels.index(max(channels)))
+        )
     assert objective.head.channels == (0, 1)
     assert close(found.total, mean(losses))
 
@@ -145,7 +174,12 @@ def test_attr_masking_of_all_columns() -> None:
     columns, start = [], 0
     for k, column in enumerate(NODE_MASKED.node):
         scores = slice(start, start := start + column.cardinality)
-        columns.append([cross_entropy(objective.head.linear(h[v])[scores], int(batch.x[v, k])) for v in views.masked.node_idx.tolist()])
+        columns.append(
+            [
+                cross_entropy(objective.head.linear(h[v])[scores], int(batch.x[v, k]))
+                for v in views.masked.node_idx.tolist()
+            ]
+        )
     assert len(columns) == 2
     assert close(found.total, mean([mean(losses) for losses in columns]))
 
@@ -154,16 +188,30 @@ def test_attr_masking_of_all_columns() -> None:
 @pytest.mark.parametrize("pool", ["mean", "sum", "max"])
 @torch.no_grad()
 def test_context_pred_of_whole_graphs(at: str, pool: str) -> None:
-    objective, encoder, _, views, found = prepared("contextpred", hops=0, inner=1, outer=4, substructure_at=at, pool=pool)
-    gather = {"mean": lambda x: x.mean(dim=0), "sum": lambda x: x.sum(dim=0), "max": lambda x: x.amax(dim=0)}[pool]
+    objective, encoder, _, views, found = prepared(
+        "contextpred", hops=0, inner=1, outer=4, substructure_at=at, pool=pool
+    )
+    gather = {
+        "mean": lambda x: x.mean(dim=0),
+        "sum": lambda x: x.sum(dim=0),
+        "max": lambda x: x.amax(dim=0),
+    }[pool]
     whole, h = encoder(views.substructure).node_emb, objective.context(views.context).node_emb
     roots, contexts = [], []
     for n in range(views.substructure.num_graphs):
         first = int((views.substructure.batch == n).nonzero()[0])
         roots.append(whole[first] if at == "centre" else whole[views.root[n]])
-        contexts.append(gather(torch.stack([h[v] for v in views.anchors.tolist() if int(views.context.batch[v]) == n])))
+        contexts.append(
+            gather(
+                torch.stack(
+                    [h[v] for v in views.anchors.tolist() if int(views.context.batch[v]) == n]
+                )
+            )
+        )
     right = [log_loss(float(r @ c), True) for r, c in zip(roots, contexts, strict=True)]
-    wrong = [log_loss(float(r @ contexts[(n + 1) % len(contexts)]), False) for n, r in enumerate(roots)]
+    wrong = [
+        log_loss(float(r @ contexts[(n + 1) % len(contexts)]), False) for n, r in enumerate(roots)
+    ]
     assert len(roots) > 3
     assert close(found.total, mean(right) + mean(wrong))
 
@@ -172,16 +220,24 @@ def test_context_pred_of_whole_graphs(at: str, pool: str) -> None:
 @pytest.mark.parametrize("negatives", [1, 2])
 @torch.no_grad()
 def test_context_pred(mode: str, negatives: int) -> None:
-    objective, encoder, _, views, found = prepared("contextpred", hops=2, inner=1, outer=4, mode=mode, negatives=negatives)
+    objective, encoder, _, views, found = prepared(
+        "contextpred", hops=2, inner=1, outer=4, mode=mode, negatives=negatives
+    )
     roots = encoder(views.substructure).node_emb[views.root]
     h = objective.context(views.context).node_emb
-    groups = [[h[v] for v in views.anchors.tolist() if int(views.context.batch[v]) == n] for n in range(len(roots))]
+    groups = [
+        [h[v] for v in views.anchors.tolist() if int(views.context.batch[v]) == n]
+        for n in range(len(roots))
+    ]
     right, wrong = [], []
     for n, group in enumerate(groups):
         others = [(n + shift) % len(groups) for shift in range(1, negatives + 1)]
         if mode == "cbow":
             right.append(log_loss(float(roots[n] @ torch.stack(group).mean(dim=0)), True))
-            wrong += [log_loss(float(roots[n] @ torch.stack(groups[m]).mean(dim=0)), False) for m in others]
+            wrong += [
+                log_loss(float(roots[n] @ torch.stack(groups[m]).mean(dim=0)), False)
+                for m in others
+            ]
         else:
             right += [log_loss(float(roots[n] @ anchor), True) for anchor in group]
             wrong += [log_loss(float(roots[m] @ anchor), False) for m in others for anchor in group]
@@ -198,7 +254,9 @@ def test_graph_partition_by_pairs() -> None:
         for v in range(int(batch.ptr[graph]), int(batch.ptr[graph + 1])):
             if u != v:
                 mean_emb = h[batch.batch == graph].mean(dim=0)
-                score = float((h[u] - mean_emb) @ (h[v] - mean_emb)) / objective.linear.out_features**0.5 + float(objective.bias)
+                score = float(
+                    (h[u] - mean_emb) @ (h[v] - mean_emb)
+                ) / objective.linear.out_features**0.5 + float(objective.bias)
                 losses.append(log_loss(score, bool(views.parts[u] == views.parts[v])))
     assert close(found.total, mean(losses))
 
@@ -207,7 +265,9 @@ def test_graph_partition_by_pairs() -> None:
 def test_graph_partition_by_pairs_ignores_what_parts_are_called() -> None:
     objective, encoder, batch, views, found = prepared("graphpartition")
     renamed = (views.parts + batch.batch) % 4
-    assert close(objective.loss(views._replace(parts=renamed), encoder, seeded(1)).total, found.total)
+    assert close(
+        objective.loss(views._replace(parts=renamed), encoder, seeded(1)).total, found.total
+    )
 
 
 @torch.no_grad()
@@ -215,7 +275,10 @@ def test_graph_partition_gives_nodes_that_look_alike_the_share_of_one_part() -> 
     objective, _, batch, views, _ = prepared("graphpartition")
     alike = torch.ones(batch.num_nodes, objective.linear.out_features, dtype=torch.float64)
     share = 1 / objective.config.parts
-    for same, score in ((torch.zeros_like(views.parts), -math.log(share)), (torch.arange(batch.num_nodes), -math.log(1 - share))):
+    for same, score in (
+        (torch.zeros_like(views.parts), -math.log(share)),
+        (torch.arange(batch.num_nodes), -math.log(1 - share)),
+    ):
         assert close(same_part_loss(alike, same, batch.ptr, objective.bias).total, score, 1e-6)
 
 
@@ -223,14 +286,19 @@ def test_graph_partition_gives_nodes_that_look_alike_the_share_of_one_part() -> 
 def test_graph_partition_by_labels() -> None:
     objective, encoder, batch, views, found = prepared("graphpartition", target="labels")
     scores = objective.linear(encoder(batch).node_emb)
-    assert close(found.total, mean([cross_entropy(s, int(p)) for s, p in zip(scores, views.parts, strict=True)]))
+    assert close(
+        found.total,
+        mean([cross_entropy(s, int(p)) for s, p in zip(scores, views.parts, strict=True)]),
+    )
 
 
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("symmetric", [False, True])
 @torch.no_grad()
 def test_graphcl(positive: bool, symmetric: bool) -> None:
-    objective, encoder, _, views, found = prepared("graphcl", positive_in_denominator=positive, symmetric=symmetric)
+    objective, encoder, _, views, found = prepared(
+        "graphcl", positive_in_denominator=positive, symmetric=symmetric
+    )
     z = [objective.head(_mean_pool(encoder(view).node_emb, view)) for view in views]
     ways = [(z[0], z[1]), (z[1], z[0])] if symmetric else [(z[0], z[1])]
     losses = []
@@ -246,7 +314,10 @@ def _mean_pool(h: Tensor, batch: GraphBatch) -> Tensor:
     return segment_mean(h, batch.ptr)
 
 
-@pytest.mark.parametrize("options", [{}, {"remask": False, "predicted_columns": "all", "exponent": 3.0, "decoder": "same"}])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"remask": False, "predicted_columns": "all", "exponent": 3.0, "decoder": "same"}],
+)
 @torch.no_grad()
 def test_graphmae(options: dict[str, object]) -> None:
     objective, encoder, batch, views, found = prepared("graphmae", **options)
@@ -259,7 +330,9 @@ def test_graphmae(options: dict[str, object]) -> None:
     if not options:
         for v in masked:
             hidden[v] = 0.0
-    rebuilt = objective.output(objective.decoder(hidden, Neighbourhood(views.masked.batch, NODE_MASKED, torch.float64)))
+    rebuilt = objective.output(
+        objective.decoder(hidden, Neighbourhood(views.masked.batch, NODE_MASKED, torch.float64))
+    )
     losses = []
     for v in masked:
         answer = torch.zeros(rebuilt.shape[1], dtype=torch.float64)
@@ -278,6 +351,12 @@ def test_descriptor_pred(robust: bool) -> None:
     assert batch.y is not None
     batch.y[2, 5:9] = torch.nan
     predicted = objective.head.net(encoder(batch).graph_emb)
-    errors = [abs(float(p) - float(t)) for p, t in zip(predicted.flatten(), batch.y.flatten(), strict=True) if not math.isnan(t)]
-    wanted = mean([e - 0.5 if robust and e > 1 else (0.5 * e * e if robust else e * e) for e in errors])
+    errors = [
+        abs(float(p) - float(t))
+        for p, t in zip(predicted.flatten(), batch.y.flatten(), strict=True)
+        if not math.isnan(t)
+    ]
+    wanted = mean(
+        [e - 0.5 if robust and e > 1 else (0.5 * e * e if robust else e * e) for e in errors]
+    )
     assert close(objective.loss(batch, encoder, seeded()).total, wanted)

@@ -7,8 +7,18 @@ import torch
 from scipy.stats import chi2
 from torch import Tensor
 
-from graphlog.objectives.global_semantic import nce_loss, prototype_cross_entropy, prototype_statistics
-from graphlog.prototypes import PrototypeForest, corrupt_chains, greedy_chains, negative_energy, sample_chains
+from graphlog.objectives.global_semantic import (
+    nce_loss,
+    prototype_cross_entropy,
+    prototype_statistics,
+)
+from graphlog.prototypes import (
+    PrototypeForest,
+    corrupt_chains,
+    greedy_chains,
+    negative_energy,
+    sample_chains,
+)
 from graphlog_support import all_chains, random_forest, seeded
 
 FOREST = random_forest((3, 5, 9), dim=4)
@@ -23,11 +33,19 @@ def slow_energy(h: Tensor, chain: list[int], forest: PrototypeForest) -> Tensor:
     return sum(s(h, c) for c in z) + sum(s(a, b) for a, b in pairwise(z))
 
 
-def slow_walk_probability(h: Tensor, chain: list[int], forest: PrototypeForest, temperature: float) -> float:
+def slow_walk_probability(
+    h: Tensor, chain: list[int], forest: PrototypeForest, temperature: float
+) -> float:
     probability = 1.0
     for level, chosen in enumerate(chain):
-        candidates = [c for c in range(forest.sizes[level]) if level == 0 or forest.parent(level)[c] == chain[level - 1]]
-        weights = {c: torch.exp(s(h, forest.layers[level][c]) / temperature).item() for c in candidates}
+        candidates = [
+            c
+            for c in range(forest.sizes[level])
+            if level == 0 or forest.parent(level)[c] == chain[level - 1]
+        ]
+        weights = {
+            c: torch.exp(s(h, forest.layers[level][c]) / temperature).item() for c in candidates
+        }
         probability *= weights[chosen] / sum(weights.values())
     return probability
 
@@ -51,14 +69,19 @@ def test_chains_are_drawn_as_often_as_eq_12_says(temperature: float) -> None:
     chains = all_chains(FOREST)
     counts = (drawn[:, None, :] == chains[None]).all(dim=2).sum(dim=0).double()
     assert counts.sum() == draws, "a drawn chain does not follow the trees"
-    expected = draws * torch.tensor([slow_walk_probability(h[0], c, FOREST, temperature) for c in chains.tolist()], dtype=torch.float64)
+    expected = draws * torch.tensor(
+        [slow_walk_probability(h[0], c, FOREST, temperature) for c in chains.tolist()],
+        dtype=torch.float64,
+    )
     statistic = float(((counts - expected) ** 2 / expected).sum())
     assert statistic < chi2.isf(1e-6, len(chains) - 1)
 
 
 def test_greedy_chains_are_the_cold_limit() -> None:
     h = graphs(40)
-    assert torch.equal(greedy_chains(h, FOREST), sample_chains(h, FOREST, temperature=1e-6, generator=seeded()))
+    assert torch.equal(
+        greedy_chains(h, FOREST), sample_chains(h, FOREST, temperature=1e-6, generator=seeded())
+    )
 
 
 def test_the_draw_is_reproducible_and_carries_no_gradient() -> None:
@@ -74,7 +97,10 @@ def test_noise_chains_differ_in_one_prototype_each() -> None:
     noise = corrupt_chains(chains, FOREST, seeded(1))
     differs = noise != chains[:, None, :]
     assert torch.equal(differs, torch.eye(3, dtype=torch.bool).expand(500, 3, 3))
-    assert all(noise[:, :, level].max() < size and noise.min() >= 0 for level, size in enumerate(FOREST.sizes))
+    assert all(
+        noise[:, :, level].max() < size and noise.min() >= 0
+        for level, size in enumerate(FOREST.sizes)
+    )
 
 
 def test_noise_prototypes_are_equally_likely() -> None:
@@ -103,7 +129,8 @@ def test_nce_loss_is_eq_19() -> None:
     noise = corrupt_chains(chains, FOREST, seeded(1))
     wanted = (
         -sum(
-            slow_energy(h[n], chains[n].tolist(), FOREST) - sum(slow_energy(h[n], z.tolist(), FOREST) for z in noise[n]) / 3
+            slow_energy(h[n], chains[n].tolist(), FOREST)
+            - sum(slow_energy(h[n], z.tolist(), FOREST) for z in noise[n]) / 3
             for n in range(6)
         )
         / 6
@@ -120,14 +147,20 @@ def test_prototype_cross_entropy(candidates: str) -> None:
         losses = []
         for n in range(6):
             allowed = [
-                c for c in range(len(layer)) if level == 0 or candidates == "layer" or FOREST.parent(level)[c] == chains[n, level - 1]
+                c
+                for c in range(len(layer))
+                if level == 0
+                or candidates == "layer"
+                or FOREST.parent(level)[c] == chains[n, level - 1]
             ]
             logits = torch.stack([s(h[n], layer[c]) / tau for c in allowed])
             losses.append(-logits.log_softmax(0)[allowed.index(int(chains[n, level]))])
         wanted = wanted + torch.stack(losses).mean()
         if level > 0:
             links = [
-                -torch.stack([s(c, above) / tau for above in FOREST.layers[level - 1]]).log_softmax(0)[FOREST.parent(level)[j]]
+                -torch.stack([s(c, above) / tau for above in FOREST.layers[level - 1]]).log_softmax(
+                    0
+                )[FOREST.parent(level)[j]]
                 for j, c in enumerate(layer)
             ]
             wanted = wanted + torch.stack(links).mean()
@@ -148,14 +181,20 @@ def test_gradients_reach_embeddings_and_every_prototype_in_a_chain() -> None:
 
 def test_statistics_count_prototypes_in_use() -> None:
     forest = PrototypeForest(
-        [torch.eye(2), torch.eye(2).repeat(2, 1) + torch.tensor([[0.1], [0.2], [0.0], [0.0]])], [torch.tensor([0, 1, 0, 1])]
+        [torch.eye(2), torch.eye(2).repeat(2, 1) + torch.tensor([[0.1], [0.2], [0.0], [0.0]])],
+        [torch.tensor([0, 1, 0, 1])],
     )
     h = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).repeat(8, 1)
     chains = torch.tensor([[0, 2], [1, 3]]).repeat(8, 1)
     found = prototype_statistics(h, chains, forest, temperature=1e-3)
     values = {k: round(float(v), 3) for k, v in found.items()}
     assert values["prototypes_total_1"] == 4
-    assert values["prototypes_used_estep_0"] == values["prototypes_used_nearest_0"] == values["prototypes_used_estep_1"] == 2
+    assert (
+        values["prototypes_used_estep_0"]
+        == values["prototypes_used_nearest_0"]
+        == values["prototypes_used_estep_1"]
+        == 2
+    )
     assert values["posterior_perplexity_0"] == 1
     even = prototype_statistics(h, chains, forest, temperature=1e3)
     assert round(float(even["posterior_perplexity_1"]), 2) == 4

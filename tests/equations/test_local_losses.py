@@ -30,7 +30,9 @@ def groups(sizes: tuple[int, ...]) -> list[range]:
     return [range(a, b) for a, b in pairwise(offsets(sizes).tolist())]
 
 
-def slow_expected_margin(h: Tensor, view: Tensor, members: list[range], anchors: set[int]) -> Tensor:
+def slow_expected_margin(
+    h: Tensor, view: Tensor, members: list[range], anchors: set[int]
+) -> Tensor:
     """Eq. 6 (one group) and Eq. 7 with the expectation over all negatives."""
     positive = [s(h[v], view[v]) for group in members for v in group if v in anchors]
     negative = [
@@ -39,12 +41,24 @@ def slow_expected_margin(h: Tensor, view: Tensor, members: list[range], anchors:
         for v in group
         if v in anchors and len(group) > 1
     ]
-    return (torch.stack(negative).mean() if negative else torch.tensor(0.0)) - torch.stack(positive).mean()
+    return (torch.stack(negative).mean() if negative else torch.tensor(0.0)) - torch.stack(
+        positive
+    ).mean()
 
 
-def slow_info_nce(h: Tensor, view: Tensor, members: list[range], anchors: set[int], positives: dict[int, list[int]], tau: float) -> Tensor:
+def slow_info_nce(
+    h: Tensor,
+    view: Tensor,
+    members: list[range],
+    anchors: set[int],
+    positives: dict[int, list[int]],
+    tau: float,
+) -> Tensor:
     losses = [
-        -torch.log(sum(torch.exp(s(h[u], view[v]) / tau) for u in positives[v]) / sum(torch.exp(s(h[u], view[v]) / tau) for u in group))
+        -torch.log(
+            sum(torch.exp(s(h[u], view[v]) / tau) for u in positives[v])
+            / sum(torch.exp(s(h[u], view[v]) / tau) for u in group)
+        )
         for group in members
         for v in group
         if v in anchors
@@ -61,7 +75,9 @@ def test_graph_loss_is_the_expectation_of_eq_6() -> None:
 def test_graph_loss_draws_one_other_graph() -> None:
     h, view = embeddings(2)
     wanted = (s(h[1], view[0]) + s(h[0], view[1]) - s(h[0], view[0]) - s(h[1], view[1])) / 2
-    assert torch.allclose(graph_loss(h, view, form="margin", generator=seeded()).loss, wanted, rtol=1e-12)
+    assert torch.allclose(
+        graph_loss(h, view, form="margin", generator=seeded()).loss, wanted, rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("which", ["graph", "subgraph"])
@@ -92,34 +108,60 @@ def test_subgraph_loss_draws_another_node_of_the_same_graph() -> None:
 def test_subgraph_loss_is_the_expectation_of_eq_7(anchors: str) -> None:
     h, view = embeddings(sum(SIZES))
     masked = torch.tensor([0, 2, 3, 6, 9, 11, 17])
-    wanted = slow_expected_margin(h, view, groups(SIZES), set(masked.tolist()) if anchors == "masked" else set(range(sum(SIZES))))
+    wanted = slow_expected_margin(
+        h,
+        view,
+        groups(SIZES),
+        set(masked.tolist()) if anchors == "masked" else set(range(sum(SIZES))),
+    )
     found = subgraph_loss(h, view, offsets(SIZES), masked, form="expected-margin", anchors=anchors)
     assert torch.allclose(found.loss, wanted, rtol=1e-12)
 
 
-@pytest.mark.parametrize(("anchors", "positive"), [("all", "own"), ("masked", "own"), ("masked", "masked")])
+@pytest.mark.parametrize(
+    ("anchors", "positive"), [("all", "own"), ("masked", "own"), ("masked", "masked")]
+)
 @pytest.mark.parametrize("tau", [0.04, 0.1, 1.0])
 def test_subgraph_info_nce(anchors: str, positive: str, tau: float) -> None:
     h, view = embeddings(sum(SIZES))
     masked = torch.tensor([0, 2, 3, 6, 9, 11, 17])
     chosen = set(masked.tolist()) if anchors == "masked" else set(range(sum(SIZES)))
-    right = {v: [u for u in group if u in chosen] if positive == "masked" else [v] for group in groups(SIZES) for v in group}
+    right = {
+        v: [u for u in group if u in chosen] if positive == "masked" else [v]
+        for group in groups(SIZES)
+        for v in group
+    }
     wanted = slow_info_nce(h, view, groups(SIZES), chosen, right, tau)
-    found = subgraph_loss(h, view, offsets(SIZES), masked, form="infonce", temperature=tau, anchors=anchors, positive=positive)
+    found = subgraph_loss(
+        h,
+        view,
+        offsets(SIZES),
+        masked,
+        form="infonce",
+        temperature=tau,
+        anchors=anchors,
+        positive=positive,
+    )
     assert torch.allclose(found.loss, wanted, rtol=1e-10)
 
 
 def test_graph_info_nce() -> None:
     h, view = embeddings(6)
     wanted = slow_info_nce(h, view, [range(6)], set(range(6)), {v: [v] for v in range(6)}, 0.1)
-    assert torch.allclose(graph_loss(h, view, form="infonce", temperature=0.1).loss, wanted, rtol=1e-10)
+    assert torch.allclose(
+        graph_loss(h, view, form="infonce", temperature=0.1).loss, wanted, rtol=1e-10
+    )
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=9), st.integers(0, 1000))
 def test_every_way_of_padding_gives_the_same_loss(sizes: list[int], seed: int) -> None:
     h, view = embeddings(sum(sizes), seed)
     wanted = slow_expected_margin(h, view, groups(tuple(sizes)), set(range(sum(sizes))))
-    assert torch.allclose(subgraph_loss(h, view, offsets(sizes), NONE, form="expected-margin").loss, wanted, rtol=1e-10)
+    assert torch.allclose(
+        subgraph_loss(h, view, offsets(sizes), NONE, form="expected-margin").loss,
+        wanted,
+        rtol=1e-10,
+    )
 
 
 @pytest.mark.parametrize("eps", [0.0, 1e-6, 0.3])
@@ -129,15 +171,21 @@ def test_the_gradient_written_by_hand(form: str, eps: float) -> None:
     ptr = offsets((3, 1, 4, 2))
 
     def loss(h: Tensor, view: Tensor) -> Tensor:
-        return subgraph_loss(h, view, ptr, NONE, form=form, temperature=0.5, eps=eps, generator=seeded(2)).loss
+        return subgraph_loss(
+            h, view, ptr, NONE, form=form, temperature=0.5, eps=eps, generator=seeded(2)
+        ).loss
 
-    assert torch.autograd.gradcheck(loss, (h.requires_grad_(), view.requires_grad_()), fast_mode=True)
+    assert torch.autograd.gradcheck(
+        loss, (h.requires_grad_(), view.requires_grad_()), fast_mode=True
+    )
 
 
 def test_cosines_reported_beside_the_loss() -> None:
     h, view = embeddings(sum(SIZES))
     found = subgraph_loss(h, view, offsets(SIZES), NONE, form="infonce", temperature=0.1)
-    assert torch.allclose(found.positive, torch.stack([s(a, b) for a, b in zip(h, view, strict=True)]).mean())
+    assert torch.allclose(
+        found.positive, torch.stack([s(a, b) for a, b in zip(h, view, strict=True)]).mean()
+    )
     wanted = slow_expected_margin(h, view, groups(SIZES), set(range(sum(SIZES)))) + found.positive
     assert torch.allclose(found.negative, wanted)
     assert not found.positive.requires_grad
@@ -146,15 +194,31 @@ def test_cosines_reported_beside_the_loss() -> None:
 def test_lonely_graphs_and_lonely_nodes() -> None:
     h, view = embeddings(1)
     for form in ("margin", "expected-margin"):
-        assert torch.allclose(graph_loss(h, view, form=form, generator=seeded()).loss, -s(h[0], view[0]))
-        assert torch.allclose(subgraph_loss(h, view, offsets([1]), NONE, form=form, generator=seeded()).loss, -s(h[0], view[0]))
+        assert torch.allclose(
+            graph_loss(h, view, form=form, generator=seeded()).loss, -s(h[0], view[0])
+        )
+        assert torch.allclose(
+            subgraph_loss(h, view, offsets([1]), NONE, form=form, generator=seeded()).loss,
+            -s(h[0], view[0]),
+        )
     assert graph_loss(h, view, form="infonce", temperature=0.1).loss.abs() < 1e-12
-    assert subgraph_loss(h, view, offsets([1]), NONE, form="infonce", temperature=0.1).loss.abs() < 1e-12
+    assert (
+        subgraph_loss(h, view, offsets([1]), NONE, form="infonce", temperature=0.1).loss.abs()
+        < 1e-12
+    )
 
 
 def test_no_anchor_costs_nothing() -> None:
     h, view = embeddings(4)
-    found = subgraph_loss(h.requires_grad_(), view, offsets([4]), NONE, form="infonce", temperature=0.1, anchors="masked")
+    found = subgraph_loss(
+        h.requires_grad_(),
+        view,
+        offsets([4]),
+        NONE,
+        form="infonce",
+        temperature=0.1,
+        anchors="masked",
+    )
     found.loss.backward()
     assert found.loss == 0
     assert h.grad.abs().max() == 0
@@ -163,7 +227,10 @@ def test_no_anchor_costs_nothing() -> None:
 def test_zero_embeddings_are_finite() -> None:
     h, view = torch.zeros(4, 3, requires_grad=True), torch.zeros(4, 3, requires_grad=True)
     for form in ("margin", "expected-margin", "infonce"):
-        total = subgraph_loss(h, view, offsets([4]), NONE, form=form, generator=seeded()).loss + graph_loss(h, view, form=form).loss
+        total = (
+            subgraph_loss(h, view, offsets([4]), NONE, form=form, generator=seeded()).loss
+            + graph_loss(h, view, form=form).loss
+        )
         total.backward()
         assert torch.isfinite(total)
         assert torch.isfinite(h.grad).all()

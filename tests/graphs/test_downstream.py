@@ -21,7 +21,9 @@ KINDS = ["categorical", "continuous", "both", "none"]
 
 
 def _pretrained(store, objective="graphlog", **options):
-    return graphlog.pretrain(store, objective, epochs=2, batch_size=10, encoder={**SMALL, **options})
+    return graphlog.pretrain(
+        store, objective, epochs=2, batch_size=10, encoder={**SMALL, **options}
+    )
 
 
 @pytest.mark.parametrize("objective", sorted(OBJECTIVES))
@@ -76,11 +78,16 @@ def test_one_target_of_several_classes(tmp_path):
     predicted = predictor.predict(store)
     np.testing.assert_allclose(predicted.sum(axis=1), 1.0, rtol=1e-5)
     predictor.save(tmp_path / "p.safetensors")
-    np.testing.assert_allclose(graphlog.predict(tmp_path / "p.safetensors", store), predicted, atol=1e-6)
+    np.testing.assert_allclose(
+        graphlog.predict(tmp_path / "p.safetensors", store), predicted, atol=1e-6
+    )
 
 
 def test_quantities_are_regressed_and_splits_named(tmp_path):
-    records = [{"edges": [[i, i + 1] for i in range(k % 7 + 1)], "y": float(k % 7) + 0.25} for k in range(40)]
+    records = [
+        {"edges": [[i, i + 1] for i in range(k % 7 + 1)], "y": float(k % 7) + 0.25}
+        for k in range(40)
+    ]
     store = graphlog.read_graphs(lines(tmp_path / "g.jsonl", records))
     data = open_labelled(store, store.schema)
     assert (data.task, data.split_name) == ("regression", "random (seed 0)")
@@ -93,8 +100,14 @@ def test_quantities_are_regressed_and_splits_named(tmp_path):
 @pytest.mark.parametrize("classifier", ["svm", "logistic"])
 def test_the_ten_fold_protocol(tmp_path, classifier):
     store = ring_store(tmp_path, count=60, kind="none")
-    report = graphlog.fold_probe(_pretrained(store), store, folds=3, classifier=classifier, seeds=(0, 1), grid=(0.1, 10.0))
-    assert [row.model for row in report.rows] == ["frozen encoder", "untrained encoder", "WL subtree counts (4 rounds)"]
+    report = graphlog.fold_probe(
+        _pretrained(store), store, folds=3, classifier=classifier, seeds=(0, 1), grid=(0.1, 10.0)
+    )
+    assert [row.model for row in report.rows] == [
+        "frozen encoder",
+        "untrained encoder",
+        "WL subtree counts (4 rounds)",
+    ]
     assert len(report.rows[0].test["accuracy"]) == 2
     assert [row.mean("accuracy") > 0.6 for row in report.rows] == [True] * 3
 
@@ -112,7 +125,9 @@ def test_subtree_counts_tell_apart_what_a_degree_cannot(tmp_path):
     hexagon = {"edges": [[i, (i + 1) % 6] for i in range(6)]}
     path_graph = {"edges": [[i, i + 1] for i in range(5)]}
     renamed = {"edges": [[(i * 5) % 6, ((i + 1) * 5) % 6] for i in range(6)]}
-    counts = wl_counts(graphlog.read_graphs(lines(tmp_path / "g.jsonl", [hexagon, path_graph, renamed]))).toarray()
+    counts = wl_counts(
+        graphlog.read_graphs(lines(tmp_path / "g.jsonl", [hexagon, path_graph, renamed]))
+    ).toarray()
     assert (counts[0] == counts[2]).all()
     assert (counts[0] != counts[1]).any()
 
@@ -120,7 +135,11 @@ def test_subtree_counts_tell_apart_what_a_degree_cannot(tmp_path):
 def test_strata_keep_their_shares():
     classes = np.repeat([0, 1, 2], [50, 30, 20])
     split = stratified_split(classes, (0.8, 0.1, 0.1), 0)
-    assert [np.bincount(classes[part]).tolist() for part in split] == [[40, 24, 16], [5, 3, 2], [5, 3, 2]]
+    assert [np.bincount(classes[part]).tolist() for part in split] == [
+        [40, 24, 16],
+        [5, 3, 2],
+        [5, 3, 2],
+    ]
     assert sorted(np.concatenate(split).tolist()) == list(range(100))
 
 
@@ -134,19 +153,44 @@ def test_accuracy_is_over_graphs_and_recall_over_classes():
 
 
 def test_the_command_line_goes_all_the_way(tmp_path, capsys):
-    path, store, run = str(rings(tmp_path / "rings.jsonl")), str(tmp_path / "store"), str(tmp_path / "run")
+    path, store, run = (
+        str(rings(tmp_path / "rings.jsonl")),
+        str(tmp_path / "store"),
+        str(tmp_path / "run"),
+    )
     small = ["--set", "encoder.dim=8", "--set", "encoder.layers=2", "--quiet"]
     assert main(["featurize", path, "-o", store]) == 0
     assert "standardised" in (shown := capsys.readouterr().out) or "read as" in shown
     assert main(["pretrain", store, "-o", run, "--epochs", "2", "--batch-size", "10", *small]) == 0
     assert main(["embed", path, "-m", run, "-o", str(tmp_path / "e.npz")]) == 0
-    assert main(["finetune", path, "-m", run, "-o", str(tmp_path / "ft"), "--epochs", "1", "--seeds", "0", "--baselines", "none"]) == 0
+    assert (
+        main(
+            [
+                "finetune",
+                path,
+                "-m",
+                run,
+                "-o",
+                str(tmp_path / "ft"),
+                "--epochs",
+                "1",
+                "--seeds",
+                "0",
+                "--baselines",
+                "none",
+            ]
+        )
+        == 0
+    )
     assert main(["predict", path, "-m", str(tmp_path / "ft"), "-o", str(tmp_path / "p.csv")]) == 0
     with (tmp_path / "p.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 30
     assert list(rows[0]) == ["row", "y=class0", "y=class1", "y=class2", "graphlog_status"]
-    assert main(["data", "split", path, "--kind", "stratified", "-o", str(tmp_path / "split.json")]) == 0
+    assert (
+        main(["data", "split", path, "--kind", "stratified", "-o", str(tmp_path / "split.json")])
+        == 0
+    )
     assert main(["info", store]) == 0
     assert "3 categories: 0, 1, 2" in capsys.readouterr().out
     assert main(["featurize", path, "-o", str(tmp_path / "two"), "--like", run]) == 0

@@ -20,7 +20,9 @@ GRAPH: dict[str, Any] = {"edges": [[0, 1], [1, 2]], "x": [[0], [1], [2]]}
 
 
 def json_lines(path: Path, *lines: Any) -> Path:
-    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    path.write_text(
+        "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+    )
     return path
 
 
@@ -37,7 +39,9 @@ def json_lines(path: Path, *lines: Any) -> Path:
     ],
 )
 def test_numbers_beyond_all_bounds_reject_their_graph(tmp_path, bad, reason):
-    store = read_graphs(json_lines(tmp_path / "g.jsonl", *[GRAPH | {"y": k % 2} for k in range(4)], bad))
+    store = read_graphs(
+        json_lines(tmp_path / "g.jsonl", *[GRAPH | {"y": k % 2} for k in range(4)], bad)
+    )
     assert len(store) == 4
     (reject,) = store.rejects
     assert reject.row == 4
@@ -46,9 +50,18 @@ def test_numbers_beyond_all_bounds_reject_their_graph(tmp_path, bad, reason):
 
 def test_a_node_number_that_would_fill_memory_rejects_its_graph(tmp_path):
     plain = {"edges": [[0, 1]]}
-    store = read_graphs(json_lines(tmp_path / "g.jsonl", plain, plain, {"edges": [[0, 2_000_000_000]]}))
-    assert [r.reason for r in store.rejects] == ["line 3: has 2,000,000,001 nodes, more than the 10,000,000 that a graph may have"]
-    folder = tables(tmp_path / "f", "graph,source,target\na,0,1\nb,0,1\n", None, "graph,num_nodes\na,2\nb,2000000000\n")
+    store = read_graphs(
+        json_lines(tmp_path / "g.jsonl", plain, plain, {"edges": [[0, 2_000_000_000]]})
+    )
+    assert [r.reason for r in store.rejects] == [
+        "line 3: has 2,000,000,001 nodes, more than the 10,000,000 that a graph may have"
+    ]
+    folder = tables(
+        tmp_path / "f",
+        "graph,source,target\na,0,1\nb,0,1\n",
+        None,
+        "graph,num_nodes\na,2\nb,2000000000\n",
+    )
     assert "from 1 to 10,000,000" in read_graphs(folder).rejects[0].reason
 
 
@@ -66,7 +79,11 @@ def test_a_row_that_is_not_one_hot_rejects_its_graph_only(tmp_path):
     ]
     store = read_graphs(json_lines(tmp_path / "new.jsonl", *rows, good), schema=seen)
     assert store.rows.tolist() == [0, 2, 4, 6]
-    assert [(r.row, r.reason.split(": ")[1]) for r in store.rejects] == [(1, "node 0"), (3, "node 0"), (5, "node 1")]
+    assert [(r.row, r.reason.split(": ")[1]) for r in store.rejects] == [
+        (1, "node 0"),
+        (3, "node 0"),
+        (5, "node 1"),
+    ]
     assert "0 but for a single 1" in store.rejects[0].reason
     assert "'2', a category" in store.rejects[2].reason
     assert store[:].x[:, 0].tolist() == [0, 1] * 4
@@ -82,7 +99,11 @@ def test_a_class_is_the_same_however_it_is_written(tmp_path):
 
 
 def test_named_labels_may_come_in_any_order(tmp_path):
-    store = read_graphs(json_lines(tmp_path / "g.jsonl", GRAPH | {"y": {"a": 1, "b": 0}}, GRAPH | {"y": {"b": 5, "a": 2}}))
+    store = read_graphs(
+        json_lines(
+            tmp_path / "g.jsonl", GRAPH | {"y": {"a": 1, "b": 0}}, GRAPH | {"y": {"b": 5, "a": 2}}
+        )
+    )
     assert store.labels is not None
     assert store.labels.tolist() == [[1, 0], [2, 5]]
 
@@ -94,10 +115,14 @@ def test_lines_are_counted_where_some_are_empty(tmp_path):
 
 
 def test_a_header_too_long(tmp_path):
-    before = csv.field_size_limit(131_072)  # one for the whole process, and readers of molecules raise it
+    before = csv.field_size_limit(
+        131_072
+    )  # one for the whole process, and readers of molecules raise it
     try:
         with pytest.raises(DataError, match=r"edges\.csv line 1: is no CSV"):
-            read_graphs(tables(tmp_path / "f", "graph,source,target," + "9" * 200_000 + "\n", None, None))
+            read_graphs(
+                tables(tmp_path / "f", "graph,source,target," + "9" * 200_000 + "\n", None, None)
+            )
     finally:
         csv.field_size_limit(before)
 
@@ -128,11 +153,15 @@ def test_a_damaged_or_encrypted_zip(tmp_path):
 
 
 def test_a_limit_holds_for_a_store_too(tmp_path):
-    read_graphs(json_lines(tmp_path / "g.jsonl", GRAPH, GRAPH, GRAPH), store_path=tmp_path / "store")
+    read_graphs(
+        json_lines(tmp_path / "g.jsonl", GRAPH, GRAPH, GRAPH), store_path=tmp_path / "store"
+    )
     assert len(read_graphs(tmp_path / "store", limit=2)) == 2
 
 
 def test_no_table_by_class_where_scores_are_of_all_together():
     row = ScoreRow("model", "rule", {"accuracy": [0.5]}, {})
-    report = Report("set", "multiclass", "accuracy", "10-fold", {"train": 9}, ("y=a", "y=b"), {}, (row,))
+    report = Report(
+        "set", "multiclass", "accuracy", "10-fold", {"train": 9}, ("y=a", "y=b"), {}, (row,)
+    )
     assert len(report_tables(report)) == 1

@@ -13,7 +13,9 @@ from graphlog.encoders.attributes import AttributeTable, expand_attributes, stan
 from graphlog.errors import DataError
 
 whole = st.lists(st.integers(-(2**31), 2**31), min_size=1, max_size=40)
-words = st.lists(st.one_of(st.text(min_size=1, max_size=3), st.integers(0, 5)), min_size=1, max_size=40)
+words = st.lists(
+    st.one_of(st.text(min_size=1, max_size=3), st.integers(0, 5)), min_size=1, max_size=40
+)
 fractions = st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=40)
 
 
@@ -48,7 +50,10 @@ def test_what_was_seen_fits(values):
 @given(st.one_of(whole, words, fractions), st.integers(0, 40))
 def test_pieces_do_not_matter(values, cut):
     cut = min(cut, len(values))
-    one, two = _schema(values).node[0], _schema(*[p for p in (values[:cut], values[cut:]) if p]).node[0]
+    one, two = (
+        _schema(values).node[0],
+        _schema(*[p for p in (values[:cut], values[cut:]) if p]).node[0],
+    )
     assert (one.cardinality, one.values) == (two.cardinality, two.values)
     assert two.shift == pytest.approx(one.shift, rel=1e-6, abs=1e-6 * max(1.0, one.scale))
     assert two.scale == pytest.approx(one.scale, rel=1e-4)
@@ -71,7 +76,12 @@ def test_a_schema_survives_its_description(values):
 
 def test_kinds_by_what_is_there():
     assert _schema([0, 1, 2]).node[0].values == ("0", "1", "2")
-    assert _schema([3, 1]).node[0].values == ("", "1", "", "3")  # codes as they are; 0 and 2 were never seen
+    assert _schema([3, 1]).node[0].values == (
+        "",
+        "1",
+        "",
+        "3",
+    )  # codes as they are; 0 and 2 were never seen
     assert _schema([-1, 1]).node[0].values == ("-1", "1")
     assert not _schema(list(range(-100, 100))).node[0].is_categorical
     assert not _schema([0.5, 1.5]).node[0].is_categorical
@@ -104,7 +114,9 @@ def test_without_attributes_the_degree_speaks_up_to_a_cap():
 
 def test_attributes_that_never_change_give_way_to_the_degree_if_wished():
     survey = Survey(("a",), ())
-    survey.add(RawGraphs(np.array([3]), np.array([1]), np.array([[0], [1]]), (column([4, 4, 4]),), ()))
+    survey.add(
+        RawGraphs(np.array([3]), np.array([1]), np.array([[0], [1]]), (column([4, 4, 4]),), ())
+    )
     assert survey.schema().node[0].name == "a"
     assert survey.schema(keep_constant=False).node[0].name == "degree"
 

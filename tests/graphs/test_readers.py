@@ -47,20 +47,27 @@ def test_a_folder_of_tables(tmp_path):
 
 
 def test_edges_alone_name_the_nodes(tmp_path):
-    store = read_graphs(tables(tmp_path / "f", "graph,source,target\n0,5,9\n0,9,11\n1,ann,bob\n", None, None))
+    store = read_graphs(
+        tables(tmp_path / "f", "graph,source,target\n0,5,9\n0,9,11\n1,ann,bob\n", None, None)
+    )
     assert store.num_nodes.tolist() == [3, 2]
     assert store.schema.node[0].origin == "degree"
     assert store[:].x[:, 0].tolist() == [1, 2, 1, 1, 1]
 
 
 def test_graphs_without_edges_and_counted_nodes(tmp_path):
-    store = read_graphs(tables(tmp_path / "f", "graph,source,target\nb,0,3\n", None, "graph,num_nodes\na,2\nb,4\n"))
+    store = read_graphs(
+        tables(tmp_path / "f", "graph,source,target\nb,0,3\n", None, "graph,num_nodes\na,2\nb,4\n")
+    )
     assert store.num_nodes.tolist() == [2, 4]
     assert store.num_edges.tolist() == [0, 2]
 
 
 def test_json_lines(tmp_path):
-    records = [{"edges": [[0, 1]], "x": [[3], [0]], "edge_attr": [["s"]], "y": 0.5}, {"edges": [], "x": [[1]], "y": None}]
+    records = [
+        {"edges": [[0, 1]], "x": [[3], [0]], "edge_attr": [["s"]], "y": 0.5},
+        {"edges": [], "x": [[1]], "y": None},
+    ]
     store = read_graphs(lines(tmp_path / "g.jsonl", records))
     assert store.num_nodes.tolist() == [2, 1]
     assert store[:].x[:, 0].tolist() == [3, 0, 1]
@@ -104,11 +111,15 @@ def test_what_is_a_collection_of_graphs(tmp_path):
     assert is_graphs("mutag")
     run = tables(tmp_path / "run")
     (run / "config.toml").write_text("kind = 'pretrain'\n")
-    assert not any(is_graphs(s) for s in (run, tmp_path / "m.txt", tmp_path, "bbbp", "-", ["CCO"], "nothing"))
+    assert not any(
+        is_graphs(s) for s in (run, tmp_path / "m.txt", tmp_path, "bbbp", "-", ["CCO"], "nothing")
+    )
 
 
 def test_both_directions_are_one_edge_and_loops_go_unless_directed(tmp_path):
-    path = lines(tmp_path / "g.jsonl", [{"edges": [[0, 1], [1, 0], [1, 1], [0, 1]]}, {"edges": [[0, 1]]}])
+    path = lines(
+        tmp_path / "g.jsonl", [{"edges": [[0, 1], [1, 0], [1, 1], [0, 1]]}, {"edges": [[0, 1]]}]
+    )
     assert read_graphs(path).num_edges.tolist() == [2, 2]
     assert read_graphs(path, directed=True).num_edges.tolist() == [4, 1]
 
@@ -118,10 +129,22 @@ def test_both_directions_are_one_edge_and_loops_go_unless_directed(tmp_path):
     [
         ({"edges": [[0, 5]], "x": [[1], [2]]}, r"line 2: edge 0 - 5 must join nodes in \[0, 2\)"),
         ({"edges": [[0, -1]], "x": [[1], [2]]}, "line 2: edge 0 - -1 must join"),
-        ('{"edges": [[0, 1]], "x": [[NaN], [1]]}', "line 2: node 0: node attribute 'node_0' must be finite"),
-        ('{"edges": [[0, 1]], "x": [[1], [Infinity]]}', "line 2: node 1: node attribute 'node_0' must be finite"),
-        ({"edges": [[0, 1]], "x": [[1, 2], [2, 3]]}, "line 2: `x` must have 1 attributes a row.*found 2 in row 0"),
-        ({"edges": [[0, 1]], "x": [[1], [None]]}, "line 2: node 1: node attribute 'node_0' is missing"),
+        (
+            '{"edges": [[0, 1]], "x": [[NaN], [1]]}',
+            "line 2: node 0: node attribute 'node_0' must be finite",
+        ),
+        (
+            '{"edges": [[0, 1]], "x": [[1], [Infinity]]}',
+            "line 2: node 1: node attribute 'node_0' must be finite",
+        ),
+        (
+            {"edges": [[0, 1]], "x": [[1, 2], [2, 3]]},
+            "line 2: `x` must have 1 attributes a row.*found 2 in row 0",
+        ),
+        (
+            {"edges": [[0, 1]], "x": [[1], [None]]},
+            "line 2: node 1: node attribute 'node_0' is missing",
+        ),
         ({"edges": [[0, 1]]}, "line 2: has no `x`"),
         ({"x": [[1]]}, "line 2: must be an object with"),
         ({"edges": [[0, 1.5]], "x": [[1], [2]]}, "line 2: `edges` must hold whole numbers"),
@@ -146,16 +169,28 @@ def test_a_bad_line_is_rejected_by_name_and_the_others_stay_in_their_rows(tmp_pa
     [
         ({"edges": EDGES + "b,0,7,1\n"}, "edges.csv line 5: node '7' is none of graph 'b'"),
         ({"edges": EDGES + "b,0,-1,1\n"}, "edges.csv line 5: node '-1' is none"),
-        ({"edges": EDGES + "b,1,0,nan\n"}, "edges.csv line 5: edge 1: edge attribute 'weight' must be a finite number"),
+        (
+            {"edges": EDGES + "b,1,0,nan\n"},
+            "edges.csv line 5: edge 1: edge attribute 'weight' must be a finite number",
+        ),
         ({"edges": EDGES + "b,1,0,9\n"}, "edge 1 - 0 is listed twice with different attributes"),
-        ({"edges": EDGES + "a,0,1,1\n"}, "edges.csv line 5: rows of graph 'a' stand apart|line 5: graph 'a' is not in"),
+        (
+            {"edges": EDGES + "a,0,1,1\n"},
+            "edges.csv line 5: rows of graph 'a' stand apart|line 5: graph 'a' is not in",
+        ),
         ({"edges": EDGES + "c,0,1,1\n"}, "line 5: graph 'c' is not in graphs.csv"),
         ({"edges": EDGES + "b,0,1\n"}, "edges.csv line 5: must have 4 fields"),
         ({"edges": "graph,source\n"}, "must have one column 'target'"),
         ({"nodes": NODES + "b,1,red,2\n"}, "nodes.csv line 7: node '1' is listed twice"),
-        ({"nodes": NODES + "b,9,,2\n"}, "nodes.csv line 7: node 2: node attribute 'colour' is missing"),
+        (
+            {"nodes": NODES + "b,9,,2\n"},
+            "nodes.csv line 7: node 2: node attribute 'colour' is missing",
+        ),
         ({"graphs": GRAPHS + "b,no\n"}, "graphs.csv line 4: graph 'b' is there twice"),
-        ({"nodes": None, "graphs": None, "edges": "graph,source,target\na,0,-2\n"}, "line 2: a node must be a name or a number from 0"),
+        (
+            {"nodes": None, "graphs": None, "edges": "graph,source,target\na,0,-2\n"},
+            "line 2: a node must be a name or a number from 0",
+        ),
     ],
 )
 def test_a_bad_row_of_a_table_is_named(tmp_path, changes, words):
@@ -169,7 +204,10 @@ def test_a_bad_row_of_a_table_is_named(tmp_path, changes, words):
         ({"A": "1, 2\n2, 9\n"}, "SET_A.txt line 2: nodes must be in"),
         ({"A": "1, 2\n2, x\n"}, "SET_A.txt line 2: must be 2 whole numbers"),
         ({"A": "1, 2\n3, 4\n"}, "SET_A.txt line 2: joins nodes of two graphs"),
-        ({"graph_indicator": "1\n1\n2\n1\n2\n"}, "graph_indicator.txt line 4: graphs must be numbered"),
+        (
+            {"graph_indicator": "1\n1\n2\n1\n2\n"},
+            "graph_indicator.txt line 4: graphs must be numbered",
+        ),
         ({"node_labels": "1\n"}, "node_labels.txt: must have 5 lines"),
         ({"A": "1, 2\n\n2, 9\n"}, "SET_A.txt line 2: must not be blank"),
         ({"node_attributes": "1, 2\n1\n"}, "node_attributes.txt line 2: must have 2 columns"),
@@ -206,8 +244,14 @@ def test_new_graphs_are_read_in_an_older_schema_and_unseen_categories_named(tmp_
     first = read_graphs(rings(tmp_path / "a.jsonl"))
     again = read_graphs(tmp_path / "a.jsonl", schema=first, limit=5)
     assert again.schema == first.schema
-    new = [{"edges": [[0, 1]], "x": [[8, 0.5], [0, 0.5]], "edge_attr": [[0, 0.1]]}, {"edges": [], "x": [[1, 9.0]]}]
-    with pytest.raises(DataError, match="line 1: node 0: node attribute 'node_0' is '8', a category that the schema does not know"):
+    new = [
+        {"edges": [[0, 1]], "x": [[8, 0.5], [0, 0.5]], "edge_attr": [[0, 0.1]]},
+        {"edges": [], "x": [[1, 9.0]]},
+    ]
+    with pytest.raises(
+        DataError,
+        match="line 1: node 0: node attribute 'node_0' is '8', a category that the schema does not know",
+    ):
         read_graphs(lines(tmp_path / "b.jsonl", new), schema=first.schema, on_error="fail")
 
 
@@ -215,11 +259,16 @@ def test_classes_keep_the_numbers_of_the_store_to_be_like(tmp_path):
     first = read_graphs(rings(tmp_path / "a.jsonl"))
     edges = [[0, 1], [1, 2]]
     record = {"edges": edges, "x": [[0, 1.0]] * 3, "edge_attr": [[0, 0.1]] * 2}
-    new = lines(tmp_path / "b.jsonl", [record | {"y": "class2"}, record, record | {"y": "class1"}, record | {"y": "class9"}])
+    new = lines(
+        tmp_path / "b.jsonl",
+        [record | {"y": "class2"}, record, record | {"y": "class1"}, record | {"y": "class9"}],
+    )
     again = read_graphs(new, schema=first)
     assert again.source["classes"] == first.source["classes"]
     np.testing.assert_array_equal(again.labels[:, 0], [2, np.nan, 1])
-    assert [(r.row, r.reason) for r in again.rejects] == [(3, "label 'y' is 'class9', a class that the store to be like does not know")]
+    assert [(r.row, r.reason) for r in again.rejects] == [
+        (3, "label 'y' is 'class9', a class that the store to be like does not know")
+    ]
 
 
 def test_the_store_on_disk_is_the_one_in_memory(tmp_path):
@@ -231,7 +280,12 @@ def test_the_store_on_disk_is_the_one_in_memory(tmp_path):
 
 def test_options_that_make_no_sense_are_refused(tmp_path):
     path = rings(tmp_path / "a.jsonl", count=2)
-    for options in ({"on_error": "stop"}, {"limit": 0}, {"kinds": {"nobody": "continuous"}}, {"kinds": {"node_0": "colour"}}):
+    for options in (
+        {"on_error": "stop"},
+        {"limit": 0},
+        {"kinds": {"nobody": "continuous"}},
+        {"kinds": {"node_0": "colour"}},
+    ):
         with pytest.raises(ConfigError):
             read_graphs(path, **options)
 

@@ -10,7 +10,9 @@ MAX_FILE, MEDIAN_FILE, MAX_FUNCTION, MAX_PACKAGE = 400, 120, 50, 12
 
 def _lines(function: Function) -> int:
     """Lines of a function's body. Its signature (the options of a verb) and docstring (a formula) may be as long as need be."""
-    body = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
+    body = (
+        function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
+    )
     return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 

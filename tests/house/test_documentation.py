@@ -13,11 +13,17 @@ from house_support import ROOT
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 PAGES = [p for p in PAGES if not {"_build", "_generated"} & set(p.parts)]
-MOLECULES = "smiles,active\n" + "\n".join(f"{'C' * (1 + i % 9)}{'O' if i % 2 else 'N'},{i % 2}" for i in range(60)) + "\n"
+MOLECULES = (
+    "smiles,active\n"
+    + "\n".join(f"{'C' * (1 + i % 9)}{'O' if i % 2 else 'N'},{i % 2}" for i in range(60))
+    + "\n"
+)
 
 
 def _blocks(page: Path, language: str) -> list[str]:
-    return [code for kind, code in BLOCK.findall(page.read_text(encoding="utf-8")) if kind == language]
+    return [
+        code for kind, code in BLOCK.findall(page.read_text(encoding="utf-8")) if kind == language
+    ]
 
 
 def _with(language: str) -> list[Path]:
@@ -48,7 +54,9 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 def _commands(page: Path) -> list[str]:
     lines = [line for code in _blocks(page, "bash") for line in code.splitlines()]
-    found = [re.search(r"(?:^|;\s*|python -m )graphlog ([a-z].*?)(?:;|$|\s>\s)", line) for line in lines]
+    found = [
+        re.search(r"(?:^|;\s*|python -m )graphlog ([a-z].*?)(?:;|$|\s>\s)", line) for line in lines
+    ]
     return [m[1] for m in found if m]
 
 
@@ -78,7 +86,11 @@ def test_public_names_are_documented():
     missing = [n for n in graphlog.__all__ if not inspect.getdoc(getattr(graphlog, n))]
     assert missing == []
     assert "automodule:: graphlog.api" in page
-    elsewhere = {getattr(graphlog, n).__module__ for n in graphlog.__all__ if n not in graphlog.api.__all__ and not n.startswith("__")}
+    elsewhere = {
+        getattr(graphlog, n).__module__
+        for n in graphlog.__all__
+        if n not in graphlog.api.__all__ and not n.startswith("__")
+    }
     assert {home for home in elsewhere if home not in page} == set()
 
 
@@ -87,7 +99,9 @@ def test_pages_link_to_what_exists():
         f"{_id(page)}: {target}"
         for page in PAGES
         if page.exists()
-        for target in re.findall(r"\]\(([^)#:\s]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        for target in re.findall(
+            r"\]\(([^)#:\s]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")
+        )
         if not (page.parent / target).exists()
     ]
     assert broken == []

@@ -25,9 +25,16 @@ def _claimed() -> dict[str, set[int]]:
     claims: dict[str, set[int]] = {}
     for path in modules():
         module = tree(path)
-        nodes: list[tuple[str, ast.AST]] = [(dotted(path), module), *definitions(module, dotted(path))]
+        nodes: list[tuple[str, ast.AST]] = [
+            (dotted(path), module),
+            *definitions(module, dotted(path)),
+        ]
         for name, node in nodes:
-            text = ast.get_docstring(node) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) else None
+            text = (
+                ast.get_docstring(node)
+                if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+                else None
+            )
             for match in IMPLEMENTS.findall(" ".join((text or "").split())):
                 claims.setdefault(name, set()).update(_numbers(match))
     return claims

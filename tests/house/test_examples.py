@@ -14,7 +14,13 @@ from house_support import ROOT
 def test_example_runs(script: Path, tmp_path: Path):
     command = [sys.executable, str(script)]
     done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=280, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout

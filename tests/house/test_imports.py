@@ -8,12 +8,28 @@ import pytest
 
 from house_support import ROOT, SOURCE
 
-HEAVY = {"torch", "torch_geometric", "rdkit", "sklearn", "scipy", "matplotlib", "pandas", "pyarrow", "numpy"}
+HEAVY = {
+    "torch",
+    "torch_geometric",
+    "rdkit",
+    "sklearn",
+    "scipy",
+    "matplotlib",
+    "pandas",
+    "pyarrow",
+    "numpy",
+}
 REPORT = "import json, sys; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
 
 
 def _loaded_after(code: str) -> set[str]:
-    done = subprocess.run([sys.executable, "-c", f"{code}\n{REPORT}"], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{REPORT}"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -22,9 +38,7 @@ def test_importing_the_package_is_light():
 
 
 def test_help_is_light():
-    code = (
-        "import contextlib, io\nfrom graphlog.cli.main import main\nwith contextlib.redirect_stdout(io.StringIO()):\n    main(['--help'])"
-    )
+    code = "import contextlib, io\nfrom graphlog.cli.main import main\nwith contextlib.redirect_stdout(io.StringIO()):\n    main(['--help'])"
     assert _loaded_after(code) & HEAVY == set()
 
 
@@ -36,5 +50,12 @@ def test_layers_hold():
     pytest.importorskip("importlinter.cli")
     assert (SOURCE / "__init__.py").exists()
     code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stdout

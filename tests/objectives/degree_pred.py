@@ -34,7 +34,9 @@ class DegreePred(Objective[GraphBatch]):
         """Return the batch as it is."""
         return batch
 
-    def loss(self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+    def loss(
+        self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator
+    ) -> LossTerms:
         """Return the mean over nodes."""
         degree = views.adjacency.in_degree.clamp(max=self.most)
         loss = F.cross_entropy(self.head(encoder(views).node_emb).float(), degree)

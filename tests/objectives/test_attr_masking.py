@@ -7,7 +7,15 @@ import torch
 
 from graphlog.errors import ConfigError
 from graphlog.objectives.attribute_head import evidence_channels
-from objective_support import EDGE_MASKED, NODE_MASKED, batch_for, encoder_for, make, run_once, seeded
+from objective_support import (
+    EDGE_MASKED,
+    NODE_MASKED,
+    batch_for,
+    encoder_for,
+    make,
+    run_once,
+    seeded,
+)
 
 
 def test_the_sources_mask_leaves_chirality_unspecified() -> None:
@@ -57,5 +65,7 @@ def test_of_equal_channels_the_first_is_the_answer() -> None:
         head.linear.bias.copy_(torch.tensor([9.0, -9.0]))
     batch = batch_for(EDGE_MASKED, [5])
     both = batch.with_attributes(edge_attr=torch.ones_like(batch.edge_attr))
-    loss = head.loss(torch.zeros(5, encoder.dim), both, torch.arange(5), torch.arange(both.num_edges))
+    loss = head.loss(
+        torch.zeros(5, encoder.dim), both, torch.arange(5), torch.arange(both.num_edges)
+    )
     assert float(loss.detach()) < 1e-6

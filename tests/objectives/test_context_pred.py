@@ -20,12 +20,21 @@ def test_both_encoders_learn() -> None:
     encoder = encoder_for()
     objective = make("contextpred", encoder, **SMALL)
     run_once(objective, encoder, batch_for()).total.backward()
-    assert all(float(p.grad.abs().sum()) > 0 for p in (encoder.node.weight, objective.context.node.weight))
+    assert all(
+        float(p.grad.abs().sum()) > 0 for p in (encoder.node.weight, objective.context.node.weight)
+    )
 
 
 def test_the_context_encoder_has_the_same_backbone_and_its_own_depth() -> None:
-    context = make("contextpred", encoder_for(backbone="gcn", jk="concat", readout="attention")).context
-    assert (context.config.backbone, len(context.layers), context.readout.kind, context.dim) == ("gcn", 3, "mean", 36)
+    context = make(
+        "contextpred", encoder_for(backbone="gcn", jk="concat", readout="attention")
+    ).context
+    assert (context.config.backbone, len(context.layers), context.readout.kind, context.dim) == (
+        "gcn",
+        3,
+        "mean",
+        36,
+    )
 
 
 def test_whole_graphs_as_substructures() -> None:
@@ -51,7 +60,9 @@ def test_wrong_contexts_are_never_the_right_one() -> None:
 
 def test_an_ego_network_is_embedded_at_its_centre_wherever_the_root_is() -> None:
     encoder, batch = encoder_for(EDGE_MASKED).eval(), batch_for(EDGE_MASKED)
-    objective = make("contextpred", encoder, hops=0, inner=1, outer=0, substructure_at="centre").eval()
+    objective = make(
+        "contextpred", encoder, hops=0, inner=1, outer=0, substructure_at="centre"
+    ).eval()
     views = objective.views(batch, seeded())
     moved = views._replace(root=(views.substructure.ptr[1:] - 1))
     assert not moved.root.equal(views.root)
@@ -59,7 +70,9 @@ def test_an_ego_network_is_embedded_at_its_centre_wherever_the_root_is() -> None
         found, elsewhere = (objective.loss(v, encoder, seeded()).total for v in (views, moved))
         at_root = make("contextpred", encoder, hops=0, inner=1, outer=0).eval()
         at_root.load_state_dict(objective.state_dict())
-        other = at_root.loss(views._replace(root=views.substructure.ptr[:-1]), encoder, seeded()).total
+        other = at_root.loss(
+            views._replace(root=views.substructure.ptr[:-1]), encoder, seeded()
+        ).total
     assert float(found) == float(elsewhere) == float(other)
 
 

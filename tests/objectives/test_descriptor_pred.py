@@ -19,7 +19,14 @@ from graphlog.training.pretrain import run_pretraining
 from graphlog.training.targets import with_targets
 from objective_support import EDGE_MASKED, batch_for, encoder_for, make, run_once
 
-TINY = {"encoder.dim": 8, "encoder.layers": 2, "epochs": 2, "batch_size": 16, "precision": "fp32", "device": "cpu"}
+TINY = {
+    "encoder.dim": 8,
+    "encoder.layers": 2,
+    "epochs": 2,
+    "batch_size": 16,
+    "precision": "fp32",
+    "device": "cpu",
+}
 
 
 def store_of(smiles: list[str], path: Path | None = None, texts: bool = True) -> GraphStore:
@@ -67,7 +74,9 @@ def test_a_view_is_standardised_over_its_own_graphs(tiny_smiles: list[str]) -> N
     assert float(y.mean(dim=0).abs().max()) < 1e-5
 
 
-def test_values_are_kept_beside_a_store_on_disk(tmp_path: Path, tiny_smiles: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_are_kept_beside_a_store_on_disk(
+    tmp_path: Path, tiny_smiles: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     store_of(tiny_smiles, tmp_path / "mols")
     first = with_targets(open_store(tmp_path / "mols"), Silent())[:].y
     kept = list(tmp_path.glob("mols.targets-*.npy"))
@@ -101,9 +110,15 @@ class _Counted(Silent):
 
 
 @pytest.mark.parametrize("on_disk", [True, False])
-def test_what_was_worked_out_before_a_kill_is_not_worked_out_again(tmp_path: Path, tiny_smiles: list[str], on_disk: bool) -> None:
+def test_what_was_worked_out_before_a_kill_is_not_worked_out_again(
+    tmp_path: Path, tiny_smiles: list[str], on_disk: bool
+) -> None:
     many = (tiny_smiles * 30)[:600]
-    store = store_of(many, tmp_path / "mols") if on_disk else store_of(many).subset(np.arange(599, -1, -1))
+    store = (
+        store_of(many, tmp_path / "mols")
+        if on_disk
+        else store_of(many).subset(np.arange(599, -1, -1))
+    )
     stopped, resumed, again = _Counted(patience=1), _Counted(), _Counted()
     with pytest.raises(KeyboardInterrupt):
         with_targets(store, stopped, tmp_path)
@@ -127,7 +142,9 @@ def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list
     with pytest.raises(TrainingInterrupted):
         run_pretraining(store, config, run, progress=followed)
     assert len(list(run.glob("targets-*.npy"))) == 1
-    with pytest.raises(ConfigError, match="exists; continue it with --resume"):  # said before any descriptor is worked out
+    with pytest.raises(
+        ConfigError, match="exists; continue it with --resume"
+    ):  # said before any descriptor is worked out
         run_pretraining(store, config, run, progress=followed)
     resumed, ended = _Counted(), _Counted()
     run_pretraining(store, config, run, resume=True, progress=resumed)
@@ -139,14 +156,21 @@ def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list
     assert (run / "targets-notes.md").exists()
 
 
-def test_ctrl_c_while_targets_are_worked_out_says_how_to_go_on(tmp_path: Path, tiny_smiles: list[str]) -> None:
+def test_ctrl_c_while_targets_are_worked_out_says_how_to_go_on(
+    tmp_path: Path, tiny_smiles: list[str]
+) -> None:
     with pytest.raises(TrainingInterrupted, match="go on with --resume"):
         run_pretraining(
-            store_of(tiny_smiles), resolve_config("descriptorpred", None, TINY), tmp_path / "run", progress=_Counted(patience=1)
+            store_of(tiny_smiles),
+            resolve_config("descriptorpred", None, TINY),
+            tmp_path / "run",
+            progress=_Counted(patience=1),
         )
 
 
-def test_a_store_without_texts_is_refused_before_an_old_run_is_replaced(tmp_path: Path, tiny_smiles: list[str]) -> None:
+def test_a_store_without_texts_is_refused_before_an_old_run_is_replaced(
+    tmp_path: Path, tiny_smiles: list[str]
+) -> None:
     run, config = tmp_path / "run", resolve_config("descriptorpred", None, TINY)
     run_pretraining(store_of(tiny_smiles), config, run)
     before = (run / "model.safetensors").read_bytes()
@@ -158,7 +182,12 @@ def test_a_store_without_texts_is_refused_before_an_old_run_is_replaced(tmp_path
 def test_somebody_elses_files_make_no_run_folder(tmp_path: Path, tiny_smiles: list[str]) -> None:
     (tmp_path / "targets-egfr.csv").write_text("smiles\n")
     with pytest.raises(ConfigError, match="holds other files"):
-        run_pretraining(store_of(tiny_smiles), resolve_config("descriptorpred", None, TINY), tmp_path, overwrite=True)
+        run_pretraining(
+            store_of(tiny_smiles),
+            resolve_config("descriptorpred", None, TINY),
+            tmp_path,
+            overwrite=True,
+        )
 
 
 def test_texts_are_needed(tiny_smiles: list[str]) -> None:
@@ -176,18 +205,28 @@ def test_a_batch_without_targets_is_refused() -> None:
     with pytest.raises(ConfigError, match="found none"):
         run_once(make("descriptorpred", encoder), encoder, replace(batch_for(), y=None))
     with pytest.raises(ConfigError, match="found 2 columns"):
-        run_once(make("descriptorpred", encoder), encoder, replace(batch_for(sizes=[3]), y=torch.zeros(1, 2)))
+        run_once(
+            make("descriptorpred", encoder),
+            encoder,
+            replace(batch_for(sizes=[3]), y=torch.zeros(1, 2)),
+        )
 
 
-@pytest.mark.parametrize(("objective", "recipe"), [("descriptorpred", "default"), ("graphlog", "plus")])
-def test_a_run_from_smiles(objective: str, recipe: str, tiny_smiles: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("objective", "recipe"), [("descriptorpred", "default"), ("graphlog", "plus")]
+)
+def test_a_run_from_smiles(
+    objective: str, recipe: str, tiny_smiles: list[str], tmp_path: Path
+) -> None:
     store = store_of(tiny_smiles)
     options = {"objective.centres": 4} if objective == "graphlog" else {}
     config = resolve_config(objective, recipe, {**TINY, **options})
     result = run_pretraining(store, config, tmp_path / "run", progress=Silent())
     assert result.info["data_digest"] == store.digest
     again = run_pretraining(store, None, tmp_path / "run", resume=True, progress=Silent())
-    assert all(v.equal(again.encoder.state_dict()[k]) for k, v in result.encoder.state_dict().items())
+    assert all(
+        v.equal(again.encoder.state_dict()[k]) for k, v in result.encoder.state_dict().items()
+    )
 
 
 def test_plus_adds_a_descriptor_term() -> None:

@@ -32,14 +32,22 @@ def test_masking_needs_a_mask() -> None:
 
 def test_the_two_copies_differ() -> None:
     views = make("graphcl", encoder_for()).views(batch_for(), seeded())
-    assert views.first.ptr.tolist() != views.second.ptr.tolist() or not torch.equal(views.first.x, views.second.x)
+    assert views.first.ptr.tolist() != views.second.ptr.tolist() or not torch.equal(
+        views.first.x, views.second.x
+    )
 
 
 def test_without_its_own_share_the_loss_can_fall_below_zero() -> None:
     encoder = encoder_for().eval()
     same = {"first": ["none"], "second": ["none"]}
     batch = batch_for()
-    released = float(run_once(make("graphcl", encoder, **same).eval(), encoder, batch).total.detach())
-    infonce = float(run_once(make("graphcl", encoder, **same, positive_in_denominator=True).eval(), encoder, batch).total.detach())
+    released = float(
+        run_once(make("graphcl", encoder, **same).eval(), encoder, batch).total.detach()
+    )
+    infonce = float(
+        run_once(
+            make("graphcl", encoder, **same, positive_in_denominator=True).eval(), encoder, batch
+        ).total.detach()
+    )
     assert released < infonce
     assert infonce > 0

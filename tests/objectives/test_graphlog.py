@@ -18,7 +18,9 @@ SIZES = [5, 9, 12, 7, 1, 20, 3, 8, 11, 6, 14, 4]
 RECIPES = ["default", "paper", "released"]
 
 
-def build(recipe: str = "default", encoder: GraphEncoder | None = None, **switches: object) -> GraphLoG:
+def build(
+    recipe: str = "default", encoder: GraphEncoder | None = None, **switches: object
+) -> GraphLoG:
     config = GraphLoGConfig.parse({**GraphLoG.RECIPES[recipe]["objective"], **switches})
     return GraphLoG(config, encoder or small_encoder())
 
@@ -51,12 +53,25 @@ def test_total_is_the_weighted_sum_and_everything_is_reported(recipe: str) -> No
     begin_joint(objective)
     found = step(objective, encoder, random_batch(SIZES))
     c = objective.config
-    weights = {"graph": c.graph_weight, "subgraph": c.subgraph_weight, "global": c.global_weight, "attribute": c.attribute_weight}
+    weights = {
+        "graph": c.graph_weight,
+        "subgraph": c.subgraph_weight,
+        "global": c.global_weight,
+        "attribute": c.attribute_weight,
+    }
     assert set(found.terms) == {name for name, weight in weights.items() if weight > 0}
     assert torch.allclose(found.total, sum(weights[n] * t for n, t in found.terms.items()))
     wanted = {"cos_graph_pos", "cos_graph_neg", "cos_node_pos", "cos_node_neg"}
     for level in range(3):
-        wanted |= {f"{n}_{level}" for n in ("prototypes_total", "prototypes_used_estep", "prototypes_used_nearest", "posterior_perplexity")}
+        wanted |= {
+            f"{n}_{level}"
+            for n in (
+                "prototypes_total",
+                "prototypes_used_estep",
+                "prototypes_used_nearest",
+                "posterior_perplexity",
+            )
+        }
     assert set(found.watch) == wanted
     assert not any(v.requires_grad or v.ndim for v in found.watch.values())
 
@@ -99,7 +114,10 @@ def test_state_round_trips_although_prototypes_are_born_late() -> None:
     fresh.prepare_state(state)
     fresh.load_state_dict(state)
     assert fresh.forest.sizes == trained.forest.sizes
-    assert torch.equal(step(fresh, encoder, random_batch(SIZES)).total, step(trained, encoder, random_batch(SIZES)).total)
+    assert torch.equal(
+        step(fresh, encoder, random_batch(SIZES)).total,
+        step(trained, encoder, random_batch(SIZES)).total,
+    )
 
 
 def test_state_without_prototypes() -> None:
@@ -146,10 +164,14 @@ def test_prototypes_are_fitted_on_a_sample() -> None:
     assert len(asked) == 3
 
 
-@pytest.mark.parametrize("parts", [("graph",), ("subgraph",), ("global",), ("graph", "global"), ("attribute",)])
+@pytest.mark.parametrize(
+    "parts", [("graph",), ("subgraph",), ("global",), ("graph", "global"), ("attribute",)]
+)
 def test_each_loss_can_stand_alone(parts: tuple[str, ...]) -> None:
     encoder = small_encoder()
-    weights = {f"{n}_weight": float(n in parts) for n in ("graph", "subgraph", "global", "attribute")}
+    weights = {
+        f"{n}_weight": float(n in parts) for n in ("graph", "subgraph", "global", "attribute")
+    }
     objective = build(encoder=encoder, **weights)
     begin_joint(objective)
     found = step(objective, encoder, random_batch(SIZES))
@@ -193,7 +215,9 @@ def test_losses_under_bf16_are_computed_in_float32(recipe: str) -> None:
     assert rough.total.dtype == torch.float32
     for name, term in rough.terms.items():
         assert term.dtype == torch.float32, name
-        assert abs(float(term.detach() - exact.terms[name].detach())) < 0.1 + 0.1 * abs(float(exact.terms[name].detach())), name
+        assert abs(float(term.detach() - exact.terms[name].detach())) < 0.1 + 0.1 * abs(
+            float(exact.terms[name].detach())
+        ), name
 
 
 def test_recipes_are_valid_and_named_in_the_table() -> None:
@@ -208,6 +232,10 @@ def test_settings_that_contradict_each_other() -> None:
     with pytest.raises(ConfigError, match="subgraph_positive"):
         GraphLoGConfig.parse({"subgraph_positive": "masked"})
     with pytest.raises(ConfigError, match="at least one"):
-        GraphLoGConfig.parse(dict.fromkeys(("graph_weight", "subgraph_weight", "global_weight", "attribute_weight"), 0.0))
+        GraphLoGConfig.parse(
+            dict.fromkeys(
+                ("graph_weight", "subgraph_weight", "global_weight", "attribute_weight"), 0.0
+            )
+        )
     with pytest.raises(ConfigError, match="did you mean `temperature`"):
         GraphLoGConfig.parse({"temprature": 0.1})

@@ -17,7 +17,9 @@ def test_edges_cannot_be_rebuilt() -> None:
 def test_decoders() -> None:
     encoder = encoder_for(backbone="gat")
     for decoder in ("same", "gin", "gcn"):
-        assert run_once(make("graphmae", encoder, decoder=decoder), encoder, batch_for()).total.isfinite()
+        assert run_once(
+            make("graphmae", encoder, decoder=decoder), encoder, batch_for()
+        ).total.isfinite()
     with pytest.raises(ConfigError, match="unknown backbone 'ginn'"):
         OBJECTIVES["graphmae"].Config.parse({"decoder": "ginn"})
 

@@ -16,7 +16,15 @@ from graphlog.training.log import Silent
 from graphlog.training.pretrain import run_pretraining
 
 FILE = Path(__file__).with_name("degree_pred.py")
-TINY = {"encoder.dim": 16, "encoder.layers": 2, "epochs": 12, "batch_size": 16, "precision": "fp32", "device": "cpu", "learning_rate": 0.01}
+TINY = {
+    "encoder.dim": 16,
+    "encoder.layers": 2,
+    "epochs": 12,
+    "batch_size": 16,
+    "precision": "fp32",
+    "device": "cpu",
+    "learning_rate": 0.01,
+}
 
 
 @pytest.fixture
@@ -53,15 +61,31 @@ def test_its_switches_are_checked(own: ModuleType) -> None:
         resolve_config("degre-pred")
 
 
-def test_the_command_line_offers_it(own: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_offers_it(
+    own: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     from graphlog.cli.main import main
 
     (tmp_path / "m.smi").write_text("\n".join(["CCO", "CCN", "c1ccccc1", "CC(=O)O"] * 4))
-    words = ["pretrain", str(tmp_path / "m.smi"), "--objective", "degree-pred", "--epochs", "1", "--set", "encoder.dim=8"]
+    words = [
+        "pretrain",
+        str(tmp_path / "m.smi"),
+        "--objective",
+        "degree-pred",
+        "--epochs",
+        "1",
+        "--set",
+        "encoder.dim=8",
+    ]
     code = _exit_code(main, [*words, "--output", str(tmp_path / "run")])
     assert code == 0, capfd.readouterr().err
     assert "degree-pred" in (tmp_path / "run" / "config.toml").read_text()
-    assert _exit_code(main, [*words[:2], "--objective", "nonsense", "--output", str(tmp_path / "other")]) == 2
+    assert (
+        _exit_code(
+            main, [*words[:2], "--objective", "nonsense", "--output", str(tmp_path / "other")]
+        )
+        == 2
+    )
     assert "degree-pred" in capfd.readouterr().err
 
 

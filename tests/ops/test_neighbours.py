@@ -21,7 +21,9 @@ def scattered(h: Tensor, edge_index: Tensor, weight: Tensor | None, heads: int =
     messages = h.unflatten(1, (heads, -1))[edge_index[0]]
     if weight is not None:
         messages = messages * weight.reshape(-1, heads, 1)
-    return torch.zeros(h.shape[0], messages.shape[2], dtype=h.dtype).index_add(0, edge_index[1], messages.sum(1))
+    return torch.zeros(h.shape[0], messages.shape[2], dtype=h.dtype).index_add(
+        0, edge_index[1], messages.sum(1)
+    )
 
 
 @pytest.mark.parametrize("heads", [None, 0, 1, 3])
@@ -44,7 +46,12 @@ def test_precisions(dtype: torch.dtype) -> None:
     for w in (None, weight):
         result = neighbour_sum(h.to(dtype).requires_grad_(), adjacency, w)
         assert result.dtype == dtype
-        torch.testing.assert_close(result.float(), scattered(h, edge_index, w), rtol=0.02, atol=0.05 if dtype == torch.bfloat16 else 1e-5)
+        torch.testing.assert_close(
+            result.float(),
+            scattered(h, edge_index, w),
+            rtol=0.02,
+            atol=0.05 if dtype == torch.bfloat16 else 1e-5,
+        )
         result.sum().backward()
 
 
@@ -61,15 +68,22 @@ def test_without_edges() -> None:
 def test_sums_of_both_ends(heads: int) -> None:
     edge_index, adjacency = directed()
     ends = [torch.randn(6, heads, dtype=torch.float64, requires_grad=True) for _ in range(2)]
-    torch.testing.assert_close(end_sum(*ends, adjacency), ends[0][edge_index[1]] + ends[1][edge_index[0]])
+    torch.testing.assert_close(
+        end_sum(*ends, adjacency), ends[0][edge_index[1]] + ends[1][edge_index[0]]
+    )
     assert torch.autograd.gradcheck(lambda *e: end_sum(*e, adjacency), ends)
 
 
 @pytest.mark.parametrize("heads", [1, 3])
 def test_weighted_rows(heads: int) -> None:
     edge_index, adjacency = directed()
-    rows, weight = torch.randn(11, 4, dtype=torch.float64), torch.randn(11, heads, dtype=torch.float64, requires_grad=True)
-    expected = torch.zeros(6, heads, 4, dtype=torch.float64).index_add(0, edge_index[1], weight[:, :, None] * rows[:, None])
+    rows, weight = (
+        torch.randn(11, 4, dtype=torch.float64),
+        torch.randn(11, heads, dtype=torch.float64, requires_grad=True),
+    )
+    expected = torch.zeros(6, heads, 4, dtype=torch.float64).index_add(
+        0, edge_index[1], weight[:, :, None] * rows[:, None]
+    )
     torch.testing.assert_close(weighted_rows(weight, rows, adjacency.offsets), expected)
     assert torch.autograd.gradcheck(lambda w: weighted_rows(w, rows, adjacency.offsets), weight)
     nothing = weighted_rows(weight[:0], rows[:0], torch.zeros(4, dtype=torch.int64))

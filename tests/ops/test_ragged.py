@@ -4,7 +4,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphlog.ops.contrastive import full_precision, info_nce, log_softmax_share, margin, mean_or_zero
+from graphlog.ops.contrastive import (
+    full_precision,
+    info_nce,
+    log_softmax_share,
+    margin,
+    mean_or_zero,
+)
 from graphlog.ops.ragged import filled, grouped_cosine, pad_values, plan_padding, unpad_values
 from graphlog.ops.similarity import cosine_similarity, paired_cosine_similarity
 from graphlog_support import offsets, seeded
@@ -72,4 +78,6 @@ def test_full_precision_touches_halves_only() -> None:
 def test_paired_cosines_are_the_diagonal() -> None:
     x, y = (torch.randn(5, 3, generator=seeded(k)) for k in (1, 2))
     for eps in (0.0, 0.2):
-        assert torch.allclose(paired_cosine_similarity(x, y, eps), cosine_similarity(x, y, eps).diagonal())
+        assert torch.allclose(
+            paired_cosine_similarity(x, y, eps), cosine_similarity(x, y, eps).diagonal()
+        )

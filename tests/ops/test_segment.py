@@ -8,12 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graphlog.ops.segment import segment_ids, segment_logsumexp, segment_max, segment_mean, segment_softmax, segment_sum
+from graphlog.ops.segment import (
+    segment_ids,
+    segment_logsumexp,
+    segment_max,
+    segment_mean,
+    segment_softmax,
+    segment_sum,
+)
 
 REDUCTIONS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "sum": (segment_sum, lambda rows: rows.sum(0)),
     "mean": (segment_mean, lambda rows: rows.mean(0) if len(rows) else rows.sum(0)),
-    "max": (segment_max, lambda rows: rows.amax(0) if len(rows) else torch.full(rows.shape[1:], -torch.inf, dtype=rows.dtype)),
+    "max": (
+        segment_max,
+        lambda rows: (
+            rows.amax(0) if len(rows) else torch.full(rows.shape[1:], -torch.inf, dtype=rows.dtype)
+        ),
+    ),
     "logsumexp": (segment_logsumexp, lambda rows: rows.logsumexp(0)),
 }
 SIZES = st.lists(st.integers(0, 5), min_size=1, max_size=6)
@@ -38,7 +50,10 @@ def test_reductions_match_a_loop(name: str, shape: tuple[int, ...], sizes: list[
 def test_softmax_matches_a_loop(sizes: list[int]) -> None:
     values, ptr = packed(sizes, (2,))
     expected = torch.cat([rows.softmax(0) for rows in values.split(sizes)])
-    torch.testing.assert_close(segment_softmax(values * 1e3, ptr), torch.cat([(r * 1e3).softmax(0) for r in values.split(sizes)]))
+    torch.testing.assert_close(
+        segment_softmax(values * 1e3, ptr),
+        torch.cat([(r * 1e3).softmax(0) for r in values.split(sizes)]),
+    )
     torch.testing.assert_close(segment_softmax(values, ptr), expected)
 
 
@@ -46,7 +61,9 @@ def test_ids() -> None:
     assert segment_ids(torch.tensor([0, 2, 2, 3]), 3).tolist() == [0, 0, 2]
 
 
-@pytest.mark.parametrize("function", [segment_sum, segment_mean, segment_max, segment_softmax, segment_logsumexp])
+@pytest.mark.parametrize(
+    "function", [segment_sum, segment_mean, segment_max, segment_softmax, segment_logsumexp]
+)
 def test_gradients(function: Callable[[Tensor, Tensor], Tensor]) -> None:
     values, ptr = packed([2, 1, 3], (2,))
     assert torch.autograd.gradcheck(lambda v: function(v, ptr), values.requires_grad_())

@@ -23,7 +23,10 @@ def made(recorded: dict[str, Any]) -> dict[int, tuple[np.ndarray, np.ndarray, np
     ends = np.split(chunk.edge_index, np.cumsum(chunk.edge_counts)[:-1], axis=1)
     attributes = np.split(chunk.edge_attr, np.cumsum(chunk.edge_counts)[:-1])
     expanded = [np.stack([e, e[::-1]], axis=2).reshape(2, -1) for e in ends]
-    return {int(row): (nodes[k], expanded[k], np.repeat(attributes[k], 2, axis=0)) for k, row in enumerate(chunk.rows)}
+    return {
+        int(row): (nodes[k], expanded[k], np.repeat(attributes[k], 2, axis=0))
+        for k, row in enumerate(chunk.rows)
+    }
 
 
 def test_codes_are_exact(recorded: dict[str, Any], made: dict[int, Any]) -> None:
@@ -33,11 +36,17 @@ def test_codes_are_exact(recorded: dict[str, Any], made: dict[int, Any]) -> None
         x, edge_index, edge_attr = made[k]
         (v, w), (e, f) = recorded["node_ptr"][k : k + 2], recorded["edge_ptr"][k : k + 2]
         np.testing.assert_array_equal(x, recorded["x"][v:w], err_msg=str(recorded["smiles"][k]))
-        np.testing.assert_array_equal(edge_index, recorded["edge_index"][:, e:f], err_msg=str(recorded["smiles"][k]))
-        np.testing.assert_array_equal(edge_attr, recorded["edge_attr"][e:f], err_msg=str(recorded["smiles"][k]))
+        np.testing.assert_array_equal(
+            edge_index, recorded["edge_index"][:, e:f], err_msg=str(recorded["smiles"][k])
+        )
+        np.testing.assert_array_equal(
+            edge_attr, recorded["edge_attr"][e:f], err_msg=str(recorded["smiles"][k])
+        )
 
 
-def test_what_the_reference_refuses_goes_through_with_a_named_code(recorded: dict[str, Any], made: dict[int, Any]) -> None:
+def test_what_the_reference_refuses_goes_through_with_a_named_code(
+    recorded: dict[str, Any], made: dict[int, Any]
+) -> None:
     refused = np.flatnonzero(recorded["error"] == "ValueError").tolist()
     assert len(refused) == 8
     for k in refused:
@@ -46,9 +55,13 @@ def test_what_the_reference_refuses_goes_through_with_a_named_code(recorded: dic
         assert named, recorded["smiles"][k]
 
 
-def test_what_rdkit_refuses_is_rejected_with_a_reason(recorded: dict[str, Any], made: dict[int, Any]) -> None:
+def test_what_rdkit_refuses_is_rejected_with_a_reason(
+    recorded: dict[str, Any], made: dict[int, Any]
+) -> None:
     _, rejects = featurize_smiles([str(s) for s in recorded["smiles"]], MOLECULE)
-    expected = set(np.flatnonzero(np.isin(recorded["error"], ["MolFromSmiles:None", "empty"])).tolist())
+    expected = set(
+        np.flatnonzero(np.isin(recorded["error"], ["MolFromSmiles:None", "empty"])).tolist()
+    )
     assert {position for position, _ in rejects} == expected
     assert expected.isdisjoint(made)
     for position, reason in rejects:

@@ -46,7 +46,9 @@ def kept_smiles(smiles: list[str], expected: dict[str, Any]) -> list[str]:
 
 
 def check_dataset(name: str, golden: Path) -> None:
-    expected = json.loads((golden / "moleculenet_scaffold_split.json").read_text())[f"{name}@downstream"]
+    expected = json.loads((golden / "moleculenet_scaffold_split.json").read_text())[
+        f"{name}@downstream"
+    ]
     assert DATASETS[name].canonical_split == (expected["smiles_used"] == "RDKit canonical SMILES")
     with open_named(name) as (table, _, _):
         smiles = kept_smiles([row.smiles for row in table], expected)
@@ -65,7 +67,9 @@ def test_scaffold_split_of_a_large_data_set(name: str, golden: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "file"), [("bbbp", "BBBP"), ("clintox", "clintox")])
-def test_scaffold_split_of_a_file_as_published(name: str, file: str, golden: Path, mirror: Path) -> None:
+def test_scaffold_split_of_a_file_as_published(
+    name: str, file: str, golden: Path, mirror: Path
+) -> None:
     expected = json.loads((golden / "moleculenet_scaffold_split.json").read_text())[f"{name}@raw"]
     with open_table(mirror / "chem" / "raw" / f"{file}.csv.gz") as table:
         smiles = kept_smiles([row.smiles for row in table], expected)
@@ -75,9 +79,13 @@ def test_scaffold_split_of_a_file_as_published(name: str, file: str, golden: Pat
 def test_labels_of_a_data_set_are_the_recorded_ones(golden: Path) -> None:
     from graphlog.datasets.featurize import read_molecules
 
-    expected = json.loads((golden / "moleculenet_scaffold_split.json").read_text())["tox21@downstream"]
+    expected = json.loads((golden / "moleculenet_scaffold_split.json").read_text())[
+        "tox21@downstream"
+    ]
     store = read_molecules("tox21", workers=1, keep_texts=False)
-    labels = np.where(np.isnan(store.labels), 0, np.where(store.labels == 0, -1, store.labels)).astype(np.int8)
+    labels = np.where(
+        np.isnan(store.labels), 0, np.where(store.labels == 0, -1, store.labels)
+    ).astype(np.int8)
     assert hashlib.sha256(labels.tobytes()).hexdigest() == expected["labels_int8_sha256"]
     assert store.num_rows - len(store) == len(expected["rows_not_parsed_by_rdkit"])
 
@@ -91,15 +99,23 @@ def test_small_split_and_scaffolds(golden: Path) -> None:
                 assert indices.tolist() == recorded[f"{part}_{tag}"].tolist()
 
 
-def test_groups_do_not_depend_on_the_number_of_workers(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_do_not_depend_on_the_number_of_workers(
+    golden: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("graphlog.datasets.splits._SMILES_A_PIECE", 50)
     with np.load(golden / "chem_split_small.npz") as recorded:
         smiles = [str(s) for s in recorded["smiles"]]
-    np.testing.assert_array_equal(parallel_scaffold_groups(smiles, workers=1), parallel_scaffold_groups(smiles, workers=2))
+    np.testing.assert_array_equal(
+        parallel_scaffold_groups(smiles, workers=1), parallel_scaffold_groups(smiles, workers=2)
+    )
 
 
 @pytest.mark.parametrize("seed", [0, 42])
 def test_random_split_is_the_recorded_one(seed: int, golden: Path) -> None:
     with np.load(golden / "chem_split_small.npz") as recorded:
-        for part, indices in split_dataset([str(s) for s in recorded["smiles"]], "random", seed=seed)._asdict().items():
+        for part, indices in (
+            split_dataset([str(s) for s in recorded["smiles"]], "random", seed=seed)
+            ._asdict()
+            .items()
+        ):
             assert indices.tolist() == recorded[f"random_{part}_seed{seed}"].tolist()

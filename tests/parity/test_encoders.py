@@ -15,7 +15,11 @@ from graphlog.encoders.legacy import convert_pth, encoder_from_weights
 from graphlog.encoders.readout import JUMPS
 from graphlog.ops.segment import segment_max, segment_sum
 
-SMALL = [f"{family}_encoder_{kind}" for family in ("chem", "bio") for kind in ("gin", "gcn", "graphsage", "gat")]
+SMALL = [
+    f"{family}_encoder_{kind}"
+    for family in ("chem", "bio")
+    for kind in ("gin", "gcn", "graphsage", "gat")
+]
 SIZES = {"chem_encoder_gin": "3x64", "bio": "3x32"}
 LARGE = [
     "chem_encoder_gin_5x300_seeded",
@@ -27,7 +31,10 @@ LARGE = [
     "bio_encoder_graphsage_5x300_masking",
     "bio_encoder_gat_5x300_masking",
 ]
-RECORDED = [f"{name}_{SIZES.get(name, SIZES['bio'] if name.startswith('bio') else '3x48')}_random" for name in SMALL] + LARGE
+RECORDED = [
+    f"{name}_{SIZES.get(name, SIZES['bio'] if name.startswith('bio') else '3x48')}_random"
+    for name in SMALL
+] + LARGE
 Arrays = dict[str, np.ndarray]
 
 
@@ -35,14 +42,20 @@ def close(ours: Tensor, theirs: np.ndarray, relative: float, what: str, floor: f
     """Compare with a tolerance relative to the largest recorded value."""
     assert ours.shape == theirs.shape, what
     bound = relative * float(np.abs(theirs).max()) + floor
-    assert float((ours.detach().double() - torch.from_numpy(theirs).double()).abs().max()) <= bound, what
+    assert (
+        float((ours.detach().double() - torch.from_numpy(theirs).double()).abs().max()) <= bound
+    ), what
 
 
 def seeded_weights(arrays: Arrays) -> dict[str, Tensor]:
     """Rebuild the weights that the recording drew from a seed."""
     random, sha, weights = np.random.RandomState(int(arrays["state_seed"])), hashlib.sha256(), {}
-    for key, shape in zip(arrays["state_keys"].tolist(), arrays["state_shapes"].tolist(), strict=True):
-        z = random.standard_normal(tuple(int(s) for s in shape.strip("()").replace(",", " ").replace("x", " ").split()))
+    for key, shape in zip(
+        arrays["state_keys"].tolist(), arrays["state_shapes"].tolist(), strict=True
+    ):
+        z = random.standard_normal(
+            tuple(int(s) for s in shape.strip("()").replace(",", " ").replace("x", " ").split())
+        )
         if "running_var" in key:
             z = 0.5 + np.abs(z)
         elif "running_mean" in key:
@@ -65,13 +78,19 @@ def load(name: str, golden: Path, mirror: Path) -> tuple[GraphEncoder, GraphBatc
     if "weights_path" in arrays:
         kind = str(arrays["weights_path"][0]).split("/")[-1]
         path = mirror / "checkpoints" / f"pretrain-gnns_{family}_{kind}"
-        assert hashlib.sha256(path.read_bytes()).hexdigest() == str(arrays["weights_file_sha256"][0])
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == str(
+            arrays["weights_file_sha256"][0]
+        )
         encoder = convert_pth(path).encoder
         assert encoder.config.backbone == backbone
     elif "state_seed" in arrays:
         encoder = encoder_from_weights(seeded_weights(arrays), backbone)
     else:
-        weights = {k.removeprefix("weight/"): torch.from_numpy(v) for k, v in arrays.items() if k.startswith("weight/")}
+        weights = {
+            k.removeprefix("weight/"): torch.from_numpy(v)
+            for k, v in arrays.items()
+            if k.startswith("weight/")
+        }
         encoder = encoder_from_weights(weights, backbone)
     return encoder.eval(), golden_batch(golden, family), arrays
 
@@ -89,7 +108,11 @@ def gradients(encoder: GraphEncoder) -> dict[str, Tensor]:
     ours = {k: p.grad for k, p in encoder.named_parameters() if p.grad is not None}
     chemistry = encoder.schema.name == "molecule"
     node = ours["node.weight"]
-    theirs = {"x_embedding1.weight": node[:120], "x_embedding2.weight": node[120:123]} if chemistry else {}
+    theirs = (
+        {"x_embedding1.weight": node[:120], "x_embedding2.weight": node[120:123]}
+        if chemistry
+        else {}
+    )
     if not chemistry:
         theirs["gnns.0.input_node_embeddings.weight"] = node
     lower = "mlp.2" if encoder.config.edge_mode == "add" else "mlp.3"
@@ -102,9 +125,15 @@ def gradients(encoder: GraphEncoder) -> dict[str, Tensor]:
             continue
         _, number, module, *rest = key.split(".")
         if module == "edge" and chemistry:
-            theirs[f"gnns.{number}.edge_embedding1.weight"], theirs[f"gnns.{number}.edge_embedding2.weight"] = grad[:6], grad[7:10]
+            (
+                theirs[f"gnns.{number}.edge_embedding1.weight"],
+                theirs[f"gnns.{number}.edge_embedding2.weight"],
+            ) = grad[:6], grad[7:10]
         elif module == "edge":
-            theirs[f"gnns.{number}.edge_encoder.weight"], theirs[f"gnns.{number}.edge_encoder.bias"] = grad[:9].T, grad[9]
+            (
+                theirs[f"gnns.{number}.edge_encoder.weight"],
+                theirs[f"gnns.{number}.edge_encoder.bias"],
+            ) = grad[:9].T, grad[9]
         elif module == "attention":
             theirs[f"gnns.{number}.att"] = grad[None]
         else:
@@ -129,7 +158,9 @@ def test_evaluation_mode(name: str, golden: Path, mirror: Path) -> None:
     close(in_double, arrays["mean_pool_eval_f64"], 1e-10, "mean_pool_eval_f64")
 
 
-def check_gradients(name: str, training: bool, dtype: torch.dtype, golden: Path, mirror: Path) -> None:
+def check_gradients(
+    name: str, training: bool, dtype: torch.dtype, golden: Path, mirror: Path
+) -> None:
     """Compare the gradients of the sum of squares; those that cancel to nothing are known to its rounding error only."""
     encoder, batch, arrays = load(name, golden, mirror)
     prefix = "grad_train/" if training else "grad_eval/"
@@ -143,7 +174,13 @@ def check_gradients(name: str, training: bool, dtype: torch.dtype, golden: Path,
     ours = gradients(encoder)
     assert set(recorded) <= set(ours)
     for key, grad in recorded.items():
-        close(ours[key], grad, 1e-3 if training else 1e-4, key, floor=value * float(torch.finfo(torch.float32).eps))
+        close(
+            ours[key],
+            grad,
+            1e-3 if training else 1e-4,
+            key,
+            floor=value * float(torch.finfo(torch.float32).eps),
+        )
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -160,16 +197,28 @@ def test_gradients_in_single_precision(name: str, golden: Path, mirror: Path) ->
 
 @pytest.mark.parametrize("name", RECORDED)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_training_mode_and_running_statistics(name: str, dtype: torch.dtype, golden: Path, mirror: Path) -> None:
+def test_training_mode_and_running_statistics(
+    name: str, dtype: torch.dtype, golden: Path, mirror: Path
+) -> None:
     encoder, batch, arrays = load(name, golden, mirror)
     node_emb, graph_emb = encoder.to(dtype).train()(batch)
     # Through five norms the recording itself is off by 7e-6 of its largest value (gcn), and so are we, elsewhere.
     relative = 2e-5 if dtype == torch.float32 else 1e-5
-    close(rows(node_emb, arrays["node_train"], golden, name), arrays["node_train"], relative, "node_train")
+    close(
+        rows(node_emb, arrays["node_train"], golden, name),
+        arrays["node_train"],
+        relative,
+        "node_train",
+    )
     close(graph_emb, arrays["mean_pool_train"], relative, "mean_pool_train")
     state = encoder.state_dict()
     for key in (k for k in arrays if k.startswith("after_train/")):
-        ours = key.removeprefix("after_train/").replace("batch_norms.", "norms.").replace("gnns.", "layers.").replace("mlp.1.", "norm.")
+        ours = (
+            key.removeprefix("after_train/")
+            .replace("batch_norms.", "norms.")
+            .replace("gnns.", "layers.")
+            .replace("mlp.1.", "norm.")
+        )
         close(state[ours], arrays[key], relative, key)
 
 

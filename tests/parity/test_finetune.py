@@ -15,7 +15,9 @@ from graphlog.encoders.legacy import encoder_from_weights
 
 def test_learning_rate_of_every_epoch(golden: Path):
     with np.load(golden / "chem_finetune_lr.npz") as file:
-        released = [FinetuneConfig(schedule="released").learning_rate_at(int(e)) for e in file["epoch"]]
+        released = [
+            FinetuneConfig(schedule="released").learning_rate_at(int(e)) for e in file["epoch"]
+        ]
         np.testing.assert_allclose(released, file["lr_used_during_epoch"], rtol=1e-12)
     step = [FinetuneConfig().learning_rate_at(e) for e in (1, 30, 31, 60, 61)]
     np.testing.assert_allclose(step, [1e-3, 1e-3, 3e-4, 3e-4, 9e-5])
@@ -25,9 +27,13 @@ def test_learning_rate_of_every_epoch(golden: Path):
 def test_auc(golden: Path, name: str):
     with np.load(golden / f"{name}_eval_auc.npz") as file:
         y = file["y"].astype(np.float64)
-        y = np.where(y == 0, np.nan, (y + 1) / 2) if name == "chem" else (y > 0).astype(np.float64)  # chem: 0 is missing
+        y = (
+            np.where(y == 0, np.nan, (y + 1) / 2) if name == "chem" else (y > 0).astype(np.float64)
+        )  # chem: 0 is missing
         result = evaluate(y, file["scores"], "classification")
-        np.testing.assert_allclose(result.per_task["roc_auc"], file["per_task_auc"], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            result.per_task["roc_auc"], file["per_task_auc"], rtol=0, atol=1e-12
+        )
         mean = file["macro_auc" if name == "chem" else "nanmean_auc"]
     assert result.scores["roc_auc"] == pytest.approx(float(mean), abs=1e-12)
     assert result.skipped == tuple(np.flatnonzero(np.isnan(result.per_task["roc_auc"])))
@@ -35,23 +41,41 @@ def test_auc(golden: Path, name: str):
 
 def test_masked_loss_and_its_gradients(golden: Path):
     with np.load(golden / "chem_encoder_gin_3x64_random.npz") as file:
-        weights = {k.removeprefix("weight/"): torch.from_numpy(file[k]) for k in file.files if k.startswith("weight/")}
+        weights = {
+            k.removeprefix("weight/"): torch.from_numpy(file[k])
+            for k in file.files
+            if k.startswith("weight/")
+        }
     network = encoder_from_weights(weights, "gin")
     with np.load(golden / "chem_finetune_loss.npz") as file:
         recorded = {k: file[k] for k in file.files}
-    labels = torch.from_numpy(np.where(recorded["y"] == 0, np.nan, (recorded["y"] + 1) / 2).astype(np.float32))
+    labels = torch.from_numpy(
+        np.where(recorded["y"] == 0, np.nan, (recorded["y"] + 1) / 2).astype(np.float32)
+    )
     model = FineTuned(network, Head(64, 12, "classification"), "last").eval()
     model.head.linear.load_state_dict(
-        {"weight": torch.from_numpy(recorded["head_weight"]), "bias": torch.from_numpy(recorded["head_bias"])}
+        {
+            "weight": torch.from_numpy(recorded["head_weight"]),
+            "bias": torch.from_numpy(recorded["head_bias"]),
+        }
     )
     outputs = model(golden_batch(golden, "chem"))
     recorded_outputs = torch.from_numpy(recorded["pred"])
     loss = model.head.loss(outputs, labels)
     loss.backward()
     assert int((~labels.isnan()).sum()) == int(recorded["n_valid"])
-    assert float((outputs.detach() - recorded_outputs).abs().max()) <= 1e-5 * float(recorded_outputs.abs().max())
+    assert float((outputs.detach() - recorded_outputs).abs().max()) <= 1e-5 * float(
+        recorded_outputs.abs().max()
+    )
     assert float(loss.detach()) == pytest.approx(float(recorded["loss"]), abs=1e-5)
     of_head = recorded["grad_head_weight"]
-    np.testing.assert_allclose(model.head.linear.weight.grad, of_head, rtol=0, atol=1e-4 * np.abs(of_head).max())
+    np.testing.assert_allclose(
+        model.head.linear.weight.grad, of_head, rtol=0, atol=1e-4 * np.abs(of_head).max()
+    )
     of_atoms = recorded["grad_x_embedding1"]
-    np.testing.assert_allclose(network.node.weight.grad[: len(of_atoms)], of_atoms, rtol=0, atol=1e-4 * np.abs(of_atoms).max())
+    np.testing.assert_allclose(
+        network.node.weight.grad[: len(of_atoms)],
+        of_atoms,
+        rtol=0,
+        atol=1e-4 * np.abs(of_atoms).max(),
+    )

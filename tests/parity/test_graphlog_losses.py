@@ -22,7 +22,10 @@ def load(golden: Path, name: str) -> dict[str, np.ndarray]:
 
 
 def close(found: Tensor, wanted: np.ndarray, tolerance: float) -> bool:
-    return float((found.detach().double() - torch.from_numpy(np.asarray(wanted)).double()).abs().max()) <= tolerance
+    return (
+        float((found.detach().double() - torch.from_numpy(np.asarray(wanted)).double()).abs().max())
+        <= tolerance
+    )
 
 
 def leaves(values: dict[str, np.ndarray], dtype: torch.dtype, *names: str) -> list[Tensor]:
@@ -35,7 +38,9 @@ def node_ranges(values: dict[str, np.ndarray]) -> Tensor:
 
 @pytest.mark.parametrize(("suffix", "dtype", "tolerance"), PRECISIONS)
 @pytest.mark.parametrize("k", range(3))
-def test_subgraph_loss_and_gradients(golden: Path, suffix: str, dtype: torch.dtype, tolerance: float, k: int) -> None:
+def test_subgraph_loss_and_gradients(
+    golden: Path, suffix: str, dtype: torch.dtype, tolerance: float, k: int
+) -> None:
     z = load(golden, "local_losses")
     nodes, views = leaves(z, dtype, "node_reps", "node_modify_reps")
     masked = torch.from_numpy(z["masked_node_indices"]).long()
@@ -61,13 +66,24 @@ def test_subgraph_loss_with_the_node_itself_as_positive(golden: Path, k: int) ->
     z = load(golden, "local_losses")
     nodes, views = leaves(z, torch.float64, "node_reps", "node_modify_reps")
     masked = torch.from_numpy(z["masked_node_indices"]).long()
-    found = subgraph_loss(nodes, views, node_ranges(z), masked, form="infonce", temperature=float(z["tau"][k]), eps=EPS, anchors="masked")
+    found = subgraph_loss(
+        nodes,
+        views,
+        node_ranges(z),
+        masked,
+        form="infonce",
+        temperature=float(z["tau"][k]),
+        eps=EPS,
+        anchors="masked",
+    )
     assert close(found.loss, z["intra_loss_own_node_positive_f64"][k], 1e-10)
 
 
 @pytest.mark.parametrize(("suffix", "dtype", "tolerance"), PRECISIONS)
 @pytest.mark.parametrize("k", range(3))
-def test_graph_loss_and_gradients(golden: Path, suffix: str, dtype: torch.dtype, tolerance: float, k: int) -> None:
+def test_graph_loss_and_gradients(
+    golden: Path, suffix: str, dtype: torch.dtype, tolerance: float, k: int
+) -> None:
     z = load(golden, "local_losses")
     graphs, views = leaves(z, dtype, "graph_reps", "graph_modify_reps")
     found = graph_loss(graphs, views, form="infonce", temperature=float(z["tau"][k]), eps=EPS)
@@ -79,15 +95,22 @@ def test_graph_loss_and_gradients(golden: Path, suffix: str, dtype: torch.dtype,
 
 @pytest.mark.parametrize(("suffix", "dtype", "tolerance"), PRECISIONS)
 @pytest.mark.parametrize("k", range(3))
-def test_prototype_loss_chains_and_gradients(golden: Path, suffix: str, dtype: torch.dtype, tolerance: float, k: int) -> None:
+def test_prototype_loss_chains_and_gradients(
+    golden: Path, suffix: str, dtype: torch.dtype, tolerance: float, k: int
+) -> None:
     z = load(golden, "proto_loss")
     names = ("top", "middle", "bottom")
     graphs, *layers = leaves(z, dtype, "graph_reps", *(f"proto_{n}" for n in names))
-    parents = [torch.from_numpy(z[c]).long() for c in ("connection_middle_to_top", "connection_bottom_to_middle")]
+    parents = [
+        torch.from_numpy(z[c]).long()
+        for c in ("connection_middle_to_top", "connection_bottom_to_middle")
+    ]
     forest = PrototypeForest(layers, parents)
     chains = greedy_chains(graphs, forest, EPS)
     assert torch.equal(chains, torch.from_numpy(z["chain_top_middle_bottom"]).long())
-    loss = prototype_cross_entropy(graphs, chains, forest, temperature=float(z["tau"][k]), candidates="siblings", eps=EPS)
+    loss = prototype_cross_entropy(
+        graphs, chains, forest, temperature=float(z["tau"][k]), candidates="siblings", eps=EPS
+    )
     loss.backward()
     assert close(loss, z[f"proto_loss_{suffix}"][k], tolerance)
     assert close(graphs.grad, z[f"grad_graph_reps_{suffix}"][k], tolerance)
@@ -104,7 +127,9 @@ def test_prototype_loss_of_shallower_forests(golden: Path, depth: int) -> None:
     graphs = torch.from_numpy(z["graph_reps"]).double()
     chains = greedy_chains(graphs, forest, EPS)
     for tau, wanted in zip(z["tau"], z[f"proto_loss_depth{depth}_f64"], strict=True):
-        loss = prototype_cross_entropy(graphs, chains, forest, temperature=float(tau), candidates="siblings", eps=EPS)
+        loss = prototype_cross_entropy(
+            graphs, chains, forest, temperature=float(tau), candidates="siblings", eps=EPS
+        )
         assert close(loss, wanted, 1e-10)
 
 

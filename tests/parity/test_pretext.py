@@ -44,14 +44,22 @@ def _sizes(batch: GraphBatch, nodes: torch.Tensor) -> tuple[list[int], list[int]
     return part.sizes.tolist(), edges.tolist()
 
 
-def test_substructures_and_contexts_of_molecules(chem: dict[str, np.ndarray], molecules: GraphBatch) -> None:
+def test_substructures_and_contexts_of_molecules(
+    chem: dict[str, np.ndarray], molecules: GraphBatch
+) -> None:
     rows = chem["context_k5_l4_l7"].astype(np.int64)
     kinds = molecules.x[:, 0]
     for turn in range(3):  # several roots were recorded for every molecule
         mine = np.stack([rows[rows[:, 0] == mol][turn] for mol in range(molecules.num_graphs)])
         roots = molecules.ptr[:-1] + torch.from_numpy(mine[:, 1])
         around = rings(molecules, roots, hops=5, inner=4, outer=7)
-        sums = [torch.zeros(molecules.num_graphs).index_add(0, molecules.batch, (kinds * m).float()).long().tolist() for m in around]
+        sums = [
+            torch.zeros(molecules.num_graphs)
+            .index_add(0, molecules.batch, (kinds * m).float())
+            .long()
+            .tolist()
+            for m in around
+        ]
         anchors, anchor_sum = around.anchors, torch.zeros(molecules.num_graphs)
         anchor_sum = anchor_sum.index_add(0, molecules.batch, (kinds * anchors).float()).long()
         found = {
@@ -70,7 +78,10 @@ def test_substructures_and_contexts_of_molecules(chem: dict[str, np.ndarray], mo
         has_context = mine[:, columns.index("has_context")] == 1
         assert (np.array(found["context_nodes"]) > 0).tolist() == has_context.tolist()
         for name, values in found.items():
-            assert np.array(values)[has_context].tolist() == mine[has_context, columns.index(name)].tolist(), name
+            assert (
+                np.array(values)[has_context].tolist()
+                == mine[has_context, columns.index(name)].tolist()
+            ), name
             if name.startswith(("substruct", "center")):
                 assert values == mine[:, columns.index(name)].tolist(), name
 
@@ -85,9 +96,14 @@ def test_number_of_negative_pairs(chem: dict[str, np.ndarray], molecules: GraphB
     assert torch.bincount(graph, minlength=molecules.num_graphs).tolist() == num_negative.tolist()
 
 
-def test_masked_atoms_and_the_bonds_around_them(chem: dict[str, np.ndarray], molecules: GraphBatch) -> None:
+def test_masked_atoms_and_the_bonds_around_them(
+    chem: dict[str, np.ndarray], molecules: GraphBatch
+) -> None:
     graph = np.repeat(np.arange(molecules.num_graphs), np.diff(chem["mask_atom_ptr"]))
-    nodes = torch.from_numpy(chem["mask_atom_indices"].astype(np.int64)) + molecules.ptr[:-1][torch.from_numpy(graph)]
+    nodes = (
+        torch.from_numpy(chem["mask_atom_indices"].astype(np.int64))
+        + molecules.ptr[:-1][torch.from_numpy(graph)]
+    )
     assert molecules.x[nodes].tolist() == chem["mask_node_label"].tolist()
     x = molecules.x.clone()
     x[nodes] = torch.tensor([119, 0])
@@ -96,7 +112,10 @@ def test_masked_atoms_and_the_bonds_around_them(chem: dict[str, np.ndarray], mol
     assert masked.edge_attr.tolist() == chem["masked_edge_attr"].tolist()
     owner = np.repeat(np.arange(molecules.num_graphs), np.diff(chem["mask_edge_ptr"]))
     starts = torch.from_numpy(chem["masked_edge_attr_ptr"].astype(np.int64))[:-1]
-    recorded = torch.from_numpy(chem["connected_edge_indices"].astype(np.int64)) + starts[torch.from_numpy(owner)]
+    recorded = (
+        torch.from_numpy(chem["connected_edge_indices"].astype(np.int64))
+        + starts[torch.from_numpy(owner)]
+    )
     assert sorted(set(recorded.tolist())) == [e for e in edge_idx.tolist() if e % 2 == 0]
     assert molecules.edge_attr[recorded].tolist() == chem["mask_edge_label"].tolist()
 
@@ -116,7 +135,9 @@ def test_contexts_of_ego_networks(golden: Path, bio: dict[str, np.ndarray]) -> N
     assert _sizes(batch, around.anchors)[0] == rows[:, columns.index("overlap_nodes")].tolist()
 
 
-def test_the_answer_of_a_masked_edge_is_its_first_channel(golden: Path, bio: dict[str, np.ndarray]) -> None:
+def test_the_answer_of_a_masked_edge_is_its_first_channel(
+    golden: Path, bio: dict[str, np.ndarray]
+) -> None:
     channels = list(evidence_channels(PROTEIN))
     assert channels == list(range(7))
     labels = torch.from_numpy(bio["mask_edge_label"].astype(np.float32))

@@ -31,12 +31,20 @@ def test_centre_stands_beside_the_mean(store: GraphStore, layer: str) -> None:
     config = EncoderConfig(layers=2, dim=8)
     plain = build_encoder(config, PROTEIN, 0).eval()
     centred = build_encoder(config.updated({"readout": "mean+centre"}), PROTEIN, 0).eval()
-    centred.load_state_dict(plain.state_dict())  # the readout has no weights: any encoder can be given it
+    centred.load_state_dict(
+        plain.state_dict()
+    )  # the readout has no weights: any encoder can be given it
     batch = store[:]
     with torch.no_grad():
-        ours, mean, nodes = centred.embed_graphs(batch, layer), plain.embed_graphs(batch, layer), plain(batch).node_emb
+        ours, mean, nodes = (
+            centred.embed_graphs(batch, layer),
+            plain.embed_graphs(batch, layer),
+            plain(batch).node_emb,
+        )
     assert ours.shape == (24, centred.embedding_width(layer))
-    assert centred.embedding_width(layer) == plain.embedding_width(layer) + (8 if layer == "last" else 24)
+    assert centred.embedding_width(layer) == plain.embedding_width(layer) + (
+        8 if layer == "last" else 24
+    )
     centre = nodes[batch.ptr[:-1]]
     torch.testing.assert_close(ours[:, 8:] if layer == "last" else ours[:, -9:-1], centre)
     torch.testing.assert_close(ours[:, :8], mean[:, :8])
@@ -51,21 +59,32 @@ def test_edges_are_masked_both_ways_and_by_the_published_count(store: GraphStore
     pairs = masked.view(-1, 2)
     assert torch.equal(pairs[:, 0], pairs[:, 1])
     per_graph = torch.bincount(batch.batch[batch.edge_index[0, 0::2]], minlength=batch.num_graphs)
-    drawn = torch.bincount(batch.batch[batch.edge_index[0, 0::2]][pairs[:, 0]], minlength=batch.num_graphs)
+    drawn = torch.bincount(
+        batch.batch[batch.edge_index[0, 0::2]][pairs[:, 0]], minlength=batch.num_graphs
+    )
     assert drawn.tolist() == [int(0.15 * m + 1) if m else 0 for m in per_graph.tolist()]
     assert torch.equal(view.batch.x, batch.x)
 
 
 def test_recorded_mask(golden: Path) -> None:
-    with np.load(golden / "bio_pretext.npz") as recorded, np.load(golden / "bio_batch.npz") as batch:
-        graph, chosen, after = int(recorded["mask_graph"]), recorded["masked_edge_idx"], recorded["edge_attr_after"]
+    with (
+        np.load(golden / "bio_pretext.npz") as recorded,
+        np.load(golden / "bio_batch.npz") as batch,
+    ):
+        graph, chosen, after = (
+            int(recorded["mask_graph"]),
+            recorded["masked_edge_idx"],
+            recorded["edge_attr_after"],
+        )
         start, stop = batch["edge_ptr"][graph : graph + 2]
         before = batch["edge_attr_unmasked"][start:stop]
         expected = before.copy()
         expected[np.concatenate([chosen, chosen + 1])] = PROTEIN.edge_mask
         np.testing.assert_array_equal(after, expected)
         assert len(chosen) == int(0.15 * (len(before) // 2) + 1)
-        np.testing.assert_array_equal(recorded["edge_type_target_argmax"], recorded["mask_edge_label"].argmax(axis=1))
+        np.testing.assert_array_equal(
+            recorded["edge_type_target_argmax"], recorded["mask_edge_label"].argmax(axis=1)
+        )
 
 
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))

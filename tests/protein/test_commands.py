@@ -20,17 +20,58 @@ def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
     """A network, the GO graph, and annotations of which some are of no use."""
-    write(tmp_path / "9.protein.links.detailed.txt", links([("a", "b", 900), ("b", "c", 800), ("c", "d", 500), ("d", "e", 300)]))
+    write(
+        tmp_path / "9.protein.links.detailed.txt",
+        links([("a", "b", 900), ("b", "c", 800), ("c", "d", 500), ("d", "e", 300)]),
+    )
     write(tmp_path / "go.obo", OBO)
-    rows = ["a\tGO:0000003\tIDA\t", "b\tGO:0000003\tIDA\tNOT", "c\tGO:0000004\tIDA\t", "c\tGO:9\tIDA\t", "zz\tGO:0000005\tIDA\t"]
+    rows = [
+        "a\tGO:0000003\tIDA\t",
+        "b\tGO:0000003\tIDA\tNOT",
+        "c\tGO:0000004\tIDA\t",
+        "c\tGO:9\tIDA\t",
+        "zz\tGO:0000005\tIDA\t",
+    ]
     write(tmp_path / "notes.tsv", TABLE + "\n".join([*rows, "b\tGO:0000005\tIDA\t"]) + "\n")
     return tmp_path
 
 
 def test_featurize_proteins(cli: Cli, files: Path) -> None:
-    words = ["featurize", files / "9.protein.links.detailed.txt", "--domain", "protein", "-o", files / "s", "--json", "--score", "400"]
-    go = ["--annotations", files / "notes.tsv", "--go", files / "go.obo", "--min-positives", "1", "--terms", "2", "--max-overlap", "0.9"]
-    ended = cli(*words, *go, "--radius", "2", "--neighbours", "5", "--nodes", "3", "--channel-score", "coexpression=450")
+    words = [
+        "featurize",
+        files / "9.protein.links.detailed.txt",
+        "--domain",
+        "protein",
+        "-o",
+        files / "s",
+        "--json",
+        "--score",
+        "400",
+    ]
+    go = [
+        "--annotations",
+        files / "notes.tsv",
+        "--go",
+        files / "go.obo",
+        "--min-positives",
+        "1",
+        "--terms",
+        "2",
+        "--max-overlap",
+        "0.9",
+    ]
+    ended = cli(
+        *words,
+        *go,
+        "--radius",
+        "2",
+        "--neighbours",
+        "5",
+        "--nodes",
+        "3",
+        "--channel-score",
+        "coexpression=450",
+    )
     assert ended.code == 0, ended.err
     assert (ended.json["graphs"], ended.json["rejected rows"], ended.json["labelled"]) == (4, 4, 2)
     assert ended.json["proteins"] == "4 of 9"
@@ -50,7 +91,20 @@ def test_what_is_featurised_is_trained_on(cli: Cli, tmp_path: Path) -> None:
     network = write(tmp_path / "9.protein.links.detailed.txt", clustered_links(4, 6))
     rows = "".join(f"c{c:02d}p{k:02d},{c % 2}\n" for c in range(4) for k in range(6))
     labels = write(tmp_path / "labels.csv", "protein,odd\n" + rows)
-    assert cli("featurize", network, "--domain", "protein", "--labels", labels, "-o", tmp_path / "s", "-q").code == 0
+    assert (
+        cli(
+            "featurize",
+            network,
+            "--domain",
+            "protein",
+            "--labels",
+            labels,
+            "-o",
+            tmp_path / "s",
+            "-q",
+        ).code
+        == 0
+    )
     assert cli("pretrain", tmp_path / "s", "-o", tmp_path / "run", *SMALL, "-q").code == 0
     told = ["--targets", "odd", "--split", "random", "--epochs", "1", "--seeds", "0", "--json"]
     ended = cli("finetune", tmp_path / "s", "-m", tmp_path / "run", "-o", tmp_path / "tuned", *told)
@@ -61,19 +115,31 @@ def test_what_is_featurised_is_trained_on(cli: Cli, tmp_path: Path) -> None:
 
 def test_the_catalogue_names_proteins(cli: Cli) -> None:
     listed = {row["name"]: row for row in cli("data", "list", "--json").json}
-    assert {"string-6239", "string-9606", "worm-go40", "yeast-complexes", "worm-yeast", "go-8"} <= set(listed)
+    assert {
+        "string-6239",
+        "string-9606",
+        "worm-go40",
+        "yeast-complexes",
+        "worm-yeast",
+        "go-8",
+    } <= set(listed)
     assert listed["worm-go40"]["tasks"] == 40
     found = cli("data", "info", "worm-yeast", "--json").json
     assert found["made from"] == ["worm-yeast", "string-6239", "yeast-bionic", "yeast-complexes"]
     assert "--annotations" in cli("featurize", "--help").out
-    assert "graphlog featurize 6239.protein.links.detailed" in " ".join(cli("featurize", "--help").out.split())
+    assert "graphlog featurize 6239.protein.links.detailed" in " ".join(
+        cli("featurize", "--help").out.split()
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (["--go", "{go}"], ["go together"]),
-        (["--annotations", "{notes}", "--go", "{go}"], ["no term has 100 positive", "lower min_positives"]),
+        (
+            ["--annotations", "{notes}", "--go", "{go}"],
+            ["no term has 100 positive", "lower min_positives"],
+        ),
         (["--annotations", "{go}", "--go", "{go}"], ["go.obo", "neither a GAF file"]),
         (["--annotations", "{notes}", "--go", "{notes}"], ["notes.tsv", "no OBO file"]),
         (["--annotations", "{notes}", "--labels", "{notes}", "--go", "{go}"], ["give one of them"]),
@@ -90,7 +156,16 @@ def test_the_catalogue_names_proteins(cli: Cli) -> None:
 )
 def test_contradicting_options(cli: Cli, files: Path, words: list[str], told: list[str]) -> None:
     filled = [w.format(go=files / "go.obo", notes=files / "notes.tsv") for w in words]
-    ended = cli("featurize", files / "9.protein.links.detailed.txt", "--domain", "protein", "-o", files / "s", "-q", *filled)
+    ended = cli(
+        "featurize",
+        files / "9.protein.links.detailed.txt",
+        "--domain",
+        "protein",
+        "-o",
+        files / "s",
+        "-q",
+        *filled,
+    )
     ended.refused(*told)
     assert not (files / "s").exists()
 
@@ -100,7 +175,10 @@ def test_contradicting_options(cli: Cli, files: Path, words: list[str], told: li
     [
         (links([("a", "b", 900)]) + "9.a 9.b 0 0 0 0 0 0 0 1001\n", ["line 4", "from 0 to 1000"]),
         (links([("a", "b", 900)]) + "9.a 9.b 0 0 0 -1 0 0 0 900\n", ["line 4", "from 0 to 1000"]),
-        (links([("a", "b", 900)]) + links([("a", "b", 900)], "10").split("\n", 1)[1], ["line 4", "species 10 among proteins of 9"]),
+        (
+            links([("a", "b", 900)]) + links([("a", "b", 900)], "10").split("\n", 1)[1],
+            ["line 4", "species 10 among proteins of 9"],
+        ),
         (HEADER + "\n", ["no interaction"]),
         ("", ["empty"]),
         ("smiles,y\nCCO,1\n", ["no column"]),
@@ -108,7 +186,9 @@ def test_contradicting_options(cli: Cli, files: Path, words: list[str], told: li
 )
 def test_bad_networks(cli: Cli, tmp_path: Path, text: str, told: list[str]) -> None:
     network = write(tmp_path / "net.txt", text)
-    cli("featurize", network, "--domain", "protein", "-o", tmp_path / "s", "-q").refused("net.txt", *told)
+    cli("featurize", network, "--domain", "protein", "-o", tmp_path / "s", "-q").refused(
+        "net.txt", *told
+    )
 
 
 def test_more_bad_input(cli: Cli, tmp_path: Path) -> None:
@@ -120,13 +200,20 @@ def test_more_bad_input(cli: Cli, tmp_path: Path) -> None:
     cli("featurize", "string-9999", *protein).refused("string-9999", "did you mean")
     cli("featurize", tmp_path, *protein).refused("holds no network file")
     network = write(tmp_path / "9.txt", links([("a", "b", 900)]))
-    cli("featurize", network, "-o", tmp_path / "s", "--score", "3").refused("--score is for networks", "--domain protein")
+    cli("featurize", network, "-o", tmp_path / "s", "--score", "3").refused(
+        "--score is for networks", "--domain protein"
+    )
     cli("featurize", f"{network},{network}", *protein).refused("each species one file")
 
 
-def test_self_loops_repeats_and_one_direction_only_are_counted_not_refused(cli: Cli, tmp_path: Path) -> None:
+def test_self_loops_repeats_and_one_direction_only_are_counted_not_refused(
+    cli: Cli, tmp_path: Path
+) -> None:
     lines = ["9.a 9.a", "9.a 9.b", "9.a 9.b", "9.c 9.a"]
-    network = write(tmp_path / "9.txt", "\n".join([HEADER, *(f"{pair} 0 0 0 900 0 0 0 900" for pair in lines)]) + "\n")
+    network = write(
+        tmp_path / "9.txt",
+        "\n".join([HEADER, *(f"{pair} 0 0 0 900 0 0 0 900" for pair in lines)]) + "\n",
+    )
     found = cli("featurize", network, "--domain", "protein", "-o", tmp_path / "s", "--json").json
     assert (found["graphs"], found["source"]["networks"]["9"]["self-loops left out"]) == (3, 1)
     assert found["source"]["networks"]["9"]["interactions"] == 2
@@ -136,7 +223,10 @@ def test_ego_networks_of_one_node_and_of_thousands(cli: Cli, tmp_path: Path) -> 
     spokes = links([("hub", f"p{k}", 900) for k in range(3000)] + [("far", "away", 100)])
     network = write(tmp_path / "9.txt", spokes)
     wide = ["--neighbours", "5000", "--nodes", "5000", "--isolated", "keep", "--limit", "3"]
-    assert cli("featurize", network, "--domain", "protein", "-o", tmp_path / "s", *wide, "-q").code == 0
+    assert (
+        cli("featurize", network, "--domain", "protein", "-o", tmp_path / "s", *wide, "-q").code
+        == 0
+    )
     store = open_store(tmp_path / "s")
     assert store.texts() == ["9.away", "9.far", "9.hub"]
     assert store.num_nodes.tolist() == [1, 1, 3001]

@@ -5,13 +5,25 @@ import numpy as np
 import pytest
 
 from graphlog.data.store import StoreBuilder
-from graphlog.domains.protein import CHANNELS, PROTEIN, Interactions, ProteinDomain, ProteinOptions, build_network, ego_networks, species_of
+from graphlog.domains.protein import (
+    CHANNELS,
+    PROTEIN,
+    Interactions,
+    ProteinDomain,
+    ProteinOptions,
+    build_network,
+    ego_networks,
+    species_of,
+)
 from graphlog.encoders import legacy
 from graphlog.errors import ConfigError, DataError
 from protein_support import chunk_graphs, random_network, slow_members
 
 
-@pytest.mark.parametrize(("radius", "neighbours", "nodes"), [(1, 100, 500), (1, 3, 500), (2, 4, 500), (3, 2, 7), (2, 100, 5)])
+@pytest.mark.parametrize(
+    ("radius", "neighbours", "nodes"),
+    [(1, 100, 500), (1, 3, 500), (2, 4, 500), (3, 2, 7), (2, 100, 5)],
+)
 def test_ego_networks_equal_those_cut_one_by_one(radius: int, neighbours: int, nodes: int) -> None:
     network, graph = random_network(40, 400, seed=radius)
     options = ProteinOptions(radius=radius, neighbours=neighbours, nodes=nodes, isolated="keep")
@@ -20,10 +32,15 @@ def test_ego_networks_equal_those_cut_one_by_one(radius: int, neighbours: int, n
         members = slow_members(graph, centre, radius, neighbours, nodes)
         assert size == len(members)
         expected = {
-            tuple(sorted((members.index(a), members.index(b)))): tuple(int(c > 0) for c in d["channels"])
+            tuple(sorted((members.index(a), members.index(b)))): tuple(
+                int(c > 0) for c in d["channels"]
+            )
             for a, b, d in nx.subgraph(graph, members).edges(data=True)
         }
-        ours = {(int(a), int(b)): tuple(row[:7].astype(int)) for (a, b), row in zip(ends.T, attributes, strict=True)}
+        ours = {
+            (int(a), int(b)): tuple(row[:7].astype(int))
+            for (a, b), row in zip(ends.T, attributes, strict=True)
+        }
         assert ours == expected
         assert len(ours) == ends.shape[1]
         assert not attributes[:, 7:].any()
@@ -33,7 +50,9 @@ def test_graphs_do_not_depend_on_which_are_cut_together() -> None:
     network, _ = random_network(30, 200, seed=5)
     together = chunk_graphs(ego_networks(network, np.arange(30), ProteinOptions(isolated="keep")))
     for centre in (0, 17, 29):
-        [(size, ends, attributes)] = chunk_graphs(ego_networks(network, np.array([centre]), ProteinOptions(isolated="keep")))
+        [(size, ends, attributes)] = chunk_graphs(
+            ego_networks(network, np.array([centre]), ProteinOptions(isolated="keep"))
+        )
         assert size == together[centre][0]
         np.testing.assert_array_equal(ends, together[centre][1])
         np.testing.assert_array_equal(attributes, together[centre][2])
@@ -44,21 +63,31 @@ def test_repeats_directions_and_self_loops_are_one_interaction() -> None:
     channels = np.zeros((5, 7), dtype=np.int64)
     channels[:, 3] = [0, 300, 0, 900, 900]
     channels[0, 6] = 800
-    network = build_network(Interactions("9", ("9.a", "9.b", "9.c"), pairs, channels, np.array([800, 700, 100, 900, 650])))
+    network = build_network(
+        Interactions(
+            "9", ("9.a", "9.b", "9.c"), pairs, channels, np.array([800, 700, 100, 900, 650])
+        )
+    )
     assert network.counts["self-loops left out"] == 1
     assert network.counts["interactions"] == 1
     assert network.counts["listed in one direction only"] == 1
     assert network.degrees.tolist() == [1, 1, 0]
-    [(size, ends, attributes)] = chunk_graphs(ego_networks(network, np.array([0]), ProteinOptions()))
+    [(size, ends, attributes)] = chunk_graphs(
+        ego_networks(network, np.array([0]), ProteinOptions())
+    )
     assert (size, ends.tolist()) == (2, [[0], [1]])
     assert attributes[0].tolist() == [0, 0, 0, 1, 0, 0, 1, 0, 0]  # what any of the lines says
 
 
 def test_thresholds_by_channel() -> None:
     channels = np.array([[0, 0, 0, 500, 0, 0, 0], [0, 0, 0, 300, 0, 0, 900]])
-    given = Interactions("9", ("9.a", "9.b", "9.c"), np.array([[0, 1], [0, 2]]), channels, np.array([900, 900]))
+    given = Interactions(
+        "9", ("9.a", "9.b", "9.c"), np.array([[0, 1], [0, 2]]), channels, np.array([900, 900])
+    )
     assert build_network(given, ProteinOptions(channel_score=400)).counts["interactions"] == 2
-    strict = build_network(given, ProteinOptions(channel_score={"textmining": 1000, "coexpression": 400}))
+    strict = build_network(
+        given, ProteinOptions(channel_score={"textmining": 1000, "coexpression": 400})
+    )
     assert strict.degrees.tolist() == [1, 1, 0]
     assert build_network(given, ProteinOptions(score=901)).counts["interactions"] == 0
     with pytest.raises(ConfigError, match="no channel 'text'"):

@@ -58,10 +58,16 @@ def test_communities_are_found_and_kept_whole(tmp_path: Path) -> None:
     agreeing = sum(np.bincount(found[cluster == c]).max() for c in range(20))
     assert agreeing >= 0.95 * len(found)
     split = split_proteins(network.proteins, "network", networks=file)
-    assert split.test.tolist() == split_proteins(network.proteins, "network", networks=file).test.tolist()  # from the data root
+    assert (
+        split.test.tolist()
+        == split_proteins(network.proteins, "network", networks=file).test.tolist()
+    )  # from the data root
     assert not set(found[split.test]) & set(found[split.train])
     assert [len(part) for part in split] == pytest.approx([192, 24, 24], abs=16)
-    assert split_proteins(network.proteins, "network", seed=1, networks=file).test.tolist() != split.test.tolist()
+    assert (
+        split_proteins(network.proteins, "network", seed=1, networks=file).test.tolist()
+        != split.test.tolist()
+    )
 
 
 def test_fewer_partners_of_a_test_protein_are_learnt_from(tmp_path: Path) -> None:
@@ -70,7 +76,9 @@ def test_fewer_partners_of_a_test_protein_are_learnt_from(tmp_path: Path) -> Non
     source = np.repeat(np.arange(len(network.proteins)), network.degrees)
 
     def share(split: Split) -> float:
-        learnt, tested = (np.isin(np.arange(len(network.proteins)), part) for part in (split.train, split.test))
+        learnt, tested = (
+            np.isin(np.arange(len(network.proteins)), part) for part in (split.train, split.test)
+        )
         return float(learnt[network.partners[tested[source]]].mean())
 
     assert share(split_proteins(network.proteins, "network", networks=file)) < 0.2
@@ -90,15 +98,32 @@ def test_a_network_split_says_what_it_lacks(tmp_path: Path) -> None:
 
 def test_the_command_line_writes_rows_of_the_input(cli: Cli, tmp_path: Path) -> None:
     write(tmp_path / "8.protein.links.detailed.txt", clustered_links(20, 4, "8"))
-    write(tmp_path / "9.protein.links.detailed.txt", clustered_links(20, 4, "9") + links([("zz", "zy", 100)], "9").split("\n", 1)[1])
+    write(
+        tmp_path / "9.protein.links.detailed.txt",
+        clustered_links(20, 4, "9") + links([("zz", "zy", 100)], "9").split("\n", 1)[1],
+    )
     store = read_proteins(tmp_path, store_path=tmp_path / "both.store")
-    assert cli("data", "split", tmp_path / "both.store", "-o", tmp_path / "s.json", "--quiet").code == 0
+    assert (
+        cli("data", "split", tmp_path / "both.store", "-o", tmp_path / "s.json", "--quiet").code
+        == 0
+    )
     found = json.loads((tmp_path / "s.json").read_text())
     assert found["kind"] == "species"
     texts = dict(zip(store.rows.tolist(), store.texts(), strict=True))
     assert {texts[row].split(".")[0] for row in found["test"]} == {"9"}
-    both = f"{tmp_path / '8.protein.links.detailed.txt'},{tmp_path / '9.protein.links.detailed.txt'}"
-    words = ["data", "split", tmp_path / "both.store", "--kind", "network", "-o", tmp_path / "n.json", "--json"]
+    both = (
+        f"{tmp_path / '8.protein.links.detailed.txt'},{tmp_path / '9.protein.links.detailed.txt'}"
+    )
+    words = [
+        "data",
+        "split",
+        tmp_path / "both.store",
+        "--kind",
+        "network",
+        "-o",
+        tmp_path / "n.json",
+        "--json",
+    ]
     assert cli(*words, "--network", both).json["kind"] == "network"
     cli(*words).refused("--network FILE")
     assert Split.load(tmp_path / "n.json", store.num_rows)

@@ -27,7 +27,9 @@ from protein_support import clustered_links, write
 def store(tmp_path_factory: pytest.TempPathFactory) -> GraphStore:
     folder = tmp_path_factory.mktemp("protein")
     network = write(folder / "9.protein.links.detailed.txt", clustered_links(8, 12))
-    lines = [f"c{c:02d}p{k:02d},{c % 2},{int(k == 0)}" for c in range(7) for k in range(12)]  # one cluster has no labels
+    lines = [
+        f"c{c:02d}p{k:02d},{c % 2},{int(k == 0)}" for c in range(7) for k in range(12)
+    ]  # one cluster has no labels
     labels = write(folder / "labels.csv", "\n".join(["protein,odd,hub", *lines]) + "\n")
     return read_proteins(network, labels=labels)
 
@@ -40,7 +42,9 @@ def test_statistics_are_counts(store: GraphStore) -> None:
         edges, attributes = batch.edge_index.numpy(), batch.edge_attr.numpy()[:, : len(CHANNELS)]
         n, m = batch.num_nodes, batch.num_edges // 2
         of_centre = edges[0] == 0
-        expected = np.log1p([n, m, of_centre.sum(), 0, *(attributes.sum(0) / 2), *attributes[of_centre].sum(0)])
+        expected = np.log1p(
+            [n, m, of_centre.sum(), 0, *(attributes.sum(0) / 2), *attributes[of_centre].sum(0)]
+        )
         expected[3] = m / (n * (n - 1) / 2)
         np.testing.assert_allclose(found[graph], expected, rtol=1e-5)
     assert ego_statistics(store.subset([])).shape == (0, len(NAMES))
@@ -53,7 +57,9 @@ def test_unlabelled_proteins_are_left_out_and_the_test_fold_is_halved(store: Gra
     first, second = data.halves.values()
     assert sorted([*first, *second]) == list(range(len(data.split.test)))
     assert abs(len(first) - len(second)) <= 1
-    assert [list(half) for half in data.halves.values()] == [list(half) for half in open_labelled(store, PROTEIN).halves.values()]
+    assert [list(half) for half in data.halves.values()] == [
+        list(half) for half in open_labelled(store, PROTEIN).halves.values()
+    ]
 
 
 def test_the_centre_is_read_downstream_unless_told_otherwise(store: GraphStore) -> None:
@@ -61,13 +67,19 @@ def test_the_centre_is_read_downstream_unless_told_otherwise(store: GraphStore) 
     assert judged(encoder).width() == 2 * encoder.width()
     assert judged(encoder, "encoder") is encoder
     assert judged(judged(encoder)).width() == 2 * encoder.width()
-    torch.testing.assert_close(torch.from_numpy(judged(encoder).embed_store(store)[:, :16]), torch.from_numpy(encoder.embed_store(store)))
+    torch.testing.assert_close(
+        torch.from_numpy(judged(encoder).embed_store(store)[:, :16]),
+        torch.from_numpy(encoder.embed_store(store)),
+    )
     molecules = tiny_encoder()
     assert judged(molecules) is molecules
     data = open_labelled(store, PROTEIN)
     quick = {"epochs": 1, "device": "cpu", "precision": "fp32"}
     assert start_of(encoder, data, FinetuneConfig(**quick)).encoder.config.readout == "mean+centre"
-    assert start_of(encoder, data, FinetuneConfig(**quick, readout="encoder")).encoder.config.readout == "mean"
+    assert (
+        start_of(encoder, data, FinetuneConfig(**quick, readout="encoder")).encoder.config.readout
+        == "mean"
+    )
 
 
 def test_a_probe_and_a_fine_tuning_have_halves_and_a_floor(store: GraphStore) -> None:
@@ -75,7 +87,9 @@ def test_a_probe_and_a_fine_tuning_have_halves_and_a_floor(store: GraphStore) ->
     fractions = (0.5, 0.2, 0.3)
     report = api.probe(encoder, store, seeds=(0,), fractions=fractions)
     assert [row.model for row in report.rows[::2]] == ["frozen encoder", "untrained encoder", NAME]
-    predictor = api.finetune(encoder, store, epochs=2, seeds=(0, 1), fractions=fractions, device="cpu", precision="fp32")
+    predictor = api.finetune(
+        encoder, store, epochs=2, seeds=(0, 1), fractions=fractions, device="cpu", precision="fp32"
+    )
     tuned = predictor.report
     assert tuned.rows[-1].model == NAME
     for found in (report, tuned):
@@ -83,9 +97,13 @@ def test_a_probe_and_a_fine_tuning_have_halves_and_a_floor(store: GraphStore) ->
         assert list(halves) == ["test_first_half", "test_second_half"]
         assert len(halves["test_first_half"]["roc_auc"]) == len(found.rows[0].test["roc_auc"])
         again = Report.from_dict(found.to_dict()).rows[0].halves
-        np.testing.assert_array_equal(again["test_second_half"]["roc_auc"], halves["test_second_half"]["roc_auc"])
+        np.testing.assert_array_equal(
+            again["test_second_half"]["roc_auc"], halves["test_second_half"]["roc_auc"]
+        )
         assert {"test_first_half", "test_second_half"} <= set(found.scores[0])
-    assert NAME not in [row.model for row in api.probe(encoder, store, baselines=(), fractions=fractions).rows]
+    assert NAME not in [
+        row.model for row in api.probe(encoder, store, baselines=(), fractions=fractions).rows
+    ]
     assert predictor.predict(store).shape == (store.num_rows, 2)
 
 
@@ -98,7 +116,9 @@ def test_random_reads_what_it_is_used_on(store: GraphStore) -> None:
 
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
 def test_whatever_is_masked_is_edges_both_ways(store: GraphStore, name: str) -> None:
-    config = resolve_config(name, "default", {"encoder": {"dim": 8, "layers": 2}, "schema": "protein"})
+    config = resolve_config(
+        name, "default", {"encoder": {"dim": 8, "layers": 2}, "schema": "protein"}
+    )
     kind = OBJECTIVES[name]
     if name in ("descriptorpred", "graphmae"):
         return

@@ -11,7 +11,12 @@ from graphlog.datasets import DATASETS, resolve
 from graphlog.datasets.networks import read_proteins, stores
 from graphlog.datasets.networks.labelled import LABELLED_SETS
 from graphlog.datasets.networks.species import LABELLED, NETWORKS, UNLABELLED
-from graphlog.datasets.networks.stores import first_of_each, open_named_proteins, open_proteins, parts
+from graphlog.datasets.networks.stores import (
+    first_of_each,
+    open_named_proteins,
+    open_proteins,
+    parts,
+)
 from graphlog.domains import SCHEMAS
 from graphlog.downstream.protocol.splitting import split_file
 from graphlog.downstream.sources import output_rows, status_of, streamed_graphs
@@ -25,7 +30,10 @@ from protein_support import clustered_links, write
 def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """A mirror with one small network under the name of human's, and how often it was cut."""
     (tmp_path / "mirror" / "bio" / "string").mkdir(parents=True)
-    write(tmp_path / "mirror" / "bio" / "string" / "9606.protein.links.detailed.v12.0.txt.gz", clustered_links(2, 5, "9606"))
+    write(
+        tmp_path / "mirror" / "bio" / "string" / "9606.protein.links.detailed.v12.0.txt.gz",
+        clustered_links(2, 5, "9606"),
+    )
     monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path / "mirror"))
     monkeypatch.setenv("GRAPHLOG_DATA", str(tmp_path / "root"))
     calls: list[int] = []
@@ -58,7 +66,10 @@ def test_a_damaged_store_is_made_again(counted: Callable[[], int]) -> None:
 
 def test_another_input_makes_another_store(counted: Callable[[], int], tmp_path: Path) -> None:
     first = open_named_proteins("string-9606").path
-    write(tmp_path / "mirror" / "bio" / "string" / "9606.protein.links.detailed.v12.0.txt.gz", clustered_links(3, 5, "9606"))
+    write(
+        tmp_path / "mirror" / "bio" / "string" / "9606.protein.links.detailed.v12.0.txt.gz",
+        clustered_links(3, 5, "9606"),
+    )
     second = open_named_proteins("string-9606")
     assert second.path != first
     assert len(second) == 15
@@ -89,7 +100,10 @@ def test_every_species_has_an_address() -> None:
 def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path))
     monkeypatch.setenv("GRAPHLOG_DATA", str(tmp_path / "root"))
-    with pytest.raises(DataError, match=r"'worm-go40' has no public address; put it at bio/celegans_go40_labels.csv.gz"):
+    with pytest.raises(
+        DataError,
+        match=r"'worm-go40' has no public address; put it at bio/celegans_go40_labels.csv.gz",
+    ):
         open_named_proteins("worm-go40")
     assert describe_dataset("worm-go40")["here"] == "no"
 
@@ -119,7 +133,9 @@ def test_worm_network_is_worm_go40_split_by_communities(mirror: Path, tmp_path: 
     data = open_labelled("worm-network", SCHEMAS["protein"])
     assert (len(data.store), len(data.targets), data.split_name) == (6642, 40, "network (seed 0)")
     folds = split_file("worm-network", tmp_path / "split.json")
-    assert {name: len(part) for name, part in folds._asdict().items()} == {name: data.sizes[name] for name in folds._fields}
+    assert {name: len(part) for name, part in folds._asdict().items()} == {
+        name: data.sizes[name] for name in folds._fields
+    }
 
 
 def test_yeast_complexes(mirror: Path) -> None:
@@ -127,13 +143,23 @@ def test_yeast_complexes(mirror: Path) -> None:
     assert (len(data.store), len(data.targets)) == (556, 31)
     assert len(open_named_proteins("yeast-complexes")) == 5232
     channels = data.store[:].edge_attr.numpy()[:, :7].any(axis=0)
-    assert np.flatnonzero(channels).tolist() == [3, 4]  # co-expression; experimental: physical and genetic
+    assert np.flatnonzero(channels).tolist() == [
+        3,
+        4,
+    ]  # co-expression; experimental: physical and genetic
 
 
 def test_a_limit_is_of_each_species(counted: Callable[[], int], tmp_path: Path) -> None:
-    assert open_proteins("string-9606", limit=3).texts() == open_named_proteins("string-9606").texts([0, 1, 2])
+    assert open_proteins("string-9606", limit=3).texts() == open_named_proteins(
+        "string-9606"
+    ).texts([0, 1, 2])
     files = [tmp_path / f"{taxon}.protein.links.detailed.txt" for taxon in ("9606", "4932")]
     for file in files:
         write(file, clustered_links(2, 5, file.name.split(".")[0]))
     mixed = read_proteins(files)
-    assert [name.split(".")[0] for name in mixed.subset(first_of_each(mixed, 2)).texts()] == ["9606", "9606", "4932", "4932"]
+    assert [name.split(".")[0] for name in mixed.subset(first_of_each(mixed, 2)).texts()] == [
+        "9606",
+        "9606",
+        "4932",
+        "4932",
+    ]

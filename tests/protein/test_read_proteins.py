@@ -16,14 +16,37 @@ from graphlog.errors import ConfigError, DataError
 from protein_support import HEADER, OBO, links, write
 
 GAF = "\t".join(
-    ["DB", "{id}", "{symbol}", "{qualifier}", "{term}", "REF", "{evidence}", "", "P", "name", "{synonyms}", "protein", "taxon:9", "d", "by"]
+    [
+        "DB",
+        "{id}",
+        "{symbol}",
+        "{qualifier}",
+        "{term}",
+        "REF",
+        "{evidence}",
+        "",
+        "P",
+        "name",
+        "{synonyms}",
+        "protein",
+        "taxon:9",
+        "d",
+        "by",
+    ]
 )
 
 
 def gaf(rows: list[tuple[str, ...]]) -> str:
     """GAF lines of ``(name, term, evidence, qualifier)``."""
     body = [
-        GAF.format(id=f"ID{k}", symbol="-", qualifier=qualifier, term=term, evidence=evidence, synonyms=f"x|{name}")
+        GAF.format(
+            id=f"ID{k}",
+            symbol="-",
+            qualifier=qualifier,
+            term=term,
+            evidence=evidence,
+            synonyms=f"x|{name}",
+        )
         for k, (name, term, evidence, qualifier) in enumerate(rows)
     ]
     return "\n".join(["!gaf-version: 2.2", *body]) + "\n"
@@ -31,7 +54,8 @@ def gaf(rows: list[tuple[str, ...]]) -> str:
 
 def test_functions_become_labels(tmp_path: Path) -> None:
     network = write(
-        tmp_path / "9.protein.links.detailed.txt", links([("a", "b", 900), ("b", "c1", 800), ("c1", "d1.2a", 750), ("e", "f", 200)])
+        tmp_path / "9.protein.links.detailed.txt",
+        links([("a", "b", 900), ("b", "c1", 800), ("c1", "d1.2a", 750), ("e", "f", 200)]),
     )
     rows = [
         ("a", "GO:0000003", "IDA", ""),
@@ -39,11 +63,17 @@ def test_functions_become_labels(tmp_path: Path) -> None:
         ("c1", "GO:0000005", "IEA", ""),
         ("c1", "GO:0000006", "IDA", "part_of"),
     ]
-    rows += [("a", "GO:0000005", "IDA", "NOT|involved_in"), ("d1.2", "GO:0000002", "TAS", ""), ("x9", "GO:0000002", "IDA", "")]
+    rows += [
+        ("a", "GO:0000005", "IDA", "NOT|involved_in"),
+        ("d1.2", "GO:0000002", "TAS", ""),
+        ("x9", "GO:0000002", "IDA", ""),
+    ]
     rows += [("a", "GO:0000004", "IDA", ""), ("a", "GO:9999999", "IDA", "")]
     annotations = write(tmp_path / "a.gaf", gaf(rows))
     obo = write(tmp_path / "go.obo", OBO)
-    store = read_proteins(network, annotations=annotations, go=obo, min_positives=1, store_path=tmp_path / "store")
+    store = read_proteins(
+        network, annotations=annotations, go=obo, min_positives=1, store_path=tmp_path / "store"
+    )
     # the narrowest terms: `narrow` (a) and `part` (c1, by way of its replacement); a's NOT is no positive
     assert store.tasks == ("GO:0000003", "GO:0000005")
     labels = dict(zip(store.texts(), store.labels.tolist(), strict=True))
@@ -62,7 +92,14 @@ def test_functions_become_labels(tmp_path: Path) -> None:
         read_proteins(network, on_error="fail")
     with pytest.raises(DataError, match="min_positives"):
         read_proteins(network, annotations=annotations, go=obo)
-    alone = read_proteins(network, annotations=annotations, go=obo, min_positives=1, isolated="keep", labelled_only=True)
+    alone = read_proteins(
+        network,
+        annotations=annotations,
+        go=obo,
+        min_positives=1,
+        isolated="keep",
+        labelled_only=True,
+    )
     assert {r.text for r in alone.rejects} >= {"9.e", "9.f"}
 
 
@@ -70,7 +107,9 @@ def test_terms_are_narrow_frequent_and_different(tmp_path: Path) -> None:
     names = [f"p{k}" for k in range(6)]
     network = write(tmp_path / "9.txt", links([(a, b, 900) for a, b in pairwise(names)]))
     lists = write(
-        tmp_path / "sets.tsv", "protein\tgo_terms\n" + "".join(f"p{k}\tA {'B' if k < 5 else ''} {'C' if k < 3 else ''}\n" for k in range(6))
+        tmp_path / "sets.tsv",
+        "protein\tgo_terms\n"
+        + "".join(f"p{k}\tA {'B' if k < 5 else ''} {'C' if k < 3 else ''}\n" for k in range(6)),
     )
     store = read_proteins(network, labels=lists, min_positives=3, max_overlap=0.8)
     assert store.tasks == ("A", "C")  # B shares 5/6 with A
@@ -79,11 +118,16 @@ def test_terms_are_narrow_frequent_and_different(tmp_path: Path) -> None:
 
 def test_table_of_labels_and_several_species(tmp_path: Path) -> None:
     for taxon in ("9", "10"):
-        write(tmp_path / f"{taxon}.protein.links.detailed.txt", links([("a", "b", 900), ("b", "c", 900)], taxon))
+        write(
+            tmp_path / f"{taxon}.protein.links.detailed.txt",
+            links([("a", "b", 900), ("b", "c", 900)], taxon),
+        )
     labels = write(tmp_path / "labels.csv", "protein,f,g\n9.a,1,0\n10.b,,1\nzzz,0,1\n")
     store = read_proteins(tmp_path, labels=labels, limit=2)
     assert store.texts() == ["10.a", "10.b", "9.a", "9.b"]
-    np.testing.assert_array_equal(store.labels, [[np.nan, np.nan], [np.nan, 1], [1, 0], [np.nan, np.nan]])
+    np.testing.assert_array_equal(
+        store.labels, [[np.nan, np.nan], [np.nan, 1], [1, 0], [np.nan, np.nan]]
+    )
     assert [r.text for r in store.rejects] == ["zzz"]
     twice = write(tmp_path / "twice.csv", "protein,f\n9.a,1\n9.a,0\n")
     with pytest.raises(DataError, match=r"line 3.*one line"):
@@ -94,7 +138,10 @@ def test_table_of_labels_and_several_species(tmp_path: Path) -> None:
 
 
 def test_evidence_by_kind(tmp_path: Path) -> None:
-    table = write(tmp_path / "y.csv", "gene1,gene2,network,weight\nA,B,ppi,1\nB,A,coexpression,0.8\nA,C,genetic_interaction,0.2\n")
+    table = write(
+        tmp_path / "y.csv",
+        "gene1,gene2,network,weight\nA,B,ppi,1\nB,A,coexpression,0.8\nA,C,genetic_interaction,0.2\n",
+    )
     store = read_proteins(table, species=4932, score=500)
     assert store.texts() == ["4932.A", "4932.B"]
     assert store[0].edge_attr[0].tolist() == [0, 0, 0, 1, 1, 0, 0, 0, 0]
@@ -107,11 +154,23 @@ def test_evidence_by_kind(tmp_path: Path) -> None:
         ("protein1 protein2 combined_score\n", "no column neighborhood"),
         (HEADER + "\n", "no interaction"),
         (links([("a", "b", 900)]) + "9.a 9.b 1 2\n", "line 4: has 4 fields"),
-        (links([("a", "b", 900)]) + "9.a 9.b 0 0 0 0 0 0 0 1001\n", "line 4: a score must be a whole number from 0 to 1000, found '1001'"),
-        (links([("a", "b", 900)]) + "9.a 9.b 0 0 0 x 0 0 0 900\n", "line 4: a score must be a whole number"),
-        (links([("a", "b", 900)]) + "\n9.a 10.b 0 0 0 1 0 0 0 900\n", "line 5: '10.b' is of species 10 among proteins of 9"),
+        (
+            links([("a", "b", 900)]) + "9.a 9.b 0 0 0 0 0 0 0 1001\n",
+            "line 4: a score must be a whole number from 0 to 1000, found '1001'",
+        ),
+        (
+            links([("a", "b", 900)]) + "9.a 9.b 0 0 0 x 0 0 0 900\n",
+            "line 4: a score must be a whole number",
+        ),
+        (
+            links([("a", "b", 900)]) + "\n9.a 10.b 0 0 0 1 0 0 0 900\n",
+            "line 5: '10.b' is of species 10 among proteins of 9",
+        ),
         (links([("a", "b", 900)]) + "9.a  0 0 0 1 0 0 0 900\n", "line 4: a protein has no name"),
-        ("gene1,gene2,network,weight\na,b,ppi,2\n", "line 2: a weight must be a number from 0 to 1, found '2'"),
+        (
+            "gene1,gene2,network,weight\na,b,ppi,2\n",
+            "line 2: a weight must be a number from 0 to 1, found '2'",
+        ),
         ("gene1,gene2,network,weight\na,b,smell,1\n", "line 2: unknown evidence 'smell'"),
         (HEADER.replace(" ", ",") + "\na,b,0,0,0,1,0,0,0,900\n", "name its taxon"),
     ],
@@ -165,6 +224,8 @@ def test_worm_reproduces_the_published_derivation(mirror: Path) -> None:
         neighbours=10,
     )
     assert len(store) == 10_735
-    table = tabled_functions(bio / "celegans_go40_labels.csv.gz", store.texts(), Names(store.texts()), ProteinOptions())
+    table = tabled_functions(
+        bio / "celegans_go40_labels.csv.gz", store.texts(), Names(store.texts()), ProteinOptions()
+    )
     assert store.tasks == table.tasks
     np.testing.assert_array_equal(store.labels, table.values)

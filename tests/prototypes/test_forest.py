@@ -26,7 +26,9 @@ def test_sizes_and_parents() -> None:
         ([torch.empty(0, 2)], [], "non-empty"),
     ],
 )
-def test_what_is_no_forest(layers: list[torch.Tensor], parents: list[torch.Tensor], message: str) -> None:
+def test_what_is_no_forest(
+    layers: list[torch.Tensor], parents: list[torch.Tensor], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         PrototypeForest(layers, parents)
 

@@ -37,15 +37,23 @@ def test_bottom_prototypes_are_means_of_their_graphs() -> None:
 
 
 @given(st.integers(2, 40), st.integers(1, 4), st.integers(1, 12), st.integers(0, 99))
-def test_any_collection_of_two_graphs_or_more_gives_a_forest(num: int, depth: int, centres: int, seed: int) -> None:
-    forest = fit_forest(embeddings(num, seed=seed), depth=depth, centres=centres, generator=seeded(seed))
+def test_any_collection_of_two_graphs_or_more_gives_a_forest(
+    num: int, depth: int, centres: int, seed: int
+) -> None:
+    forest = fit_forest(
+        embeddings(num, seed=seed), depth=depth, centres=centres, generator=seeded(seed)
+    )
     assert forest.depth == depth
     PrototypeForest(forest.layers, forest.parents)
 
 
 def test_same_generator_same_forest() -> None:
-    first, second = (fit_forest(embeddings(100), depth=3, centres=10, generator=seeded(4)) for _ in range(2))
-    for a, b in zip((*first.layers, *first.parents), (*second.layers, *second.parents), strict=True):
+    first, second = (
+        fit_forest(embeddings(100), depth=3, centres=10, generator=seeded(4)) for _ in range(2)
+    )
+    for a, b in zip(
+        (*first.layers, *first.parents), (*second.layers, *second.parents), strict=True
+    ):
         assert torch.equal(a, b)
 
 
@@ -68,13 +76,18 @@ def test_collapsed_and_diverged_embeddings() -> None:
 
 
 def test_opposite_points_get_a_prototype_with_a_direction() -> None:
-    forest = fit_forest(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), depth=2, centres=4, generator=seeded())
+    forest = fit_forest(
+        torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), depth=2, centres=4, generator=seeded()
+    )
     assert forest.sizes == (1, 1)
     assert forest.layers[0].norm() > 0
 
 
 def test_competitive_initialisation() -> None:
-    first, second = (fit_competitive(embeddings(200), depth=3, centres=12, generator=seeded(1), batch_size=64) for _ in range(2))
+    first, second = (
+        fit_competitive(embeddings(200), depth=3, centres=12, generator=seeded(1), batch_size=64)
+        for _ in range(2)
+    )
     assert first.depth == 3
     assert all(torch.equal(a, b) for a, b in zip(first.layers, second.layers, strict=True))
     with pytest.raises(ConfigError, match="no prototype won"):

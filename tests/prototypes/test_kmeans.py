@@ -17,7 +17,9 @@ def blobs(num: int = 5, each: int = 60, dim: int = 8) -> torch.Tensor:
 def test_lloyd_ends_where_scikit_learn_does() -> None:
     points = blobs(num=8).double()
     start = points[torch.randperm(len(points), generator=seeded(1))[:8]]
-    theirs = KMeans(8, init=start.numpy(), n_init=1, max_iter=100, algorithm="lloyd").fit(points.numpy())
+    theirs = KMeans(8, init=start.numpy(), n_init=1, max_iter=100, algorithm="lloyd").fit(
+        points.numpy()
+    )
     ours = lloyd(points, start, max_iter=100)
     assert torch.allclose(ours.centres, torch.from_numpy(theirs.cluster_centers_), atol=1e-8)
     assert ours.assignment.tolist() == theirs.labels_.tolist()

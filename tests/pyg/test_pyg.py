@@ -11,8 +11,13 @@ from graphlog.pyg import from_pyg, to_pyg
 
 
 def _same(a: Data, b: Data) -> bool:
-    pairs = [(getattr(a, k, None), getattr(b, k, None)) for k in ("x", "edge_index", "edge_attr", "y")]
-    return all(one is two is None or (one is not None and two is not None and torch.equal(one, two)) for one, two in pairs)
+    pairs = [
+        (getattr(a, k, None), getattr(b, k, None)) for k in ("x", "edge_index", "edge_attr", "y")
+    ]
+    return all(
+        one is two is None or (one is not None and two is not None and torch.equal(one, two))
+        for one, two in pairs
+    )
 
 
 def _ring(n: int, width: int = 3, seed: int = 0) -> Data:
@@ -42,8 +47,14 @@ def test_smiles_travel_as_texts():
     chunk, _ = featurize_smiles(["CCO", "C"], MOLECULE)
     assert chunk.texts is not None
     x = torch.tensor([[5, 0], [5, 0], [7, 0]])
-    edges, attributes = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), torch.zeros(4, 2, dtype=torch.int64)
-    graphs = [Data(x=x, edge_index=edges, edge_attr=attributes, smiles="CCO"), Data(x=x[:1], edge_index=edges[:, :0], smiles="C")]
+    edges, attributes = (
+        torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]),
+        torch.zeros(4, 2, dtype=torch.int64),
+    )
+    graphs = [
+        Data(x=x, edge_index=edges, edge_attr=attributes, smiles="CCO"),
+        Data(x=x[:1], edge_index=edges[:, :0], smiles="C"),
+    ]
     assert from_pyg(graphs, "molecule").texts() == ["CCO", "C"]
 
 
@@ -65,7 +76,11 @@ def test_continuous_attributes_in_any_edge_order_come_back_exactly():
 
 
 def test_integer_columns_become_categories_with_room_for_mask_and_self_loop():
-    graph = Data(x=torch.tensor([[0, 4], [2, 1]]), edge_index=torch.tensor([[0, 1], [1, 0]]), edge_attr=torch.tensor([3, 3]))
+    graph = Data(
+        x=torch.tensor([[0, 4], [2, 1]]),
+        edge_index=torch.tensor([[0, 1], [1, 0]]),
+        edge_attr=torch.tensor([3, 3]),
+    )
     store = from_pyg([graph])
     assert [a.cardinality for a in store.schema.node] == [4, 6]
     assert store.schema.node_mask == (3.0, 5.0)
@@ -85,7 +100,9 @@ def test_one_hot_rows_become_one_column():
 
 def test_graphs_without_attributes_get_their_degrees():
     star = torch.tensor([[0, 1, 0, 2, 0, 3], [1, 0, 2, 0, 3, 0]])
-    store = from_pyg([Data(edge_index=star, num_nodes=5), Data(edge_index=star[:, :2], num_nodes=2)])
+    store = from_pyg(
+        [Data(edge_index=star, num_nodes=5), Data(edge_index=star[:, :2], num_nodes=2)]
+    )
     assert store.schema.node[0].name == "degree"
     assert store[:].x[:, 0].tolist() == [3, 1, 1, 1, 0, 1, 1]
 
@@ -98,7 +115,9 @@ def test_a_batch_converts_like_its_store(tiny_store):
 
 
 def test_missing_labels_are_nan():
-    store = from_pyg([_ring(3), Data(x=torch.randn(2, 3), edge_index=torch.zeros(2, 0, dtype=torch.int64))])
+    store = from_pyg(
+        [_ring(3), Data(x=torch.randn(2, 3), edge_index=torch.zeros(2, 0, dtype=torch.int64))]
+    )
     assert store.labels is not None
     assert store.labels[0, 0] == 0
     assert np.isnan(store.labels[1, 0])
@@ -119,18 +138,38 @@ def _broken(**changes: object) -> Data:
     ("graphs", "schema", "words"),
     [
         ([], None, "no graph"),
-        ([_ring(3), _broken(edge_index=torch.tensor([[0], [9]]), edge_attr=torch.zeros(1, 2))], None, "graph 1.*0 - 9"),
-        ([_ring(3), _broken(edge_index=torch.tensor([[0], [-1]]), edge_attr=torch.zeros(1, 2))], None, "graph 1.*0 - -1"),
+        (
+            [_ring(3), _broken(edge_index=torch.tensor([[0], [9]]), edge_attr=torch.zeros(1, 2))],
+            None,
+            "graph 1.*0 - 9",
+        ),
+        (
+            [_ring(3), _broken(edge_index=torch.tensor([[0], [-1]]), edge_attr=torch.zeros(1, 2))],
+            None,
+            "graph 1.*0 - -1",
+        ),
         ([_ring(3), _broken(x=torch.full((4, 3), torch.nan))], None, "graph 1: `x` must be finite"),
-        ([_ring(3), _broken(edge_attr=torch.full((8, 2), torch.inf))], None, "graph 1: `edge_attr` must be finite"),
+        (
+            [_ring(3), _broken(edge_attr=torch.full((8, 2), torch.inf))],
+            None,
+            "graph 1: `edge_attr` must be finite",
+        ),
         ([_ring(3), _ring(3, width=2)], None, "graph 1: `x` must have 3 columns"),
         ([_ring(3), _ring(4), _ring(5, width=4)], None, "graph 2: `x` must have 3 columns"),
-        ([_ring(3), HeteroData()], None, "item 1 must be a torch_geometric Data object, found HeteroData"),
+        (
+            [_ring(3), HeteroData()],
+            None,
+            "item 1 must be a torch_geometric Data object, found HeteroData",
+        ),
         ([1, 2], None, "item 0 must be a torch_geometric Data object, found int"),
         ([_broken(edge_attr=torch.zeros(3, 2))], None, "graph 0: `edge_attr` must have 8 rows"),
         ([_broken(edge_index=torch.zeros(2, 8))], None, "graph 0: `edge_index` must be integers"),
         ([_ring(3)], "molecule", "`x` must have 2 columns"),
-        ([Data(x=torch.tensor([[500, 0]]), edge_index=torch.zeros(2, 0, dtype=torch.int64))], "molecule", "atomic_number.*500"),
+        (
+            [Data(x=torch.tensor([[500, 0]]), edge_index=torch.zeros(2, 0, dtype=torch.int64))],
+            "molecule",
+            "atomic_number.*500",
+        ),
         ([_broken(y=torch.zeros(4)), _ring(3)], None, "same number of labels"),
     ],
 )

@@ -27,7 +27,12 @@ ROWS = [
         "uniformity": -2.0,
     }
     | (
-        {"prototypes_total_0": 4.0, "prototypes_used_nearest_0": 2.0, "prototypes_used_estep_0": 3.0, "posterior_perplexity_0": 3.5}
+        {
+            "prototypes_total_0": 4.0,
+            "prototypes_used_nearest_0": 2.0,
+            "prototypes_used_estep_0": 3.0,
+            "posterior_perplexity_0": 3.5,
+        }
         if s >= 30
         else {}
     )
@@ -35,7 +40,9 @@ ROWS = [
     for s in range(10, 70, 10)
 ]
 
-TO_CONES = np.array([[17.8824, 43.5161, 4.11935], [3.45565, 27.1554, 3.86714], [0.0299566, 0.184309, 1.46709]])
+TO_CONES = np.array(
+    [[17.8824, 43.5161, 4.11935], [3.45565, 27.1554, 3.86714], [0.0299566, 0.184309, 1.46709]]
+)
 EYES = {
     "all cones": np.eye(3),
     "no green cones": np.array([[1, 0, 0], [0.494207, 0, 1.24827], [0, 0, 1]]),
@@ -49,7 +56,11 @@ def _lab(colour: str, eye: np.ndarray) -> np.ndarray:
     value = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
     linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
     seen = np.clip(np.linalg.solve(TO_CONES, eye @ TO_CONES @ linear), 0, 1)
-    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ seen / [0.9505, 1, 1.089]
+    xyz = (
+        np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+        @ seen
+        / [0.9505, 1, 1.089]
+    )
     x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
@@ -62,7 +73,9 @@ def test_hues_stay_apart_for_every_eye(eye: str):
 
 
 def _texts(figure) -> str:
-    return " ".join(t.get_text() for t in figure.findobj(lambda artist: hasattr(artist, "get_text")))
+    return " ".join(
+        t.get_text() for t in figure.findobj(lambda artist: hasattr(artist, "get_text"))
+    )
 
 
 def test_curves_show_losses_watch_phases_and_alarms():
@@ -82,7 +95,11 @@ def test_curves_show_losses_watch_phases_and_alarms():
 
 
 def test_fine_tuning_curves_average_over_seeds():
-    rows = [{"step": e, "epoch": e, "seed": s, "loss": 1.0 + s, "valid/rmse": 0.5, "test/rmse": 0.7} for s in (0, 1) for e in (1, 2, 3)]
+    rows = [
+        {"step": e, "epoch": e, "seed": s, "loss": 1.0 + s, "valid/rmse": 0.5, "test/rmse": 0.7}
+        for s in (0, 1)
+        for e in (1, 2, 3)
+    ]
     figure = finetuning_curves(rows)
     loss = figure.axes[0].lines[0]
     assert loss.get_xdata().tolist() == [1, 2, 3]
@@ -91,7 +108,15 @@ def test_fine_tuning_curves_average_over_seeds():
 
 
 def test_scores_start_at_chance_and_leave_out_what_is_undefined():
-    figure = score_chart([("bbbp", "roc_auc", [Score("ours", 0.7, 0.01, True), Score("other", float("nan")), Score("ecfp", 0.6)])])
+    figure = score_chart(
+        [
+            (
+                "bbbp",
+                "roc_auc",
+                [Score("ours", 0.7, 0.01, True), Score("other", float("nan")), Score("ecfp", 0.6)],
+            )
+        ]
+    )
     assert [b.get_x() for b in figure.axes[0].patches] == [0.5, 0.5]
     said = _texts(figure)
     assert "0.700 ± 0.010" in said
@@ -120,7 +145,9 @@ def test_a_map_of_values_or_of_nothing_is_drawn():
 def test_prototypes_stand_with_their_roots():
     forest = PrototypeMap([np.zeros((2, 2)), np.ones((3, 2))], [np.array([0, 0, 1])])
     assert [r.tolist() for r in forest.roots()] == [[0, 1], [0, 0, 1]]
-    embedding_map(np.zeros((4, 2)), ["root 0"] * 4, title="t", prototypes=forest, hues=["root 0", "root 1"])
+    embedding_map(
+        np.zeros((4, 2)), ["root 0"] * 4, title="t", prototypes=forest, hues=["root 0", "root 1"]
+    )
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 5, 40])
@@ -148,7 +175,9 @@ def test_files_are_whole_and_the_same_each_time(tmp_path: Path):
     assert paths[1].read_bytes() == first
 
 
-def test_a_full_disk_is_one_line_and_leaves_no_half_of_a_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_is_one_line_and_leaves_no_half_of_a_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     def full(_: object, path: Path, **__: object) -> None:
         path.write_text("half of a fig")
         raise OSError(28, "No space left on device")
@@ -159,7 +188,13 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_of_a_figure(tmp_path: Path, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_note_of_an_input_neither_fails_a_run_nor_hides_its_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(Path, "write_text", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+def test_the_note_of_an_input_neither_fails_a_run_nor_hides_its_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(
+        Path,
+        "write_text",
+        lambda *_, **__: (_ for _ in ()).throw(OSError(28, "No space left on device")),
+    )
     remember_input(tmp_path, "molecules.csv", limit=3)
     assert list(tmp_path.iterdir()) == []

@@ -23,7 +23,9 @@ def trained(request: pytest.FixtureRequest) -> Encoder:
 
 def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     a, b = a.astype(np.float64), b.astype(np.float64)
-    return (a / np.linalg.norm(a, axis=1, keepdims=True)) @ (b / np.linalg.norm(b, axis=1, keepdims=True)).T
+    return (a / np.linalg.norm(a, axis=1, keepdims=True)) @ (
+        b / np.linalg.norm(b, axis=1, keepdims=True)
+    ).T
 
 
 def test_every_graph_walks_to_the_nearest_child_at_every_step(trained: Encoder):
@@ -42,16 +44,25 @@ def test_every_graph_walks_to_the_nearest_child_at_every_step(trained: Encoder):
             chosen = places.paths[n, level]
             assert chosen in candidates
             assert cosine[candidates.tolist().index(chosen)] >= cosine.max() - 1e-5
-            assert places.similarities[n, level] == pytest.approx(_cosines(emb[n : n + 1], layer[[chosen]])[0, 0], abs=1e-5)
+            assert places.similarities[n, level] == pytest.approx(
+                _cosines(emb[n : n + 1], layer[[chosen]])[0, 0], abs=1e-5
+            )
             if level + 1 < len(layers):
                 candidates = np.flatnonzero(hierarchy.parents[level] == chosen)
-    np.testing.assert_allclose(places.novelty, np.maximum(1 - _cosines(emb, layers[-1]).max(axis=1), 0), atol=1e-5)
-    np.testing.assert_allclose(hierarchy.leaf_similarities(emb), _cosines(emb, layers[-1]), atol=1e-5)
+    np.testing.assert_allclose(
+        places.novelty, np.maximum(1 - _cosines(emb, layers[-1]).max(axis=1), 0), atol=1e-5
+    )
+    np.testing.assert_allclose(
+        hierarchy.leaf_similarities(emb), _cosines(emb, layers[-1]), atol=1e-5
+    )
 
 
 def test_batches_do_not_matter(trained: Encoder):
     hierarchy = hierarchy_of(trained, "it")
-    one, many = hierarchy.place(chain_store(), batch_size=48), hierarchy.place(chain_store(), batch_size=5)
+    one, many = (
+        hierarchy.place(chain_store(), batch_size=48),
+        hierarchy.place(chain_store(), batch_size=5),
+    )
     np.testing.assert_array_equal(one.paths, many.paths)
     np.testing.assert_allclose(one.novelty, many.novelty, atol=1e-6)
 
@@ -82,7 +93,9 @@ def test_heads_of_another_shape_do_not_keep_the_prototypes_from_being_read(train
     other = {**trained.extra, "attributes.linear.weight": torch.zeros(3, 3)}
     again = Hierarchy.of(Encoder(trained.network, trained.layer, trained.info, other))
     assert again is not None
-    np.testing.assert_array_equal(again.place(chain_store()).paths, hierarchy_of(trained, "it").place(chain_store()).paths)
+    np.testing.assert_array_equal(
+        again.place(chain_store()).paths, hierarchy_of(trained, "it").place(chain_store()).paths
+    )
 
 
 def test_a_model_that_learnt_no_prototypes_says_so_and_can_be_given_some():
@@ -91,7 +104,9 @@ def test_a_model_that_learnt_no_prototypes_says_so_and_can_be_given_some():
     fitted = Hierarchy.fitted(tiny_encoder(), chain_store(), centres=8, depth=2)
     again = Hierarchy.fitted(tiny_encoder(), chain_store(), centres=8, depth=2)
     assert fitted.forest.depth == 2
-    np.testing.assert_array_equal(fitted.place(chain_store()).paths, again.place(chain_store()).paths)
+    np.testing.assert_array_equal(
+        fitted.place(chain_store()).paths, again.place(chain_store()).paths
+    )
 
 
 def test_ancestors_follow_the_parents():

@@ -24,14 +24,23 @@ BAD = 20
 
 @pytest.fixture(scope="module")
 def model() -> Encoder:
-    options = {"epochs": 2, "batch_size": 16, "encoder": {"dim": 16, "layers": 2}, "objective.centres": 8}
+    options = {
+        "epochs": 2,
+        "batch_size": 16,
+        "encoder": {"dim": 16, "layers": 2},
+        "objective.centres": 8,
+    }
     return graphlog.pretrain(CHAINS, schema="molecule", **options)
 
 
 @pytest.fixture(scope="module")
 def folder(model: Encoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("tree")
-    source = write_csv(out / "in.csv", ROWS, alcohol=["" if k == BAD else int(s.endswith("O")) for k, s in enumerate(ROWS)])
+    source = write_csv(
+        out / "in.csv",
+        ROWS,
+        alcohol=["" if k == BAD else int(s.endswith("O")) for k, s in enumerate(ROWS)],
+    )
     written = write_prototypes(model, out / "tree", source, graphs=30)
     assert (written.graphs, written.rejected) == (48, 1)
     return out / "tree"
@@ -58,22 +67,38 @@ def test_every_row_of_the_input_has_its_line(folder: Path):
     assert [int(m["row"]) for m in members] == list(range(len(ROWS)))
     assert [k for k, m in enumerate(members) if not m["path"]] == [BAD]
     assert members[BAD]["status"] not in ("", "ok")
-    assert {path.name for path in folder.iterdir()} == {"tree.json", "members.csv", "atlas.html", "rejects.csv"}
+    assert {path.name for path in folder.iterdir()} == {
+        "tree.json",
+        "members.csv",
+        "atlas.html",
+        "rejects.csv",
+    }
 
 
 def test_tree_and_members_tell_the_same(folder: Path):
     members = [m for m in _members(folder) if m["path"]]
     tree = json.loads((folder / "tree.json").read_text())
-    passing = Counter(m["path"].rsplit("/", k)[0] for m in members for k in range(m["path"].count("/") + 1))
+    passing = Counter(
+        m["path"].rsplit("/", k)[0] for m in members for k in range(m["path"].count("/") + 1)
+    )
     nodes = _walk(tree["roots"])
     assert {node["path"]: node["members"] for node in nodes if node["members"]} == dict(passing)
-    assert [sum(n["path"].count("/") == level for n in nodes) for level in range(len(tree["layers"]))] == tree["layers"]
-    assert [sum(n["path"].count("/") == level and n["members"] > 0 for n in nodes) for level in range(len(tree["layers"]))] == tree["used"]
+    assert [
+        sum(n["path"].count("/") == level for n in nodes) for level in range(len(tree["layers"]))
+    ] == tree["layers"]
+    assert [
+        sum(n["path"].count("/") == level and n["members"] > 0 for n in nodes)
+        for level in range(len(tree["layers"]))
+    ] == tree["used"]
     of_row = {int(m["row"]): m for m in members}
     for node in (n for n in nodes if not n["children"] and n["members"]):
         mine = [m for m in members if m["path"] == node["path"]]
-        assert node["similarity"] == pytest.approx(np.mean([float(m["similarity"]) for m in mine]), abs=1e-4)
-        assert node["typical"][0]["similarity"] == pytest.approx(max(float(m["similarity"]) for m in mine), abs=1e-4)
+        assert node["similarity"] == pytest.approx(
+            np.mean([float(m["similarity"]) for m in mine]), abs=1e-4
+        )
+        assert node["typical"][0]["similarity"] == pytest.approx(
+            max(float(m["similarity"]) for m in mine), abs=1e-4
+        )
         for shown in node["typical"]:
             assert of_row[shown["row"]]["path"] == node["path"]
             assert shown["text"] == ROWS[shown["row"]]
@@ -84,12 +109,22 @@ def test_the_page_holds_the_tree_the_map_and_drawings(folder: Path):
     assert page["about"]["graphs"] == 48
     assert len(page["map"]) == 30
     assert all(point["text"] == ROWS[point["row"]] for point in page["map"])
-    shown = {graph for node in page["nodes"] for graph, _ in node["typical"]} | set(page["strangers"])
+    shown = {graph for node in page["nodes"] for graph, _ in node["typical"]} | set(
+        page["strangers"]
+    )
     assert shown == {int(graph) for graph in page["graphs"]}
-    assert all(graph["svg"].startswith("<svg") and graph["svg"].endswith("</svg>") for graph in page["graphs"].values())
+    assert all(
+        graph["svg"].startswith("<svg") and graph["svg"].endswith("</svg>")
+        for graph in page["graphs"].values()
+    )
     novelty = [float(m["novelty"]) for m in _members(folder) if m["path"]]
-    assert max(novelty) == pytest.approx(page["graphs"][str(page["strangers"][0])]["novelty"], abs=1e-3)
-    assert not re.search(r"(?:src|href)\s*=|https?://(?!www\.w3\.org)", (folder / "atlas.html").read_text(encoding="utf-8"))
+    assert max(novelty) == pytest.approx(
+        page["graphs"][str(page["strangers"][0])]["novelty"], abs=1e-3
+    )
+    assert not re.search(
+        r"(?:src|href)\s*=|https?://(?!www\.w3\.org)",
+        (folder / "atlas.html").read_text(encoding="utf-8"),
+    )
 
 
 def test_the_same_input_gives_the_same_files(model: Encoder, folder: Path, tmp_path: Path):
@@ -109,33 +144,52 @@ def test_a_collection_cannot_break_out_of_the_page(model: Encoder, tmp_path: Pat
 
 @pytest.mark.parametrize("directed", [False, True])
 def test_other_graphs_are_drawn_as_networks(tmp_path: Path, directed: bool):
-    rings = [{"edges": [[(i + 1) % n, i] for i in range(n)], "y": "abc"[n % 3]} for n in range(3, 27)]
-    (tmp_path / "rings.jsonl").write_text("\n".join(json.dumps(g) for g in [*rings, {"edges": [], "num_nodes": 80, "y": "a"}]) + "\n")
+    rings = [
+        {"edges": [[(i + 1) % n, i] for i in range(n)], "y": "abc"[n % 3]} for n in range(3, 27)
+    ]
+    (tmp_path / "rings.jsonl").write_text(
+        "\n".join(json.dumps(g) for g in [*rings, {"edges": [], "num_nodes": 80, "y": "a"}]) + "\n"
+    )
     store = graphlog.read_graphs(tmp_path / "rings.jsonl", directed=directed)
     drawn = draw_graphs(store, range(len(store)))
-    assert [(svg.count("<circle"), svg.count("<line")) for svg in drawn] == [*((n, n) for n in range(3, 27)), (0, 0)]
+    assert [(svg.count("<circle"), svg.count("<line")) for svg in drawn] == [
+        *((n, n) for n in range(3, 27)),
+        (0, 0),
+    ]
     write_prototypes("random", tmp_path / "tree", store, fit=True)
     assert _page(tmp_path / "tree")["about"]["domain"] == "graph"
     assert {f.name: f.kind for f in features_of(store)}["label y = b"] == "share"
 
 
 def test_rows_of_a_view_are_the_same_in_every_file(model: Encoder, tmp_path: Path):
-    store = graphlog.read_molecules(["no molecule", *CHAINS], schema=model.schema).subset(np.arange(20))
+    store = graphlog.read_molecules(["no molecule", *CHAINS], schema=model.schema).subset(
+        np.arange(20)
+    )
     written = write_prototypes(model, tmp_path / "tree", store)
     assert (written.graphs, written.rejected) == (20, 0)
     assert not (tmp_path / "tree" / "rejects.csv").exists()
     path_of = {int(m["row"]): m["path"] for m in _members(tmp_path / "tree")}
     assert sorted(path_of) == list(range(20))
-    leaves = [n for n in _walk(json.loads((tmp_path / "tree" / "tree.json").read_text())["roots"]) if not n["children"]]
+    leaves = [
+        n
+        for n in _walk(json.loads((tmp_path / "tree" / "tree.json").read_text())["roots"])
+        if not n["children"]
+    ]
     assert all(
-        path_of[shown["row"]] == leaf["path"] and shown["text"] == CHAINS[shown["row"]] for leaf in leaves for shown in leaf["typical"]
+        path_of[shown["row"]] == leaf["path"] and shown["text"] == CHAINS[shown["row"]]
+        for leaf in leaves
+        for shown in leaf["typical"]
     )
 
 
 def test_a_folder_that_cannot_be_used_is_refused_before_any_work(tmp_path: Path):
     (tmp_path / "file").write_text("")
     (tmp_path / "config.toml").write_text("")
-    for out, words in ((tmp_path / "file", "is a file"), (tmp_path / "file" / "below", "is a file"), (tmp_path, "folder of a run")):
+    for out, words in (
+        (tmp_path / "file", "is a file"),
+        (tmp_path / "file" / "below", "is a file"),
+        (tmp_path, "folder of a run"),
+    ):
         with pytest.raises(ConfigError, match=words):
             write_prototypes("no such model", out, CHAINS)
 
@@ -144,7 +198,9 @@ def test_prototypes_can_be_fitted_to_a_model_that_has_none(tmp_path: Path):
     with pytest.raises(ConfigError, match="--fit"):
         write_prototypes("random", tmp_path / "tree", CHAINS)
     written = write_prototypes("random", tmp_path / "tree", CHAINS, fit=True)
-    assert json.loads((tmp_path / "tree" / "tree.json").read_text())["origin"] == "fitted by K-means"
+    assert (
+        json.loads((tmp_path / "tree" / "tree.json").read_text())["origin"] == "fitted by K-means"
+    )
     assert sum(written.used) > 1
 
 
@@ -160,7 +216,11 @@ def test_traits_are_told_only_where_they_are_clear():
     rng = np.random.default_rng(0)
     same, apart = rng.normal(size=200), rng.normal(size=200) + np.repeat([0.0, 2.0], 100)
     unknown = np.full(200, np.nan)
-    features = [Feature("same", "mean", same), Feature("apart", "mean", apart), Feature("unknown", "mean", unknown)]
+    features = [
+        Feature("same", "mean", same),
+        Feature("apart", "mean", apart),
+        Feature("unknown", "mean", unknown),
+    ]
     assert [t.name for t in traits_of(features, np.arange(100, 200))] == ["apart"]
     assert traits_of(features, np.arange(100, 103)) == []
     assert traits_of([Feature("constant", "share", np.ones(200))], np.arange(50)) == []

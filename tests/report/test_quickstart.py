@@ -33,7 +33,9 @@ def test_the_tour_leaves_models_scores_embeddings_and_figures(tmp_path: Path):
     assert any("graphlog predict" in line for line in tour.next_steps)
 
 
-def test_without_matplotlib_the_tour_goes_on_and_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_matplotlib_the_tour_goes_on_and_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     for module in [m for m in sys.modules if m.startswith(("matplotlib", "graphlog.report."))]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "matplotlib", None)

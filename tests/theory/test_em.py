@@ -21,7 +21,9 @@ class Toy:
     """An energy model (Eqs. 17-18) over all pairs of a graph and a chain."""
 
     def __init__(self, seed: int) -> None:
-        self.emb = torch.randn(KINDS, 3, generator=seeded(seed), dtype=torch.float64).requires_grad_()
+        self.emb = torch.randn(
+            KINDS, 3, generator=seeded(seed), dtype=torch.float64
+        ).requires_grad_()
         self.forest = random_forest((2, 4), dim=3, seed=seed)
         self.layers = [layer.clone().requires_grad_() for layer in self.forest.layers]
         self.chains = all_chains(self.forest)
@@ -84,7 +86,10 @@ def test_theorem_1_the_mini_batch_bound_is_n_over_m_of_the_whole(size: int) -> N
     """Averaged over every mini-batch of N of the M graphs, Q~ is exactly N / M times Q (Eq. 15)."""
     toy = Toy(2)
     posterior = toy.posterior()
-    values = [toy.expected(COLLECTION[list(chosen)], posterior) for chosen in combinations(range(len(COLLECTION)), size)]
+    values = [
+        toy.expected(COLLECTION[list(chosen)], posterior)
+        for chosen in combinations(range(len(COLLECTION)), size)
+    ]
     whole = toy.expected(COLLECTION, posterior)
     assert torch.allclose(torch.stack(values).mean(), size / len(COLLECTION) * whole, rtol=1e-12)
 

@@ -91,9 +91,16 @@ def test_a_finished_run_of_another_version_is_left_alone(tmp_path: Path) -> None
     store, config = families(64), small_config(epochs=2)
     run_pretraining(store, config, tmp_path / "run")
     model = read_model(tmp_path / "run" / "model.safetensors")
-    save_model(tmp_path / "run" / "model.safetensors", model.encoder, model.info, {**model.extra, "scale": torch.ones(1)})
+    save_model(
+        tmp_path / "run" / "model.safetensors",
+        model.encoder,
+        model.info,
+        {**model.extra, "scale": torch.ones(1)},
+    )
     before = (tmp_path / "run" / "model.safetensors").read_bytes()
-    with pytest.raises(ModelFileError, match=r"of another version of graphlog \(.*; use it as it is"):
+    with pytest.raises(
+        ModelFileError, match=r"of another version of graphlog \(.*; use it as it is"
+    ):
         run_pretraining(store, None, tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
 
@@ -128,7 +135,9 @@ def test_other_settings_or_data_are_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"encoder.dim = 16, now 8"):
             run_pretraining(store, small_config(epochs=2, **{"encoder.dim": 8}), run, resume=True)
         with pytest.raises(ConfigError, match=r"objective.temperature = 0.1, now 0.2"):
-            run_pretraining(store, small_config(epochs=2, **{"objective.temperature": 0.2}), run, resume=True)
+            run_pretraining(
+                store, small_config(epochs=2, **{"objective.temperature": 0.2}), run, resume=True
+            )
         with pytest.raises(ConfigError, match="data digest"):
             run_pretraining(families(64, seed=1), small_config(epochs=2), run, resume=True)
         if done:
@@ -145,7 +154,9 @@ def test_the_model_holds_the_prototypes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("older", [0, 1])
-def test_one_of_a_newer_format_is_neither_passed_over_nor_called_damaged(older: int, tmp_path: Path) -> None:
+def test_one_of_a_newer_format_is_neither_passed_over_nor_called_damaged(
+    older: int, tmp_path: Path
+) -> None:
     root = tmp_path / "checkpoint"
     for step in range(older):
         save_checkpoint(root, checkpoint(step))

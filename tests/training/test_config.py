@@ -10,7 +10,9 @@ from graphlog.objectives import OBJECTIVES
 from graphlog.training import read_config, resolve_config
 
 
-@pytest.mark.parametrize(("objective", "recipe"), [(o, r) for o, kind in OBJECTIVES.items() for r in kind.RECIPES])
+@pytest.mark.parametrize(
+    ("objective", "recipe"), [(o, r) for o, kind in OBJECTIVES.items() for r in kind.RECIPES]
+)
 def test_every_recipe_survives_its_file(objective: str, recipe: str, tmp_path: Path) -> None:
     config = resolve_config(objective, recipe, {"encoder.dim": 48, "seed": 3})
     (tmp_path / "config.toml").write_text(config.to_toml())
@@ -28,14 +30,18 @@ def test_a_setting_born_later_is_written_only_where_it_is_used() -> None:
 
 def test_overrides_beat_the_recipe_and_flags_beat_the_file() -> None:
     file = tomllib.loads(resolve_config("graphlog", "paper", {"epochs": 2}).to_toml())
-    config = resolve_config("graphlog", None, {**file, "training": {**file["training"], "epochs": 5}})
+    config = resolve_config(
+        "graphlog", None, {**file, "training": {**file["training"], "epochs": 5}}
+    )
     assert (config.recipe, config.epochs, config.options["local_form"]) == ("paper", 5, "margin")
 
 
 def test_nested_dotted_and_loose_keys_mean_the_same() -> None:
     nested = resolve_config(overrides={"objective": {"depth": 2}, "training": {"batch_size": 64}})
     dotted = resolve_config(overrides={"objective.depth": 2, "training.batch_size": 64})
-    loose = resolve_config(overrides={"objective": {"name": "graphlog", "depth": 2}, "batch_size": 64})
+    loose = resolve_config(
+        overrides={"objective": {"name": "graphlog", "depth": 2}, "batch_size": 64}
+    )
     assert nested == dotted == loose
     assert nested.digest == loose.digest != resolve_config().digest
 

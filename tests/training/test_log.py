@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphlog.training.log import Bar, Lines, Meter, MetricsFile, Progress, Silent, make_progress, read_metrics
+from graphlog.training.log import (
+    Bar,
+    Lines,
+    Meter,
+    MetricsFile,
+    Progress,
+    Silent,
+    make_progress,
+    read_metrics,
+)
 
 
 def follow(progress: Progress) -> None:

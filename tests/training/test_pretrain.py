@@ -35,7 +35,9 @@ def test_a_run_in_memory_equals_one_in_a_folder(tmp_path: Path) -> None:
 
 def test_seeds_differ_and_repeat() -> None:
     store = families(64)
-    first, again, other = (run_pretraining(store, small_config(epochs=1, seed=s), None) for s in (0, 0, 1))
+    first, again, other = (
+        run_pretraining(store, small_config(epochs=1, seed=s), None) for s in (0, 0, 1)
+    )
     assert all(torch.equal(v, weights(again)[k]) for k, v in weights(first).items())
     assert not all(torch.equal(v, weights(other)[k]) for k, v in weights(first).items())
 
@@ -53,7 +55,9 @@ def test_stores_smaller_than_a_batch_or_with_one_graph_left_over(num_graphs: int
 
 
 @pytest.mark.parametrize("num_graphs", [0, 1])
-def test_too_few_graphs_are_refused_before_anything_is_written(num_graphs: int, tmp_path: Path) -> None:
+def test_too_few_graphs_are_refused_before_anything_is_written(
+    num_graphs: int, tmp_path: Path
+) -> None:
     store = families(4).subset(np.arange(num_graphs))
     with pytest.raises(DataError, match=f"at least 2, found {num_graphs}"):
         run_pretraining(store, small_config(), tmp_path / "run")
@@ -82,12 +86,17 @@ def blow_up(monkeypatch: pytest.MonkeyPatch, call: int, value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_non_finite_loss_stops_at_once(value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_non_finite_loss_stops_at_once(
+    value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, config, run = families(), small_config(checkpoint_every_s=0.0), tmp_path / "run"
     run_pretraining(store, config, tmp_path / "whole")
     with monkeypatch.context() as patch:
         blow_up(patch, 7, value)
-        with pytest.raises(NonFiniteLossError, match=r"loss term 'subgraph' became \w+ at step 7; .* the last checkpoint is whole"):
+        with pytest.raises(
+            NonFiniteLossError,
+            match=r"loss term 'subgraph' became \w+ at step 7; .* the last checkpoint is whole",
+        ):
             run_pretraining(store, config, run)
     kept = json.loads((run / "nonfinite-step-7.json").read_text())
     assert len(kept["indices"]) == config.batch_size
@@ -125,7 +134,9 @@ def test_a_model_that_does_not_fit_is_named(tiny_store: Any) -> None:
     with pytest.raises(ConfigError, match=r"`encoder.dim` is 16 but 8 .* set encoder.dim = 8"):
         run_pretraining(families(), config, None, init=encoder)
     with pytest.raises(ConfigError, match="reads schema 'families', the graphs have 'molecule'"):
-        run_pretraining(tiny_store, config, None, init=build_encoder(config.encoder, families(4).schema, 0))
+        run_pretraining(
+            tiny_store, config, None, init=build_encoder(config.encoder, families(4).schema, 0)
+        )
 
 
 @pytest.mark.parametrize("recipe", ["paper", "released"])
@@ -133,7 +144,9 @@ def test_the_literal_recipes_run_and_warn(recipe: str, tiny_store: Any, tmp_path
     said: list[str] = []
     progress = Silent()
     progress.say = said.append  # type: ignore[method-assign]
-    run_pretraining(tiny_store, small_config(recipe, batch_size=8), tmp_path / "run", progress=progress)
+    run_pretraining(
+        tiny_store, small_config(recipe, batch_size=8), tmp_path / "run", progress=progress
+    )
     assert said[0].startswith("note: ") or said[1].startswith("note: ")
     rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert "loss_global" in rows[-1]
@@ -161,7 +174,18 @@ def test_draws_depend_on_their_place_alone() -> None:
         return float(torch.rand((), generator=generator_for(3, *words)))
 
     assert draw("views", 1) == draw("views", 1)
-    assert len({draw("views", 1), draw("views", 2), draw("loss", 1), draw("views1", ""), draw("view", "s1")}) == 5
+    assert (
+        len(
+            {
+                draw("views", 1),
+                draw("views", 2),
+                draw("loss", 1),
+                draw("views1", ""),
+                draw("view", "s1"),
+            }
+        )
+        == 5
+    )
     with global_seed(0, "a"):
         inside = torch.rand(3)
     with global_seed(0, "a"):
@@ -170,7 +194,10 @@ def test_draws_depend_on_their_place_alone() -> None:
 
 def test_moments_kept_over_the_phases_spare_the_jolt() -> None:
     """A fresh Adam moves every weight by a whole step at once; with kept moments the second phase starts elsewhere."""
-    ends = [run_pretraining(families(80), small_config(epochs=2, fresh_moments=fresh), None) for fresh in (True, False)]
+    ends = [
+        run_pretraining(families(80), small_config(epochs=2, fresh_moments=fresh), None)
+        for fresh in (True, False)
+    ]
     assert not all(torch.equal(v, weights(ends[0])[k]) for k, v in weights(ends[1]).items())
 
 

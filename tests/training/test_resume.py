@@ -39,7 +39,9 @@ def wait_for(found: Any, process: Any) -> None:
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_killed_at_a_random_moment(number: int, undisturbed: tuple[dict[str, Any], float], tmp_path: Path) -> None:
+def test_killed_at_a_random_moment(
+    number: int, undisturbed: tuple[dict[str, Any], float], tmp_path: Path
+) -> None:
     expected, took = undisturbed
     process = start(tmp_path / "run", EVERY_STEP, resume=False)
     time.sleep(random.Random(number).random() * took)
@@ -48,7 +50,9 @@ def test_killed_at_a_random_moment(number: int, undisturbed: tuple[dict[str, Any
     assert finish(tmp_path / "run") == expected
 
 
-def test_killed_while_a_checkpoint_is_written(undisturbed: tuple[dict[str, Any], float], tmp_path: Path) -> None:
+def test_killed_while_a_checkpoint_is_written(
+    undisturbed: tuple[dict[str, Any], float], tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     for attempt in range(20):
         process = start(run, EVERY_STEP, resume=attempt > 0)
@@ -62,12 +66,17 @@ def test_killed_while_a_checkpoint_is_written(undisturbed: tuple[dict[str, Any],
     assert finish(run) == undisturbed[0]
 
 
-def test_killed_while_prototypes_are_fitted(undisturbed: tuple[dict[str, Any], float], tmp_path: Path) -> None:
+def test_killed_while_prototypes_are_fitted(
+    undisturbed: tuple[dict[str, Any], float], tmp_path: Path
+) -> None:
     # the checkpoint of step 5 ends the local phase; prototypes are fitted right after it
     for attempt in range(20):
         run = tmp_path / f"run{attempt}"
         process = start(run, EVERY_STEP, resume=False)
-        wait_for(lambda checkpoints=run / "checkpoint": (checkpoints / "step-000000005").exists(), process)
+        wait_for(
+            lambda checkpoints=run / "checkpoint": (checkpoints / "step-000000005").exists(),
+            process,
+        )
         process.kill()
         process.join()
         if not (run / "checkpoint" / "step-000000006").exists():
@@ -94,7 +103,10 @@ def test_sparse_checkpoints_repeat_the_lost_steps(tmp_path: Path) -> None:
     whole.join()
     run = tmp_path / "run"
     process = start(run, sparse, resume=False)
-    wait_for(lambda: (run / "metrics.jsonl").exists() and "joint" in (run / "metrics.jsonl").read_text(), process)
+    wait_for(
+        lambda: (run / "metrics.jsonl").exists() and "joint" in (run / "metrics.jsonl").read_text(),
+        process,
+    )
     process.kill()
     process.join()
     again = start(run, sparse, resume=True)

@@ -25,7 +25,14 @@ def finished(path: Path) -> Path:
 
 def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
     run = finished(tmp_path / "deep" / "run")
-    assert {p.name for p in run.iterdir()} == {"config.toml", "versions.json", "metrics.jsonl", "model.safetensors", "checkpoint", ".lock"}
+    assert {p.name for p in run.iterdir()} == {
+        "config.toml",
+        "versions.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "checkpoint",
+        ".lock",
+    }
     rows = read_metrics(run / "metrics.jsonl")
     assert [row["step"] for row in rows] == [2, 3, 4]
     assert {"epoch", "phase", "loss", "loss_graph", "graphs_per_s"} <= rows[0].keys()
@@ -82,7 +89,9 @@ class Interrupter(Silent):
 def test_ctrl_c_saves_and_says_how_to_go_on(number: int, tmp_path: Path) -> None:
     store, config = families(), small_config(checkpoint_every_s=1e6)
     run_pretraining(store, config, tmp_path / "whole")
-    started_with = signal.signal(number, signal.default_int_handler)  # a background job is started deaf to SIGINT
+    started_with = signal.signal(
+        number, signal.default_int_handler
+    )  # a background job is started deaf to SIGINT
     before = signal.getsignal(number)
     with pytest.raises(TrainingInterrupted, match=r"after step 8; go on with --resume") as caught:
         run_pretraining(store, config, tmp_path / "run", progress=Interrupter(8, number))
@@ -120,7 +129,9 @@ def test_a_read_only_folder_gives_one_line(tmp_path: Path) -> None:
     locked.chmod(stat.S_IRUSR | stat.S_IXUSR | stat.S_IROTH | stat.S_IXOTH)
     for parent in (tmp_path, *tmp_path.parents[:3]):
         parent.chmod(parent.stat().st_mode | stat.S_IXOTH | stat.S_IROTH)
-    assert "Permission denied; free space or choose a folder you may write to" in told_by(without_rights, str(locked / "run"))
+    assert "Permission denied; free space or choose a folder you may write to" in told_by(
+        without_rights, str(locked / "run")
+    )
     assert list(locked.iterdir()) == []
 
 
@@ -133,14 +144,18 @@ class FullDisk(Silent):
     def advance(self, graphs: int) -> None:
         self.left -= 1
         if self.left == 0:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+            resource.setrlimit(
+                resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1])
+            )
 
 
 def until_full(run: str, steps: int, lines: Any) -> None:
     """Train until the disk is full."""
     torch.set_num_threads(1)
     try:
-        run_pretraining(families(), small_config(checkpoint_every_s=0.0), Path(run), progress=FullDisk(steps))
+        run_pretraining(
+            families(), small_config(checkpoint_every_s=0.0), Path(run), progress=FullDisk(steps)
+        )
     except GraphLoGError as e:
         lines.put(str(e))
 

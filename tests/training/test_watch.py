@@ -7,7 +7,13 @@ import torch
 from torch.nn import functional as F
 
 from graphlog.encoders.encoder import build_encoder
-from graphlog.training.watch import CollapseWatch, alignment, effective_rank, mean_cosine, uniformity
+from graphlog.training.watch import (
+    CollapseWatch,
+    alignment,
+    effective_rank,
+    mean_cosine,
+    uniformity,
+)
 from training_support import families, small_config
 
 
@@ -17,7 +23,9 @@ def test_effective_rank_is_rankme_of_centred_embeddings(rows: int, width: int) -
     singular = torch.linalg.svdvals((embeddings - embeddings.mean(0)).double())
     share = singular / singular.sum()
     share = share[share > 1e-9]
-    assert effective_rank(embeddings) == pytest.approx(math.exp(-(share * share.log()).sum()), rel=1e-5)
+    assert effective_rank(embeddings) == pytest.approx(
+        math.exp(-(share * share.log()).sum()), rel=1e-5
+    )
 
 
 def test_effective_rank_of_known_shapes() -> None:
@@ -30,11 +38,17 @@ def test_effective_rank_of_known_shapes() -> None:
 def test_alignment_uniformity_and_mean_cosine_by_loops() -> None:
     a, b = torch.randn(7, 5), torch.randn(7, 5)
     u, v = F.normalize(a, dim=1), F.normalize(b, dim=1)
-    assert alignment(a, b) == pytest.approx(sum(float((u[i] - v[i]).square().sum()) for i in range(7)) / 7, rel=1e-5)
+    assert alignment(a, b) == pytest.approx(
+        sum(float((u[i] - v[i]).square().sum()) for i in range(7)) / 7, rel=1e-5
+    )
     pairs = [(i, j) for i in range(7) for j in range(7) if i != j]
-    potential = sum(math.exp(-2 * float((u[i] - u[j]).square().sum())) for i, j in pairs) / len(pairs)
+    potential = sum(math.exp(-2 * float((u[i] - u[j]).square().sum())) for i, j in pairs) / len(
+        pairs
+    )
     assert uniformity(a) == pytest.approx(math.log(potential), rel=1e-4)
-    assert mean_cosine(a) == pytest.approx(sum(float(u[i] @ u[j]) for i, j in pairs) / len(pairs), rel=1e-4)
+    assert mean_cosine(a) == pytest.approx(
+        sum(float(u[i] @ u[j]) for i, j in pairs) / len(pairs), rel=1e-4
+    )
 
 
 HEALTHY = {
@@ -78,7 +92,9 @@ def test_each_alarm_is_said_once_and_after_two_looks(change: dict[str, float], w
 
 def test_a_difference_of_energies_has_no_floor_to_be_alarmed_about() -> None:
     watch = watch_of([])
-    assert not any(watch.look({**HEALTHY, "loss_global": loss})[1] for loss in (-0.5, 0.05, 0.05, 0.05))
+    assert not any(
+        watch.look({**HEALTHY, "loss_global": loss})[1] for loss in (-0.5, 0.05, 0.05, 0.05)
+    )
 
 
 def test_collapsed_embeddings_ring_and_spread_ones_do_not() -> None:
@@ -101,7 +117,9 @@ def test_the_watch_listens_to_both_views_and_forgets_when_closed() -> None:
         for _ in range(2):
             encoder(store[:40])
         watch.after_step(40)
-        assert bool(watch._seen) == watch.due(step)  # batches are large enough to look at the last one only
+        assert bool(watch._seen) == watch.due(
+            step
+        )  # batches are large enough to look at the last one only
     values, _ = watch.look({})
     assert {"rank", "uniformity", "mean_cosine", "alignment"} <= values.keys()
     watch.close()

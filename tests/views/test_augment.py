@@ -42,7 +42,10 @@ def test_subgraphs_are_connected_and_have_the_size_asked_for(seed: int) -> None:
     inside = grow_subgraph(batch, steps, seeded(seed))
     edges = edges_of(batch)
     for graph, (size, more) in enumerate(zip(SIZES, steps.tolist(), strict=True)):
-        nodes = {int(batch.ptr[graph]) + v for v in inside[batch.batch == graph].nonzero().squeeze(1).tolist()}
+        nodes = {
+            int(batch.ptr[graph]) + v
+            for v in inside[batch.batch == graph].nonzero().squeeze(1).tolist()
+        }
         assert len(nodes) == min(size, more + 1)
         assert _connected(nodes, edges)
 
@@ -50,12 +53,20 @@ def test_subgraphs_are_connected_and_have_the_size_asked_for(seed: int) -> None:
 def test_the_released_walk_never_leaves_the_first_neighbourhood() -> None:
     batch = batch_for(sizes=[30])
     right = max(int(grow_subgraph(batch, torch.tensor([12]), seeded(k)).sum()) for k in range(9))
-    released = [grow_subgraph(batch, torch.tensor([12]), seeded(k), "first-neighbours").nonzero().squeeze(1).tolist() for k in range(9)]
+    released = [
+        grow_subgraph(batch, torch.tensor([12]), seeded(k), "first-neighbours")
+        .nonzero()
+        .squeeze(1)
+        .tolist()
+        for k in range(9)
+    ]
     degree = int(torch.bincount(batch.edge_index[0]).max())
     assert right == 13
     assert all(len(nodes) <= degree + 1 for nodes in released)
     edges = edges_of(batch)
-    assert all(any(all(v == c or (c, v) in edges for v in nodes) for c in nodes) for nodes in released)
+    assert all(
+        any(all(v == c or (c, v) in edges for v in nodes) for c in nodes) for nodes in released
+    )
 
 
 @pytest.mark.parametrize("how", ["rewire", "drop"])
@@ -76,7 +87,9 @@ def test_perturbed_edges(how: str) -> None:
             assert all(batch.batch[a] == batch.batch[b] and a != b for a, b in new)
     assert found.edge_attr.shape[0] == found.num_edges == len(after)
     if how == "rewire":
-        assert len(after) > len(edges_of(_one("perturb-edges", batch, edge_perturbation="drop", ratio=0.4)))
+        assert len(after) > len(
+            edges_of(_one("perturb-edges", batch, edge_perturbation="drop", ratio=0.4))
+        )
 
 
 def test_rewired_edges_take_attributes_of_lost_ones() -> None:
@@ -86,7 +99,9 @@ def test_rewired_edges_take_attributes_of_lost_ones() -> None:
     found = perturb_edges(batch, torch.tensor([True]), AugmentConfig(ratio=0.5), seeded())
     kinds = found.edge_attr[:, 0].tolist()
     assert kinds[0::2] == kinds[1::2]
-    assert len(set(kinds[::2])) == len(kinds) // 2  # no attribute twice: each comes from an edge of its own
+    assert (
+        len(set(kinds[::2])) == len(kinds) // 2
+    )  # no attribute twice: each comes from an edge of its own
 
 
 @pytest.mark.parametrize("schema", [NODE_MASKED, EDGE_MASKED])
@@ -94,14 +109,20 @@ def test_masked_attributes(schema) -> None:
     batch = batch_for(schema, SIZES)
     found = _one("mask-attributes", batch)
     assert found.edge_index is batch.edge_index
-    changed = (found.x != batch.x).any(dim=1) if schema is NODE_MASKED else (found.edge_attr != batch.edge_attr).any(dim=1)
+    changed = (
+        (found.x != batch.x).any(dim=1)
+        if schema is NODE_MASKED
+        else (found.edge_attr != batch.edge_attr).any(dim=1)
+    )
     assert bool(changed.any())
     assert not bool(changed.all())
 
 
 def test_every_graph_draws_for_itself() -> None:
     batch = batch_for(sizes=[20] * 40)
-    sizes = augment(batch, NODE_MASKED, ["none", "drop-nodes", "subgraph"], AugmentConfig(), seeded()).sizes.tolist()
+    sizes = augment(
+        batch, NODE_MASKED, ["none", "drop-nodes", "subgraph"], AugmentConfig(), seeded()
+    ).sizes.tolist()
     assert set(sizes) == {20, 16, 5}
 
 

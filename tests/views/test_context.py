@@ -46,8 +46,12 @@ def test_views_hold_the_induced_subgraphs(hops: int, inner: int, outer: int) -> 
         steps = steps_from(batch, root)
         members = range(int(batch.ptr[graph]), int(batch.ptr[graph + 1]))
         substructure = [v for v in members if hops == 0 or steps.get(v, 99) <= hops]
-        context = [v for v in members if inner < steps.get(v, -1) and (outer == 0 or steps[v] <= outer)]
-        assert around.substructure[list(members)].nonzero().squeeze(1).tolist() == [v - members[0] for v in substructure]
+        context = [
+            v for v in members if inner < steps.get(v, -1) and (outer == 0 or steps[v] <= outer)
+        ]
+        assert around.substructure[list(members)].nonzero().squeeze(1).tolist() == [
+            v - members[0] for v in substructure
+        ]
         anchors = [v for v in context if v in substructure]
         if not anchors:
             continue
@@ -55,7 +59,9 @@ def test_views_hold_the_induced_subgraphs(hops: int, inner: int, outer: int) -> 
         _check(views.context, number, batch, context)
         start = int(views.substructure.ptr[number])
         assert int(views.root[number]) == start + substructure.index(root)
-        mine = views.anchors[views.context.batch[views.anchors] == number] - views.context.ptr[number]
+        mine = (
+            views.anchors[views.context.batch[views.anchors] == number] - views.context.ptr[number]
+        )
         assert mine.tolist() == [context.index(v) for v in anchors]
         number += 1
     assert views.context.num_graphs == views.substructure.num_graphs == number
@@ -64,11 +70,19 @@ def test_views_hold_the_induced_subgraphs(hops: int, inner: int, outer: int) -> 
 def _check(part: GraphBatch, number: int, batch: GraphBatch, nodes: list[int]) -> None:
     rows = slice(int(part.ptr[number]), int(part.ptr[number + 1]))
     assert part.x[rows].equal(batch.x[nodes])
-    edges = {(a - rows.start, b - rows.start) for a, b in edges_of(part) if rows.start <= a < rows.stop}
-    assert edges == {(nodes.index(a), nodes.index(b)) for a, b in edges_of(batch) if a in nodes and b in nodes}
+    edges = {
+        (a - rows.start, b - rows.start) for a, b in edges_of(part) if rows.start <= a < rows.stop
+    }
+    assert edges == {
+        (nodes.index(a), nodes.index(b)) for a, b in edges_of(batch) if a in nodes and b in nodes
+    }
 
 
 def test_nothing_left_is_a_batch_of_no_graphs() -> None:
     batch = batch_for(sizes=[1, 2])
     views = context_views(batch, batch.ptr[:-1], 5, 4, 7)
-    assert (views.substructure.num_graphs, views.context.num_nodes, views.anchors.shape[0]) == (0, 0, 0)
+    assert (views.substructure.num_graphs, views.context.num_nodes, views.anchors.shape[0]) == (
+        0,
+        0,
+        0,
+    )

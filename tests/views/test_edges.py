@@ -16,7 +16,9 @@ def test_every_undirected_edge_once() -> None:
     assert {frozenset(p) for p in pairs} == {frozenset(p) for p in edges_of(batch)}
     assert len(pairs) == batch.num_edges // 2
     shuffled = torch.randperm(batch.num_edges, generator=seeded())
-    other = type(batch)(batch.x, batch.edge_index[:, shuffled], batch.edge_attr[shuffled], batch.batch, batch.ptr)
+    other = type(batch)(
+        batch.x, batch.edge_index[:, shuffled], batch.edge_attr[shuffled], batch.batch, batch.ptr
+    )
     assert {frozenset(p) for p in edge_pairs(other).T.tolist()} == {frozenset(p) for p in pairs}
 
 
@@ -46,7 +48,9 @@ def test_all_non_edges_are_equally_likely() -> None:
 def test_edges_around_masked_nodes() -> None:
     batch, nodes = batch_for(), torch.tensor([2, 9, 17])
     masked, edge_idx = mask_edges_around(batch, NODE_MASKED, nodes)
-    wanted = [k for k, (a, b) in enumerate(batch.edge_index.T.tolist()) if {a, b} & set(nodes.tolist())]
+    wanted = [
+        k for k, (a, b) in enumerate(batch.edge_index.T.tolist()) if {a, b} & set(nodes.tolist())
+    ]
     assert edge_idx.tolist() == wanted
     assert bool((masked.edge_attr[edge_idx] == torch.tensor(NODE_MASKED.edge_mask)).all())
     rest = torch.ones(batch.num_edges, dtype=torch.bool).index_fill(0, edge_idx, False)

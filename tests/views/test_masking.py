@@ -19,7 +19,9 @@ sizes_of_graphs = st.lists(st.integers(1, 14), min_size=1, max_size=8)
 def test_nodes_masked_in_every_graph(sizes: list[int], rate: float, seed: int) -> None:
     batch = random_batch(sizes, seed)
     view = mask_attributes(batch, NODE_MASKED, rate, seeded(seed))
-    assert torch.bincount(batch.batch[view.node_idx], minlength=len(sizes)).tolist() == [int(rate * n + 1) for n in sizes]
+    assert torch.bincount(batch.batch[view.node_idx], minlength=len(sizes)).tolist() == [
+        int(rate * n + 1) for n in sizes
+    ]
     assert view.node_idx.unique().numel() == view.node_idx.numel()
     assert (view.batch.x[view.node_idx] == torch.tensor([119, 4])).all()
     kept = torch.ones(batch.num_nodes, dtype=torch.bool).index_fill(0, view.node_idx, False)
@@ -34,9 +36,13 @@ def test_edges_masked_in_every_graph(sizes: list[int], rate: float, seed: int) -
     edges = torch.bincount(batch.batch[batch.edge_index[0]], minlength=len(sizes)) // 2
     masked = torch.bincount(batch.batch[batch.edge_index[0, view.edge_idx]], minlength=len(sizes))
     assert masked.tolist() == [2 * int(rate * m + 1) if m else 0 for m in edges.tolist()]
-    assert torch.equal(view.edge_idx[0::2] + 1, view.edge_idx[1::2]), "both directions of an edge are masked together"
+    assert torch.equal(view.edge_idx[0::2] + 1, view.edge_idx[1::2]), (
+        "both directions of an edge are masked together"
+    )
     assert (view.batch.edge_attr[view.edge_idx] == torch.tensor([0.0, 0.0, 0.0, 1.0])).all()
-    assert view.node_idx.tolist() == sorted(set(batch.edge_index[:, view.edge_idx].flatten().tolist()))
+    assert view.node_idx.tolist() == sorted(
+        set(batch.edge_index[:, view.edge_idx].flatten().tolist())
+    )
 
 
 @given(sizes_of_graphs, st.integers(0, 10_000))
@@ -52,7 +58,9 @@ def test_topology_and_the_clean_graphs_stay(sizes: list[int], seed: int) -> None
 
 def test_same_generator_same_mask() -> None:
     batch = random_batch([9, 14, 3, 30])
-    first, second, other = (mask_attributes(batch, NODE_MASKED, 0.3, seeded(k)).node_idx for k in (1, 1, 2))
+    first, second, other = (
+        mask_attributes(batch, NODE_MASKED, 0.3, seeded(k)).node_idx for k in (1, 1, 2)
+    )
     assert torch.equal(first, second)
     assert not torch.equal(first, other)
 
@@ -60,7 +68,9 @@ def test_same_generator_same_mask() -> None:
 def test_every_node_is_equally_likely() -> None:
     """3 of 10 nodes + 1, 4000 times: each node's count is within 6 standard deviations (false alarm 2e-8)."""
     batch = random_batch([10] * 4000)
-    counts = torch.bincount(mask_attributes(batch, NODE_MASKED, 0.3, seeded()).node_idx % 10, minlength=10).double()
+    counts = torch.bincount(
+        mask_attributes(batch, NODE_MASKED, 0.3, seeded()).node_idx % 10, minlength=10
+    ).double()
     assert ((counts - 1600).abs() < 6 * (4000 * 0.4 * 0.6) ** 0.5).all()
 
 
@@ -72,14 +82,19 @@ def test_first_column_only_leaves_code_0_elsewhere() -> None:
 
 def test_first_column_only_of_edges_is_their_mask_channel() -> None:
     batch = random_batch([6, 5], schema=EDGE_MASKED)
-    both = [mask_attributes(batch, EDGE_MASKED, 0.3, seeded(), columns=columns).batch.edge_attr for columns in ("all", "first")]
+    both = [
+        mask_attributes(batch, EDGE_MASKED, 0.3, seeded(), columns=columns).batch.edge_attr
+        for columns in ("all", "first")
+    ]
     assert torch.equal(*both)
 
 
 def test_edges_in_any_order_are_paired() -> None:
     batch = random_batch([6, 5, 7], schema=EDGE_MASKED)
     order = torch.randperm(batch.num_edges, generator=seeded(4))
-    shuffled = GraphBatch(batch.x, batch.edge_index[:, order], batch.edge_attr[order], batch.batch, batch.ptr)
+    shuffled = GraphBatch(
+        batch.x, batch.edge_index[:, order], batch.edge_attr[order], batch.batch, batch.ptr
+    )
     pair, graph = undirected_pairs(shuffled)
     assert graph.numel() == batch.num_edges // 2
     for p in range(graph.numel()):

@@ -28,7 +28,9 @@ def test_few_edges_are_cut() -> None:
     assert float(cut) < 0.35
 
 
-def test_a_topology_is_cut_once_and_remembered_wherever_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topology_is_cut_once_and_remembered_wherever_it_stands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     graphs = [batch_for(sizes=[n], seed=n) for n in SIZES]
     partitioner = Partitioner(3)
     first = partitioner(collate(graphs))
@@ -42,7 +44,10 @@ def test_memory_survives_being_merged() -> None:
     partitioner = Partitioner(2)
     graphs = [batch_for(sizes=[12], seed=seed) for seed in range(40)]
     first = [partitioner(g) for g in graphs[:20]]
-    partitioner._settled, partitioner._recent = partitioner._settled.merged(partitioner._recent), type(partitioner._recent)()
+    partitioner._settled, partitioner._recent = (
+        partitioner._settled.merged(partitioner._recent),
+        type(partitioner._recent)(),
+    )
     first += [partitioner(g) for g in graphs[20:]]
     assert torch.cat(first).equal(partitioner(collate(graphs)))
 

@@ -25,7 +25,9 @@ def test_numbers_are_different_and_in_range(pairs: list[tuple[int, int]], seed: 
 def test_every_subset_is_equally_likely() -> None:
     for count, total in ((2, 6), (4, 6), (1, 3)):
         runs = 600 * comb(total, count)
-        number, graph = draw_numbers(torch.full((runs,), count), torch.full((runs,), total), seeded())
+        number, graph = draw_numbers(
+            torch.full((runs,), count), torch.full((runs,), total), seeded()
+        )
         subsets = [[] for _ in range(runs)]
         for g, n in zip(graph.tolist(), number.tolist(), strict=True):
             subsets[g].append(n)

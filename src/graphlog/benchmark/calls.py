@@ -38,7 +38,9 @@ class Preview:
         return rows
 
 
-def run(suite: str, output: str | Path, *, progress: Progress | None = None, **choices: Any) -> Outcome:
+def run(
+    suite: str, output: str | Path, *, progress: Progress | None = None, **choices: Any
+) -> Outcome:
     """Compute every cell of a suite that is not in ``output`` yet, then render the report.
 
     Several processes may be given the same folder; each cell is computed by one of them. A process that is killed loses

@@ -33,7 +33,11 @@ class Folder:
             raise ConfigError(f"{path} is a file; name a folder for the benchmark.")
         self.path = path
         self.cells, self.models, self.runs = path / "cells", path / "models", path / "runs"
-        self.stores, self.locks, self.failures = path / "stores", path / "locks", path / "failures.jsonl"
+        self.stores, self.locks, self.failures = (
+            path / "stores",
+            path / "locks",
+            path / "failures.jsonl",
+        )
 
     def make(self) -> None:
         """Make the folders.
@@ -56,7 +60,11 @@ class Folder:
         program did not have when the file was written do not matter: at their defaults they change nothing.
         """
         found = _parsed(self.cells / f"{spec.key}.json")
-        if found is None or found.get("config_hash") != spec.config_hash or not _agree(found.get("config", {}), spec.config):
+        if (
+            found is None
+            or found.get("config_hash") != spec.config_hash
+            or not _agree(found.get("config", {}), spec.config)
+        ):
             return None
         return found
 
@@ -72,18 +80,38 @@ class Folder:
 
     def write(self, spec: CellSpec, found: Mapping[str, Any]) -> None:
         """Write a finished cell in one piece."""
-        head = {"format": FORMAT, "version": VERSION, "stage": spec.stage, "suite": spec.suite, "scale": spec.scale}
-        head |= {"domain": spec.domain, "method": spec.method.name, "backbone": spec.backbone, "variant": dict(spec.variant)}
+        head = {
+            "format": FORMAT,
+            "version": VERSION,
+            "stage": spec.stage,
+            "suite": spec.suite,
+            "scale": spec.scale,
+        }
+        head |= {
+            "domain": spec.domain,
+            "method": spec.method.name,
+            "backbone": spec.backbone,
+            "variant": dict(spec.variant),
+        }
         head |= {"dataset": spec.dataset, "seed": spec.seed, "command": spec.command}
         fields = {**found, **head, "config": spec.config, "config_hash": spec.config_hash}
         with replacing(self.cells / f"{spec.key}.json") as unfinished:
-            unfinished.write_text(json.dumps(json_ready(fields), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+            unfinished.write_text(
+                json.dumps(json_ready(fields), indent=1, sort_keys=True) + "\n", encoding="utf-8"
+            )
 
     def fail(self, spec: CellSpec, error: Exception) -> None:
         """Put a cell that could not be computed on the list of failures."""
-        row = {"cell": spec.key, "error": str(error), "kind": type(error).__name__, "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+        row = {
+            "cell": spec.key,
+            "error": str(error),
+            "kind": type(error).__name__,
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        }
         with writing(self.failures), self.failures.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")  # one write of one short line: processes do not cut into each other
+            file.write(
+                json.dumps(row) + "\n"
+            )  # one write of one short line: processes do not cut into each other
 
     @contextmanager
     def claimed(self, name: str, *, wait: bool = False) -> Generator[bool]:
@@ -105,7 +133,11 @@ class Folder:
     def _twin(self, spec: CellSpec) -> dict[str, Any] | None:
         for path in sorted(self.cells.glob(f"{spec.stage}-*-{spec.config_hash[:8]}.json")):
             found = _parsed(path)
-            if found is not None and found.get("config_hash") == spec.config_hash and _agree(found.get("config", {}), spec.config):
+            if (
+                found is not None
+                and found.get("config_hash") == spec.config_hash
+                and _agree(found.get("config", {}), spec.config)
+            ):
                 return found
         return None
 
@@ -121,5 +153,7 @@ def _parsed(path: Path) -> dict[str, Any] | None:
 def _agree(before: Any, now: Any) -> bool:
     """Return whether two settings are equal wherever both say something that decides the outcome."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
-        return all(_agree(before[key], now[key]) for key in before.keys() & now.keys() - NOT_OF_THE_OUTCOME)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        return all(
+            _agree(before[key], now[key]) for key in before.keys() & now.keys() - NOT_OF_THE_OUTCOME
+        )  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     return json.dumps(before) == json.dumps(now) or before == now

@@ -76,8 +76,20 @@ def in_words(seconds: float) -> str:
 
 def _kinships(spec: CellSpec) -> list[tuple[str | None, ...]]:
     """Return groups of cells that take alike, the narrowest first."""
-    method = spec.method.name if spec.stage in ("pretrain", "speed") or spec.backbone is None else None
-    varied = ",".join(f"{name}={value}" for name, value in spec.variant) if spec.stage == "pretrain" else None
+    method = (
+        spec.method.name if spec.stage in ("pretrain", "speed") or spec.backbone is None else None
+    )
+    varied = (
+        ",".join(f"{name}={value}" for name, value in spec.variant)
+        if spec.stage == "pretrain"
+        else None
+    )
     own = [spec.stage, spec.scale, spec.domain]
     narrow = (*own, spec.backbone, method, varied, spec.dataset)
-    return [narrow, (*own, spec.backbone, method, spec.dataset), (*own, spec.backbone, method), (*own, spec.backbone), tuple(own)]
+    return [
+        narrow,
+        (*own, spec.backbone, method, spec.dataset),
+        (*own, spec.backbone, method),
+        (*own, spec.backbone),
+        tuple(own),
+    ]

@@ -55,7 +55,16 @@ class CellSpec:
         """Name of the cell's file without suffix."""
         words = [str(value) for pair in self.variant for value in pair]
         seed = [] if self.seed is None else [f"s{self.seed}"]
-        named = [self.stage, self.scale, self.method.name, self.backbone, *words, self.dataset, *seed, self.config_hash[:8]]
+        named = [
+            self.stage,
+            self.scale,
+            self.method.name,
+            self.backbone,
+            *words,
+            self.dataset,
+            *seed,
+            self.config_hash[:8],
+        ]
         return "-".join(word for word in named if word)
 
     @property
@@ -75,7 +84,14 @@ class CellSpec:
     def title(self) -> str:
         """What a line of progress calls it."""
         varied = [f"{name}={value}" for name, value in self.variant]
-        words = [self.stage, self.method.name, self.backbone, *varied, self.dataset, None if self.seed is None else f"seed {self.seed}"]
+        words = [
+            self.stage,
+            self.method.name,
+            self.backbone,
+            *varied,
+            self.dataset,
+            None if self.seed is None else f"seed {self.seed}",
+        ]
         return " ".join(word for word in words if word)
 
 
@@ -90,10 +106,15 @@ class Bench:
     device: str = "auto"
     precision: str = "auto"
 
-    def settings(self, method: Method, backbone: str, seed: int, changes: Mapping[str, Any]) -> PretrainConfig:
+    def settings(
+        self, method: Method, backbone: str, seed: int, changes: Mapping[str, Any]
+    ) -> PretrainConfig:
         """Return how ``method`` is pre-trained in the frame of this scale; an untrained one is given the frame alone."""
         frame = self.frame
-        overrides: dict[str, Any] = {f"encoder.{name}": value for name, value in {**frame.encoder, "backbone": backbone}.items()}
+        overrides: dict[str, Any] = {
+            f"encoder.{name}": value
+            for name, value in {**frame.encoder, "backbone": backbone}.items()
+        }
         overrides |= {"schema": frame.schema, "embedding": "jk", **frame.training, "seed": seed}
         overrides |= {"device": self.device, "precision": self.precision, **changes}
         if method.kind != "pretrained":
@@ -101,13 +122,29 @@ class Bench:
         return resolve_config(method.objective, method.recipe_for(self.domain), overrides)
 
     def pretrain_cell(
-        self, method: Method, backbone: str, seed: int, variant: Variant = (), changes: Mapping[str, Any] | None = None
+        self,
+        method: Method,
+        backbone: str,
+        seed: int,
+        variant: Variant = (),
+        changes: Mapping[str, Any] | None = None,
     ) -> CellSpec:
         """Return the cell of one pre-training."""
         settings = self.settings(method, backbone, seed, changes or {})
-        return self._cell("pretrain", method, backbone, variant, None, seed, self._origin(method, settings), settings)
+        return self._cell(
+            "pretrain",
+            method,
+            backbone,
+            variant,
+            None,
+            seed,
+            self._origin(method, settings),
+            settings,
+        )
 
-    def scored_cells(self, stage: str, trained: CellSpec, datasets: Sequence[str]) -> Iterator[CellSpec]:
+    def scored_cells(
+        self, stage: str, trained: CellSpec, datasets: Sequence[str]
+    ) -> Iterator[CellSpec]:
         """Yield the cells that judge the encoder of ``trained`` on data sets."""
         settings = trained.pretraining
         if settings is None:
@@ -116,19 +153,40 @@ class Bench:
         for dataset in datasets:
             tuning = None
             if stage == "finetune":
-                tuning = FinetuneConfig.parse({**self.frame.finetuning, "device": self.device, "precision": self.precision})
-            own = {"dataset": described(dataset), **({} if tuning else {"layer": self.frame.probe_layer})}
+                tuning = FinetuneConfig.parse(
+                    {**self.frame.finetuning, "device": self.device, "precision": self.precision}
+                )
+            own = {
+                "dataset": described(dataset),
+                **({} if tuning else {"layer": self.frame.probe_layer}),
+            }
             yield self._cell(
-                stage, trained.method, trained.backbone, trained.variant, dataset, trained.seed, {**origin, **own}, settings, tuning
+                stage,
+                trained.method,
+                trained.backbone,
+                trained.variant,
+                dataset,
+                trained.seed,
+                {**origin, **own},
+                settings,
+                tuning,
             )
 
-    def fingerprint_cells(self, method: Method, datasets: Sequence[str], seeds: Sequence[int]) -> Iterator[CellSpec]:
+    def fingerprint_cells(
+        self, method: Method, datasets: Sequence[str], seeds: Sequence[int]
+    ) -> Iterator[CellSpec]:
         """Yield the cells of a fingerprint with a model on it; the linear one draws nothing, forests of many targets have one seed."""
         for dataset in datasets:
             many = dataset in DATASETS and DATASETS[dataset].num_tasks > MANY_TASKS
-            drawn: Sequence[int | None] = (None,) if method.name != FOREST else seeds[:1] if many else seeds
+            drawn: Sequence[int | None] = (
+                (None,) if method.name != FOREST else seeds[:1] if many else seeds
+            )
             for seed in drawn:
-                config = {"features": method.name, "schema": self.frame.schema, "dataset": described(dataset)}
+                config = {
+                    "features": method.name,
+                    "schema": self.frame.schema,
+                    "dataset": described(dataset),
+                }
                 yield self._cell("probe", method, None, (), dataset, seed, config)
 
     def map_cell(self, trained: CellSpec) -> CellSpec:
@@ -137,21 +195,44 @@ class Bench:
         if settings is None:
             raise ValueError("a cell without an encoder has no map")
         config = {**self._origin(trained.method, settings), "graphs": self.frame.mapped}
-        return self._cell("map", trained.method, trained.backbone, trained.variant, None, trained.seed, config, settings)
+        return self._cell(
+            "map",
+            trained.method,
+            trained.backbone,
+            trained.variant,
+            None,
+            trained.seed,
+            config,
+            settings,
+        )
 
-    def speed_cell(self, method: Method, together: Sequence[str], backbone: str, seed: int) -> CellSpec:
+    def speed_cell(
+        self, method: Method, together: Sequence[str], backbone: str, seed: int
+    ) -> CellSpec:
         """Return the cell of the throughput of ``method``, which is measured in turns with others."""
         settings = self.settings(method, backbone, seed, {})
-        config = {**self._origin(method, settings), "together": list(together), "steps": self.frame.timed_steps}
+        config = {
+            **self._origin(method, settings),
+            "together": list(together),
+            "steps": self.frame.timed_steps,
+        }
         cell = self._cell("speed", method, backbone, (), None, seed, config, settings)
         return replace(cell, settings_for=lambda other: self.settings(other, backbone, seed, {}))
 
     def _origin(self, method: Method, settings: PretrainConfig) -> dict[str, Any]:
         """Return what decides an encoder: an untrained one is drawn, whatever would have been its training."""
         if method.kind == "untrained":
-            kept = {"encoder": settings.encoder, "schema": settings.schema, "embedding": settings.embedding, "seed": settings.seed}
+            kept = {
+                "encoder": settings.encoder,
+                "schema": settings.schema,
+                "embedding": settings.embedding,
+                "seed": settings.seed,
+            }
             return {"untrained": kept}
-        return {"source": {**described(self.frame.source), "limit": self.frame.limit}, "pretrain": settings}
+        return {
+            "source": {**described(self.frame.source), "limit": self.frame.limit},
+            "pretrain": settings,
+        }
 
     def _cell(
         self,
@@ -165,7 +246,12 @@ class Bench:
         pretraining: PretrainConfig | None = None,
         finetuning: FinetuneConfig | None = None,
     ) -> CellSpec:
-        whole = {"stage": stage, "seed": seed, **config, **({"finetune": finetuning} if finetuning else {})}
+        whole = {
+            "stage": stage,
+            "seed": seed,
+            **config,
+            **({"finetune": finetuning} if finetuning else {}),
+        }
         model = ""
         if method.kind == "pretrained" and pretraining is not None and stage != "speed":
             origin = self._origin(method, pretraining)
@@ -208,7 +294,9 @@ def is_baseline(spec: CellSpec) -> bool:
 
 
 def _hash(values: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(_plain(values, complete=False), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(_plain(values, complete=False), sort_keys=True).encode()
+    ).hexdigest()
 
 
 def _plain(value: Any, complete: bool) -> Any:

@@ -8,12 +8,29 @@ from graphlog.errors import unknown_name
 from graphlog.objectives import OBJECTIVES
 
 UNTRAINED, FOREST, LINEAR = "untrained", "ecfp-rf", "ecfp-lr"
-COMPARED = (UNTRAINED, "edgepred", "infograph", "attrmasking", "contextpred", "graphpartition", "graphcl", "graphlog")
+COMPARED = (
+    UNTRAINED,
+    "edgepred",
+    "infograph",
+    "attrmasking",
+    "contextpred",
+    "graphpartition",
+    "graphcl",
+    "graphlog",
+)
 """The rows of the paper's Tables 1 and 2, in its order."""
 FINGERPRINTS = (FOREST, LINEAR)
 _RECIPES = ("paper", "released", "plus")
 LOSSES = ("subgraph", "graph", "global")
-ABLATED = ("subgraph", "graph", "global", "subgraph+graph", "subgraph+global", "graph+global", "subgraph+graph+global")
+ABLATED = (
+    "subgraph",
+    "graph",
+    "global",
+    "subgraph+graph",
+    "subgraph+global",
+    "graph+global",
+    "subgraph+graph+global",
+)
 """The rows of Table 4, named by the losses that stay."""
 CONFIGURATIONS = ("subgraph", "subgraph+graph", "subgraph+graph+global")
 """The panels (a) to (c) of Figure 4."""
@@ -35,7 +52,11 @@ class Method:
     def recipe_for(self, domain: str) -> str:
         """Return the recipe for graphs of ``domain``: the sources have switches of their own for biology."""
         recipes = OBJECTIVES[self.objective].RECIPES
-        return "biology" if domain == "protein" and self.recipe == "default" and "biology" in recipes else self.recipe
+        return (
+            "biology"
+            if domain == "protein" and self.recipe == "default" and "biology" in recipes
+            else self.recipe
+        )
 
 
 def method_named(name: str) -> Method:
@@ -75,4 +96,7 @@ def weights_of(losses: str) -> dict[str, float]:
         {'objective.attribute_weight': 0.0, 'objective.subgraph_weight': 0.0}
     """
     left_out = [loss for loss in LOSSES if loss not in losses.split("+")]
-    return {"objective.attribute_weight": 0.0, **{f"objective.{loss}_weight": 0.0 for loss in left_out}}
+    return {
+        "objective.attribute_weight": 0.0,
+        **{f"objective.{loss}_weight": 0.0 for loss in left_out},
+    }

@@ -61,7 +61,11 @@ class _Clock:
         rows = rows_of(spec.dataset) if spec.dataset else spec.frame.mapped
         if is_baseline(spec):
             targets = max(DATASETS[str(spec.dataset)].num_tasks, 1)
-            return rows * targets * _FOREST_ROW_S if spec.method.name == "ecfp-rf" else rows * targets * 1e-3
+            return (
+                rows * targets * _FOREST_ROW_S
+                if spec.method.name == "ecfp-rf"
+                else rows * targets * 1e-3
+            )
         store = self._store(spec)
         if store is None or spec.pretraining is None:
             return None
@@ -70,7 +74,11 @@ class _Clock:
         forward, backward = self._tuning(spec, store)
         if spec.finetuning is not None:
             share = 1 - _EVALUATED
-            return rows * spec.finetuning.epochs * (share * (forward + backward) + _EVALUATED * forward)
+            return (
+                rows
+                * spec.finetuning.epochs
+                * (share * (forward + backward) + _EVALUATED * forward)
+            )
         if spec.stage == "map":
             return rows * (forward + _MAP_S)
         return rows * (forward + self._fit(spec, store))
@@ -79,11 +87,18 @@ class _Clock:
         schema = spec.frame.schema
         if schema not in self._stores:
             if SCHEMAS[schema].domain == "molecule":
-                self._stores[schema] = read_molecules(BUNDLED, schema=schema, limit=_GRAPHS, workers=1)
-            elif spec.frame.source in DATASETS and find_parts(DATASETS[spec.frame.source]) is not None:  # nothing is downloaded to guess
+                self._stores[schema] = read_molecules(
+                    BUNDLED, schema=schema, limit=_GRAPHS, workers=1
+                )
+            elif (
+                spec.frame.source in DATASETS
+                and find_parts(DATASETS[spec.frame.source]) is not None
+            ):  # nothing is downloaded to guess
                 every = open_named_proteins(spec.frame.source)
                 self._sizes[spec.frame.source] = len(every)
-                self._stores[schema] = every.subset(np.random.default_rng(0).permutation(len(every))[:_GRAPHS])
+                self._stores[schema] = every.subset(
+                    np.random.default_rng(0).permutation(len(every))[:_GRAPHS]
+                )
             else:
                 return None
         return self._stores[schema]
@@ -95,7 +110,9 @@ class _Clock:
         size = min(config.batch_size, _BATCH, len(store))
         pace = Pace(store, config, Silent())
         pace.step(np.arange(size))
-        graphs = (spec.frame.limit or self._sizes.get(spec.frame.source) or rows_of(spec.frame.source)) * config.epochs
+        graphs = (
+            spec.frame.limit or self._sizes.get(spec.frame.source) or rows_of(spec.frame.source)
+        ) * config.epochs
         if spec.stage == "speed":
             graphs = config.batch_size * (spec.frame.timed_steps + 1)
         return graphs * _least(lambda: pace.step(np.arange(size))) / size
@@ -111,8 +128,12 @@ class _Clock:
         if key not in self._forward:
             encoder = twin(build_encoder(config.encoder, store.schema), 0.5).to(device)
             head = Head(encoder.embedding_width("last"), 1, "classification").to(device)
-            self._forward[key] = _least(lambda: _pass(encoder, head, store, size, backward=False)) / size
-            self._forward[f"{key} and back"] = _least(lambda: _pass(encoder, head, store, size, backward=True)) / size
+            self._forward[key] = (
+                _least(lambda: _pass(encoder, head, store, size, backward=False)) / size
+            )
+            self._forward[f"{key} and back"] = (
+                _least(lambda: _pass(encoder, head, store, size, backward=True)) / size
+            )
         forward = self._forward[key]
         return forward, max(self._forward[f"{key} and back"] - forward, 0.0)
 
@@ -133,7 +154,9 @@ class _Clock:
         return self._forward[key] * max(DATASETS[str(spec.dataset)].num_tasks, 1)
 
 
-def _pass(encoder: GraphEncoder, head: Head, store: GraphStore, size: int, *, backward: bool) -> None:
+def _pass(
+    encoder: GraphEncoder, head: Head, store: GraphStore, size: int, *, backward: bool
+) -> None:
     with torch.set_grad_enabled(backward):
         batch = store[:size].to(next(encoder.parameters()).device)
         total = head(encoder.embed_graphs(batch, "last")).sum()

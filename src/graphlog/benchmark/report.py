@@ -72,12 +72,24 @@ def _by_scale(cells_dir: Path) -> dict[str, list[Cell]]:
     """Return the cells of each scale by what file names end in: nothing where there is one scale."""
     cells = read_cells(cells_dir)
     if not cells:
-        raise DataError(f"{cells_dir} holds no cells yet; run `graphlog benchmark SUITE -o DIR` first.")
+        raise DataError(
+            f"{cells_dir} holds no cells yet; run `graphlog benchmark SUITE -o DIR` first."
+        )
     scales = sorted({c.scale for c in cells})
-    return {f"-{scale}" if len(scales) > 1 else "": [c for c in cells if c.scale == scale] for scale in scales}
+    return {
+        f"-{scale}" if len(scales) > 1 else "": [c for c in cells if c.scale == scale]
+        for scale in scales
+    }
 
 
-def _render_scale(cells: Sequence[Cell], out: Path, ending: str, figures: ModuleType | None, written: list[Path], page: list[str]) -> None:
+def _render_scale(
+    cells: Sequence[Cell],
+    out: Path,
+    ending: str,
+    figures: ModuleType | None,
+    written: list[Path],
+    page: list[str],
+) -> None:
     grids = score_grids(cells)
     drawn = figures.draw_scores(grids, out, ending) if figures is not None else {}
     for grid in grids:
@@ -90,9 +102,18 @@ def _render_scale(cells: Sequence[Cell], out: Path, ending: str, figures: Module
     _render_clocks(cells, out, ending, figures, written, page)
 
 
-def _render_clocks(cells: Sequence[Cell], out: Path, ending: str, figures: ModuleType | None, written: list[Path], page: list[str]) -> None:
+def _render_clocks(
+    cells: Sequence[Cell],
+    out: Path,
+    ending: str,
+    figures: ModuleType | None,
+    written: list[Path],
+    page: list[str],
+) -> None:
     """Write what clocks told; the page links to it, and so stays the same when only the clocks differ."""
-    grids = {grid.name: grid for domain in PLACES if (grid := speed_grid(cells, domain)) is not None}
+    grids = {
+        grid.name: grid for domain in PLACES if (grid := speed_grid(cells, domain)) is not None
+    }
     for sheet in filter(None, [*map(speed_sheet, grids.values()), timing_sheet(cells)]):
         written += _tables(sheet, out, ending)
         page += [f"## {sheet.title}", "", f"[{sheet.name}{ending}.md]({sheet.name}{ending}.md)", ""]

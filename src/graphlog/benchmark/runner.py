@@ -58,7 +58,9 @@ class Walk:
                 return self.outcome
             if len(self.pending) == before:
                 if not told:
-                    self.say(f"waiting for {held} cell{'s' * (held != 1)} that other processes work on")
+                    self.say(
+                        f"waiting for {held} cell{'s' * (held != 1)} that other processes work on"
+                    )
                 told = True
                 time.sleep(_POLL_S)
 
@@ -97,7 +99,10 @@ class Walk:
             return False
         if spec.stage != "pretrain" or (self.folder.model(spec) / "model.safetensors").is_file():
             return True
-        return not any(other.model == spec.model and other.stage != "pretrain" and not self.folder.has(other) for other in still)
+        return not any(
+            other.model == spec.model and other.stage != "pretrain" and not self.folder.has(other)
+            for other in still
+        )
 
     def _is_made_elsewhere(self, spec: CellSpec) -> bool:
         with self.folder.claimed(f"pretrain-{spec.model}") as free:
@@ -119,7 +124,9 @@ class Walk:
         took = time.monotonic() - began
         self.estimate.learn(spec, found["seconds"])
         left = self.estimate.of(still[1:])
-        self.say(f"[{done + 1}/{self.outcome.total}] {spec.title}: {in_words(took)}{f', about {in_words(left)} left' if left else ''}")
+        self.say(
+            f"[{done + 1}/{self.outcome.total}] {spec.title}: {in_words(took)}{f', about {in_words(left)} left' if left else ''}"
+        )
         return "done"
 
     def _fail(self, spec: CellSpec, error: GraphLoGError, listed: bool = True) -> None:

@@ -112,17 +112,31 @@ _CENTRE = {"readout": "mean+centre"}
 
 SCALES: Mapping[str, Scale] = {
     "smoke": Scale(
-        seeds=(0, 1), frames={"molecule": _SMOKE, "protein": replace(_SMOKE, **_WORM, limit=256, encoder={**_SMOKE.encoder, **_CENTRE})}
+        seeds=(0, 1),
+        frames={
+            "molecule": _SMOKE,
+            "protein": replace(_SMOKE, **_WORM, limit=256, encoder={**_SMOKE.encoder, **_CENTRE}),
+        },
     ),
     "small": Scale(
         seeds=(0, 1, 2),
         frames={
             "molecule": _SMALL,
-            "protein": replace(_SMALL, **_WORM, limit=None, encoder={"layers": 5, "dim": 64, **_CENTRE}, batch_sizes=(64, 128, 256, 512)),
+            "protein": replace(
+                _SMALL,
+                **_WORM,
+                limit=None,
+                encoder={"layers": 5, "dim": 64, **_CENTRE},
+                batch_sizes=(64, 128, 256, 512),
+            ),
         },
     ),
     "paper": Scale(
-        seeds=(0, 1, 2, 3, 4), frames={"molecule": _PAPER, "protein": replace(_PAPER, **_WORM, encoder={**_PAPER.encoder, **_CENTRE})}
+        seeds=(0, 1, 2, 3, 4),
+        frames={
+            "molecule": _PAPER,
+            "protein": replace(_PAPER, **_WORM, encoder={**_PAPER.encoder, **_CENTRE}),
+        },
     ),
 }
 """Minutes on bundled data; hours on two cores; the paper's protocol (worm in place of its 50 species)."""

@@ -37,7 +37,9 @@ class Graphs:
         with self.folder.claimed(f"store-{name}", wait=True):
             found = _opened(path)
             if found is None:
-                self.progress.say(f"reading {frame.source}{f' (first {frame.limit:,})' if frame.limit else ''} as {frame.schema}")
+                self.progress.say(
+                    f"reading {frame.source}{f' (first {frame.limit:,})' if frame.limit else ''} as {frame.schema}"
+                )
                 self._parse(spec, path)
                 found = open_store(path)
         return found
@@ -56,8 +58,12 @@ class Graphs:
         if spec.domain == "molecule":
             open_graphs(frame.source, _schema(frame.schema), store_path=path, limit=frame.limit)
             return
-        whole = open_graphs(frame.source, _schema(frame.schema))  # cut and kept by the catalogue itself
-        chosen = whole if frame.limit is None else whole.subset(np.arange(min(frame.limit, len(whole))))
+        whole = open_graphs(
+            frame.source, _schema(frame.schema)
+        )  # cut and kept by the catalogue itself
+        chosen = (
+            whole if frame.limit is None else whole.subset(np.arange(min(frame.limit, len(whole))))
+        )
         chosen.save(path)
 
 

@@ -79,7 +79,9 @@ def cells_of(request: Request) -> list[CellSpec]:
     plan = _looked_up(request)
     cells = {spec.key: spec for spec in SUITES[request.suite](plan)}
     if not cells:
-        raise ConfigError(f"nothing to do: suite '{request.suite}' has no cell for these methods and data sets.")
+        raise ConfigError(
+            f"nothing to do: suite '{request.suite}' has no cell for these methods and data sets."
+        )
     return [spec for spec in cells.values() if not request.stages or spec.stage in request.stages]
 
 
@@ -112,7 +114,11 @@ def _sensitivity(plan: Plan) -> Iterator[CellSpec]:
     for seed in plan.seeds:
         for name, setting, value in points:
             variant: Variant = ((name, value),)
-            yield from plan.judged(plan.bench.pretrain_cell(method_named(REFERENCE), MAIN_BACKBONE, seed, variant, {setting: value}))
+            yield from plan.judged(
+                plan.bench.pretrain_cell(
+                    method_named(REFERENCE), MAIN_BACKBONE, seed, variant, {setting: value}
+                )
+            )
 
 
 def _maps(plan: Plan) -> Iterator[CellSpec]:
@@ -134,7 +140,9 @@ def _speed(plan: Plan) -> Iterator[CellSpec]:
 
 def _with_losses(plan: Plan, losses: str, seed: int) -> CellSpec:
     variant: Variant = (("losses", losses),)
-    return plan.bench.pretrain_cell(method_named(REFERENCE), MAIN_BACKBONE, seed, variant, weights_of(losses))
+    return plan.bench.pretrain_cell(
+        method_named(REFERENCE), MAIN_BACKBONE, seed, variant, weights_of(losses)
+    )
 
 
 SUITES: Mapping[str, Callable[[Plan], Iterator[CellSpec]]] = {
@@ -161,16 +169,26 @@ def _looked_up(request: Request) -> Plan:
         named = tuple(dict.fromkeys(request.datasets))
         frame = replace(frame, finetuned=named, probed=named, probed_across=None, forested=None)
     if request.methods is not None and request.suite in _WITHOUT_METHODS:
-        raise ConfigError(f"suite '{request.suite}' is about {REFERENCE} alone; leave out --methods.")
+        raise ConfigError(
+            f"suite '{request.suite}' is about {REFERENCE} alone; leave out --methods."
+        )
     for backbone in request.backbones or ():
         if backbone not in LAYERS:
             raise unknown_name("backbone", backbone, LAYERS)
     if request.backbones is not None and request.suite in _WITHOUT_METHODS:
-        raise ConfigError(f"suite '{request.suite}' is computed with {MAIN_BACKBONE}; leave out --backbones.")
+        raise ConfigError(
+            f"suite '{request.suite}' is computed with {MAIN_BACKBONE}; leave out --backbones."
+        )
     seeds = tuple(scale.seeds if request.seeds is None else dict.fromkeys(request.seeds))
     if not seeds or min(seeds) < 0:
-        raise ConfigError(f"`seeds` must be whole numbers from 0, at least one, found {list(seeds)}.")
-    methods = _default_methods(request.suite, domain, frame.schema) if request.methods is None else request.methods
+        raise ConfigError(
+            f"`seeds` must be whole numbers from 0, at least one, found {list(seeds)}."
+        )
+    methods = (
+        _default_methods(request.suite, domain, frame.schema)
+        if request.methods is None
+        else request.methods
+    )
     usual = FOUR_BACKBONES if request.suite == "backbones" else (MAIN_BACKBONE,)
     return Plan(
         bench=Bench(request.suite, request.scale, domain, frame, request.device, request.precision),
@@ -178,7 +196,9 @@ def _looked_up(request: Request) -> Plan:
         backbones=tuple(request.backbones or usual),
         seeds=seeds,
         finetuned=frame.finetuned,
-        probed=frame.probed if request.suite not in _MANY_ENCODERS or frame.probed_across is None else frame.probed_across,
+        probed=frame.probed
+        if request.suite not in _MANY_ENCODERS or frame.probed_across is None
+        else frame.probed_across,
     )
 
 
@@ -207,14 +227,24 @@ def _domain(request: Request) -> Domain:
     """
     if request.domain is not None and request.domain not in _DOMAINS:
         raise unknown_name("domain of a benchmark", request.domain, _DOMAINS)
-    wanted: set[str] = {d for d in (_OWN_DOMAIN.get(request.suite), request.domain) if d is not None}
-    labelled = {name: spec for name, spec in DATASETS.items() if spec.task is not None and spec.domain in _DOMAINS}
+    wanted: set[str] = {
+        d for d in (_OWN_DOMAIN.get(request.suite), request.domain) if d is not None
+    }
+    labelled = {
+        name: spec
+        for name, spec in DATASETS.items()
+        if spec.task is not None and spec.domain in _DOMAINS
+    }
     for name in request.datasets or ():
         if name not in DATASETS:
             raise unknown_name("data set", name, labelled)
         if name not in labelled:
-            raise ConfigError(f"data set '{name}' has no labels that a benchmark can judge by. Known: {', '.join(sorted(labelled))}")
+            raise ConfigError(
+                f"data set '{name}' has no labels that a benchmark can judge by. Known: {', '.join(sorted(labelled))}"
+            )
         wanted.add(labelled[name].domain)
     if len(wanted) > 1:
-        raise ConfigError(f"suite, --domain and --datasets ask for {' and '.join(sorted(wanted))} graphs at once; choose one.")
+        raise ConfigError(
+            f"suite, --domain and --datasets ask for {' and '.join(sorted(wanted))} graphs at once; choose one."
+        )
     return _DOMAINS[next(iter(wanted), "molecule")]

@@ -52,7 +52,12 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(title=self.title or None, title_justify="left", box=SIMPLE_HEAD, show_header=any(self.columns))
+        table = RichTable(
+            title=self.title or None,
+            title_justify="left",
+            box=SIMPLE_HEAD,
+            show_header=any(self.columns),
+        )
         for name, right in zip(self.columns, self._right_aligned(cells), strict=True):
             table.add_column(name, justify="right" if right else "left", overflow="fold")
         for row in cells:
@@ -61,17 +66,24 @@ class Table:
 
     def _print_plain(self, cells: list[list[str]]) -> None:
         head = [list(self.columns)] if any(self.columns) else []
-        widths = [max((len(r[i]) for r in (*head, *cells)), default=0) for i in range(len(self.columns))]
+        widths = [
+            max((len(r[i]) for r in (*head, *cells)), default=0) for i in range(len(self.columns))
+        ]
         right = self._right_aligned(cells)
         if self.title:
             print(self.title)
         for row in (*head, *cells):
-            line = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True))
+            line = (
+                c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)
+            )
             print("  ".join(line).rstrip())
 
     def _right_aligned(self, cells: list[list[str]]) -> list[bool]:
         columns = ([row[i] for row in cells if row[i]] for i in range(len(self.columns)))
-        return [bool(column) and all(c[0].isdigit() or c[0] in "-+." for c in column) for column in columns]
+        return [
+            bool(column) and all(c[0].isdigit() or c[0] in "-+." for c in column)
+            for column in columns
+        ]
 
 
 def fields_table(fields: Mapping[str, object], title: str = "") -> Table:

@@ -34,7 +34,9 @@ def fail(message: str) -> int:
 def ending_of(error: BaseException) -> int | None:
     """Return the exit code for ``error`` after saying what it means, or None for a bug of ours."""
     match error:
-        case BrokenPipeError() | SystemExit(__context__=BrokenPipeError()):  # the parser turns one into the other
+        case (
+            BrokenPipeError() | SystemExit(__context__=BrokenPipeError())
+        ):  # the parser turns one into the other
             _silence_standard_output()
             return PIPE_CLOSED
         case KeyboardInterrupt() | Interrupted():
@@ -43,12 +45,18 @@ def ending_of(error: BaseException) -> int | None:
         case GraphLoGError():
             return fail(str(error))
         case MemoryError():
-            return fail("not enough memory; mend it with a smaller --batch-size, --limit or fewer --workers.")
+            return fail(
+                "not enough memory; mend it with a smaller --batch-size, --limit or fewer --workers."
+            )
         case OSError():
             return _end_on_system_error(error)
         case RuntimeError() if _is_out_of_device_memory(error):
-            return fail("the device is out of memory; mend it with a smaller --batch-size or --device cpu.")
-        case _ if hasattr(error, "format_message"):  # the parser's own errors, whichever library they come from
+            return fail(
+                "the device is out of memory; mend it with a smaller --batch-size or --device cpu."
+            )
+        case _ if hasattr(
+            error, "format_message"
+        ):  # the parser's own errors, whichever library they come from
             message = _usage_message(error)
             return fail(message) if message else 0
         case _:
@@ -60,7 +68,12 @@ def warnings_as_lines() -> Generator[None]:
     """Show warnings as one line each on standard error instead of with a line of source."""
 
     def show(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
     ) -> None:
         say(f"graphlog: warning: {' '.join(str(message).split())}")
 
@@ -80,13 +93,21 @@ def _end_on_system_error(error: OSError) -> int | None:
         case errno.ENOSPC | errno.EDQUOT:
             return fail(f"{where}: the disk is full; free some space, or write elsewhere with -o.")
         case errno.EROFS | errno.EACCES | errno.EPERM:
-            return fail(f"{where}: no permission to read or write there; choose another place or change its rights.")
+            return fail(
+                f"{where}: no permission to read or write there; choose another place or change its rights."
+            )
         case errno.EFBIG:
-            return fail(f"{where}: larger than a file may be there; write to another disk with -o, or raise the limit (ulimit -f).")
+            return fail(
+                f"{where}: larger than a file may be there; write to another disk with -o, or raise the limit (ulimit -f)."
+            )
         case errno.EIO:
-            return fail(f"{where}: the disk does not answer (input/output error); write elsewhere with -o, or ask who runs it.")
+            return fail(
+                f"{where}: the disk does not answer (input/output error); write elsewhere with -o, or ask who runs it."
+            )
         case errno.ENOMEM:
-            return fail("not enough memory; mend it with a smaller --batch-size, --limit or fewer --workers.")
+            return fail(
+                "not enough memory; mend it with a smaller --batch-size, --limit or fewer --workers."
+            )
         case errno.ENOENT:
             return fail(f"no such file or folder: {where}; check the path.")
         case _ if error.filename:

@@ -77,7 +77,12 @@ def _print_version(wanted: bool) -> bool:
 
 @app.callback()
 def options_of_the_whole(
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+        ),
+    ] = False,
 ) -> None:
     """Graph encoders pre-trained without labels, on molecules and other graphs."""
 
@@ -99,7 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = None if arguments is None else list(arguments)
     try:
         with warnings_as_lines():
-            result: Any = get_command(app).main(args=words, prog_name="graphlog", standalone_mode=False)
+            result: Any = get_command(app).main(
+                args=words, prog_name="graphlog", standalone_mode=False
+            )
         sys.stdout.flush()
     except BaseException as e:
         code = ending_of(e)

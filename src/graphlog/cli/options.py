@@ -24,7 +24,11 @@ def _set_threads(count: int | None) -> int | None:
 
 def names(text: str | None) -> list[str]:
     """Return the names of a list such as ``a,b``; nothing or ``none`` is no name."""
-    return [] if text is None or text == "none" else [part.strip() for part in text.split(",") if part.strip()]
+    return (
+        []
+        if text is None or text == "none"
+        else [part.strip() for part in text.split(",") if part.strip()]
+    )
 
 
 def numbers(text: str) -> list[int]:
@@ -51,42 +55,100 @@ def shares(text: str) -> list[float]:
         raise typer.BadParameter(f"expected numbers such as 0.8,0.1,0.1, found {text!r}.") from None
 
 
-Input = Annotated[str, typer.Argument(metavar="INPUT", help="Molecule file, store folder, data set name, or - for standard input.")]
-Model = Annotated[str, typer.Option("--model", "-m", metavar="MODEL", help="A .safetensors file, a run folder, or a shipped model's name.")]
+Input = Annotated[
+    str,
+    typer.Argument(
+        metavar="INPUT", help="Molecule file, store folder, data set name, or - for standard input."
+    ),
+]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="MODEL",
+        help="A .safetensors file, a run folder, or a shipped model's name.",
+    ),
+]
 Run = Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="Run folder to write.")]
-SmilesColumn = Annotated[str | None, typer.Option("--smiles-column", metavar="NAME", help="Column that holds the SMILES.")]
+SmilesColumn = Annotated[
+    str | None,
+    typer.Option("--smiles-column", metavar="NAME", help="Column that holds the SMILES."),
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        "--data-dir", metavar="DIR", callback=_set_data_root, help="Where data sets are kept (default: $GRAPHLOG_DATA or the cache)."
+        "--data-dir",
+        metavar="DIR",
+        callback=_set_data_root,
+        help="Where data sets are kept (default: $GRAPHLOG_DATA or the cache).",
     ),
 ]
 OnError = Annotated[
     Literal["skip", "fail"],
-    typer.Option("--on-error", help="skip: list a bad row in rejects.csv and go on; fail: stop at the first."),
+    typer.Option(
+        "--on-error", help="skip: list a bad row in rejects.csv and go on; fail: stop at the first."
+    ),
 ]
-Workers = Annotated[int | None, typer.Option("--workers", min=1, metavar="N", help="Processes that read molecules (default: all cores).")]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers", min=1, metavar="N", help="Processes that read molecules (default: all cores)."
+    ),
+]
 Threads = Annotated[
     int | None,
-    typer.Option("--threads", min=1, metavar="N", callback=_set_threads, help="Threads of each matrix product (default: all cores)."),
+    typer.Option(
+        "--threads",
+        min=1,
+        metavar="N",
+        callback=_set_threads,
+        help="Threads of each matrix product (default: all cores).",
+    ),
 ]
-Device = Annotated[str | None, typer.Option("--device", metavar="auto|cpu|cuda", help="Where to compute (default: auto).")]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", metavar="auto|cpu|cuda", help="Where to compute (default: auto)."),
+]
 Precision = Annotated[
-    Literal["auto", "fp32", "bf16"] | None, typer.Option("--precision", help="Number format of matrix products (default: auto).")
+    Literal["auto", "fp32", "bf16"] | None,
+    typer.Option("--precision", help="Number format of matrix products (default: auto)."),
 ]
 Layer = Annotated[
     Literal["jk", "last"] | None,
-    typer.Option("--layer", help="Which embedding: all layers (jk) or the last (default: as stored with the model)."),
+    typer.Option(
+        "--layer",
+        help="Which embedding: all layers (jk) or the last (default: as stored with the model).",
+    ),
 ]
-Targets = Annotated[str | None, typer.Option("--targets", metavar="A,B", help="Columns to predict; known data sets need none.")]
-Task = Annotated[Literal["auto", "classification", "regression", "multiclass"], typer.Option("--task", help="Kind of target.")]
-BatchSize = Annotated[int | None, typer.Option("--batch-size", min=1, metavar="N", help="Graphs a step.")]
+Targets = Annotated[
+    str | None,
+    typer.Option("--targets", metavar="A,B", help="Columns to predict; known data sets need none."),
+]
+Task = Annotated[
+    Literal["auto", "classification", "regression", "multiclass"],
+    typer.Option("--task", help="Kind of target."),
+]
+BatchSize = Annotated[
+    int | None, typer.Option("--batch-size", min=1, metavar="N", help="Graphs a step.")
+]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any setting of a run's config.toml, such as batch_size=64; repeatable."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any setting of a run's config.toml, such as batch_size=64; repeatable.",
+    ),
 ]
-Seeds = Annotated[str, typer.Option("--seeds", metavar="0,1,2", help="One run each; scores are mean and SD over them.")]
-Limit = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Only the first N rows of INPUT.")]
+Seeds = Annotated[
+    str,
+    typer.Option(
+        "--seeds", metavar="0,1,2", help="One run each; scores are mean and SD over them."
+    ),
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", min=1, metavar="N", help="Only the first N rows of INPUT.")
+]
 SplitKind = Annotated[
     str | None,
     typer.Option(
@@ -97,5 +159,8 @@ SplitKind = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in RUN.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there already.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no messages; errors and results only.")]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="No progress and no messages; errors and results only."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON on standard output.")]

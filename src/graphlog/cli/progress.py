@@ -54,7 +54,11 @@ class _RowLines:
         now = time.monotonic()
         if now - self._said >= LINE_EVERY_S:
             self._said = now
-            print(f"read {done:,} rows, {rejected:,} rejected, {done / (now - self._started):,.0f} rows/s", file=sys.stderr, flush=True)
+            print(
+                f"read {done:,} rows, {rejected:,} rejected, {done / (now - self._started):,.0f} rows/s",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 class _RowBar:
@@ -62,8 +66,16 @@ class _RowBar:
 
     def __enter__(self) -> Self:
 
-        text = TextColumn("read {task.completed:,.0f} rows, {task.fields[rejected]:,} rejected, {task.fields[rate]:,.0f} rows/s")
-        self._bar = RichProgress(SpinnerColumn(), text, TimeElapsedColumn(), console=RichConsole(stderr=True), transient=True)
+        text = TextColumn(
+            "read {task.completed:,.0f} rows, {task.fields[rejected]:,} rejected, {task.fields[rate]:,.0f} rows/s"
+        )
+        self._bar = RichProgress(
+            SpinnerColumn(),
+            text,
+            TimeElapsedColumn(),
+            console=RichConsole(stderr=True),
+            transient=True,
+        )
         self._task = self._bar.add_task("", total=None, rejected=0, rate=0.0)
         self._started = time.monotonic()
         self._bar.start()

@@ -17,7 +17,13 @@ from graphlog.errors import ConfigError
 
 
 def read_graphs(
-    source: str, schema: str, console: Console, *, limit: int | None = None, like: FeatureSchema | None = None, **reading: Any
+    source: str,
+    schema: str,
+    console: Console,
+    *,
+    limit: int | None = None,
+    like: FeatureSchema | None = None,
+    **reading: Any,
 ) -> GraphStore:
     """Return the graphs of a store, or those of a file or data set in ``schema``; named proteins are in their own.
 
@@ -33,7 +39,9 @@ def read_graphs(
             store = open_proteins(source, progress=progress, limit=limit, **reading)
         else:
             store = read_molecules(source, schema=schema, progress=progress, limit=limit, **reading)
-    console.say(f"read {len(store):,} graphs from {source}; {len(store.rejects):,} of {store.num_rows:,} rows rejected")
+    console.say(
+        f"read {len(store):,} graphs from {source}; {len(store.rejects):,} of {store.num_rows:,} rows rejected"
+    )
     return store
 
 
@@ -46,4 +54,6 @@ def refuse_existing_run(folder: Path, resume: bool, overwrite: bool) -> None:
     if resume and overwrite:
         raise ConfigError("--resume and --overwrite contradict each other; choose one.")
     if (folder / "config.toml").is_file() and not (resume or overwrite):
-        raise ConfigError(f"run folder {folder} exists; continue it with --resume or replace it with --overwrite.")
+        raise ConfigError(
+            f"run folder {folder} exists; continue it with --resume or replace it with --overwrite."
+        )

@@ -16,18 +16,39 @@ def report_tables(report: Report) -> list[Table]:
     title = f"{report.dataset}: {metric.replace('_', '-').upper()}{unit}, {report.split} split ({sizes})"
     seeds = [len(r.test.get(metric, [])) for r in report.rows]
     rows = [
-        (r.model, r.rule, _number(r.mean(metric) * scale), _number(r.sd(metric) * scale), _number(r.mean(metric, "valid") * scale), n)
+        (
+            r.model,
+            r.rule,
+            _number(r.mean(metric) * scale),
+            _number(r.sd(metric) * scale),
+            _number(r.mean(metric, "valid") * scale),
+            n,
+        )
         for r, n in zip(report.rows, seeds, strict=True)
     ]
     tables = [Table(("model", "rule", "test", "SD", "valid", "seeds"), rows, title)]
     halves = [half for half in report.rows[0].halves]
     if halves:
-        shown = [(r.model, r.rule, *(_number(r.mean(metric, half) * scale) for half in halves)) for r in report.rows if r.halves]
-        tables.append(Table(("model", "rule", *(half.replace("_", " ") for half in halves)), shown, "\nrandom halves of the test fold"))
+        shown = [
+            (r.model, r.rule, *(_number(r.mean(metric, half) * scale) for half in halves))
+            for r in report.rows
+            if r.halves
+        ]
+        tables.append(
+            Table(
+                ("model", "rule", *(half.replace("_", " ") for half in halves)),
+                shown,
+                "\nrandom halves of the test fold",
+            )
+        )
     best = report.rows[0]
     if len(report.tasks) > 1 and best.per_task:
-        per_task = [(task, _number(best.per_task.get(task, math.nan) * scale)) for task in report.tasks]
-        tables.append(Table(("task", "test"), per_task, f"\n{best.model}, {best.rule}, task by task"))
+        per_task = [
+            (task, _number(best.per_task.get(task, math.nan) * scale)) for task in report.tasks
+        ]
+        tables.append(
+            Table(("task", "test"), per_task, f"\n{best.model}, {best.rule}, task by task")
+        )
     if report.notes:
         tables.append(Table(("", ""), [("note", note) for note in report.notes]))
     return tables

@@ -54,7 +54,9 @@ class GraphBatch:
             self._adjacency.append(build_adjacency(self.edge_index, self.num_nodes))
         return self._adjacency[0]
 
-    def with_attributes(self, x: Tensor | None = None, edge_attr: Tensor | None = None) -> "GraphBatch":
+    def with_attributes(
+        self, x: Tensor | None = None, edge_attr: Tensor | None = None
+    ) -> "GraphBatch":
         """Return the same graphs with other attributes; the adjacency is shared, not rebuilt."""
         return replace(
             self,
@@ -67,7 +69,10 @@ class GraphBatch:
         if self.x.device == torch.device(device):
             return self
         y = None if self.y is None else self.y.to(device)
-        moved = (t.to(device, non_blocking=True) for t in (self.x, self.edge_index, self.edge_attr, self.batch, self.ptr))
+        moved = (
+            t.to(device, non_blocking=True)
+            for t in (self.x, self.edge_index, self.edge_attr, self.batch, self.ptr)
+        )
         return GraphBatch(*moved, y=y)
 
 
@@ -78,9 +83,13 @@ def collate(batches: list[GraphBatch]) -> GraphBatch:
     labels = [b.y for b in batches if b.y is not None]
     return GraphBatch(
         x=torch.cat([b.x for b in batches]),
-        edge_index=torch.cat([b.edge_index + n for b, n in zip(batches, nodes, strict=False)], dim=1),
+        edge_index=torch.cat(
+            [b.edge_index + n for b, n in zip(batches, nodes, strict=False)], dim=1
+        ),
         edge_attr=torch.cat([b.edge_attr for b in batches]),
         batch=torch.cat([b.batch + g for b, g in zip(batches, graphs, strict=False)]),
-        ptr=torch.cat([b.ptr[:-1] + n for b, n in zip(batches, nodes, strict=False)] + [nodes[-1:]]),
+        ptr=torch.cat(
+            [b.ptr[:-1] + n for b, n in zip(batches, nodes, strict=False)] + [nodes[-1:]]
+        ),
         y=torch.cat(labels) if len(labels) == len(batches) and labels else None,
     )

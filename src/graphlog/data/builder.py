@@ -74,8 +74,12 @@ class StoreBuilder:
         if not len(chunk):
             return
         with _mendable(self.path):
-            self._arrays["node_offsets"].append(self._nodes + np.cumsum(chunk.node_counts, dtype=np.int64))
-            self._arrays["edge_offsets"].append(self._edges + np.cumsum(chunk.edge_counts, dtype=np.int64))
+            self._arrays["node_offsets"].append(
+                self._nodes + np.cumsum(chunk.node_counts, dtype=np.int64)
+            )
+            self._arrays["edge_offsets"].append(
+                self._edges + np.cumsum(chunk.edge_counts, dtype=np.int64)
+            )
             self._arrays["endpoints"].append(chunk.edge_index.T)
             self._arrays["rows"].append(chunk.rows)
             self._attributes["node"].append(chunk.x)
@@ -95,7 +99,9 @@ class StoreBuilder:
     def _check_kind(self, chunk: GraphChunk) -> None:
         tasks = 0 if chunk.labels is None else chunk.labels.shape[1]
         if tasks != len(self.tasks):
-            raise ValueError(f"`labels` must have {len(self.tasks)} columns, as many as `tasks`, found {tasks}.")
+            raise ValueError(
+                f"`labels` must have {len(self.tasks)} columns, as many as `tasks`, found {tasks}."
+            )
         if self._undirected is None:
             self._undirected = chunk.undirected
             if chunk.texts is not None:
@@ -103,7 +109,9 @@ class StoreBuilder:
                     self._texts = TextWriter(self._partial)
                 self._open.callback(self._texts.close)
         if chunk.undirected != self._undirected or (chunk.texts is None) != (self._texts is None):
-            raise ValueError("every chunk of a store must agree on `undirected` and on whether it has `texts`.")
+            raise ValueError(
+                "every chunk of a store must agree on `undirected` and on whether it has `texts`."
+            )
 
     def reject(self, reject: Reject) -> None:
         """Record a row that could not become a graph."""
@@ -119,14 +127,22 @@ class StoreBuilder:
         Args:
             num_rows: Rows of the input; by default one more than the last row seen.
         """
-        from graphlog.data.store import GraphStore, open_store  # the store knows its builder; this closes the circle late
+        from graphlog.data.store import (
+            GraphStore,
+            open_store,
+        )  # the store knows its builder; this closes the circle late
 
         if num_rows is not None and num_rows <= self._top_row:
-            raise ValueError(f"`num_rows` must be above the last row seen, {self._top_row}, found {num_rows}.")
+            raise ValueError(
+                f"`num_rows` must be above the last row seen, {self._top_row}, found {num_rows}."
+            )
         with _mendable(self.path):
             arrays = self._finished_arrays()
             counts = {"graphs": self._graphs, "nodes": self._nodes, "edges": self._edges}
-            counts |= {"rows": self._top_row + 1 if num_rows is None else num_rows, "rejects": self._rejects}
+            counts |= {
+                "rows": self._top_row + 1 if num_rows is None else num_rows,
+                "rejects": self._rejects,
+            }
             manifest = Manifest.model_validate(
                 {
                     "schema": self.schema.to_dict(),
@@ -149,7 +165,9 @@ class StoreBuilder:
         arrays: dict[str, Array] = {}
         for name, writer in self._arrays.items():
             arrays[name] = writer.finish()
-            if (name == "rows" and self._rows_are_identity) or (name == "rejects" and not self._rejects):
+            if (name == "rows" and self._rows_are_identity) or (
+                name == "rejects" and not self._rejects
+            ):
                 del arrays[name]
                 if writer.path is not None:
                     writer.path.unlink()
@@ -158,12 +176,21 @@ class StoreBuilder:
         return arrays | ({} if self._texts is None else self._texts.finish())
 
     def _open_arrays(self, folder: Path | None) -> None:
-        shapes: dict[str, tuple[int | None, Any]] = {"node_offsets": (None, np.uint8), "edge_offsets": (None, np.uint8)}
-        shapes |= {"endpoints": (2, np.uint8), "rows": (None, np.uint8), "rejects": (None, np.uint8)}
+        shapes: dict[str, tuple[int | None, Any]] = {
+            "node_offsets": (None, np.uint8),
+            "edge_offsets": (None, np.uint8),
+        }
+        shapes |= {
+            "endpoints": (2, np.uint8),
+            "rows": (None, np.uint8),
+            "rejects": (None, np.uint8),
+        }
         if self.tasks:
             shapes["labels"] = (len(self.tasks), np.float32)
         for name, (width, dtype) in shapes.items():
-            self._arrays[name] = ArrayWriter(None if folder is None else folder / f"{name}.bin", width, dtype)
+            self._arrays[name] = ArrayWriter(
+                None if folder is None else folder / f"{name}.bin", width, dtype
+            )
             self._open.callback(self._arrays[name].close)
         for name in ("node_offsets", "edge_offsets"):
             self._arrays[name].append(np.zeros(1, np.int64))
@@ -173,8 +200,14 @@ class StoreBuilder:
                 self._open.callback(self._attributes[name].close)
 
     def _open_partial(self, path: Path) -> None:
-        if path.exists() and not (path / MANIFEST).is_file() and not (path.is_dir() and not any(path.iterdir())):
-            raise ConfigError(f"{path} exists and is not a graph store, so it is not replaced; choose another name.")
+        if (
+            path.exists()
+            and not (path / MANIFEST).is_file()
+            and not (path.is_dir() and not any(path.iterdir()))
+        ):
+            raise ConfigError(
+                f"{path} exists and is not a graph store, so it is not replaced; choose another name."
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         for old in path.parent.glob(f"{_escaped(path.name)}.partial-*"):
             if old not in _live and not _in_use(old):
@@ -227,7 +260,9 @@ def _mendable(path: Path | None) -> Generator[None]:
     try:
         yield
     except OSError as e:
-        raise DataError(f"cannot write the store {path}: {e.strerror or e}; free the disk or choose another folder.") from e
+        raise DataError(
+            f"cannot write the store {path}: {e.strerror or e}; free the disk or choose another folder."
+        ) from e
 
 
 def _discard(partial: Path, owner: int, opened: ExitStack) -> None:
@@ -254,7 +289,9 @@ def _in_use(partial: Path) -> bool:
         with (partial / _LOCK).open("r+b") as f:
             _take_lock(f)
     except FileNotFoundError:
-        return partial.exists() and time.time() - partial.stat().st_mtime < _YOUNG_S  # made, about to be locked
+        return (
+            partial.exists() and time.time() - partial.stat().st_mtime < _YOUNG_S
+        )  # made, about to be locked
     except OSError:
         return True
     return False

@@ -61,19 +61,25 @@ class GraphChunk:
         """
         self._check_shapes(schema)
         if (self.node_counts < 1).any():
-            raise DataError(f"{self._where(int(np.argmax(self.node_counts < 1)))} has no nodes; leave it out or give it one.")
+            raise DataError(
+                f"{self._where(int(np.argmax(self.node_counts < 1)))} has no nodes; leave it out or give it one."
+            )
         owner = np.repeat(np.arange(len(self)), self.edge_counts)
         sizes = self.node_counts[owner]
         outside = ((self.edge_index < 0) | (self.edge_index >= sizes)).any(axis=0)
         if outside.any():
             e = int(np.argmax(outside))
             a, b, size = int(self.edge_index[0, e]), int(self.edge_index[1, e]), int(sizes[e])
-            raise DataError(f"{self._where(int(owner[e]))}: edge ({a}, {b}) must join nodes in [0, {size}).")
+            raise DataError(
+                f"{self._where(int(owner[e]))}: edge ({a}, {b}) must join nodes in [0, {size})."
+            )
         nodes = np.repeat(np.arange(len(self)), self.node_counts)
         self._check_values(self.x, nodes, schema.node, "node")
         self._check_values(self.edge_attr, owner, schema.edge, "edge")
         if self.labels is not None and np.isinf(self.labels).any():
-            raise DataError(f"{self._where(int(np.argmax(np.isinf(self.labels).any(axis=1))))}: a label is infinite; leave it empty.")
+            raise DataError(
+                f"{self._where(int(np.argmax(np.isinf(self.labels).any(axis=1))))}: a label is infinite; leave it empty."
+            )
 
     def _check_shapes(self, schema: FeatureSchema) -> None:
         n, v, e = len(self), int(self.node_counts.sum()), int(self.edge_counts.sum())
@@ -84,13 +90,21 @@ class GraphChunk:
         if (self.edge_counts < 0).any() or (self.rows < 0).any():
             raise ValueError("`edge_counts` and `rows` of a GraphChunk must not be negative.")
         if self.x.shape != (v, len(schema.node)):
-            raise ValueError(f"`x` must be ({v}, {len(schema.node)}) for schema '{schema.name}', found {self.x.shape}.")
+            raise ValueError(
+                f"`x` must be ({v}, {len(schema.node)}) for schema '{schema.name}', found {self.x.shape}."
+            )
         if self.edge_index.shape != (2, e) or self.edge_attr.shape != (e, len(schema.edge)):
             found = f"{self.edge_index.shape} and {self.edge_attr.shape}"
-            raise ValueError(f"`edge_index` and `edge_attr` must be (2, {e}) and ({e}, {len(schema.edge)}), found {found}.")
+            raise ValueError(
+                f"`edge_index` and `edge_attr` must be (2, {e}) and ({e}, {len(schema.edge)}), found {found}."
+            )
 
     def _check_values(
-        self, values: Num[np.ndarray, "R F"], owner: Integer[np.ndarray, "R"], columns: tuple[Attribute, ...], kind: str
+        self,
+        values: Num[np.ndarray, "R F"],
+        owner: Integer[np.ndarray, "R"],
+        columns: tuple[Attribute, ...],
+        kind: str,
     ) -> None:
         for k, column in enumerate(columns):
             v = values[:, k]
@@ -103,7 +117,9 @@ class GraphChunk:
                 bad, expected = ~np.isfinite(v), "a finite number"
             if bad.any():
                 r = int(np.argmax(bad))
-                raise DataError(f"{self._where(int(owner[r]))}: {kind} attribute '{column.name}' must be {expected}, found {v[r]}.")
+                raise DataError(
+                    f"{self._where(int(owner[r]))}: {kind} attribute '{column.name}' must be {expected}, found {v[r]}."
+                )
 
     def _where(self, graph: int) -> str:
         return f"graph of input row {int(self.rows[graph])}"
@@ -124,7 +140,10 @@ def is_reject_list(path: Path) -> bool:
 def write_rejects(path: Path | str, rejects: Iterable[Reject]) -> None:
     """Write ``row,input,reason`` as CSV, whole or not at all."""
     path = Path(path)
-    with replacing(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="", errors="backslashreplace") as f:
+    with (
+        replacing(path) as unfinished,
+        unfinished.open("w", encoding="utf-8", newline="", errors="backslashreplace") as f,
+    ):
         table = csv.writer(f)
         table.writerow(_REJECT_COLUMNS)
         table.writerows((r.row, r.text, r.reason) for r in rejects)

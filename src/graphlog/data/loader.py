@@ -38,7 +38,9 @@ class BatchSampler:
     def __post_init__(self) -> None:
         """Check the ranges."""
         if self.num_graphs < 0 or self.batch_size < 1 or self.seed < 0:
-            raise ValueError(f"`num_graphs` and `seed` must not be negative and `batch_size` must be at least 1, found {self}.")
+            raise ValueError(
+                f"`num_graphs` and `seed` must not be negative and `batch_size` must be at least 1, found {self}."
+            )
 
     def __len__(self) -> int:
         """Return the number of batches an epoch."""
@@ -52,5 +54,12 @@ class BatchSampler:
             >>> [b.tolist() for b in BatchSampler(5, 2, seed=0, shuffle=False).epoch(0)]
             [[0, 1], [2, 3], [4]]
         """
-        order = seeded_permutation(self.num_graphs, self.seed, epoch) if self.shuffle else np.arange(self.num_graphs)
-        return [order[start : start + self.batch_size] for start in range(0, len(self) * self.batch_size, self.batch_size)]
+        order = (
+            seeded_permutation(self.num_graphs, self.seed, epoch)
+            if self.shuffle
+            else np.arange(self.num_graphs)
+        )
+        return [
+            order[start : start + self.batch_size]
+            for start in range(0, len(self) * self.batch_size, self.batch_size)
+        ]

@@ -20,7 +20,16 @@ FORMAT = "graphlog-store"
 VERSION = 1
 MANIFEST = "manifest.json"
 KNOWN = frozenset(
-    {"node_offsets", "edge_offsets", "endpoints", "rows", "labels", "text_blocks", "text_offsets", "rejects"}
+    {
+        "node_offsets",
+        "edge_offsets",
+        "endpoints",
+        "rows",
+        "labels",
+        "text_blocks",
+        "text_offsets",
+        "rejects",
+    }
     | {f"{kind}_{part}" for kind in ("node", "edge") for part in ("codes", "table", "rows")}
 )
 CHECKED_AT_OPEN_BYTES = 4 << 20
@@ -91,7 +100,10 @@ class Contents:
 
     def hash_mismatch(self) -> str | None:
         """Return the name of the first array that is not what the manifest says, or None."""
-        return next((n for n, a in self.arrays.items() if hash_array(a) != self.manifest.files[n].sha256), None)
+        return next(
+            (n for n, a in self.arrays.items() if hash_array(a) != self.manifest.files[n].sha256),
+            None,
+        )
 
 
 def hash_array(array: Array) -> str:
@@ -104,7 +116,9 @@ def describe(arrays: dict[str, Array], folder: Path | None) -> dict[str, FileEnt
     entries: dict[str, FileEntry] = {}
     for name, array in sorted(arrays.items()):
         sha256 = hash_array(array) if folder is None else hash_file(folder / f"{name}.bin")
-        entries[name] = FileEntry(dtype=array.dtype.str, shape=array.shape, bytes=array.nbytes, sha256=sha256)  # pyright: ignore[reportArgumentType]
+        entries[name] = FileEntry(
+            dtype=array.dtype.str, shape=array.shape, bytes=array.nbytes, sha256=sha256
+        )  # pyright: ignore[reportArgumentType]
     return entries
 
 
@@ -129,7 +143,9 @@ def read_contents(path: Path) -> Contents:
     """
     manifest = _read_manifest(path)
     if manifest.content_digest() != manifest.digest:
-        raise ModelFileError(f"{path}: {MANIFEST} was changed after it was written (digest differs); build the store again.")
+        raise ModelFileError(
+            f"{path}: {MANIFEST} was changed after it was written (digest differs); build the store again."
+        )
     try:
         schema = FeatureSchema.from_dict(manifest.feature_schema)
     except ConfigError as e:
@@ -145,8 +161,14 @@ def refuse_changed(contents: Contents) -> None:
     """Raise if an array is not what the manifest says."""
     changed = contents.hash_mismatch()
     if changed is not None:
-        where = "the store in memory" if contents.path is None else str(contents.path / f"{changed}.bin")
-        raise ModelFileError(f"{where}: damaged or changed after it was written (sha256 differs); build the store again.")
+        where = (
+            "the store in memory"
+            if contents.path is None
+            else str(contents.path / f"{changed}.bin")
+        )
+        raise ModelFileError(
+            f"{where}: damaged or changed after it was written (sha256 differs); build the store again."
+        )
 
 
 def _read_manifest(path: Path) -> Manifest:
@@ -156,9 +178,13 @@ def _read_manifest(path: Path) -> Manifest:
         advice = "build one with `graphlog featurize`, or name a folder of graphs (edges.csv, or NAME_A.txt and NAME_graph_indicator.txt)"
         raise ModelFileError(f"{path}: not a graph store (no {MANIFEST}); {advice}.") from None
     except (OSError, ValueError, RecursionError) as e:
-        raise ModelFileError(f"{path}: {MANIFEST} cannot be read ({e}); build the store again.") from None
+        raise ModelFileError(
+            f"{path}: {MANIFEST} cannot be read ({e}); build the store again."
+        ) from None
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
-        raise ModelFileError(f"{path}: {MANIFEST} is not that of a graph store; build one with `graphlog featurize`.")
+        raise ModelFileError(
+            f"{path}: {MANIFEST} is not that of a graph store; build one with `graphlog featurize`."
+        )
     version: Any = fields.get("version")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     if isinstance(version, int) and version > VERSION:
         raise ModelFileError(
@@ -169,7 +195,9 @@ def _read_manifest(path: Path) -> Manifest:
     except ValidationError as e:
         problem = e.errors()[0]
         where = ".".join(str(p) for p in problem["loc"])
-        raise ModelFileError(f"{path}: {MANIFEST}: `{where}`: {problem['msg'].lower()}; build the store again.") from None
+        raise ModelFileError(
+            f"{path}: {MANIFEST}: `{where}`: {problem['msg'].lower()}; build the store again."
+        ) from None
     _check_layout(path, manifest)
     return manifest
 
@@ -177,16 +205,28 @@ def _read_manifest(path: Path) -> Manifest:
 def _check_layout(path: Path, manifest: Manifest) -> None:
     counts, files = manifest.counts, manifest.files
     if set(counts) != {"graphs", "nodes", "edges", "rows", "rejects"} or not set(files) <= KNOWN:
-        raise ModelFileError(f"{path}: {MANIFEST} names other parts than a graph store has; build the store again.")
+        raise ModelFileError(
+            f"{path}: {MANIFEST} names other parts than a graph store has; build the store again."
+        )
     graphs, nodes, edges = counts["graphs"], counts["nodes"], counts["edges"]
-    lengths = {"node_offsets": graphs + 1, "edge_offsets": graphs + 1, "endpoints": edges, "rows": graphs, "labels": graphs}
+    lengths = {
+        "node_offsets": graphs + 1,
+        "edge_offsets": graphs + 1,
+        "endpoints": edges,
+        "rows": graphs,
+        "labels": graphs,
+    }
     lengths |= {"node_codes": nodes, "node_rows": nodes, "edge_codes": edges, "edge_rows": edges}
     for name, entry in files.items():
         if min(entry.shape, default=-1) < 0 or entry.shape[0] != lengths.get(name, entry.shape[0]):
-            raise ModelFileError(f"{path}: {MANIFEST} contradicts itself about {name}; build the store again.")
+            raise ModelFileError(
+                f"{path}: {MANIFEST} contradicts itself about {name}; build the store again."
+            )
     have_nodes = "node_rows" in files or {"node_codes", "node_table"} <= set(files)
     if not {"node_offsets", "edge_offsets", "endpoints"} <= set(files) or not have_nodes:
-        raise ModelFileError(f"{path}: {MANIFEST} lacks a part every graph store has; build the store again.")
+        raise ModelFileError(
+            f"{path}: {MANIFEST} lacks a part every graph store has; build the store again."
+        )
 
 
 def _map_file(path: Path, name: str, entry: FileEntry) -> Array:
@@ -195,9 +235,13 @@ def _map_file(path: Path, name: str, entry: FileEntry) -> Array:
     try:
         size = file.stat().st_size
     except OSError as e:
-        raise ModelFileError(f"{file}: cannot be read ({e.strerror}); build the store again.") from None
+        raise ModelFileError(
+            f"{file}: cannot be read ({e.strerror}); build the store again."
+        ) from None
     if not size == entry.bytes == expected:
-        raise ModelFileError(f"{file}: truncated or changed ({size} bytes, {entry.bytes} expected); build the store again.")
+        raise ModelFileError(
+            f"{file}: truncated or changed ({size} bytes, {entry.bytes} expected); build the store again."
+        )
     try:
         return map_array(file, dtype, entry.shape)
     except OSError as e:

@@ -48,7 +48,9 @@ def distinct(values: Integer[np.ndarray, "N"]) -> Integer[np.ndarray, "M"]:
     return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
 
 
-def ragged_ranges(starts: Integer[np.ndarray, "N"], counts: Integer[np.ndarray, "N"]) -> Integer[np.ndarray, "R"]:
+def ragged_ranges(
+    starts: Integer[np.ndarray, "N"], counts: Integer[np.ndarray, "N"]
+) -> Integer[np.ndarray, "R"]:
     """Return ``starts[0] .. starts[0] + counts[0] - 1``, then those of the next range, in one array.
 
     Example:
@@ -56,7 +58,9 @@ def ragged_ranges(starts: Integer[np.ndarray, "N"], counts: Integer[np.ndarray, 
         [5, 6, 0, 1, 2]
     """
     ends = np.cumsum(counts)
-    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - (ends - counts), counts)
+    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
+        starts - (ends - counts), counts
+    )
 
 
 class ArrayWriter:
@@ -85,7 +89,9 @@ class ArrayWriter:
 
     def rewrite(self, dtype: Any, width: int | None, change: Callable[[Array], Array]) -> None:
         """Replace every row by ``change(block of rows)``, block by block."""
-        target = ArrayWriter(None if self.path is None else self.path.with_name(f"{self.path.name}+"), width, dtype)
+        target = ArrayWriter(
+            None if self.path is None else self.path.with_name(f"{self.path.name}+"), width, dtype
+        )
         row_bytes = self.dtype.itemsize * (1 if self.width is None else self.width)
         try:
             self._stream.seek(0)
@@ -137,7 +143,9 @@ class AttributeWriter:
         for column in reversed(columns[1:]):
             strides.insert(0, strides[0] * max(column.cardinality, 1))
         fits = bool(columns) and strides[0] * max(columns[0].cardinality, 1) < 1 << 62
-        self._strides = np.array(strides, dtype=np.int64) if fits and not is_continuous(columns) else None
+        self._strides = (
+            np.array(strides, dtype=np.int64) if fits and not is_continuous(columns) else None
+        )
 
     def append(self, rows: Num[np.ndarray, "R F"]) -> None:
         """Add one row a node or edge."""
@@ -180,10 +188,16 @@ class AttributeWriter:
         if self._dense:
             rows = self._writer.finish()
             if self._folder is not None:
-                (self._folder / f"{self._name}_codes.bin").replace(self._folder / f"{self._name}_rows.bin")
+                (self._folder / f"{self._name}_codes.bin").replace(
+                    self._folder / f"{self._name}_rows.bin"
+                )
             return {f"{self._name}_rows": rows}
         float_type = self._value_type if self._value_type is np.float32 else np.uint8
-        table = ArrayWriter(None if self._folder is None else self._folder / f"{self._name}_table.bin", len(self._columns), float_type)
+        table = ArrayWriter(
+            None if self._folder is None else self._folder / f"{self._name}_table.bin",
+            len(self._columns),
+            float_type,
+        )
         if self._table:
             table.append(np.stack(self._table))
         return {f"{self._name}_codes": self._writer.finish(), f"{self._name}_table": table.finish()}
@@ -238,6 +252,11 @@ def unpack_texts(block: bytes, count: int) -> list[str]:
     try:
         raw = zlib.decompress(block)
         ends = (4 * count + np.cumsum(np.frombuffer(raw, "<u4", count), dtype=np.int64)).tolist()
-        return [raw[a:b].decode("utf-8", "surrogatepass") for a, b in zip([4 * count, *ends], ends, strict=False)]
+        return [
+            raw[a:b].decode("utf-8", "surrogatepass")
+            for a, b in zip([4 * count, *ends], ends, strict=False)
+        ]
     except (zlib.error, ValueError) as e:
-        raise ModelFileError(f"the store's texts are damaged ({e}); build the store again.") from None
+        raise ModelFileError(
+            f"the store's texts are damaged ({e}); build the store again."
+        ) from None

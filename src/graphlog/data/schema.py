@@ -62,7 +62,9 @@ class FeatureSchema:
     def __post_init__(self) -> None:
         """Check that every special row fits its columns."""
         if not self.node:
-            raise ConfigError(f"schema '{self.name}': `node` must hold at least one attribute, found none.")
+            raise ConfigError(
+                f"schema '{self.name}': `node` must hold at least one attribute, found none."
+            )
         for label, row, columns in (
             ("node_mask", self.node_mask, self.node),
             ("edge_mask", self.edge_mask, self.edge),
@@ -71,7 +73,9 @@ class FeatureSchema:
             if row is None:
                 continue
             if len(row) != len(columns):
-                raise ConfigError(f"schema '{self.name}': `{label}` must have {len(columns)} values, found {len(row)}.")
+                raise ConfigError(
+                    f"schema '{self.name}': `{label}` must have {len(columns)} values, found {len(row)}."
+                )
             for value, column in zip(row, columns, strict=True):
                 if column.is_categorical and not 0 <= value < column.cardinality:
                     raise ConfigError(
@@ -81,7 +85,10 @@ class FeatureSchema:
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description; :meth:`from_dict` reads it back."""
         described = asdict(self)
-        for kind in ("node", "edge"):  # what is as it usually is goes unsaid, so that older descriptions keep their hashes
+        for kind in (
+            "node",
+            "edge",
+        ):  # what is as it usually is goes unsaid, so that older descriptions keep their hashes
             described[kind] = [_said(a) for a in getattr(self, kind)]
         return described
 
@@ -93,7 +100,10 @@ class FeatureSchema:
             ConfigError: If a field is missing or does not fit.
         """
         try:
-            rows = {k: None if fields[k] is None else tuple(fields[k]) for k in ("node_mask", "edge_mask", "self_loop")}
+            rows = {
+                k: None if fields[k] is None else tuple(fields[k])
+                for k in ("node_mask", "edge_mask", "self_loop")
+            }
             return cls(
                 name=fields["name"],
                 domain=fields["domain"],

@@ -40,11 +40,15 @@ class Split(NamedTuple):
         path = Path(path)
         with replacing(path) as unfinished:
             unfinished.write_text(
-                json.dumps({"kind": kind, "fractions": list(fractions), "sha256": sha256, **lists}) + "\n", encoding="utf-8"
+                json.dumps({"kind": kind, "fractions": list(fractions), "sha256": sha256, **lists})
+                + "\n",
+                encoding="utf-8",
             )
 
     @classmethod
-    def load(cls, path: Path | str, num_rows: int | None = None, sha256: str | None = None) -> "Split":
+    def load(
+        cls, path: Path | str, num_rows: int | None = None, sha256: str | None = None
+    ) -> "Split":
         """Read what :meth:`save` wrote, or the same keys written by hand.
 
         Args:
@@ -61,19 +65,29 @@ class Split(NamedTuple):
         except FileNotFoundError:
             raise DataError(f"no such file: {path}; make one with `graphlog data split`.") from None
         except (OSError, ValueError, RecursionError) as e:
-            raise DataError(f"{path}: not a split file ({e}); make one with `graphlog data split`.") from None
+            raise DataError(
+                f"{path}: not a split file ({e}); make one with `graphlog data split`."
+            ) from None
         if not isinstance(fields, dict):
-            raise DataError(f"{path}: a split file must be a JSON object with train, valid and test.")
+            raise DataError(
+                f"{path}: a split file must be a JSON object with train, valid and test."
+            )
         made_for: Any = fields.get("sha256")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         if sha256 and made_for and made_for != sha256:
-            raise DataError(f"{path}: was made for another input (sha256 {str(made_for)[:12]}…, not {sha256[:12]}…); split this one.")
+            raise DataError(
+                f"{path}: was made for another input (sha256 {str(made_for)[:12]}…, not {sha256[:12]}…); split this one."
+            )
         split = cls(*(_part(path, name, fields.get(name)) for name in cls._fields))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
         rows = np.concatenate(split)
         if num_rows is not None and rows.size and rows.max() >= num_rows:
-            raise DataError(f"{path}: row {rows.max()} is out of range; the input has rows 0 to {num_rows - 1}.")
+            raise DataError(
+                f"{path}: row {rows.max()} is out of range; the input has rows 0 to {num_rows - 1}."
+            )
         values, counts = np.unique(rows, return_counts=True)
         if (counts > 1).any():
-            raise DataError(f"{path}: row {values[counts > 1][0]} stands in the split more than once; each row belongs to one part.")
+            raise DataError(
+                f"{path}: row {values[counts > 1][0]} stands in the split more than once; each row belongs to one part."
+            )
         return split
 
 
@@ -92,8 +106,15 @@ def check_fractions(fractions: Fractions) -> tuple[float, float, float]:
     Raises:
         ConfigError: If they are not three numbers in [0, 1] that sum to 1, or leave nothing to train on.
     """
-    if len(fractions) != 3 or not all(0 <= f <= 1 for f in fractions) or abs(math.fsum(fractions) - 1) > 1e-6 or fractions[0] <= 0:
-        raise ConfigError(f"`fractions` must be train, valid and test shares that sum to 1, train above 0, found {tuple(fractions)}.")
+    if (
+        len(fractions) != 3
+        or not all(0 <= f <= 1 for f in fractions)
+        or abs(math.fsum(fractions) - 1) > 1e-6
+        or fractions[0] <= 0
+    ):
+        raise ConfigError(
+            f"`fractions` must be train, valid and test shares that sum to 1, train above 0, found {tuple(fractions)}."
+        )
     train, valid, test = fractions
     return float(train), float(valid), float(test)
 
@@ -108,7 +129,9 @@ def random_split(n: int, fractions: Fractions = DEFAULT_FRACTIONS, seed: int = 0
     return _with_training_rows(Split(rows[:first], rows[first:second], rows[second:]), n)
 
 
-def stratified_split(classes: Int[np.ndarray, "N"], fractions: Sequence[float] = DEFAULT_FRACTIONS, seed: int = 0) -> Split:
+def stratified_split(
+    classes: Int[np.ndarray, "N"], fractions: Sequence[float] = DEFAULT_FRACTIONS, seed: int = 0
+) -> Split:
     """Return random folds in which every class has the same share as in the whole, as nearly as whole graphs allow.
 
     Args:
@@ -152,7 +175,15 @@ def group_split(
     members = _members(groups)
     n = sum(len(m) for m in members)
     parts = rules[kind](members, n, check_fractions(fractions), seed)
-    return _with_training_rows(Split(*(np.concatenate([np.empty(0, np.int64), *(members[g] for g in part)]) for part in parts)), n)
+    return _with_training_rows(
+        Split(
+            *(
+                np.concatenate([np.empty(0, np.int64), *(members[g] for g in part)])
+                for part in parts
+            )
+        ),
+        n,
+    )
 
 
 def holdout_group_split(
@@ -172,7 +203,9 @@ def holdout_group_split(
     held, rest = np.flatnonzero(is_held), np.flatnonzero(~is_held)
     if not held.size or not rest.size:
         known = ", ".join(sorted({str(group) for group in groups})[:10])
-        raise DataError(f"test group {test_group!r} must be one of several groups in the data, found: {known}.")
+        raise DataError(
+            f"test group {test_group!r} must be one of several groups in the data, found: {known}."
+        )
     cut = random_split(len(rest), (1 - valid_fraction, valid_fraction, 0.0), seed)
     shuffled = np.concatenate(random_split(len(held), (1.0, 0.0, 0.0), seed))
     return Split(rest[cut.train], rest[np.concatenate([cut.valid, cut.test])], held[shuffled])
@@ -184,7 +217,11 @@ def _members(groups: Sequence[Any] | Shaped[np.ndarray, "n"]) -> list[Int[np.nda
     numbers: dict[Any, int] = {}
     keys: list[Any] = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
     number = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
-    return np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1]) if len(keys) else []
+    return (
+        np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
+        if len(keys)
+        else []
+    )
 
 
 _Members = list[Int[np.ndarray, "_"]]
@@ -204,8 +241,12 @@ def _fill(order: Sequence[int], members: _Members, limits: tuple[float, float]) 
     return parts
 
 
-def _largest_first(members: _Members, n: int, fractions: tuple[float, float, float], seed: int) -> _Parts:
-    order = sorted(range(len(members)), key=lambda g: (len(members[g]), int(members[g][0])), reverse=True)
+def _largest_first(
+    members: _Members, n: int, fractions: tuple[float, float, float], seed: int
+) -> _Parts:
+    order = sorted(
+        range(len(members)), key=lambda g: (len(members[g]), int(members[g][0])), reverse=True
+    )
     train_end, valid_end = fractions[0] * n, (fractions[0] + fractions[1]) * n
     parts: _Parts = ([], [], [])
     train = valid = 0
@@ -222,7 +263,9 @@ def _largest_first(members: _Members, n: int, fractions: tuple[float, float, flo
     return parts
 
 
-def _balanced(members: _Members, n: int, fractions: tuple[float, float, float], seed: int) -> _Parts:
+def _balanced(
+    members: _Members, n: int, fractions: tuple[float, float, float], seed: int
+) -> _Parts:
     limit = min(fractions[1], fractions[2]) * n / 2
     big = [g for g, m in enumerate(members) if len(m) > limit]
     small = [g for g, m in enumerate(members) if len(m) <= limit]
@@ -232,9 +275,13 @@ def _balanced(members: _Members, n: int, fractions: tuple[float, float, float], 
     return _fill(big + small, members, (fractions[0] * n, fractions[1] * n))
 
 
-def _random_groups(members: _Members, n: int, fractions: tuple[float, float, float], seed: int) -> _Parts:
+def _random_groups(
+    members: _Members, n: int, fractions: tuple[float, float, float], seed: int
+) -> _Parts:
     order: list[int] = np.random.RandomState(seed).permutation(len(members)).tolist()
-    valid, test, train = _fill(order, members, (float(math.floor(fractions[1] * n)), float(math.floor(fractions[2] * n))))
+    valid, test, train = _fill(
+        order, members, (float(math.floor(fractions[1] * n)), float(math.floor(fractions[2] * n)))
+    )
     return train, valid, test
 
 

@@ -18,7 +18,15 @@ from graphlog.data.packing import TEXTS_A_BLOCK, Array, ragged_ranges, unpack_te
 from graphlog.data.schema import FeatureSchema, is_continuous
 from graphlog.errors import DataError, ModelFileError
 
-__all__ = ["GraphChunk", "GraphStore", "Reject", "StoreBuilder", "is_store", "open_store", "write_rejects"]
+__all__ = [
+    "GraphChunk",
+    "GraphStore",
+    "Reject",
+    "StoreBuilder",
+    "is_store",
+    "open_store",
+    "write_rejects",
+]
 
 _GRAPHS_A_CHUNK = 4096
 
@@ -37,7 +45,9 @@ class GraphStore:
 
     def __len__(self) -> int:
         """Return the number of graphs."""
-        return self.contents.manifest.counts["graphs"] if self.indices is None else len(self.indices)
+        return (
+            self.contents.manifest.counts["graphs"] if self.indices is None else len(self.indices)
+        )
 
     def __getitem__(self, key: Any) -> GraphBatch:
         """Return the batch of a slice, an index, a sequence of indices, or a boolean mask."""
@@ -55,7 +65,11 @@ class GraphStore:
     def __reduce__(self) -> Any:
         """Travel to another process as a path where there is one, so that workers share the pages."""
         path, manifest = self.contents.path, self.contents.manifest
-        return (GraphStore, (self.contents, self.indices)) if path is None else (_reopen, (path.absolute(), manifest.digest, self.indices))
+        return (
+            (GraphStore, (self.contents, self.indices))
+            if path is None
+            else (_reopen, (path.absolute(), manifest.digest, self.indices))
+        )
 
     @property
     def schema(self) -> FeatureSchema:
@@ -127,7 +141,12 @@ class GraphStore:
     @property
     def rejects(self) -> list[Reject]:
         """Input rows that could not become graphs."""
-        lines = self.contents.arrays.get("rejects", np.empty(0, np.uint8)).tobytes().decode().splitlines()
+        lines = (
+            self.contents.arrays.get("rejects", np.empty(0, np.uint8))
+            .tobytes()
+            .decode()
+            .splitlines()
+        )
         return [Reject(*json.loads(line)) for line in lines]
 
     def take(self, indices: Any) -> GraphBatch:
@@ -139,7 +158,10 @@ class GraphStore:
         graphs = self._resolve(indices)
         node_starts, node_counts = self._ranges("node", graphs)
         edge_starts, edge_counts = self._ranges("edge", graphs)
-        nodes, edges = ragged_ranges(node_starts, node_counts), ragged_ranges(edge_starts, edge_counts)
+        nodes, edges = (
+            ragged_ranges(node_starts, node_counts),
+            ragged_ranges(edge_starts, edge_counts),
+        )
         ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(node_counts)])
         ends = self.contents.arrays["endpoints"][edges] + np.repeat(ptr[:-1], edge_counts)[:, None]
         if self.undirected:
@@ -168,7 +190,9 @@ class GraphStore:
             node_counts=node_counts,
             edge_counts=edge_counts,
             x=self._attributes("node", ragged_ranges(node_starts, node_counts)),
-            edge_index=np.ascontiguousarray(self.contents.arrays["endpoints"][edges].T.astype(np.int64)),
+            edge_index=np.ascontiguousarray(
+                self.contents.arrays["endpoints"][edges].T.astype(np.int64)
+            ),
             edge_attr=self._attributes("edge", edges),
             rows=stored.rows,
             texts=stored.texts() if "text_blocks" in self.contents.arrays else None,
@@ -183,7 +207,9 @@ class GraphStore:
             DataError: If the store was built without texts.
         """
         if "text_blocks" not in self.contents.arrays:
-            raise DataError("this store was built without its texts (SMILES); build it again with them kept.")
+            raise DataError(
+                "this store was built without its texts (SMILES); build it again with them kept."
+            )
         graphs = self._all() if indices is None else self._resolve(indices)
         blocks, offsets = self.contents.arrays["text_blocks"], self.contents.arrays["text_offsets"]
         total = self.contents.manifest.counts["graphs"]
@@ -192,7 +218,9 @@ class GraphStore:
         numbers, starts = np.unique(graphs[order] // TEXTS_A_BLOCK, return_index=True)
         for number, members in zip(numbers.tolist(), np.split(order, starts[1:]), strict=False):
             count = min(TEXTS_A_BLOCK, total - number * TEXTS_A_BLOCK)
-            texts = unpack_texts(blocks[int(offsets[number]) : int(offsets[number + 1])].tobytes(), count)
+            texts = unpack_texts(
+                blocks[int(offsets[number]) : int(offsets[number + 1])].tobytes(), count
+            )
             found[members] = np.array(texts, dtype=object)[graphs[members] - number * TEXTS_A_BLOCK]
         return found.tolist()
 
@@ -222,11 +250,17 @@ class GraphStore:
         sound = True
         for kind, total in (("node", counts["nodes"]), ("edge", counts["edges"])):
             offsets = arrays[f"{kind}_offsets"].astype(np.int64)
-            sound &= bool(offsets[0] == 0 and offsets[-1] == total and (np.diff(offsets) >= 0).all())
+            sound &= bool(
+                offsets[0] == 0 and offsets[-1] == total and (np.diff(offsets) >= 0).all()
+            )
             codes = arrays.get(f"{kind}_codes")
-            sound &= codes is None or not codes.size or int(codes.max()) < len(arrays[f"{kind}_table"])
+            sound &= (
+                codes is None or not codes.size or int(codes.max()) < len(arrays[f"{kind}_table"])
+            )
         if not sound:
-            raise ModelFileError(f"{self.contents.path or 'the store in memory'}: its arrays contradict each other; build it again.")
+            raise ModelFileError(
+                f"{self.contents.path or 'the store in memory'}: its arrays contradict each other; build it again."
+            )
 
     def _all(self) -> Int[np.ndarray, "M"]:
         return np.arange(len(self)) if self.indices is None else self.indices
@@ -242,7 +276,9 @@ class GraphStore:
         chosen = chosen.reshape(-1).astype(np.int64)
         wrong = (chosen < -len(self)) | (chosen >= len(self))
         if wrong.any():
-            raise IndexError(f"graph {chosen[int(np.argmax(wrong))]} is out of range for a store of {len(self)}.")
+            raise IndexError(
+                f"graph {chosen[int(np.argmax(wrong))]} is out of range for a store of {len(self)}."
+            )
         chosen = np.where(chosen < 0, chosen + len(self), chosen)
         return chosen if self.indices is None else self.indices[chosen]
 

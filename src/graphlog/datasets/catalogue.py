@@ -11,19 +11,35 @@ _TOX21 = (
     *("NR-AR", "NR-AR-LBD", "NR-AhR", "NR-Aromatase", "NR-ER", "NR-ER-LBD", "NR-PPAR-gamma"),
     *("SR-ARE", "SR-ATAD5", "SR-HSE", "SR-MMP", "SR-p53"),
 )
-_MUV = tuple(f"MUV-{n}" for n in (466, 548, 600, 644, 652, 689, 692, 712, 713, 733, 737, 810, 832, 846, 852, 858, 859))
-_QM8 = tuple(f"{quantity}-{method}" for method in ("CC2", "PBE0", "CAM") for quantity in ("E1", "E2", "f1", "f2"))
+_MUV = tuple(
+    f"MUV-{n}"
+    for n in (466, 548, 600, 644, 652, 689, 692, 712, 713, 733, 737, 810, 832, 846, 852, 858, 859)
+)
+_QM8 = tuple(
+    f"{quantity}-{method}"
+    for method in ("CC2", "PBE0", "CAM")
+    for quantity in ("E1", "E2", "f1", "f2")
+)
 
 
 def _moleculenet(name: str, file: str, description: str, **fields: Any) -> DatasetSpec:
-    defaults: dict[str, Any] = {"task": "classification", "metric": "roc_auc", "licence": "MIT", "source": "MoleculeNet"}
+    defaults: dict[str, Any] = {
+        "task": "classification",
+        "metric": "roc_auc",
+        "licence": "MIT",
+        "source": "MoleculeNet",
+    }
     defaults |= {"num_tasks": len(fields.get("tasks", ()))}
     path = f"chem/downstream/{name}.csv.gz"
-    return DatasetSpec(name=name, description=description, path=path, url=_DEEPCHEM + file, **(defaults | fields))
+    return DatasetSpec(
+        name=name, description=description, path=path, url=_DEEPCHEM + file, **(defaults | fields)
+    )
 
 
 def _regression(name: str, file: str, description: str, **fields: Any) -> DatasetSpec:
-    return _moleculenet(name, file, description, **({"task": "regression", "metric": "rmse"} | fields))
+    return _moleculenet(
+        name, file, description, **({"task": "regression", "metric": "rmse"} | fields)
+    )
 
 
 def _moses(name: str, size: str, description: str, **fields: Any) -> DatasetSpec:

@@ -50,7 +50,9 @@ def find_local(spec: DatasetSpec, data_dir: Path | str | None = None) -> Path | 
         path = Path(mirror) / spec.path
         if _is_mirrored(path, spec):
             return path
-        raise DataError(f"{path}: is not the '{spec.name}' this version knows (its sha256 is not {spec.sha256_file[:12]}…); replace it.")
+        raise DataError(
+            f"{path}: is not the '{spec.name}' this version knows (its sha256 is not {spec.sha256_file[:12]}…); replace it."
+        )
     return None
 
 
@@ -64,14 +66,20 @@ def fetch(spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
     if local is not None:
         return local
     if spec.url is None and not spec.origin.startswith("rdkit"):
-        raise DataError(f"data set '{spec.name}' has no public address; put it at {spec.path} below $GRAPHLOG_MIRROR.")
+        raise DataError(
+            f"data set '{spec.name}' has no public address; put it at {spec.path} below $GRAPHLOG_MIRROR."
+        )
     if spec.url is None:
-        raise DataError(f"data set '{spec.name}' comes with RDKit, but this RDKit has no {spec.path} as pinned; pip install -U rdkit")
+        raise DataError(
+            f"data set '{spec.name}' comes with RDKit, but this RDKit has no {spec.path} as pinned; pip install -U rdkit"
+        )
     root, mirror = data_root(data_dir), _mirror()
     if mirror and "://" in mirror:
         target = root / spec.path
         with _blame_network(spec, mirror):
-            download(f"{mirror.rstrip('/')}/{spec.path}", target, lambda path: _is_mirrored(path, spec))
+            download(
+                f"{mirror.rstrip('/')}/{spec.path}", target, lambda path: _is_mirrored(path, spec)
+            )
         return target
     target = _public_path(spec, root)
     with _blame_network(spec, spec.url):
@@ -81,7 +89,9 @@ def fetch(spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
             download(spec.url, target, lambda path: _holds(path, spec))
     if not _holds(target, spec):
         target.unlink()
-        raise DataError(f"{spec.url}: does not hold the '{spec.name}' this version knows; set $GRAPHLOG_MIRROR to a copy of it.")
+        raise DataError(
+            f"{spec.url}: does not hold the '{spec.name}' this version knows; set $GRAPHLOG_MIRROR to a copy of it."
+        )
     _note(target).write_text(hash_file(target), encoding="ascii")
     return target
 
@@ -98,11 +108,16 @@ def download(url: str, target: Path, is_right: Callable[[Path], bool]) -> None:
     if not url.startswith(("https://", "http://", "file://")):
         raise DataError(f"{url}: must be an https, http or file address.")
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as source, unfinished.open("wb") as f:
+        with (
+            urllib.request.urlopen(request, timeout=_TIMEOUT_S) as source,
+            unfinished.open("wb") as f,
+        ):
             while block := source.read(_BLOCK):
                 f.write(block)
         if not is_right(unfinished):
-            raise DataError(f"{url}: what came is not what is pinned (sha256); nothing was kept. Try again, or another $GRAPHLOG_MIRROR.")
+            raise DataError(
+                f"{url}: what came is not what is pinned (sha256); nothing was kept. Try again, or another $GRAPHLOG_MIRROR."
+            )
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -125,7 +140,11 @@ def _mirror() -> str | None:
 
 
 def _public_path(spec: DatasetSpec, root: Path) -> Path:
-    ending = "smi.gz" if spec.origin == "molsets" else (spec.url or "").rpartition("/")[2].partition(".")[2]
+    ending = (
+        "smi.gz"
+        if spec.origin == "molsets"
+        else (spec.url or "").rpartition("/")[2].partition(".")[2]
+    )
     return root / "public" / f"{spec.name}.{ending}"
 
 
@@ -136,7 +155,9 @@ def _note(public: Path) -> Path:
 
 def _is_unchanged(public: Path) -> bool:
     note = _note(public)
-    return not note.is_file() or note.read_text(encoding="ascii", errors="replace") == hash_file(public)
+    return not note.is_file() or note.read_text(encoding="ascii", errors="replace") == hash_file(
+        public
+    )
 
 
 def _is(path: Path, sha256: str) -> bool:
@@ -144,7 +165,9 @@ def _is(path: Path, sha256: str) -> bool:
 
 
 def _is_mirrored(path: Path, spec: DatasetSpec) -> bool:
-    return _is(path, spec.sha256_file) if spec.sha256_file else path.is_file() and _holds(path, spec)
+    return (
+        _is(path, spec.sha256_file) if spec.sha256_file else path.is_file() and _holds(path, spec)
+    )
 
 
 def _holds(path: Path, spec: DatasetSpec) -> bool:
@@ -153,8 +176,16 @@ def _holds(path: Path, spec: DatasetSpec) -> bool:
             return _is_set(path, spec.rows)
         if spec.domain == "protein":
             return _begins(path, spec.begins)
-        with open_table(path, spec.smiles_column if spec.smiles_column != "smiles" else None, spec.header, _delimiter(spec)) as table:
-            return hash_smiles(row.smiles for row in table) in (spec.sha256_smiles, *spec.sha256_public_smiles)
+        with open_table(
+            path,
+            spec.smiles_column if spec.smiles_column != "smiles" else None,
+            spec.header,
+            _delimiter(spec),
+        ) as table:
+            return hash_smiles(row.smiles for row in table) in (
+                spec.sha256_smiles,
+                *spec.sha256_public_smiles,
+            )
     except DataError:
         return False
 
@@ -162,12 +193,16 @@ def _holds(path: Path, spec: DatasetSpec) -> bool:
 def _begins(path: Path, expected: str) -> bool:
     with open_text(path) as lines:
         header = " ".join(next(lines, "").split())
-        return header.startswith(expected) and sum(1 for _ in lines) > 0  # to the end: a file cut off is found out
+        return (
+            header.startswith(expected) and sum(1 for _ in lines) > 0
+        )  # to the end: a file cut off is found out
 
 
 def _is_set(path: Path, graphs: int) -> bool:
     """Return whether a zip is whole and holds a TUDataset of that many graphs."""
-    from graphlog.datasets.graphs.tudataset import open_tudataset  # its package fetches sets with this module
+    from graphlog.datasets.graphs.tudataset import (
+        open_tudataset,
+    )  # its package fetches sets with this module
 
     return sum(1 for _ in open_tudataset(path).read()) == graphs
 

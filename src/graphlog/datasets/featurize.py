@@ -99,9 +99,13 @@ def read_molecules(
         return store if store_path is None else store.save(store_path)
     with _open(source, smiles_column, targets, data_dir) as found:
         rows = found.rows if limit is None else islice(found.rows, limit)
-        with StoreBuilder(features, store_path, found.tasks, {"name": Path(found.where).name}) as builder:
+        with StoreBuilder(
+            features, store_path, found.tasks, {"name": Path(found.where).name}
+        ) as builder:
             tally = _Tally(found, builder, on_error, keep_texts)
-            for piece, result in map_in_order(partial(featurize_smiles, schema=features), _pieces(found, rows), processes):
+            for piece, result in map_in_order(
+                partial(featurize_smiles, schema=features), _pieces(found, rows), processes
+            ):
                 tally.add(piece, *result)
                 if progress is not None:
                     progress(tally.done, tally.rejected)
@@ -126,9 +130,16 @@ def _pieces(found: _Input, rows: Iterable[Row]) -> Iterator[tuple[_Piece, list[s
 class _Tally:
     """Takes in pieces in order: graphs and rejects to the builder, and counts."""
 
-    def __init__(self, found: _Input, builder: StoreBuilder, on_error: str, keep_texts: bool) -> None:
+    def __init__(
+        self, found: _Input, builder: StoreBuilder, on_error: str, keep_texts: bool
+    ) -> None:
         self.done = self.rejected = 0
-        self._found, self._builder, self._on_error, self._keep_texts = found, builder, on_error, keep_texts
+        self._found, self._builder, self._on_error, self._keep_texts = (
+            found,
+            builder,
+            on_error,
+            keep_texts,
+        )
         self._first: list[Reject] = []
 
     def add(self, piece: _Piece, chunk: GraphChunk, refused: list[tuple[int, str]]) -> None:
@@ -142,13 +153,22 @@ class _Tally:
         kept = np.array(usable, dtype=np.int64)[chunk.rows]
         numbers = np.array([row.row for row in piece.rows], dtype=np.int64)
         labels = None if piece.labels is None else piece.labels[kept]
-        self._builder.add(replace(chunk, rows=numbers[kept], labels=labels, texts=chunk.texts if self._keep_texts else None))
+        self._builder.add(
+            replace(
+                chunk,
+                rows=numbers[kept],
+                labels=labels,
+                texts=chunk.texts if self._keep_texts else None,
+            )
+        )
         self.done += len(piece.rows)
 
     def _reject(self, reject: Reject) -> None:
         if self._on_error == "fail":
             advice = "mend the row, or pass over such rows with --on-error skip"
-            raise DataError(f"{self._found.where}, data row {reject.row}: {reject.text[:80]!a} {reject.reason}; {advice}.")
+            raise DataError(
+                f"{self._found.where}, data row {reject.row}: {reject.text[:80]!a} {reject.reason}; {advice}."
+            )
         self._builder.reject(reject)
         self.rejected += 1
         if len(self._first) < 3:
@@ -172,11 +192,20 @@ def _schema(schema: str | FeatureSchema) -> FeatureSchema:
 
 
 def _as_store(source: Any) -> GraphStore | None:
-    return open_store(source) if isinstance(source, str | Path) and str(source) != "-" and Path(source).is_dir() else None
+    return (
+        open_store(source)
+        if isinstance(source, str | Path) and str(source) != "-" and Path(source).is_dir()
+        else None
+    )
 
 
 @contextmanager
-def _open(source: Any, smiles_column: str | None, targets: str | Sequence[str] | None, data_dir: Path | str | None) -> Generator[_Input]:
+def _open(
+    source: Any,
+    smiles_column: str | None,
+    targets: str | Sequence[str] | None,
+    data_dir: Path | str | None,
+) -> Generator[_Input]:
     if not isinstance(source, str | Path):
         if targets is not None:
             raise ConfigError("`targets` are columns of a file; a list of SMILES has none.")
@@ -198,4 +227,9 @@ def _open(source: Any, smiles_column: str | None, targets: str | Sequence[str] |
 def _rows_of(texts: Iterable[Any]) -> Iterator[Row]:
     for number, text in enumerate(texts):
         is_text = isinstance(text, str)
-        yield Row(number, text if is_text else "", {}, None if is_text else f"not text but {type(text).__name__}")
+        yield Row(
+            number,
+            text if is_text else "",
+            {},
+            None if is_text else f"not text but {type(text).__name__}",
+        )

@@ -18,7 +18,9 @@ _SAMPLES = {"zinc10k": 10_000, "zinc250k": 250_000}
 _TIMEOUT_S = 60
 
 
-def unpack_molsets(index: str, target: Path, download: Callable[[str, Path, Callable[[Path], bool]], None]) -> None:
+def unpack_molsets(
+    index: str, target: Path, download: Callable[[str, Path, Callable[[Path], bool]], None]
+) -> None:
     """Write the data set that ``target`` is named after, from the wheel that the package index lists with the pinned hash.
 
     Args:
@@ -38,7 +40,10 @@ def unpack_molsets(index: str, target: Path, download: Callable[[str, Path, Call
         order = list(range(len(smiles)))
         random.Random(0).shuffle(order)
         smiles = [smiles[k] for k in sorted(order[:size])]
-    with beside(target) as unfinished, gzip.open(unfinished, "wt", encoding="ascii", compresslevel=6) as f:
+    with (
+        beside(target) as unfinished,
+        gzip.open(unfinished, "wt", encoding="ascii", compresslevel=6) as f,
+    ):
         f.writelines(f"{text}\n" for text in smiles)
 
 
@@ -48,7 +53,9 @@ def _address(index: str) -> str:
     for file in listed:
         if file["digests"]["sha256"] == _SHA256:
             return file["url"]
-    raise DataError(f"{index}: no longer lists the pinned wheel (sha256 {_SHA256[:12]}…); set $GRAPHLOG_MIRROR to a copy of the data.")
+    raise DataError(
+        f"{index}: no longer lists the pinned wheel (sha256 {_SHA256[:12]}…); set $GRAPHLOG_MIRROR to a copy of the data."
+    )
 
 
 def _is_right(path: Path) -> bool:

@@ -54,7 +54,9 @@ def resolve(name: str, data_dir: Path | str | None = None) -> Path:
 
 
 @contextmanager
-def open_named(name: str, targets: str | Sequence[str] | None = None, data_dir: Path | str | None = None) -> Generator[NamedTable]:
+def open_named(
+    name: str, targets: str | Sequence[str] | None = None, data_dir: Path | str | None = None
+) -> Generator[NamedTable]:
     """Open a data set with its known label columns, or those in ``targets``.
 
     Raises:
@@ -67,10 +69,16 @@ def open_named(name: str, targets: str | Sequence[str] | None = None, data_dir: 
     with open_table(path, None, spec.header) as table:
         if spec.label_file is not None:
             table = _joined(table, spec, path)
-        called = {theirs: ours for theirs, ours in spec.public_tasks.items() if theirs in table.columns}
+        called = {
+            theirs: ours for theirs, ours in spec.public_tasks.items() if theirs in table.columns
+        }
         theirs_of = {ours: theirs for theirs, ours in called.items()}
         wanted = _known_columns(spec, table) if targets is None or targets == "auto" else targets
-        named = wanted if wanted is None or isinstance(wanted, str) else [theirs_of.get(t, t) for t in wanted]
+        named = (
+            wanted
+            if wanted is None or isinstance(wanted, str)
+            else [theirs_of.get(t, t) for t in wanted]
+        )
         columns = choose_tasks(table, named, ())
         yield NamedTable(table, columns, tuple(called.get(c, c) for c in columns))
 
@@ -86,10 +94,17 @@ def _joined(table: Table, spec: DatasetSpec, path: Path) -> Table:
     file = path.parents[len(Path(spec.path).parts) - 1] / str(spec.label_file)
     content = file.read_bytes() if file.is_file() else b""
     if hashlib.sha256(content).hexdigest() != spec.sha256_label_file:
-        raise DataError(f"{file}: is not the labels of '{spec.name}' that this version knows; pip install -U rdkit")
+        raise DataError(
+            f"{file}: is not the labels of '{spec.name}' that this version knows; pip install -U rdkit"
+        )
     label_of = {line[0]: line[1] for line in csv.reader(content.decode("ascii").splitlines())}
     columns = (*table.columns, spec.tasks[0])
-    return Table(table.where, columns, columns.index(table.smiles_column), _with_label(table, spec.tasks[0], label_of))
+    return Table(
+        table.where,
+        columns,
+        columns.index(table.smiles_column),
+        _with_label(table, spec.tasks[0], label_of),
+    )
 
 
 def _with_label(table: Table, task: str, label_of: Mapping[str, str]) -> Iterator[Row]:

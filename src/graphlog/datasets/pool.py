@@ -21,7 +21,9 @@ WORTH_A_POOL = 5
 
 def available_workers() -> int:
     """Return the number of processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    return (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    )
 
 
 def check_workers(workers: int | None) -> int:
@@ -73,7 +75,9 @@ def map_in_order(
             yield first, future.result()
     except BrokenProcessPool as e:
         said = str(e).splitlines()[0] if str(e) else type(e).__name__
-        raise DataError(f"a worker process died, killed or out of memory ({said}); use fewer workers (1: none).") from None
+        raise DataError(
+            f"a worker process died, killed or out of memory ({said}); use fewer workers (1: none)."
+        ) from None
     finally:
         for _, future in waiting:
             future.cancel()

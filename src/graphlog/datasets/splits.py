@@ -10,7 +10,12 @@ from graphlog.datasets.pool import check_workers, map_in_order
 from graphlog.domains.molecule.murcko import group_numbers, scaffolds
 from graphlog.errors import DataError, unknown_name
 
-KINDS = {"scaffold": "largest-first", "scaffold-balanced": "balanced", "random-scaffold": "random", "random": None}
+KINDS = {
+    "scaffold": "largest-first",
+    "scaffold-balanced": "balanced",
+    "random-scaffold": "random",
+    "random": None,
+}
 """Kinds of split of molecules, and how whole scaffolds are dealt out in each."""
 _SMILES_A_PIECE = 1000
 
@@ -68,7 +73,9 @@ def split_dataset(
     return group_split(parallel_scaffold_groups(smiles, workers, canonical), fractions, rule, seed)
 
 
-def parallel_scaffold_groups(smiles: Sequence[str], workers: int | None = None, canonical: bool = False) -> Int64[np.ndarray, "N"]:
+def parallel_scaffold_groups(
+    smiles: Sequence[str], workers: int | None = None, canonical: bool = False
+) -> Int64[np.ndarray, "N"]:
     """Return a number for each molecule, equal where scaffolds are equal, by first appearance, computed by several processes.
 
     Args:

@@ -12,5 +12,7 @@ __all__ = ["DOMAINS", "SCHEMAS", "Domain"]
 DOMAINS: Mapping[str, Domain] = {"molecule": MoleculeDomain(), "protein": ProteinDomain()}
 """Every domain by name."""
 
-SCHEMAS: Mapping[str, FeatureSchema] = {name: schema for domain in DOMAINS.values() for name, schema in domain.schemas.items()}
+SCHEMAS: Mapping[str, FeatureSchema] = {
+    name: schema for domain in DOMAINS.values() for name, schema in domain.schemas.items()
+}
 """Every fixed schema by name."""

@@ -22,7 +22,9 @@ class Domain(ABC):
     """Names of what a record tells by itself, to be predicted from its graph; none where there is nothing of the kind."""
 
     @abstractmethod
-    def featurize(self, records: Sequence[str], schema: FeatureSchema) -> tuple[GraphChunk, list[tuple[int, str]]]:
+    def featurize(
+        self, records: Sequence[str], schema: FeatureSchema
+    ) -> tuple[GraphChunk, list[tuple[int, str]]]:
         """Return the graphs of ``records`` and ``(position, reason)`` of each record that is none."""
 
     @abstractmethod
@@ -39,4 +41,6 @@ class Domain(ABC):
         Raises:
             ConfigError: If this domain has no targets.
         """
-        raise ConfigError(f"domain '{self.name}' has no descriptors to predict; choose an objective that needs none.")
+        raise ConfigError(
+            f"domain '{self.name}' has no descriptors to predict; choose an objective that needs none."
+        )

@@ -52,7 +52,9 @@ def forest_predictions(
     features_share: Any = "sqrt" if task != "regression" else 1 / 3
 
     def fit(x: np.ndarray, y: np.ndarray) -> Any:
-        return kind(n_estimators=trees, max_features=features_share, random_state=seed, n_jobs=1).fit(x, y)
+        return kind(
+            n_estimators=trees, max_features=features_share, random_state=seed, n_jobs=1
+        ).fit(x, y)
 
     return predictions_by_task(features, labels, train, task, fit, jobs)
 
@@ -72,10 +74,14 @@ def predictions_by_task(
         if not learnable(fold.labels):
             return np.full(len(features), np.nan, dtype=np.float32)
         model = fit(features[fold.rows], fold.labels)
-        predicted = model.predict_proba(features)[:, 1] if task != "regression" else model.predict(features)
+        predicted = (
+            model.predict_proba(features)[:, 1] if task != "regression" else model.predict(features)
+        )
         return predicted.astype(np.float32)
 
-    columns = Parallel(n_jobs=jobs, prefer="threads")(delayed(one)(t) for t in range(labels.shape[1]))
+    columns = Parallel(n_jobs=jobs, prefer="threads")(
+        delayed(one)(t) for t in range(labels.shape[1])
+    )
     return np.stack(columns, axis=1)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 

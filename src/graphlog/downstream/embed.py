@@ -15,7 +15,14 @@ from jaxtyping import Float
 
 from graphlog.data.chunk import is_reject_list, write_rejects
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.sources import Source, is_named, output_rows, rejects_of, status_of, streamed_graphs
+from graphlog.downstream.sources import (
+    Source,
+    is_named,
+    output_rows,
+    rejects_of,
+    status_of,
+    streamed_graphs,
+)
 from graphlog.errors import ConfigError, MissingExtraError
 from graphlog.files import writing
 from graphlog.training.log import Progress
@@ -76,10 +83,14 @@ def embed_file(
         rows, total = output_rows(store)
         with writing(out):
             embeddings = _empty(folder / "embeddings.npy", total, encoder.width(layer))
-            for graphs, values in encoder.embed_batches(store, layer, batch_size, precision=precision, progress=progress):
+            for graphs, values in encoder.embed_batches(
+                store, layer, batch_size, precision=precision, progress=progress
+            ):
                 embeddings[rows[graphs]] = values
             status = status_of(store)
-            finished = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}[out.suffix](folder, embeddings, status)
+            finished = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}[
+                out.suffix
+            ](folder, embeddings, status)
             rejects = save_rejects(out.parent, rejects_of(store))
             os.replace(finished, out)
         return Written(out, total, total - len(store), rejects)
@@ -94,13 +105,19 @@ def check_output(out: Path, formats: tuple[str, ...], source: Source = ()) -> No
         MissingExtraError: If its format needs a package that is not installed.
     """
     if out.suffix not in formats:
-        raise ConfigError(f"cannot tell what format {out} is to have; let its name end in {', '.join(formats)}.")
+        raise ConfigError(
+            f"cannot tell what format {out} is to have; let its name end in {', '.join(formats)}."
+        )
     if out.is_dir():
         raise ConfigError(f"{out} is a folder; name a file.")
     if not out.absolute().parent.is_dir():
-        raise ConfigError(f"there is no folder {out.absolute().parent}; make it, or choose another place.")
+        raise ConfigError(
+            f"there is no folder {out.absolute().parent}; make it, or choose another place."
+        )
     if is_named(source) and out.exists() and Path(source).exists() and out.samefile(source):
-        raise ConfigError(f"{out} is the input itself and would be lost; name another file with -o.")
+        raise ConfigError(
+            f"{out} is the input itself and would be lost; name another file with -o."
+        )
     check_rejects(out.absolute().parent, source)
     if out.suffix == ".parquet":
         try:
@@ -139,22 +156,37 @@ def check_rejects(folder: Path, source: Source = ()) -> None:
     if not path.exists():
         return
     if is_named(source) and Path(source).exists() and path.samefile(source):
-        raise ConfigError(f"rejected rows would be listed in {path}, which is the input; rename it, or write elsewhere.")
+        raise ConfigError(
+            f"rejected rows would be listed in {path}, which is the input; rename it, or write elsewhere."
+        )
     if not is_reject_list(path):
-        raise ConfigError(f"rejected rows would be listed in {path}, which holds something else; rename it, or write elsewhere.")
+        raise ConfigError(
+            f"rejected rows would be listed in {path}, which holds something else; rename it, or write elsewhere."
+        )
 
 
 def _empty(path: Path, rows: int, width: int) -> Float[np.ndarray, "M W"]:
     """Return a file of NaN as an array; written before it is mapped, for a disk that fills up under a mapped file kills the process."""
     missing = np.full((_ROWS_AT_ONCE, width), np.nan, dtype=np.float32)
-    _write_npy(path, missing.dtype, (rows, width), (missing[: rows - start] for start in range(0, rows, _ROWS_AT_ONCE)))
+    _write_npy(
+        path,
+        missing.dtype,
+        (rows, width),
+        (missing[: rows - start] for start in range(0, rows, _ROWS_AT_ONCE)),
+    )
     return np.lib.format.open_memmap(path, mode="r+")
 
 
-def _write_npy(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[np.ndarray]) -> None:
+def _write_npy(
+    path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[np.ndarray]
+) -> None:
     """Write an array of ``shape`` block by block."""
     with path.open("wb") as file:
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        header = {
+            "descr": np.lib.format.dtype_to_descr(dtype),
+            "fortran_order": False,
+            "shape": shape,
+        }
         np.lib.format.write_array_header_1_0(file, header)
         for block in blocks:
             file.write(np.ascontiguousarray(block, dtype).tobytes())
@@ -162,7 +194,10 @@ def _write_npy(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], blocks:
 
 def _write_npz(folder: Path, embeddings: np.ndarray, status: list[str]) -> Path:
     widest = max((len(text) for text in set(status)), default=2)
-    blocks = (np.array(status[start : start + _ROWS_AT_ONCE]) for start in range(0, len(status), _ROWS_AT_ONCE))
+    blocks = (
+        np.array(status[start : start + _ROWS_AT_ONCE])
+        for start in range(0, len(status), _ROWS_AT_ONCE)
+    )
     _write_npy(folder / "status.npy", np.dtype(f"<U{widest}"), (len(status),), blocks)
     path = folder / "out.npz"
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
@@ -176,14 +211,20 @@ def _write_parquet(folder: Path, embeddings: np.ndarray, status: list[str]) -> P
     import pyarrow.parquet as pq  # pyright: ignore[reportMissingImports]
 
     width = embeddings.shape[1]
-    schema = pa.schema([("row", pa.int64()), ("status", pa.string()), ("embedding", pa.list_(pa.float32(), width))])
+    schema = pa.schema(
+        [("row", pa.int64()), ("status", pa.string()), ("embedding", pa.list_(pa.float32(), width))]
+    )
     path = folder / "out.parquet"
     with pq.ParquetWriter(path, schema) as writer:
         for start in range(0, len(status), _ROWS_AT_ONCE):
             part = np.asarray(embeddings[start : start + _ROWS_AT_ONCE])
             vectors = pa.FixedSizeListArray.from_arrays(pa.array(part.reshape(-1)), width)
             rows = pa.array(np.arange(start, start + len(part)))
-            writer.write_table(pa.Table.from_arrays([rows, pa.array(status[start : start + len(part)]), vectors], schema=schema))
+            writer.write_table(
+                pa.Table.from_arrays(
+                    [rows, pa.array(status[start : start + len(part)]), vectors], schema=schema
+                )
+            )
     return path
 
 

@@ -94,10 +94,14 @@ class Encoder(nn.Module):
         store = open_graphs(source, self.schema, **reading)
         rows, total = output_rows(store)
         embeddings = np.full((total, self.width(layer)), np.nan, dtype=np.float32)
-        embeddings[rows] = self.embed_store(store, layer, batch_size, precision=precision, progress=progress)
+        embeddings[rows] = self.embed_store(
+            store, layer, batch_size, precision=precision, progress=progress
+        )
         return embeddings
 
-    def embed_store(self, store: GraphStore, layer: str | None = None, batch_size: int = 512, **computing: Any) -> Float[np.ndarray, "M W"]:
+    def embed_store(
+        self, store: GraphStore, layer: str | None = None, batch_size: int = 512, **computing: Any
+    ) -> Float[np.ndarray, "M W"]:
         """Return one float32 row a graph of ``store``, in its order; ``computing`` as for :meth:`embed_batches`."""
         embeddings = np.empty((len(store), self.width(layer)), dtype=np.float32)
         for graphs, values in self.embed_batches(store, layer, batch_size, **computing):
@@ -132,7 +136,9 @@ class Encoder(nn.Module):
 
     def save(self, path: str | Path, half: bool = False) -> None:
         """Write a ``.safetensors`` file that :func:`load` reads back; ``half`` stores the weights in 16 bits."""
-        save_model(Path(path), self.network, {**self.info, "embedding": self.layer}, self.extra, half=half)
+        save_model(
+            Path(path), self.network, {**self.info, "embedding": self.layer}, self.extra, half=half
+        )
 
     @classmethod
     def read(cls, path: str | Path) -> "Encoder":

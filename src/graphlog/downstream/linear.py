@@ -54,19 +54,25 @@ def linear_path(
         return _multinomial(features, labels, train, path)
     one = _logistic_task if task == "classification" else _ridge_task
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the last digits of a score are not worth more steps
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # the last digits of a score are not worth more steps
         columns: list[list[np.ndarray]] = Parallel(n_jobs=jobs, prefer="threads")(  # pyright: ignore[reportAssignmentType]
             delayed(one)(features, labels, train, t, path) for t in range(labels.shape[1])
         )
     return {c: np.stack([column[k] for column in columns], axis=1) for k, c in enumerate(path)}
 
 
-def _logistic_task(features: Features, labels: np.ndarray, train: np.ndarray, target: int, path: Sequence[float]) -> list[np.ndarray]:
+def _logistic_task(
+    features: Features, labels: np.ndarray, train: np.ndarray, target: int, path: Sequence[float]
+) -> list[np.ndarray]:
     fold = fold_of(labels, train, target)
     if not learnable(fold.labels):
         return [np.full(len(labels), np.nan, dtype=np.float32)] * len(path)
     x, y = features[fold.rows], fold.labels.astype(np.int64)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-    solver = "newton-cholesky" if isinstance(x, np.ndarray) and x.shape[1] <= _NEWTON_WIDTH else "lbfgs"
+    solver = (
+        "newton-cholesky" if isinstance(x, np.ndarray) and x.shape[1] <= _NEWTON_WIDTH else "lbfgs"
+    )
     model = LogisticRegression(solver=solver, warm_start=True, max_iter=_MAX_ITERATIONS, tol=1e-4)
     results: list[np.ndarray] = []
     for c in path:
@@ -75,7 +81,9 @@ def _logistic_task(features: Features, labels: np.ndarray, train: np.ndarray, ta
     return results
 
 
-def _multinomial(features: Features, labels: np.ndarray, train: np.ndarray, path: Sequence[float]) -> dict[float, np.ndarray]:
+def _multinomial(
+    features: Features, labels: np.ndarray, train: np.ndarray, path: Sequence[float]
+) -> dict[float, np.ndarray]:
     """Return the probabilities of all classes together; 0 for a class that the training rows lack."""
     rows = train[~np.isnan(labels[train]).any(axis=1)]
     classes = labels[rows].argmax(axis=1)
@@ -92,7 +100,9 @@ def _multinomial(features: Features, labels: np.ndarray, train: np.ndarray, path
     return results
 
 
-def _ridge_task(features: Features, labels: np.ndarray, train: np.ndarray, target: int, path: Sequence[float]) -> list[np.ndarray]:
+def _ridge_task(
+    features: Features, labels: np.ndarray, train: np.ndarray, target: int, path: Sequence[float]
+) -> list[np.ndarray]:
     fold = fold_of(labels, train, target)
     if not learnable(fold.labels):
         return [np.full(len(labels), np.nan, dtype=np.float32)] * len(path)
@@ -100,6 +110,8 @@ def _ridge_task(features: Features, labels: np.ndarray, train: np.ndarray, targe
 
 
 def _ridge(features: Features, targets: np.ndarray, rows: np.ndarray, c: float) -> np.ndarray:
-    x = features.astype(np.float64)  # the columns of embeddings are nearly dependent, too much so for the normal equations in float32
+    x = features.astype(
+        np.float64
+    )  # the columns of embeddings are nearly dependent, too much so for the normal equations in float32
     model = Ridge(alpha=1.0 / c).fit(x[rows], targets)  # pyright: ignore[reportIndexIssue] - scipy's stubs
     return np.asarray(model.predict(x), dtype=np.float32).reshape(-1, targets.shape[1])

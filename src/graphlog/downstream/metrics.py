@@ -22,7 +22,11 @@ METRICS: Mapping[str, tuple[TaskKind, ...]] = {
 }
 """Every score and the kinds of task it judges."""
 LOWER_IS_BETTER = frozenset({"rmse", "mae"})
-DEFAULT_METRIC: Mapping[TaskKind, str] = {"classification": "roc_auc", "regression": "rmse", "multiclass": "accuracy"}
+DEFAULT_METRIC: Mapping[TaskKind, str] = {
+    "classification": "roc_auc",
+    "regression": "rmse",
+    "multiclass": "accuracy",
+}
 _Score = Callable[[Float[np.ndarray, "n"], Float[np.ndarray, "n"]], float]
 
 
@@ -38,19 +42,27 @@ class Evaluation:
     """Tasks the means leave out: without labels here or, in classification, with one class only."""
 
 
-def evaluate(labels: Num[np.ndarray, "N T"], predictions: Num[np.ndarray, "N T"], task: TaskKind) -> Evaluation:
+def evaluate(
+    labels: Num[np.ndarray, "N T"], predictions: Num[np.ndarray, "N T"], task: TaskKind
+) -> Evaluation:
     """Return every metric of ``task``; labels are NaN where missing, classes 0 and 1.
 
     Rows whose prediction is NaN (molecules that could not be read) are left out.
     """
     labels = np.where(np.isnan(predictions), np.nan, np.asarray(labels, dtype=np.float64))
-    functions = {"classification": _CLASSIFICATION, "regression": _REGRESSION, "multiclass": _MULTICLASS}[task]
+    functions = {
+        "classification": _CLASSIFICATION,
+        "regression": _REGRESSION,
+        "multiclass": _MULTICLASS,
+    }[task]
     per_task = {name: function(labels, predictions) for name, function in functions.items()}
     skipped = np.flatnonzero(np.isnan(per_task[DEFAULT_METRIC[task]]))
     means = {name: mean_over_tasks(values) for name, values in per_task.items()}
     if task == "multiclass":  # the share of all graphs, not the mean over classes
         means["accuracy"] = accuracy(labels, predictions)
-    return Evaluation(means, {name: values.tolist() for name, values in per_task.items()}, tuple(skipped.tolist()))
+    return Evaluation(
+        means, {name: values.tolist() for name, values in per_task.items()}, tuple(skipped.tolist())
+    )
 
 
 def mean_over_tasks(values: Float[np.ndarray, "T"]) -> float:
@@ -58,7 +70,9 @@ def mean_over_tasks(values: Float[np.ndarray, "T"]) -> float:
     return float(values[~np.isnan(values)].mean()) if not np.isnan(values).all() else float("nan")
 
 
-def roc_auc(labels: Num[np.ndarray, "N T"], scores: Num[np.ndarray, "N T"]) -> Float[np.ndarray, "T"]:
+def roc_auc(
+    labels: Num[np.ndarray, "N T"], scores: Num[np.ndarray, "N T"]
+) -> Float[np.ndarray, "T"]:
     """Return the area under the ROC curve of each task, by ranks; NaN where a class is absent.
 
     Example:
@@ -68,7 +82,9 @@ def roc_auc(labels: Num[np.ndarray, "N T"], scores: Num[np.ndarray, "N T"]) -> F
     return _by_task(labels, scores, _roc_auc)
 
 
-def average_precision(labels: Num[np.ndarray, "N T"], scores: Num[np.ndarray, "N T"]) -> Float[np.ndarray, "T"]:
+def average_precision(
+    labels: Num[np.ndarray, "N T"], scores: Num[np.ndarray, "N T"]
+) -> Float[np.ndarray, "T"]:
     """Return the area under the precision-recall steps of each task; NaN where a class is absent."""
     return _by_task(labels, scores, _average_precision)
 
@@ -81,10 +97,16 @@ def accuracy(labels: Num[np.ndarray, "N C"], scores: Num[np.ndarray, "N C"]) -> 
         0.6666666666666666
     """
     known = ~np.isnan(labels).any(axis=1)
-    return float((labels[known].argmax(axis=1) == scores[known].argmax(axis=1)).mean()) if known.any() else float("nan")
+    return (
+        float((labels[known].argmax(axis=1) == scores[known].argmax(axis=1)).mean())
+        if known.any()
+        else float("nan")
+    )
 
 
-def recall(labels: Num[np.ndarray, "N C"], scores: Num[np.ndarray, "N C"]) -> Float[np.ndarray, "C"]:
+def recall(
+    labels: Num[np.ndarray, "N C"], scores: Num[np.ndarray, "N C"]
+) -> Float[np.ndarray, "C"]:
     """Return, for each class, the share of its rows in which its score is the highest; NaN where it has none."""
     known = ~np.isnan(labels).any(axis=1)
     hits = np.eye(labels.shape[1])[scores[known].argmax(axis=1)] * labels[known]
@@ -125,17 +147,23 @@ def check_metric(name: str | None, task: TaskKind) -> str:
     if name not in METRICS:
         raise unknown_name("metric", name, METRICS)
     if task not in METRICS[name]:
-        raise ConfigError(f"metric '{name}' judges {' and '.join(METRICS[name])}, but the task is {task}; choose {DEFAULT_METRIC[task]}.")
+        raise ConfigError(
+            f"metric '{name}' judges {' and '.join(METRICS[name])}, but the task is {task}; choose {DEFAULT_METRIC[task]}."
+        )
     return name
 
 
-def _by_task(labels: Num[np.ndarray, "N T"], scores: Num[np.ndarray, "N T"], score: _Score) -> Float[np.ndarray, "T"]:
+def _by_task(
+    labels: Num[np.ndarray, "N T"], scores: Num[np.ndarray, "N T"], score: _Score
+) -> Float[np.ndarray, "T"]:
     present: Bool[np.ndarray, "N T"] = ~np.isnan(labels)
     results = np.full(labels.shape[1], np.nan)
     for t in range(labels.shape[1]):
         rows = present[:, t]
         if rows.any():
-            results[t] = score(labels[rows, t].astype(np.float64), scores[rows, t].astype(np.float64))
+            results[t] = score(
+                labels[rows, t].astype(np.float64), scores[rows, t].astype(np.float64)
+            )
     return results
 
 

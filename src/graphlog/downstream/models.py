@@ -53,7 +53,9 @@ def load(model: str | Path | Encoder, *, device: str = "cpu", seed: int = 0) -> 
     return Encoder.read(model_path(model)).moved(device)
 
 
-def load_for(model: str | Path | Encoder, source: Source, *, device: str = "cpu", seed: int = 0) -> Encoder:
+def load_for(
+    model: str | Path | Encoder, source: Source, *, device: str = "cpu", seed: int = 0
+) -> Encoder:
     """Return the encoder called ``model`` to be used on ``source``: ``random`` reads what that holds.
 
     Raises:
@@ -69,7 +71,9 @@ def load_for(model: str | Path | Encoder, source: Source, *, device: str = "cpu"
     else:
         return load(model, device=device, seed=seed)
     if graphs.schema == SCHEMAS[resolve_config().schema]:
-        return load(model, device=device, seed=seed)  # the same network whatever molecules it is used on
+        return load(
+            model, device=device, seed=seed
+        )  # the same network whatever molecules it is used on
     return random_encoder(schema=graphs.schema, graphs=graphs, seed=seed).moved(device)
 
 
@@ -84,10 +88,14 @@ def model_path(model: str | Path) -> Path:
     if path.is_dir():
         if (path / "model.safetensors").is_file():
             return path / "model.safetensors"
-        raise ModelFileError(f"{path} holds no model.safetensors: it is no finished run folder.{_resumable(path)}")
+        raise ModelFileError(
+            f"{path} holds no model.safetensors: it is no finished run folder.{_resumable(path)}"
+        )
     if path.is_file():
         if path.suffix in {".pth", ".pt"}:
-            raise ModelFileError(f"{path} is an old checkpoint; convert it first: graphlog convert {path} -o {path.stem}.safetensors")
+            raise ModelFileError(
+                f"{path} is an old checkpoint; convert it first: graphlog convert {path} -o {path.stem}.safetensors"
+            )
         return path
     shipped = list_models()
     if str(model) in shipped:
@@ -121,11 +129,20 @@ def random_encoder(
     """
     recipe = resolve_config()
     schema = schema or SCHEMAS[recipe.schema]
-    network = build_encoder(config or recipe.encoder, schema, torch.Generator().manual_seed(seed_for(seed, "encoder")))
+    network = build_encoder(
+        config or recipe.encoder, schema, torch.Generator().manual_seed(seed_for(seed, "encoder"))
+    )
     if graphs is None and schema.domain == "molecule":
-        graphs = read_molecules(CALIBRATION_SET, schema=schema.name, keep_texts=False, limit=_CALIBRATION_BATCHES * _CALIBRATION_BATCH_SIZE)
+        graphs = read_molecules(
+            CALIBRATION_SET,
+            schema=schema.name,
+            keep_texts=False,
+            limit=_CALIBRATION_BATCHES * _CALIBRATION_BATCH_SIZE,
+        )
     if graphs is None:
-        raise ConfigError(f"an untrained encoder of schema '{schema.name}' needs graphs to take its statistics from.")
+        raise ConfigError(
+            f"an untrained encoder of schema '{schema.name}' needs graphs to take its statistics from."
+        )
     calibrate(network, graphs, seed)
     network.eval()
     return Encoder(network, layer or recipe.embedding, {"name": RANDOM, "seed": seed})
@@ -152,7 +169,11 @@ def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
 
 
 def _resumable(path: Path) -> str:
-    return " It was interrupted; continue it with --resume." if (path / "config.toml").is_file() else " Name a run folder or a model file."
+    return (
+        " It was interrupted; continue it with --resume."
+        if (path / "config.toml").is_file()
+        else " Name a run folder or a model file."
+    )
 
 
 def _nearest_file(path: Path) -> str:

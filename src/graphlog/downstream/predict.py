@@ -61,10 +61,16 @@ def predict_file(
         reading: Passed to ``read_molecules``.
     """
     check_output(out, (".csv",), source)
-    with _rereadable(source) as source, streamed_graphs(source, predictor.schema, **reading) as store, scratch(out) as folder:
+    with (
+        _rereadable(source) as source,
+        streamed_graphs(source, predictor.schema, **reading) as store,
+        scratch(out) as folder,
+    ):
         rows, total = output_rows(store)
         predictions = np.full((total, len(predictor.targets)), np.nan, dtype=np.float32)
-        for graphs, values in predictor.predict_batches(store, batch_size, precision=precision, progress=progress):
+        for graphs, values in predictor.predict_batches(
+            store, batch_size, precision=precision, progress=progress
+        ):
             predictions[rows[graphs]] = values
         with writing(out):
             unfinished = folder / out.name
@@ -82,7 +88,9 @@ def _rereadable(source: Source) -> Generator[Source]:
         yield source
         return
     with temporary_folder() as folder:
-        path = folder / "input.txt"  # what kind of table it is shows in its first line, as for standard input
+        path = (
+            folder / "input.txt"
+        )  # what kind of table it is shows in its first line, as for standard input
         try:
             with path.open("wb") as file:
                 shutil.copyfileobj(sys.stdin.buffer, file)
@@ -91,7 +99,9 @@ def _rereadable(source: Source) -> Generator[Source]:
         yield path
 
 
-def _records(source: Source, store: GraphStore, smiles_column: str | None, data_dir: Any) -> Iterator[Mapping[str, str]]:
+def _records(
+    source: Source, store: GraphStore, smiles_column: str | None, data_dir: Any
+) -> Iterator[Mapping[str, str]]:
     """Yield the input's columns, row by row; a store knows row numbers and, perhaps, SMILES."""
     if is_named(source) and not is_store(source) and not is_graphs(source):
         if named_spec(str(source), DATASETS):
@@ -111,14 +121,22 @@ def _records(source: Source, store: GraphStore, smiles_column: str | None, data_
 
 
 def _write(
-    path: Path, records: Iterator[Mapping[str, str]], targets: Sequence[str], predictions: Float[np.ndarray, "M T"], status: Sequence[str]
+    path: Path,
+    records: Iterator[Mapping[str, str]],
+    targets: Sequence[str],
+    predictions: Float[np.ndarray, "M T"],
+    status: Sequence[str],
 ) -> None:
     with path.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file:
         table = csv.writer(file)
-        for row, (fields, values, text) in enumerate(zip(records, predictions.tolist(), status, strict=True)):
+        for row, (fields, values, text) in enumerate(
+            zip(records, predictions.tolist(), status, strict=True)
+        ):
             if row == 0:
                 table.writerow([*fields, *_free_names([*targets, STATUS], fields)])
-            table.writerow([*fields.values(), *(f"{v:.6g}" if v == v else "" for v in values), text])
+            table.writerow(
+                [*fields.values(), *(f"{v:.6g}" if v == v else "" for v in values), text]
+            )
 
 
 def _free_names(targets: Sequence[str], fields: Mapping[str, str]) -> list[str]:

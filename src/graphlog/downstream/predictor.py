@@ -32,7 +32,13 @@ KIND = "predictor"
 class Predictor:
     """The fine-tuned models of all seeds; their mean is the prediction."""
 
-    def __init__(self, members: Sequence[FineTuned], targets: Sequence[str], report: Report, info: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        members: Sequence[FineTuned],
+        targets: Sequence[str],
+        report: Report,
+        info: Mapping[str, Any] | None = None,
+    ) -> None:
         """Join the models of all seeds, alike in everything but weights."""
         self.members = tuple(members)
         self.targets = tuple(targets)
@@ -66,7 +72,13 @@ class Predictor:
         return self
 
     def predict(
-        self, source: Source, batch_size: int = 512, *, precision: Precision = "fp32", progress: Progress | None = None, **reading: Any
+        self,
+        source: Source,
+        batch_size: int = 512,
+        *,
+        precision: Precision = "fp32",
+        progress: Progress | None = None,
+        **reading: Any,
     ) -> Float[np.ndarray, "M T"]:
         """Return probabilities (classification) or values (regression), one row an input row; NaN where a molecule cannot be read.
 
@@ -80,12 +92,19 @@ class Predictor:
         store = open_graphs(source, self.schema, **reading)
         rows, total = output_rows(store)
         predictions = np.full((total, len(self.targets)), np.nan, dtype=np.float32)
-        for graphs, values in self.predict_batches(store, batch_size, precision=precision, progress=progress):
+        for graphs, values in self.predict_batches(
+            store, batch_size, precision=precision, progress=progress
+        ):
             predictions[rows[graphs]] = values
         return predictions
 
     def predict_batches(
-        self, store: GraphStore, batch_size: int = 512, *, precision: Precision = "fp32", progress: Progress | None = None
+        self,
+        store: GraphStore,
+        batch_size: int = 512,
+        *,
+        precision: Precision = "fp32",
+        progress: Progress | None = None,
     ) -> Iterator[tuple[slice, Float[np.ndarray, "B T"]]]:
         """Yield the predictions of consecutive graphs of ``store``: the range and its rows."""
         yield from _batches(self.members, store, batch_size, precision, progress or Silent())
@@ -94,9 +113,17 @@ class Predictor:
         """Write a ``.safetensors`` file that :meth:`load` reads back; ``half`` stores the weights in 16 bits."""
         first, *others = self.members
         shared = all(other.network is first.network for other in others)
-        extra = {f"head.{k}.{name}": t for k, member in enumerate(self.members) for name, t in member.head.state_dict().items()}
+        extra = {
+            f"head.{k}.{name}": t
+            for k, member in enumerate(self.members)
+            for name, t in member.head.state_dict().items()
+        }
         if not shared:
-            extra |= {f"member.{k}.{name}": t for k, member in enumerate(others, 1) for name, t in member.network.state_dict().items()}
+            extra |= {
+                f"member.{k}.{name}": t
+                for k, member in enumerate(others, 1)
+                for name, t in member.network.state_dict().items()
+            }
         described = {
             "targets": list(self.targets),
             "task": self.task,
@@ -117,18 +144,27 @@ class Predictor:
         file = model_path(path)
         found = read_model(file)
         if found.info.get("kind") != KIND:
-            raise ModelFileError(f"{path} holds an encoder without a head; fine-tune it first: graphlog finetune INPUT -m {path} -o RUN")
+            raise ModelFileError(
+                f"{path} holds an encoder without a head; fine-tune it first: graphlog finetune INPUT -m {path} -o RUN"
+            )
         described = found.info[KIND]
         try:
-            members = [_member(found.encoder, found.extra, k, described, found.info["embedding"]) for k in range(described["members"])]
+            members = [
+                _member(found.encoder, found.extra, k, described, found.info["embedding"])
+                for k in range(described["members"])
+            ]
             report = Report.from_dict(described["report"])
         except (KeyError, TypeError, RuntimeError) as e:
-            raise ModelFileError(f"{path}: its prediction heads are incomplete ({str(e).splitlines()[0]}); get the file again.") from None
+            raise ModelFileError(
+                f"{path}: its prediction heads are incomplete ({str(e).splitlines()[0]}); get the file again."
+            ) from None
         info = {k: v for k, v in found.info.items() if k not in {KIND, "kind", "embedding"}}
         return cls(members, described["targets"], report, info).to(device)
 
 
-def predict_graphs(members: Sequence[FineTuned], store: GraphStore, batch_size: int = 512) -> Float[np.ndarray, "M T"]:
+def predict_graphs(
+    members: Sequence[FineTuned], store: GraphStore, batch_size: int = 512
+) -> Float[np.ndarray, "M T"]:
     """Return the members' mean prediction for every graph of ``store``."""
     predictions = np.empty((len(store), members[0].head.linear.out_features), dtype=np.float32)
     for graphs, values in _batches(members, store, batch_size, "fp32", Silent()):
@@ -137,7 +173,11 @@ def predict_graphs(members: Sequence[FineTuned], store: GraphStore, batch_size: 
 
 
 def _batches(
-    members: Sequence[FineTuned], store: GraphStore, batch_size: int, precision: Precision, bar: Progress
+    members: Sequence[FineTuned],
+    store: GraphStore,
+    batch_size: int,
+    precision: Precision,
+    bar: Progress,
 ) -> Iterator[tuple[slice, Float[np.ndarray, "B T"]]]:
     device = next(members[0].parameters()).device
     number_format = choose_precision(precision, device, bar.say)
@@ -155,12 +195,20 @@ def _batches(
         bar.end()
 
 
-def _predicted(member: FineTuned, batch: GraphBatch, precision: Literal["fp32", "bf16"], device: torch.device) -> Tensor:
+def _predicted(
+    member: FineTuned, batch: GraphBatch, precision: Literal["fp32", "bf16"], device: torch.device
+) -> Tensor:
     with evaluating(member):
         return member.head.predictions(outputs_of(member, batch, precision, device))
 
 
-def _member(network: GraphEncoder, extra: Mapping[str, Tensor], k: int, described: Mapping[str, Any], layer: str) -> FineTuned:
+def _member(
+    network: GraphEncoder,
+    extra: Mapping[str, Tensor],
+    k: int,
+    described: Mapping[str, Any],
+    layer: str,
+) -> FineTuned:
     if k and not described["shared_encoder"]:
         network = deepcopy(network)
         network.load_state_dict(part(extra, f"member.{k}."))

@@ -8,7 +8,13 @@ from jaxtyping import Float
 from sklearn.model_selection import GroupKFold
 
 from graphlog.domains.molecule import scaffold_groups
-from graphlog.downstream.baselines import MANY_TASKS, TREES, TREES_MANY_TASKS, ecfp, forest_predictions
+from graphlog.downstream.baselines import (
+    MANY_TASKS,
+    TREES,
+    TREES_MANY_TASKS,
+    ecfp,
+    forest_predictions,
+)
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.linear import FIXED_C, GRID, linear_path, sparse_bits, standardised
 from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
@@ -65,10 +71,16 @@ def probe(
     """
     check_baselines(baselines)
     encoder = judged(encoder, readout)
-    data = source if isinstance(source, LabelledGraphs) else open_labelled(source, encoder.schema, **labelling)
+    data = (
+        source
+        if isinstance(source, LabelledGraphs)
+        else open_labelled(source, encoder.schema, **labelling)
+    )
     strengths = sorted({c, *grid})
     embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=progress)
-    rows = _linear_rows("frozen encoder", [standardised(embeddings, data.split.train)], data, c, strengths, jobs)
+    rows = _linear_rows(
+        "frozen encoder", [standardised(embeddings, data.split.train)], data, c, strengths, jobs
+    )
     if "random" in baselines:
         untrained = [_untrained(encoder, data, layer, seed, precision) for seed in seeds]
         rows += _linear_rows("untrained encoder", untrained, data, c, strengths, jobs)
@@ -91,7 +103,11 @@ def cv_probe(
 
     For choosing between recipes: no test label has a say.
     """
-    data = source if isinstance(source, LabelledGraphs) else open_labelled(source, encoder.schema, **labelling)
+    data = (
+        source
+        if isinstance(source, LabelledGraphs)
+        else open_labelled(source, encoder.schema, **labelling)
+    )
     known = np.concatenate([data.split.train, data.split.valid])
     embeddings = encoder.embed_store(data.store.subset(known), layer, precision=precision)
     return cv_scores(embeddings, data, known, folds, grid, jobs)
@@ -107,14 +123,24 @@ def cv_scores(
 ) -> dict[float, float]:
     """Return the cross-validated mean score at each C of features of the graphs ``known`` of ``data``."""
     is_molecules = data.store.schema.domain == "molecule"
-    groups = scaffold_groups(data.store.texts(known)) if is_molecules else np.random.default_rng(0).permutation(len(known))
+    groups = (
+        scaffold_groups(data.store.texts(known))
+        if is_molecules
+        else np.random.default_rng(0).permutation(len(known))
+    )
     if len(np.unique(groups)) < folds:
-        raise DataError(f"{data.name}: {len(np.unique(groups))} scaffolds are too few for {folds} folds; lower the number of folds.")
+        raise DataError(
+            f"{data.name}: {len(np.unique(groups))} scaffolds are too few for {folds} folds; lower the number of folds."
+        )
     scores: dict[float, list[float]] = {c: [] for c in grid}
     for train, held in GroupKFold(folds).split(features, groups=groups):
-        paths = linear_path(standardised(features, train), data.labels[known], train, data.task, grid, jobs)
+        paths = linear_path(
+            standardised(features, train), data.labels[known], train, data.task, grid, jobs
+        )
         for c, predictions in paths.items():
-            scores[c].append(evaluate(data.labels[known][held], predictions[held], data.task).scores[data.metric])
+            scores[c].append(
+                evaluate(data.labels[known][held], predictions[held], data.task).scores[data.metric]
+            )
     return {c: mean_over_tasks(np.array(values)) for c, values in scores.items()}
 
 
@@ -130,14 +156,21 @@ def check_baselines(names: Sequence[str]) -> None:
 
 
 def ecfp_rows(
-    data: LabelledGraphs, baselines: Sequence[str], seeds: Sequence[int], c: float, grid: Sequence[float], jobs: int | None
+    data: LabelledGraphs,
+    baselines: Sequence[str],
+    seeds: Sequence[int],
+    c: float,
+    grid: Sequence[float],
+    jobs: int | None,
 ) -> tuple[list[ScoreRow], list[str]]:
     """Return the rows of fingerprints asked for, and a note where the SMILES they need are not there."""
     if not {"ecfp-rf", "ecfp-lr"} & set(baselines):
         return [], []
     if data.store.schema.domain == "protein":
         statistics = standardised(ego_statistics(data.store), data.split.train)
-        return _linear_rows(NAME, [statistics], data, c, grid, jobs), ["proteins have no fingerprints: statistics take their place"]
+        return _linear_rows(NAME, [statistics], data, c, grid, jobs), [
+            "proteins have no fingerprints: statistics take their place"
+        ]
     if data.store.schema.domain == "graph":
         return [], ["no ECFP4 rows: by their schema these graphs are no molecules"]
     try:
@@ -146,17 +179,30 @@ def ecfp_rows(
         return [], ["no ECFP4 rows: the store keeps no SMILES"]
     rows: list[ScoreRow] = []
     if "ecfp-rf" in baselines:
-        is_large = len(data.targets) > MANY_TASKS  # a forest a target: hundreds of them take minutes a seed
+        is_large = (
+            len(data.targets) > MANY_TASKS
+        )  # a forest a target: hundreds of them take minutes a seed
         trees, grown = (TREES_MANY_TASKS, seeds[:1]) if is_large else (TREES, seeds)
-        forests = [forest_predictions(bits, data.labels, data.split.train, data.task, seed, jobs) for seed in grown]
-        rows.append(_row("ECFP4 + random forest", f"{trees} trees", forests, data, {"seeds": list(grown)}))
+        forests = [
+            forest_predictions(bits, data.labels, data.split.train, data.task, seed, jobs)
+            for seed in grown
+        ]
+        rows.append(
+            _row("ECFP4 + random forest", f"{trees} trees", forests, data, {"seeds": list(grown)})
+        )
     if "ecfp-lr" in baselines:
-        name = "ECFP4 + logistic regression" if data.task != "regression" else "ECFP4 + ridge regression"
+        name = (
+            "ECFP4 + logistic regression"
+            if data.task != "regression"
+            else "ECFP4 + ridge regression"
+        )
         rows += _linear_rows(name, [sparse_bits(bits)], data, c, grid, jobs)
     return rows, []
 
 
-def make_report(data: LabelledGraphs, rows: Sequence[ScoreRow], notes: Sequence[str] = ()) -> Report:
+def make_report(
+    data: LabelledGraphs, rows: Sequence[ScoreRow], notes: Sequence[str] = ()
+) -> Report:
     """Return the report of ``rows`` on ``data``."""
     return Report(
         dataset=data.name,
@@ -171,15 +217,26 @@ def make_report(data: LabelledGraphs, rows: Sequence[ScoreRow], notes: Sequence[
     )
 
 
-def _untrained(encoder: Encoder, data: LabelledGraphs, layer: str | None, seed: int, precision: Precision) -> np.ndarray:
+def _untrained(
+    encoder: Encoder, data: LabelledGraphs, layer: str | None, seed: int, precision: Precision
+) -> np.ndarray:
     """Return the features of the same network with fresh weights; its statistics come from the training fold, unlabelled."""
     graphs = data.store.subset(np.sort(data.split.train))
-    twin = random_encoder(encoder.config, encoder.schema, layer=layer or encoder.layer, seed=seed, graphs=graphs)
-    return standardised(twin.to(encoder.device).embed_store(data.store, precision=precision), data.split.train)
+    twin = random_encoder(
+        encoder.config, encoder.schema, layer=layer or encoder.layer, seed=seed, graphs=graphs
+    )
+    return standardised(
+        twin.to(encoder.device).embed_store(data.store, precision=precision), data.split.train
+    )
 
 
 def _linear_rows(
-    model: str, features: Sequence[Any], data: LabelledGraphs, c: float, grid: Sequence[float], jobs: int | None
+    model: str,
+    features: Sequence[Any],
+    data: LabelledGraphs,
+    c: float,
+    grid: Sequence[float],
+    jobs: int | None,
 ) -> list[ScoreRow]:
     paths = [linear_path(x, data.labels, data.split.train, data.task, grid, jobs) for x in features]
     chosen = [_best_c(path, data) for path in paths]
@@ -190,7 +247,10 @@ def _linear_rows(
 
 def _best_c(path: dict[float, np.ndarray], data: LabelledGraphs) -> float:
     valid = data.split.valid
-    scores = {c: evaluate(data.labels[valid], p[valid], data.task).scores[data.metric] for c, p in path.items()}
+    scores = {
+        c: evaluate(data.labels[valid], p[valid], data.task).scores[data.metric]
+        for c, p in path.items()
+    }
     best = min(path)
     for c in sorted(path):
         if better(data.metric, scores[c], scores[best]):
@@ -198,7 +258,13 @@ def _best_c(path: dict[float, np.ndarray], data: LabelledGraphs) -> float:
     return best
 
 
-def _row(model: str, rule: str, predictions: Sequence[np.ndarray], data: LabelledGraphs, detail: dict[str, Any]) -> ScoreRow:
+def _row(
+    model: str,
+    rule: str,
+    predictions: Sequence[np.ndarray],
+    data: LabelledGraphs,
+    detail: dict[str, Any],
+) -> ScoreRow:
     valid, test = data.split.valid, data.split.test
     return score_row(
         model,

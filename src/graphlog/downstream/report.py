@@ -27,7 +27,9 @@ class ScoreRow:
     """The same on the validation fold."""
     per_task: dict[str, float] = field(default_factory=dict[str, float])
     """The report's metric on the test fold, task by task, averaged over seeds; NaN where undefined."""
-    halves: dict[str, dict[str, list[float]]] = field(default_factory=dict[str, dict[str, list[float]]])
+    halves: dict[str, dict[str, list[float]]] = field(
+        default_factory=dict[str, dict[str, list[float]]]
+    )
     """Each metric on two halves of the test fold, one value a seed, where the domain reports them (proteins)."""
     detail: dict[str, Any] = field(default_factory=dict[str, Any])
     """Anything else worth keeping: epochs chosen, values of C, seconds."""
@@ -98,7 +100,13 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready values; an undefined score is None."""
-        fields = {**asdict(self), "mean": self.mean, "sd": self.sd, "sd_ddof": DDOF, "scores": self.scores}
+        fields = {
+            **asdict(self),
+            "mean": self.mean,
+            "sd": self.sd,
+            "sd_ddof": DDOF,
+            "scores": self.scores,
+        }
         return json_ready(fields)
 
     @classmethod
@@ -112,7 +120,8 @@ class Report:
                 valid={k: [_number(v) for v in values] for k, values in row["valid"].items()},
                 per_task={k: _number(v) for k, v in row["per_task"].items()},
                 halves={
-                    half: {k: [_number(v) for v in values] for k, values in found.items()} for half, found in row.get("halves", {}).items()
+                    half: {k: [_number(v) for v in values] for k, values in found.items()}
+                    for half, found in row.get("halves", {}).items()
                 },
                 detail=row["detail"],
             )

@@ -66,9 +66,13 @@ def open_graphs(source: Source, schema: FeatureSchema | None, **options: Any) ->
     if is_named(source) and schema == SCHEMAS["protein"]:
         return open_proteins(source, **options)
     if domain_of(source) == "protein":
-        raise ConfigError(f"'{source}' holds proteins, but the model reads schema '{schema.name}'; give it a model of proteins.")
+        raise ConfigError(
+            f"'{source}' holds proteins, but the model reads schema '{schema.name}'; give it a model of proteins."
+        )
     if schema.domain != "molecule" or schema not in SCHEMAS.values():
-        raise ConfigError(f"the model reads graphs of schema '{schema.name}', not molecules; give it such graphs, or a store of them.")
+        raise ConfigError(
+            f"the model reads graphs of schema '{schema.name}', not molecules; give it such graphs, or a store of them."
+        )
     if is_named(source):
         return read_molecules(source, schema=schema, **options)
     return graphs_of_texts(texts_of(source), schema, **options)
@@ -85,7 +89,9 @@ def streamed_graphs(source: Source, schema: FeatureSchema, **options: Any) -> Ge
         try:
             store = open_graphs(source, schema, store_path=folder / "store", **options)
         except DataError as e:
-            if isinstance(e.__cause__, OSError):  # the user did not choose this folder and may not know of it
+            if isinstance(
+                e.__cause__, OSError
+            ):  # the user did not choose this folder and may not know of it
                 raise no_room_for_temporary_files(e.__cause__) from None
             raise
         yield store
@@ -110,7 +116,9 @@ def no_room_for_temporary_files(error: OSError) -> DataError:
     """Return the error for temporary files that could not be written."""
     where = tempfile.tempdir or "the folder for temporary files"
     why = error.strerror or str(error)
-    return DataError(f"cannot write temporary files in {where}: {why}; free space there, or name another folder in the variable TMPDIR.")
+    return DataError(
+        f"cannot write temporary files in {where}: {why}; free space there, or name another folder in the variable TMPDIR."
+    )
 
 
 def texts_of(source: Source) -> list[str]:
@@ -127,13 +135,17 @@ def texts_of(source: Source) -> list[str]:
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
-        raise DataError(f"molecules must be one column of SMILES, found an array of shape {values.shape}.")
+        raise DataError(
+            f"molecules must be one column of SMILES, found an array of shape {values.shape}."
+        )
     return [_text(value, row) for row, value in enumerate(values.tolist())]
 
 
 def graphs_of_texts(texts: Sequence[str], schema: FeatureSchema, **options: Any) -> GraphStore:
     """Return a store in memory of ``texts``; row ``i`` of the store's input is ``texts[i]``."""
-    workers = None if len(texts) >= _PARALLEL_FROM else 1  # a pool of processes takes longer to start than that
+    workers = (
+        None if len(texts) >= _PARALLEL_FROM else 1
+    )  # a pool of processes takes longer to start than that
     options.setdefault("workers", workers)
     return read_molecules(texts, schema=schema, **options)
 
@@ -168,24 +180,36 @@ def _checked(store: GraphStore, schema: FeatureSchema) -> GraphStore:
             raise ConfigError(
                 f"the store's schema '{found}' has other columns or codes than the model's; make it again (any graphs: --like MODEL)."
             )
-        raise ConfigError(f"the store has schema '{found}' but the model reads '{wanted}'; make it again with --schema {wanted}.")
+        raise ConfigError(
+            f"the store has schema '{found}' but the model reads '{wanted}'; make it again with --schema {wanted}."
+        )
     return store
 
 
 def _any_graphs(
-    source: str | Path, schema: FeatureSchema | None, smiles_column: str | None = None, workers: int | None = None, **options: Any
+    source: str | Path,
+    schema: FeatureSchema | None,
+    smiles_column: str | None = None,
+    workers: int | None = None,
+    **options: Any,
 ) -> GraphStore:
     """Read a collection of any graphs in ``schema``, so that categories it does not know are named."""
     if smiles_column is not None:
         raise ConfigError(f"{source} holds graphs, not SMILES; drop --smiles-column.")
     if schema is not None and schema.domain != "graph":
-        raise ConfigError(f"{source} holds any graphs, but the model reads schema '{schema.name}'; give it a model trained on such graphs.")
+        raise ConfigError(
+            f"{source} holds any graphs, but the model reads schema '{schema.name}'; give it a model trained on such graphs."
+        )
     return read_graphs(source, schema=schema, **options)
 
 
 def _text(value: Any, row: int) -> str:
     if isinstance(value, str):
         return value
-    if value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ == "NAType":
+    if (
+        value is None
+        or (isinstance(value, float) and math.isnan(value))
+        or type(value).__name__ == "NAType"
+    ):
         return ""
     raise DataError(f"row {row}: a SMILES must be text, found {value!r} ({type(value).__name__}).")

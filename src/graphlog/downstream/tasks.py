@@ -124,7 +124,14 @@ def open_labelled(
     sha256 = hash_file(file) if file is not None and str(choice).endswith(".json") else None
     canonical = spec is not None and spec.canonical_split
     folds, split_name = split_graphs(
-        store, choice, fractions, split_seed, canonical=canonical, networks=networks, labels=labels, sha256=sha256
+        store,
+        choice,
+        fractions,
+        split_seed,
+        canonical=canonical,
+        networks=networks,
+        labels=labels,
+        sha256=sha256,
     )
     return LabelledGraphs(
         name=name_of(source),
@@ -139,7 +146,9 @@ def open_labelled(
     )
 
 
-def select_targets(store: GraphStore, wanted: Sequence[str] | None) -> tuple[Float[np.ndarray, "M T"], tuple[str, ...]]:
+def select_targets(
+    store: GraphStore, wanted: Sequence[str] | None
+) -> tuple[Float[np.ndarray, "M T"], tuple[str, ...]]:
     """Return the columns ``wanted`` of a store's labels (None: all) and their names.
 
     Raises:
@@ -156,17 +165,23 @@ def select_targets(store: GraphStore, wanted: Sequence[str] | None) -> tuple[Flo
     return np.asarray(store.labels, dtype=np.float32)[:, columns], tuple(names[c] for c in columns)
 
 
-def _labelled_only(store: GraphStore, labels: Float[np.ndarray, "M T"]) -> tuple[GraphStore, Float[np.ndarray, "K T"], tuple[str, ...]]:
+def _labelled_only(
+    store: GraphStore, labels: Float[np.ndarray, "M T"]
+) -> tuple[GraphStore, Float[np.ndarray, "K T"], tuple[str, ...]]:
     """Return the ego-networks with a label: the others, many, are there to pre-train on. A 0 says "no" or "not known to"."""
     known = np.flatnonzero(~np.isnan(labels).all(axis=1))
     notes = ["label 0 is negative or unknown, as in the pre-train-GNNs family"]
     if len(known) == len(store):
         return store, labels, tuple(notes)
-    notes.append(f"{len(store) - len(known):,} of {len(store):,} proteins have no label and are in no fold")
+    notes.append(
+        f"{len(store) - len(known):,} of {len(store):,} proteins have no label and are in no fold"
+    )
     return store.subset(known), labels[known], tuple(notes)
 
 
-def decide_task(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: str = "auto") -> tuple[TaskKind, list[str]]:
+def decide_task(
+    labels: Float[np.ndarray, "M T"], names: Sequence[str], task: str = "auto"
+) -> tuple[TaskKind, list[str]]:
     """Return the kind of task and notes on unusual columns.
 
     Example:
@@ -179,28 +194,54 @@ def decide_task(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: st
     """
     if task not in {"auto", "classification", "regression"}:
         raise unknown_name("task", task, ["auto", "classification", "regression"])
-    values = {name: np.unique(column[~np.isnan(column)]) for name, column in zip(names, labels.T, strict=True)}
+    values = {
+        name: np.unique(column[~np.isnan(column)])
+        for name, column in zip(names, labels.T, strict=True)
+    }
     for name, found in values.items():
         if not len(found):
-            raise DataError(f"target '{name}' has no label in any usable row; fill it in or leave it out of --targets.")
+            raise DataError(
+                f"target '{name}' has no label in any usable row; fill it in or leave it out of --targets."
+            )
     other = {name: found for name, found in values.items() if not np.isin(found, (0, 1)).all()}
-    kind: TaskKind = "classification" if task == "classification" or (task == "auto" and not other) else "regression"
-    if other and (kind == "classification" or all(set(found.tolist()) == {-1, 1} for found in values.values())):
+    kind: TaskKind = (
+        "classification"
+        if task == "classification" or (task == "auto" and not other)
+        else "regression"
+    )
+    if other and (
+        kind == "classification" or all(set(found.tolist()) == {-1, 1} for found in values.values())
+    ):
         name, found = next(iter(other.items()))
         bad = ", ".join(f"{v:g}" for v in found[~np.isin(found, (0, 1))][:3])
         advice = "recode it, or choose --task regression"
-        raise DataError(f"target '{name}': classes must be 0 or 1 (empty where unknown), found {bad}; {advice}.")
+        raise DataError(
+            f"target '{name}': classes must be 0 or 1 (empty where unknown), found {bad}; {advice}."
+        )
     classes = [name for name, found in values.items() if found.tolist() == [0, 1]]
     if task == "auto" and other and classes:
         found = f"target '{classes[0]}' holds classes and target '{next(iter(other))}' numbers"
-        raise ConfigError(f"{found}; name targets of one kind, or choose --task regression to take all as numbers.")
+        raise ConfigError(
+            f"{found}; name targets of one kind, or choose --task regression to take all as numbers."
+        )
     constant = [name for name, found in values.items() if len(found) == 1]
     if len(constant) == len(values):
         what = "one class" if kind == "classification" else "one value"
-        raise DataError(f"every label of target '{constant[0]}' is {values[constant[0]][0]:g}: {what} only, so there is nothing to learn.")
-    notes = [f"target '{name}' has one value only ({values[name][0]:g}) and is left out of every mean" for name in constant]
-    if task == "auto" and kind == "regression" and all(len(v) <= 10 and np.array_equal(v, v.round()) for v in values.values()):
-        notes.append("few whole numbers are taken as quantities; for classes choose --task multiclass, or make one 0/1 column a class")
+        raise DataError(
+            f"every label of target '{constant[0]}' is {values[constant[0]][0]:g}: {what} only, so there is nothing to learn."
+        )
+    notes = [
+        f"target '{name}' has one value only ({values[name][0]:g}) and is left out of every mean"
+        for name in constant
+    ]
+    if (
+        task == "auto"
+        and kind == "regression"
+        and all(len(v) <= 10 and np.array_equal(v, v.round()) for v in values.values())
+    ):
+        notes.append(
+            "few whole numbers are taken as quantities; for classes choose --task multiclass, or make one 0/1 column a class"
+        )
     return kind, notes
 
 
@@ -233,20 +274,33 @@ def split_graphs(
         DataError: If a file is malformed, or a fold is empty.
     """
     if not isinstance(split, str | Path):
-        folds, name = _graphs_of_rows(store, Split(*(np.asarray(part, dtype=np.int64) for part in split))), "given"
+        folds, name = (
+            _graphs_of_rows(store, Split(*(np.asarray(part, dtype=np.int64) for part in split))),
+            "given",
+        )
     elif str(split).endswith(".json"):
-        folds, name = _graphs_of_rows(store, Split.load(split, num_rows=store.num_rows, sha256=sha256)), f"file {split}"
+        folds, name = (
+            _graphs_of_rows(store, Split.load(split, num_rows=store.num_rows, sha256=sha256)),
+            f"file {split}",
+        )
     elif split == "random":
         folds, name = random_split(len(store), fractions, seed), f"random (seed {seed})"
     elif split == "stratified" and labels is not None:
-        folds, name = stratified_split(class_numbers(labels), fractions, seed), f"stratified (seed {seed})"
+        folds, name = (
+            stratified_split(class_numbers(labels), fractions, seed),
+            f"stratified (seed {seed})",
+        )
     elif store.schema.domain == "graph":
-        raise ConfigError(f"graphs of schema '{store.schema.name}' have no groups to split by; choose random, stratified or a split file.")
+        raise ConfigError(
+            f"graphs of schema '{store.schema.name}' have no groups to split by; choose random, stratified or a split file."
+        )
     elif store.schema.domain == "protein":
         folds = split_proteins(store.texts(), str(split), tuple(fractions), seed, networks=networks)
         name = f"{split} (seed {seed})"
     else:
-        folds = split_dataset(store.texts(), str(split), tuple(fractions), seed, canonical=canonical)
+        folds = split_dataset(
+            store.texts(), str(split), tuple(fractions), seed, canonical=canonical
+        )
         name = str(split) if split == "scaffold" else f"{split} (seed {seed})"
     for part, indices in zip(folds._fields, folds, strict=True):
         if not len(indices):
@@ -255,23 +309,35 @@ def split_graphs(
     return folds, name
 
 
-def fold_notes(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: TaskKind, split: Split) -> list[str]:
+def fold_notes(
+    labels: Float[np.ndarray, "M T"], names: Sequence[str], task: TaskKind, split: Split
+) -> list[str]:
     """Return one line for each fold in which some targets have one class, or no label, only."""
     notes: list[str] = []
     for fold, names_out in folds_lacking(labels, names, task, split).items():
         lack = "one class or none" if task != "regression" else "no label"
-        shown = ", ".join(names_out[:5]) + (f" and {len(names_out) - 5} more" if len(names_out) > 5 else "")
+        shown = ", ".join(names_out[:5]) + (
+            f" and {len(names_out) - 5} more" if len(names_out) > 5 else ""
+        )
         effect = "cannot be learnt" if fold == "train" else "are left out of its mean"
-        notes.append(f"{fold} fold: {len(names_out)} of {len(names)} targets have {lack} there and {effect}: {shown}")
+        notes.append(
+            f"{fold} fold: {len(names_out)} of {len(names)} targets have {lack} there and {effect}: {shown}"
+        )
     return notes
 
 
-def folds_lacking(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: TaskKind, split: Split) -> dict[str, list[str]]:
+def folds_lacking(
+    labels: Float[np.ndarray, "M T"], names: Sequence[str], task: TaskKind, split: Split
+) -> dict[str, list[str]]:
     """Return, for each fold, the targets that cannot be judged (train: learnt) in it."""
     lacking: dict[str, list[str]] = {}
     for fold, indices in zip(split._fields, split, strict=True):
         y = labels[indices]
-        has = [np.any(y == 0, axis=0), np.any(y == 1, axis=0)] if task != "regression" else [np.any(~np.isnan(y), axis=0)]
+        has = (
+            [np.any(y == 0, axis=0), np.any(y == 1, axis=0)]
+            if task != "regression"
+            else [np.any(~np.isnan(y), axis=0)]
+        )
         unusable = np.flatnonzero(~np.all(has, axis=0))
         if len(unusable):
             lacking[fold] = [names[int(t)] for t in unusable]
@@ -281,7 +347,9 @@ def folds_lacking(labels: Float[np.ndarray, "M T"], names: Sequence[str], task: 
 def _refuse_unnamed_targets(source: Source) -> None:
     """Refuse a file whose targets are not named; the folder of a store brings its own."""
     if not is_graphs(source) and not is_store(source):
-        raise ConfigError(f"which columns of {name_of(source)} are to be predicted? Name them with --targets a,b.")
+        raise ConfigError(
+            f"which columns of {name_of(source)} are to be predicted? Name them with --targets a,b."
+        )
 
 
 def _graphs_of_rows(store: GraphStore, rows: Split) -> Split:
@@ -290,7 +358,9 @@ def _graphs_of_rows(store: GraphStore, rows: Split) -> Split:
 
     def graphs(wanted: Int[np.ndarray, "_"]) -> Int[np.ndarray, "_"]:
         if len(wanted) and not 0 <= wanted.min() <= wanted.max() < store.num_rows:
-            raise ConfigError(f"the split names row {wanted.max()}; the input has rows 0 to {store.num_rows - 1}.")
+            raise ConfigError(
+                f"the split names row {wanted.max()}; the input has rows 0 to {store.num_rows - 1}."
+            )
         found = graph_of_row[wanted]
         return found[found >= 0]
 

@@ -22,7 +22,9 @@ class PyGLayer(MessagePassing):
         self.conv = conv
         self.edge = AttributeTable(schema.edge, edge_dim)
 
-    def forward(self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood) -> Float[Tensor, "V D"]:
+    def forward(
+        self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood
+    ) -> Float[Tensor, "V D"]:
         """Return the node embeddings after one round of messages."""
         batch = neighbourhood.batch
         return self.conv(h, batch.edge_index, self.edge(batch.edge_attr))
@@ -30,7 +32,9 @@ class PyGLayer(MessagePassing):
 
 def gine(config: EncoderConfig, schema: FeatureSchema) -> MessagePassing:
     """Return torch_geometric's GIN with edge attributes: ReLU on each message, a learned epsilon."""
-    from torch_geometric.nn import GINEConv  # loads in a second or more, and only these backbones need it
+    from torch_geometric.nn import (
+        GINEConv,
+    )  # loads in a second or more, and only these backbones need it
 
     dim = config.dim
     mlp = nn.Sequential(nn.Linear(dim, 2 * dim), nn.ReLU(), nn.Linear(2 * dim, dim))
@@ -42,7 +46,11 @@ def gatv2(config: EncoderConfig, schema: FeatureSchema) -> MessagePassing:
     from torch_geometric.nn import GATv2Conv  # see gine
 
     dim = config.dim
-    return PyGLayer(GATv2Conv(dim, dim, heads=config.heads, concat=False, edge_dim=dim, fill_value="mean"), schema, dim)
+    return PyGLayer(
+        GATv2Conv(dim, dim, heads=config.heads, concat=False, edge_dim=dim, fill_value="mean"),
+        schema,
+        dim,
+    )
 
 
 def transformer(config: EncoderConfig, schema: FeatureSchema) -> MessagePassing:
@@ -50,4 +58,6 @@ def transformer(config: EncoderConfig, schema: FeatureSchema) -> MessagePassing:
     from torch_geometric.nn import TransformerConv  # see gine
 
     dim = config.dim
-    return PyGLayer(TransformerConv(dim, dim, heads=config.heads, concat=False, edge_dim=dim), schema, dim)
+    return PyGLayer(
+        TransformerConv(dim, dim, heads=config.heads, concat=False, edge_dim=dim), schema, dim
+    )

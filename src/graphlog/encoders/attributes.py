@@ -38,23 +38,32 @@ def table_rows(columns: tuple[Attribute, ...]) -> int:
     return sum(c.cardinality for c in columns) + continuous + (continuous > 0)
 
 
-def expand_attributes(values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...], dtype: torch.dtype) -> Float[Tensor, "R K"]:
+def expand_attributes(
+    values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...], dtype: torch.dtype
+) -> Float[Tensor, "R K"]:
     """Return the indicator columns: one-hot codes, continuous columns standardised as the schema says, and a 1 for their bias."""
     out = torch.zeros(values.shape[0], table_rows(columns), dtype=dtype, device=values.device)
     continuous = [i for i, c in enumerate(columns) if not c.is_categorical]
     if len(continuous) < len(columns):
         out.scatter_(1, code_rows(values, columns), 1.0)
     if continuous:
-        out[:, -1 - len(continuous) : -1] = standardised(values[:, continuous], tuple(columns[i] for i in continuous)).to(dtype)
+        out[:, -1 - len(continuous) : -1] = standardised(
+            values[:, continuous], tuple(columns[i] for i in continuous)
+        ).to(dtype)
         out[:, -1] = 1.0
     return out
 
 
-def standardised(values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...]) -> Shaped[Tensor, "R F"]:
+def standardised(
+    values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...]
+) -> Shaped[Tensor, "R F"]:
     """Return ``(value - shift) / scale`` of continuous columns; the values themselves where no column says so."""
     if all(c.shift == 0.0 and c.scale == 1.0 for c in columns):
         return values
-    shift, scale = (torch.tensor([getattr(c, key) for c in columns], dtype=torch.float64) for key in ("shift", "scale"))
+    shift, scale = (
+        torch.tensor([getattr(c, key) for c in columns], dtype=torch.float64)
+        for key in ("shift", "scale")
+    )
     return ((values.double() - shift.to(values.device)) / scale.to(values.device)).float()
 
 
@@ -90,6 +99,8 @@ class AttributeTable(nn.Module):
         return expand_attributes(values, self.columns, self.weight.dtype) @ self.weight
 
 
-def add_product(total: Float[Tensor, "V D"], left: Float[Tensor, "V K"], right: Float[Tensor, "K D"]) -> Float[Tensor, "V D"]:
+def add_product(
+    total: Float[Tensor, "V D"], left: Float[Tensor, "V K"], right: Float[Tensor, "K D"]
+) -> Float[Tensor, "V D"]:
     """Add ``left @ right`` to ``total`` in place and return it; in its precision."""
     return total.addmm_(left.to(total.dtype), right.to(total.dtype))

@@ -73,9 +73,14 @@ def with_self_loops(edges: Adjacency) -> tuple[Adjacency, Int[Tensor, "K"]]:
     The edges are renumbered in the order of their targets. Also returned is the row of ``edge_attr`` of
     each edge; a self-loop has the number after the last row.
     """
-    num_edges, node = edges.senders.shape[0], torch.arange(edges.in_degree.shape[0], device=edges.senders.device)
+    num_edges, node = (
+        edges.senders.shape[0],
+        torch.arange(edges.in_degree.shape[0], device=edges.senders.device),
+    )
     every = torch.arange(num_edges, device=node.device)
-    place = every + segment_ids(edges.offsets, num_edges) + 1  # a row's loop and the loops of the rows above come first
+    place = (
+        every + segment_ids(edges.offsets, num_edges) + 1
+    )  # a row's loop and the loops of the rows above come first
     back_place = every + segment_ids(edges.back_offsets, num_edges) + 1
     loop, back_loop = edges.offsets[:-1] + node, edges.back_offsets[:-1] + node
     number = torch.empty_like(edges.order).scatter_(0, edges.order, place)
@@ -131,8 +136,12 @@ class Neighbourhood:
     def indicators(self) -> Float[Tensor, "E K"]:
         """Indicator columns of each edge's attributes (see :func:`~graphlog.encoders.attributes.expand_attributes`)."""
         values = self.batch.edge_attr
-        loop = torch.tensor([self._schema.self_loop or ()], dtype=values.dtype, device=values.device)
-        return expand_attributes(torch.cat([values, loop]), self._schema.edge, self.dtype)[self._rows]
+        loop = torch.tensor(
+            [self._schema.self_loop or ()], dtype=values.dtype, device=values.device
+        )
+        return expand_attributes(torch.cat([values, loop]), self._schema.edge, self.dtype)[
+            self._rows
+        ]
 
     @cached_property
     def indicator_sums(self) -> Float[Tensor, "V K"]:
@@ -149,7 +158,9 @@ class MessagePassing(nn.Module, ABC):
     """One layer of Eq. 1, built from ``(config, schema)``: new node embeddings from old ones and edge attributes."""
 
     @abstractmethod
-    def forward(self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood) -> Float[Tensor, "V D"]:
+    def forward(
+        self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood
+    ) -> Float[Tensor, "V D"]:
         """Return the node embeddings after one round of messages."""
 
 
@@ -162,5 +173,14 @@ class NodeNorm(nn.BatchNorm1d):
     def forward(self, input: Float[Tensor, "V D"]) -> Float[Tensor, "V D"]:
         """Return the normalised values."""
         if self.training and input.shape[0] < 2:
-            return nn.functional.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+            return nn.functional.batch_norm(
+                input,
+                self.running_mean,
+                self.running_var,
+                self.weight,
+                self.bias,
+                False,
+                0.0,
+                self.eps,
+            )
         return super().forward(input)

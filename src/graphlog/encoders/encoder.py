@@ -29,12 +29,21 @@ class GraphEncoder(nn.Module):
             any other, but only backbones named in ``LAYERS`` can be saved.
     """
 
-    def __init__(self, config: EncoderConfig, schema: FeatureSchema, layers: Sequence[MessagePassing] | None = None) -> None:
-        from graphlog.encoders import LAYERS  # the table is filled by modules that import the contract beside this one
+    def __init__(
+        self,
+        config: EncoderConfig,
+        schema: FeatureSchema,
+        layers: Sequence[MessagePassing] | None = None,
+    ) -> None:
+        from graphlog.encoders import (
+            LAYERS,
+        )  # the table is filled by modules that import the contract beside this one
 
         super().__init__()
         if layers is not None and len(layers) != config.layers:
-            raise ConfigError(f"`layers` must hold {config.layers} layers, as the configuration says, found {len(layers)}.")
+            raise ConfigError(
+                f"`layers` must hold {config.layers} layers, as the configuration says, found {len(layers)}."
+            )
         self.config = config.settled(schema.domain)
         """The settings, nothing ``auto``."""
         self.schema = schema
@@ -43,8 +52,12 @@ class GraphEncoder(nn.Module):
         """Width of node and graph embeddings."""
         self.node = AttributeTable(schema.node, config.dim)
         make = LAYERS[config.backbone]
-        self.layers = nn.ModuleList(layers or [make(self.config, schema) for _ in range(config.layers)])
-        self.norms = nn.ModuleList(NodeNorm(config.dim) for _ in range(config.layers if self.config.batch_norm else 0))
+        self.layers = nn.ModuleList(
+            layers or [make(self.config, schema) for _ in range(config.layers)]
+        )
+        self.norms = nn.ModuleList(
+            NodeNorm(config.dim) for _ in range(config.layers if self.config.batch_norm else 0)
+        )
         self.readout = Readout(config.readout, self.dim)
 
     def layer_outputs(self, batch: GraphBatch) -> list[Tensor]:
@@ -56,7 +69,9 @@ class GraphEncoder(nn.Module):
             if self.norms:
                 h = self.norms[number](h)
             if number < len(self.layers) - 1:
-                h = F.relu(h, inplace=len(self.norms) > 0)  # a norm's output is needed by nobody else
+                h = F.relu(
+                    h, inplace=len(self.norms) > 0
+                )  # a norm's output is needed by nobody else
             outputs.append(F.dropout(h, self.config.dropout, self.training))
         return outputs
 
@@ -68,7 +83,11 @@ class GraphEncoder(nn.Module):
     def embedding_width(self, layer: EmbeddingLayer) -> int:
         """Return the number of columns of :meth:`embed_graphs`."""
         sides = 2 if self.config.readout == "mean+centre" else 1
-        return sides * (len(self.layers) + 1) * self.config.dim + 1 if layer == "jk" else sides * self.dim
+        return (
+            sides * (len(self.layers) + 1) * self.config.dim + 1
+            if layer == "jk"
+            else sides * self.dim
+        )
 
     def embed_graphs(self, batch: GraphBatch, layer: EmbeddingLayer = "jk") -> Float[Tensor, "N W"]:
         """Return graph embeddings for use without fine-tuning.
@@ -82,14 +101,22 @@ class GraphEncoder(nn.Module):
         has_centre = self.config.readout == "mean+centre"
         if layer == "last":
             encoding = self(batch)
-            return torch.cat([encoding.graph_emb, centre_nodes(encoding.node_emb, batch.ptr)], dim=1) if has_centre else encoding.graph_emb
+            return (
+                torch.cat([encoding.graph_emb, centre_nodes(encoding.node_emb, batch.ptr)], dim=1)
+                if has_centre
+                else encoding.graph_emb
+            )
         outputs = self.layer_outputs(batch)
         means = [segment_mean(h, batch.ptr) for h in outputs]
         means += [centre_nodes(h, batch.ptr) for h in outputs] if has_centre else []
-        return torch.cat([*means, batch.sizes.clamp(min=1).to(means[0].dtype).log()[:, None]], dim=1)
+        return torch.cat(
+            [*means, batch.sizes.clamp(min=1).to(means[0].dtype).log()[:, None]], dim=1
+        )
 
 
-def build_encoder(config: EncoderConfig, schema: FeatureSchema, seed: int | torch.Generator = 0) -> GraphEncoder:
+def build_encoder(
+    config: EncoderConfig, schema: FeatureSchema, seed: int | torch.Generator = 0
+) -> GraphEncoder:
     """Return a freshly initialised encoder on the CPU: the same seed gives the same weights.
 
     Embeddings are drawn Xavier-uniform, linear layers as torch draws them. The global random state is left as it was.

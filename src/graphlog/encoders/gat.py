@@ -34,22 +34,38 @@ class GAT(MessagePassing):
         """For each head, the vectors a_l (receiver) and a_r (sender)."""
         self.bias = nn.Parameter(torch.zeros(dim))
 
-    def forward(self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood) -> Float[Tensor, "V D"]:
+    def forward(
+        self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood
+    ) -> Float[Tensor, "V D"]:
         """Return the node embeddings after one round of messages."""
         alpha = self._attend(h, neighbourhood) / self.heads
-        attended = weighted_rows(alpha, neighbourhood.indicators, neighbourhood.adjacency.offsets).flatten(1)  # (V, heads * K)
+        attended = weighted_rows(
+            alpha, neighbourhood.indicators, neighbourhood.adjacency.offsets
+        ).flatten(1)  # (V, heads * K)
         tables = self.edge.weight.unflatten(1, (self.heads, -1)).transpose(0, 1).flatten(0, 1)
         total = neighbour_sum(self.linear(h), neighbourhood.adjacency, alpha)
         return add_product(total, attended, tables).add_(self.bias.to(total.dtype))
 
-    def _attend(self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood) -> Float[Tensor, "E H"]:
+    def _attend(
+        self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood
+    ) -> Float[Tensor, "E H"]:
         """Return the attention of each edge; scores are taken from narrow products, never from (V, heads, D) copies."""
         receiver, sender = self.attention.unflatten(1, (2, -1)).unbind(1)  # (heads, D) each
         both = torch.stack([receiver, sender])
-        folded = torch.einsum("shd,hdi->shi", both, self.linear.weight.unflatten(0, (self.heads, -1))).flatten(0, 1)
-        bias = torch.einsum("shd,hd->sh", both, self.linear.bias.unflatten(0, (self.heads, -1))).flatten()
-        of_edge = torch.einsum("khd,hd->kh", self.edge.weight.unflatten(1, (self.heads, -1)), sender)
-        at_receiver, at_sender = F.linear(h, folded, bias).to(neighbourhood.dtype).split(self.heads, dim=1)
+        folded = torch.einsum(
+            "shd,hdi->shi", both, self.linear.weight.unflatten(0, (self.heads, -1))
+        ).flatten(0, 1)
+        bias = torch.einsum(
+            "shd,hd->sh", both, self.linear.bias.unflatten(0, (self.heads, -1))
+        ).flatten()
+        of_edge = torch.einsum(
+            "khd,hd->kh", self.edge.weight.unflatten(1, (self.heads, -1)), sender
+        )
+        at_receiver, at_sender = (
+            F.linear(h, folded, bias).to(neighbourhood.dtype).split(self.heads, dim=1)
+        )
         edges = neighbourhood.adjacency
-        score = end_sum(at_receiver, at_sender, edges) + neighbourhood.indicators @ of_edge.to(neighbourhood.dtype)
+        score = end_sum(at_receiver, at_sender, edges) + neighbourhood.indicators @ of_edge.to(
+            neighbourhood.dtype
+        )
         return segment_softmax(F.leaky_relu(score.to(neighbourhood.dtype), SLOPE), edges.offsets)

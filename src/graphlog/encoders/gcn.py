@@ -20,7 +20,9 @@ class GCN(MessagePassing):
         self.linear = nn.Linear(config.dim, config.dim)
         self.edge = AttributeTable(schema.edge, config.dim)
 
-    def forward(self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood) -> Float[Tensor, "V D"]:
+    def forward(
+        self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood
+    ) -> Float[Tensor, "V D"]:
         """Return the node embeddings after one round of messages."""
         total = neighbour_sum(self.linear(h), neighbourhood.adjacency, neighbourhood.norm)
         return add_product(total, neighbourhood.normalised_indicator_sums, self.edge.weight)

@@ -24,7 +24,9 @@ class GIN(MessagePassing):
         self.norm = NodeNorm(2 * config.dim) if self.joined else None
         self.lower = nn.Linear(2 * config.dim, config.dim)
 
-    def forward(self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood) -> Float[Tensor, "V D"]:
+    def forward(
+        self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood
+    ) -> Float[Tensor, "V D"]:
         """Return the node embeddings after one round of messages."""
         total = neighbour_sum(h, neighbourhood.adjacency)
         counts = neighbourhood.indicator_sums
@@ -32,5 +34,9 @@ class GIN(MessagePassing):
             hidden = self.lift(add_product(total, counts, self.edge.weight))
         else:  # the sum of the joined vectors is never formed: its edge half is K columns wide, not D
             of_node, of_edge = self.lift.weight.split(h.shape[1], dim=1)
-            hidden = self.norm(add_product(F.linear(total, of_node, self.lift.bias), counts, self.edge.weight @ of_edge.T))
+            hidden = self.norm(
+                add_product(
+                    F.linear(total, of_node, self.lift.bias), counts, self.edge.weight @ of_edge.T
+                )
+            )
         return self.lower(F.relu(hidden, inplace=True))

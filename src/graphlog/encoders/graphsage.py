@@ -21,7 +21,11 @@ class GraphSAGE(MessagePassing):
         self.linear = nn.Linear(config.dim, config.dim)
         self.edge = AttributeTable(schema.edge, config.dim)
 
-    def forward(self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood) -> Float[Tensor, "V D"]:
+    def forward(
+        self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood
+    ) -> Float[Tensor, "V D"]:
         """Return the node embeddings after one round of messages."""
         total = neighbour_sum(self.linear(h), neighbourhood.adjacency)
-        return F.normalize(add_product(total, neighbourhood.indicator_sums, self.edge.weight), dim=1)
+        return F.normalize(
+            add_product(total, neighbourhood.indicator_sums, self.edge.weight), dim=1
+        )

@@ -34,7 +34,15 @@ PROTEIN = FeatureSchema(
     edge=tuple(
         Attribute(name, 0)
         for name in (
-            *("neighborhood", "fusion", "cooccurence", "coexpression", "experimental", "database", "textmining"),
+            *(
+                "neighborhood",
+                "fusion",
+                "cooccurence",
+                "coexpression",
+                "experimental",
+                "database",
+                "textmining",
+            ),
             *("self_loop", "mask"),
         )
     ),
@@ -70,13 +78,19 @@ def convert_pth(path: Path | str, backbone: str | None = None) -> ModelFile:
     named = [n for n in ("graphsage", "gcn") if n in path.name.lower()]
     backbone = _backbone(theirs, backbone or (named[0] if len(named) == 1 else None))
     if backbone is None:
-        raise ModelFileError(f"{path}: GCN and GraphSAGE have the same weights; put `gcn` or `graphsage` into the file's name.")
+        raise ModelFileError(
+            f"{path}: GCN and GraphSAGE have the same weights; put `gcn` or `graphsage` into the file's name."
+        )
     try:
         encoder = encoder_from_weights(theirs, backbone)
     except (KeyError, RuntimeError, ValueError, IndexError) as e:
-        raise ModelFileError(f"{path}: its weights do not fit an encoder of the family ({str(e).splitlines()[0]}).") from None
+        raise ModelFileError(
+            f"{path}: its weights do not fit an encoder of the family ({str(e).splitlines()[0]})."
+        ) from None
     left_out = sorted(k for k in states[0] if not k.startswith(prefix))
-    return ModelFile(encoder.eval(), {"converted_from": path.name, "prefix": prefix, "left_out": left_out}, {})
+    return ModelFile(
+        encoder.eval(), {"converted_from": path.name, "prefix": prefix, "left_out": left_out}, {}
+    )
 
 
 def _load(path: Path) -> Any:
@@ -85,9 +99,13 @@ def _load(path: Path) -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
-        raise ModelFileError(f"{path}: refused, since it holds more than weights (unpickling it could run code).") from None
+        raise ModelFileError(
+            f"{path}: refused, since it holds more than weights (unpickling it could run code)."
+        ) from None
     except Exception as e:  # torch.load fails in as many ways as a file can be damaged
-        raise ModelFileError(f"{path}: not a torch checkpoint, or a damaged one ({type(e).__name__}); fetch it again.") from None
+        raise ModelFileError(
+            f"{path}: not a torch checkpoint, or a damaged one ({type(e).__name__}); fetch it again."
+        ) from None
 
 
 def _states(found: Any) -> Iterator[dict[str, Tensor]]:
@@ -117,7 +135,9 @@ def _backbone(theirs: Mapping[str, Tensor], told: str | None) -> str | None:
     if told is not None or "batch_norms.0.running_var" not in theirs:
         return told
     # GraphSAGE's outputs have unit length, so that the mean squares of all columns add up to 1.
-    square = float((theirs["batch_norms.0.running_var"] + theirs["batch_norms.0.running_mean"] ** 2).sum())
+    square = float(
+        (theirs["batch_norms.0.running_var"] + theirs["batch_norms.0.running_mean"] ** 2).sum()
+    )
     return "graphsage" if abs(square - 1) < 0.1 else "gcn"
 
 
@@ -139,11 +159,21 @@ def encoder_from_weights(theirs: Mapping[str, Tensor], backbone: str) -> GraphEn
     )
     schema = MOLECULE if chemistry else PROTEIN
     encoder = GraphEncoder(config, schema)
-    state = {"node.weight": _stacked(theirs, "x_embedding", schema.node) if chemistry else theirs[node]}
+    state = {
+        "node.weight": _stacked(theirs, "x_embedding", schema.node) if chemistry else theirs[node]
+    }
     for number in range(config.layers):
-        layer = {k.removeprefix(f"gnns.{number}."): v for k, v in theirs.items() if k.startswith(f"gnns.{number}.")}
+        layer = {
+            k.removeprefix(f"gnns.{number}."): v
+            for k, v in theirs.items()
+            if k.startswith(f"gnns.{number}.")
+        }
         state |= {f"layers.{number}.{k}": v for k, v in _layer(layer, schema).items()}
-    state |= {k.replace("batch_norms.", "norms."): v for k, v in theirs.items() if k.startswith("batch_norms.")}
+    state |= {
+        k.replace("batch_norms.", "norms."): v
+        for k, v in theirs.items()
+        if k.startswith("batch_norms.")
+    }
     for name, start in encoder.state_dict().items():
         if name.endswith("num_batches_tracked"):  # checkpoints older than torch 0.4.1 do not count
             state.setdefault(name, start)
@@ -154,8 +184,16 @@ def encoder_from_weights(theirs: Mapping[str, Tensor], backbone: str) -> GraphEn
 def _layer(theirs: Mapping[str, Tensor], schema: FeatureSchema) -> dict[str, Tensor]:
     """Return the weights of one layer by our names."""
     ours: dict[str, Tensor] = {}
-    lower = "mlp.3" if "mlp.3.weight" in theirs else "mlp.2"  # with a norm inside, the MLP has one module more
-    renamed = {"mlp.0": "lift", "mlp.1": "norm", lower: "lower", "linear": "linear", "weight_linear": "linear"}
+    lower = (
+        "mlp.3" if "mlp.3.weight" in theirs else "mlp.2"
+    )  # with a norm inside, the MLP has one module more
+    renamed = {
+        "mlp.0": "lift",
+        "mlp.1": "norm",
+        lower: "lower",
+        "linear": "linear",
+        "weight_linear": "linear",
+    }
     for key, value in theirs.items():
         module, _, parameter = key.rpartition(".")
         if key == "att":
@@ -167,7 +205,9 @@ def _layer(theirs: Mapping[str, Tensor], schema: FeatureSchema) -> dict[str, Ten
         elif not module.startswith(("edge_", "input_node_embeddings")):
             raise KeyError(f"unexpected weight `{key}` in a layer")
     if "edge_encoder.weight" in theirs:
-        ours["edge.weight"] = torch.cat([theirs["edge_encoder.weight"].T, theirs["edge_encoder.bias"][None]])
+        ours["edge.weight"] = torch.cat(
+            [theirs["edge_encoder.weight"].T, theirs["edge_encoder.bias"][None]]
+        )
     else:
         ours["edge.weight"] = _stacked(theirs, "edge_embedding", schema.edge)
     return ours
@@ -180,6 +220,8 @@ def _stacked(theirs: Mapping[str, Tensor], name: str, columns: tuple[Attribute, 
         table = theirs[f"{name}{number}.weight"]
         missing = column.cardinality - table.shape[0]
         if missing < 0:
-            raise ValueError(f"`{name}{number}` has {table.shape[0]} rows, more than the {column.cardinality} codes of '{column.name}'")
+            raise ValueError(
+                f"`{name}{number}` has {table.shape[0]} rows, more than the {column.cardinality} codes of '{column.name}'"
+            )
         parts += [table, table[:1].expand(missing, -1)]
     return torch.cat(parts)

@@ -56,8 +56,12 @@ def save_model(
         ConfigError: If the encoder was given layers of its own, which a file cannot describe.
     """
     if encoder.has_own_layers:
-        raise ConfigError("an encoder with layers of its own cannot be saved; give its layer a name in graphlog.encoders.LAYERS.")
-    tensors = {ENCODER + k: v for k, v in encoder.state_dict().items()} | {EXTRA + k: v for k, v in (extra or {}).items()}
+        raise ConfigError(
+            "an encoder with layers of its own cannot be saved; give its layer a name in graphlog.encoders.LAYERS."
+        )
+    tensors = {ENCODER + k: v for k, v in encoder.state_dict().items()} | {
+        EXTRA + k: v for k, v in (extra or {}).items()
+    }
     tensors = {k: _stored(k, v, half) for k, v in tensors.items()}
     about = {
         "format": FORMAT,
@@ -92,7 +96,9 @@ def _write(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> Non
     path.parent.mkdir(parents=True, exist_ok=True)
     payload = save(tensors, metadata={KEY: json.dumps(about, sort_keys=True)})
     with beside(path) as unfinished:
-        unfinished.write_bytes(payload)  # not the library's way, which makes a file for this user alone and hides why it fails
+        unfinished.write_bytes(
+            payload
+        )  # not the library's way, which makes a file for this user alone and hides why it fails
 
 
 def read_model(path: Path | str) -> ModelFile:
@@ -111,19 +117,31 @@ def read_model(path: Path | str) -> ModelFile:
         )
     if not isinstance(about.get("version"), int) or about["version"] > VERSION:
         reads = f"model format {about.get('version')}, this one reads {VERSION}"
-        raise ModelFileError(f"{path}: written by a newer graphlog ({reads}); upgrade graphlog-torch.")
+        raise ModelFileError(
+            f"{path}: written by a newer graphlog ({reads}); upgrade graphlog-torch."
+        )
     if _digest(tensors, {k: v for k, v in about.items() if k != "sha256"}) != about.get("sha256"):
-        raise ModelFileError(f"{path}: damaged or altered since it was written (its SHA-256 does not match); copy or make it again.")
+        raise ModelFileError(
+            f"{path}: damaged or altered since it was written (its SHA-256 does not match); copy or make it again."
+        )
     try:
-        encoder = GraphEncoder(EncoderConfig.parse(about["config"]), FeatureSchema.from_dict(about["schema"]))
+        encoder = GraphEncoder(
+            EncoderConfig.parse(about["config"]), FeatureSchema.from_dict(about["schema"])
+        )
         weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
         if any(v.dtype == torch.float64 for v in weights.values()):
             encoder.double()
         encoder.load_state_dict(weights)
         info = dict(about["info"])
     except (GraphLoGError, KeyError, ValueError, RuntimeError) as e:
-        raise ModelFileError(f"{path}: does not describe a model this version can build ({str(e).splitlines()[0]}).") from None
-    extra = {k.removeprefix(EXTRA): v.float() if v.dtype == torch.float16 else v for k, v in tensors.items() if k.startswith(EXTRA)}
+        raise ModelFileError(
+            f"{path}: does not describe a model this version can build ({str(e).splitlines()[0]})."
+        ) from None
+    extra = {
+        k.removeprefix(EXTRA): v.float() if v.dtype == torch.float16 else v
+        for k, v in tensors.items()
+        if k.startswith(EXTRA)
+    }
     return ModelFile(encoder.eval(), info, extra)
 
 
@@ -134,4 +152,6 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a mapping
         return (about if isinstance(about, dict) else {}), tensors  # pyright: ignore[reportUnknownVariableType]
     except (SafetensorError, OSError, ValueError) as e:
-        raise ModelFileError(f"{path}: not a complete safetensors file ({str(e).splitlines()[0]}); copy or make it again.") from None
+        raise ModelFileError(
+            f"{path}: not a complete safetensors file ({str(e).splitlines()[0]}); copy or make it again."
+        ) from None

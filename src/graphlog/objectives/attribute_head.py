@@ -18,12 +18,16 @@ AttributeColumns = Literal["first", "all"]
 class AttributeHead(nn.Module):
     """A linear map from embeddings to the attributes that a view has masked: classes of categorical columns, values of others."""
 
-    def __init__(self, width: int, schema: FeatureSchema, columns: AttributeColumns = "first") -> None:
+    def __init__(
+        self, width: int, schema: FeatureSchema, columns: AttributeColumns = "first"
+    ) -> None:
         super().__init__()
         masked = schema.node if schema.masked == "node" else schema.edge
         self.masked = schema.masked
         channels = evidence_channels(schema) if self.masked == "edge" else ()
-        telling = channels or tuple(range(len(masked)))  # the mark of a self-loop or a masked edge tells nothing
+        telling = channels or tuple(
+            range(len(masked))
+        )  # the mark of a self-loop or a masked edge tells nothing
         self.positions = telling if columns == "all" else telling[:1]
         self.columns = tuple(masked[k] for k in self.positions)
         self.linear = nn.Linear(width, sum(max(c.cardinality, 1) for c in self.columns))
@@ -33,7 +37,11 @@ class AttributeHead(nn.Module):
         return self.linear(emb)
 
     def loss(
-        self, node_emb: Float[Tensor, "V D"], clean: GraphBatch, node_idx: Int[Tensor, "A"], edge_idx: Int[Tensor, "B"]
+        self,
+        node_emb: Float[Tensor, "V D"],
+        clean: GraphBatch,
+        node_idx: Int[Tensor, "A"],
+        edge_idx: Int[Tensor, "B"],
     ) -> Float[Tensor, ""]:
         """Return the mean loss over masked items and columns: cross-entropy, or squared error of continuous columns.
 
@@ -48,14 +56,20 @@ class AttributeHead(nn.Module):
         ends = clean.edge_index[:, edge_idx]
         return self._loss(self(node_emb[ends[0]] + node_emb[ends[1]]), clean.edge_attr[edge_idx])
 
-    def _loss(self, scores: Float[Tensor, "A O"], answers: Shaped[Tensor, "A F"]) -> Float[Tensor, ""]:
+    def _loss(
+        self, scores: Float[Tensor, "A O"], answers: Shaped[Tensor, "A F"]
+    ) -> Float[Tensor, ""]:
         parts = full_precision(scores).split([max(c.cardinality, 1) for c in self.columns], dim=1)
         losses: list[Tensor] = []
         for k, column, part in zip(self.positions, self.columns, parts, strict=True):
             if column.is_categorical:
                 losses.append(F.cross_entropy(part, answers[:, k].long(), reduction="none"))
             else:
-                losses.append((part - standardised(answers[:, k : k + 1], (column,)).to(part)).square().squeeze(1))
+                losses.append(
+                    (part - standardised(answers[:, k : k + 1], (column,)).to(part))
+                    .square()
+                    .squeeze(1)
+                )
         return torch.stack([mean_or_zero(each) for each in losses]).mean()
 
 
@@ -68,7 +82,11 @@ class ChannelHead(nn.Module):
         self.linear = nn.Linear(width, len(self.channels))
 
     def loss(
-        self, node_emb: Float[Tensor, "V D"], clean: GraphBatch, node_idx: Int[Tensor, "A"], edge_idx: Int[Tensor, "B"]
+        self,
+        node_emb: Float[Tensor, "V D"],
+        clean: GraphBatch,
+        node_idx: Int[Tensor, "A"],
+        edge_idx: Int[Tensor, "B"],
     ) -> Float[Tensor, ""]:
         """Return the mean cross-entropy over masked edges; the answer is the largest channel, of equals the first."""
         ends = clean.edge_index[:, edge_idx]
@@ -85,7 +103,9 @@ def evidence_channels(schema: FeatureSchema) -> tuple[int, ...]:
     return tuple(k for k in range(len(schema.edge)) if not any(row[k] for row in special))
 
 
-def attribute_head(width: int, schema: FeatureSchema, columns: AttributeColumns) -> AttributeHead | ChannelHead:
+def attribute_head(
+    width: int, schema: FeatureSchema, columns: AttributeColumns
+) -> AttributeHead | ChannelHead:
     """Return what predicts the masked attributes of this schema from embeddings.
 
     Where several evidence channels stand side by side on an edge, "the first" is the first that the edge has, not the first column.

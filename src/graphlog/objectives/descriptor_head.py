@@ -19,7 +19,9 @@ def target_names(schema: FeatureSchema) -> tuple[str, ...]:
     """
     domain = DOMAINS.get(schema.domain)
     if domain is None or not domain.targets:
-        raise ConfigError(f"graphs of schema '{schema.name}' have no descriptors to predict; choose an objective that needs none.")
+        raise ConfigError(
+            f"graphs of schema '{schema.name}' have no descriptors to predict; choose an objective that needs none."
+        )
     return domain.targets
 
 
@@ -29,13 +31,20 @@ class DescriptorHead(nn.Module):
     def __init__(self, width: int, hidden: int, schema: FeatureSchema) -> None:
         """Raise ConfigError where the schema's domain has no targets."""
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, len(target_names(schema))))
+        self.net = nn.Sequential(
+            nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, len(target_names(schema)))
+        )
 
     def forward(self, graph_emb: Float[Tensor, "N D"]) -> Float[Tensor, "N K"]:
         """Return the predicted targets."""
         return self.net(graph_emb)
 
-    def loss(self, graph_emb: Float[Tensor, "N D"], targets: Float[Tensor, "N K"] | None, robust: bool = False) -> Float[Tensor, ""]:
+    def loss(
+        self,
+        graph_emb: Float[Tensor, "N D"],
+        targets: Float[Tensor, "N K"] | None,
+        robust: bool = False,
+    ) -> Float[Tensor, ""]:
         """Return the mean squared error over known targets, or with ``robust`` Huber's, which grows linearly beyond 1.
 
         Args:
@@ -49,8 +58,14 @@ class DescriptorHead(nn.Module):
         predicted = full_precision(self(graph_emb))
         if targets is None or targets.shape != predicted.shape:
             found = "none" if targets is None else f"{targets.shape[1]} columns"
-            raise ConfigError(f"the batch must carry {predicted.shape[1]} descriptors as labels, found {found}; use run_pretraining.")
+            raise ConfigError(
+                f"the batch must carry {predicted.shape[1]} descriptors as labels, found {found}; use run_pretraining."
+            )
         known = ~targets.isnan()
         answers = torch.where(known, targets, 0.0).to(predicted)
-        each = F.smooth_l1_loss(predicted, answers, reduction="none") if robust else (predicted - answers).square()
+        each = (
+            F.smooth_l1_loss(predicted, answers, reduction="none")
+            if robust
+            else (predicted - answers).square()
+        )
         return (each * known).sum() / known.sum().clamp_min(1)

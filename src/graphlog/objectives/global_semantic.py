@@ -68,14 +68,26 @@ def prototype_cross_entropy(
             if candidates == "siblings":
                 allowed = forest.parent(level) == chains[:, level - 1, None]
             above = cosine_similarity(layer, forest.layers[level - 1], eps) / temperature
-            loss = loss - log_softmax_share(above, positives=_one_hot(forest.parent(level), above), eps=eps).mean()
-        loss = loss - log_softmax_share(logits, allowed, _one_hot(chains[:, level], logits), eps).mean()
+            loss = (
+                loss
+                - log_softmax_share(
+                    above, positives=_one_hot(forest.parent(level), above), eps=eps
+                ).mean()
+            )
+        loss = (
+            loss
+            - log_softmax_share(logits, allowed, _one_hot(chains[:, level], logits), eps).mean()
+        )
     return loss
 
 
 @torch.no_grad()
 def prototype_statistics(
-    graph_emb: Float[Tensor, "N D"], chains: Int[Tensor, "N Lp"], forest: PrototypeForest, *, temperature: float
+    graph_emb: Float[Tensor, "N D"],
+    chains: Int[Tensor, "N Lp"],
+    forest: PrototypeForest,
+    *,
+    temperature: float,
 ) -> dict[str, Tensor]:
     """Return what the collapse watch looks at, per layer ``l`` (0 = top), as detached scalars.
 
@@ -88,9 +100,15 @@ def prototype_statistics(
         similarity = cosine_similarity(graph_emb, layer)
         posterior = (similarity / temperature).softmax(dim=1)
         found[f"prototypes_total_{level}"] = similarity.new_full((), layer.shape[0])
-        found[f"prototypes_used_estep_{level}"] = _effective_number(chains[:, level], layer.shape[0], similarity.dtype)
-        found[f"prototypes_used_nearest_{level}"] = _effective_number(similarity.argmax(dim=1), layer.shape[0], similarity.dtype)
-        found[f"posterior_perplexity_{level}"] = torch.special.entr(posterior).sum(dim=1).exp().mean()
+        found[f"prototypes_used_estep_{level}"] = _effective_number(
+            chains[:, level], layer.shape[0], similarity.dtype
+        )
+        found[f"prototypes_used_nearest_{level}"] = _effective_number(
+            similarity.argmax(dim=1), layer.shape[0], similarity.dtype
+        )
+        found[f"posterior_perplexity_{level}"] = (
+            torch.special.entr(posterior).sum(dim=1).exp().mean()
+        )
     return found
 
 

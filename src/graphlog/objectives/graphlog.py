@@ -13,7 +13,11 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.attribute_head import attribute_head
 from graphlog.objectives.base import EmbedStore, LossTerms, Objective, Phase
 from graphlog.objectives.descriptor_head import DescriptorHead
-from graphlog.objectives.global_semantic import nce_loss, prototype_cross_entropy, prototype_statistics
+from graphlog.objectives.global_semantic import (
+    nce_loss,
+    prototype_cross_entropy,
+    prototype_statistics,
+)
 from graphlog.objectives.graphlog_config import RECIPE_NOTES, RECIPES, GraphLoGConfig
 from graphlog.objectives.local_instance import graph_loss, subgraph_loss
 from graphlog.ops.contrastive import full_precision
@@ -51,9 +55,19 @@ class GraphLoG(Objective[GraphLoGViews]):
         self.schema = encoder.schema
         self.check_schema(self.schema)
         width = encoder.dim
-        self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)) if config.projection_head else None
-        self.attributes = attribute_head(width, self.schema, config.attribute_columns) if config.attribute_weight > 0 else None
-        self.descriptors = DescriptorHead(width, width, self.schema) if config.descriptor_weight > 0 else None
+        self.head = (
+            nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+            if config.projection_head
+            else None
+        )
+        self.attributes = (
+            attribute_head(width, self.schema, config.attribute_columns)
+            if config.attribute_weight > 0
+            else None
+        )
+        self.descriptors = (
+            DescriptorHead(width, width, self.schema) if config.descriptor_weight > 0 else None
+        )
         self.prototypes = nn.ParameterList()
 
     @property
@@ -78,7 +92,9 @@ class GraphLoG(Objective[GraphLoGViews]):
         """Make copies of these prototypes the parameters of the global loss; who is whose child stays fixed."""
         for level in range(1, len(self.prototypes)):
             delattr(self, f"parents_{level}")
-        self.prototypes = nn.ParameterList(nn.Parameter(layer.detach().clone()) for layer in forest.layers)
+        self.prototypes = nn.ParameterList(
+            nn.Parameter(layer.detach().clone()) for layer in forest.layers
+        )
         for level in range(1, forest.depth):
             self.register_buffer(f"parents_{level}", forest.parent(level).clone())
 
@@ -94,9 +110,13 @@ class GraphLoG(Objective[GraphLoGViews]):
     def phases(self, epochs: int) -> tuple[Phase, ...]:
         """Return the local phase and the joint one (Algorithm 1); a phase without epochs or without losses is left out."""
         c = self.config
-        has_local = c.graph_weight + c.subgraph_weight + c.attribute_weight + c.descriptor_weight > 0
+        has_local = (
+            c.graph_weight + c.subgraph_weight + c.attribute_weight + c.descriptor_weight > 0
+        )
         local = epochs if c.global_weight == 0 else min(c.local_epochs, epochs) if has_local else 0
-        return tuple(p for p in (Phase("local", local), Phase("joint", epochs - local)) if p.epochs > 0)
+        return tuple(
+            p for p in (Phase("local", local), Phase("joint", epochs - local)) if p.epochs > 0
+        )
 
     def begin_phase(self, phase: Phase, embed: EmbedStore, generator: torch.Generator) -> None:
         """Fit the prototypes to the embeddings of the locally trained encoder, when the joint phase begins."""
@@ -132,9 +152,13 @@ class GraphLoG(Objective[GraphLoGViews]):
     def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphLoGViews:
         """Return the batch and its correlated counterpart (Eq. 5)."""
         c = self.config
-        return GraphLoGViews(batch, mask_attributes(batch, self.schema, c.mask_rate, generator, c.masked_columns))
+        return GraphLoGViews(
+            batch, mask_attributes(batch, self.schema, c.mask_rate, generator, c.masked_columns)
+        )
 
-    def loss(self, views: GraphLoGViews, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+    def loss(
+        self, views: GraphLoGViews, encoder: GraphEncoder, generator: torch.Generator
+    ) -> LossTerms:
         """Return the local losses (Eq. 9) and, once there are prototypes, the global one: an E-step, then Eq. 19.
 
         Implements Eq. 9, Eq. 20 and the loop of Algorithm 1; the M-step is the optimiser step on the total. Without weights the total is
@@ -148,17 +172,25 @@ class GraphLoG(Objective[GraphLoGViews]):
         if c.graph_weight + c.subgraph_weight + c.attribute_weight > 0:
             view = encoder(views.view.batch)
             if c.graph_weight > 0:
-                self._add_graph_term(graph_emb, self._project(view.graph_emb), generator, terms, watch)
+                self._add_graph_term(
+                    graph_emb, self._project(view.graph_emb), generator, terms, watch
+                )
             if c.subgraph_weight > 0:
-                self._add_subgraph_term(clean.node_emb, view.node_emb, views, generator, terms, watch)
+                self._add_subgraph_term(
+                    clean.node_emb, view.node_emb, views, generator, terms, watch
+                )
             if self.attributes is not None:
-                terms["attribute"] = self.attributes.loss(view.node_emb, views.clean, views.view.node_idx, views.view.edge_idx)
+                terms["attribute"] = self.attributes.loss(
+                    view.node_emb, views.clean, views.view.node_idx, views.view.edge_idx
+                )
         forest = self.forest
         if forest is not None and c.global_weight > 0:
             self._add_global_term(graph_emb, forest, generator, terms, watch)
         if self.descriptors is not None:
             terms["descriptor"] = self.descriptors.loss(clean.graph_emb, views.clean.y)
-        total = torch.stack([getattr(c, f"{name}_weight") * term for name, term in terms.items()]).sum()
+        total = torch.stack(
+            [getattr(c, f"{name}_weight") * term for name, term in terms.items()]
+        ).sum()
         return LossTerms(total, terms, watch)
 
     def _project(self, emb: Tensor) -> Tensor:
@@ -172,11 +204,23 @@ class GraphLoG(Objective[GraphLoGViews]):
         return projected.new_zeros(emb.shape[0], projected.shape[1]).index_copy(0, rows, projected)
 
     def _add_graph_term(
-        self, graph_emb: Tensor, view_emb: Tensor, generator: torch.Generator, terms: dict[str, Tensor], watch: dict[str, Tensor]
+        self,
+        graph_emb: Tensor,
+        view_emb: Tensor,
+        generator: torch.Generator,
+        terms: dict[str, Tensor],
+        watch: dict[str, Tensor],
     ) -> None:
         c = self.config
         with torch.autocast(graph_emb.device.type, enabled=False):
-            found = graph_loss(graph_emb, view_emb, form=c.local_form, temperature=c.temperature, eps=c.cosine_eps, generator=generator)
+            found = graph_loss(
+                graph_emb,
+                view_emb,
+                form=c.local_form,
+                temperature=c.temperature,
+                eps=c.cosine_eps,
+                generator=generator,
+            )
         terms["graph"] = found.loss
         watch["cos_graph_pos"], watch["cos_graph_neg"] = found.positive, found.negative
 
@@ -192,7 +236,11 @@ class GraphLoG(Objective[GraphLoGViews]):
         c = self.config
         masked_idx = views.view.node_idx
         node_emb = self._project(node_emb)
-        view_emb = self._project_rows(view_emb, masked_idx) if c.subgraph_anchors == "masked" else self._project(view_emb)
+        view_emb = (
+            self._project_rows(view_emb, masked_idx)
+            if c.subgraph_anchors == "masked"
+            else self._project(view_emb)
+        )
         with torch.autocast(node_emb.device.type, enabled=False):
             found = subgraph_loss(
                 node_emb,
@@ -210,7 +258,12 @@ class GraphLoG(Objective[GraphLoGViews]):
         watch["cos_node_pos"], watch["cos_node_neg"] = found.positive, found.negative
 
     def _add_global_term(
-        self, graph_emb: Tensor, forest: PrototypeForest, generator: torch.Generator, terms: dict[str, Tensor], watch: dict[str, Tensor]
+        self,
+        graph_emb: Tensor,
+        forest: PrototypeForest,
+        generator: torch.Generator,
+        terms: dict[str, Tensor],
+        watch: dict[str, Tensor],
     ) -> None:
         c = self.config
         temperature = c.e_step_temperature or c.temperature
@@ -219,11 +272,22 @@ class GraphLoG(Objective[GraphLoGViews]):
             if c.e_step == "greedy":
                 chains = greedy_chains(fixed, forest.detach(), c.cosine_eps)
             else:
-                chains = sample_chains(fixed, forest.detach(), temperature=temperature, generator=generator)
+                chains = sample_chains(
+                    fixed, forest.detach(), temperature=temperature, generator=generator
+                )
             if c.global_form == "nce":
-                terms["global"] = nce_loss(graph_emb, chains, corrupt_chains(chains, forest, generator), forest)
+                terms["global"] = nce_loss(
+                    graph_emb, chains, corrupt_chains(chains, forest, generator), forest
+                )
             else:
                 terms["global"] = prototype_cross_entropy(
-                    graph_emb, chains, forest, temperature=c.temperature, candidates=c.prototype_candidates, eps=c.cosine_eps
+                    graph_emb,
+                    chains,
+                    forest,
+                    temperature=c.temperature,
+                    candidates=c.prototype_candidates,
+                    eps=c.cosine_eps,
                 )
-            watch.update(prototype_statistics(fixed, chains, forest.detach(), temperature=temperature))
+            watch.update(
+                prototype_statistics(fixed, chains, forest.detach(), temperature=temperature)
+            )

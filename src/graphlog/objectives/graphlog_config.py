@@ -81,9 +81,19 @@ class GraphLoGConfig(FrozenConfig):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.subgraph_positive == "masked" and (self.subgraph_anchors != "masked" or self.local_form != "infonce"):
-            raise ValueError("`subgraph_positive='masked'` needs `subgraph_anchors='masked'` and `local_form='infonce'`")
-        weights = self.graph_weight, self.subgraph_weight, self.global_weight, self.attribute_weight, self.descriptor_weight
+        if self.subgraph_positive == "masked" and (
+            self.subgraph_anchors != "masked" or self.local_form != "infonce"
+        ):
+            raise ValueError(
+                "`subgraph_positive='masked'` needs `subgraph_anchors='masked'` and `local_form='infonce'`"
+            )
+        weights = (
+            self.graph_weight,
+            self.subgraph_weight,
+            self.global_weight,
+            self.attribute_weight,
+            self.descriptor_weight,
+        )
         if sum(weights) == 0:
             raise ValueError("at least one of the loss weights must be above 0")
         return self
@@ -147,14 +157,45 @@ PLUS: Mapping[str, Any] = {
 }
 """Outside the paper: descriptors lead, GraphLoG's own terms and the masked attributes go along with light weights."""
 
-_ENCODER: Mapping[str, Any] = {"backbone": "gin", "layers": 5, "dim": 300, "jk": "last", "readout": "mean", "dropout": 0.0}
+_ENCODER: Mapping[str, Any] = {
+    "backbone": "gin",
+    "layers": 5,
+    "dim": 300,
+    "jk": "last",
+    "readout": "mean",
+    "dropout": 0.0,
+}
 _TRAINING: Mapping[str, Any] = {"epochs": 11, "batch_size": 512, "learning_rate": 1e-3}
 
 RECIPES: Mapping[str, Mapping[str, Any]] = {
-    "default": {"objective": {}, "encoder": _ENCODER, "training": _TRAINING, "schema": "molecule-rich", "embedding": "jk"},
-    "paper": {"objective": PAPER, "encoder": _ENCODER, "training": _TRAINING, "schema": "molecule", "embedding": "last"},
-    "released": {"objective": RELEASED, "encoder": _ENCODER, "training": _TRAINING, "schema": "molecule", "embedding": "last"},
-    "plus": {"objective": PLUS, "encoder": _ENCODER, "training": _TRAINING, "schema": "molecule-rich", "embedding": "jk"},
+    "default": {
+        "objective": {},
+        "encoder": _ENCODER,
+        "training": _TRAINING,
+        "schema": "molecule-rich",
+        "embedding": "jk",
+    },
+    "paper": {
+        "objective": PAPER,
+        "encoder": _ENCODER,
+        "training": _TRAINING,
+        "schema": "molecule",
+        "embedding": "last",
+    },
+    "released": {
+        "objective": RELEASED,
+        "encoder": _ENCODER,
+        "training": _TRAINING,
+        "schema": "molecule",
+        "embedding": "last",
+    },
+    "plus": {
+        "objective": PLUS,
+        "encoder": _ENCODER,
+        "training": _TRAINING,
+        "schema": "molecule-rich",
+        "embedding": "jk",
+    },
 }
 """Whole set-ups by name, for :func:`graphlog.pretrain` and ``--recipe``."""
 

@@ -7,7 +7,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphlog.ops.contrastive import info_nce, log_softmax_share, margin, mean_or_zero
-from graphlog.ops.ragged import Padding, filled, grouped_cosine, pad_values, plan_padding, unpad_values
+from graphlog.ops.ragged import (
+    Padding,
+    filled,
+    grouped_cosine,
+    pad_values,
+    plan_padding,
+    unpad_values,
+)
 from graphlog.ops.segment import segment_ids
 from graphlog.ops.similarity import cosine_similarity
 
@@ -98,7 +105,11 @@ def subgraph_loss(
             as in the authors' script, where nothing draws a node towards itself rather than towards another masked one.
         generator: Draws the negatives of ``"margin"``.
     """
-    chosen = masked_idx if anchors == "masked" else torch.arange(node_emb.shape[0], device=node_emb.device)
+    chosen = (
+        masked_idx
+        if anchors == "masked"
+        else torch.arange(node_emb.shape[0], device=node_emb.device)
+    )
     padding = plan_padding(ptr)
     similarity = grouped_cosine(view_emb, node_emb, padding, eps)
     own = unpad_values([s.diagonal(dim1=1, dim2=2) for s in similarity], padding)[chosen]
@@ -108,7 +119,10 @@ def subgraph_loss(
         drawn = _drawn_similarity(similarity, ptr, graph, padding, generator)[chosen][paired]
         return _pair_loss(margin(own, drawn), own, drawn)
     candidates = [m[:, None, :] for m in filled(padding)]
-    total = unpad_values([s.masked_fill(~c, 0.0).sum(dim=2) for s, c in zip(similarity, candidates, strict=True)], padding)
+    total = unpad_values(
+        [s.masked_fill(~c, 0.0).sum(dim=2) for s, c in zip(similarity, candidates, strict=True)],
+        padding,
+    )
     others = (total[chosen] - own)[paired] / (ptr.diff()[graph[chosen]] - 1)[paired]
     if form == "expected-margin":
         return _pair_loss(margin(own, others), own, others)
@@ -117,26 +131,37 @@ def subgraph_loss(
         is_masked = torch.zeros_like(graph, dtype=torch.bool).index_fill(0, masked_idx, True)
         targets = [m[:, None, :] for m in pad_values(is_masked, padding)]
     shares = [
-        log_softmax_share(s / temperature, c.expand_as(s), None if t is None else t.expand_as(s), eps)
+        log_softmax_share(
+            s / temperature, c.expand_as(s), None if t is None else t.expand_as(s), eps
+        )
         for s, c, t in zip(similarity, candidates, targets, strict=True)
     ]
     return _pair_loss(-mean_or_zero(unpad_values(shares, padding)[chosen]), own, others)
 
 
 def _drawn_similarity(
-    similarity: tuple[Tensor, ...], ptr: Tensor, graph: Tensor, padding: Padding, generator: torch.Generator | None
+    similarity: tuple[Tensor, ...],
+    ptr: Tensor,
+    graph: Tensor,
+    padding: Padding,
+    generator: torch.Generator | None,
 ) -> Tensor:
     """Return every node's similarity with one other node of its graph, drawn evenly; of a node alone in its graph, anything."""
     start = ptr[:-1][graph]
     index = torch.arange(graph.shape[0], device=graph.device) - start
     other = pad_values(_draw_others(index, ptr.diff()[graph], generator), padding)
-    return unpad_values([s.gather(2, o[:, :, None]).squeeze(2) for s, o in zip(similarity, other, strict=True)], padding)
+    return unpad_values(
+        [s.gather(2, o[:, :, None]).squeeze(2) for s, o in zip(similarity, other, strict=True)],
+        padding,
+    )
 
 
 def _draw_others(index: Tensor, size: Tensor, generator: torch.Generator | None) -> Tensor:
     """Return, for each ``index`` in ``range(size)``, another one, all equally likely; 0 where there is no other."""
     where = index.device if generator is None else generator.device
-    draw = torch.rand(index.shape[0], generator=generator, device=where, dtype=torch.float64).to(index.device)
+    draw = torch.rand(index.shape[0], generator=generator, device=where, dtype=torch.float64).to(
+        index.device
+    )
     others = (size - 1).clamp_min(1)
     return (index + 1 + (draw * others).long().clamp_max(others - 1)) % size
 

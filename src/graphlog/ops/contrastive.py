@@ -28,7 +28,11 @@ def log_softmax_share(
         Logarithms, at most 0 where ``P`` lies within ``A``; ``-inf`` where a row has no positive.
     """
     diagonal = logits.diagonal(dim1=-2, dim2=-1)
-    top = diagonal if positives is None else logits.masked_fill(~positives, -torch.inf).logsumexp(dim=-1)
+    top = (
+        diagonal
+        if positives is None
+        else logits.masked_fill(~positives, -torch.inf).logsumexp(dim=-1)
+    )
     if candidates is not None:
         logits = logits.masked_fill(~candidates, -torch.inf)
     bottom = logits.logsumexp(dim=-1)
@@ -37,7 +41,9 @@ def log_softmax_share(
     return top - bottom
 
 
-def info_nce(similarity: Float[Tensor, "N N"], temperature: float, eps: float = 0.0) -> Float[Tensor, ""]:
+def info_nce(
+    similarity: Float[Tensor, "N N"], temperature: float, eps: float = 0.0
+) -> Float[Tensor, ""]:
     """Return the mean cross-entropy of picking, in every row, the candidate on the diagonal.
 
     Args:

@@ -43,14 +43,23 @@ class Neighbours(Protocol):
 def _bag(table: Tensor, rows: Tensor, offsets: Tensor, weight: Tensor | None = None) -> Tensor:
     if rows.shape[0] == 0 or table.shape[1] == 0:  # embedding_bag refuses an empty table
         return table.new_zeros(offsets.shape[0] - 1, table.shape[1])
-    return F.embedding_bag(rows, table, offsets, mode="sum", include_last_offset=True, per_sample_weights=weight)
+    return F.embedding_bag(
+        rows, table, offsets, mode="sum", include_last_offset=True, per_sample_weights=weight
+    )
 
 
 class _Sum(torch.autograd.Function):
     """The gradient of a sum over incoming edges is the same sum over outgoing ones."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, offsets: Tensor, senders: Tensor, back_offsets: Tensor, receivers: Tensor) -> Tensor:
+    def forward(
+        ctx: Any,
+        h: Tensor,
+        offsets: Tensor,
+        senders: Tensor,
+        back_offsets: Tensor,
+        receivers: Tensor,
+    ) -> Tensor:
         ctx.save_for_backward(back_offsets, receivers)
         return _bag(h.detach(), senders, offsets)
 
@@ -75,7 +84,11 @@ class _WeightedSum(torch.autograd.Function):
         """Return the table of every node and head, and the bags of its rows that are summed at each node."""
         heads = weight.shape[1]
         rows = (edges.senders[:, None] * heads + torch.arange(heads, device=h.device)).reshape(-1)
-        return h.detach().reshape(h.shape[0] * heads, h.shape[1] // heads), rows, edges.offsets * heads
+        return (
+            h.detach().reshape(h.shape[0] * heads, h.shape[1] // heads),
+            rows,
+            edges.offsets * heads,
+        )
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -84,20 +97,29 @@ class _WeightedSum(torch.autograd.Function):
         grad, grad_h, grad_weight = grads[0].contiguous(), None, None
         if ctx.needs_input_grad[0]:
             back_weight = weight.index_select(0, edges.back_order).to(grad.dtype)
-            heads = [_bag(grad, edges.receivers, edges.back_offsets, w.contiguous()) for w in back_weight.unbind(1)]
+            heads = [
+                _bag(grad, edges.receivers, edges.back_offsets, w.contiguous())
+                for w in back_weight.unbind(1)
+            ]
             grad_h = torch.cat(heads, dim=1) if len(heads) > 1 else heads[0]
         if ctx.needs_input_grad[1]:
             table, rows, offsets = _WeightedSum.bags(h, weight, edges)
-            product = _weight_gradient(grad, table, rows, offsets, segment_ids(offsets, rows.shape[0]))
+            product = _weight_gradient(
+                grad, table, rows, offsets, segment_ids(offsets, rows.shape[0])
+            )
             grad_weight = product.reshape(weight.shape).to(weight.dtype)
         return grad_h, grad_weight, None
 
 
-def _weight_gradient(grad: Tensor, table: Tensor, rows: Tensor, offsets: Tensor, bags: Tensor) -> Tensor:
+def _weight_gradient(
+    grad: Tensor, table: Tensor, rows: Tensor, offsets: Tensor, bags: Tensor
+) -> Tensor:
     """Return the inner product of each row of a bag with the bag's gradient: what torch's own embedding-bag does."""
     if rows.shape[0] == 0 or table.shape[1] == 0:
         return table.new_zeros(rows.shape[0])
-    return torch.ops.aten._embedding_bag_per_sample_weights_backward(grad, table, rows, offsets[:-1], bags, 0)
+    return torch.ops.aten._embedding_bag_per_sample_weights_backward(
+        grad, table, rows, offsets[:-1], bags, 0
+    )
 
 
 class _EndSum(torch.autograd.Function):
@@ -107,16 +129,26 @@ class _EndSum(torch.autograd.Function):
     def forward(ctx: Any, at_receiver: Tensor, at_sender: Tensor, edges: Neighbours) -> Tensor:
         ctx.edges = edges
         receivers = segment_ids(edges.offsets, edges.senders.shape[0])
-        return at_receiver.detach().index_select(0, receivers).add_(at_sender.detach().index_select(0, edges.senders))
+        return (
+            at_receiver.detach()
+            .index_select(0, receivers)
+            .add_(at_sender.detach().index_select(0, edges.senders))
+        )
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         edges: Neighbours = ctx.edges
         grad = grads[0].contiguous()
-        return segment_sum(grad, edges.offsets), _bag(grad, edges.back_order, edges.back_offsets), None
+        return (
+            segment_sum(grad, edges.offsets),
+            _bag(grad, edges.back_order, edges.back_offsets),
+            None,
+        )
 
 
-def end_sum(at_receiver: Float[Tensor, "V H"], at_sender: Float[Tensor, "V H"], edges: Neighbours) -> Float[Tensor, "E H"]:
+def end_sum(
+    at_receiver: Float[Tensor, "V H"], at_sender: Float[Tensor, "V H"], edges: Neighbours
+) -> Float[Tensor, "E H"]:
     """Return ``at_receiver[v] + at_sender[u]`` of every edge from ``u`` to ``v``."""
     return _EndSum.apply(at_receiver, at_sender, edges)  # pyright: ignore[reportReturnType]
 
@@ -128,18 +160,29 @@ class _WeightedRows(torch.autograd.Function):
     def forward(ctx: Any, weight: Tensor, rows: Tensor, offsets: Tensor) -> Tensor:
         ctx.save_for_backward(rows, offsets)
         every = torch.arange(rows.shape[0], device=rows.device)
-        sums = [_bag(rows, every, offsets, w.contiguous()) for w in weight.detach().to(rows.dtype).unbind(1)]
+        sums = [
+            _bag(rows, every, offsets, w.contiguous())
+            for w in weight.detach().to(rows.dtype).unbind(1)
+        ]
         return torch.stack(sums, dim=1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         rows, offsets = ctx.saved_tensors
-        every, segments = torch.arange(rows.shape[0], device=rows.device), segment_ids(offsets, rows.shape[0])
-        products = [_weight_gradient(g.contiguous(), rows, every, offsets, segments) for g in grads[0].unbind(1)]
+        every, segments = (
+            torch.arange(rows.shape[0], device=rows.device),
+            segment_ids(offsets, rows.shape[0]),
+        )
+        products = [
+            _weight_gradient(g.contiguous(), rows, every, offsets, segments)
+            for g in grads[0].unbind(1)
+        ]
         return torch.stack(products, dim=1), None, None
 
 
-def weighted_rows(weight: Float[Tensor, "E H"], rows: Float[Tensor, "E K"], offsets: Int[Tensor, "Vp1"]) -> Float[Tensor, "V H K"]:
+def weighted_rows(
+    weight: Float[Tensor, "E H"], rows: Float[Tensor, "E K"], offsets: Int[Tensor, "Vp1"]
+) -> Float[Tensor, "V H K"]:
     r"""Return :math:`\sum_{e \to v} w_{e h} r_e` for every node ``v`` and head ``h``; differentiable in ``weight`` alone.
 
     Args:
@@ -150,7 +193,9 @@ def weighted_rows(weight: Float[Tensor, "E H"], rows: Float[Tensor, "E K"], offs
     return _WeightedRows.apply(weight, rows, offsets)  # pyright: ignore[reportReturnType]
 
 
-def neighbour_sum(h: Float[Tensor, "V W"], edges: Neighbours, weight: Float[Tensor, "E *H"] | None = None) -> Float[Tensor, "V D"]:
+def neighbour_sum(
+    h: Float[Tensor, "V W"], edges: Neighbours, weight: Float[Tensor, "E *H"] | None = None
+) -> Float[Tensor, "V D"]:
     r"""Return :math:`\sum_{(u, v)} w_{uv} h_u` for every node ``v``: the sum over its incoming edges.
 
     Float32, bfloat16 and float64, differentiable in ``h`` and in ``weight``. Nothing of size E x D is kept.

@@ -132,9 +132,14 @@ class _GroupedCosine(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, None, None]:
         x, y, x_norm, y_norm, *similarities = ctx.saved_tensors
         padding: Padding = ctx.padding
-        flat_x, flat_y = x.new_empty(padding.num_slots, x.shape[1]), y.new_empty(padding.num_slots, y.shape[1])
+        flat_x, flat_y = (
+            x.new_empty(padding.num_slots, x.shape[1]),
+            y.new_empty(padding.num_slots, y.shape[1]),
+        )
         start = 0
-        for bucket, rows, grad, similarity in zip(padding.buckets, padding.rows_of_buckets(), grads, similarities, strict=True):
+        for bucket, rows, grad, similarity in zip(
+            padding.buckets, padding.rows_of_buckets(), grads, similarities, strict=True
+        ):
             stop = start + rows.shape[0]
             gx, gy = flat_x[start:stop].view(*bucket, -1), flat_y[start:stop].view(*bucket, -1)
             start = stop
@@ -147,14 +152,21 @@ class _GroupedCosine(torch.autograd.Function):
             xs, ys = _gather(x, rows, bucket), _gather(y, rows, bucket)
             torch.bmm(weight, ys, out=gx).addcmul_(xs, pull_x[:, :, None], value=-1.0)
             torch.bmm(weight.mT, xs, out=gy).addcmul_(ys, pull_y[:, :, None], value=-1.0)
-        return flat_x.index_select(0, padding.slot), flat_y.index_select(0, padding.slot), None, None
+        return (
+            flat_x.index_select(0, padding.slot),
+            flat_y.index_select(0, padding.slot),
+            None,
+            None,
+        )
 
 
 def _gather(x: Tensor, rows: Tensor, bucket: Bucket) -> Tensor:
     return x.index_select(0, rows).view(*bucket, x.shape[1])
 
 
-def _inverse_lengths(x_norm: Tensor, y_norm: Tensor, rows: Tensor, bucket: Bucket, eps: float) -> Tensor:
+def _inverse_lengths(
+    x_norm: Tensor, y_norm: Tensor, rows: Tensor, bucket: Bucket, eps: float
+) -> Tensor:
     """Return 1 / (|x| |y| + eps), and 0 where that would divide by zero."""
     product = x_norm[rows].view(*bucket)[:, :, None] * y_norm[rows].view(*bucket)[:, None, :] + eps
     return (product > _TINY) / product.clamp_min(_TINY)

@@ -81,7 +81,9 @@ def segment_softmax(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Flo
     return _SegmentSoftmax.apply(values, ptr)  # pyright: ignore[reportReturnType]
 
 
-def segment_logsumexp(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "N *D"]:
+def segment_logsumexp(
+    values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]
+) -> Float[Tensor, "N *D"]:
     """Return the log of the sum of exponentials within each segment; an empty segment gives minus infinity."""
     segment = segment_ids(ptr, values.shape[0])
     largest = segment_max(values.detach(), ptr)

@@ -19,7 +19,9 @@ def unit_rows(x: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:
     return x * (norm > _TINY) / norm.clamp_min(_TINY)
 
 
-def cosine_similarity(x: Float[Tensor, "N D"], y: Float[Tensor, "M D"], eps: float = 0.0) -> Float[Tensor, "N M"]:
+def cosine_similarity(
+    x: Float[Tensor, "N D"], y: Float[Tensor, "M D"], eps: float = 0.0
+) -> Float[Tensor, "N M"]:
     r"""Return :math:`s(x, y) = x^\top y / (\|x\| \|y\| + \epsilon)` of every row of ``x`` with every row of ``y``.
 
     The paper's measure (below Eq. 5) has :math:`\epsilon = 0`; the authors' script adds 1e-6. A zero row has similarity 0 with everything.
@@ -39,7 +41,9 @@ def cosine_similarity(x: Float[Tensor, "N D"], y: Float[Tensor, "M D"], eps: flo
     return (x @ y.T) / (x.norm(dim=1)[:, None] * y.norm(dim=1)[None, :] + eps)
 
 
-def paired_cosine_similarity(x: Float[Tensor, "N D"], y: Float[Tensor, "N D"], eps: float = 0.0) -> Float[Tensor, "N"]:
+def paired_cosine_similarity(
+    x: Float[Tensor, "N D"], y: Float[Tensor, "N D"], eps: float = 0.0
+) -> Float[Tensor, "N"]:
     """Return the cosine similarity of each row of ``x`` with the same row of ``y``.
 
     Example:

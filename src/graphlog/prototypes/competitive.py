@@ -35,8 +35,12 @@ def moving_average_pass(
     for batch in batches:
         winner = cosine_similarity(batch, prototypes, _EPS).argmax(dim=1)
         members = torch.bincount(winner, minlength=prototypes.shape[0])
-        mean = torch.zeros_like(prototypes).index_add(0, winner, batch) / members.clamp_min(1)[:, None]
-        prototypes = torch.where(members[:, None] > 0, decay * prototypes + (1 - decay) * mean, prototypes)
+        mean = (
+            torch.zeros_like(prototypes).index_add(0, winner, batch) / members.clamp_min(1)[:, None]
+        )
+        prototypes = torch.where(
+            members[:, None] > 0, decay * prototypes + (1 - decay) * mean, prototypes
+        )
         counts = counts + members
     return prototypes, counts
 
@@ -98,14 +102,23 @@ def fit_competitive(
         ConfigError: If no bottom centre has that many members.
     """
     size = (centres, embeddings.shape[1])
-    start = [torch.rand(size, generator=generator, device=generator.device).to(embeddings) for _ in range(depth)]
+    start = [
+        torch.rand(size, generator=generator, device=generator.device).to(embeddings)
+        for _ in range(depth)
+    ]
     prototypes, counts = start[0], torch.zeros(centres, dtype=torch.long, device=embeddings.device)
     for _ in range(passes):
-        order = torch.randperm(embeddings.shape[0], generator=generator, device=generator.device).to(embeddings.device)
-        prototypes, counts = moving_average_pass(embeddings[order].split(batch_size), prototypes, counts, decay)
+        order = torch.randperm(
+            embeddings.shape[0], generator=generator, device=generator.device
+        ).to(embeddings.device)
+        prototypes, counts = moving_average_pass(
+            embeddings[order].split(batch_size), prototypes, counts, decay
+        )
     prototypes = prototypes[counts >= min_members]
     if prototypes.shape[0] == 0:
-        raise ConfigError(f"no prototype won {min_members} of {embeddings.shape[0]} graphs; use a larger collection or `global_weight=0`.")
+        raise ConfigError(
+            f"no prototype won {min_members} of {embeddings.shape[0]} graphs; use a larger collection or `global_weight=0`."
+        )
     layers, parents = [prototypes], list[Tensor]()
     for level in range(1, depth):
         above, parent = compete(layers[0], start[level], decay)

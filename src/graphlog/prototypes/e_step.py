@@ -66,7 +66,9 @@ def sample_chains(
 
 
 @torch.no_grad()
-def greedy_chains(graph_emb: Float[Tensor, "N D"], forest: PrototypeForest, eps: float = 0.0) -> Int[Tensor, "N Lp"]:
+def greedy_chains(
+    graph_emb: Float[Tensor, "N D"], forest: PrototypeForest, eps: float = 0.0
+) -> Int[Tensor, "N Lp"]:
     """Return the chain of nearest prototypes per graph: the zero-temperature limit of Eq. 12, and what the authors' script does.
 
     Args:
@@ -78,7 +80,9 @@ def greedy_chains(graph_emb: Float[Tensor, "N D"], forest: PrototypeForest, eps:
     for level, centres in enumerate(forest.layers):
         similarity = cosine_similarity(graph_emb, centres, eps)
         if level > 0:
-            similarity = similarity.masked_fill(forest.parent(level) != chains[-1][:, None], -torch.inf)
+            similarity = similarity.masked_fill(
+                forest.parent(level) != chains[-1][:, None], -torch.inf
+            )
         chains.append(similarity.argmax(dim=1))
     return torch.stack(chains, dim=1)
 

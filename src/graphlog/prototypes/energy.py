@@ -8,7 +8,9 @@ from graphlog.ops.similarity import paired_cosine_similarity
 from graphlog.prototypes.forest import PrototypeForest
 
 
-def negative_energy(graph_emb: Float[Tensor, "N D"], chains: Int[Tensor, "N Lp"], forest: PrototypeForest) -> Float[Tensor, "N"]:
+def negative_energy(
+    graph_emb: Float[Tensor, "N D"], chains: Int[Tensor, "N Lp"], forest: PrototypeForest
+) -> Float[Tensor, "N"]:
     r"""Return :math:`f(h_{\mathcal G}, z_{\mathcal G})`, the unnormalised log-likelihood of each graph with its chain.
 
     Implements Eq. 18, and Eq. 17 up to the constant :math:`\log Z`:
@@ -58,7 +60,9 @@ def corrupt_chains(
         ``noise[n, k, l]``: index in layer ``l`` of the prototype of the ``k``-th noise chain of graph ``n``.
     """
     where = chains.device if generator is None else generator.device
-    draw = torch.rand(chains.shape, generator=generator, device=where, dtype=torch.float64).to(chains.device)
+    draw = torch.rand(chains.shape, generator=generator, device=where, dtype=torch.float64).to(
+        chains.device
+    )
     sizes = torch.tensor(forest.sizes, device=chains.device)
     others = (sizes - 1).clamp_min(1)
     step = 1 + (draw * others).long().clamp_max(others - 1)

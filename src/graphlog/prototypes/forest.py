@@ -33,18 +33,26 @@ class PrototypeForest:
         if not validate:
             return
         if not self.layers or len(self.parents) != len(self.layers) - 1:
-            raise ValueError(f"`parents` must hold one entry per layer but the first, found {len(self.parents)} for {len(self.layers)}.")
+            raise ValueError(
+                f"`parents` must hold one entry per layer but the first, found {len(self.parents)} for {len(self.layers)}."
+            )
         for level, layer in enumerate(self.layers):
             if layer.ndim != 2 or layer.shape[0] == 0:
-                raise ValueError(f"layer {level} must be a non-empty matrix, found shape {tuple(layer.shape)}.")
+                raise ValueError(
+                    f"layer {level} must be a non-empty matrix, found shape {tuple(layer.shape)}."
+                )
             if not bool(torch.isfinite(layer).all() & (layer.norm(dim=1) > 0).all()):
                 raise ValueError(f"layer {level} must hold finite, non-zero prototypes.")
         for level in range(1, len(self.layers)):
             above, parent = self.layers[level - 1].shape[0], self.parent(level)
             if parent.shape != (self.layers[level].shape[0],):
-                raise ValueError(f"layer {level} must have one parent per prototype, found {tuple(parent.shape)}.")
+                raise ValueError(
+                    f"layer {level} must have one parent per prototype, found {tuple(parent.shape)}."
+                )
             if not torch.equal(parent.unique().cpu(), torch.arange(above)):
-                raise ValueError(f"every prototype of layer {level - 1} must have a child, and every parent must lie in [0, {above}).")
+                raise ValueError(
+                    f"every prototype of layer {level - 1} must have a child, and every parent must lie in [0, {above})."
+                )
 
     @property
     def depth(self) -> int:

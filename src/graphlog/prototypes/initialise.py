@@ -53,9 +53,13 @@ def fit_forest(
     if depth < 1 or centres < 1:
         raise ConfigError(f"`depth` and `centres` must be at least 1, found {depth} and {centres}.")
     if embeddings.shape[0] < 2:
-        raise ConfigError(f"prototypes need at least 2 graphs, found {embeddings.shape[0]}; use a larger collection or `global_weight=0`.")
+        raise ConfigError(
+            f"prototypes need at least 2 graphs, found {embeddings.shape[0]}; use a larger collection or `global_weight=0`."
+        )
     if not bool(torch.isfinite(embeddings).all()):
-        raise NonFiniteLossError("graph embeddings are not finite when prototypes are to be fitted; lower the learning rate.")
+        raise NonFiniteLossError(
+            "graph embeddings are not finite when prototypes are to be fitted; lower the learning rate."
+        )
     points = embeddings.detach()
     layers: list[Tensor] = []
     parents: list[Tensor] = []
@@ -98,5 +102,7 @@ def _without_zeros(clusters: Clusters, points: Tensor) -> Tensor:
         members = points[clusters.assignment == k]
         vectors[k] = members[members.norm(dim=1).argmax()]
     if bool((vectors.norm(dim=1) == 0).any()):
-        raise ConfigError("the graph embeddings have collapsed to zero: no prototypes can be fitted; train the local phase longer.")
+        raise ConfigError(
+            "the graph embeddings have collapsed to zero: no prototypes can be fitted; train the local phase longer."
+        )
     return vectors

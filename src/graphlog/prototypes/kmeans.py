@@ -70,7 +70,13 @@ def nearest(points: Float[Tensor, "M D"], centres: Float[Tensor, "K D"]) -> Int[
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.long, device=points.device)
 
 
-def lloyd(points: Float[Tensor, "M D"], initial: Float[Tensor, "K D"], *, max_iter: int = 100, tolerance: float = 1e-4) -> Clusters:
+def lloyd(
+    points: Float[Tensor, "M D"],
+    initial: Float[Tensor, "K D"],
+    *,
+    max_iter: int = 100,
+    tolerance: float = 1e-4,
+) -> Clusters:
     """Return the clusters Lloyd's iteration reaches from the given centres; an empty cluster keeps its centre.
 
     Sums are products with one-hot matrices, so that a GPU gives the same result every time.
@@ -101,7 +107,9 @@ def lloyd(points: Float[Tensor, "M D"], initial: Float[Tensor, "K D"], *, max_it
 
 def _plus_plus(points: Tensor, num_centres: int, generator: torch.Generator) -> Tensor:
     """Return k-means++ starting centres: each drawn with probability proportional to the squared distance to those before."""
-    draw = torch.rand(num_centres, generator=generator, device=generator.device, dtype=torch.float64).to(points.device)
+    draw = torch.rand(
+        num_centres, generator=generator, device=generator.device, dtype=torch.float64
+    ).to(points.device)
     first = (draw[0] * points.shape[0]).long()
     chosen = [first]
     distance = (points - points[first]).square().sum(dim=1)
@@ -113,7 +121,9 @@ def _plus_plus(points: Tensor, num_centres: int, generator: torch.Generator) -> 
     return points[torch.stack(chosen)]
 
 
-def _sklearn_kmeans(points: Tensor, num_centres: int, generator: torch.Generator, max_iter: int) -> Clusters:
+def _sklearn_kmeans(
+    points: Tensor, num_centres: int, generator: torch.Generator, max_iter: int
+) -> Clusters:
     # heavy, and not needed by most imports of this module
     from sklearn.cluster import KMeans  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]
     from sklearn.exceptions import ConvergenceWarning  # pyright: ignore[reportMissingTypeStubs, reportUnknownVariableType]

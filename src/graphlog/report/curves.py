@@ -6,7 +6,17 @@ from statistics import fmean
 from textwrap import fill
 from typing import Any
 
-from graphlog.report.style import ALARM, HUES, METRIC_NAMES, MUTED, Axes, Figure, house_style, new_figure, whole_numbers
+from graphlog.report.style import (
+    ALARM,
+    HUES,
+    METRIC_NAMES,
+    MUTED,
+    Axes,
+    Figure,
+    house_style,
+    new_figure,
+    whole_numbers,
+)
 
 Row = Mapping[str, Any]
 
@@ -48,9 +58,24 @@ def pretraining_curves(rows: Sequence[Row], dim: int, rank_floor: float | None =
     keys = sorted({k for row in rows for k in row})
     prototypes = _layer_sizes(rows)
     panels = [
-        Panel("Losses", [Line(k.removeprefix("loss_"), k) for k in keys if k.startswith("loss_")] or [Line("total", "loss")]),
-        Panel(f"Effective rank (RankMe, of {dim})", [Line("graph embeddings", "rank")], alarm_below=rank_floor, from_zero=True),
-        Panel("Alignment and uniformity", [Line("alignment (0 is best)", "alignment"), Line("uniformity (lower is better)", "uniformity")]),
+        Panel(
+            "Losses",
+            [Line(k.removeprefix("loss_"), k) for k in keys if k.startswith("loss_")]
+            or [Line("total", "loss")],
+        ),
+        Panel(
+            f"Effective rank (RankMe, of {dim})",
+            [Line("graph embeddings", "rank")],
+            alarm_below=rank_floor,
+            from_zero=True,
+        ),
+        Panel(
+            "Alignment and uniformity",
+            [
+                Line("alignment (0 is best)", "alignment"),
+                Line("uniformity (lower is better)", "uniformity"),
+            ],
+        ),
         Panel(
             "Cosine of pairs",
             [
@@ -62,11 +87,19 @@ def pretraining_curves(rows: Sequence[Row], dim: int, rank_floor: float | None =
         ),
         Panel(
             "Prototypes in use (share)",
-            _per_layer({"nearest": "prototypes_used_nearest", "E-step": "prototypes_used_estep"}, prototypes),
+            _per_layer(
+                {"nearest": "prototypes_used_nearest", "E-step": "prototypes_used_estep"},
+                prototypes,
+            ),
             alarm_below=0.2,
             from_zero=True,
         ),
-        Panel("Perplexity of the E-step (share)", _per_layer({"": "posterior_perplexity"}, prototypes), alarm_above=0.8, from_zero=True),
+        Panel(
+            "Perplexity of the E-step (share)",
+            _per_layer({"": "posterior_perplexity"}, prototypes),
+            alarm_above=0.8,
+            from_zero=True,
+        ),
     ]
     return _draw([p for p in panels if _has_values(p, rows)], rows, "step")
 
@@ -76,7 +109,13 @@ def finetuning_curves(rows: Sequence[Row]) -> Figure:
     names = sorted({k.split("/")[1] for row in rows for k in row if "/" in k})
     panels = [Panel("Training loss", [Line("loss", "loss")])]
     panels += [
-        Panel(METRIC_NAMES.get(name, name), [Line("validation", f"valid/{name}", dashed=True, hue=1), Line("test", f"test/{name}", hue=0)])
+        Panel(
+            METRIC_NAMES.get(name, name),
+            [
+                Line("validation", f"valid/{name}", dashed=True, hue=1),
+                Line("test", f"test/{name}", hue=0),
+            ],
+        )
         for name in names
     ]
     return _draw(panels, rows, "epoch")
@@ -90,7 +129,13 @@ def _layer_sizes(rows: Sequence[Row]) -> list[int]:
 
 def _per_layer(keys: Mapping[str, str], sizes: Sequence[int]) -> list[Line]:
     return [
-        Line(f"layer {level} ({size}) {kind}".strip(), f"{key}_{level}", divide_by=size, dashed=i > 0, hue=level)
+        Line(
+            f"layer {level} ({size}) {kind}".strip(),
+            f"{key}_{level}",
+            divide_by=size,
+            dashed=i > 0,
+            hue=level,
+        )
         for i, (kind, key) in enumerate(keys.items())
         for level, size in enumerate(sizes)
     ]
@@ -105,7 +150,13 @@ def _draw(panels: Sequence[Panel], rows: Sequence[Row], x: str) -> Figure:
     lines = -(-len(panels) // columns)
     alarms = [(row[x], line) for row in rows for line in row.get("alarms", ())]
     with house_style():
-        figure, axes = new_figure(max(lines, 1), columns, 3.9 * columns, 3.3 * max(lines, 1) + 0.2 * min(len(alarms), 6), sharex=True)
+        figure, axes = new_figure(
+            max(lines, 1),
+            columns,
+            3.9 * columns,
+            3.3 * max(lines, 1) + 0.2 * min(len(alarms), 6),
+            sharex=True,
+        )
         for axis, panel in zip(axes, panels, strict=False):
             _draw_panel(axis, panel, rows, x)
             axis.set_xlabel(x, color=MUTED)
@@ -130,9 +181,24 @@ def _draw_panel(axis: Axes, panel: Panel, rows: Sequence[Row], x: str) -> None:
         xs, means = list(found), [fmean(values) for values in found.values()]
         colour = HUES[(place if line.hue is None else line.hue) % len(HUES)]
         marker = "o" if len(found) < 30 else None
-        axis.plot(xs, means, color=colour, linestyle="--" if line.dashed else "-", marker=marker, markersize=3, label=line.label)
+        axis.plot(
+            xs,
+            means,
+            color=colour,
+            linestyle="--" if line.dashed else "-",
+            marker=marker,
+            markersize=3,
+            label=line.label,
+        )
         if any(len(values) > 1 for values in found.values()):
-            axis.fill_between(xs, [min(v) for v in found.values()], [max(v) for v in found.values()], color=colour, alpha=0.15, linewidth=0)
+            axis.fill_between(
+                xs,
+                [min(v) for v in found.values()],
+                [max(v) for v in found.values()],
+                color=colour,
+                alpha=0.15,
+                linewidth=0,
+            )
     axis.set_title(panel.title)
     if panel.from_zero:
         axis.set_ylim(bottom=0)
@@ -142,7 +208,13 @@ def _draw_panel(axis: Axes, panel: Panel, rows: Sequence[Row], x: str) -> None:
     axis.margins(x=0.02)
     if len(panel.lines) > 1:
         axis.legend(
-            loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, handlelength=2.2, labelspacing=0.25, columnspacing=1.2, fontsize=7.5
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.2),
+            ncols=2,
+            handlelength=2.2,
+            labelspacing=0.25,
+            columnspacing=1.2,
+            fontsize=7.5,
         )
 
 
@@ -170,7 +242,11 @@ def _mark_alarm(axis: Axes, panel: Panel) -> None:
 
 def _mark_phases(axis: Axes, rows: Sequence[Row], x: str) -> None:
     phases = [(row[x], str(row["phase"])) for row in rows if "phase" in row]
-    starts = [here for before, here in zip([(0, ""), *phases], phases, strict=False) if before[1] != here[1]]
+    starts = [
+        here
+        for before, here in zip([(0, ""), *phases], phases, strict=False)
+        if before[1] != here[1]
+    ]
     if len(starts) < 2:
         return
     for at, phase in starts:

@@ -35,7 +35,9 @@ def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
     if (folder / "config.toml").is_file():
         return describe_run(folder)
     if folder.is_dir() and not (folder / "model.safetensors").is_file():
-        raise ModelFileError(f"{folder} is neither a store, nor a run folder, nor a model: it has no manifest.json and no config.toml.")
+        raise ModelFileError(
+            f"{folder} is neither a store, nor a run folder, nor a model: it has no manifest.json and no config.toml."
+        )
     return describe_model(model_path(path))
 
 
@@ -52,7 +54,10 @@ def describe_model(path: Path) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in encoder.parameters()),
         "embedding": info.get("embedding", "last"),
         "width": encoder.embedding_width(info.get("embedding", "last")),
-        **{key: info.get(key) for key in ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")},
+        **{
+            key: info.get(key)
+            for key in ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")
+        },
         "schema": describe_schema(encoder.schema),
         "settings": config.model_dump(),
         "prototypes": " / ".join(map(str, prototype_layers(found.extra))) or None,
@@ -73,7 +78,9 @@ def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
         "input rows": store.num_rows,
         "rejected rows": store.num_rows - len(store),
         "nodes": int(nodes.sum()),
-        "nodes a graph": f"{nodes.min()} to {nodes.max()}, mean {nodes.mean():.1f}" if len(nodes) else "",
+        "nodes a graph": f"{nodes.min()} to {nodes.max()}, mean {nodes.mean():.1f}"
+        if len(nodes)
+        else "",
         "size": human_bytes(store.nbytes),
         "bytes a graph": round(store.nbytes / max(len(store), 1), 1),
         "tasks": list(store.tasks),
@@ -93,13 +100,18 @@ def describe_species(store: GraphStore) -> dict[str, Any]:
     species = Counter(species_of(name) or "none named" for name in store.texts())
     labels = store.labels
     labelled = {} if labels is None else {"labelled": int((~np.isnan(labels).all(axis=1)).sum())}
-    return {"proteins": ", ".join(f"{count:,} of {taxon}" for taxon, count in species.items()), **labelled}
+    return {
+        "proteins": ", ".join(f"{count:,} of {taxon}" for taxon, count in species.items()),
+        **labelled,
+    }
 
 
 def describe_run(folder: Path) -> dict[str, Any]:
     """Return what a run folder holds, finished or not."""
     model = folder / "model.safetensors"
-    checkpoints = sorted(p.name for p in (folder / "checkpoint").glob("step-*") if p.suffix != ".partial")
+    checkpoints = sorted(
+        p.name for p in (folder / "checkpoint").glob("step-*") if p.suffix != ".partial"
+    )
     state = (
         "finished"
         if model.is_file()
@@ -123,7 +135,8 @@ def _scores(path: Path) -> dict[str, str]:
     report = Report.from_dict(json.loads(path.read_text(encoding="utf-8")))
     spread = {True: "", False: " ± {sd:.4f}"}
     return {
-        f"{row['model']}, {row['rule']}": f"{row['metric']} {row['mean']:.4f}" + spread[math.isnan(row["sd"])].format(sd=row["sd"])
+        f"{row['model']}, {row['rule']}": f"{row['metric']} {row['mean']:.4f}"
+        + spread[math.isnan(row["sd"])].format(sd=row["sd"])
         for row in report.scores
     }
 
@@ -162,7 +175,9 @@ def prototype_layers(extra: Mapping[str, Any]) -> list[int]:
 
 def schema_of(path: str | Path) -> FeatureSchema:
     """Return the schema of a store or a model."""
-    return open_store(path).schema if is_store(path) else read_model(model_path(path)).encoder.schema
+    return (
+        open_store(path).schema if is_store(path) else read_model(model_path(path)).encoder.schema
+    )
 
 
 _VALUES_SHOWN = 6
@@ -174,7 +189,9 @@ def _column(attribute: Attribute) -> str:
         return f"{attribute.name} (0 to {attribute.cardinality - 2}, larger ones as that)"
     if not attribute.is_categorical:
         unit = (
-            "" if (attribute.shift, attribute.scale) == (0.0, 1.0) else f", read as (value - {attribute.shift:.4g}) / {attribute.scale:.4g}"
+            ""
+            if (attribute.shift, attribute.scale) == (0.0, 1.0)
+            else f", read as (value - {attribute.shift:.4g}) / {attribute.scale:.4g}"
         )
         return f"{attribute.name} (number{unit})"
     values = [v for v in attribute.values if v]

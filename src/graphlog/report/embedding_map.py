@@ -6,7 +6,17 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Integer
 
-from graphlog.report.style import FAINT, HUES, INK, MARKERS, MUTED, Axes, Figure, house_style, new_figure
+from graphlog.report.style import (
+    FAINT,
+    HUES,
+    INK,
+    MARKERS,
+    MUTED,
+    Axes,
+    Figure,
+    house_style,
+    new_figure,
+)
 
 _LEVEL_SIZES = (170.0, 60.0, 22.0)
 """Area of a prototype's sign, roots first; deeper layers keep the last."""
@@ -70,31 +80,68 @@ def embedding_map(
 
 
 def _scatter_groups(
-    axes: Axes, points: Float[np.ndarray, "N 2"], groups: Sequence[str], legend: str, size: float, hues: Sequence[str] | None
+    axes: Axes,
+    points: Float[np.ndarray, "N 2"],
+    groups: Sequence[str],
+    legend: str,
+    size: float,
+    hues: Sequence[str] | None,
 ) -> None:
     of_point = np.asarray(groups, dtype=str)
     names, counts = np.unique(of_point, return_counts=True)
     largest = names[np.argsort(-counts, kind="stable")]
-    order = list(hues) if hues is not None else sorted(names) if len(names) <= len(HUES) else largest
+    order = (
+        list(hues) if hues is not None else sorted(names) if len(names) <= len(HUES) else largest
+    )
     shown = order[: len(HUES) if len(order) <= len(HUES) else len(HUES) - 1]
     for colour, marker, name in zip(HUES, MARKERS, shown, strict=False):
         chosen = points[of_point == name]
-        axes.scatter(*chosen.T, s=size, c=colour, marker=marker, linewidths=0, alpha=0.75, label=f"{name} ({len(chosen):,})", zorder=2)
+        axes.scatter(
+            *chosen.T,
+            s=size,
+            c=colour,
+            marker=marker,
+            linewidths=0,
+            alpha=0.75,
+            label=f"{name} ({len(chosen):,})",
+            zorder=2,
+        )
     rest = ~np.isin(of_point, shown)
     if rest.any():
         name = f"{len(names) - len(shown)} others ({rest.sum():,})"
         axes.scatter(*points[rest].T, s=size * 0.7, c=FAINT, linewidths=0, label=name, zorder=1)
     if len(names) > 1 or hues is not None:
-        axes.legend(title=legend or None, loc="center left", bbox_to_anchor=(1.0, 0.5), markerscale=1.8, alignment="left")
+        axes.legend(
+            title=legend or None,
+            loc="center left",
+            bbox_to_anchor=(1.0, 0.5),
+            markerscale=1.8,
+            alignment="left",
+        )
 
 
 def _scatter_values(
-    figure: Figure, axes: Axes, points: Float[np.ndarray, "N 2"], values: Float[np.ndarray, "N"], legend: str, size: float
+    figure: Figure,
+    axes: Axes,
+    points: Float[np.ndarray, "N 2"],
+    values: Float[np.ndarray, "N"],
+    legend: str,
+    size: float,
 ) -> None:
     known = np.isfinite(values)
     axes.scatter(*points[~known].T, s=size * 0.7, c=FAINT, linewidths=0, zorder=1)
     low, high = np.percentile(values[known], (2, 98)) if known.any() else (0.0, 1.0)
-    marks = axes.scatter(*points[known].T, s=size, c=values[known], cmap="cividis", vmin=low, vmax=high, linewidths=0, alpha=0.85, zorder=2)
+    marks = axes.scatter(
+        *points[known].T,
+        s=size,
+        c=values[known],
+        cmap="cividis",
+        vmin=low,
+        vmax=high,
+        linewidths=0,
+        alpha=0.85,
+        zorder=2,
+    )
     bar = figure.colorbar(marks, ax=axes, shrink=0.7, pad=0.02, extend="both")
     bar.set_label(legend)
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue, reportArgumentType]
@@ -111,5 +158,11 @@ def _draw_forest(axes: Axes, forest: PrototypeMap) -> None:
         area = _LEVEL_SIZES[min(level, len(_LEVEL_SIZES) - 1)]
         colours = [HUES[r] if r < len(HUES) - (count > len(HUES)) else FAINT for r in roots[level]]
         axes.scatter(
-            *positions.T, s=area, c=colours, marker="*" if level == 0 else "D", edgecolors=INK, linewidths=0.8, zorder=6 - min(level, 2)
+            *positions.T,
+            s=area,
+            c=colours,
+            marker="*" if level == 0 else "D",
+            edgecolors=INK,
+            linewidths=0.8,
+            zorder=6 - min(level, 2),
         )

@@ -54,12 +54,20 @@ def draw_map(
     hierarchy = Hierarchy.of(model) if colour == "prototype" else None
     if hierarchy is None:
         places = project(model.embed(sample), seed)
-        groups, values, legend = _labels(sample, target) if colour == "label" else (_scaffolds(sample), None, "scaffold")
-        figure = embedding_map(places, groups, values, title=f"{len(sample):,} graphs by {legend}", legend=legend)
+        groups, values, legend = (
+            _labels(sample, target) if colour == "label" else (_scaffolds(sample), None, "scaffold")
+        )
+        figure = embedding_map(
+            places, groups, values, title=f"{len(sample):,} graphs by {legend}", legend=legend
+        )
         return save_figure(figure, stem)
     embeddings = hierarchy.embed(sample)
     places = project(embeddings, seed)
-    leaves, parents, sizes = hierarchy.leaf_similarities(embeddings), hierarchy.parents, hierarchy.forest.sizes
+    leaves, parents, sizes = (
+        hierarchy.leaf_similarities(embeddings),
+        hierarchy.parents,
+        hierarchy.forest.sizes,
+    )
     figure = embedding_map(
         places,
         [_root_name(r) for r in ancestors(parents, leaves.argmax(axis=1))[:, 0].tolist()],
@@ -71,9 +79,13 @@ def draw_map(
     return save_figure(figure, stem)
 
 
-def _labels(store: GraphStore, target: str | None) -> tuple[list[str] | None, np.ndarray | None, str]:
+def _labels(
+    store: GraphStore, target: str | None
+) -> tuple[list[str] | None, np.ndarray | None, str]:
     if store.labels is None:
-        raise DataError("the graphs carry no labels to colour the map by; name a labelled input, or choose --colour scaffold.")
+        raise DataError(
+            "the graphs carry no labels to colour the map by; name a labelled input, or choose --colour scaffold."
+        )
     name = target or store.tasks[0]
     column = store.labels[:, store.tasks.index(name)]
     known = np.unique(column[~np.isnan(column)])
@@ -93,18 +105,26 @@ def _shortened(name: str) -> str:
 
 
 def _places_of_prototypes(
-    places: Float[np.ndarray, "N 2"], similarities: Float[np.ndarray, "N M"], parents: Sequence[Int[np.ndarray, "_"]]
+    places: Float[np.ndarray, "N 2"],
+    similarities: Float[np.ndarray, "N M"],
+    parents: Sequence[Int[np.ndarray, "_"]],
 ) -> list[Float[np.ndarray, "_ 2"]]:
     """Return where the prototypes of each layer stand, roots first."""
     owner = similarities.argmax(axis=1)
     members = np.bincount(owner, minlength=similarities.shape[1])
     closest = places[np.argsort(-similarities, axis=0)[:_NEIGHBOURS]].mean(axis=0)
-    sums = np.stack([np.bincount(owner, places[:, k], similarities.shape[1]) for k in (0, 1)], axis=1)
+    sums = np.stack(
+        [np.bincount(owner, places[:, k], similarities.shape[1]) for k in (0, 1)], axis=1
+    )
     layers = [np.where(members[:, None] > 0, sums / np.maximum(members, 1)[:, None], closest)]
     weights = np.maximum(members, 1).astype(np.float64)
     for parent in reversed(parents):
         total = np.bincount(parent, weights)
-        layers.append(np.stack([np.bincount(parent, weights * layers[-1][:, k]) / total for k in (0, 1)], axis=1))
+        layers.append(
+            np.stack(
+                [np.bincount(parent, weights * layers[-1][:, k]) / total for k in (0, 1)], axis=1
+            )
+        )
         weights = total
     return layers[::-1]
 

@@ -26,7 +26,9 @@ def project(embeddings: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.nda
         return _project_with_sklearn(unit, perplexity, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        placed = TSNE(perplexity=perplexity, initialization="pca", random_state=seed, n_jobs=1).fit(unit)  # pyright: ignore[reportArgumentType]
+        placed = TSNE(perplexity=perplexity, initialization="pca", random_state=seed, n_jobs=1).fit(
+            unit
+        )  # pyright: ignore[reportArgumentType]
     return np.asarray(placed, dtype=np.float64)
 
 
@@ -37,11 +39,16 @@ def sample_rows(total: int, limit: int, seed: int = 0) -> npt.NDArray[np.int64]:
     return np.sort(np.random.default_rng(seed).choice(total, size=limit, replace=False))
 
 
-def _project_with_sklearn(unit: Float[np.ndarray, "N D"], perplexity: float, seed: int) -> Float[np.ndarray, "N 2"]:
+def _project_with_sklearn(
+    unit: Float[np.ndarray, "N D"], perplexity: float, seed: int
+) -> Float[np.ndarray, "N 2"]:
     from sklearn.manifold import TSNE
 
     return np.asarray(
-        TSNE(perplexity=perplexity, init="pca", learning_rate="auto", random_state=seed).fit_transform(unit), dtype=np.float64
+        TSNE(
+            perplexity=perplexity, init="pca", learning_rate="auto", random_state=seed
+        ).fit_transform(unit),
+        dtype=np.float64,
     )
 
 

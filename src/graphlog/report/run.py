@@ -51,7 +51,9 @@ def draw_run(
     if colour is not None and colour not in COLOURS:
         raise unknown_name("colour", colour, COLOURS)
     if not (run / "config.toml").is_file():
-        raise ConfigError(f"{run} is no run folder (no config.toml in it); name a folder that pretrain or finetune wrote.")
+        raise ConfigError(
+            f"{run} is no run folder (no config.toml in it); name a folder that pretrain or finetune wrote."
+        )
     settings = read_toml(run / "config.toml")
     finetuned = settings.get("kind") == "finetune"
     # read everything before anything is drawn, so that a refusal leaves nothing behind
@@ -61,11 +63,24 @@ def draw_run(
     if model is None:
         say(f"no map: {run} has no model yet; finish it with --resume")
     elif store is None:
-        say(f"no map: the graphs that {run} was trained on are not to be found; name some with --input")
+        say(
+            f"no map: the graphs that {run} was trained on are not to be found; name some with --input"
+        )
     else:
         stem = out / "embedding-map"
-        paths += draw_map(model, store, stem, graphs=graphs, colour=colour or ("label" if finetuned else "prototype"), seed=seed)
-        paths += [] if finetuned else draw_tree(model, store, out / "prototype-tree", graphs=graphs, seed=seed)
+        paths += draw_map(
+            model,
+            store,
+            stem,
+            graphs=graphs,
+            colour=colour or ("label" if finetuned else "prototype"),
+            seed=seed,
+        )
+        paths += (
+            []
+            if finetuned
+            else draw_tree(model, store, out / "prototype-tree", graphs=graphs, seed=seed)
+        )
     if not paths:
         raise DataError(f"{run} has nothing to draw yet: neither a log nor a model.")
     return paths
@@ -75,7 +90,9 @@ def draw_pretraining(run: Path, out: Path) -> list[Path]:
     """Draw the curves of a pre-training run; nothing where it has no log yet."""
     rows = read_metrics(run / "metrics.jsonl")
     dim = int(read_toml(run / "config.toml").get("encoder", {}).get("dim", 300))
-    return save_figure(pretraining_curves(rows, dim, RANK_FLOOR * dim), out / "curves") if rows else []
+    return (
+        save_figure(pretraining_curves(rows, dim, RANK_FLOOR * dim), out / "curves") if rows else []
+    )
 
 
 def _draw_finetuning(run: Path, out: Path) -> list[Path]:

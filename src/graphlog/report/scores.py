@@ -6,7 +6,18 @@ from dataclasses import dataclass
 
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.downstream.report import Report
-from graphlog.report.style import FAINT, HUES, INK, METRIC_NAMES, MUTED, REFERENCE, Axes, Figure, house_style, new_figure
+from graphlog.report.style import (
+    FAINT,
+    HUES,
+    INK,
+    METRIC_NAMES,
+    MUTED,
+    REFERENCE,
+    Axes,
+    Figure,
+    house_style,
+    new_figure,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +52,19 @@ def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]], title: str =
 
 def report_chart(reports: Sequence[Report], title: str = "") -> Figure:
     """Draw the test scores of reports, one panel each; rows of the encoder in question stand out from the baselines."""
-    return score_chart([(f"{r.dataset}, {r.split} split", r.metric, report_scores(r)) for r in reports], title)
+    return score_chart(
+        [(f"{r.dataset}, {r.split} split", r.metric, report_scores(r)) for r in reports], title
+    )
 
 
 def report_scores(report: Report) -> list[Score]:
     """Return the rows of a report as bars; those of the first row's model, or of several of it, are ours."""
     metric = report.metric
     ours = report.rows[0].model
-    return [Score(f"{r.model}, {r.rule}", r.mean(metric), r.sd(metric), ours=r.model.startswith(ours)) for r in report.rows]
+    return [
+        Score(f"{r.model}, {r.rule}", r.mean(metric), r.sd(metric), ours=r.model.startswith(ours))
+        for r in report.rows
+    ]
 
 
 def _draw_panel(axis: Axes, name: str, metric: str, scores: Sequence[Score]) -> None:
@@ -67,20 +83,37 @@ def _draw_panel(axis: Axes, name: str, metric: str, scores: Sequence[Score]) -> 
     )
     for bar in bars:
         bar.set_edgecolor("white")
-    axis.errorbar([s.mean for s in finite], places, xerr=spread, fmt="none", ecolor=INK, elinewidth=1.0, capsize=2.5)
+    axis.errorbar(
+        [s.mean for s in finite],
+        places,
+        xerr=spread,
+        fmt="none",
+        ecolor=INK,
+        elinewidth=1.0,
+        capsize=2.5,
+    )
     ends = [s.mean + d for s, d in zip(finite, spread, strict=True)]
     reach = max([abs(e - chance) for e in ends] or [1.0])
     for place, (score, end) in enumerate(zip(finite, ends, strict=True)):
         text = f"{score.mean:.3f}" + ("" if math.isnan(score.sd) else f" ± {score.sd:.3f}")
         axis.text(
-            max(end, chance) + 0.02 * reach, place, text, va="center", fontsize=8, color=INK, fontweight="bold" if score.ours else "normal"
+            max(end, chance) + 0.02 * reach,
+            place,
+            text,
+            va="center",
+            fontsize=8,
+            color=INK,
+            fontweight="bold" if score.ours else "normal",
         )
     axis.set_yticks(list(places), [s.name for s in finite])
     axis.tick_params(axis="y", length=0, labelcolor=INK)
     low = min([chance, *(s.mean - d for s, d in zip(finite, spread, strict=True))])
     axis.set_xlim(low - (0.02 * reach if low < chance else 0), chance + 1.28 * reach)
     axis.set_title(name)
-    axis.set_xlabel(f"{METRIC_NAMES.get(metric, metric)} ({'lower' if metric in LOWER_IS_BETTER else 'higher'} is better)", color=MUTED)
+    axis.set_xlabel(
+        f"{METRIC_NAMES.get(metric, metric)} ({'lower' if metric in LOWER_IS_BETTER else 'higher'} is better)",
+        color=MUTED,
+    )
     axis.grid(True, axis="x", color=FAINT)
     axis.grid(False, axis="y")
     axis.spines["left"].set_visible(chance == low)

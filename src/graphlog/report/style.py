@@ -43,7 +43,13 @@ HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#3322
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 """Second sign beside the hue, for prints without colour."""
 INK, MUTED, FAINT, ALARM = "#222222", "#6B6B6B", "#D9D9D9", "#B22222"
-METRIC_NAMES = {"roc_auc": "ROC-AUC", "average_precision": "Average precision", "rmse": "RMSE", "mae": "MAE", "r2": "R²"}
+METRIC_NAMES = {
+    "roc_auc": "ROC-AUC",
+    "average_precision": "Average precision",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R²",
+}
 REFERENCE = "#A6A6A6"
 """Fill of baselines, beside which ours stands in the first hue."""
 
@@ -85,7 +91,9 @@ def house_style() -> Generator[None]:
         yield
 
 
-def new_figure(rows: int, columns: int, width: float, height: float, **grid: Any) -> tuple[Figure, list[Axes]]:
+def new_figure(
+    rows: int, columns: int, width: float, height: float, **grid: Any
+) -> tuple[Figure, list[Axes]]:
     """Return a figure of ``width`` x ``height`` inches and its axes, row by row; no global state is touched."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **grid)
@@ -94,8 +102,12 @@ def new_figure(rows: int, columns: int, width: float, height: float, **grid: Any
 
 def headline(figure: Figure, text: str, size: float = 11.0) -> None:
     """Write a title at the upper left of a figure, in as many lines as it needs."""
-    fitting = int(72 * figure.get_figwidth() / (0.62 * size))  # a bold letter is about 0.62 of its size wide
-    figure.suptitle(textwrap.fill(text, max(fitting, 20)), x=0.01, ha="left", fontsize=size, fontweight="bold")
+    fitting = int(
+        72 * figure.get_figwidth() / (0.62 * size)
+    )  # a bold letter is about 0.62 of its size wide
+    figure.suptitle(
+        textwrap.fill(text, max(fitting, 20)), x=0.01, ha="left", fontsize=size, fontweight="bold"
+    )
 
 
 def whole_numbers(axes: Axes) -> None:
@@ -111,6 +123,11 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     for kind in ("png", "svg"):
         path = stem.with_name(f"{stem.name}.{kind}")
         with replacing(path) as unfinished, house_style():
-            figure.savefig(unfinished, format=kind, facecolor="white", metadata={"Date": None} if kind == "svg" else None)
+            figure.savefig(
+                unfinished,
+                format=kind,
+                facecolor="white",
+                metadata={"Date": None} if kind == "svg" else None,
+            )
         paths.append(path)
     return paths

@@ -50,7 +50,9 @@ def save_checkpoint(root: Path, checkpoint: Checkpoint) -> Path:
     partial = root / f"{final.name}.partial"
     _remove(partial)
     partial.mkdir()
-    payload = safetensors.torch.save({name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()})
+    payload = safetensors.torch.save(
+        {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
+    )
     manifest = {
         "format": FORMAT,
         "version": VERSION,
@@ -86,7 +88,9 @@ def load_checkpoint(root: Path, say: Callable[[str], None]) -> Checkpoint | None
             say(f"{problems[0]}; going back to the checkpoint of step {found.step}.")
         return found
     if problems:
-        raise ModelFileError(f"{problems[0]}, and no older checkpoint is whole; start again with --overwrite.")
+        raise ModelFileError(
+            f"{problems[0]}, and no older checkpoint is whole; start again with --overwrite."
+        )
     return None
 
 
@@ -105,7 +109,11 @@ def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _newest_first(root: Path) -> list[Path]:
-    return sorted((p for p in root.glob("step-*") if p.name.removeprefix("step-").isdigit()), key=_step, reverse=True)
+    return sorted(
+        (p for p in root.glob("step-*") if p.name.removeprefix("step-").isdigit()),
+        key=_step,
+        reverse=True,
+    )
 
 
 def _step(folder: Path) -> int:
@@ -117,7 +125,9 @@ def _read(folder: Path) -> Checkpoint:
         manifest = json.loads((folder / _MANIFEST).read_bytes())
         payload = (folder / _TENSORS).read_bytes()
     except OSError as e:
-        raise ModelFileError(f"checkpoint {folder} cannot be read ({Path(str(e.filename)).name}: {e.strerror})") from None
+        raise ModelFileError(
+            f"checkpoint {folder} cannot be read ({Path(str(e.filename)).name}: {e.strerror})"
+        ) from None
     except ValueError as e:
         raise ModelFileError(f"checkpoint {folder} cannot be read ({e})") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
@@ -127,13 +137,21 @@ def _read(folder: Path) -> Checkpoint:
         raise ModelFileError(f"checkpoint {folder} is malformed (its manifest has no version)")
     if version > VERSION:
         reads = f"checkpoint format {version}, this one reads {VERSION}"
-        raise _NewerFormatError(f"{folder}: written by a newer graphlog ({reads}); upgrade graphlog-torch.")
+        raise _NewerFormatError(
+            f"{folder}: written by a newer graphlog ({reads}); upgrade graphlog-torch."
+        )
     try:
         if hashlib.sha256(payload).hexdigest() != manifest["sha256"]:
             raise ModelFileError(f"checkpoint {folder} is damaged (its sha256 does not match)")
-        return Checkpoint(step=manifest["step"], tensors=safetensors.torch.load(payload), fields=manifest["fields"])
+        return Checkpoint(
+            step=manifest["step"],
+            tensors=safetensors.torch.load(payload),
+            fields=manifest["fields"],
+        )
     except (SafetensorError, KeyError) as e:
-        raise ModelFileError(f"checkpoint {folder} is malformed ({type(e).__name__}: {e})") from None
+        raise ModelFileError(
+            f"checkpoint {folder} is malformed ({type(e).__name__}: {e})"
+        ) from None
 
 
 def _write(path: Path, payload: bytes) -> None:

@@ -77,10 +77,16 @@ with warnings.catch_warnings():
         @property
         def digest(self) -> str:
             """Short hash of all settings."""
-            return hashlib.sha256(json.dumps(self.to_tables(), sort_keys=True).encode()).hexdigest()[:16]
+            return hashlib.sha256(
+                json.dumps(self.to_tables(), sort_keys=True).encode()
+            ).hexdigest()[:16]
 
 
-def resolve_config(objective: str | None = None, recipe: str | None = None, overrides: Mapping[str, Any] | None = None) -> PretrainConfig:
+def resolve_config(
+    objective: str | None = None,
+    recipe: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> PretrainConfig:
     """Lay ``overrides`` over the recipe's bundle and validate the whole.
 
     Args:
@@ -110,7 +116,9 @@ def resolve_config(objective: str | None = None, recipe: str | None = None, over
     return PretrainConfig.parse(
         {
             **head,
-            **PretrainConfig.parse(merged["training"], "training.").model_dump(include=set(merged["training"])),
+            **PretrainConfig.parse(merged["training"], "training.").model_dump(
+                include=set(merged["training"])
+            ),
             "objective": chosen,
             "recipe": bundle,
             "encoder": EncoderConfig.parse(merged["encoder"], "encoder."),
@@ -132,7 +140,9 @@ def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:
             arranged["objective"]["name"] = value
         elif key in _TABLES:
             if not isinstance(value, Mapping):
-                raise ConfigError(f"`{key}` must be a table of settings such as {key}.name = value, found {value!r}.")
+                raise ConfigError(
+                    f"`{key}` must be a table of settings such as {key}.name = value, found {value!r}."
+                )
             arranged[key] = merge(arranged[key], value)
         elif key in _TOP:
             arranged[key] = value
@@ -142,7 +152,9 @@ def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:
             raise unknown_name("setting", key, _all_keys())
     for key in arranged["training"]:
         if key not in _training_keys():
-            raise unknown_name("setting", f"training.{key}", [f"training.{k}" for k in _training_keys()])
+            raise unknown_name(
+                "setting", f"training.{key}", [f"training.{k}" for k in _training_keys()]
+            )
     return arranged
 
 
@@ -157,12 +169,25 @@ def _opened(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _training_keys() -> list[str]:
-    return [k for k in PretrainConfig.model_fields if k not in {*_TOP, "objective", "encoder", "options"}]
+    return [
+        k
+        for k in PretrainConfig.model_fields
+        if k not in {*_TOP, "objective", "encoder", "options"}
+    ]
 
 
 def _all_keys() -> list[str]:
-    return [*_TOP, *_TABLES, *_training_keys(), *(f"encoder.{k}" for k in EncoderConfig.model_fields)]
+    return [
+        *_TOP,
+        *_TABLES,
+        *_training_keys(),
+        *(f"encoder.{k}" for k in EncoderConfig.model_fields),
+    ]
 
 
 def _without_none(tables: dict[str, Any]) -> dict[str, Any]:
-    return {k: _without_none(v) if isinstance(v, dict) else v for k, v in tables.items() if v is not None}  # pyright: ignore[reportUnknownArgumentType]
+    return {
+        k: _without_none(v) if isinstance(v, dict) else v
+        for k, v in tables.items()
+        if v is not None
+    }  # pyright: ignore[reportUnknownArgumentType]

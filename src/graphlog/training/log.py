@@ -196,7 +196,9 @@ class Meter:
     def add(self, scalars: Mapping[str, Tensor]) -> None:
         """Add one step's scalars; sums and counts are float64."""
         for name, value in scalars.items():
-            pair = torch.stack([value.detach().double(), torch.ones_like(value, dtype=torch.float64)])
+            pair = torch.stack(
+                [value.detach().double(), torch.ones_like(value, dtype=torch.float64)]
+            )
             self._sums[name] = self._sums[name] + pair if name in self._sums else pair
 
     def read(self) -> dict[str, float]:
@@ -212,7 +214,9 @@ class Meter:
         """Return the sums, in the order in which they appeared."""
         return dict(self._sums)
 
-    def load_state(self, state: Mapping[str, Tensor], order: list[str], device: torch.device) -> None:
+    def load_state(
+        self, state: Mapping[str, Tensor], order: list[str], device: torch.device
+    ) -> None:
         """Take over sums written by :meth:`state`."""
         self._sums = {name: state[name].to(device) for name in order}
 

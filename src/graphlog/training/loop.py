@@ -42,7 +42,13 @@ class Setting:
     precision: Literal["fp32", "bf16"]
 
 
-def train_step(learner: Learner, batch: GraphBatch, step: int, setting: Setting, learning_rate: float | None = None) -> LossTerms:
+def train_step(
+    learner: Learner,
+    batch: GraphBatch,
+    step: int,
+    setting: Setting,
+    learning_rate: float | None = None,
+) -> LossTerms:
     """Update the learner on one batch and return the losses before the update.
 
     All randomness is a function of the seed and of ``step``. ``learning_rate`` is the step size, None the optimiser's own.
@@ -54,7 +60,9 @@ def train_step(learner: Learner, batch: GraphBatch, step: int, setting: Setting,
     batch = batch.to(device)
     views = learner.objective.views(batch, generator_for(seed, "views", step, device=device))
     with global_seed(seed, "dropout", step, device=device), autocast(setting.precision, device):
-        losses = learner.objective.loss(views, learner.encoder, generator_for(seed, "loss", step, device=device))
+        losses = learner.objective.loss(
+            views, learner.encoder, generator_for(seed, "loss", step, device=device)
+        )
     _check_finite(losses, step)
     learner.optimiser.zero_grad()
     losses.total.backward()
@@ -94,7 +102,9 @@ def stop_on_signal() -> Generator[StopRequest, None, None]:
         yield request
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    ours = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]  # nohup and friends stay in force
+    ours = [
+        number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)
+    ]  # nohup and friends stay in force
     for number in ours:
         signal.signal(number, request.handle)
     try:

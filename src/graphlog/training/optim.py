@@ -25,10 +25,16 @@ def scheduled_rate(rate: float, schedule: Schedule, done: float) -> float:
 class NamedAdam:
     """Adam over named parameters, whose state reads and writes as ``{"<parameter>/<moment>": tensor}``."""
 
-    def __init__(self, parameters: Iterable[tuple[str, nn.Parameter]], learning_rate: float) -> None:
+    def __init__(
+        self, parameters: Iterable[tuple[str, nn.Parameter]], learning_rate: float
+    ) -> None:
         """Collect the parameters that take gradients; no weight decay, as in the paper."""
         self.parameters = {name: p for name, p in parameters if p.requires_grad}
-        self.adam = torch.optim.Adam(list(self.parameters.values()), lr=learning_rate, fused=_fusable(self.parameters.values()))
+        self.adam = torch.optim.Adam(
+            list(self.parameters.values()),
+            lr=learning_rate,
+            fused=_fusable(self.parameters.values()),
+        )
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -42,8 +48,14 @@ class NamedAdam:
 
     def state(self) -> dict[str, Tensor]:
         """Return the moments of every parameter that has been updated at least once."""
-        touched = {name: self.adam.state[p] for name, p in self.parameters.items() if p in self.adam.state}
-        return {f"{name}/{moment}": moments[moment] for name, moments in touched.items() for moment in MOMENTS}
+        touched = {
+            name: self.adam.state[p] for name, p in self.parameters.items() if p in self.adam.state
+        }
+        return {
+            f"{name}/{moment}": moments[moment]
+            for name, moments in touched.items()
+            for moment in MOMENTS
+        }
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Take over moments written by :meth:`state`; parameters not named there start fresh.
@@ -54,7 +66,9 @@ class NamedAdam:
         for name, parameter in self.parameters.items():
             if f"{name}/step" not in state:
                 continue
-            moments = {m: torch.empty_like(state[f"{name}/{m}"], device=parameter.device) for m in MOMENTS}
+            moments = {
+                m: torch.empty_like(state[f"{name}/{m}"], device=parameter.device) for m in MOMENTS
+            }
             for moment, tensor in moments.items():
                 tensor.copy_(state[f"{name}/{moment}"])
             self.adam.state[parameter] = moments

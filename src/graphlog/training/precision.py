@@ -26,9 +26,13 @@ def choose_device(name: str) -> torch.device:
     if device.type not in {"cpu", "cuda"}:
         raise ConfigError(f"`device` must be auto, cpu or cuda, found '{name}'.")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"`device` is '{name}' but torch sees no CUDA device here; use device=auto or device=cpu.")
+        raise ConfigError(
+            f"`device` is '{name}' but torch sees no CUDA device here; use device=auto or device=cpu."
+        )
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"`device` is '{name}' but there are only {torch.cuda.device_count()} CUDA devices here.")
+        raise ConfigError(
+            f"`device` is '{name}' but there are only {torch.cuda.device_count()} CUDA devices here."
+        )
     return device
 
 
@@ -42,17 +46,23 @@ def has_fast_bf16(device: torch.device) -> bool:
     return any(capabilities.get(flag, False) for flag in ("avx512_bf16", "amx_bf16"))
 
 
-def choose_precision(name: Precision, device: torch.device, warn: Callable[[str], None]) -> Literal["fp32", "bf16"]:
+def choose_precision(
+    name: Precision, device: torch.device, warn: Callable[[str], None]
+) -> Literal["fp32", "bf16"]:
     """Return the format to train in; an explicit ``bf16`` is obeyed, with a line where it is emulated."""
     fast = has_fast_bf16(device)
     if name == "auto":
         return "bf16" if fast else "fp32"
     if name == "bf16" and not fast:
-        warn(f"bf16 is emulated on this {device.type} and much slower than fp32 here; precision=auto would choose fp32")
+        warn(
+            f"bf16 is emulated on this {device.type} and much slower than fp32 here; precision=auto would choose fp32"
+        )
     return name
 
 
-def autocast(precision: Literal["fp32", "bf16"], device: torch.device) -> AbstractContextManager[object]:
+def autocast(
+    precision: Literal["fp32", "bf16"], device: torch.device
+) -> AbstractContextManager[object]:
     """Return the context under which the forward pass runs; parameters stay fp32."""
     if precision == "bf16":
         return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=True)

@@ -78,12 +78,28 @@ def run_pretraining(
     if objective.needs_targets:
         store.texts(np.arange(0))  # a store without texts is refused before any old run is touched
     info = _info(store, config)
-    folder = None if run_dir is None else RunFolder.open(Path(run_dir), resume=resume, overwrite=overwrite)
+    folder = (
+        None
+        if run_dir is None
+        else RunFolder.open(Path(run_dir), resume=resume, overwrite=overwrite)
+    )
     try:
-        if folder is not None and resume and (done := _finished(folder, objective, config, store, progress)) is not None:
+        if (
+            folder is not None
+            and resume
+            and (done := _finished(folder, objective, config, store, progress)) is not None
+        ):
             folder.forget_targets()
             return done
-        run = Run(store, config, encoder, objective, Setting(config.seed, device, precision), folder, progress)
+        run = Run(
+            store,
+            config,
+            encoder,
+            objective,
+            Setting(config.seed, device, precision),
+            folder,
+            progress,
+        )
         if folder is not None:
             run.restore() if resume else None
             folder.write(folder.config, config.to_toml())
@@ -92,7 +108,9 @@ def run_pretraining(
         encoder.eval()
         objective.eval()
         if folder is not None:
-            with writing(folder.model, "the last checkpoint is whole; free space, then go on with --resume"):
+            with writing(
+                folder.model, "the last checkpoint is whole; free space, then go on with --resume"
+            ):
                 save_model(folder.model, encoder, info, extra=dict(objective.state_dict()))
             folder.forget_targets()
         return PretrainResult(encoder, objective, info)
@@ -101,14 +119,22 @@ def run_pretraining(
             folder.close()
 
 
-def _settled(store: GraphStore, config: PretrainConfig | None, run_dir: Path | None, resume: bool, progress: Progress) -> PretrainConfig:
+def _settled(
+    store: GraphStore,
+    config: PretrainConfig | None,
+    run_dir: Path | None,
+    resume: bool,
+    progress: Progress,
+) -> PretrainConfig:
     """Return the settings with the schema of the store, which is what the encoder will see."""
     if config is None:
         if run_dir is None or not resume:
             raise ConfigError("`config` may be left out only where a run folder is resumed.")
         config = read_config(run_dir / "config.toml")
     if config.schema != store.schema.name:
-        progress.say(f"the graphs have schema '{store.schema.name}' where the settings say '{config.schema}': taking theirs")
+        progress.say(
+            f"the graphs have schema '{store.schema.name}' where the settings say '{config.schema}': taking theirs"
+        )
         config = config.updated({"schema": store.schema.name})
     return config
 
@@ -156,7 +182,11 @@ def _info(store: GraphStore, config: PretrainConfig) -> dict[str, Any]:
 
 
 def _finished(
-    folder: RunFolder, objective: Objective[Any], config: PretrainConfig, store: GraphStore, progress: Progress
+    folder: RunFolder,
+    objective: Objective[Any],
+    config: PretrainConfig,
+    store: GraphStore,
+    progress: Progress,
 ) -> PretrainResult | None:
     """Return the model of a run that had ended before; a damaged one is written again from the last checkpoint."""
     if not folder.model.exists():
@@ -172,6 +202,8 @@ def _finished(
         objective.load_state_dict(model.extra)
     except (RuntimeError, KeyError) as e:
         found = f"{folder.model} is of another version of graphlog ({str(e).splitlines()[0]})"
-        raise ModelFileError(f"{found}; use it as it is, or train it again with --overwrite.") from None
+        raise ModelFileError(
+            f"{found}; use it as it is, or train it again with --overwrite."
+        ) from None
     progress.say(f"{folder.path} is complete already; nothing to do")
     return PretrainResult(model.encoder.eval(), objective.eval(), dict(model.info))

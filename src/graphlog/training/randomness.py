@@ -21,7 +21,9 @@ def seed_for(seed: int, *words: str | int) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def generator_for(seed: int, *words: str | int, device: torch.device | str = "cpu") -> torch.Generator:
+def generator_for(
+    seed: int, *words: str | int, device: torch.device | str = "cpu"
+) -> torch.Generator:
     """Return a fresh generator on ``device``, seeded by :func:`seed_for`."""
     generator = torch.Generator(device=device)
     generator.manual_seed(seed_for(seed, *words))
@@ -29,7 +31,9 @@ def generator_for(seed: int, *words: str | int, device: torch.device | str = "cp
 
 
 @contextmanager
-def global_seed(seed: int, *words: str | int, device: torch.device | str = "cpu") -> Generator[None, None, None]:
+def global_seed(
+    seed: int, *words: str | int, device: torch.device | str = "cpu"
+) -> Generator[None, None, None]:
     """Seed torch's global generators inside the block and put them back after it.
 
     Dropout and the initialisers of ``torch.nn`` take no generator of their own.

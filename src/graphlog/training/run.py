@@ -19,10 +19,23 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError, ModelFileError, NonFiniteLossError
 from graphlog.files import writing
 from graphlog.objectives.base import LossTerms, Objective
-from graphlog.training.checkpoint import Checkpoint, discard_after, load_checkpoint, part, save_checkpoint
+from graphlog.training.checkpoint import (
+    Checkpoint,
+    discard_after,
+    load_checkpoint,
+    part,
+    save_checkpoint,
+)
 from graphlog.training.config import PretrainConfig
 from graphlog.training.log import Meter, MetricsFile, Progress
-from graphlog.training.loop import Learner, Setting, StopRequest, TrainingInterrupted, stop_on_signal, train_step
+from graphlog.training.loop import (
+    Learner,
+    Setting,
+    StopRequest,
+    TrainingInterrupted,
+    stop_on_signal,
+    train_step,
+)
 from graphlog.training.optim import NamedAdam, scheduled_rate
 from graphlog.training.precision import autocast
 from graphlog.training.randomness import generator_for, global_seed
@@ -88,7 +101,9 @@ class Run:
                 self.metrics = MetricsFile(self.folder.metrics, self.cursor.step)
         try:
             if self.objective.needs_targets and self.cursor.phase < len(self.phases):
-                self.store = with_targets(self.store, self.progress, None if self.folder is None else self.folder.path)
+                self.store = with_targets(
+                    self.store, self.progress, None if self.folder is None else self.folder.path
+                )
             self.progress.begin(len(self.store) * self.config.epochs, self._graphs_done())
             with stop_on_signal() as stop:
                 while self.cursor.phase < len(self.phases):
@@ -107,19 +122,30 @@ class Run:
             self.progress.stage(f"preparing phase '{phase.name}'")
             self.save()
             stop.at_once = True
-            with global_seed(self.config.seed, "begin", self.cursor.phase, device=self.setting.device):
+            with global_seed(
+                self.config.seed, "begin", self.cursor.phase, device=self.setting.device
+            ):
                 generator = generator_for(self.config.seed, "phase", self.cursor.phase)
                 self.objective.begin_phase(phase, self._embed, generator)
             stop.at_once = False
             self.objective.to(self.setting.device).train()
-            kept = {} if self.optimiser is None or self.config.fresh_moments else self.optimiser.state()
+            kept = (
+                {}
+                if self.optimiser is None or self.config.fresh_moments
+                else self.optimiser.state()
+            )
             self._start_optimiser().load_state(kept)
             self.cursor = replace(self.cursor, begun=True)
         end = sum(p.epochs for p in self.phases[: self.cursor.phase + 1])
         while self.cursor.epoch < end:
-            self.progress.stage(f"phase '{phase.name}', epoch {self.cursor.epoch + 1} of {self.config.epochs}")
+            self.progress.stage(
+                f"phase '{phase.name}', epoch {self.cursor.epoch + 1} of {self.config.epochs}"
+            )
             self._epoch(stop)
-            if self.cursor.epoch < end and time.monotonic() - self._saved_at >= _SAVES_SHARE * self._save_took:
+            if (
+                self.cursor.epoch < end
+                and time.monotonic() - self._saved_at >= _SAVES_SHARE * self._save_took
+            ):
                 self.save()
         self.cursor = replace(self.cursor, phase=self.cursor.phase + 1, begun=False)
         if self.cursor.phase == len(self.phases):
@@ -175,13 +201,27 @@ class Run:
         now = time.monotonic()
         rate = self._row_graphs / max(now - self._row_started, 1e-9)
         self._row_started, self._row_graphs = now, 0
-        self.progress.report({k.removeprefix("loss_"): v for k, v in means.items() if k.startswith("loss")})
+        self.progress.report(
+            {k.removeprefix("loss_"): v for k, v in means.items() if k.startswith("loss")}
+        )
         for alarm in alarms:
             self.progress.say(alarm)
         if self.metrics is not None and self.folder is not None:
-            row = {"step": step, "epoch": self.cursor.epoch, "phase": self.phases[self.cursor.phase].name, **means, **watched}
+            row = {
+                "step": step,
+                "epoch": self.cursor.epoch,
+                "phase": self.phases[self.cursor.phase].name,
+                **means,
+                **watched,
+            }
             with writing(self.folder.metrics, self._advice()):
-                self.metrics.write({**row, **({"alarms": alarms} if alarms else {}), "graphs_per_s": round(rate, 1)})
+                self.metrics.write(
+                    {
+                        **row,
+                        **({"alarms": alarms} if alarms else {}),
+                        "graphs_per_s": round(rate, 1),
+                    }
+                )
 
     def save(self) -> None:
         """Write a checkpoint.
@@ -196,12 +236,16 @@ class Run:
         weights = {f"model.{k}": v for k, v in self.encoder.state_dict().items()}
         weights |= {f"objective.{k}": v for k, v in self.objective.state_dict().items()}
         if not all(bool(torch.isfinite(w).all()) for w in weights.values()):
-            raise NonFiniteLossError(f"a weight became NaN or infinite by step {self.cursor.step}; try a lower training.learning_rate.")
+            raise NonFiniteLossError(
+                f"a weight became NaN or infinite by step {self.cursor.step}; try a lower training.learning_rate."
+            )
         tensors = dict(weights)
         if self.optimiser is not None and (self.cursor.begun or not self.config.fresh_moments):
             tensors |= {f"optim.{k}": v for k, v in self.optimiser.state().items()}
         meter = self.meter.state()
-        tensors |= {f"meter.{k}": v for k, v in meter.items()} | {f"watch.{k}": v for k, v in seen.items()}
+        tensors |= {f"meter.{k}": v for k, v in meter.items()} | {
+            f"watch.{k}": v for k, v in seen.items()
+        }
         fields = {
             "cursor": asdict(self.cursor),
             "settings": self.config.to_tables(),
@@ -232,10 +276,14 @@ class Run:
             self.progress.say(f"no checkpoint in {self.folder.path}: starting from the beginning")
             return
         fields, device = found.fields, self.setting.device
-        check_same(fields["settings"], self.config.to_tables(), fields["data_digest"], self.store.digest)
+        check_same(
+            fields["settings"], self.config.to_tables(), fields["data_digest"], self.store.digest
+        )
         for name, now in self._environment().items():
             if (before := fields["environment"].get(name)) != now:
-                self.progress.say(f"{name} was {before} when the checkpoint was written, is {now} now: the last bits may differ")
+                self.progress.say(
+                    f"{name} was {before} when the checkpoint was written, is {now} now: the last bits may differ"
+                )
         with writing(self.folder.checkpoints):
             discard_after(self.folder.checkpoints, found.step)
         self.cursor = Cursor(**fields["cursor"])
@@ -246,12 +294,16 @@ class Run:
             self.encoder.load_state_dict(part(found.tensors, "model."))
         except (RuntimeError, KeyError) as e:
             reason = str(e).splitlines()[0]
-            raise ModelFileError(f"the checkpoint of step {found.step} does not fit this version of graphlog ({reason})") from None
+            raise ModelFileError(
+                f"the checkpoint of step {found.step} does not fit this version of graphlog ({reason})"
+            ) from None
         if self.cursor.begun or not self.config.fresh_moments:
             self._start_optimiser().load_state(part(found.tensors, "optim."))
         self.meter.load_state(part(found.tensors, "meter."), fields["meter"], device)
         self.watch.load_state(part(found.tensors, "watch."), fields["watch"], device)
-        self.progress.say(f"going on from step {found.step}, epoch {self.cursor.epoch + 1} of {self.config.epochs}")
+        self.progress.say(
+            f"going on from step {found.step}, epoch {self.cursor.epoch + 1} of {self.config.epochs}"
+        )
 
     def _start_optimiser(self) -> NamedAdam:
         named = [(f"model.{k}", p) for k, p in self.encoder.named_parameters()]
@@ -261,7 +313,9 @@ class Run:
 
     def _learning_rate(self) -> float:
         steps = len(self.sampler) * self.config.epochs
-        return scheduled_rate(self.config.learning_rate, self.config.schedule, min(self.cursor.step / steps, 1.0))
+        return scheduled_rate(
+            self.config.learning_rate, self.config.schedule, min(self.cursor.step / steps, 1.0)
+        )
 
     def _learner(self) -> Learner:
         if self.optimiser is None:
@@ -281,12 +335,16 @@ class Run:
         total = len(self.store)
         chosen = np.arange(total)
         if limit is not None and limit < total:
-            draw = torch.randperm(total, generator=generator_for(self.config.seed, "embed", self.cursor.phase))[:limit]
+            draw = torch.randperm(
+                total, generator=generator_for(self.config.seed, "embed", self.cursor.phase)
+            )[:limit]
             chosen = np.sort(draw.numpy())
         self.encoder.eval()
         parts: list[Tensor] = []
         for start in range(0, len(chosen), self.config.batch_size):
-            batch = self.store.take(chosen[start : start + self.config.batch_size]).to(self.setting.device)
+            batch = self.store.take(chosen[start : start + self.config.batch_size]).to(
+                self.setting.device
+            )
             with autocast(self.setting.precision, self.setting.device):
                 parts.append(self.encoder(batch).graph_emb.float())
         self.encoder.train()
@@ -295,7 +353,12 @@ class Run:
     def _environment(self) -> dict[str, Any]:
         """Return what may change the last bits of a result without being a setting."""
         device, precision = self.setting.device.type, self.setting.precision
-        return {"torch": torch.__version__, "threads": torch.get_num_threads(), "device": device, "precision": precision}
+        return {
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "device": device,
+            "precision": precision,
+        }
 
     def _graphs_done(self) -> int:
         return len(self.store) * self.cursor.epoch + self.cursor.batch * self.config.batch_size
@@ -304,7 +367,16 @@ class Run:
         if self.folder is None:
             return f"its graphs were {indices[:8].tolist()} ..."
         path = self.folder.path / f"nonfinite-step-{step}.json"
-        self.folder.write(path, json.dumps({"step": step, "indices": indices.tolist(), "rows": self.store.rows[indices].tolist()}))
+        self.folder.write(
+            path,
+            json.dumps(
+                {
+                    "step": step,
+                    "indices": indices.tolist(),
+                    "rows": self.store.rows[indices].tolist(),
+                }
+            ),
+        )
         return f"its graphs are listed in {path}, the last checkpoint is whole"
 
     def _advice(self) -> str:
@@ -316,7 +388,9 @@ class Run:
         return f"stopped after step {self.cursor.step}; go on with --resume and the same run folder ({self.folder.path})"
 
 
-def check_same(settings: Mapping[str, Any], ours: Mapping[str, Any], digest: str, our_digest: str) -> None:
+def check_same(
+    settings: Mapping[str, Any], ours: Mapping[str, Any], digest: str, our_digest: str
+) -> None:
     """Raise ConfigError naming the first setting that would change the outcome, or the data."""
     before, now = _flat(settings), _flat(ours)
     for key in sorted(before.keys() | now.keys()):
@@ -325,15 +399,23 @@ def check_same(settings: Mapping[str, Any], ours: Mapping[str, Any], digest: str
             raise ConfigError(f"the run was started {change}; keep it, or start another run.")
     if digest != our_digest:
         change = f"data digest {digest[:12]}, now {our_digest[:12]}"
-        raise ConfigError(f"the run was started on other graphs ({change}); give it the same input.")
+        raise ConfigError(
+            f"the run was started on other graphs ({change}); give it the same input."
+        )
 
 
 def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in tables.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}  # pyright: ignore[reportUnknownArgumentType]
+        flat |= (
+            _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+        )  # pyright: ignore[reportUnknownArgumentType]
     return flat
 
 
 def _scalars(losses: LossTerms) -> dict[str, Tensor]:
-    return {"loss": losses.total, **{f"loss_{k}": v for k, v in losses.terms.items()}, **losses.watch}
+    return {
+        "loss": losses.total,
+        **{f"loss_{k}": v for k, v in losses.terms.items()},
+        **losses.watch,
+    }

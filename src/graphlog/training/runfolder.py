@@ -20,7 +20,15 @@ from graphlog.files import replacing, writing
 _LOCK = ".lock"
 _OURS = ("config.toml", "metrics.jsonl", "model.safetensors", "versions.json", "checkpoint")
 _TARGETS = re.compile(r"targets-[0-9a-f]{16}\.(npy|growing)")
-_PACKAGES = ("torch", "numpy", "rdkit", "scikit-learn", "safetensors", "pydantic", "torch_geometric")
+_PACKAGES = (
+    "torch",
+    "numpy",
+    "rdkit",
+    "scikit-learn",
+    "safetensors",
+    "pydantic",
+    "torch_geometric",
+)
 
 
 class RunFolder:
@@ -79,7 +87,9 @@ class RunFolder:
 
 def versions(data_digest: str) -> dict[str, Any]:
     """Return what a run depends on besides its settings: packages, platform, threads, data."""
-    packages = {"graphlog-torch": __version__}  # its own word: a checkout that is not installed has no metadata
+    packages = {
+        "graphlog-torch": __version__
+    }  # its own word: a checkout that is not installed has no metadata
     for name in _PACKAGES:
         try:
             packages[name] = version(name)
@@ -101,13 +111,20 @@ def _check_usable(path: Path, may_exist: bool) -> None:
         raise ConfigError(f"{path} is a file; name a folder for the run.")
     entries = [e for e in path.iterdir() if e.name != _LOCK] if path.exists() else []
     if entries and not may_exist:
-        raise ConfigError(f"run folder {path} exists; continue it with --resume or replace it with --overwrite.")
+        raise ConfigError(
+            f"run folder {path} exists; continue it with --resume or replace it with --overwrite."
+        )
     if entries and not (path / "config.toml").exists() and not all(map(_is_ours, entries)):
         raise ConfigError(f"{path} holds other files and is no run folder; choose another folder.")
 
 
 def _is_ours(entry: Path) -> bool:
-    return entry.name in _OURS or entry.name.endswith(".partial") or entry.match("nonfinite-step-*.json") or _holds_targets(entry)
+    return (
+        entry.name in _OURS
+        or entry.name.endswith(".partial")
+        or entry.match("nonfinite-step-*.json")
+        or _holds_targets(entry)
+    )
 
 
 def _holds_targets(entry: Path) -> bool:
@@ -118,10 +135,16 @@ def _acquire(path: Path) -> int:
     """Lock ``path/.lock``; the operating system frees it when the process ends, however it ends."""
     descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     if not try_lock(descriptor):
-        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() if hasattr(os, "pread") else ""
+        holder = (
+            os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            if hasattr(os, "pread")
+            else ""
+        )
         os.close(descriptor)
         who = f"process {holder}" if holder else "another process"
-        raise ConfigError(f"run folder {path} is in use by {who}; wait for it to end or choose another folder.")
+        raise ConfigError(
+            f"run folder {path} is in use by {who}; wait for it to end or choose another folder."
+        )
     os.ftruncate(descriptor, 0)
     os.write(descriptor, str(os.getpid()).encode())
     return descriptor

@@ -42,7 +42,9 @@ def with_targets(store: GraphStore, progress: Progress, run_dir: Path | None = N
     """
     whole = GraphStore(store.contents)
     domain = DOMAINS[store.schema.domain]
-    wanted = store if whole.path is None else whole  # what is kept beside a store serves every view of it
+    wanted = (
+        store if whole.path is None else whole
+    )  # what is kept beside a store serves every view of it
     rows = np.arange(len(whole)) if wanted.indices is None else np.unique(wanted.indices)
     kept = _kept_at(wanted, [*domain.targets, domain.targets_version()], run_dir)
     values = _read(kept, (len(rows), len(domain.targets)))
@@ -57,7 +59,9 @@ def with_targets(store: GraphStore, progress: Progress, run_dir: Path | None = N
     return GraphStore(replace(store.contents, manifest=manifest, arrays=arrays), store.indices)
 
 
-def _standardised(raw: Float32[np.ndarray, "M K"], indices: np.ndarray | None) -> Float32[np.ndarray, "M K"]:
+def _standardised(
+    raw: Float32[np.ndarray, "M K"], indices: np.ndarray | None
+) -> Float32[np.ndarray, "M K"]:
     """Return the columns with mean 0 and deviation 1 over the graphs that are trained on."""
     seen = (raw if indices is None else raw[indices]).astype(np.float64)
     known = ~np.isnan(seen)
@@ -68,7 +72,9 @@ def _standardised(raw: Float32[np.ndarray, "M K"], indices: np.ndarray | None) -
     return ((raw - mean) / scale).clip(-_LARGEST, _LARGEST).astype(np.float32)
 
 
-def _compute(texts: Sequence[str], domain: str, progress: Progress, kept: Path | None) -> Float32[np.ndarray, "M K"]:
+def _compute(
+    texts: Sequence[str], domain: str, progress: Progress, kept: Path | None
+) -> Float32[np.ndarray, "M K"]:
     """Work out the targets of every record and keep them; go on where a process that was killed had got to."""
     names = DOMAINS[domain].targets
     values = np.empty((len(texts), len(names)), dtype=np.float32)
@@ -77,7 +83,10 @@ def _compute(texts: Sequence[str], domain: str, progress: Progress, kept: Path |
         progress.begin(len(texts), done)
         progress.stage(f"working out {len(names)} descriptors of {len(texts):,} records")
         try:
-            pieces = ((start, texts[start : start + _RECORDS_A_PIECE]) for start in range(done, len(texts), _RECORDS_A_PIECE))
+            pieces = (
+                (start, texts[start : start + _RECORDS_A_PIECE])
+                for start in range(done, len(texts), _RECORDS_A_PIECE)
+            )
             for start, found in map_in_order(partial(_values, domain), pieces, available_workers()):
                 values[start : start + len(found)] = found
                 file = file if file is not None and _append(file, found) else None
@@ -95,7 +104,9 @@ def _growing(kept: Path | None) -> Generator[BinaryIO | None]:
         yield None
         return
     path, file, ours = kept.with_suffix(".growing"), None, False
-    with suppress(OSError):  # where nothing can be kept, or a file system knows no locks, they are worked out again next time
+    with suppress(
+        OSError
+    ):  # where nothing can be kept, or a file system knows no locks, they are worked out again next time
         file = path.open("a+b", buffering=0)
         file.seek(0)  # Windows locks the byte that the file stands at
         ours = try_lock(file.fileno())
@@ -125,7 +136,9 @@ def _take_over(file: BinaryIO, values: Float32[np.ndarray, "M K"]) -> int:
     width = max(values.shape[1], 1)
     found = np.frombuffer(file.read(values.nbytes), dtype=np.uint8)
     rows = len(found) // (width * values.itemsize)
-    values[:rows] = found[: rows * width * values.itemsize].view(np.float32).reshape(rows, values.shape[1])
+    values[:rows] = (
+        found[: rows * width * values.itemsize].view(np.float32).reshape(rows, values.shape[1])
+    )
     file.truncate(rows * width * values.itemsize)
     return rows
 
@@ -148,7 +161,11 @@ def _read(path: Path | None, shape: tuple[int, int]) -> Float32[np.ndarray, "M K
         found = None if path is None else np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError, BadZipFile):
         return None
-    return found if isinstance(found, np.ndarray) and found.shape == shape and found.dtype == np.float32 else None
+    return (
+        found
+        if isinstance(found, np.ndarray) and found.shape == shape and found.dtype == np.float32
+        else None
+    )
 
 
 def _write(path: Path | None, values: np.ndarray) -> None:

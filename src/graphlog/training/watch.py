@@ -129,15 +129,24 @@ class CollapseWatch:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return tensors and JSON-ready fields for a checkpoint."""
-        tensors = {f"{i}.{j}": t for i, pair in enumerate(self._seen) for j, t in enumerate(pair) if t is not None}
+        tensors = {
+            f"{i}.{j}": t
+            for i, pair in enumerate(self._seen)
+            for j, t in enumerate(pair)
+            if t is not None
+        }
         return tensors, {"seen": len(self._seen), "streak": self._streak, "floors": self._floors}
 
-    def load_state(self, tensors: Mapping[str, Tensor], fields: Mapping[str, Any], device: torch.device) -> None:
+    def load_state(
+        self, tensors: Mapping[str, Tensor], fields: Mapping[str, Any], device: torch.device
+    ) -> None:
         """Take over what :meth:`state` returned."""
         self._seen.clear()
         for i in range(fields["seen"]):
             second = tensors.get(f"{i}.1")
-            self._seen.append((tensors[f"{i}.0"].to(device), None if second is None else second.to(device)))
+            self._seen.append(
+                (tensors[f"{i}.0"].to(device), None if second is None else second.to(device))
+            )
         self._streak, self._floors = dict(fields["streak"]), dict(fields["floors"])
 
     def _listen(self, _module: torch.nn.Module, _inputs: object, output: object) -> None:
@@ -151,9 +160,15 @@ class CollapseWatch:
         if sum(map(len, first)) < 3:
             return {}
         embeddings = torch.cat(first)
-        values = {"rank": effective_rank(embeddings), "uniformity": uniformity(embeddings), "mean_cosine": mean_cosine(embeddings)}
+        values = {
+            "rank": effective_rank(embeddings),
+            "uniformity": uniformity(embeddings),
+            "mean_cosine": mean_cosine(embeddings),
+        }
         if pairs:
-            values["alignment"] = alignment(torch.cat([a for a, _ in pairs]), torch.cat([b for _, b in pairs]))
+            values["alignment"] = alignment(
+                torch.cat([a for a, _ in pairs]), torch.cat([b for _, b in pairs])
+            )
         return values
 
 
@@ -165,7 +180,9 @@ def _alarms(values: Mapping[str, float], dim: int, rows: int) -> dict[str, str |
     if rank is not None and rows > 4 * floor:
         line = f"alarm: collapse, effective rank {rank:.1f} of {dim} (alarm under {floor:.0f}): the embeddings use few directions"
         alarms["rank"] = line if rank < floor else None
-    if values.get("floor_loss_global", -1.0) >= 0:  # below 0 it is a difference of energies, which has no such floor
+    if (
+        values.get("floor_loss_global", -1.0) >= 0
+    ):  # below 0 it is a difference of energies, which has no such floor
         loss = values["loss_global"]
         line = f"alarm: prototype loss {loss:.3f} (alarm under {SOLVED_LOSS}): the E-step is solved, the global term is switched off"
         alarms["loss_global"] = line if loss < SOLVED_LOSS else None
@@ -175,7 +192,11 @@ def _alarms(values: Mapping[str, float], dim: int, rows: int) -> dict[str, str |
 def _prototype_alarms(values: Mapping[str, float]) -> dict[str, str | None]:
     """Return the alarms of each layer of prototypes; layers of fewer than five are too small to judge."""
     alarms: dict[str, str | None] = {}
-    totals = {name.rsplit("_", 1)[1]: total for name, total in values.items() if name.startswith("prototypes_total_")}
+    totals = {
+        name.rsplit("_", 1)[1]: total
+        for name, total in values.items()
+        if name.startswith("prototypes_total_")
+    }
     for level, total in totals.items():
         if total < FEWEST_PROTOTYPES:
             continue

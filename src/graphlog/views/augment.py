@@ -36,7 +36,11 @@ class AugmentConfig(FrozenConfig):
 
 
 def augment(
-    batch: GraphBatch, schema: FeatureSchema, choice: Sequence[Augmentation], config: AugmentConfig, generator: torch.Generator
+    batch: GraphBatch,
+    schema: FeatureSchema,
+    choice: Sequence[Augmentation],
+    config: AugmentConfig,
+    generator: torch.Generator,
 ) -> GraphBatch:
     """Return every graph under one of the perturbations of ``choice``, drawn evenly and for each graph by itself.
 
@@ -47,13 +51,19 @@ def augment(
         config: Their strengths and variants.
         generator: Source of randomness.
     """
-    drawn = (uniform(batch.num_graphs, generator, batch.ptr.device) * len(choice)).long().clamp_max(len(choice) - 1)
+    drawn = (
+        (uniform(batch.num_graphs, generator, batch.ptr.device) * len(choice))
+        .long()
+        .clamp_max(len(choice) - 1)
+    )
     nodes = torch.ones(batch.num_nodes, dtype=torch.bool, device=drawn.device)
     changed = batch
     for number, name in enumerate(choice):
         mine = drawn == number
         if name == "drop-nodes":
-            nodes &= ~choose_rows(batch.ptr, torch.where(mine, _share(batch.sizes, config.ratio), 0), generator)
+            nodes &= ~choose_rows(
+                batch.ptr, torch.where(mine, _share(batch.sizes, config.ratio), 0), generator
+            )
         elif name == "subgraph":
             nodes &= ~mine[batch.batch] | grow_subgraph(
                 batch, _share(batch.sizes, config.subgraph_ratio), generator, config.subgraph_growth
@@ -61,7 +71,9 @@ def augment(
         elif name == "mask-attributes":
             masked = mask_attributes(batch, schema, config.ratio, generator).batch
             x = torch.where(mine[batch.batch][:, None], masked.x, changed.x)
-            edge_attr = torch.where(mine[batch.batch[batch.edge_index[0]]][:, None], masked.edge_attr, changed.edge_attr)
+            edge_attr = torch.where(
+                mine[batch.batch[batch.edge_index[0]]][:, None], masked.edge_attr, changed.edge_attr
+            )
             changed = changed.with_attributes(x, edge_attr)
     if config.restore_edgeless:
         nodes |= (_edges_left(batch, nodes) == 0)[batch.batch]
@@ -74,7 +86,10 @@ def augment(
 
 
 def grow_subgraph(
-    batch: GraphBatch, steps: Int[Tensor, "N"], generator: torch.Generator, growth: Literal["frontier", "first-neighbours"] = "frontier"
+    batch: GraphBatch,
+    steps: Int[Tensor, "N"],
+    generator: torch.Generator,
+    growth: Literal["frontier", "first-neighbours"] = "frontier",
 ) -> Bool[Tensor, "V"]:
     """Return the nodes of one random connected subgraph a graph: a random node, then ``steps[n]`` times a random neighbour of it all.
 
@@ -88,7 +103,9 @@ def grow_subgraph(
         growth: ``"first-neighbours"`` only ever adds neighbours of the first node.
     """
     roots = random_nodes(batch.ptr, generator)[batch.sizes > 0]
-    inside = torch.zeros(batch.num_nodes, dtype=torch.bool, device=roots.device).index_fill(0, roots, True)
+    inside = torch.zeros(batch.num_nodes, dtype=torch.bool, device=roots.device).index_fill(
+        0, roots, True
+    )
     source, target = batch.edge_index[0], batch.edge_index[1]
     if growth == "first-neighbours":
         near = torch.zeros_like(inside)
@@ -103,7 +120,9 @@ def grow_subgraph(
     return inside
 
 
-def perturb_edges(batch: GraphBatch, graphs: Bool[Tensor, "N"], config: AugmentConfig, generator: torch.Generator) -> GraphBatch:
+def perturb_edges(
+    batch: GraphBatch, graphs: Bool[Tensor, "N"], config: AugmentConfig, generator: torch.Generator
+) -> GraphBatch:
     """Return the batch with a share of the undirected edges of some graphs taken away, both directions together.
 
     Where edges are rewired, each lost edge comes back, with its attributes, between two nodes that no edge joined (while there are any).
@@ -127,26 +146,37 @@ def perturb_edges(batch: GraphBatch, graphs: Bool[Tensor, "N"], config: AugmentC
         new, new_graph = _unordered_non_edges(batch, counts, generator)
         # the k-th new edge of a graph takes the attributes of its k-th lost one
         edge = torch.arange(batch.num_edges, device=pair.device)
-        first = edge.new_full(pair_graph.shape, batch.num_edges).scatter_reduce(0, pair, edge, "amin")
+        first = edge.new_full(pair_graph.shape, batch.num_edges).scatter_reduce(
+            0, pair, edge, "amin"
+        )
         lost_edge = first[order[lost[order]]]
         lost_start = counts.cumsum(0) - counts
         by_graph = torch.argsort(new_graph, stable=True)
         new, new_graph = new[:, by_graph], new_graph[by_graph]
         num_new = torch.bincount(new_graph, minlength=batch.num_graphs)
-        rank = torch.arange(new_graph.shape[0], device=pair.device) - (num_new.cumsum(0) - num_new)[new_graph]
+        rank = (
+            torch.arange(new_graph.shape[0], device=pair.device)
+            - (num_new.cumsum(0) - num_new)[new_graph]
+        )
         attr = batch.edge_attr[lost_edge[lost_start[new_graph] + rank]]
-        edge_index = torch.cat([edge_index, torch.stack([new, new.flip(0)], dim=2).flatten(1)], dim=1)
+        edge_index = torch.cat(
+            [edge_index, torch.stack([new, new.flip(0)], dim=2).flatten(1)], dim=1
+        )
         edge_attr = torch.cat([edge_attr, attr.repeat_interleave(2, dim=0)])
     return GraphBatch(batch.x, edge_index, edge_attr, batch.batch, batch.ptr, batch.y)
 
 
-def _unordered_non_edges(batch: GraphBatch, counts: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _unordered_non_edges(
+    batch: GraphBatch, counts: Tensor, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
     """Return pairs as :func:`non_edges` does, but never one and its reverse; of two such, one is dropped."""
     pairs, graph = non_edges(batch, counts, generator)
     low, high = pairs.aminmax(dim=0)
     _, order = torch.unique(low * batch.num_nodes + high, return_inverse=True)
     index = torch.arange(order.shape[0], device=order.device)
-    first = index.new_full((int(order.max()) + 1 if order.shape[0] else 0,), order.shape[0]).scatter_reduce(0, order, index, "amin")
+    first = index.new_full(
+        (int(order.max()) + 1 if order.shape[0] else 0,), order.shape[0]
+    ).scatter_reduce(0, order, index, "amin")
     return pairs[:, first], graph[first]
 
 
@@ -157,4 +187,6 @@ def _share(sizes: Tensor, ratio: float) -> Tensor:
 def _edges_left(batch: GraphBatch, nodes: Tensor) -> Tensor:
     kept = nodes[batch.edge_index].all(dim=0).double()
     graph = batch.batch[batch.edge_index[0]]
-    return torch.zeros(batch.num_graphs, dtype=torch.float64, device=kept.device).index_add(0, graph, kept)
+    return torch.zeros(batch.num_graphs, dtype=torch.float64, device=kept.device).index_add(
+        0, graph, kept
+    )

@@ -76,7 +76,9 @@ def rings(batch: GraphBatch, roots: Int[Tensor, "N"], hops: int, inner: int, out
     return Rings(substructure, context & (steps <= outer) if outer else context)
 
 
-def context_views(batch: GraphBatch, roots: Int[Tensor, "N"], hops: int, inner: int, outer: int) -> ContextViews:
+def context_views(
+    batch: GraphBatch, roots: Int[Tensor, "N"], hops: int, inner: int, outer: int
+) -> ContextViews:
     """Return the subgraphs that the two rings induce; graphs without an anchor are left out.
 
     Args:

@@ -19,7 +19,9 @@ def edge_pairs(batch: GraphBatch) -> Int[Tensor, "2 U"]:
     return batch.edge_index[:, first.sort().values]
 
 
-def non_edges(batch: GraphBatch, counts: Int[Tensor, "N"], generator: torch.Generator) -> tuple[Int[Tensor, "2 M"], Int[Tensor, "M"]]:
+def non_edges(
+    batch: GraphBatch, counts: Int[Tensor, "N"], generator: torch.Generator
+) -> tuple[Int[Tensor, "2 M"], Int[Tensor, "M"]]:
     """Return, in every graph, different ordered pairs of different nodes that no edge joins, and the graph of each.
 
     All choices are equally likely. The pairs of a graph of ``n`` nodes are numbered ``n * source + target``; what is drawn is a rank among
@@ -36,7 +38,10 @@ def non_edges(batch: GraphBatch, counts: Int[Tensor, "N"], generator: torch.Gene
     source, target = torch.cat([batch.edge_index, nodes.expand(2, -1)], dim=1)
     graph = batch.batch[source]
     start = batch.ptr[:-1]
-    taken, order = torch.unique(first[graph] + (source - start[graph]) * sizes[graph] + target - start[graph], return_inverse=True)
+    taken, order = torch.unique(
+        first[graph] + (source - start[graph]) * sizes[graph] + target - start[graph],
+        return_inverse=True,
+    )
     taken_graph = graph.new_empty(taken.shape).scatter_(0, order, graph)
     num_taken = torch.bincount(taken_graph, minlength=batch.num_graphs)
     before = num_taken.cumsum(0) - num_taken
@@ -49,7 +54,9 @@ def non_edges(batch: GraphBatch, counts: Int[Tensor, "N"], generator: torch.Gene
     return torch.stack([code // sizes[graph], code % sizes[graph]]) + start[graph], graph
 
 
-def mask_edges_around(batch: GraphBatch, schema: FeatureSchema, nodes: Int[Tensor, "A"]) -> tuple[GraphBatch, Int[Tensor, "B"]]:
+def mask_edges_around(
+    batch: GraphBatch, schema: FeatureSchema, nodes: Int[Tensor, "A"]
+) -> tuple[GraphBatch, Int[Tensor, "B"]]:
     """Return the batch with every edge at one of ``nodes`` masked, in both directions, and the numbers of those edges.
 
     Args:
@@ -61,14 +68,20 @@ def mask_edges_around(batch: GraphBatch, schema: FeatureSchema, nodes: Int[Tenso
         ConfigError: If the schema has no such row.
     """
     if schema.edge_mask is None:
-        raise ConfigError(f"schema '{schema.name}' has no `edge_mask` row, which masking the edges around masked nodes needs.")
+        raise ConfigError(
+            f"schema '{schema.name}' has no `edge_mask` row, which masking the edges around masked nodes needs."
+        )
     edge_attr = batch.edge_attr
     chosen = touching(batch, nodes).nonzero().squeeze(1)
     row = torch.tensor(schema.edge_mask, dtype=edge_attr.dtype, device=edge_attr.device)
-    return batch.with_attributes(edge_attr=edge_attr.index_copy(0, chosen, row.expand(chosen.shape[0], -1))), chosen
+    return batch.with_attributes(
+        edge_attr=edge_attr.index_copy(0, chosen, row.expand(chosen.shape[0], -1))
+    ), chosen
 
 
 def touching(batch: GraphBatch, nodes: Int[Tensor, "A"]) -> Bool[Tensor, "E"]:
     """Return which directed edges start or end at one of ``nodes``."""
-    inside = torch.zeros(batch.num_nodes, dtype=torch.bool, device=nodes.device).index_fill(0, nodes, True)
+    inside = torch.zeros(batch.num_nodes, dtype=torch.bool, device=nodes.device).index_fill(
+        0, nodes, True
+    )
     return inside[batch.edge_index].any(dim=0)

@@ -77,10 +77,14 @@ def mask_row(schema: FeatureSchema, columns: MaskedColumns = "all") -> tuple[flo
     """
     row = schema.node_mask if schema.masked == "node" else schema.edge_mask
     if row is None:
-        raise ConfigError(f"schema '{schema.name}' has no `{schema.masked}_mask` row, which masking its {schema.masked}s needs.")
+        raise ConfigError(
+            f"schema '{schema.name}' has no `{schema.masked}_mask` row, which masking its {schema.masked}s needs."
+        )
     if columns == "all":
         return row
-    mark = next(k for k, value in enumerate(row) if value)  # atoms: their first column; edges of proteins: the mask channel, the last
+    mark = next(
+        k for k, value in enumerate(row) if value
+    )  # atoms: their first column; edges of proteins: the mask channel, the last
     return tuple(value if k == mark else 0.0 for k, value in enumerate(row))
 
 
@@ -101,19 +105,27 @@ def undirected_pairs(batch: GraphBatch) -> tuple[Int[Tensor, "E"], Int[Tensor, "
     """
     source, target = batch.edge_index[0], batch.edge_index[1]
     num_edges = batch.num_edges
-    if num_edges % 2 == 0 and bool((source[0::2] == target[1::2]).all() and (target[0::2] == source[1::2]).all()):
+    if num_edges % 2 == 0 and bool(
+        (source[0::2] == target[1::2]).all() and (target[0::2] == source[1::2]).all()
+    ):
         return torch.arange(num_edges, device=source.device) // 2, batch.batch[source[0::2]]
     key = torch.minimum(source, target) * batch.num_nodes + torch.maximum(source, target)
     unique, pair = torch.unique(key, return_inverse=True)
     return pair, batch.batch[unique // batch.num_nodes]
 
 
-def _draw_per_group(ptr: Tensor, rate: float, generator: torch.Generator, device: torch.device) -> Tensor:
+def _draw_per_group(
+    ptr: Tensor, rate: float, generator: torch.Generator, device: torch.device
+) -> Tensor:
     """Return positions drawn without replacement in every range of ``ptr``, ascending: random keys, ranked within groups."""
     sizes = ptr[1:] - ptr[:-1]
     group = torch.repeat_interleave(torch.arange(sizes.shape[0], device=device), sizes)
-    keys = torch.rand(group.shape[0], generator=generator, device=generator.device, dtype=torch.float64).to(device)
-    order = torch.argsort(group + 0.5 * keys)  # halved: rounding never lifts a key into the next group
+    keys = torch.rand(
+        group.shape[0], generator=generator, device=generator.device, dtype=torch.float64
+    ).to(device)
+    order = torch.argsort(
+        group + 0.5 * keys
+    )  # halved: rounding never lifts a key into the next group
     rank = torch.arange(group.shape[0], device=device) - ptr[:-1][group]
     return order[rank < num_masked(sizes, rate)[group]].sort().values
 

@@ -43,19 +43,28 @@ class Partitioner:
         out = np.empty(int(ptr[-1]), dtype=np.uint8)
         for memory in (self._settled, self._recent):
             known = memory.knows(keys)
-            out[ragged_ranges(ptr[:-1][known], sizes[known])] = memory.recall(keys[known], sizes[known])
+            out[ragged_ranges(ptr[:-1][known], sizes[known])] = memory.recall(
+                keys[known], sizes[known]
+            )
         return torch.from_numpy(out.astype(np.int64)).to(batch.ptr.device)
 
-    def _learn(self, keys: np.ndarray, unknown: np.ndarray, ptr: np.ndarray, edges: np.ndarray) -> None:
+    def _learn(
+        self, keys: np.ndarray, unknown: np.ndarray, ptr: np.ndarray, edges: np.ndarray
+    ) -> None:
         new, graphs = np.unique(keys[unknown], return_index=True)
         graphs = np.flatnonzero(unknown)[graphs]
         total = int(ptr[-1])
         joined = edges[:, edges[0] != edges[1]]
-        both = distinct(np.concatenate([joined[0] * total + joined[1], joined[1] * total + joined[0]]))  # METIS wants symmetry
+        both = distinct(
+            np.concatenate([joined[0] * total + joined[1], joined[1] * total + joined[0]])
+        )  # METIS wants symmetry
         source, target = both // total, both % total
         offsets = np.searchsorted(source, np.arange(total + 1))
         # a Python loop, but over topologies never seen before, not over the graphs of every step
-        labels = [self._cut(offsets[ptr[g] : ptr[g + 1] + 1], target, int(ptr[g])) for g in graphs.tolist()]
+        labels = [
+            self._cut(offsets[ptr[g] : ptr[g + 1] + 1], target, int(ptr[g]))
+            for g in graphs.tolist()
+        ]
         self._recent = self._recent.joined(new, labels)
         if len(self._recent.keys) > max(4096, len(self._settled.keys) // 4):
             self._settled, self._recent = self._settled.merged(self._recent), _Memory()
@@ -64,9 +73,15 @@ class Partitioner:
         size = offsets.shape[0] - 1
         if size <= self.parts:
             return np.arange(size, dtype=np.uint8)
-        neighbours = self._metis.CSRAdjacency(offsets - offsets[0], target[offsets[0] : offsets[-1]] - start)
+        neighbours = self._metis.CSRAdjacency(
+            offsets - offsets[0], target[offsets[0] : offsets[-1]] - start
+        )
         # recursive bisection: on graphs of this size the direct method leaves parts empty
-        found = np.asarray(self._metis.part_graph(self.parts, neighbours, recursive=True, options=self._options).vertex_part)
+        found = np.asarray(
+            self._metis.part_graph(
+                self.parts, neighbours, recursive=True, options=self._options
+            ).vertex_part
+        )
         _, first, inverse = np.unique(found, return_index=True, return_inverse=True)
         return np.argsort(np.argsort(first))[inverse].astype(np.uint8)
 
@@ -74,7 +89,12 @@ class Partitioner:
 class _Memory:
     """Fingerprints in ascending order, and the labels found for each, end to end."""
 
-    def __init__(self, keys: np.ndarray | None = None, starts: np.ndarray | None = None, labels: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        keys: np.ndarray | None = None,
+        starts: np.ndarray | None = None,
+        labels: np.ndarray | None = None,
+    ) -> None:
         self.keys = np.empty(0, np.uint64) if keys is None else keys
         self.starts = np.empty(0, np.int64) if starts is None else starts
         self.labels: UInt8[np.ndarray, "L"] = np.empty(0, np.uint8) if labels is None else labels
@@ -85,7 +105,11 @@ class _Memory:
         return self.keys[np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)] == keys
 
     def recall(self, keys: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        return self.labels[ragged_ranges(self.starts[np.searchsorted(self.keys, keys)], sizes)] if len(keys) else np.empty(0, np.uint8)
+        return (
+            self.labels[ragged_ranges(self.starts[np.searchsorted(self.keys, keys)], sizes)]
+            if len(keys)
+            else np.empty(0, np.uint8)
+        )
 
     def joined(self, keys: np.ndarray, labels: list[np.ndarray]) -> "_Memory":
         lengths = np.array([len(part) for part in labels])

@@ -9,11 +9,16 @@ from graphlog.ops.segment import segment_ids
 
 def uniform(count: int, generator: torch.Generator, device: torch.device) -> Float[Tensor, "C"]:
     """Return numbers from [0, 1) in float64, drawn where the generator lives."""
-    return torch.rand(count, generator=generator, device=generator.device, dtype=torch.float64).to(device)
+    return torch.rand(count, generator=generator, device=generator.device, dtype=torch.float64).to(
+        device
+    )
 
 
 def choose_rows(
-    ptr: Int[Tensor, "P"], counts: Int[Tensor, "N"], generator: torch.Generator, allowed: Bool[Tensor, "V"] | None = None
+    ptr: Int[Tensor, "P"],
+    counts: Int[Tensor, "N"],
+    generator: torch.Generator,
+    allowed: Bool[Tensor, "V"] | None = None,
 ) -> Bool[Tensor, "V"]:
     """Return a mask of ``counts[n]`` rows drawn evenly, without replacement, from the rows of each graph (or the allowed ones).
 
@@ -28,7 +33,9 @@ def choose_rows(
     keys = uniform(total, generator, ptr.device)
     if allowed is not None:
         keys = torch.where(allowed, keys, 1.0)  # behind every allowed one, which is below 1
-    order = torch.argsort(group + 0.5 * keys)  # halved: rounding never lifts a key into the next group
+    order = torch.argsort(
+        group + 0.5 * keys
+    )  # halved: rounding never lifts a key into the next group
     rank = torch.arange(total, device=ptr.device) - ptr[:-1][group]
     chosen = torch.zeros(total, dtype=torch.bool, device=ptr.device)
     chosen[order] = rank < counts[group]
@@ -76,4 +83,6 @@ def random_nodes(ptr: Int[Tensor, "P"], generator: torch.Generator) -> Int[Tenso
 
 
 def _below(limits: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.minimum((uniform(limits.shape[0], generator, limits.device) * limits).long(), limits - 1)
+    return torch.minimum(
+        (uniform(limits.shape[0], generator, limits.device) * limits).long(), limits - 1
+    )

@@ -18,7 +18,9 @@ class Part(NamedTuple):
     """What each old node is called now; -1 where it is gone."""
 
 
-def induced_part(batch: GraphBatch, nodes: Bool[Tensor, "V"], edges: Bool[Tensor, "E"] | None = None) -> Part:
+def induced_part(
+    batch: GraphBatch, nodes: Bool[Tensor, "V"], edges: Bool[Tensor, "E"] | None = None
+) -> Part:
     """Return the kept nodes and the edges between them (those that are also in ``edges``); order is kept, labels too.
 
     Args:

@@ -13,7 +13,16 @@ from graphlog.benchmark.tables.grid import Grid
 from graphlog.benchmark.tables.names import VARIED
 from graphlog.report.style import Figure, save_figure
 
-__all__ = ["difference_forest", "draw_maps", "draw_scores", "draw_speed", "map_figure", "score_dots", "sensitivity_figure", "speed_bars"]
+__all__ = [
+    "difference_forest",
+    "draw_maps",
+    "draw_scores",
+    "draw_speed",
+    "map_figure",
+    "score_dots",
+    "sensitivity_figure",
+    "speed_bars",
+]
 
 Drawn = list[tuple[str, Path]]
 """Captions and files."""
@@ -25,14 +34,25 @@ def draw_scores(grids: Sequence[Grid], out: Path, ending: str = "") -> Mapping[s
     for grid in grids:
         if grid.kind in ("methods", "backbones", "ablation"):
             drawn[grid.name] = _save(score_dots(grid), f"{grid.name}{ending}", grid.title, out)
-        if grid.kind in ("methods", "ablation") and any(grid.difference(row.key).count for row in grid.rows):
-            drawn[grid.name] += _save(difference_forest(grid), f"{grid.name}-differences{ending}", f"Differences. {grid.title}", out)
+        if grid.kind in ("methods", "ablation") and any(
+            grid.difference(row.key).count for row in grid.rows
+        ):
+            drawn[grid.name] += _save(
+                difference_forest(grid),
+                f"{grid.name}-differences{ending}",
+                f"Differences. {grid.title}",
+                out,
+            )
     curves: dict[str, list[Grid]] = {}
     for grid in grids:
         if grid.kind in VARIED:
-            curves.setdefault(grid.name.replace(f"-{grid.kind.replace('_', '-')}", ""), []).append(grid)
+            curves.setdefault(grid.name.replace(f"-{grid.kind.replace('_', '-')}", ""), []).append(
+                grid
+            )
     for name, together in curves.items():
-        drawn[together[-1].name] = _save(sensitivity_figure(together), f"{name}{ending}", "Figure 3. Sensitivity", out)
+        drawn[together[-1].name] = _save(
+            sensitivity_figure(together), f"{name}{ending}", "Figure 3. Sensitivity", out
+        )
     return drawn
 
 
@@ -40,7 +60,9 @@ def draw_maps(cells: Sequence[Cell], out: Path, ending: str = "") -> Drawn:
     """Draw Figure 4, one figure for each seed, backbone and collection that there are map cells of."""
     drawn: Drawn = []
     for name, maps in read_maps(cells).items():
-        drawn += _save(map_figure(maps), f"{name}{ending}", "Figure 4. Embeddings and prototypes", out)
+        drawn += _save(
+            map_figure(maps), f"{name}{ending}", "Figure 4. Embeddings and prototypes", out
+        )
     return drawn
 
 

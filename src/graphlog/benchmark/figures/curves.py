@@ -23,7 +23,10 @@ def sensitivity_figure(grids: Sequence[Grid]) -> Figure:
         for letter, axis, grid in zip("abcdefgh", axes, grids, strict=False):
             _draw_panel(axis, grid)
             axis.set_title(f"({letter}) {VARIED[grid.kind].capitalize()}")
-        figure.suptitle(f"Figure 3. Sensitivity{grids[0].title.partition(':')[1]}{grids[0].title.partition(':')[2]}", **_HEAD)
+        figure.suptitle(
+            f"Figure 3. Sensitivity{grids[0].title.partition(':')[1]}{grids[0].title.partition(':')[2]}",
+            **_HEAD,
+        )
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
@@ -38,7 +41,15 @@ def _draw_panel(axis: Axes, grid: Grid) -> None:
     known = [(x, m) for x, m in zip(places, means, strict=True) if not math.isnan(m.mean)]
     _shade_good(axis, grid)
     for x, series in zip(places, averages, strict=True):
-        seeds = axis.plot([x] * len(series), list(series.values()), "o", color=HUES[0], markersize=3, alpha=0.4, markeredgewidth=0)
+        seeds = axis.plot(
+            [x] * len(series),
+            list(series.values()),
+            "o",
+            color=HUES[0],
+            markersize=3,
+            alpha=0.4,
+            markeredgewidth=0,
+        )
         seeds[0].set_label("_" if x else "one seed")
     _draw_line(axis, known)
     _give_room(axis, grid)
@@ -46,7 +57,11 @@ def _draw_panel(axis: Axes, grid: Grid) -> None:
     axis.set_xlim(-0.4, len(grid.rows) - 0.6)
     axis.set_xlabel(VARIED[grid.kind], color=MUTED)
     unit = " (%)" if grid.factor > 1 else ""
-    over = f", average of {len(grid.columns)} data sets" if len(grid.columns) > 1 else "".join(f", {name}" for name in grid.labels.values())
+    over = (
+        f", average of {len(grid.columns)} data sets"
+        if len(grid.columns) > 1
+        else "".join(f", {name}" for name in grid.labels.values())
+    )
     axis.set_ylabel(f"test {label(grid.metric, METRICS)}{unit}{over}", fontsize=8)
 
 
@@ -60,7 +75,14 @@ def _give_room(axis: Axes, grid: Grid) -> None:
 def _draw_line(axis: Axes, known: Sequence[tuple[int, Spread]]) -> None:
     xs = [x for x, _ in known]
     axis.plot(
-        xs, [m.mean for _, m in known], "-o", color=HUES[0], markersize=5.5, markeredgecolor="white", label="mean over seeds", zorder=4
+        xs,
+        [m.mean for _, m in known],
+        "-o",
+        color=HUES[0],
+        markersize=5.5,
+        markeredgecolor="white",
+        label="mean over seeds",
+        zorder=4,
     )
     spreads = [(x, m) for x, m in known if not math.isnan(m.sd)]
     axis.fill_between(
@@ -79,9 +101,18 @@ def _shade_good(axis: Axes, grid: Grid) -> None:
     good = [x for x, row in enumerate(grid.rows) if float(row.key) >= FIGURE_3_GOOD_FROM[grid.kind]]
     if not good:
         return
-    axis.axvspan(min(good) - 0.4, len(grid.rows) - 0.6, color=_PRINTED, alpha=0.07, linewidth=0, zorder=0)
+    axis.axvspan(
+        min(good) - 0.4, len(grid.rows) - 0.6, color=_PRINTED, alpha=0.07, linewidth=0, zorder=0
+    )
     told = [f"{grid.printed_head}:", f"higher from {FIGURE_3_GOOD_FROM[grid.kind]} on;"]
     told += [f"{mean} ± {sd} at {key}" for key, (mean, sd) in grid.printed_rows.items()]
     where = (min(good) - 0.33, 0.02)
     style = {"color": _PRINTED, "fontstyle": "italic"}
-    axis.text(*where, "\n".join(told), transform=axis.get_xaxis_transform(), va="bottom", fontsize=7, fontdict=style)
+    axis.text(
+        *where,
+        "\n".join(told),
+        transform=axis.get_xaxis_transform(),
+        va="bottom",
+        fontsize=7,
+        fontdict=style,
+    )

@@ -12,7 +12,17 @@ from graphlog.benchmark.tables.grid import Grid, Row
 from graphlog.benchmark.tables.names import METRICS, label
 from graphlog.benchmark.tables.stats import Series, spread
 from graphlog.downstream.metrics import LOWER_IS_BETTER
-from graphlog.report.style import FAINT, HUES, INK, MUTED, Axes, Figure, headline, house_style, new_figure
+from graphlog.report.style import (
+    FAINT,
+    HUES,
+    INK,
+    MUTED,
+    Axes,
+    Figure,
+    headline,
+    house_style,
+    new_figure,
+)
 
 OURS, OTHER, FEATURES, PRINTED = HUES[0], MUTED, HUES[2], HUES[5]
 _PER_LINE = 6
@@ -36,7 +46,13 @@ def score_dots(grid: Grid) -> Figure:
     columns = math.ceil(len(panels) / lines)
     height = 0.27 * len(grid.rows) + 0.75
     with house_style():
-        figure, axes = new_figure(lines, columns, 1.7 + 2.05 * columns + (1.2 if columns < 3 else 0), lines * height + 1.0, sharey=True)
+        figure, axes = new_figure(
+            lines,
+            columns,
+            1.7 + 2.05 * columns + (1.2 if columns < 3 else 0),
+            lines * height + 1.0,
+            sharey=True,
+        )
         for place, (axis, panel) in enumerate(zip(axes, panels, strict=False)):
             _draw_panel(axis, panel, grid, names=place % columns == 0)
             if place % columns == 0:
@@ -44,7 +60,12 @@ def score_dots(grid: Grid) -> Figure:
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         headline(figure, grid.title)
-        figure.legend(handles=_keys(grid), loc="outside lower center", ncols=5 if columns > 2 else 2, fontsize=8)
+        figure.legend(
+            handles=_keys(grid),
+            loc="outside lower center",
+            ncols=5 if columns > 2 else 2,
+            fontsize=8,
+        )
     return figure
 
 
@@ -57,11 +78,26 @@ def _what(grid: Grid) -> str:
 def _panels(grid: Grid) -> Iterable[_Panel]:
     if grid.averaged and len(grid.columns) > 1:
         printed = {row.key: (grid.paper_average(row.key), None) for row in grid.rows}
-        known: dict[str, Printed] = {key: value for key, value in printed.items() if not math.isnan(value[0])}
-        yield _Panel(f"Average of {len(grid.columns)}", {row.key: grid.average(row.key) for row in grid.rows}, known, bold=True)
+        known: dict[str, Printed] = {
+            key: value for key, value in printed.items() if not math.isnan(value[0])
+        }
+        yield _Panel(
+            f"Average of {len(grid.columns)}",
+            {row.key: grid.average(row.key) for row in grid.rows},
+            known,
+            bold=True,
+        )
     for column in grid.columns:
-        printed_here = {row.key: grid.printed[row.key, column] for row in grid.rows if (row.key, column) in grid.printed}
-        yield _Panel(grid.labels[column], {row.key: grid.at(row.key, column) for row in grid.rows}, printed_here)
+        printed_here = {
+            row.key: grid.printed[row.key, column]
+            for row in grid.rows
+            if (row.key, column) in grid.printed
+        }
+        yield _Panel(
+            grid.labels[column],
+            {row.key: grid.at(row.key, column) for row in grid.rows},
+            printed_here,
+        )
     if grid.printed_rows:
         yield _Panel(grid.printed_head, {}, grid.printed_rows)
 
@@ -75,14 +111,27 @@ def _draw_panel(axis: Axes, panel: _Panel, grid: Grid, names: bool) -> None:
         series = panel.measured.get(row.key, {})
         if not series or math.isnan(spread(series).mean):
             if panel.measured:
-                axis.plot(0.02, place - beside, "x", color=FAINT, transform=axis.get_yaxis_transform(), markersize=5)
+                axis.plot(
+                    0.02,
+                    place - beside,
+                    "x",
+                    color=FAINT,
+                    transform=axis.get_yaxis_transform(),
+                    markersize=5,
+                )
             continue
         _draw_measured(axis, series, place - beside, row, grid)
     reference = spread(panel.measured.get(grid.reference or "", {}))
     if reference.count and not math.isnan(reference.mean):
-        axis.axvline(reference.mean, color=OURS, linewidth=0.8, linestyle=(0, (4, 3)), alpha=0.6, zorder=1)
+        axis.axvline(
+            reference.mean, color=OURS, linewidth=0.8, linestyle=(0, (4, 3)), alpha=0.6, zorder=1
+        )
     _set_axes(axis, grid, names)
-    axis.set_title(panel.title, fontstyle="normal" if panel.measured else "italic", color=INK if panel.measured else PRINTED)
+    axis.set_title(
+        panel.title,
+        fontstyle="normal" if panel.measured else "italic",
+        color=INK if panel.measured else PRINTED,
+    )
     if panel.bold:
         axis.set_facecolor("#F5F7FA")
 
@@ -91,16 +140,56 @@ def _draw_measured(axis: Axes, series: Series, place: float, row: Row, grid: Gri
     found, colour = spread(series), _colour(row, grid)
     marker = "s" if row.key in FEATURE_BASELINES else "o"
     if found.count > 1:
-        axis.plot(list(series.values()), [place] * found.count, "|", color=colour, markersize=5, alpha=0.45, zorder=2)
-        axis.plot([found.mean - found.sd, found.mean + found.sd], [place, place], color=colour, linewidth=2.2, alpha=0.55, zorder=3)
-    axis.plot(found.mean, place, marker, color=colour, markersize=5.5, zorder=4, markeredgecolor="white", markeredgewidth=0.6)
+        axis.plot(
+            list(series.values()),
+            [place] * found.count,
+            "|",
+            color=colour,
+            markersize=5,
+            alpha=0.45,
+            zorder=2,
+        )
+        axis.plot(
+            [found.mean - found.sd, found.mean + found.sd],
+            [place, place],
+            color=colour,
+            linewidth=2.2,
+            alpha=0.55,
+            zorder=3,
+        )
+    axis.plot(
+        found.mean,
+        place,
+        marker,
+        color=colour,
+        markersize=5.5,
+        zorder=4,
+        markeredgecolor="white",
+        markeredgewidth=0.6,
+    )
 
 
 def _draw_printed(axis: Axes, printed: Printed, place: float) -> None:
     mean, sd = printed
     if sd is not None:
-        axis.plot([mean - sd, mean + sd], [place, place], color=PRINTED, linewidth=1.0, alpha=0.6, zorder=2)
-    axis.plot(mean, place, "D", markerfacecolor="white", markeredgecolor=PRINTED, markersize=4.2, markeredgewidth=1.1, zorder=4)
+        axis.plot(
+            [mean - sd, mean + sd],
+            [place, place],
+            color=PRINTED,
+            linewidth=1.0,
+            alpha=0.6,
+            zorder=2,
+        )
+    axis.plot(
+        mean,
+        place,
+        "D",
+        markerfacecolor="white",
+        markeredgecolor=PRINTED,
+        markersize=4.2,
+        markeredgewidth=1.1,
+        zorder=4,
+    )
 
 
 def _set_axes(axis: Axes, grid: Grid, names: bool) -> None:
@@ -127,16 +216,55 @@ def _colour(row: Row, grid: Grid) -> str:
 
 
 def _keys(grid: Grid) -> list[Line2D]:
-    keys = [Line2D([], [], marker="o", color=OTHER, linewidth=2.2, markeredgecolor="white", label="measured: mean, SD, seeds (|)")]
+    keys = [
+        Line2D(
+            [],
+            [],
+            marker="o",
+            color=OTHER,
+            linewidth=2.2,
+            markeredgecolor="white",
+            label="measured: mean, SD, seeds (|)",
+        )
+    ]
     if any(_colour(row, grid) == OURS for row in grid.rows):
         name = grid.reference_label if grid.reference else "GraphLoG"
-        keys.append(Line2D([], [], marker="o", color=OURS, linewidth=2.2, markeredgecolor="white", label=name))
+        keys.append(
+            Line2D(
+                [], [], marker="o", color=OURS, linewidth=2.2, markeredgecolor="white", label=name
+            )
+        )
     if plain := [row for row in grid.rows if row.key in FEATURE_BASELINES]:
-        name = "fingerprints" if any("ECFP" in row.label for row in plain) else "statistics of the graphs"
-        keys.append(Line2D([], [], marker="s", color=FEATURES, linewidth=2.2, markeredgecolor="white", label=name))
+        name = (
+            "fingerprints"
+            if any("ECFP" in row.label for row in plain)
+            else "statistics of the graphs"
+        )
+        keys.append(
+            Line2D(
+                [],
+                [],
+                marker="s",
+                color=FEATURES,
+                linewidth=2.2,
+                markeredgecolor="white",
+                label=name,
+            )
+        )
     if grid.printed or grid.printed_rows:
         text = grid.printed_head + ": mean, SD"
-        keys.append(Line2D([], [], marker="D", color=PRINTED, markerfacecolor="white", linewidth=1.0, markersize=4.2, label=text))
+        keys.append(
+            Line2D(
+                [],
+                [],
+                marker="D",
+                color=PRINTED,
+                markerfacecolor="white",
+                linewidth=1.0,
+                markersize=4.2,
+                label=text,
+            )
+        )
     if any(not grid.series.get((row.key, c)) for row in grid.rows for c in grid.columns):
         keys.append(Line2D([], [], marker="x", color=FAINT, linestyle="none", label="not measured"))
     return keys

@@ -7,7 +7,18 @@ from matplotlib.lines import Line2D
 from graphlog.benchmark.tables.grid import Grid, Row
 from graphlog.benchmark.tables.names import METRICS, MINUS, label
 from graphlog.downstream.metrics import LOWER_IS_BETTER
-from graphlog.report.style import FAINT, HUES, INK, MARKERS, MUTED, Axes, Figure, headline, house_style, new_figure
+from graphlog.report.style import (
+    FAINT,
+    HUES,
+    INK,
+    MARKERS,
+    MUTED,
+    Axes,
+    Figure,
+    headline,
+    house_style,
+    new_figure,
+)
 
 _NARROWEST = 0.01
 """Least width of the axis, as a fraction."""
@@ -43,13 +54,39 @@ def _draw_mean(axis: Axes, grid: Grid, row: Row, place: int) -> None:
         text = "not measured in full" if grid.measured(row.key) else "not measured"
     else:
         start, end = found.interval()
-        text = _signed(grid, found.mean) + (" (one seed)" if math.isnan(start) else f" [{_signed(grid, start)}, {_signed(grid, end)}]")
+        text = _signed(grid, found.mean) + (
+            " (one seed)"
+            if math.isnan(start)
+            else f" [{_signed(grid, start)}, {_signed(grid, end)}]"
+        )
         apart = not math.isnan(start) and (start > 0 or end < 0)
         if not math.isnan(start):
-            axis.plot([start, end], [place, place], color=INK, linewidth=1.8, solid_capstyle="butt", zorder=4)
-        axis.plot(found.mean, place, "s", color=INK, markerfacecolor=INK if apart else "white", markersize=6, zorder=5)
+            axis.plot(
+                [start, end],
+                [place, place],
+                color=INK,
+                linewidth=1.8,
+                solid_capstyle="butt",
+                zorder=4,
+            )
+        axis.plot(
+            found.mean,
+            place,
+            "s",
+            color=INK,
+            markerfacecolor=INK if apart else "white",
+            markersize=6,
+            zorder=5,
+        )
     axis.annotate(
-        text, (1, place), xycoords=("axes fraction", "data"), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8, color=INK
+        text,
+        (1, place),
+        xycoords=("axes fraction", "data"),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=8,
+        color=INK,
     )
 
 
@@ -70,7 +107,9 @@ def _reach(grid: Grid, rows: list[Row]) -> tuple[float, float]:
         found = [grid.difference(row.key), *(grid.difference(row.key, c) for c in grid.columns)]
         ends += [d.mean for d in found if d.count] + list(found[0].interval())
     ends = [e for e in ends if not math.isnan(e)]
-    room = max(0.06 * (max(ends) - min(ends)), (_NARROWEST * grid.factor - (max(ends) - min(ends))) / 2)
+    room = max(
+        0.06 * (max(ends) - min(ends)), (_NARROWEST * grid.factor - (max(ends) - min(ends))) / 2
+    )
     return min(ends) - room, max(ends) + room
 
 
@@ -85,16 +124,32 @@ def _set_axes(axis: Axes, grid: Grid, rows: list[Row]) -> None:
     axis.spines["left"].set_visible(False)
     worse, better = ("right", "left") if grid.metric in LOWER_IS_BETTER else ("left", "right")
     unit = " in points" if grid.factor > 1 else ""
-    axis.set_xlabel(f"difference of {label(grid.metric, METRICS)}{unit}: {worse} of the line is worse, {better} better", color=MUTED)
+    axis.set_xlabel(
+        f"difference of {label(grid.metric, METRICS)}{unit}: {worse} of the line is worse, {better} better",
+        color=MUTED,
+    )
 
 
 def _keys(grid: Grid) -> list[Line2D]:
-    mean = Line2D([], [], marker="s", color=INK, linewidth=1.8, label="average, 95 % CI (filled: apart from 0)")
+    mean = Line2D(
+        [],
+        [],
+        marker="s",
+        color=INK,
+        linewidth=1.8,
+        label="average, 95 % CI (filled: apart from 0)",
+    )
     return [
         mean,
         *(
             Line2D(
-                [], [], marker=MARKERS[i % len(MARKERS)], color=HUES[i % len(HUES)], linestyle="none", markersize=4.5, label=grid.labels[c]
+                [],
+                [],
+                marker=MARKERS[i % len(MARKERS)],
+                color=HUES[i % len(HUES)],
+                linestyle="none",
+                markersize=4.5,
+                label=grid.labels[c],
             )
             for i, c in enumerate(grid.columns)
         ),

@@ -13,11 +13,25 @@ from matplotlib.lines import Line2D
 from graphlog.benchmark.tables.cells import Cell
 from graphlog.benchmark.tables.names import LOSSES, PLACES, label
 from graphlog.errors import DataError
-from graphlog.report.style import FAINT, HUES, INK, MARKERS, MUTED, Axes, Figure, house_style, new_figure
+from graphlog.report.style import (
+    FAINT,
+    HUES,
+    INK,
+    MARKERS,
+    MUTED,
+    Axes,
+    Figure,
+    house_style,
+    new_figure,
+)
 
 CONFIGURATIONS = ("subgraph", "subgraph+graph", "subgraph+graph+global")
 """The paper's (a), (b) and (c)."""
-_SYMBOLS = {"subgraph": r"$\mathcal{L}_\mathrm{sub}$", "graph": r"$\mathcal{L}_\mathrm{graph}$", "global": r"$\mathcal{L}_\mathrm{global}$"}
+_SYMBOLS = {
+    "subgraph": r"$\mathcal{L}_\mathrm{sub}$",
+    "graph": r"$\mathcal{L}_\mathrm{graph}$",
+    "global": r"$\mathcal{L}_\mathrm{global}$",
+}
 _AREAS = (150.0, 42.0, 16.0)
 """Area of a prototype's sign, top layer first; deeper layers keep the last."""
 
@@ -52,7 +66,10 @@ def read_maps(cells: Sequence[Cell]) -> dict[str, list[LayoutMap | None]]:
                 None if cell.seed is None else f"seed{cell.seed}",
             ]
             groups.setdefault("-".join(filter(None, words)), {}).setdefault(losses, cell)
-    return {name: [_read(found[c]) if c in found else None for c in CONFIGURATIONS] for name, found in sorted(groups.items())}
+    return {
+        name: [_read(found[c]) if c in found else None for c in CONFIGURATIONS]
+        for name, found in sorted(groups.items())
+    }
 
 
 def map_figure(maps: Sequence[LayoutMap | None]) -> Figure:
@@ -60,19 +77,36 @@ def map_figure(maps: Sequence[LayoutMap | None]) -> Figure:
     with house_style():
         figure, axes = new_figure(1, len(maps), 3.9 * len(maps), 4.5)
         for letter, losses, axis, found in zip("abc", CONFIGURATIONS, axes, maps, strict=False):
-            axis.set_title(f"({letter}) " + " + ".join(_SYMBOLS[loss] for loss in losses.split("+")))
+            axis.set_title(
+                f"({letter}) " + " + ".join(_SYMBOLS[loss] for loss in losses.split("+"))
+            )
             axis.set(xticks=[], yticks=[])
             axis.grid(False)
             axis.spines[["left", "bottom", "top", "right"]].set(visible=True, color=FAINT)
             if found is None:
-                axis.text(0.5, 0.5, "not measured", ha="center", va="center", color=MUTED, transform=axis.transAxes)
+                axis.text(
+                    0.5,
+                    0.5,
+                    "not measured",
+                    ha="center",
+                    va="center",
+                    color=MUTED,
+                    transform=axis.transAxes,
+                )
                 continue
             _draw_graphs(axis, found)
             _draw_prototypes(axis, found)
             axis.set_aspect("equal", adjustable="datalim")
-            told = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in found.quality)
-            counts = [f"{len(found.points):,} graphs", *([f"prototypes {found.origin}"] if found.origin else [])]
-            axis.set_xlabel("\n".join(filter(None, [", ".join(counts), told])), color=MUTED, fontsize=8)
+            told = ", ".join(
+                f"{name.replace('_', ' ')} {value:.3g}" for name, value in found.quality
+            )
+            counts = [
+                f"{len(found.points):,} graphs",
+                *([f"prototypes {found.origin}"] if found.origin else []),
+            ]
+            axis.set_xlabel(
+                "\n".join(filter(None, [", ".join(counts), told])), color=MUTED, fontsize=8
+            )
         if any(m is not None and len(m.prototypes) for m in maps):
             figure.legend(handles=_keys(maps), loc="outside lower center", ncols=4)
         figure.suptitle(
@@ -89,7 +123,16 @@ def _draw_graphs(axis: Axes, found: LayoutMap) -> None:
     size = float(np.clip(6000 / max(len(found.points), 1), 2.5, 14))
     for place, number in enumerate(_in_colour(found)):
         chosen = found.points[found.clusters == number]
-        axis.scatter(*chosen.T, s=size, c=HUES[place], marker=MARKERS[place], linewidths=0, alpha=0.7, zorder=2, rasterized=True)
+        axis.scatter(
+            *chosen.T,
+            s=size,
+            c=HUES[place],
+            marker=MARKERS[place],
+            linewidths=0,
+            alpha=0.7,
+            zorder=2,
+            rasterized=True,
+        )
     rest = found.points[~np.isin(found.clusters, _in_colour(found))]
     axis.scatter(*rest.T, s=size, c="#BDBDBD", linewidths=0, alpha=0.7, zorder=1, rasterized=True)
 
@@ -97,7 +140,9 @@ def _draw_graphs(axis: Axes, found: LayoutMap) -> None:
 def _draw_prototypes(axis: Axes, found: LayoutMap) -> None:
     for child, parent in enumerate(found.parents):
         if parent >= 0:
-            axis.plot(*found.prototypes[[parent, child]].T, color=INK, linewidth=0.6, alpha=0.45, zorder=3)
+            axis.plot(
+                *found.prototypes[[parent, child]].T, color=INK, linewidth=0.6, alpha=0.45, zorder=3
+            )
     for level in np.unique(found.layers):
         axis.scatter(
             *found.prototypes[found.layers == level].T, s=_AREAS[min(int(level), len(_AREAS) - 1)], c="white",
@@ -119,27 +164,53 @@ def _in_colour(found: LayoutMap) -> list[int]:
 
 def _keys(maps: Sequence[LayoutMap | None]) -> list[Line2D]:
     levels = sorted({int(level) for m in maps if m is not None for level in m.layers})
-    style: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "white", "markeredgecolor": INK}
+    style: dict[str, Any] = {
+        "linestyle": "none",
+        "markerfacecolor": "white",
+        "markeredgecolor": INK,
+    }
     names = {0: "prototypes, top layer"}
     return [
-        Line2D([], [], marker=_sign(v), markersize=_AREAS[min(v, len(_AREAS) - 1)] ** 0.5, label=names.get(v, f"layer {v + 1}"), **style)
+        Line2D(
+            [],
+            [],
+            marker=_sign(v),
+            markersize=_AREAS[min(v, len(_AREAS) - 1)] ** 0.5,
+            label=names.get(v, f"layer {v + 1}"),
+            **style,
+        )
         for v in levels
     ]
 
 
 def _read(cell: Cell) -> LayoutMap:
-    path = cell.path.with_name(Path(str(cell.raw.get("map") or cell.path.with_suffix(".npz").name)).name)
+    path = cell.path.with_name(
+        Path(str(cell.raw.get("map") or cell.path.with_suffix(".npz").name)).name
+    )
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             layers = arrays["layer"].astype(np.int64)
-            parents = arrays["parent"].astype(np.int64) if "parent" in arrays else np.full(len(layers), -1)
+            parents = (
+                arrays["parent"].astype(np.int64)
+                if "parent" in arrays
+                else np.full(len(layers), -1)
+            )
             prototypes = arrays["prototypes"].reshape(-1, 2).astype(np.float64)
-            points, clusters = arrays["coordinates"].astype(np.float64), arrays["cluster"].astype(np.int64)
+            points, clusters = (
+                arrays["coordinates"].astype(np.float64),
+                arrays["cluster"].astype(np.int64),
+            )
     except (OSError, KeyError, ValueError, BadZipFile) as error:
         raise DataError(
             f"{path}, the map of {cell.path.name}, cannot be read ({error}); delete the cell and run the suite again."
         ) from None
-    quality = {key: value for key, value in cell.scores.get("quality", {}).items() if isinstance(value, int | float)}
+    quality = {
+        key: value
+        for key, value in cell.scores.get("quality", {}).items()
+        if isinstance(value, int | float)
+    }
     losses = str(dict(cell.variant).get("losses", "+".join(LOSSES)))
     origin = str((cell.raw.get("prototypes") or {}).get("origin", ""))
-    return LayoutMap(losses, points, clusters, prototypes, layers, parents, tuple(quality.items()), origin)
+    return LayoutMap(
+        losses, points, clusters, prototypes, layers, parents, tuple(quality.items()), origin
+    )

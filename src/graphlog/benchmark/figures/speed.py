@@ -5,7 +5,18 @@ from matplotlib.patches import Patch
 from graphlog.benchmark.tables.grid import Grid, Row
 from graphlog.benchmark.tables.stats import spread
 from graphlog.benchmark.tables.timing import RATES, YARDSTICK, relative_speed
-from graphlog.report.style import FAINT, HUES, INK, MUTED, REFERENCE, Axes, Figure, headline, house_style, new_figure
+from graphlog.report.style import (
+    FAINT,
+    HUES,
+    INK,
+    MUTED,
+    REFERENCE,
+    Axes,
+    Figure,
+    headline,
+    house_style,
+    new_figure,
+)
 
 
 def speed_bars(grid: Grid) -> Figure:
@@ -14,7 +25,11 @@ def speed_bars(grid: Grid) -> Figure:
     tallest = max(sum(row.group == g for row in grid.rows) for g in groups)
     with house_style():
         figure, axes = new_figure(
-            len(groups), len(grid.columns), 1.6 + 4.2 * len(grid.columns), len(groups) * (0.3 * tallest + 0.7) + 0.6, sharex="col"
+            len(groups),
+            len(grid.columns),
+            1.6 + 4.2 * len(grid.columns),
+            len(groups) * (0.3 * tallest + 0.7) + 0.6,
+            sharex="col",
         )
         panels = [(group, column) for group in groups for column in grid.columns]
         for axis, (group, column) in zip(axes, panels, strict=True):
@@ -27,16 +42,31 @@ def _draw_panel(axis: Axes, grid: Grid, rows: list[Row], column: str) -> None:
     rates = [spread(grid.series[row.key, column]) for row in rows]
     means = [rate.mean if rate.count else 0.0 for rate in rates]
     ours = [row.key.startswith("graphlog/") for row in rows]
-    bars = axis.barh(range(len(rows)), means, height=0.68, color=[HUES[0] if own else REFERENCE for own in ours])
+    bars = axis.barh(
+        range(len(rows)), means, height=0.68, color=[HUES[0] if own else REFERENCE for own in ours]
+    )
     for bar, own in zip(bars, ours, strict=True):
         _hatch(bar, not own)
     spreads = [rate.sd if rate.count > 1 else 0.0 for rate in rates]
-    axis.errorbar(means, range(len(rows)), xerr=spreads, fmt="none", ecolor=INK, elinewidth=1.0, capsize=2.5)
+    axis.errorbar(
+        means, range(len(rows)), xerr=spreads, fmt="none", ecolor=INK, elinewidth=1.0, capsize=2.5
+    )
     reach = max(m + s for m, s in zip(means, spreads, strict=True)) or 1.0
     for place, (row, rate, sd) in enumerate(zip(rows, rates, spreads, strict=True)):
         share = relative_speed(grid, row, column)
-        text = f"{rate.mean:,.0f}" + (f" ({share.mean:.2f}x)" if share.count else "") if rate.count else "not measured"
-        axis.text((rate.mean if rate.count else 0) + sd + 0.02 * reach, place, text, va="center", fontsize=8, color=INK)
+        text = (
+            f"{rate.mean:,.0f}" + (f" ({share.mean:.2f}x)" if share.count else "")
+            if rate.count
+            else "not measured"
+        )
+        axis.text(
+            (rate.mean if rate.count else 0) + sd + 0.02 * reach,
+            place,
+            text,
+            va="center",
+            fontsize=8,
+            color=INK,
+        )
         if row.key.startswith(f"{YARDSTICK}/") and rate.count:
             axis.axvline(rate.mean / 2, color=MUTED, linewidth=1.0, linestyle=":")
     axis.set_yticks(range(len(rows)), [row.label for row in rows])

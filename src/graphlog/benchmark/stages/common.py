@@ -29,7 +29,9 @@ class Workplace:
     folder: Folder
     graphs: Graphs
     progress: Progress
-    measured: dict[Any, dict[str, dict[str, Any]]] = field(default_factory=dict[Any, dict[str, dict[str, Any]]])
+    measured: dict[Any, dict[str, dict[str, Any]]] = field(
+        default_factory=dict[Any, dict[str, dict[str, Any]]]
+    )
     """Throughputs that were measured together, by what was."""
 
 
@@ -57,7 +59,12 @@ def machine(device: str) -> dict[str, Any]:
     """Return what the numbers were computed on."""
     chosen = choose_device(device)
     name = torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else "cpu"
-    return {"processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads(), "device": name}
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "device": name,
+    }
 
 
 def _processor() -> str:

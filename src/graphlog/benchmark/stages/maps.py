@@ -31,17 +31,25 @@ def map_cell(spec: CellSpec, workplace: Workplace) -> Found:
     began = time.monotonic()
     store = workplace.graphs.unlabelled(spec)
     rows = sample_rows(len(store), spec.frame.mapped, config.seed)
-    encoder = Encoder.read(workplace.folder.model(spec) / "model.safetensors").to(choose_device(config.device))
+    encoder = Encoder.read(workplace.folder.model(spec) / "model.safetensors").to(
+        choose_device(config.device)
+    )
     learnt = Hierarchy.of(encoder)
-    embeddings = (learnt.embed if learnt else partial(encoder.embed_store, layer="last"))(store.subset(rows), progress=workplace.progress)
+    embeddings = (learnt.embed if learnt else partial(encoder.embed_store, layer="last"))(
+        store.subset(rows), progress=workplace.progress
+    )
     forest = learnt.forest if learnt else _fitted(embeddings, config.options, config.seed)
-    prototypes = np.concatenate([layer.detach().cpu().numpy() for layer in forest.layers]).astype(np.float32)
+    prototypes = np.concatenate([layer.detach().cpu().numpy() for layer in forest.layers]).astype(
+        np.float32
+    )
     # on the unit sphere, where the objective compares them: prototypes are directions, their lengths mean nothing
     plane = project(_unit(np.concatenate([embeddings, prototypes])), config.seed).astype(np.float32)
     cluster = np.argmax(_unit(embeddings) @ _unit(prototypes[: forest.sizes[0]]).T, axis=1)
     starts = np.cumsum([0, *forest.sizes])
     above = [np.full(forest.sizes[0], -1)]
-    above += [forest.parent(level).cpu().numpy() + starts[level - 1] for level in range(1, forest.depth)]
+    above += [
+        forest.parent(level).cpu().numpy() + starts[level - 1] for level in range(1, forest.depth)
+    ]
     name = f"{spec.key}.npz"
     _save(
         workplace,
@@ -54,16 +62,23 @@ def map_cell(spec: CellSpec, workplace: Workplace) -> Found:
         row=store.rows[rows].astype(np.int64),
     )
     return {
-        **facts(spec, {"pretrain": about(store, spec.frame.source)}, time.monotonic() - began, None),
+        **facts(
+            spec, {"pretrain": about(store, spec.frame.source)}, time.monotonic() - began, None
+        ),
         "scores": {"quality": _quality(embeddings, cluster)},
         "metric": None,
         "task": None,
         "map": name,
-        "prototypes": {"origin": "learnt" if learnt else "fitted afterwards", "sizes": list(forest.sizes)},
+        "prototypes": {
+            "origin": "learnt" if learnt else "fitted afterwards",
+            "sizes": list(forest.sizes),
+        },
     }
 
 
-def _fitted(embeddings: Float[np.ndarray, "N D"], options: dict[str, Any], seed: int) -> PrototypeForest:
+def _fitted(
+    embeddings: Float[np.ndarray, "N D"], options: dict[str, Any], seed: int
+) -> PrototypeForest:
     return fit_forest(
         torch.from_numpy(embeddings),
         depth=options["depth"],
@@ -78,8 +93,12 @@ def _fitted(embeddings: Float[np.ndarray, "N D"], options: dict[str, Any], seed:
 def _quality(embeddings: Float[np.ndarray, "N D"], cluster: np.ndarray) -> dict[str, float | None]:
     """Return how well the colours part (mean silhouette under cosine distance) and how many directions the embeddings use."""
     parted = 1 < len(np.unique(cluster)) < len(cluster)
-    silhouette = float(silhouette_score(_unit(embeddings), cluster, metric="cosine")) if parted else None
-    spectrum = np.linalg.svd(embeddings - embeddings.mean(axis=0), compute_uv=False).astype(np.float64)
+    silhouette = (
+        float(silhouette_score(_unit(embeddings), cluster, metric="cosine")) if parted else None
+    )
+    spectrum = np.linalg.svd(embeddings - embeddings.mean(axis=0), compute_uv=False).astype(
+        np.float64
+    )
     share = spectrum / max(spectrum.sum(), 1e-12)
     rank = float(np.exp(-(share * np.log(np.maximum(share, 1e-12))).sum()))
     return {"silhouette": silhouette, "effective_rank": rank}

@@ -37,13 +37,19 @@ def pretrain_cell(spec: CellSpec, workplace: Workplace) -> Found:
     run_pretraining(store, config, run_dir, resume=True, progress=workplace.progress)
     seconds = time.monotonic() - began
     rows = read_metrics(run_dir / "metrics.jsonl")
-    rate = median(rates) if (rates := [row["graphs_per_s"] for row in rows if row.get("graphs_per_s")]) else None
+    rate = (
+        median(rates)
+        if (rates := [row["graphs_per_s"] for row in rows if row.get("graphs_per_s")])
+        else None
+    )
     notes: list[str] = []
     if going_on and rate:
         seconds = len(store) * config.epochs / rate
         notes = ["seconds are graphs by rate: the run was interrupted"]
     shutil.rmtree(run_dir / "checkpoint", ignore_errors=True)  # the model is whole
-    last = {name: value for name, value in (rows[-1] if rows else {}).items() if name.startswith("loss")}
+    last = {
+        name: value for name, value in (rows[-1] if rows else {}).items() if name.startswith("loss")
+    }
     return {
         **facts(spec, {"pretrain": about(store, spec.frame.source)}, seconds, rate),
         "scores": {"losses": last},
@@ -63,7 +69,16 @@ def finetune_cell(spec: CellSpec, workplace: Workplace) -> Found:
     encoder = encoder_of(spec, workplace, data)
     going_on = (run_dir / "checkpoint").is_dir()
     began = time.monotonic()
-    predictor = finetune(encoder, data, config, seeds=(seed,), baselines=(), run_dir=run_dir, resume=True, progress=workplace.progress)
+    predictor = finetune(
+        encoder,
+        data,
+        config,
+        seeds=(seed,),
+        baselines=(),
+        run_dir=run_dir,
+        resume=True,
+        progress=workplace.progress,
+    )
     seconds = time.monotonic() - began
     notes: list[str] = []
     if going_on:
@@ -74,7 +89,12 @@ def finetune_cell(spec: CellSpec, workplace: Workplace) -> Found:
     shutil.rmtree(run_dir, ignore_errors=True)
     rate = len(data.split.train) * config.epochs / seconds
     best = by_rule[RULES["best-valid"]].detail["best_epochs"]
-    return {**_judged(spec, data, encoder, seconds, rate), "scores": scores, "best_epoch": best[0], "timing_notes": notes}
+    return {
+        **_judged(spec, data, encoder, seconds, rate),
+        "scores": scores,
+        "best_epoch": best[0],
+        "timing_notes": notes,
+    }
 
 
 def probe_cell(spec: CellSpec, workplace: Workplace) -> Found:
@@ -87,7 +107,15 @@ def probe_cell(spec: CellSpec, workplace: Workplace) -> Found:
         encoder = None
     else:
         encoder = encoder_of(spec, workplace, data)
-        rows = list(probe(encoder, data, layer=spec.frame.probe_layer, baselines=(), progress=workplace.progress).rows)
+        rows = list(
+            probe(
+                encoder,
+                data,
+                layer=spec.frame.probe_layer,
+                baselines=(),
+                progress=workplace.progress,
+            ).rows
+        )
     rules = [_FOREST_RULE] if spec.method.name == FOREST else ["fixed-C", "validated-C"]
     scores = {rule: scores_of(row, data.metric) for rule, row in zip(rules, rows, strict=True)}
     return {**_judged(spec, data, encoder, time.monotonic() - began, None), "scores": scores}
@@ -108,20 +136,50 @@ def encoder_of(spec: CellSpec, workplace: Workplace, data: LabelledGraphs) -> En
     else:
         graphs = data.store.subset(np.sort(data.split.train))
         schema = SCHEMAS[config.schema]
-        encoder = random_encoder(config.encoder, schema, layer=config.embedding, seed=config.seed, graphs=graphs)
+        encoder = random_encoder(
+            config.encoder, schema, layer=config.embedding, seed=config.seed, graphs=graphs
+        )
     return encoder.to(choose_device(config.device))
 
 
 def scores_of(row: ScoreRow, metric: str) -> dict[str, Any]:
     """Return one row of a report with one seed as a cell has it."""
     halves = {fold: found[metric][0] for fold, found in row.halves.items()}
-    return {"test": row.test[metric][0], "valid": row.valid[metric][0], **halves, "per_task": row.per_task}
+    return {
+        "test": row.test[metric][0],
+        "valid": row.valid[metric][0],
+        **halves,
+        "per_task": row.per_task,
+    }
 
 
-def _judged(spec: CellSpec, data: LabelledGraphs, encoder: Encoder | None, seconds: float, rate: float | None) -> Found:
+def _judged(
+    spec: CellSpec,
+    data: LabelledGraphs,
+    encoder: Encoder | None,
+    seconds: float,
+    rate: float | None,
+) -> Found:
     origin: dict[str, Any] = {}
     if encoder is not None and spec.model:
         info = encoder.info
-        origin = {"pretrain": {"name": spec.frame.source, "graphs": info.get("graphs"), "digest": info.get("data_digest")}}
-    labelled = {"dataset": {"name": data.name, "digest": data.store.digest, "sizes": data.sizes, "split": data.split_name}}
-    return {**facts(spec, {**origin, **labelled}, seconds, rate), "metric": data.metric, "task": data.task}
+        origin = {
+            "pretrain": {
+                "name": spec.frame.source,
+                "graphs": info.get("graphs"),
+                "digest": info.get("data_digest"),
+            }
+        }
+    labelled = {
+        "dataset": {
+            "name": data.name,
+            "digest": data.store.digest,
+            "sizes": data.sizes,
+            "split": data.split_name,
+        }
+    }
+    return {
+        **facts(spec, {**origin, **labelled}, seconds, rate),
+        "metric": data.metric,
+        "task": data.task,
+    }

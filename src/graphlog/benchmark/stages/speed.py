@@ -40,14 +40,24 @@ class Pace:
         kind = OBJECTIVES[config.objective]
         kind.check_schema(store.schema)
         device = choose_device(config.device)
-        self.setting = Setting(config.seed, device, choose_precision(config.precision, device, progress.say))
-        self.encoder = build_encoder(config.encoder, store.schema, seed_for(config.seed, "encoder")).to(device)
+        self.setting = Setting(
+            config.seed, device, choose_precision(config.precision, device, progress.say)
+        )
+        self.encoder = build_encoder(
+            config.encoder, store.schema, seed_for(config.seed, "encoder")
+        ).to(device)
         with global_seed(config.seed, "objective"):
-            objective: Objective[Any] = kind(kind.Config.parse(config.options, "objective."), self.encoder)
+            objective: Objective[Any] = kind(
+                kind.Config.parse(config.options, "objective."), self.encoder
+            )
         self.objective = objective.to(device)
         self.store = with_targets(store, progress) if self.objective.needs_targets else store
         with global_seed(config.seed, "begin", device=device):
-            self.objective.begin_phase(self.objective.phases(config.epochs)[-1], self._embed, generator_for(config.seed, "phase"))
+            self.objective.begin_phase(
+                self.objective.phases(config.epochs)[-1],
+                self._embed,
+                generator_for(config.seed, "phase"),
+            )
         self.objective.to(device).train()
         self.encoder.train()
         named = [(f"model.{name}", p) for name, p in self.encoder.named_parameters()]
@@ -67,11 +77,16 @@ class Pace:
     def views_of_step(self, indices: Any) -> dict[str, float]:
         """Take one step and return how many encoded copies of a graph, and of a node, it takes; the objective's own encoders count too."""
         passed = {"graphs": 0, "nodes": 0}
-        encoders = [m for m in (self.encoder, *self.objective.modules()) if isinstance(m, GraphEncoder)]
+        encoders = [
+            m for m in (self.encoder, *self.objective.modules()) if isinstance(m, GraphEncoder)
+        ]
         with _counted(encoders, passed):
             self.step(indices)
         batch = self.store.take(indices)
-        return {"views": passed["graphs"] / batch.num_graphs, "node_views": passed["nodes"] / batch.num_nodes}
+        return {
+            "views": passed["graphs"] / batch.num_graphs,
+            "node_views": passed["nodes"] / batch.num_nodes,
+        }
 
     @torch.no_grad()
     def _embed(self, limit: int | None = None) -> Tensor:
@@ -89,7 +104,11 @@ def speed_cell(spec: CellSpec, workplace: Workplace) -> Found:
         store = workplace.graphs.unlabelled(spec)
         paces = _paces(spec, names, store, workplace)
         found = interleaved(paces, store, settings_of(spec), spec.frame.timed_steps)
-        shared = {"seconds": (time.monotonic() - began) / max(len(paces), 1), "load": load, "graphs": about(store, spec.frame.source)}
+        shared = {
+            "seconds": (time.monotonic() - began) / max(len(paces), 1),
+            "load": load,
+            "graphs": about(store, spec.frame.source),
+        }
         workplace.measured[key] = {name: {**own, **shared} for name, own in found.items()}
     measured = workplace.measured[key]
     if spec.method.name not in measured:
@@ -97,23 +116,47 @@ def speed_cell(spec: CellSpec, workplace: Workplace) -> Found:
     own = dict(measured[spec.method.name])
     told = facts(spec, {"pretrain": own.pop("graphs")}, own.pop("seconds"), own.pop("graphs_per_s"))
     views = own.pop("views")
-    scores = {"throughput": {"graphs_per_s": told["graphs_per_s"], "views_per_s": (told["graphs_per_s"] or 0.0) * views, **own}}
-    return {**told, "scores": scores, "views": views, "metric": None, "task": None, "together": list(names)}
+    scores = {
+        "throughput": {
+            "graphs_per_s": told["graphs_per_s"],
+            "views_per_s": (told["graphs_per_s"] or 0.0) * views,
+            **own,
+        }
+    }
+    return {
+        **told,
+        "scores": scores,
+        "views": views,
+        "metric": None,
+        "task": None,
+        "together": list(names),
+    }
 
 
-def interleaved(paces: Mapping[str, Pace], store: GraphStore, config: PretrainConfig, steps: int) -> dict[str, dict[str, float]]:
+def interleaved(
+    paces: Mapping[str, Pace], store: GraphStore, config: PretrainConfig, steps: int
+) -> dict[str, dict[str, float]]:
     """Return graphs a second and views of each objective, all taking turns over the same batches; none always goes first."""
-    batches = BatchSampler(len(store), min(config.batch_size, len(store)), config.seed, drop_last=True).epoch(0)
-    views = {name: pace.views_of_step(batches[0]) for name, pace in paces.items()}  # the first step, which warms up, is not timed
+    batches = BatchSampler(
+        len(store), min(config.batch_size, len(store)), config.seed, drop_last=True
+    ).epoch(0)
+    views = {
+        name: pace.views_of_step(batches[0]) for name, pace in paces.items()
+    }  # the first step, which warms up, is not timed
     seconds: dict[str, list[float]] = {name: [] for name in paces}
     for number in range(steps):
         for name in list(paces)[:: 1 if number % 2 else -1]:
             seconds[name].append(paces[name].step(batches[(number + 1) % len(batches)]))
     size = len(batches[0])
-    return {name: {"graphs_per_s": size / median(taken), **views[name], **_spread(taken)} for name, taken in seconds.items()}
+    return {
+        name: {"graphs_per_s": size / median(taken), **views[name], **_spread(taken)}
+        for name, taken in seconds.items()
+    }
 
 
-def _paces(spec: CellSpec, names: Sequence[str], store: GraphStore, workplace: Workplace) -> dict[str, Pace]:
+def _paces(
+    spec: CellSpec, names: Sequence[str], store: GraphStore, workplace: Workplace
+) -> dict[str, Pace]:
     """Return every objective that graphs of this schema can serve, those that cannot left out."""
     if spec.settings_for is None:
         raise ValueError("a cell of speed knows how its companions are set up")

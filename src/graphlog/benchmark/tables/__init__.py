@@ -7,4 +7,16 @@ from graphlog.benchmark.tables.layout import lay_out
 from graphlog.benchmark.tables.sheet import Item, Sheet
 from graphlog.benchmark.tables.suites import score_grids
 
-__all__ = ["Cell", "Grid", "Item", "Row", "Sheet", "comma_separated", "latex", "lay_out", "markdown", "read_cells", "score_grids"]
+__all__ = [
+    "Cell",
+    "Grid",
+    "Item",
+    "Row",
+    "Sheet",
+    "comma_separated",
+    "latex",
+    "lay_out",
+    "markdown",
+    "read_cells",
+    "score_grids",
+]

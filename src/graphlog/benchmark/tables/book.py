@@ -6,7 +6,12 @@ from graphlog.benchmark.tables.cells import FEATURE_BASELINES, Cell, Variant
 from graphlog.benchmark.tables.names import RULES, in_order
 from graphlog.benchmark.tables.stats import Series
 
-_LIKE_RULE = {"last": "fixed-C", "best-valid": "validated-C", "fixed-C": "last", "validated-C": "best-valid"}
+_LIKE_RULE = {
+    "last": "fixed-C",
+    "best-valid": "validated-C",
+    "fixed-C": "last",
+    "validated-C": "best-valid",
+}
 """Rules that correspond: without or with a look at the validation fold."""
 
 
@@ -18,30 +23,55 @@ class ScoreBook:
     """
 
     def __init__(self, cells: Iterable[Cell]) -> None:
-        self.cells = [c for c in cells if c.stage in ("finetune", "probe") and c.dataset is not None]
+        self.cells = [
+            c for c in cells if c.stage in ("finetune", "probe") and c.dataset is not None
+        ]
 
     def rules(self, stage: str) -> list[str]:
         """Return the selection rules that cells of a stage are scored by."""
-        return in_order({r for c in self.cells if c.stage == stage and c.method not in FEATURE_BASELINES for r in c.scores}, RULES)
+        return in_order(
+            {
+                r
+                for c in self.cells
+                if c.stage == stage and c.method not in FEATURE_BASELINES
+                for r in c.scores
+            },
+            RULES,
+        )
 
     def domains(self) -> list[str]:
         """Return the domains of the cells."""
         return sorted({c.domain for c in self.cells})
 
-    def chosen(self, stage: str, method: str, backbone: str | None, variant: Variant, dataset: str | None = None) -> list[Cell]:
+    def chosen(
+        self,
+        stage: str,
+        method: str,
+        backbone: str | None,
+        variant: Variant,
+        dataset: str | None = None,
+    ) -> list[Cell]:
         """Return the cells of a row, or of its one data set; those of a feature baseline whatever the stage, its own first."""
         if method in FEATURE_BASELINES:
             found = [c for c in self.cells if c.method == method]
             own = {c.dataset for c in found if c.stage == stage}
             found = [c for c in found if c.stage == stage or c.dataset not in own]
         else:
-            found = [c for c in self.cells if (c.stage, c.method, c.backbone, c.variant) == (stage, method, backbone, variant)]
+            found = [
+                c
+                for c in self.cells
+                if (c.stage, c.method, c.backbone, c.variant) == (stage, method, backbone, variant)
+            ]
         return [c for c in found if dataset in (None, c.dataset)]
 
     def series(self, cells: Sequence[Cell], rule: str, fold: str = "test") -> Series:
         """Return the score of each seed; a seed whose cell has no such rule or fold is absent."""
         scores = {c.seed: c.score(_rule_of(c, rule), fold) for c in cells}
-        return {seed: score for seed, score in sorted(scores.items(), key=lambda item: item[0] or 0) if score is not None}
+        return {
+            seed: score
+            for seed, score in sorted(scores.items(), key=lambda item: item[0] or 0)
+            if score is not None
+        }
 
 
 def _rule_of(cell: Cell, rule: str) -> str:

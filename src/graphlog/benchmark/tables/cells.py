@@ -53,7 +53,16 @@ class Cell:
     @property
     def identity(self) -> tuple[Any, ...]:
         """What no second cell of the same scale may share."""
-        return self.scale, self.domain, self.stage, self.method, self.backbone, self.variant, self.dataset, self.seed
+        return (
+            self.scale,
+            self.domain,
+            self.stage,
+            self.method,
+            self.backbone,
+            self.variant,
+            self.dataset,
+            self.seed,
+        )
 
 
 def read_cells(folder: Path) -> list[Cell]:
@@ -66,7 +75,9 @@ def read_cells(folder: Path) -> list[Cell]:
         ModelFileError: If a cell is of a newer format.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder} is no folder of cells; run `graphlog benchmark SUITE -o DIR` first and name DIR.")
+        raise DataError(
+            f"{folder} is no folder of cells; run `graphlog benchmark SUITE -o DIR` first and name DIR."
+        )
     cells: dict[tuple[Any, ...], Cell] = {}
     for path in sorted(folder.glob("*.json")):
         cell = _read(path)
@@ -75,7 +86,9 @@ def read_cells(folder: Path) -> list[Cell]:
             cells[cell.identity] = max(other, cell, key=lambda c: len(_company(c)))
             continue
         if other.raw.get("config_hash") != cell.raw.get("config_hash"):
-            raise DataError(f"{other.path} and {path.name} hold the same cell with different settings; remove the one not wanted.")
+            raise DataError(
+                f"{other.path} and {path.name} hold the same cell with different settings; remove the one not wanted."
+            )
     return list(cells.values())
 
 
@@ -88,12 +101,18 @@ def _read(path: Path) -> Cell:
     try:
         fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if fields["format"] != FORMAT:
-            raise DataError(f"{path} is no cell of a benchmark (format {fields['format']!r}); move it elsewhere.")
+            raise DataError(
+                f"{path} is no cell of a benchmark (format {fields['format']!r}); move it elsewhere."
+            )
         if fields["version"] > VERSION:
-            raise ModelFileError(f"{path} is of format version {fields['version']}, this graphlog reads up to {VERSION}; update graphlog.")
+            raise ModelFileError(
+                f"{path} is of format version {fields['version']}, this graphlog reads up to {VERSION}; update graphlog."
+            )
         return _typed(path, fields)
     except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, KeyError, TypeError) as error:
-        raise DataError(f"{path} is not a whole cell ({type(error).__name__}: {error}); delete it and run the suite again.") from None
+        raise DataError(
+            f"{path} is not a whole cell ({type(error).__name__}: {error}); delete it and run the suite again."
+        ) from None
 
 
 def _typed(path: Path, fields: Mapping[str, Any]) -> Cell:

@@ -87,7 +87,9 @@ def comma_separated(sheet: Sheet) -> str:
     fields = list(dict.fromkeys(key for record in sheet.records for key in record))
     writer = csv.DictWriter(out, fields, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({key: _plain(value) for key, value in record.items()} for record in sheet.records)
+    writer.writerows(
+        {key: _plain(value) for key, value in record.items()} for record in sheet.records
+    )
     return out.getvalue()
 
 

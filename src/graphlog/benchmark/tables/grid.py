@@ -45,7 +45,9 @@ class Grid:
     metric: str
     series: Mapping[tuple[str, str], Series]
     """Scores by row key and column, as fractions; absent where not measured."""
-    printed: Mapping[tuple[str, str], Printed] = field(default_factory=dict[tuple[str, str], Printed])
+    printed: Mapping[tuple[str, str], Printed] = field(
+        default_factory=dict[tuple[str, str], Printed]
+    )
     """The paper's numbers in per cent, by row key and column; printed as rows of their own."""
     printed_average: Mapping[str, float] = field(default_factory=dict[str, float])
     """The paper's printed average over all its columns, by row key."""
@@ -67,7 +69,9 @@ class Grid:
 
     def at(self, row: str, column: str) -> Series:
         """Return the printed scores of a place; empty where not measured."""
-        return {seed: value * self.factor for seed, value in self.series.get((row, column), {}).items()}
+        return {
+            seed: value * self.factor for seed, value in self.series.get((row, column), {}).items()
+        }
 
     def measured(self, row: str) -> list[str]:
         """Return the columns that a row has scores of."""
@@ -93,11 +97,15 @@ class Grid:
 
     def ranks(self) -> dict[str, float]:
         """Return the mean rank over the columns of every row measured in full."""
-        means = {row.key: [spread(self.at(row.key, c)).mean for c in self.columns] for row in self.rows}
+        means = {
+            row.key: [spread(self.at(row.key, c)).mean for c in self.columns] for row in self.rows
+        }
         full = {key: values for key, values in means.items() if not any(map(math.isnan, values))}
         if len(full) < 2:
             return {}
-        ranks = mean_ranks(np.array(list(full.values()), dtype=np.float64), self.metric in LOWER_IS_BETTER)
+        ranks = mean_ranks(
+            np.array(list(full.values()), dtype=np.float64), self.metric in LOWER_IS_BETTER
+        )
         return dict(zip(full, ranks.tolist(), strict=True))
 
     def best(self, column: str) -> str | None:

@@ -51,16 +51,32 @@ def _heads(grid: Grid) -> tuple[str, ...]:
     rank = ("Rank",) if _compares(grid) else ()
     change = (f"Δ to {grid.reference_label} [95 % CI]",) if _compares(grid) else ()
     paper = (grid.printed_head,) if grid.printed_rows else ()
-    return (*grid.heads, *source, *(grid.labels[c] for c in grid.columns), *averages, *rank, "Seeds", *change, *paper)
+    return (
+        *grid.heads,
+        *source,
+        *(grid.labels[c] for c in grid.columns),
+        *averages,
+        *rank,
+        "Seeds",
+        *change,
+        *paper,
+    )
 
 
-def _measured(grid: Grid, row: Row, ranks: dict[str, float], best: dict[str, str | None]) -> tuple[Item, ...]:
+def _measured(
+    grid: Grid, row: Row, ranks: dict[str, float], best: dict[str, str | None]
+) -> tuple[Item, ...]:
     usual = max((len(grid.at(row.key, c)) for c in grid.columns), default=0)
     items = [Item(head) for head in row.heads] + ([Item("measured")] if grid.printed else [])
-    items += [Item(_score(grid, grid.at(row.key, c), usual), strong=best[c] == row.key) for c in grid.columns]
+    items += [
+        Item(_score(grid, grid.at(row.key, c), usual), strong=best[c] == row.key)
+        for c in grid.columns
+    ]
     for _, without in _averages(grid):
         average = grid.average(row.key, without)
-        items.append(Item(_score(grid, average, usual) if average else _lacking(grid, row, without)))
+        items.append(
+            Item(_score(grid, average, usual) if average else _lacking(grid, row, without))
+        )
     if _compares(grid):
         items.append(Item(f"{ranks[row.key]:.1f}" if row.key in ranks else DASH))
     items.append(Item(_seeds(grid, row)))
@@ -68,7 +84,11 @@ def _measured(grid: Grid, row: Row, ranks: dict[str, float], best: dict[str, str
         items.append(Item(_change(grid, row)))
     if grid.printed_rows:
         printed = grid.printed_rows.get(row.key)
-        items.append(Item(DASH if printed is None else _plus_minus(grid, *printed), quoted=printed is not None))
+        items.append(
+            Item(
+                DASH if printed is None else _plus_minus(grid, *printed), quoted=printed is not None
+            )
+        )
     return tuple(items)
 
 
@@ -76,12 +96,26 @@ def _quoted(grid: Grid, row: Row) -> tuple[Item, ...]:
     items = [Item("") for _ in row.heads] + [Item(grid.printed_head, quoted=True)]
     for column in grid.columns:
         printed = grid.printed.get((row.key, column))
-        items.append(Item(DASH if printed is None else _plus_minus(grid, *printed), quoted=printed is not None))
+        items.append(
+            Item(
+                DASH if printed is None else _plus_minus(grid, *printed), quoted=printed is not None
+            )
+        )
     for _, without in _averages(grid):
         average = grid.paper_average(row.key, without)
-        if not math.isnan(average) and not without and len(grid.columns) == 8 and row.key in grid.printed_average:
+        if (
+            not math.isnan(average)
+            and not without
+            and len(grid.columns) == 8
+            and row.key in grid.printed_average
+        ):
             average = grid.printed_average[row.key]
-        items.append(Item(DASH if math.isnan(average) else number(average, grid), quoted=not math.isnan(average)))
+        items.append(
+            Item(
+                DASH if math.isnan(average) else number(average, grid),
+                quoted=not math.isnan(average),
+            )
+        )
     blanks = 1 + 2 * _compares(grid) + bool(grid.printed_rows)
     return (*items, *(Item("") for _ in range(blanks)))
 
@@ -113,7 +147,11 @@ def _score(grid: Grid, series: Series, usual: int) -> str:
 
 
 def _plus_minus(grid: Grid, mean: float, sd: float | None) -> str:
-    return number(mean, grid) if sd is None or math.isnan(sd) else f"{number(mean, grid)} ± {number(sd, grid)}"
+    return (
+        number(mean, grid)
+        if sd is None or math.isnan(sd)
+        else f"{number(mean, grid)} ± {number(sd, grid)}"
+    )
 
 
 def _lacking(grid: Grid, row: Row, without: tuple[str, ...]) -> str:
@@ -143,7 +181,9 @@ def _change(grid: Grid, row: Row) -> str:
     if math.isnan(found.mean):
         return MISSING
     seeds = max(len(grid.average(key)) for key in (row.key, grid.reference or row.key))
-    return _interval(grid, found) + (f" ({found.count} of {seeds} seeds)" if 1 < found.count < seeds else "")
+    return _interval(grid, found) + (
+        f" ({found.count} of {seeds} seeds)" if 1 < found.count < seeds else ""
+    )
 
 
 def _interval(grid: Grid, found: Spread) -> str:
@@ -174,19 +214,49 @@ def _records(grid: Grid) -> Iterator[dict[str, Any]]:
             yield _record(grid, row, "measured", column, spread(grid.at(row.key, column)))
             printed = grid.printed.get((row.key, column))
             if printed is not None:
-                yield _record(grid, row, "paper", column, Spread(printed[0], math.nan if printed[1] is None else printed[1], 0))
+                yield _record(
+                    grid,
+                    row,
+                    "paper",
+                    column,
+                    Spread(printed[0], math.nan if printed[1] is None else printed[1], 0),
+                )
         for name, without in _averages(grid):
             yield _record(grid, row, "measured", name, spread(grid.average(row.key, without)))
             if grid.printed:
-                yield _record(grid, row, "paper (mean of the columns)", name, Spread(grid.paper_average(row.key, without), math.nan, 0))
+                yield _record(
+                    grid,
+                    row,
+                    "paper (mean of the columns)",
+                    name,
+                    Spread(grid.paper_average(row.key, without), math.nan, 0),
+                )
         if row.key in grid.printed_rows:
             mean, sd = grid.printed_rows[row.key]
-            yield _record(grid, row, "paper", grid.printed_head, Spread(mean, math.nan if sd is None else sd, 0))
+            yield _record(
+                grid,
+                row,
+                "paper",
+                grid.printed_head,
+                Spread(mean, math.nan if sd is None else sd, 0),
+            )
         if _compares(grid) and row.key != grid.reference:
             for column in grid.columns:
-                yield _record(grid, row, f"difference to {grid.reference}", column, grid.difference(row.key, column))
+                yield _record(
+                    grid,
+                    row,
+                    f"difference to {grid.reference}",
+                    column,
+                    grid.difference(row.key, column),
+                )
             if len(grid.columns) > 1:
-                yield _record(grid, row, f"difference to {grid.reference}", f"Average of {len(grid.columns)}", grid.difference(row.key))
+                yield _record(
+                    grid,
+                    row,
+                    f"difference to {grid.reference}",
+                    f"Average of {len(grid.columns)}",
+                    grid.difference(row.key),
+                )
 
 
 def _record(grid: Grid, row: Row, source: str, column: str, found: Spread) -> dict[str, Any]:

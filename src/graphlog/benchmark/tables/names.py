@@ -46,7 +46,13 @@ LOSSES: Mapping[str, str] = {"subgraph": "L_sub", "graph": "L_graph", "global": 
 """The three losses of GraphLoG, as Table 4 heads its columns."""
 PLACES: Mapping[str, str] = {"molecule": "molecules", "protein": "biology"}
 """Each domain and what its suites are called."""
-METRICS: Mapping[str, str] = {"roc_auc": "ROC-AUC", "average_precision": "average precision", "rmse": "RMSE", "mae": "MAE", "r2": "R²"}
+METRICS: Mapping[str, str] = {
+    "roc_auc": "ROC-AUC",
+    "average_precision": "average precision",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R²",
+}
 VARIED: Mapping[str, str] = {"depth": "depth of the prototypes", "batch_size": "batch size"}
 
 

@@ -15,7 +15,10 @@ def provenance(cells: Sequence[Cell]) -> tuple[str, ...]:
         _sentence("Scale", sorted({c.scale for c in cells})),
         _sentence("Pre-training", _distinct(cells, _pretraining)),
         _sentence("Fine-tuning", _distinct(cells, _finetuning)),
-        _sentence("Split", _distinct(cells, lambda c: str(_inner(c.raw, "data", "dataset").get("split") or ""))),
+        _sentence(
+            "Split",
+            _distinct(cells, lambda c: str(_inner(c.raw, "data", "dataset").get("split") or "")),
+        ),
         _sentence("Seeds", [", ".join(map(str, seeds))] if seeds else []),
         _sentence("Machine", _distinct(cells, _machine)),
         _sentence("Versions", _distinct(cells, _versions)),
@@ -37,10 +40,18 @@ def _pretraining(cell: Cell) -> str:
     data = _inner(cell.raw, "data", "pretrain")
     settings = _inner(cell.raw, "config", "pretrain")
     encoder = _inner(settings, "encoder")
-    graphs = f"{data['graphs']:,} graphs of {data.get('name', 'unnamed data')}" if data.get("graphs") else ""
+    graphs = (
+        f"{data['graphs']:,} graphs of {data.get('name', 'unnamed data')}"
+        if data.get("graphs")
+        else ""
+    )
     epochs = _counted(settings.get("epochs"), "epoch")
     batch = f"batches of {settings['batch_size']}" if settings.get("batch_size") else ""
-    layers = f"encoder {encoder['layers']} x {encoder['dim']}" if {"layers", "dim"} <= encoder.keys() else ""
+    layers = (
+        f"encoder {encoder['layers']} x {encoder['dim']}"
+        if {"layers", "dim"} <= encoder.keys()
+        else ""
+    )
     return ", ".join(filter(None, [graphs, epochs, batch, layers])) if graphs else ""
 
 
@@ -54,12 +65,22 @@ def _machine(cell: Cell) -> str:
     machine = _inner(cell.raw, "machine")
     threads = _counted(machine.get("threads"), "thread")
     return ", ".join(
-        filter(None, [str(machine.get("processor") or ""), _counted(machine.get("cores"), "core"), threads, machine.get("device")])
+        filter(
+            None,
+            [
+                str(machine.get("processor") or ""),
+                _counted(machine.get("cores"), "core"),
+                threads,
+                machine.get("device"),
+            ],
+        )
     )
 
 
 def _versions(cell: Cell) -> str:
-    return ", ".join(f"{name} {version}" for name, version in sorted(_inner(cell.raw, "versions").items()))
+    return ", ".join(
+        f"{name} {version}" for name, version in sorted(_inner(cell.raw, "versions").items())
+    )
 
 
 def _counted(count: Any, what: str) -> str:

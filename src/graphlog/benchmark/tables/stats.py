@@ -37,7 +37,11 @@ def spread(series: Series) -> Spread:
     values = np.array(list(series.values()), dtype=np.float64)
     if len(values) == 0:
         return Spread(math.nan, math.nan, 0)
-    return Spread(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else math.nan, len(values))
+    return Spread(
+        float(values.mean()),
+        float(values.std(ddof=1)) if len(values) > 1 else math.nan,
+        len(values),
+    )
 
 
 def mean_over(parts: Sequence[Series]) -> Series:
@@ -49,7 +53,9 @@ def mean_over(parts: Sequence[Series]) -> Series:
     """
     if not parts or not all(parts):
         return {}
-    return {seed: float(np.mean([_at(part, seed) for part in parts])) for seed in _shared_seeds(parts)}
+    return {
+        seed: float(np.mean([_at(part, seed) for part in parts])) for seed in _shared_seeds(parts)
+    }
 
 
 def paired(ours: Series, reference: Series) -> Series:
@@ -61,10 +67,14 @@ def paired(ours: Series, reference: Series) -> Series:
     """
     if not ours or not reference:
         return {}
-    return {seed: _at(ours, seed) - _at(reference, seed) for seed in _shared_seeds([ours, reference])}
+    return {
+        seed: _at(ours, seed) - _at(reference, seed) for seed in _shared_seeds([ours, reference])
+    }
 
 
-def mean_ranks(means: Float[np.ndarray, "rows columns"], lower_is_better: bool) -> Float[np.ndarray, "rows"]:
+def mean_ranks(
+    means: Float[np.ndarray, "rows columns"], lower_is_better: bool
+) -> Float[np.ndarray, "rows"]:
     """Return the mean rank of each row over the columns, 1 for the best; rows of equal score share their ranks' mean."""
     return rankdata(means if lower_is_better else -means, axis=0).mean(axis=1)
 

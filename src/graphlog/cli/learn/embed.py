@@ -12,7 +12,12 @@ from graphlog.cli.console import Console, fields_table
 def embed(
     source: o.Input,
     model: o.Model,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="File to write: .npz, .parquet or .csv.")],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="OUT", help="File to write: .npz, .parquet or .csv."
+        ),
+    ],
     layer: o.Layer = None,
     limit: o.Limit = None,
     batch_size: o.BatchSize = None,

@@ -11,8 +11,12 @@ from graphlog.cli.console import Console, fields_table
 
 def predict(
     source: o.Input,
-    run: Annotated[str, typer.Option("--model", "-m", metavar="RUN", help="Run folder of finetune.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.csv", help="File to write.")],
+    run: Annotated[
+        str, typer.Option("--model", "-m", metavar="RUN", help="Run folder of finetune.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="OUT.csv", help="File to write.")
+    ],
     batch_size: o.BatchSize = None,
     precision: o.Precision = None,
     device: o.Device = None,

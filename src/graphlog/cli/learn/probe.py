@@ -19,14 +19,29 @@ def probe(
     split: o.SplitKind = None,
     seeds: o.Seeds = "0,1,2",
     layer: o.Layer = None,
-    c: Annotated[float, typer.Option("--c", metavar="C", min=1e-9, help="Fixed inverse penalty; validation chooses another.")] = 0.1,
+    c: Annotated[
+        float,
+        typer.Option(
+            "--c", metavar="C", min=1e-9, help="Fixed inverse penalty; validation chooses another."
+        ),
+    ] = 0.1,
     baselines: Annotated[
-        str | None, typer.Option("--baselines", metavar="A,B", help="random, ecfp-rf, ecfp-lr, or none; of 10-fold: random, wl.")
+        str | None,
+        typer.Option(
+            "--baselines",
+            metavar="A,B",
+            help="random, ecfp-rf, ecfp-lr, or none; of 10-fold: random, wl.",
+        ),
     ] = None,
     protocol: Annotated[
-        Literal["split", "10-fold"], typer.Option("--protocol", help="One split, or InfoGraph's 10-fold accuracy of one target.")
+        Literal["split", "10-fold"],
+        typer.Option(
+            "--protocol", help="One split, or InfoGraph's 10-fold accuracy of one target."
+        ),
     ] = "split",
-    classifier: Annotated[Literal["svm", "logistic"], typer.Option("--classifier", help="Of 10-fold.")] = "svm",
+    classifier: Annotated[
+        Literal["svm", "logistic"], typer.Option("--classifier", help="Of 10-fold.")
+    ] = "svm",
     device: o.Device = None,
     smiles_column: o.SmilesColumn = None,
     data_dir: o.DataDir = None,
@@ -44,14 +59,26 @@ def probe(
     from graphlog.downstream.protocol.folds import fold_probe
 
     console = Console(quiet, as_json)
-    shared: dict[str, Any] = {"layer": layer, "seeds": o.numbers(seeds), "progress": job_progress(console)}
+    shared: dict[str, Any] = {
+        "layer": layer,
+        "seeds": o.numbers(seeds),
+        "progress": job_progress(console),
+    }
     shared |= {"targets": o.names(targets) or None, "task": task}
     shared |= {"smiles_column": smiles_column, "on_error": on_error, "workers": workers}
     encoder = load_for(model, source, device=device or "auto")
     if protocol == "10-fold":
         if split is not None:
             raise ConfigError("--protocol 10-fold deals its own folds; drop --split.")
-        report = fold_probe(encoder, source, classifier=classifier, baselines=o.names(baselines or _FOLD_BASELINES), **shared)
+        report = fold_probe(
+            encoder,
+            source,
+            classifier=classifier,
+            baselines=o.names(baselines or _FOLD_BASELINES),
+            **shared,
+        )
     else:
-        report = run_probe(encoder, source, baselines=o.names(baselines or _BASELINES), c=c, split=split, **shared)
+        report = run_probe(
+            encoder, source, baselines=o.names(baselines or _BASELINES), c=c, split=split, **shared
+        )
     console.result(report.to_dict(), *report_tables(report))

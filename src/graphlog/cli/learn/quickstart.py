@@ -10,12 +10,25 @@ from graphlog.cli.console import Console, Table
 
 
 def quickstart(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for everything the tour makes.")] = Path(
-        "graphlog-quickstart"
-    ),
-    molecules: Annotated[int, typer.Option("--molecules", metavar="N", min=200, max=10_000, help="Molecules to pre-train on.")] = 4000,
-    epochs: Annotated[int, typer.Option("--epochs", metavar="N", min=2, help="Epochs of pre-training; the first is local.")] = 3,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Decides everything random.")] = 0,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="Folder for everything the tour makes."),
+    ] = Path("graphlog-quickstart"),
+    molecules: Annotated[
+        int,
+        typer.Option(
+            "--molecules", metavar="N", min=200, max=10_000, help="Molecules to pre-train on."
+        ),
+    ] = 4000,
+    epochs: Annotated[
+        int,
+        typer.Option(
+            "--epochs", metavar="N", min=2, help="Epochs of pre-training; the first is local."
+        ),
+    ] = 3,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Decides everything random.")
+    ] = 0,
     threads: o.Threads = 1,
     quiet: o.Quiet = False,
     as_json: o.Json = False,
@@ -25,10 +38,20 @@ def quickstart(
     from graphlog.quickstart import run_quickstart
 
     console = Console(quiet, as_json)
-    tour = run_quickstart(output, molecules=molecules, epochs=epochs, seed=seed, progress=job_progress(console), say=console.say)
+    tour = run_quickstart(
+        output,
+        molecules=molecules,
+        epochs=epochs,
+        seed=seed,
+        progress=job_progress(console),
+        say=console.say,
+    )
     scores = Table(
         ("model", "how", "test RMSE", "SD", "seeds"),
-        [(s.model, s.how, f"{s.mean:.3f}", "" if s.sd is None else f"{s.sd:.3f}", s.seeds) for s in tour.scores],
+        [
+            (s.model, s.how, f"{s.mean:.3f}", "" if s.sd is None else f"{s.sd:.3f}", s.seeds)
+            for s in tour.scores
+        ],
         f"{tour.dataset}: {tour.question}; lower is better",
     )
     written = Table(("written", "what it is"), list(tour.written.items()), "")

@@ -26,13 +26,18 @@ def options_given(named: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, A
         path, value = parse_override(pair)
         key = ".".join(path)
         if key in given and given[key] != value:
-            raise ConfigError(f"`{key}` is set twice, to {given[key]!r} and by --set to {value!r}; give it once.")
+            raise ConfigError(
+                f"`{key}` is set twice, to {given[key]!r} and by --set to {value!r}; give it once."
+            )
         given[key] = value
     return given
 
 
 def pretraining_settings(
-    file: Path | None, named: Mapping[str, Any], pairs: Sequence[str], beneath: Mapping[str, Any] | None = None
+    file: Path | None,
+    named: Mapping[str, Any],
+    pairs: Sequence[str],
+    beneath: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the tables of a pre-training run: those of ``file`` laid over ``beneath``, overlaid by the options.
 
@@ -45,7 +50,9 @@ def pretraining_settings(
     for key, option in _NOT_BESIDE_A_FILE.items():
         there = _look_up(tables, key)
         if key in given and there not in (None, given[key]):
-            raise ConfigError(f"{option} {given[key]} contradicts {file}, which says {there!r}; drop one of the two.")
+            raise ConfigError(
+                f"{option} {given[key]} contradicts {file}, which says {there!r}; drop one of the two."
+            )
     for key, value in given.items():
         tables = merge(tables, _nested(key, value))
     return tables
@@ -55,7 +62,13 @@ def _in_full(key: str) -> str:
     """Return the key under which the settings keep what users may call by a shorter name."""
     name, equals, value = key.partition("=")
     name = name.strip()
-    full = f"training.{name}" if name in _OF_TRAINING else "objective.name" if name == "objective" else name
+    full = (
+        f"training.{name}"
+        if name in _OF_TRAINING
+        else "objective.name"
+        if name == "objective"
+        else name
+    )
     return f"{full}{equals}{value}"
 
 

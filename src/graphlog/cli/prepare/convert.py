@@ -10,8 +10,16 @@ from graphlog.cli.options import Json, Quiet
 
 
 def convert(
-    old: Annotated[Path, typer.Argument(metavar="OLD.pth", help="Checkpoint of GraphLoG, GraphCL, GraphMAE, Mole-BERT, ...")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL.safetensors", help="Model file to write.")],
+    old: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OLD.pth", help="Checkpoint of GraphLoG, GraphCL, GraphMAE, Mole-BERT, ..."
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="MODEL.safetensors", help="Model file to write."),
+    ],
     half: Annotated[bool, typer.Option("--half", help="Store weights in 16 bits.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,

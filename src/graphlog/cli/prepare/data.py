@@ -15,7 +15,9 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a data set; see: graphlog data list.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of a data set; see: graphlog data list.")
+]
 
 
 _KINDS = (
@@ -25,20 +27,35 @@ _KINDS = (
 
 
 @app.command("list", epilog="Example: graphlog data list")
-def list_datasets(data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False) -> None:
+def list_datasets(
+    data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False
+) -> None:
     """List the data sets: rows, tasks, kind, licence, and whether they are on this machine."""
     from graphlog.report.catalogue import describe_datasets
 
     found = describe_datasets()
     columns = ("name", "rows", "tasks", "kind", "licence", "here", "what it is")
-    rows = [(d["name"], d["rows"], d["tasks"] or "", d["kind"], d["licence"], d["here"], d["description"]) for d in found]
+    rows = [
+        (
+            d["name"],
+            d["rows"],
+            d["tasks"] or "",
+            d["kind"],
+            d["licence"],
+            d["here"],
+            d["description"],
+        )
+        for d in found
+    ]
     console = Console(quiet, as_json)
     console.result(found, Table(columns, rows))
     console.say("fetch one with: graphlog data get NAME")
 
 
 @app.command("get", epilog="Example: graphlog data get bbbp")
-def get(name: Name, data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False) -> None:
+def get(
+    name: Name, data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False
+) -> None:
     """Fetch a data set, check that it is the one this version knows, and print where it is."""
     from graphlog.datasets import resolve
 
@@ -47,28 +64,49 @@ def get(name: Name, data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json:
 
 
 @app.command("info", epilog="Example: graphlog data info tox21")
-def info(name: Name, data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False) -> None:
+def info(
+    name: Name, data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False
+) -> None:
     """Say all there is to know about a data set: tasks, metric, licence, source, hashes."""
     from graphlog.report.catalogue import describe_dataset
 
     found = describe_dataset(name)
     Console(quiet, as_json).result(
-        found, fields_table({**found, **{key: ", ".join(found[key]) or None for key in ("task names", "made from")}})
+        found,
+        fields_table(
+            {**found, **{key: ", ".join(found[key]) or None for key in ("task names", "made from")}}
+        ),
     )
 
 
-@app.command("split", epilog="Example: graphlog data split molecules.csv --kind scaffold -o split.json")
+@app.command(
+    "split", epilog="Example: graphlog data split molecules.csv --kind scaffold -o split.json"
+)
 def split(
     source: o.Input,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Split file to write (JSON).")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Split file to write (JSON).")
+    ],
     kind: Annotated[str | None, typer.Option("--kind", metavar="KIND", help=_KINDS)] = None,
-    fractions: Annotated[str, typer.Option("--fractions", metavar="A,B,C", help="Shares of train, valid and test.")] = "0.8,0.1,0.1",
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of the kinds that shuffle.")] = 0,
+    fractions: Annotated[
+        str, typer.Option("--fractions", metavar="A,B,C", help="Shares of train, valid and test.")
+    ] = "0.8,0.1,0.1",
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, help="Of the kinds that shuffle.")
+    ] = 0,
     test_species: Annotated[
-        str | None, typer.Option("--test-species", metavar="TAXON", help="species: whom to test on (default: human, else the last).")
+        str | None,
+        typer.Option(
+            "--test-species",
+            metavar="TAXON",
+            help="species: whom to test on (default: human, else the last).",
+        ),
     ] = None,
     network: Annotated[
-        str | None, typer.Option("--network", metavar="A,B", help="network: the files that a store INPUT was cut from.")
+        str | None,
+        typer.Option(
+            "--network", metavar="A,B", help="network: the files that a store INPUT was cut from."
+        ),
     ] = None,
     smiles_column: o.SmilesColumn = None,
     data_dir: o.DataDir = None,
@@ -90,10 +128,18 @@ def split(
     console = Console(quiet, as_json)
     check_output(output, (".json",), source)
     shares = check_fractions(o.shares(fractions))
-    graphs = read_graphs(source, "molecule", console, smiles_column=smiles_column, on_error=on_error, workers=workers)
+    graphs = read_graphs(
+        source, "molecule", console, smiles_column=smiles_column, on_error=on_error, workers=workers
+    )
     chosen: dict[str, Any] = {"test_species": test_species, "networks": o.names(network)}
-    rows = split_file(source, output, kind, fractions=shares, seed=seed, graphs=graphs, workers=workers, **chosen)
+    rows = split_file(
+        source, output, kind, fractions=shares, seed=seed, graphs=graphs, workers=workers, **chosen
+    )
     save_rejects(output.parent, graphs.rejects)
     made = json.loads(output.read_text(encoding="utf-8"))["kind"]
-    summary = {"output": str(output), "kind": made, **{name: len(part) for name, part in zip(rows._fields, rows, strict=True)}}
+    summary = {
+        "output": str(output),
+        "kind": made,
+        **{name: len(part) for name, part in zip(rows._fields, rows, strict=True)},
+    }
     console.result(summary, fields_table(summary))

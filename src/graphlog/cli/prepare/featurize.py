@@ -14,9 +14,16 @@ from graphlog.errors import ConfigError
 
 def featurize(
     source: o.Input,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="STORE", help="Store folder to write.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="STORE", help="Store folder to write.")
+    ],
     schema: Annotated[
-        str | None, typer.Option("--schema", metavar="NAME", help="molecule or molecule-rich (default: that of the default recipe).")
+        str | None,
+        typer.Option(
+            "--schema",
+            metavar="NAME",
+            help="molecule or molecule-rich (default: that of the default recipe).",
+        ),
     ] = None,
     domain: p.Domain = None,
     targets: o.Targets = None,
@@ -24,7 +31,9 @@ def featurize(
     categorical: g.Categorical = None,
     continuous: g.Continuous = None,
     directed: g.Directed = False,
-    texts: Annotated[bool, typer.Option("--texts/--no-texts", help="Keep the SMILES in the store.")] = True,
+    texts: Annotated[
+        bool, typer.Option("--texts/--no-texts", help="Keep the SMILES in the store.")
+    ] = True,
     limit: o.Limit = None,
     overwrite: o.Overwrite = False,
     smiles_column: o.SmilesColumn = None,
@@ -68,32 +77,85 @@ def featurize(
     from graphlog.training import resolve_config
 
     if output.exists() and not overwrite:
-        raise ConfigError(f"{output} exists already; replace it with --overwrite, or name another folder.")
+        raise ConfigError(
+            f"{output} exists already; replace it with --overwrite, or name another folder."
+        )
     check_rejects(output.absolute().parent, source)
     console = Console(quiet, as_json)
-    any_graphs = {"like": like, "categorical": categorical, "continuous": continuous, "directed": directed}
+    any_graphs = {
+        "like": like,
+        "categorical": categorical,
+        "continuous": continuous,
+        "directed": directed,
+    }
     unfit = {"schema": schema, "smiles_column": smiles_column, "targets": targets}
     for_graphs = g.reading_of(source, any_graphs, unfit) if domain is None else None
-    given: dict[str, Any] = {"annotations": annotations, "go": go, "go_terms": go_terms, "aliases": aliases, "labels": labels}
-    given |= {"species": species, "score": score, "channel_score": channel_score, "radius": radius, "neighbours": neighbours}
-    given |= {"nodes": nodes, "isolated": isolated, "terms": terms, "min_positives": min_positives, "max_overlap": max_overlap}
+    given: dict[str, Any] = {
+        "annotations": annotations,
+        "go": go,
+        "go_terms": go_terms,
+        "aliases": aliases,
+        "labels": labels,
+    }
+    given |= {
+        "species": species,
+        "score": score,
+        "channel_score": channel_score,
+        "radius": radius,
+        "neighbours": neighbours,
+    }
+    given |= {
+        "nodes": nodes,
+        "isolated": isolated,
+        "terms": terms,
+        "min_positives": min_positives,
+        "max_overlap": max_overlap,
+    }
     given |= {"evidence": without_evidence, "labelled_only": labelled_only}
     for_proteins = p.reading_of(source, domain, schema, given)
-    told: dict[str, Any] = {"on_error": on_error, "workers": workers, "store_path": output, "limit": limit}
+    told: dict[str, Any] = {
+        "on_error": on_error,
+        "workers": workers,
+        "store_path": output,
+        "limit": limit,
+    }
     with reading_progress(console) as progress:
         if for_graphs is not None:
             store = g.read(source, for_graphs, progress=progress, **told)
         elif for_proteins is not None:
-            store = p.read(source, for_proteins, smiles_column=smiles_column, targets=targets, progress=progress, **told)
+            store = p.read(
+                source,
+                for_proteins,
+                smiles_column=smiles_column,
+                targets=targets,
+                progress=progress,
+                **told,
+            )
         else:
             wanted = "auto" if targets == "auto" else o.names(targets) or None
-            chosen: dict[str, Any] = {"schema": schema or resolve_config().schema, "smiles_column": smiles_column, "targets": wanted}
+            chosen: dict[str, Any] = {
+                "schema": schema or resolve_config().schema,
+                "smiles_column": smiles_column,
+                "targets": wanted,
+            }
             store = read_molecules(source, progress=progress, keep_texts=texts, **chosen, **told)
     rejects = output.absolute().parent / REJECTS
     write_rejects(rejects, store.rejects)
     summary: dict[str, Any] = {**describe_store(output), "rejects": str(rejects)}
-    shown = ("path", "graphs", "input rows", "rejected rows", "nodes a graph", "tasks", "size", "bytes a graph", "rejects")
-    tables = [fields_table({**{key: summary[key] for key in shown}, "tasks": len(store.tasks) or None})]
+    shown = (
+        "path",
+        "graphs",
+        "input rows",
+        "rejected rows",
+        "nodes a graph",
+        "tasks",
+        "size",
+        "bytes a graph",
+        "rejects",
+    )
+    tables = [
+        fields_table({**{key: summary[key] for key in shown}, "tasks": len(store.tasks) or None})
+    ]
     if for_graphs is not None:
         tables.append(fields_table(summary["schema"], "\nschema"))
     console.result(summary, *tables)

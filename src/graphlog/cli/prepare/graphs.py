@@ -15,18 +15,36 @@ if TYPE_CHECKING:
 PANEL = "Any graphs"
 Like = Annotated[
     str | None,
-    typer.Option("--like", metavar="MODEL|STORE", help="Read attributes as this does, not as found out.", rich_help_panel=PANEL),
+    typer.Option(
+        "--like",
+        metavar="MODEL|STORE",
+        help="Read attributes as this does, not as found out.",
+        rich_help_panel=PANEL,
+    ),
 ]
 Categorical = Annotated[
-    str | None, typer.Option("--categorical", metavar="A,B", help="Attributes that are categories.", rich_help_panel=PANEL)
+    str | None,
+    typer.Option(
+        "--categorical",
+        metavar="A,B",
+        help="Attributes that are categories.",
+        rich_help_panel=PANEL,
+    ),
 ]
 Continuous = Annotated[
-    str | None, typer.Option("--continuous", metavar="A,B", help="Attributes that are quantities.", rich_help_panel=PANEL)
+    str | None,
+    typer.Option(
+        "--continuous", metavar="A,B", help="Attributes that are quantities.", rich_help_panel=PANEL
+    ),
 ]
-Directed = Annotated[bool, typer.Option("--directed", help="Each edge is one direction only.", rich_help_panel=PANEL)]
+Directed = Annotated[
+    bool, typer.Option("--directed", help="Each edge is one direction only.", rich_help_panel=PANEL)
+]
 
 
-def reading_of(source: str, given: Mapping[str, Any], unfit: Mapping[str, Any]) -> dict[str, Any] | None:
+def reading_of(
+    source: str, given: Mapping[str, Any], unfit: Mapping[str, Any]
+) -> dict[str, Any] | None:
     """Return what ``read_graphs`` is to be told; None where INPUT is no collection of any graphs.
 
     Args:
@@ -44,7 +62,9 @@ def reading_of(source: str, given: Mapping[str, Any], unfit: Mapping[str, Any]) 
     is_any = is_graphs(source)
     for key, value in (unfit if is_any else given).items():
         if value:
-            raise ConfigError(f"--{key.replace('_', '-')} does not go with {source}, which holds {'' if is_any else 'no '}graphs; drop it.")
+            raise ConfigError(
+                f"--{key.replace('_', '-')} does not go with {source}, which holds {'' if is_any else 'no '}graphs; drop it."
+            )
     if not is_any:
         return None
     kinds = {name: kind for kind in ("categorical", "continuous") for name in names(given[kind])}
@@ -53,7 +73,9 @@ def reading_of(source: str, given: Mapping[str, Any], unfit: Mapping[str, Any]) 
     return {"schema": schema, "kinds": kinds or None, "directed": given["directed"]}
 
 
-def read(source: str, reading: Mapping[str, Any], workers: int | None = None, **told: Any) -> "GraphStore":
+def read(
+    source: str, reading: Mapping[str, Any], workers: int | None = None, **told: Any
+) -> "GraphStore":
     """Return the graphs of INPUT; one process reads them."""
     from graphlog.datasets.graphs import read_graphs
 

@@ -15,66 +15,157 @@ if TYPE_CHECKING:
 PANEL = "Proteins"
 Domain = Annotated[
     Literal["molecule", "protein"] | None,
-    typer.Option("--domain", help="What INPUT holds (default: that of the named data set, else molecule)."),
+    typer.Option(
+        "--domain", help="What INPUT holds (default: that of the named data set, else molecule)."
+    ),
 ]
 Annotations = Annotated[
     str | None,
-    typer.Option("--annotations", metavar="A,B", help="GO annotation files (GAF), labels are chosen from them.", rich_help_panel=PANEL),
+    typer.Option(
+        "--annotations",
+        metavar="A,B",
+        help="GO annotation files (GAF), labels are chosen from them.",
+        rich_help_panel=PANEL,
+    ),
 ]
 Go = Annotated[
-    Path | None, typer.Option("--go", metavar="FILE", help="The GO graph: go-basic.obo, or a table of edges.", rich_help_panel=PANEL)
+    Path | None,
+    typer.Option(
+        "--go",
+        metavar="FILE",
+        help="The GO graph: go-basic.obo, or a table of edges.",
+        rich_help_panel=PANEL,
+    ),
 ]
 GoTerms = Annotated[
-    Path | None, typer.Option("--go-terms", metavar="FILE", help="Table of terms beside a table of edges.", rich_help_panel=PANEL)
+    Path | None,
+    typer.Option(
+        "--go-terms",
+        metavar="FILE",
+        help="Table of terms beside a table of edges.",
+        rich_help_panel=PANEL,
+    ),
 ]
-Aliases = Annotated[str | None, typer.Option("--aliases", metavar="A,B", help="STRING's protein.aliases files.", rich_help_panel=PANEL)]
+Aliases = Annotated[
+    str | None,
+    typer.Option(
+        "--aliases", metavar="A,B", help="STRING's protein.aliases files.", rich_help_panel=PANEL
+    ),
+]
 Labels = Annotated[
-    Path | None, typer.Option("--labels", metavar="FILE", help="Instead of annotations, a table of labels.", rich_help_panel=PANEL)
+    Path | None,
+    typer.Option(
+        "--labels",
+        metavar="FILE",
+        help="Instead of annotations, a table of labels.",
+        rich_help_panel=PANEL,
+    ),
 ]
-Species = Annotated[str | None, typer.Option("--species", metavar="TAXON", help="Of a network that does not say.", rich_help_panel=PANEL)]
+Species = Annotated[
+    str | None,
+    typer.Option(
+        "--species", metavar="TAXON", help="Of a network that does not say.", rich_help_panel=PANEL
+    ),
+]
 Score = Annotated[
-    int | None, typer.Option("--score", metavar="N", help="Lowest combined score of an interaction (default: 700).", rich_help_panel=PANEL)
+    int | None,
+    typer.Option(
+        "--score",
+        metavar="N",
+        help="Lowest combined score of an interaction (default: 700).",
+        rich_help_panel=PANEL,
+    ),
 ]
 ChannelScore = Annotated[
     str | None,
     typer.Option(
-        "--channel-score", metavar="N|NAME=N,..", help="Lowest score that sets a channel, such as textmining=500.", rich_help_panel=PANEL
+        "--channel-score",
+        metavar="N|NAME=N,..",
+        help="Lowest score that sets a channel, such as textmining=500.",
+        rich_help_panel=PANEL,
     ),
 ]
-Radius = Annotated[int | None, typer.Option("--radius", metavar="N", help="Steps from the centre (default: 1).", rich_help_panel=PANEL)]
+Radius = Annotated[
+    int | None,
+    typer.Option(
+        "--radius", metavar="N", help="Steps from the centre (default: 1).", rich_help_panel=PANEL
+    ),
+]
 Neighbours = Annotated[
     int | None,
-    typer.Option("--neighbours", metavar="N", help="Strongest partners followed from a protein (default: 100).", rich_help_panel=PANEL),
+    typer.Option(
+        "--neighbours",
+        metavar="N",
+        help="Strongest partners followed from a protein (default: 100).",
+        rich_help_panel=PANEL,
+    ),
 ]
 Nodes = Annotated[
-    int | None, typer.Option("--nodes", metavar="N", help="Proteins of an ego-network at most (default: 500).", rich_help_panel=PANEL)
+    int | None,
+    typer.Option(
+        "--nodes",
+        metavar="N",
+        help="Proteins of an ego-network at most (default: 500).",
+        rich_help_panel=PANEL,
+    ),
 ]
 Isolated = Annotated[
     Literal["reject", "keep"] | None,
-    typer.Option("--isolated", help="Proteins without partners: reject them, or keep graphs of one node.", rich_help_panel=PANEL),
+    typer.Option(
+        "--isolated",
+        help="Proteins without partners: reject them, or keep graphs of one node.",
+        rich_help_panel=PANEL,
+    ),
 ]
 Terms = Annotated[
-    int | None, typer.Option("--terms", metavar="N", help="Functions to choose at most (default: 40).", rich_help_panel=PANEL)
+    int | None,
+    typer.Option(
+        "--terms",
+        metavar="N",
+        help="Functions to choose at most (default: 40).",
+        rich_help_panel=PANEL,
+    ),
 ]
 MinPositives = Annotated[
-    int | None, typer.Option("--min-positives", metavar="N", help="Fewest positives of a function (default: 100).", rich_help_panel=PANEL)
+    int | None,
+    typer.Option(
+        "--min-positives",
+        metavar="N",
+        help="Fewest positives of a function (default: 100).",
+        rich_help_panel=PANEL,
+    ),
 ]
 MaxOverlap = Annotated[
     float | None,
-    typer.Option("--max-overlap", metavar="J", help="Functions overlap less than this (Jaccard, default: 0.8).", rich_help_panel=PANEL),
+    typer.Option(
+        "--max-overlap",
+        metavar="J",
+        help="Functions overlap less than this (Jaccard, default: 0.8).",
+        rich_help_panel=PANEL,
+    ),
 ]
 Evidence = Annotated[
     str | None,
     typer.Option(
-        "--without-evidence", metavar="A,B", help="Evidence codes that do not count (default: IEA,ND,NAS).", rich_help_panel=PANEL
+        "--without-evidence",
+        metavar="A,B",
+        help="Evidence codes that do not count (default: IEA,ND,NAS).",
+        rich_help_panel=PANEL,
     ),
 ]
 LabelledOnly = Annotated[
-    bool | None, typer.Option("--labelled-only", help="Reject proteins without a usable annotation.", rich_help_panel=PANEL)
+    bool | None,
+    typer.Option(
+        "--labelled-only",
+        help="Reject proteins without a usable annotation.",
+        rich_help_panel=PANEL,
+    ),
 ]
 
 
-def reading_of(source: str, domain: str | None, schema: str | None, given: Mapping[str, Any]) -> dict[str, Any] | None:
+def reading_of(
+    source: str, domain: str | None, schema: str | None, given: Mapping[str, Any]
+) -> dict[str, Any] | None:
     """Return what ``read_proteins`` is to be told, from the options that were given; None where INPUT holds no proteins.
 
     Raises:
@@ -102,7 +193,9 @@ def read(source: str, reading: Mapping[str, Any], **told: Any) -> "GraphStore":
     """Return the ego-networks of INPUT, or of each network it lists: ``a.txt.gz,b.txt.gz``."""
     from graphlog.datasets.networks.stores import open_proteins
 
-    return open_proteins(source if Path(source).exists() or "," not in source else names(source), **told, **reading)
+    return open_proteins(
+        source if Path(source).exists() or "," not in source else names(source), **told, **reading
+    )
 
 
 def _channel_scores(text: str) -> int | dict[str, int]:

@@ -12,10 +12,20 @@ def models(quiet: Quiet = False, as_json: Json = False) -> None:
     found = {name: describe_model(path) for name, path in list_models().items()}
     columns = ("name", "objective", "recipe", "trained on", "encoder", "embedding", "size")
     rows = [
-        (name, m["objective"], m["recipe"], f"{m['graphs']:,} graphs" if m["graphs"] else "", m["encoder"], m["embedding"], m["size"])
+        (
+            name,
+            m["objective"],
+            m["recipe"],
+            f"{m['graphs']:,} graphs" if m["graphs"] else "",
+            m["encoder"],
+            m["embedding"],
+            m["size"],
+        )
         for name, m in found.items()
     ]
     rows.append(("random", "none", "", "nothing", "the default recipe's, untrained", "jk", ""))
     console = Console(quiet, as_json)
     console.result({"models": found}, Table(columns, rows))
-    console.say("use one by its name: graphlog embed molecules.csv -m NAME -o embeddings.npz; more about it: graphlog info NAME")
+    console.say(
+        "use one by its name: graphlog embed molecules.csv -m NAME -o embeddings.npz; more about it: graphlog info NAME"
+    )

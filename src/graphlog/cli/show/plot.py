@@ -11,19 +11,43 @@ from graphlog.errors import ConfigError
 
 
 def plot(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder of pretrain or finetune, or folder of a benchmark.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the figures.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="Run folder of pretrain or finetune, or folder of a benchmark."
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the figures.")
+    ],
     source: Annotated[
-        str | None, typer.Option("--input", metavar="INPUT", help="Graphs to map (default: those the run was trained on).")
+        str | None,
+        typer.Option(
+            "--input",
+            metavar="INPUT",
+            help="Graphs to map (default: those the run was trained on).",
+        ),
     ] = None,
-    graphs: Annotated[int, typer.Option("--graphs", min=5, max=20_000, metavar="N", help="Graphs on the map, drawn at random.")] = 2000,
+    graphs: Annotated[
+        int,
+        typer.Option(
+            "--graphs", min=5, max=20_000, metavar="N", help="Graphs on the map, drawn at random."
+        ),
+    ] = 2000,
     colour: Annotated[
         str | None,
         typer.Option(
-            "--colour", metavar="prototype|scaffold|label", help="What colours the map (default: prototype; label after finetune)."
+            "--colour",
+            metavar="prototype|scaffold|label",
+            help="What colours the map (default: prototype; label after finetune).",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Decides the sample and the layout of the map.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed", metavar="N", min=0, help="Decides the sample and the layout of the map."
+        ),
+    ] = 0,
     data_dir: DataDir = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -37,10 +61,14 @@ def plot(
         from graphlog.benchmark import draw_figures
 
         if source or colour:
-            raise ConfigError(f"{run} is the folder of a benchmark, whose maps are drawn already; drop --input and --colour.")
+            raise ConfigError(
+                f"{run} is the folder of a benchmark, whose maps are drawn already; drop --input and --colour."
+            )
         paths = draw_figures(run, output)
     else:
         from graphlog.report.run import draw_run
 
-        paths = draw_run(run, output, source, graphs=graphs, colour=colour, seed=seed, say=console.say)
+        paths = draw_run(
+            run, output, source, graphs=graphs, colour=colour, seed=seed, say=console.say
+        )
     console.result({"figures": [str(p) for p in paths]}, Table(("",), [(p,) for p in paths]))

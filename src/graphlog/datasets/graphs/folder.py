@@ -13,7 +13,11 @@ from graphlog.datasets.tables.streams import open_text
 from graphlog.domains.generic import MOST_NODES, Place, RawGraph, column
 from graphlog.errors import DataError
 
-KEYS: Mapping[str, tuple[str, ...]] = {"edges": ("graph", "source", "target"), "nodes": ("graph", "node"), "graphs": ("graph",)}
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "edges": ("graph", "source", "target"),
+    "nodes": ("graph", "node"),
+    "graphs": ("graph",),
+}
 """The tables, and the columns each must have; all others are attributes, or labels of graphs."""
 _NUM_NODES = "num_nodes"
 _ENDINGS = (".csv", ".csv.gz", ".csv.zst")
@@ -30,7 +34,12 @@ class _Block(NamedTuple):
 
 def find_tables(folder: Path) -> dict[str, Path]:
     """Return the tables in ``folder``: none unless ``edges.csv`` is there."""
-    found = {name: path for name in KEYS for ending in reversed(_ENDINGS) if (path := folder / f"{name}{ending}").is_file()}
+    found = {
+        name: path
+        for name in KEYS
+        for ending in reversed(_ENDINGS)
+        if (path := folder / f"{name}{ending}").is_file()
+    }
     return found if "edges" in found else {}
 
 
@@ -63,7 +72,9 @@ def _columns(path: Path, keys: Sequence[str]) -> tuple[str, ...]:
             raise DataError(f"{path} line 1: is no CSV ({e}).") from None
     for key in keys:
         if header.count(key) != 1:
-            raise DataError(f"{path}: must have one column '{key}', found {', '.join(header) or 'an empty file'}.")
+            raise DataError(
+                f"{path}: must have one column '{key}', found {', '.join(header) or 'an empty file'}."
+            )
     repeated = {name for name in header if header.count(name) > 1}
     if repeated:
         raise DataError(f"{path}: column '{min(repeated)}' is there twice; rename one.")
@@ -97,7 +108,9 @@ class _Blocks:
         """Return the next graph's rows."""
         graph, line = str(self.graph), self.line
         if graph in self._passed:
-            raise DataError(f"{self.path} line {line}: rows of graph '{graph}' stand apart; sort the table by graph.")
+            raise DataError(
+                f"{self.path} line {line}: rows of graph '{graph}' stand apart; sort the table by graph."
+            )
         self._passed.add(graph)
         lines: list[int] = []
         keys: list[list[str]] = []
@@ -119,7 +132,9 @@ class _Blocks:
         except csv.Error as e:
             raise DataError(f"{self.path} line {self._rows.line_num}: is no CSV ({e}).") from None
         if row is not None and len(row) != self._width:
-            raise DataError(f"{self.path} line {self._rows.line_num}: must have {self._width} fields as the header has, found {len(row)}.")
+            raise DataError(
+                f"{self.path} line {self._rows.line_num}: must have {self._width} fields as the header has, found {len(row)}."
+            )
         return row
 
 
@@ -140,21 +155,32 @@ def _read(tables: Mapping[str, Path], columns: Mapping[str, tuple[str, ...]]) ->
 @contextmanager
 def _opened(tables: Mapping[str, Path]) -> Generator[dict[str, _Blocks]]:
     with ExitStack() as stack:
-        yield {name: _Blocks(path, KEYS[name], stack.enter_context(open_text(path))) for name, path in tables.items()}
+        yield {
+            name: _Blocks(path, KEYS[name], stack.enter_context(open_text(path)))
+            for name, path in tables.items()
+        }
 
 
 def _graph(
-    row: int, name: str, listed: Mapping[str, _Block | None], columns: Mapping[str, tuple[str, ...]], blocks: Mapping[str, _Blocks]
+    row: int,
+    name: str,
+    listed: Mapping[str, _Block | None],
+    columns: Mapping[str, tuple[str, ...]],
+    blocks: Mapping[str, _Blocks],
 ) -> RawGraph:
     described, nodes, edges = listed.get("graphs"), listed.get("nodes"), listed.get("edges")
     said: dict[str, Any] = {}
     if described is not None:
         if len(described.values) > 1:
-            raise DataError(f"{blocks['graphs'].path} line {described.lines[1]}: graph '{name}' is there twice; keep one row.")
+            raise DataError(
+                f"{blocks['graphs'].path} line {described.lines[1]}: graph '{name}' is there twice; keep one row."
+            )
         said = dict(zip(columns["graphs"], described.values[0], strict=True))
     labels = tuple(value for key, value in said.items() if key != _NUM_NODES)
     node_place, edge_place = _place(blocks, "nodes", nodes), _place(blocks, "edges", edges)
-    names, problem = _node_names(name, nodes, edges, said.get(_NUM_NODES), "nodes" in blocks, node_place, edge_place)
+    names, problem = _node_names(
+        name, nodes, edges, said.get(_NUM_NODES), "nodes" in blocks, node_place, edge_place
+    )
     if problem is not None:
         return RawGraph(row, name, problem=problem)
     number = {text: k for k, text in enumerate(names)}
@@ -162,12 +188,18 @@ def _graph(
     for e, pair in enumerate(ends):
         for end in pair:
             if end not in number:
-                return RawGraph(row, name, problem=f"{edge_place.of(e)}node '{end[:40]}' is none of graph '{name[:40]}'")
+                return RawGraph(
+                    row,
+                    name,
+                    problem=f"{edge_place.of(e)}node '{end[:40]}' is none of graph '{name[:40]}'",
+                )
     return RawGraph(
         row=row,
         text=name,
         num_nodes=len(names),
-        edge_index=np.array([[number[a], number[b]] for a, b in ends], dtype=np.int64).reshape(-1, 2).T,
+        edge_index=np.array([[number[a], number[b]] for a, b in ends], dtype=np.int64)
+        .reshape(-1, 2)
+        .T,
         node=_as_columns(nodes, len(columns.get("nodes", ()))),
         edge=_as_columns(edges, len(columns["edges"])),
         labels=labels,
@@ -180,23 +212,39 @@ def _place(blocks: Mapping[str, _Blocks], table: str, block: _Block | None) -> P
     if block is None:
         return Place()
     first, last, count = block.lines[0], block.lines[-1], len(block.lines)
-    return Place(blocks[table].path.name, first, 1, () if last - first == count - 1 else tuple(block.lines))
+    return Place(
+        blocks[table].path.name, first, 1, () if last - first == count - 1 else tuple(block.lines)
+    )
 
 
 def _node_names(
-    name: str, nodes: _Block | None, edges: _Block | None, num_nodes: Any, has_table: bool, node_place: Place, edge_place: Place
+    name: str,
+    nodes: _Block | None,
+    edges: _Block | None,
+    num_nodes: Any,
+    has_table: bool,
+    node_place: Place,
+    edge_place: Place,
 ) -> tuple[list[str], str | None]:
     """Return what the nodes of a graph are called, or what is wrong with them."""
     if nodes is not None:
         names = [keys[0] for keys in nodes.keys]
         first = {text: k for k, text in reversed(list(enumerate(names)))}
         repeated = next((k for k, text in enumerate(names) if first[text] != k), None)
-        return names, None if repeated is None else f"{node_place.of(repeated)}node '{names[repeated][:40]}' is listed twice"
+        return (
+            names,
+            None
+            if repeated is None
+            else f"{node_place.of(repeated)}node '{names[repeated][:40]}' is listed twice",
+        )
     if has_table:
         return [], f"graph '{name[:40]}' has no row in nodes.csv"
     if num_nodes is not None:
         if not isinstance(num_nodes, int) or not 0 < num_nodes <= MOST_NODES:
-            return [], f"`num_nodes` must be a whole number from 1 to {MOST_NODES:,}, found {num_nodes!r:.40}"
+            return (
+                [],
+                f"`num_nodes` must be a whole number from 1 to {MOST_NODES:,}, found {num_nodes!r:.40}",
+            )
         return [str(k) for k in range(num_nodes)], None
     ends = {end: e for e, pair in enumerate(edges.keys if edges else []) for end in pair}
     as_numbers = {end: value for end in ends if isinstance(value := cell(end), int)}
@@ -204,9 +252,16 @@ def _node_names(
         if not end or as_numbers.get(end, 0) < 0:
             return [], f"{edge_place.of(e)}a node must be a name or a number from 0, found '{end}'"
     if not ends:
-        return [], "has no edge, so its nodes are not known: list them in nodes.csv, or count them in graphs.csv (num_nodes)"
-    return sorted(ends, key=lambda end: as_numbers[end]) if len(as_numbers) == len(ends) else list(ends), None
+        return (
+            [],
+            "has no edge, so its nodes are not known: list them in nodes.csv, or count them in graphs.csv (num_nodes)",
+        )
+    return sorted(ends, key=lambda end: as_numbers[end]) if len(as_numbers) == len(ends) else list(
+        ends
+    ), None
 
 
 def _as_columns(block: _Block | None, width: int) -> tuple[Any, ...]:
-    return tuple(column([values[k] for values in block.values] if block else []) for k in range(width))
+    return tuple(
+        column([values[k] for values in block.values] if block else []) for k in range(width)
+    )

@@ -29,7 +29,11 @@ def looks_like_gin(path: Path) -> bool:
             head = [next(lines, "").split() for _ in range(_HEAD_LINES)]
     except DataError:
         return False
-    return [len(head[0]), len(head[1])] == [1, 2] and len(head[2]) >= 2 and all(_is_count(w) for line in head[:2] for w in line[:1])
+    return (
+        [len(head[0]), len(head[1])] == [1, 2]
+        and len(head[2]) >= 2
+        and all(_is_count(w) for line in head[:2] for w in line[:1])
+    )
 
 
 def open_gin(path: Path) -> Collection:
@@ -38,7 +42,9 @@ def open_gin(path: Path) -> Collection:
         words = [next(lines, "").split() for _ in range(_HEAD_LINES)][-1]
     extra = max(len(words) - 2 - int(words[1]), 0) if len(words) > 1 and _is_count(words[1]) else 0
     names = tuple(f"attribute_{k}" for k in range(extra))
-    return Collection(str(path), (TAG, *names), (), (LABEL,), lambda: _read(path, extra), classes=(LABEL,))
+    return Collection(
+        str(path), (TAG, *names), (), (LABEL,), lambda: _read(path, extra), classes=(LABEL,)
+    )
 
 
 def _is_count(word: str) -> bool:
@@ -54,15 +60,25 @@ def _read(path: Path, extra: int) -> Iterator[RawGraph]:
             number, line = next(numbered, (0, ""))
             words = line.split()
             if len(words) != 2 or not _is_count(words[0]):
-                where = f"{path} line {number}" if number else f"{path}: ends before graph {row} of {expected}"
-                raise DataError(f"{where}: must be 'nodes label' of graph {row}, found {line.strip()[:40]!r}.")
+                where = (
+                    f"{path} line {number}"
+                    if number
+                    else f"{path}: ends before graph {row} of {expected}"
+                )
+                raise DataError(
+                    f"{where}: must be 'nodes label' of graph {row}, found {line.strip()[:40]!r}."
+                )
             nodes = list(islice(numbered, int(words[0]) if len(words[0]) < 19 else sys.maxsize))
             if len(nodes) != int(words[0]):
-                raise DataError(f"{path}: ends within graph {row} of {expected}; the file is cut off.")
+                raise DataError(
+                    f"{path}: ends within graph {row} of {expected}; the file is cut off."
+                )
             yield _graph(row, number, words[1], nodes, extra)
         for number, line in numbered:
             if line.strip():
-                raise DataError(f"{path} line {number}: more lines than the {expected} graphs of the first line have.")
+                raise DataError(
+                    f"{path} line {number}: more lines than the {expected} graphs of the first line have."
+                )
 
 
 def _graph(row: int, number: int, label: str, nodes: list[tuple[int, str]], extra: int) -> RawGraph:
@@ -92,9 +108,15 @@ def _graph(row: int, number: int, label: str, nodes: list[tuple[int, str]], extr
 def _node(line: str, num_nodes: int, extra: int) -> tuple[Any, list[int], list[Any]]:
     words = line.split()
     if len(words) < 2 or not _is_count(words[1]) or len(words) != 2 + int(words[1]) + extra:
-        raise _BadNodeError(f"must be 'tag degree neighbours' with as many neighbours as the degree says, found {line.strip()[:40]!r}")
+        raise _BadNodeError(
+            f"must be 'tag degree neighbours' with as many neighbours as the degree says, found {line.strip()[:40]!r}"
+        )
     listed = words[2 : 2 + int(words[1])]
     wrong = next((w for w in listed if not _is_count(w) or int(w) >= num_nodes), None)
     if wrong is not None:
         raise _BadNodeError(f"neighbour {wrong} must be a node in [0, {num_nodes})")
-    return cell(words[0]), [int(w) for w in listed], [cell(word) for word in words[2 + len(listed) :]]
+    return (
+        cell(words[0]),
+        [int(w) for w in listed],
+        [cell(word) for word in words[2 + len(listed) :]],
+    )

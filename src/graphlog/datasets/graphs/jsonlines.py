@@ -52,10 +52,16 @@ def _layout(path: Path) -> _Layout:
     for _, _, line in _lines(path):
         try:
             record = _record(line)
-            found = _Layout(_width(record.get("x")), _width(record.get("edge_attr")), _label_names(record.get("y")))
+            found = _Layout(
+                _width(record.get("x")),
+                _width(record.get("edge_attr")),
+                _label_names(record.get("y")),
+            )
         except _BadLineError:
             continue
-        layout = layout._replace(**{key: value for key, value in found._asdict().items() if getattr(layout, key) is None})
+        layout = layout._replace(
+            **{key: value for key, value in found._asdict().items() if getattr(layout, key) is None}
+        )
         if None not in layout:
             break
     return layout
@@ -86,11 +92,17 @@ def _graph(row: int, number: int, line: str, layout: _Layout) -> RawGraph:
     node = _matrix(record.get("x"), "x", layout.node or 0)
     edge = _matrix(record.get("edge_attr"), "edge_attr", layout.edge or 0)
     if edges.shape[1] and any(len(c) != edges.shape[1] for c in edge):
-        raise _BadLineError(f"`edge_attr` must have one row an edge, {edges.shape[1]}, found {len(edge[0])}")
+        raise _BadLineError(
+            f"`edge_attr` must have one row an edge, {edges.shape[1]}, found {len(edge[0])}"
+        )
     counted = record.get("num_nodes")
-    if counted is not None and (not isinstance(counted, int) or isinstance(counted, bool) or counted < 1):
+    if counted is not None and (
+        not isinstance(counted, int) or isinstance(counted, bool) or counted < 1
+    ):
         raise _BadLineError(f"`num_nodes` must be a whole number from 1, found {counted!r:.40}")
-    total = len(node[0]) if node else counted if counted is not None else int(edges.max(initial=-1)) + 1
+    total = (
+        len(node[0]) if node else counted if counted is not None else int(edges.max(initial=-1)) + 1
+    )
     if counted is not None and counted != total:
         raise _BadLineError(f"`x` has {total} rows and `num_nodes` is {counted}")
     labels = _labels(record.get("y"), layout.labels or ())
@@ -137,9 +149,13 @@ def _matrix(rows: Any, name: str, width: int) -> tuple[Any, ...]:
     listed: list[list[Any]] = [r if isinstance(r, list) else [r] for r in rows]  # pyright: ignore[reportUnknownVariableType]
     for k, row in enumerate(listed):
         if len(row) != width:
-            raise _BadLineError(f"`{name}` must have {width} attributes a row, as the first graph has, found {len(row)} in row {k}")
+            raise _BadLineError(
+                f"`{name}` must have {width} attributes a row, as the first graph has, found {len(row)} in row {k}"
+            )
         if any(v is not None and not isinstance(v, int | float | str) for v in row):
-            raise _BadLineError(f"`{name}` must hold numbers and words, found {next(v for v in row if isinstance(v, list | dict))!r:.40}")
+            raise _BadLineError(
+                f"`{name}` must hold numbers and words, found {next(v for v in row if isinstance(v, list | dict))!r:.40}"
+            )
     return tuple(column([None if row[k] == "" else row[k] for row in listed]) for k in range(width))
 
 
@@ -154,11 +170,15 @@ def _label_names(y: Any) -> tuple[str, ...] | None:
 def _labels(y: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
     if y is None:
         return (None,) * len(names)
-    values: list[Any] = list(y.values()) if isinstance(y, dict) else y if isinstance(y, list) else [y]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    values: list[Any] = (
+        list(y.values()) if isinstance(y, dict) else y if isinstance(y, list) else [y]
+    )  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     if isinstance(y, dict) and set(names) == set(_label_names(y) or ()):  # pyright: ignore[reportUnknownArgumentType]
         values = [y[name] for name in names]
     elif _label_names(y) != names:
-        raise _BadLineError(f"`y` must be {len(names)} labels ({', '.join(names)}), found {len(values)}")
+        raise _BadLineError(
+            f"`y` must be {len(names)} labels ({', '.join(names)}), found {len(values)}"
+        )
     if any(v is not None and not isinstance(v, int | float | str) for v in values):
         raise _BadLineError("`y` must hold numbers, words or null")
     return tuple(None if v == "" else v for v in values)

@@ -65,7 +65,11 @@ def read_graphs(
         store = store if limit is None else store.subset(np.arange(min(limit, len(store))))
         return store if store_path is None else store.save(store_path)
     found = open_collection(source, data_dir)
-    labels = LabelSurvey(found.labels, found.classes, schema.source.get("classes") if isinstance(schema, GraphStore) else None)
+    labels = LabelSurvey(
+        found.labels,
+        found.classes,
+        schema.source.get("classes") if isinstance(schema, GraphStore) else None,
+    )
     told = schema.schema if isinstance(schema, GraphStore) else schema
     settled = _surveyed(found, labels, limit, kinds if told is None else None, told)
     described: dict[str, Any] = {"name": Path(source).name, "kind": "graphs", "directed": directed}
@@ -81,7 +85,11 @@ def read_graphs(
 
 
 def _surveyed(
-    found: Collection, labels: LabelSurvey, limit: int | None, kinds: Mapping[str, str] | None, schema: FeatureSchema | None
+    found: Collection,
+    labels: LabelSurvey,
+    limit: int | None,
+    kinds: Mapping[str, str] | None,
+    schema: FeatureSchema | None,
 ) -> FeatureSchema:
     """Go over the input once, and return the schema given, or else the one found out."""
     survey = Survey(found.node, found.edge, found.matrices)
@@ -94,7 +102,9 @@ def _surveyed(
     if schema is None:
         return survey.schema(kinds=kinds, keep_constant=bool(kinds))
     if schema.domain != "graph":
-        raise ConfigError(f"{found.name} holds any graphs, but schema '{schema.name}' is for {schema.domain}s; leave the schema out.")
+        raise ConfigError(
+            f"{found.name} holds any graphs, but schema '{schema.name}' is for {schema.domain}s; leave the schema out."
+        )
     return schema
 
 
@@ -112,9 +122,16 @@ class _Tally:
         self._where, self._builder, self._on_error = where, builder, on_error
         self._first: list[Reject] = []
 
-    def add(self, piece: list[RawGraph], schema: FeatureSchema, labels: LabelSurvey, directed: bool) -> None:
+    def add(
+        self, piece: list[RawGraph], schema: FeatureSchema, labels: LabelSurvey, directed: bool
+    ) -> None:
         """Add what became of a piece."""
-        piece = [g if g.problem or (wrong := labels.wrong(g.labels)) is None else replace(g, problem=wrong) for g in piece]
+        piece = [
+            g
+            if g.problem or (wrong := labels.wrong(g.labels)) is None
+            else replace(g, problem=wrong)
+            for g in piece
+        ]
         try:
             coded = chunk_of(piece, schema, directed)
         except DataError as e:
@@ -142,4 +159,6 @@ class _Tally:
             raise DataError(f"{self._where}: holds no graph.")
         if self.rejected > _WORST_SHARE * self.done:
             examples = "; ".join(f"graph {r.row}: {r.reason}" for r in self._first)
-            raise DataError(f"{self._where}: {self.rejected:,} of {self.done:,} graphs cannot be used. {examples}.")
+            raise DataError(
+                f"{self._where}: {self.rejected:,} of {self.done:,} graphs cannot be used. {examples}."
+            )

@@ -25,7 +25,11 @@ def is_graphs(source: Any) -> bool:
         return str(source) in GRAPHS
     if path.is_dir():
         is_run = (path / "config.toml").is_file()
-        return not is_store(path) and not is_run and bool(find_tables(path) or _json_files(path) or find_parts(path))
+        return (
+            not is_store(path)
+            and not is_run
+            and bool(find_tables(path) or _json_files(path) or find_parts(path))
+        )
     if path.name.endswith(JSON_ENDINGS) or path.suffix == ".zip":
         return True
     return path.name.endswith(GIN_ENDINGS) and looks_like_gin(path)
@@ -51,13 +55,17 @@ def open_collection(source: str | Path, data_dir: Path | str | None = None) -> C
         return open_jsonlines(files[0])
     if path.is_dir() or path.suffix == ".zip":
         if path.is_dir() and not find_parts(path):
-            raise DataError(f"{path}: holds no graphs: neither edges.csv, nor a .jsonl file, nor NAME_A.txt and NAME_graph_indicator.txt.")
+            raise DataError(
+                f"{path}: holds no graphs: neither edges.csv, nor a .jsonl file, nor NAME_A.txt and NAME_graph_indicator.txt."
+            )
         return open_tudataset(path)
     if path.name.endswith(JSON_ENDINGS):
         return open_jsonlines(path)
     if looks_like_gin(path):
         return open_gin(path)
-    raise DataError(f"{path}: is no file of graphs; known are .jsonl, TUDataset's .zip, and GIN's .txt.")
+    raise DataError(
+        f"{path}: is no file of graphs; known are .jsonl, TUDataset's .zip, and GIN's .txt."
+    )
 
 
 def _json_files(folder: Path) -> list[Path]:

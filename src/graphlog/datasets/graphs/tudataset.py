@@ -16,7 +16,16 @@ from graphlog.domains.generic import Place, RawGraph, column
 from graphlog.errors import DataError
 
 _EDGES, _GRAPHS = "A", "graph_indicator"
-PARTS = (_EDGES, _GRAPHS, "node_labels", "node_attributes", "edge_labels", "edge_attributes", "graph_labels", "graph_attributes")
+PARTS = (
+    _EDGES,
+    _GRAPHS,
+    "node_labels",
+    "node_attributes",
+    "edge_labels",
+    "edge_attributes",
+    "graph_labels",
+    "graph_attributes",
+)
 """What comes after ``NAME_``; the first two are a must."""
 
 
@@ -27,10 +36,22 @@ def find_parts(path: Path) -> dict[str, str]:
         DataError: If there are several sets, or the zip is damaged.
     """
     names = _members(path) if path.is_file() else [p.name for p in path.iterdir()]
-    sets = {PurePosixPath(n).name.removesuffix(f"_{_EDGES}.txt") for n in names if n.endswith(f"_{_EDGES}.txt")}
+    sets = {
+        PurePosixPath(n).name.removesuffix(f"_{_EDGES}.txt")
+        for n in names
+        if n.endswith(f"_{_EDGES}.txt")
+    }
     if len(sets) > 1:
-        raise DataError(f"{path}: holds several sets ({', '.join(sorted(sets)[:3])}); keep each in its own folder.")
-    found = {part: n for part in PARTS for n in names for s in sets if PurePosixPath(n).name == f"{s}_{part}.txt"}
+        raise DataError(
+            f"{path}: holds several sets ({', '.join(sorted(sets)[:3])}); keep each in its own folder."
+        )
+    found = {
+        part: n
+        for part in PARTS
+        for n in names
+        for s in sets
+        if PurePosixPath(n).name == f"{s}_{part}.txt"
+    }
     return found if _EDGES in found and _GRAPHS in found else {}
 
 
@@ -67,13 +88,21 @@ class _Files:
     def __init__(self, path: Path) -> None:
         self._path, self._parts = path, find_parts(path)
         if not self._parts:
-            raise DataError(f"{path}: must hold NAME_A.txt and NAME_graph_indicator.txt, found neither or only one.")
+            raise DataError(
+                f"{path}: must hold NAME_A.txt and NAME_graph_indicator.txt, found neither or only one."
+            )
 
     def names(self, kind: str) -> tuple[str, ...]:
         """Return names for the columns of labels and attributes of nodes, edges or graphs."""
-        widths = {part: len(rows[0]) for part in (f"{kind}_labels", f"{kind}_attributes") if (rows := self._tables.get(part))}
+        widths = {
+            part: len(rows[0])
+            for part in (f"{kind}_labels", f"{kind}_attributes")
+            if (rows := self._tables.get(part))
+        }
         stems = {f"{kind}_labels": "label", f"{kind}_attributes": "attribute"}
-        return tuple(stems[p] if w == 1 else f"{stems[p]}_{k}" for p, w in widths.items() for k in range(w))
+        return tuple(
+            stems[p] if w == 1 else f"{stems[p]}_{k}" for p, w in widths.items() for k in range(w)
+        )
 
     @cached_property
     def _tables(self) -> dict[str, list[list[Any]]]:
@@ -86,10 +115,14 @@ class _Files:
             lines.pop()
         for number, line in enumerate(lines, 1):
             if not line:
-                raise DataError(f"{self._name(part)} line {number}: must not be blank, since lines are counted; remove it.")
+                raise DataError(
+                    f"{self._name(part)} line {number}: must not be blank, since lines are counted; remove it."
+                )
             rows.append([cell(word) for word in line.split(",")])
             if len(rows[-1]) != len(rows[0]):
-                raise DataError(f"{self._name(part)} line {number}: must have {len(rows[0])} columns, found {len(rows[-1])}.")
+                raise DataError(
+                    f"{self._name(part)} line {number}: must have {len(rows[0])} columns, found {len(rows[-1])}."
+                )
         return rows
 
     def _name(self, part: str) -> str:
@@ -103,22 +136,45 @@ class _Files:
         try:
             with zipfile.ZipFile(self._path) as archive:
                 text = archive.read(self._parts[part]).decode("utf-8", "replace")
-        except (zipfile.BadZipFile, OSError, EOFError, zlib.error, RuntimeError) as e:  # the last: encrypted, or packed otherwise
-            raise DataError(f"{self._path}: {self._parts[part]} cannot be unpacked ({e}); fetch it again, or unpack it yourself.") from None
+        except (
+            zipfile.BadZipFile,
+            OSError,
+            EOFError,
+            zlib.error,
+            RuntimeError,
+        ) as e:  # the last: encrypted, or packed otherwise
+            raise DataError(
+                f"{self._path}: {self._parts[part]} cannot be unpacked ({e}); fetch it again, or unpack it yourself."
+            ) from None
         yield from text.splitlines()
 
     def _whole(self, part: str, width: int) -> Int64[np.ndarray, "R W"]:
         rows = self._tables[part]
-        bad = next((k for k, row in enumerate(rows) if len(row) != width or any(type(v) is not int for v in row)), None)
+        bad = next(
+            (
+                k
+                for k, row in enumerate(rows)
+                if len(row) != width or any(type(v) is not int for v in row)
+            ),
+            None,
+        )
         if bad is not None:
-            raise DataError(f"{self._name(part)} line {bad + 1}: must be {width} whole numbers, found {rows[bad]}.")
+            raise DataError(
+                f"{self._name(part)} line {bad + 1}: must be {width} whole numbers, found {rows[bad]}."
+            )
         return np.array(rows, dtype=np.int64).reshape(-1, width)
 
     def _aligned(self, kind: str, rows: int) -> Mapping[str, list[list[Any]]]:
-        tables = {p: self._tables[p] for p in (f"{kind}_labels", f"{kind}_attributes") if p in self._tables}
+        tables = {
+            p: self._tables[p]
+            for p in (f"{kind}_labels", f"{kind}_attributes")
+            if p in self._tables
+        }
         for part, table in tables.items():
             if len(table) != rows:
-                raise DataError(f"{self._name(part)}: must have {rows} lines, one {kind} each, found {len(table)}; fetch the set again.")
+                raise DataError(
+                    f"{self._name(part)}: must have {rows} lines, one {kind} each, found {len(table)}; fetch the set again."
+                )
         return tables
 
     def graphs(self) -> Iterator[RawGraph]:
@@ -134,15 +190,26 @@ class _Files:
         out = ((ends < 0) | (ends >= len(graph_of))).any(axis=1)
         if out.any():
             e = int(out.argmax())
-            raise DataError(f"{self._name(_EDGES)} line {e + 1}: nodes must be in [1, {len(graph_of)}], found {(ends[e] + 1).tolist()}.")
-        tables = {kind: self._aligned(kind, rows) for kind, rows in (("node", len(graph_of)), ("edge", len(ends)), ("graph", total))}
+            raise DataError(
+                f"{self._name(_EDGES)} line {e + 1}: nodes must be in [1, {len(graph_of)}], found {(ends[e] + 1).tolist()}."
+            )
+        tables = {
+            kind: self._aligned(kind, rows)
+            for kind, rows in (("node", len(graph_of)), ("edge", len(ends)), ("graph", total))
+        }
         starts = np.searchsorted(graph_of, np.arange(1, total + 2))
         order = np.argsort(graph_of[ends[:, 0]], kind="stable")
         edge_starts = np.searchsorted(graph_of[ends[order, 0]], np.arange(1, total + 2))
-        columns = {kind: [column(c) for table in found.values() for c in zip(*table, strict=True)] for kind, found in tables.items()}
+        columns = {
+            kind: [column(c) for table in found.values() for c in zip(*table, strict=True)]
+            for kind, found in tables.items()
+        }
         labels = [c.tolist() for c in columns["graph"]]
         for g in range(total):
-            nodes, edges = slice(starts[g], starts[g + 1]), order[edge_starts[g] : edge_starts[g + 1]]
+            nodes, edges = (
+                slice(starts[g], starts[g + 1]),
+                order[edge_starts[g] : edge_starts[g + 1]],
+            )
             strays = graph_of[ends[edges, 1]] != g + 1
             yield RawGraph(
                 row=g,
@@ -152,7 +219,11 @@ class _Files:
                 node=tuple(c[nodes] for c in columns["node"]),
                 edge=tuple(c[edges] for c in columns["edge"]),
                 labels=tuple(values[g] for values in labels),
-                node_place=Place(" or ".join(map(self._name, tables["node"] or (_GRAPHS,))), int(starts[g]) + 1, 1),
+                node_place=Place(
+                    " or ".join(map(self._name, tables["node"] or (_GRAPHS,))),
+                    int(starts[g]) + 1,
+                    1,
+                ),
                 problem=self._stray(edges[strays]) if strays.any() else None,
             )
 

@@ -43,10 +43,16 @@ def read_annotations(path: Path | str) -> Iterator[Annotation]:
         names = ("protein", "go_id", "evidence", "qualifier")
         places = [table.place(name) for name in names]
         if None in places:
-            raise DataError(f"{path}: is neither a GAF file (it would begin with !gaf-version) nor a table with {', '.join(names)}.")
+            raise DataError(
+                f"{path}: is neither a GAF file (it would begin with !gaf-version) nor a table with {', '.join(names)}."
+            )
         for block in table.blocks([p for p in places if p is not None]):
-            for k, (protein, term, evidence, qualifier) in enumerate(zip(*block.columns, strict=True)):
-                yield Annotation(block.first_line + k, (protein,), term, evidence, _negates(qualifier))
+            for k, (protein, term, evidence, qualifier) in enumerate(
+                zip(*block.columns, strict=True)
+            ):
+                yield Annotation(
+                    block.first_line + k, (protein,), term, evidence, _negates(qualifier)
+                )
 
 
 def _gaf(lines: Iterator[str], where: str) -> Iterator[Annotation]:
@@ -55,7 +61,9 @@ def _gaf(lines: Iterator[str], where: str) -> Iterator[Annotation]:
             continue
         fields = line.rstrip("\r\n").split("\t")
         if len(fields) < _GAF_FIELDS:
-            raise DataError(f"{where}, line {number}: has {len(fields)} fields, a GAF line has {_GAF_FIELDS} or more; fetch it again.")
+            raise DataError(
+                f"{where}, line {number}: has {len(fields)} fields, a GAF line has {_GAF_FIELDS} or more; fetch it again."
+            )
         names = tuple(name for name in (fields[1], fields[2], *fields[10].split("|")) if name)
         yield Annotation(number, names, fields[4], fields[6], _negates(fields[3]))
 
@@ -71,7 +79,9 @@ def read_aliases(path: Path | str) -> dict[str, str]:
     with open_columns(path) as table:
         places = [table.place("string_protein_id", "protein"), table.place("alias")]
         if None in places:
-            raise DataError(f"{path}: must have the columns string_protein_id and alias; give STRING's protein.aliases file.")
+            raise DataError(
+                f"{path}: must have the columns string_protein_id and alias; give STRING's protein.aliases file."
+            )
         for block in table.blocks([p for p in places if p is not None]):
             for protein, alias in zip(*block.columns, strict=True):
                 if found.setdefault(alias, protein) != protein:
@@ -91,7 +101,9 @@ class Names:
         for k, name in enumerate(bare):
             gene.setdefault(_ISOFORM.sub("", name), []).append(k)
         self._found = {name: tuple(members) for name, members in gene.items()}
-        self._found |= {name: (k,) for k, name in enumerate(bare)} | {name: (k,) for name, k in number.items()}
+        self._found |= {name: (k,) for k, name in enumerate(bare)} | {
+            name: (k,) for name, k in number.items()
+        }
         for alias, protein in (aliases or {}).items():
             if protein in number:
                 self._found.setdefault(alias, (number[protein],))

@@ -71,7 +71,11 @@ def split_proteins(
     if kind == "random":
         return random_split(len(proteins), fractions, seed)
     if kind == "species":
-        return _species_split([species_of(name) for name in proteins], seed, None if test_species is None else str(test_species))
+        return _species_split(
+            [species_of(name) for name in proteins],
+            seed,
+            None if test_species is None else str(test_species),
+        )
     listed = [networks] if isinstance(networks, str | Path) else list(networks)
     if not listed:
         raise ConfigError(
@@ -102,14 +106,26 @@ def split_store(
         test_species: Taxon to test on.
         networks: Files or named networks that the ego-networks were cut from.
     """
-    known = np.arange(len(store)) if store.labels is None else np.flatnonzero(~np.isnan(store.labels).all(axis=1))
+    known = (
+        np.arange(len(store))
+        if store.labels is None
+        else np.flatnonzero(~np.isnan(store.labels).all(axis=1))
+    )
     proteins = store.texts(known)
     spec = named_spec(source, LABELLED_SETS)
-    usual = spec.split if spec else "species" if len({species_of(name) for name in proteins}) > 1 else "random"
+    usual = (
+        spec.split
+        if spec
+        else "species"
+        if len({species_of(name) for name in proteins}) > 1
+        else "random"
+    )
     chosen = kind or usual
     named = spec.networks if spec else ()
     where = tuple(networks) or named or (() if is_store(source) else (source,))
-    folds = split_proteins(proteins, chosen, fractions, seed, test_species=test_species, networks=where)
+    folds = split_proteins(
+        proteins, chosen, fractions, seed, test_species=test_species, networks=where
+    )
     return chosen, Split(*(known[part] for part in folds))
 
 
@@ -124,7 +140,9 @@ def communities(network: ProteinNetwork, count: int = COMMUNITIES) -> Int[np.nda
     except ImportError:
         raise MissingExtraError("pymetis", "partition") from None
     if len(network.proteins) < 2 * count:
-        raise DataError(f"a network of {len(network.proteins)} proteins is too small for {count} communities; split it at random.")
+        raise DataError(
+            f"a network of {len(network.proteins)} proteins is too small for {count} communities; split it at random."
+        )
     adjacency = metis.CSRAdjacency(network.offsets.tolist(), network.partners.tolist())
     _, found = metis.part_graph(count, adjacency=adjacency, options=metis.Options(seed=0))
     return np.array(found, dtype=np.int64)
@@ -136,11 +154,17 @@ def _species_split(species: Sequence[str | None], seed: int, wanted: str | None)
     if wanted is not None and wanted not in known:
         raise unknown_name("species", wanted, known)
     if len(known) < 2:
-        raise ConfigError(f"the species split needs two species or more, found {known[0] or 'none named'}; choose network or random.")
+        raise ConfigError(
+            f"the species split needs two species or more, found {known[0] or 'none named'}; choose network or random."
+        )
     test = wanted or (_HUMAN if _HUMAN in known else known[-1])
     others = np.flatnonzero(found != test)
-    learn, check, left = random_split(len(others), (TRAIN_SHARE, 1 - TRAIN_SHARE, 0.0), seed)  # `left`: by rounding
-    return Split(others[learn], others[np.concatenate([check, left])], np.flatnonzero(found == test))
+    learn, check, left = random_split(
+        len(others), (TRAIN_SHARE, 1 - TRAIN_SHARE, 0.0), seed
+    )  # `left`: by rounding
+    return Split(
+        others[learn], others[np.concatenate([check, left])], np.flatnonzero(found == test)
+    )
 
 
 def _communities_of(proteins: Sequence[str], sources: Sequence[str | Path]) -> Int[np.ndarray, "N"]:
@@ -150,7 +174,9 @@ def _communities_of(proteins: Sequence[str], sources: Sequence[str | Path]) -> I
         place |= dict(zip(names, (COMMUNITIES * k + found).tolist(), strict=True))
     missing = next((name for name in proteins if name not in place), None)
     if missing is not None:
-        raise DataError(f"'{missing}' is in none of the networks given; name the ones its ego-network was cut from.")
+        raise DataError(
+            f"'{missing}' is in none of the networks given; name the ones its ego-network was cut from."
+        )
     return np.array([place[name] for name in proteins], dtype=np.int64)
 
 
@@ -168,5 +194,8 @@ def _remembered(file: NetworkFile) -> tuple[tuple[str, ...], Int[np.ndarray, "N"
     with suppress(OSError):  # a root that cannot be written to costs time only
         path.parent.mkdir(parents=True, exist_ok=True)
         with beside(path) as unfinished:
-            unfinished.write_text(json.dumps({"proteins": network.proteins, "communities": found.tolist()}), encoding="utf-8")
+            unfinished.write_text(
+                json.dumps({"proteins": network.proteins, "communities": found.tolist()}),
+                encoding="utf-8",
+            )
     return network.proteins, found

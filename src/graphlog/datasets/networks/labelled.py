@@ -7,7 +7,9 @@ from graphlog.datasets.base import DatasetSpec
 from graphlog.datasets.networks.species import LABELLED
 
 _GO = "https://current.geneontology.org/annotations/{}.gaf.gz"
-_ALIASES = "https://stringdb-downloads.org/download/protein.aliases.v12.0/{}.protein.aliases.v12.0.txt.gz"
+_ALIASES = (
+    "https://stringdb-downloads.org/download/protein.aliases.v12.0/{}.protein.aliases.v12.0.txt.gz"
+)
 _ANNOTATED_BY = {
     "3702": "tair",
     "6239": "wb",
@@ -21,9 +23,19 @@ _ANNOTATED_BY = {
 """The GO consortium's annotation file of each of the eight species."""
 
 
-def _file(name: str, path: str, url: str, begins: str, source: str, description: str) -> DatasetSpec:
+def _file(
+    name: str, path: str, url: str, begins: str, source: str, description: str
+) -> DatasetSpec:
     return DatasetSpec(
-        name=name, description=description, domain="protein", rows=0, path=path, url=url, begins=begins, licence="CC BY 4.0", source=source
+        name=name,
+        description=description,
+        domain="protein",
+        rows=0,
+        path=path,
+        url=url,
+        begins=begins,
+        licence="CC BY 4.0",
+        source=source,
     )
 
 
@@ -41,13 +53,27 @@ GO_GRAPH = _file(
 def annotation_file(taxon: str) -> DatasetSpec:
     """Return where the GO annotations of one of the eight species are."""
     name = _ANNOTATED_BY[taxon]
-    return _file(f"gaf-{taxon}", f"bio/go/{name}.gaf.gz", _GO.format(name), "!gaf-version", "Gene Ontology", f"annotations of {taxon}")
+    return _file(
+        f"gaf-{taxon}",
+        f"bio/go/{name}.gaf.gz",
+        _GO.format(name),
+        "!gaf-version",
+        "Gene Ontology",
+        f"annotations of {taxon}",
+    )
 
 
 def alias_file(taxon: str) -> DatasetSpec:
     """Return where STRING's other names of a species' proteins are."""
     path = f"bio/string/{taxon}.protein.aliases.v12.0.txt.gz"
-    return _file(f"aliases-{taxon}", path, _ALIASES.format(taxon), "#string_protein_id", "STRING 12.0", f"names of {taxon}")
+    return _file(
+        f"aliases-{taxon}",
+        path,
+        _ALIASES.format(taxon),
+        "#string_protein_id",
+        "STRING 12.0",
+        f"names of {taxon}",
+    )
 
 
 def _annotated(name: str, taxa: Sequence[str], whose: str) -> DatasetSpec:

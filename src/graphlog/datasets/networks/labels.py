@@ -48,18 +48,30 @@ class _Gatherer:
         self.rows: list[int] = []
         self.columns: list[int] = []
         self.strays: dict[str, Stray] = {}
-        self.counts = {"files": len(where), "with left-out evidence": 0, "negated (NOT)": 0, "used": 0}
+        self.counts = {
+            "files": len(where),
+            "with left-out evidence": 0,
+            "negated (NOT)": 0,
+            "used": 0,
+        }
 
     def stray(self, text: str, where: str, reason: str) -> None:
         self.strays.setdefault(text, Stray(text, f"{where}: {reason}"))
 
     def matrix(self, proteins: int, functions: int) -> csr_matrix:
         ones = np.ones(len(self.rows), dtype=np.int32)
-        return csr_matrix((ones, (np.array(self.rows, np.int64), np.array(self.columns, np.int64))), shape=(proteins, functions))
+        return csr_matrix(
+            (ones, (np.array(self.rows, np.int64), np.array(self.columns, np.int64))),
+            shape=(proteins, functions),
+        )
 
 
 def annotated_functions(
-    files: Sequence[Path | str], proteins: Sequence[str], names: Names, ontology: Ontology, options: ProteinOptions
+    files: Sequence[Path | str],
+    proteins: Sequence[str],
+    names: Names,
+    ontology: Ontology,
+    options: ProteinOptions,
 ) -> Functions:
     """Return labels for the terms that :func:`~graphlog.domains.protein.ontology.choose_terms` chooses.
 
@@ -80,25 +92,39 @@ def annotated_functions(
             where = f"{file}, line {annotation.line}"
             term = number.get(annotation.term)
             if term is None:
-                why = "is obsolete and has no single replacement" if annotation.term in ontology.obsolete else "is no term of the ontology"
+                why = (
+                    "is obsolete and has no single replacement"
+                    if annotation.term in ontology.obsolete
+                    else "is no term of the ontology"
+                )
                 found.stray(annotation.term, where, why)
                 continue
             members = names.find(annotation.names)
             if not members:
-                found.stray(annotation.names[0] if annotation.names else "", where, "is annotated but in no network")
+                found.stray(
+                    annotation.names[0] if annotation.names else "",
+                    where,
+                    "is annotated but in no network",
+                )
             found.rows += members
             found.columns += [term] * len(members)
             found.counts["used"] += bool(members)
     holds = propagate(found.matrix(len(proteins), len(ontology.terms)), ontology.parents)
     chosen = choose_terms(holds, ontology, options)
     if not len(chosen):
-        raise DataError(f"{files[0]}: no term has {options.min_positives} positive proteins; lower min_positives, or check its species.")
+        raise DataError(
+            f"{files[0]}: no term has {options.min_positives} positive proteins; lower min_positives, or check its species."
+        )
     values = holds[:, chosen].toarray().astype(np.float32)
     values[np.asarray(holds.sum(axis=1)).reshape(-1) == 0] = np.nan
-    return Functions(tuple(ontology.terms[t] for t in chosen), values, tuple(found.strays.values()), found.counts)
+    return Functions(
+        tuple(ontology.terms[t] for t in chosen), values, tuple(found.strays.values()), found.counts
+    )
 
 
-def tabled_functions(file: Path | str, proteins: Sequence[str], names: Names, options: ProteinOptions) -> Functions:
+def tabled_functions(
+    file: Path | str, proteins: Sequence[str], names: Names, options: ProteinOptions
+) -> Functions:
     """Return the labels of a table: ``protein`` and a 0/1 column each, or ``protein`` and a list of what it has.
 
     Of lists, those functions become labels that have enough positives and little overlap, as for annotations.
@@ -111,8 +137,13 @@ def tabled_functions(file: Path | str, proteins: Sequence[str], names: Names, op
         place = table.place("protein", "gene")
         others = [k for k in range(len(table.header)) if k != place]
         if place is None or not others:
-            raise DataError(f"{file}: must have the column protein and at least one of labels, found {', '.join(table.header[:6])}.")
-        tasks = tuple(table.header[k].upper() if table.header[k].startswith("go:") else table.header[k] for k in others)
+            raise DataError(
+                f"{file}: must have the column protein and at least one of labels, found {', '.join(table.header[:6])}."
+            )
+        tasks = tuple(
+            table.header[k].upper() if table.header[k].startswith("go:") else table.header[k]
+            for k in others
+        )
         if len(others) == 1 and tasks[0] in ("go_terms", "complexes", "terms"):
             lists = [(block, block.columns) for block in table.blocks([place, others[0]])]
             return _from_lists(lists, str(file), len(proteins), names, options, found)
@@ -124,7 +155,9 @@ def tabled_functions(file: Path | str, proteins: Sequence[str], names: Names, op
                 for member in members:
                     if not np.isnan(values[member]).all():
                         line = block.first_line + k
-                        raise DataError(f"{file}, line {line}: '{block.columns[0][k]}' has labels already; give each protein one line.")
+                        raise DataError(
+                            f"{file}, line {line}: '{block.columns[0][k]}' has labels already; give each protein one line."
+                        )
                     values[member] = labels[k]
     return Functions(tasks, values, tuple(found.strays.values()), found.counts)
 
@@ -147,8 +180,12 @@ def complex_membership(annotated: Path, complexes: Path, proteins: Sequence[str]
     for file, wanted in ((annotated, _COMPLEX), (complexes, None)):
         with open_columns(file) as table:
             for block in table.blocks([0, 1]):
-                for members, listed in zip(_rows(block, str(file), names, found), block.columns[1], strict=True):
-                    values[list(members)] = 1.0 if wanted is None else float(wanted in listed.split())
+                for members, listed in zip(
+                    _rows(block, str(file), names, found), block.columns[1], strict=True
+                ):
+                    values[list(members)] = (
+                        1.0 if wanted is None else float(wanted in listed.split())
+                    )
     return Functions(("in_complex",), values, tuple(found.strays.values()), found.counts)
 
 
@@ -158,7 +195,9 @@ def _rows(block: Block, where: str, names: Names, found: _Gatherer) -> list[tupl
         rows.append(names.find((name,)))
         found.counts["used"] += bool(rows[-1])
         if not rows[-1]:
-            found.stray(name, f"{where}, line {block.first_line + k}", "has labels but is in no network")
+            found.stray(
+                name, f"{where}, line {block.first_line + k}", "has labels but is in no network"
+            )
     return rows
 
 
@@ -168,25 +207,44 @@ def _labels(block: Block, column: int, where: str) -> Float[np.ndarray, "B"]:
     for k, text in enumerate(block.columns[column]):
         value = known.get(text.strip())
         if value is None:
-            raise DataError(f"{where}, line {block.first_line + k}: a label must be 0, 1 or empty, found {text!r}.")
+            raise DataError(
+                f"{where}, line {block.first_line + k}: a label must be 0, 1 or empty, found {text!r}."
+            )
         values.append(value)
     return np.array(values, dtype=np.float32)
 
 
 def _from_lists(
-    lists: list[tuple[Block, list[tuple[str, ...]]]], where: str, proteins: int, names: Names, options: ProteinOptions, found: _Gatherer
+    lists: list[tuple[Block, list[tuple[str, ...]]]],
+    where: str,
+    proteins: int,
+    names: Names,
+    options: ProteinOptions,
+    found: _Gatherer,
 ) -> Functions:
     number: dict[str, int] = {}
     for block, (_, listed) in lists:
         for members, text in zip(_rows(block, where, names, found), listed, strict=True):
-            has = [number.setdefault(one, len(number)) for one in text.replace(",", " ").replace(";", " ").split()]
+            has = [
+                number.setdefault(one, len(number))
+                for one in text.replace(",", " ").replace(";", " ").split()
+            ]
             found.rows += [m for m in members for _ in has]
             found.columns += has * len(members)
     holds = propagate(found.matrix(proteins, len(number)), parents_matrix([], len(number)))
-    flat = Ontology(tuple(number), (options.aspects[0],) * len(number), tuple(number), parents_matrix([], len(number)))
+    flat = Ontology(
+        tuple(number),
+        (options.aspects[0],) * len(number),
+        tuple(number),
+        parents_matrix([], len(number)),
+    )
     chosen: Int[np.ndarray, "T"] = choose_terms(holds, flat, options)
     if not len(chosen):
-        raise DataError(f"{where}: no function has {options.min_positives} positive proteins; lower min_positives.")
+        raise DataError(
+            f"{where}: no function has {options.min_positives} positive proteins; lower min_positives."
+        )
     values = holds[:, chosen].toarray().astype(np.float32)
     values[np.asarray(holds.sum(axis=1)).reshape(-1) == 0] = np.nan
-    return Functions(tuple(flat.terms[t] for t in chosen), values, tuple(found.strays.values()), found.counts)
+    return Functions(
+        tuple(flat.terms[t] for t in chosen), values, tuple(found.strays.values()), found.counts
+    )

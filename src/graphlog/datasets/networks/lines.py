@@ -49,10 +49,14 @@ class Columns(NamedTuple):
             if any(len(row) != width for row in rows):
                 for k, row in enumerate(rows):
                     if len(row) != width and row != [""]:
-                        raise DataError(f"{self.where}, line {number + k}: has {len(row)} fields, not {width} as the header; mend it.")
+                        raise DataError(
+                            f"{self.where}, line {number + k}: has {len(row)} fields, not {width} as the header; mend it."
+                        )
                 # numbers of lines stay right: a blank line ends a block
                 for start, stop in _runs(rows):
-                    yield Block(number + start, [tuple(row[p] for row in rows[start:stop]) for p in places])
+                    yield Block(
+                        number + start, [tuple(row[p] for row in rows[start:stop]) for p in places]
+                    )
             else:
                 yield Block(number, [tuple(row[p] for row in rows) for p in places])
             number += len(lines)

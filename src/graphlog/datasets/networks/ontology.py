@@ -9,12 +9,21 @@ from graphlog.domains.protein.ontology import ROOTS, Ontology, parents_matrix
 from graphlog.domains.protein.options import ProteinOptions
 from graphlog.errors import DataError
 
-_ASPECTS = {"biological_process": "BP", "molecular_function": "MF", "cellular_component": "CC", "p": "BP", "f": "MF", "c": "CC"}
+_ASPECTS = {
+    "biological_process": "BP",
+    "molecular_function": "MF",
+    "cellular_component": "CC",
+    "p": "BP",
+    "f": "MF",
+    "c": "CC",
+}
 _RELATIONS = {"isa": "is_a", "part of": "part_of"}
 _Stanza = dict[str, list[str]]
 
 
-def read_ontology(path: Path | str, terms: Path | str | None = None, options: ProteinOptions | None = None) -> Ontology:
+def read_ontology(
+    path: Path | str, terms: Path | str | None = None, options: ProteinOptions | None = None
+) -> Ontology:
     """Return the Gene Ontology.
 
     Args:
@@ -31,7 +40,9 @@ def read_ontology(path: Path | str, terms: Path | str | None = None, options: Pr
         if first.startswith("format-version"):
             return _from_stanzas(_stanzas(every), str(path), relations)
     if terms is None:
-        raise DataError(f"{path}: is no OBO file; a table of edges needs one of terms beside it (go_terms).")
+        raise DataError(
+            f"{path}: is no OBO file; a table of edges needs one of terms beside it (go_terms)."
+        )
     return _from_tables(path, terms, relations)
 
 
@@ -48,16 +59,25 @@ def _from_tables(path: Path | str, terms: Path | str, relations: tuple[str, ...]
                 continue
             for term in (child, parent):
                 if term not in number:
-                    raise DataError(f"{path}, line {line + k}: unknown term {term}; {terms} does not list it.")
+                    raise DataError(
+                        f"{path}, line {line + k}: unknown term {term}; {terms} does not list it."
+                    )
             edges.append((number[child], number[parent]))
-    return Ontology(ids, tuple(_ASPECTS.get(a.lower(), a) for a in aspects), names, parents_matrix(edges, len(ids)))
+    return Ontology(
+        ids,
+        tuple(_ASPECTS.get(a.lower(), a) for a in aspects),
+        names,
+        parents_matrix(edges, len(ids)),
+    )
 
 
 def _rows(path: Path | str, names: tuple[str, ...]) -> Iterator[tuple[int, list[tuple[str, ...]]]]:
     with open_columns(path) as table:
         places = [table.place(name) for name in names]
         if None in places:
-            raise DataError(f"{path}: must have the columns {', '.join(names)}, found {', '.join(table.header[:6])}.")
+            raise DataError(
+                f"{path}: must have the columns {', '.join(names)}, found {', '.join(table.header[:6])}."
+            )
         for block in table.blocks([p for p in places if p is not None]):
             yield block.first_line, block.columns
 
@@ -79,7 +99,9 @@ def _stanzas(lines: Iterator[str]) -> Iterator[tuple[int, _Stanza]]:
         yield start, stanza
 
 
-def _from_stanzas(stanzas: Iterator[tuple[int, _Stanza]], where: str, relations: tuple[str, ...]) -> Ontology:
+def _from_stanzas(
+    stanzas: Iterator[tuple[int, _Stanza]], where: str, relations: tuple[str, ...]
+) -> Ontology:
     terms: list[tuple[str, str, str]] = []
     links: list[tuple[int, str, str]] = []
     renamed: dict[str, str] = {}
@@ -99,7 +121,10 @@ def _from_stanzas(stanzas: Iterator[tuple[int, _Stanza]], where: str, relations:
         terms.append((term, aspect, found.get("name", [""])[0]))
         renamed |= dict.fromkeys(found.get("alt_id", []), term)
         broader = [("is_a", parent) for parent in found.get("is_a", [])]
-        broader += [(kind, parent) for kind, _, parent in (r.partition(" ") for r in found.get("relationship", []))]
+        broader += [
+            (kind, parent)
+            for kind, _, parent in (r.partition(" ") for r in found.get("relationship", []))
+        ]
         links += [(line, term, parent) for kind, parent in broader if kind in relations]
     if not terms:
         raise DataError(f"{where}: holds no term; give the Gene Ontology's go-basic.obo.")
@@ -107,6 +132,10 @@ def _from_stanzas(stanzas: Iterator[tuple[int, _Stanza]], where: str, relations:
     number = {term: k for k, term in enumerate(ids)}
     for line, term, parent in links:
         if parent not in number:
-            raise DataError(f"{where}, line {line}: {term} is below {parent}, which is not there or obsolete; fetch the file again.")
+            raise DataError(
+                f"{where}, line {line}: {term} is below {parent}, which is not there or obsolete; fetch the file again."
+            )
     edges = [(number[term], number[parent]) for _, term, parent in links]
-    return Ontology(ids, aspects, names, parents_matrix(edges, len(ids)), renamed, frozenset(obsolete))
+    return Ontology(
+        ids, aspects, names, parents_matrix(edges, len(ids)), renamed, frozenset(obsolete)
+    )

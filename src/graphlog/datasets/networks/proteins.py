@@ -18,7 +18,13 @@ from graphlog.datasets.networks.ontology import read_ontology
 from graphlog.datasets.networks.sources import NetworkFile, network_files
 from graphlog.datasets.networks.string import read_interactions
 from graphlog.datasets.pool import check_workers, map_in_order
-from graphlog.domains.protein import PROTEIN, ProteinNetwork, ProteinOptions, build_network, ego_networks
+from graphlog.domains.protein import (
+    PROTEIN,
+    ProteinNetwork,
+    ProteinOptions,
+    build_network,
+    ego_networks,
+)
 from graphlog.domains.protein.ego import in_batches
 from graphlog.errors import ConfigError, DataError, unknown_name
 
@@ -74,12 +80,19 @@ def read_proteins(
     if on_error not in ("skip", "fail"):
         raise unknown_name("--on-error", on_error, ["skip", "fail"])
     if annotations is not None and labels is not None:
-        raise ConfigError("`annotations` and `labels` both say what the labels are; give one of them.")
+        raise ConfigError(
+            "`annotations` and `labels` both say what the labels are; give one of them."
+        )
     if (annotations is None) != (go is None):
-        raise ConfigError("`annotations` and `go` (the GO graph) go together; give both or neither.")
+        raise ConfigError(
+            "`annotations` and `go` (the GO graph) go together; give both or neither."
+        )
     files = network_files(source, data_dir)
     load = partial(_load, species=None if species is None else str(species), options=chosen)
-    networks = [made for _, made in map_in_order(load, ((None, file) for file in files), check_workers(workers))]
+    networks = [
+        made
+        for _, made in map_in_order(load, ((None, file) for file in files), check_workers(workers))
+    ]
     proteins = [name for network in networks for name in network.proteins]
     _refuse_repeats(files, networks)
     functions = labels(proteins) if callable(labels) else None
@@ -91,13 +104,27 @@ def read_proteins(
         if isinstance(labels, str | Path):
             functions = tabled_functions(labels, proteins, names, chosen)
         else:
-            functions = annotated_functions(_listed(annotations), proteins, names, read_ontology(str(go), go_terms, chosen), chosen)
-    told = {"name": ", ".join(file.path.name for file in files[:5]), "species": [n.species for n in networks]}
-    told |= {"options": chosen.model_dump(mode="json"), "networks": {n.species: n.counts for n in networks}}
+            functions = annotated_functions(
+                _listed(annotations),
+                proteins,
+                names,
+                read_ontology(str(go), go_terms, chosen),
+                chosen,
+            )
+    told = {
+        "name": ", ".join(file.path.name for file in files[:5]),
+        "species": [n.species for n in networks],
+    }
+    told |= {
+        "options": chosen.model_dump(mode="json"),
+        "networks": {n.species: n.counts for n in networks},
+    }
     told |= {"annotations": functions.counts} if functions else {}
     with StoreBuilder(PROTEIN, store_path, functions.tasks if functions else (), told) as builder:
         tally = _Tally(builder, functions, chosen, on_error, progress)
-        for network, start in zip(networks, accumulate((len(n.proteins) for n in networks), initial=0), strict=False):
+        for network, start in zip(
+            networks, accumulate((len(n.proteins) for n in networks), initial=0), strict=False
+        ):
             tally.add(network, start, len(network.proteins) if limit is None else limit)
         tally.add_strays(len(proteins))
         return builder.finish(len(proteins) + (len(functions.strays) if functions else 0))
@@ -115,7 +142,9 @@ def _refuse_repeats(files: Sequence[NetworkFile], networks: Sequence[ProteinNetw
     seen: dict[str, Path] = {}
     for file, network in zip(files, networks, strict=True):
         if network.species in seen:
-            raise DataError(f"{file.path}: is of species {network.species}, as is {seen[network.species]}; give each species one file.")
+            raise DataError(
+                f"{file.path}: is of species {network.species}, as is {seen[network.species]}; give each species one file."
+            )
         seen[network.species] = file.path
 
 
@@ -123,26 +152,46 @@ class _Tally:
     """Takes in networks in order: ego-networks and rejects to the builder, and counts."""
 
     def __init__(
-        self, builder: StoreBuilder, functions: Functions | None, options: ProteinOptions, on_error: str, progress: Progress | None
+        self,
+        builder: StoreBuilder,
+        functions: Functions | None,
+        options: ProteinOptions,
+        on_error: str,
+        progress: Progress | None,
     ) -> None:
-        self._builder, self._functions, self._options, self._on_error = builder, functions, options, on_error
+        self._builder, self._functions, self._options, self._on_error = (
+            builder,
+            functions,
+            options,
+            on_error,
+        )
         self._progress = progress
         self._done = self._rejected = 0
 
     def add(self, network: ProteinNetwork, start: int, limit: int) -> None:
         """Add the ego-networks of a network whose first protein is row ``start``."""
         numbers = np.arange(min(len(network.proteins), limit))
-        values: Float32[np.ndarray, "N T"] | None = self._functions.values[start + numbers] if self._functions else None
+        values: Float32[np.ndarray, "N T"] | None = (
+            self._functions.values[start + numbers] if self._functions else None
+        )
         lonely = (network.degrees[numbers] == 0) & (self._options.isolated == "reject")
         bare = (
-            np.isnan(values).all(axis=1) if values is not None and self._options.labelled_only else np.zeros(len(numbers), dtype=np.bool_)
+            np.isnan(values).all(axis=1)
+            if values is not None and self._options.labelled_only
+            else np.zeros(len(numbers), dtype=np.bool_)
         )
         for number in np.flatnonzero(lonely | bare).tolist():
-            reason = "has no interaction that reaches the thresholds" if lonely[number] else "has no usable annotation"
+            reason = (
+                "has no interaction that reaches the thresholds"
+                if lonely[number]
+                else "has no usable annotation"
+            )
             self._reject(Reject(start + number, network.proteins[number], reason))
         for batch in in_batches(numbers[~(lonely | bare)]):
             chunk = ego_networks(network, batch, self._options)
-            self._builder.add(replace(chunk, rows=start + batch, labels=None if values is None else values[batch]))
+            self._builder.add(
+                replace(chunk, rows=start + batch, labels=None if values is None else values[batch])
+            )
             self._tell(len(batch))
         self._tell(int((lonely | bare).sum()))
 
@@ -153,7 +202,9 @@ class _Tally:
 
     def _reject(self, reject: Reject) -> None:
         if self._on_error == "fail":
-            raise DataError(f"{reject.text}: {reject.reason}; mend it, or go on without it (--on-error skip).")
+            raise DataError(
+                f"{reject.text}: {reject.reason}; mend it, or go on without it (--on-error skip)."
+            )
         self._builder.reject(reject)
         self._rejected += 1
 

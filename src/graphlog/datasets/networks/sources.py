@@ -22,7 +22,9 @@ class NetworkFile(NamedTuple):
     """How a named network is usually read."""
 
 
-def network_files(source: str | Path | Sequence[str | Path], data_dir: Path | str | None = None) -> list[NetworkFile]:
+def network_files(
+    source: str | Path | Sequence[str | Path], data_dir: Path | str | None = None
+) -> list[NetworkFile]:
     """Return the network files of ``source``, names of data sets resolved, the files of a folder sorted.
 
     Raises:
@@ -41,7 +43,9 @@ def _files(source: str | Path, data_dir: Path | str | None) -> list[NetworkFile]
     if path.is_dir():
         found = [NetworkFile(p) for p in sorted(path.iterdir()) if _NETWORK_FILE in p.name]
         if not found:
-            raise DataError(f"{path}: holds no network file (*{_NETWORK_FILE}.detailed*); name the files themselves.")
+            raise DataError(
+                f"{path}: holds no network file (*{_NETWORK_FILE}.detailed*); name the files themselves."
+            )
         return found
     if str(source) in NETWORKS and not path.exists():
         spec = NETWORKS[str(source)]

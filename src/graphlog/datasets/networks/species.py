@@ -17,9 +17,54 @@ LABELLED = {
 }
 """The eight species that the family labels with GO functions, by taxon."""
 UNLABELLED = (
-    *("3694", "39947", "10116", "443255", "9913", "13616", "3847", "4577", "8364", "9823", "9615", "9544", "9796", "3055", "7159"),
-    *("9031", "7739", "395019", "88036", "9685", "9258", "9598", "485913", "44689", "9593", "7897", "31033", "749414", "59729"),
-    *("536227", "4081", "8090", "9601", "749927", "13735", "448385", "457427", "3711", "479433", "479432", "28377", "9646"),
+    *(
+        "3694",
+        "39947",
+        "10116",
+        "443255",
+        "9913",
+        "13616",
+        "3847",
+        "4577",
+        "8364",
+        "9823",
+        "9615",
+        "9544",
+        "9796",
+        "3055",
+        "7159",
+    ),
+    *(
+        "9031",
+        "7739",
+        "395019",
+        "88036",
+        "9685",
+        "9258",
+        "9598",
+        "485913",
+        "44689",
+        "9593",
+        "7897",
+        "31033",
+        "749414",
+        "59729",
+    ),
+    *(
+        "536227",
+        "4081",
+        "8090",
+        "9601",
+        "749927",
+        "13735",
+        "448385",
+        "457427",
+        "3711",
+        "479433",
+        "479432",
+        "28377",
+        "9646",
+    ),
 )
 """The 42 that it adds for pre-training, by taxon."""
 
@@ -60,14 +105,19 @@ _YEAST = DatasetSpec(
     rows=54_957,
     path="bio/yeast_bionic_networks.csv.gz",
     sha256_file="cee27c0b91ad0412b023d2c0a53265b8c6abbb328eca2086d1d70f378525a0a7",
-    options={"score": 0},  # the studies list what they found significant; their weights are no scores of STRING's kind
+    options={
+        "score": 0
+    },  # the studies list what they found significant; their weights are no scores of STRING's kind
     licence="MIT",
     source="bowang-lab/BIONIC (Costanzo 2016, Hu 2007, Krogan 2006)",
     split="species",
     smiles_column=None,
 )
 
-NETWORKS = {spec.name: spec for spec in (*(_WORM if t == "6239" else _string(t) for t in (*LABELLED, *UNLABELLED)), _YEAST)}
+NETWORKS = {
+    spec.name: spec
+    for spec in (*(_WORM if t == "6239" else _string(t) for t in (*LABELLED, *UNLABELLED)), _YEAST)
+}
 """Every named network."""
 TAXA = {_WORM.name: "6239", _YEAST.name: "4932"}
 """Species of the mirrored files, whose proteins carry no taxon."""

@@ -33,7 +33,10 @@ PROTEIN_SETS = {**NETWORKS, **LABELLED_SETS}
 
 
 def open_named_proteins(
-    name: str, data_dir: Path | str | None = None, progress: Callable[[int, int], None] | None = None, workers: int | None = None
+    name: str,
+    data_dir: Path | str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    workers: int | None = None,
 ) -> GraphStore:
     """Return the ego-networks of a named network or labelled set; cut at the first call, opened at later ones.
 
@@ -60,10 +63,19 @@ def open_named_proteins(
                 if path.exists():
                     shutil.rmtree(path)  # damaged: its inputs are here, so it is made again
                 networks, reading = list(spec.networks or (name,)), _reading(spec, files)
-                found = read_proteins(networks, **reading, data_dir=data_dir, store_path=path, progress=progress, workers=workers)
+                found = read_proteins(
+                    networks,
+                    **reading,
+                    data_dir=data_dir,
+                    store_path=path,
+                    progress=progress,
+                    workers=workers,
+                )
             return found
     except OSError as e:
-        raise DataError(f"{folder}: cannot be written ({e.strerror}); choose another folder with --data-dir or $GRAPHLOG_DATA.") from None
+        raise DataError(
+            f"{folder}: cannot be written ({e.strerror}); choose another folder with --data-dir or $GRAPHLOG_DATA."
+        ) from None
 
 
 def open_proteins(
@@ -100,16 +112,30 @@ def open_proteins(
     if smiles_column is not None:
         raise ConfigError("networks have no column of SMILES; leave --smiles-column out.")
     if targets:
-        raise ConfigError("networks have no label columns; give --labels or --annotations, and choose targets when fine-tuning.")
+        raise ConfigError(
+            "networks have no label columns; give --labels or --annotations, and choose targets when fine-tuning."
+        )
     spec = named_spec(source, PROTEIN_SETS)
     if spec is None or (reading and not spec.networks):
-        reading = {**(spec.options if spec else {}), **reading, "on_error": on_error, "limit": limit, "store_path": store_path}
-        return read_proteins(source, **reading, data_dir=data_dir, progress=progress, workers=workers)
+        reading = {
+            **(spec.options if spec else {}),
+            **reading,
+            "on_error": on_error,
+            "limit": limit,
+            "store_path": store_path,
+        }
+        return read_proteins(
+            source, **reading, data_dir=data_dir, progress=progress, workers=workers
+        )
     if reading:
-        raise ConfigError(f"how '{source}' is cut and labelled is fixed; for other options ({', '.join(reading)}) name its networks.")
+        raise ConfigError(
+            f"how '{source}' is cut and labelled is fixed; for other options ({', '.join(reading)}) name its networks."
+        )
     found = open_named_proteins(spec.name, data_dir, progress, workers)
     if on_error == "fail" and found.rejects:
-        raise DataError(f"{found.rejects[0].text}: {found.rejects[0].reason}; mend it, or go on without it (--on-error skip).")
+        raise DataError(
+            f"{found.rejects[0].text}: {found.rejects[0].reason}; mend it, or go on without it (--on-error skip)."
+        )
     found = found if limit is None else found.subset(first_of_each(found, limit))
     return found if store_path is None else found.save(store_path)
 
@@ -147,7 +173,10 @@ def _reading(spec: DatasetSpec, files: dict[str, Path]) -> dict[str, Any]:
                 "go": files[GO_GRAPH.name],
             }
         case "complexes":
-            return {**spec.options, "labels": partial(complex_membership, files[spec.name], files["yeast-complexes"])}
+            return {
+                **spec.options,
+                "labels": partial(complex_membership, files[spec.name], files["yeast-complexes"]),
+            }
         case "table":
             return {**spec.options, "labels": files[spec.name]}
         case _:
@@ -164,7 +193,9 @@ def _key(spec: DatasetSpec, files: dict[str, Path]) -> str:
 def first_of_each(store: GraphStore, limit: int) -> Int[np.ndarray, "M"]:
     """Return the first ``limit`` proteins of each species, in their order."""
     species = np.array([species_of(name) or "" for name in store.texts()])
-    return np.sort(np.concatenate([np.flatnonzero(species == taxon)[:limit] for taxon in np.unique(species)]))
+    return np.sort(
+        np.concatenate([np.flatnonzero(species == taxon)[:limit] for taxon in np.unique(species)])
+    )
 
 
 def _opened(path: Path) -> GraphStore | None:
@@ -179,7 +210,9 @@ def _alone(lock: Path) -> Generator[None]:
     """Let one process at a time through; the kernel drops the lock of one that dies."""
     handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        if sys.platform != "win32":  # elsewhere two may cut the same store; the last one to finish puts its own in place
+        if (
+            sys.platform != "win32"
+        ):  # elsewhere two may cut the same store; the last one to finish puts its own in place
             import fcntl
 
             fcntl.flock(handle, fcntl.LOCK_EX)

@@ -10,8 +10,15 @@ from graphlog.datasets.networks.lines import Block, Columns, open_columns
 from graphlog.domains.protein import CHANNELS, Interactions, species_of
 from graphlog.errors import DataError
 
-_OTHER_NAMES = {"cooccurence": ("cooccurence", "cooccurrence"), "experimental": ("experimental", "experiments")}
-EVIDENCE_CHANNELS: Mapping[str, str] = {"ppi": "experimental", "genetic_interaction": "experimental", "coexpression": "coexpression"}
+_OTHER_NAMES = {
+    "cooccurence": ("cooccurence", "cooccurrence"),
+    "experimental": ("experimental", "experiments"),
+}
+EVIDENCE_CHANNELS: Mapping[str, str] = {
+    "ppi": "experimental",
+    "genetic_interaction": "experimental",
+    "coexpression": "coexpression",
+}
 """Kinds of evidence outside STRING and the channel that STRING files them under: its experiments are physical and genetic."""
 
 
@@ -64,11 +71,18 @@ class _Reader:
         places = [self._table.place("gene1", "protein1"), self._table.place("gene2", "protein2")]
         places += [self._table.place("network"), self._table.place("weight")]
         if None in places:
-            raise DataError(f"{self._table.where}: must have the columns gene1, gene2, network and weight.")
+            raise DataError(
+                f"{self._table.where}: must have the columns gene1, gene2, network and weight."
+            )
         pairs, scores = [np.empty((0, 2), np.int64)], [np.empty((0, 7), np.int16)]
         for block in self._table.blocks([p for p in places if p is not None]):
             pairs.append(self._pairs(block))
-            channel = np.array([self._channel(kind, block.first_line + k) for k, kind in enumerate(block.columns[2])])
+            channel = np.array(
+                [
+                    self._channel(kind, block.first_line + k)
+                    for k, kind in enumerate(block.columns[2])
+                ]
+            )
             listed = np.zeros((len(channel), len(CHANNELS)), dtype=np.int16)
             listed[np.arange(len(channel)), channel] = self._weights(block)
             scores.append(listed)
@@ -77,7 +91,10 @@ class _Reader:
 
     def _pairs(self, block: Block) -> Integer[np.ndarray, "B 2"]:
         numbers, size = self._numbers, len(self._numbers)
-        pairs = np.array([[numbers.setdefault(name, len(numbers)) for name in block.columns[k]] for k in (0, 1)], dtype=np.int64).T
+        pairs = np.array(
+            [[numbers.setdefault(name, len(numbers)) for name in block.columns[k]] for k in (0, 1)],
+            dtype=np.int64,
+        ).T
         fresh = list(numbers)[size:] if len(numbers) > size else []
         for name in fresh:
             self._check_name(name, block)
@@ -91,15 +108,23 @@ class _Reader:
         if not name.strip() or (taxon or "") != self._named:
             line = self._line_of(name, block)
             if not name.strip():
-                raise DataError(f"{self._table.where}, line {line}: a protein has no name; mend the line.")
+                raise DataError(
+                    f"{self._table.where}, line {line}: a protein has no name; mend the line."
+                )
             found = f"'{name}' is of {f'species {taxon}' if taxon else 'no species'} among proteins of {self._named or 'no species'}"
-            raise DataError(f"{self._table.where}, line {line}: {found}; give each species a file of its own.")
+            raise DataError(
+                f"{self._table.where}, line {line}: {found}; give each species a file of its own."
+            )
         if taxon and self._species and taxon != self._species:
             line = self._line_of(name, block)
-            raise DataError(f"{self._table.where}, line {line}: '{name}' is of species {taxon}, not {self._species} as told; correct one.")
+            raise DataError(
+                f"{self._table.where}, line {line}: '{name}' is of species {taxon}, not {self._species} as told; correct one."
+            )
 
     def _line_of(self, name: str, block: Block) -> int:
-        return block.first_line + next(k for k, pair in enumerate(zip(*block.columns[:2], strict=True)) if name in pair)
+        return block.first_line + next(
+            k for k, pair in enumerate(zip(*block.columns[:2], strict=True)) if name in pair
+        )
 
     def _scores(self, block: Block, column: int) -> Integer[np.ndarray, "B"]:
         texts = block.columns[column]
@@ -124,29 +149,42 @@ class _Reader:
             except ValueError:
                 values.append(-1.0)
             if not 0 <= values[-1] <= 1:
-                raise DataError(f"{self._table.where}, line {block.first_line + k}: a weight must be a number from 0 to 1, found {text!r}.")
+                raise DataError(
+                    f"{self._table.where}, line {block.first_line + k}: a weight must be a number from 0 to 1, found {text!r}."
+                )
         return np.rint(np.array(values) * 1000).astype(np.int16)
 
     def _channel(self, kind: str, line: int) -> int:
         channel = EVIDENCE_CHANNELS.get(kind.lower(), kind.lower())
         if channel not in CHANNELS:
             known = ", ".join(sorted({*EVIDENCE_CHANNELS, *CHANNELS}))
-            raise DataError(f"{self._table.where}, line {line}: unknown evidence {kind!r}; known: {known}.")
+            raise DataError(
+                f"{self._table.where}, line {line}: unknown evidence {kind!r}; known: {known}."
+            )
         return CHANNELS.index(channel)
 
     def _finished(
-        self, pairs: Integer[np.ndarray, "M 2"], channels: Integer[np.ndarray, "M 7"], combined: Integer[np.ndarray, "M"]
+        self,
+        pairs: Integer[np.ndarray, "M 2"],
+        channels: Integer[np.ndarray, "M 7"],
+        combined: Integer[np.ndarray, "M"],
     ) -> Interactions:
         if not len(pairs):
-            raise DataError(f"{self._table.where}: has a header and no interaction; give a file with some.")
+            raise DataError(
+                f"{self._table.where}: has a header and no interaction; give a file with some."
+            )
         species = self._named or self._species
         if not species:
-            raise DataError(f"{self._table.where}: says nothing of the species; name its taxon, as in --set species=6239.")
+            raise DataError(
+                f"{self._table.where}: says nothing of the species; name its taxon, as in --set species=6239."
+            )
         names, place = _sorted_names(list(self._numbers), None if self._named else species)
         return Interactions(species, names, place[pairs], channels, combined)
 
 
-def _sorted_names(names: Sequence[str], prefix: str | None) -> tuple[tuple[str, ...], Integer[np.ndarray, "N"]]:
+def _sorted_names(
+    names: Sequence[str], prefix: str | None
+) -> tuple[tuple[str, ...], Integer[np.ndarray, "N"]]:
     order = sorted(range(len(names)), key=names.__getitem__)
     place = np.empty(len(names), dtype=np.int64)
     place[order] = np.arange(len(names))

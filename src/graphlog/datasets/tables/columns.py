@@ -47,7 +47,9 @@ def find_smiles_column(columns: Sequence[str], wanted: str | None, where: str) -
         return found[0]
     if found:
         names = ", ".join(columns[k] for k in found)
-        raise DataError(f"{where}: more than one column may hold SMILES: {names}; choose one with --smiles-column.")
+        raise DataError(
+            f"{where}: more than one column may hold SMILES: {names}; choose one with --smiles-column."
+        )
     raise DataError(
         f"{where}: no SMILES column found; name one with --smiles-column (or, if the file has no header, save it as .smi). "
         f"Columns: {listed(columns)}"
@@ -73,7 +75,10 @@ def no_such_column(columns: Sequence[str], wanted: str, where: str) -> DataError
 
 def listed(columns: Sequence[str]) -> str:
     """Return the names for a message: on one line, printable, the first 20."""
-    shown = [(name if name.isprintable() else ascii(name)[1:-1])[:60] or "(no name)" for name in columns[:_SHOWN]]
+    shown = [
+        (name if name.isprintable() else ascii(name)[1:-1])[:60] or "(no name)"
+        for name in columns[:_SHOWN]
+    ]
     more = len(columns) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
 

@@ -38,7 +38,9 @@ def label(text: str) -> float | None:
     return value if math.isfinite(value) and abs(value) < 3e38 and "_" not in plain else None
 
 
-def read_labels(rows: Sequence[Row], tasks: Sequence[str], where: str) -> Float32[np.ndarray, "N T"]:
+def read_labels(
+    rows: Sequence[Row], tasks: Sequence[str], where: str
+) -> Float32[np.ndarray, "N T"]:
     """Return the labels of ``rows``.
 
     Raises:
@@ -62,7 +64,9 @@ def _not_a_number(where: str, row: Row, task: str) -> DataError:
     return DataError(f"{where}, data row {row.row}: {found}; mend it, or choose other --targets.")
 
 
-def choose_tasks(table: Table, targets: str | Sequence[str] | None, first: Sequence[Row]) -> tuple[str, ...]:
+def choose_tasks(
+    table: Table, targets: str | Sequence[str] | None, first: Sequence[Row]
+) -> tuple[str, ...]:
     """Return the label columns of a table.
 
     Args:
@@ -76,25 +80,40 @@ def choose_tasks(table: Table, targets: str | Sequence[str] | None, first: Seque
     if targets is None:
         return ()
     if targets == "auto":
-        found = tuple(c for c in table.columns if c != table.smiles_column and _looks_like_labels(c, [r.fields for r in first]))
+        found = tuple(
+            c
+            for c in table.columns
+            if c != table.smiles_column and _looks_like_labels(c, [r.fields for r in first])
+        )
         if not found:
-            raise DataError(f"{table.where}: no column of numbers to take as labels; name the columns with --targets.")
+            raise DataError(
+                f"{table.where}: no column of numbers to take as labels; name the columns with --targets."
+            )
         return found
     names = [targets] if isinstance(targets, str) else list(targets)
     for name in names:
         if name not in table.columns:
             raise no_such_column(table.columns, name, table.where)
         if name == table.smiles_column:
-            raise DataError(f"{table.where}: '{name}' is the SMILES column and cannot be a label too; choose another target.")
+            raise DataError(
+                f"{table.where}: '{name}' is the SMILES column and cannot be a label too; choose another target."
+            )
     twice = (table.repeated & set(names)) | repeated(names)
     if twice:
-        raise DataError(f"{table.where}: label column '{min(twice)}' is given more than once; give each once, under a name of its own.")
+        raise DataError(
+            f"{table.where}: label column '{min(twice)}' is given more than once; give each once, under a name of its own."
+        )
     return tuple(names)
 
 
 def _looks_like_labels(column: str, rows: Sequence[Mapping[str, str]]) -> bool:
     plain = column.strip().lower()
-    if not plain or plain in _NUMBERS_NOT_LABELS or plain.endswith(("_id", " id")) or plain.startswith("unnamed"):
+    if (
+        not plain
+        or plain in _NUMBERS_NOT_LABELS
+        or plain.endswith(("_id", " id"))
+        or plain.startswith("unnamed")
+    ):
         return False
     values = [label(fields[column]) for fields in rows]
     return None not in values and not all(value is None or math.isnan(value) for value in values)

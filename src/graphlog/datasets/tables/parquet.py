@@ -29,7 +29,9 @@ def open_parquet(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]]
     except FileNotFoundError:
         raise DataError(f"no such file: {path}; check the path.") from None
     except (pa.ArrowException, OSError) as e:
-        raise DataError(f"{path}: not a readable Parquet file ({str(e).splitlines()[0].rstrip('.')}); fetch or write it again.") from None
+        raise DataError(
+            f"{path}: not a readable Parquet file ({str(e).splitlines()[0].rstrip('.')}); fetch or write it again."
+        ) from None
     with table:
         yield list(table.schema_arrow.names), _rows(table, path, pa.ArrowException)
 
@@ -40,7 +42,9 @@ def _rows(table: Any, path: Path, failure: type[Exception]) -> Iterator[list[str
             columns = [[_text(value) for value in column.to_pylist()] for column in batch.columns]
             yield from (list(row) for row in zip(*columns, strict=True))
     except (failure, OSError) as e:
-        raise DataError(f"{path}: the Parquet data is damaged ({str(e).splitlines()[0]}); fetch it again.") from None
+        raise DataError(
+            f"{path}: the Parquet data is damaged ({str(e).splitlines()[0]}); fetch it again."
+        ) from None
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,13 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from graphlog.datasets.tables.columns import distinct, find_smiles_column, is_smiles_name, listed, repeated
+from graphlog.datasets.tables.columns import (
+    distinct,
+    find_smiles_column,
+    is_smiles_name,
+    listed,
+    repeated,
+)
 from graphlog.datasets.tables.parquet import open_parquet
 from graphlog.datasets.tables.streams import COMPRESSED, LONGEST_LINE, open_text
 from graphlog.errors import DataError
@@ -39,7 +45,9 @@ class Row(NamedTuple):
 class Table:
     """An open table: its columns, and its rows once, in order."""
 
-    def __init__(self, where: str, columns: Sequence[str], smiles_index: int, rows: Iterator[Row]) -> None:
+    def __init__(
+        self, where: str, columns: Sequence[str], smiles_index: int, rows: Iterator[Row]
+    ) -> None:
         self.where, self.columns, self._rows = where, distinct(columns), rows
         self.repeated = repeated(columns)
         self.smiles_column = self.columns[smiles_index]
@@ -73,7 +81,10 @@ def open_table(
         with open_parquet(Path(path)) as (columns, records):
             k = find_smiles_column(columns, smiles_column, where)
             names = distinct(columns)
-            rows = (Row(n, values[k].strip(), dict(zip(names, values, strict=True))) for n, values in enumerate(records))
+            rows = (
+                Row(n, values[k].strip(), dict(zip(names, values, strict=True)))
+                for n, values in enumerate(records)
+            )
             yield Table(where, columns, k, _not_empty(rows, where))
         return
     with open_text(path) as lines:
@@ -107,7 +118,9 @@ def kind_of(path: Path) -> str:
         return ENDINGS[suffixes[-1]]
     if not path.exists():
         raise DataError(f"no such file: {path}; check the path.")
-    raise DataError(f"{path}: cannot tell what kind of file this is; name it {', '.join(ENDINGS)} (those of text also .gz or .zst).")
+    raise DataError(
+        f"{path}: cannot tell what kind of file this is; name it {', '.join(ENDINGS)} (those of text also .gz or .zst)."
+    )
 
 
 def _kind_by_content(first: str, kind: str | None, wanted: str | None) -> str:
@@ -121,12 +134,19 @@ def _kind_by_content(first: str, kind: str | None, wanted: str | None) -> str:
     return " "
 
 
-def _smiles_list(lines: Iterator[str], where: str, wanted: str | None, header: Sequence[str] | None) -> Table:
+def _smiles_list(
+    lines: Iterator[str], where: str, wanted: str | None, header: Sequence[str] | None
+) -> Table:
     """Read lines of a SMILES and, after a blank, a name; a first line that is a heading is one."""
     first = next(lines)
     head = first.split()
-    is_heading = header is None and (is_smiles_name(head[0]) or (wanted is not None and wanted in head))
-    columns = tuple(header or (head if is_heading and len(head) > 1 else (head[0] if is_heading else "smiles", "name")))
+    is_heading = header is None and (
+        is_smiles_name(head[0]) or (wanted is not None and wanted in head)
+    )
+    columns = tuple(
+        header
+        or (head if is_heading and len(head) > 1 else (head[0] if is_heading else "smiles", "name"))
+    )
     k = find_smiles_column(columns, wanted, where) if is_heading or wanted is not None else 0
     names = distinct(columns)
     rest = lines if is_heading else chain([first], lines)
@@ -140,7 +160,11 @@ def _smiles_list(lines: Iterator[str], where: str, wanted: str | None, header: S
             if len(cells) > 1 and cells[1].startswith("|") and k == 0:
                 cells = _with_extension(line)
             smiles = cells[k].strip() if k < len(cells) else ""
-            yield Row(number, smiles, dict(zip(names, cells + [""] * (len(columns) - len(cells)), strict=False)))
+            yield Row(
+                number,
+                smiles,
+                dict(zip(names, cells + [""] * (len(columns) - len(cells)), strict=False)),
+            )
             number += 1
 
     return Table(where, columns, k, _not_empty(rows(), where))
@@ -150,10 +174,20 @@ def _with_extension(line: str) -> list[str]:
     """Split a line whose SMILES carries a CXSMILES extension, ``SMILES |...| name``."""
     smiles, rest = line.split(None, 1)
     end = rest.find("|", 1)
-    return [f"{smiles} {rest[: end + 1]}", rest[end + 1 :].strip()] if end > 0 else [smiles, rest.strip()]
+    return (
+        [f"{smiles} {rest[: end + 1]}", rest[end + 1 :].strip()]
+        if end > 0
+        else [smiles, rest.strip()]
+    )
 
 
-def _delimited(lines: Iterator[str], where: str, delimiter: str, wanted: str | None, header: Sequence[str] | None) -> Table:
+def _delimited(
+    lines: Iterator[str],
+    where: str,
+    delimiter: str,
+    wanted: str | None,
+    header: Sequence[str] | None,
+) -> Table:
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
     records = _records(lines, where, delimiter)
     columns = list(header) if header is not None else [name.strip() for name in next(records)]
@@ -183,7 +217,9 @@ def _records(lines: Iterator[str], where: str, delimiter: str) -> Iterator[list[
         for line in lines:
             taken += 1
             if taken > _MOST_LINES:
-                raise DataError(f"{where}: a quote opened in data row {number - 1} is never closed; close it or double it.")
+                raise DataError(
+                    f"{where}: a quote opened in data row {number - 1} is never closed; close it or double it."
+                )
             yield line
 
     number = 0
@@ -217,8 +253,16 @@ def _refuse_other_delimiter(columns: Sequence[str], where: str, delimiter: str) 
     for other, name in _NAMES.items():
         cells = [cell.strip().strip('"') for cell in columns[0].split(other)]
         if other != delimiter and len(cells) > 1:
-            remedy = "name it .tsv" if other == "\t" else "name it .csv" if other == "," else f"save it with {_NAMES[delimiter]}s"
-            raise DataError(f"{where}: its columns ({listed(cells)}) are parted by {name}s, not {_NAMES[delimiter]}s; {remedy}.")
+            remedy = (
+                "name it .tsv"
+                if other == "\t"
+                else "name it .csv"
+                if other == ","
+                else f"save it with {_NAMES[delimiter]}s"
+            )
+            raise DataError(
+                f"{where}: its columns ({listed(cells)}) are parted by {name}s, not {_NAMES[delimiter]}s; {remedy}."
+            )
 
 
 def _not_empty(rows: Iterator[Row], where: str) -> Iterator[Row]:

@@ -45,7 +45,10 @@ def open_text(path: Path | str) -> Generator[Iterator[str]]:
         raise DataError(f"{name} is a folder; name a file in it, or a graph store.") from None
     except OSError as e:
         raise DataError(f"cannot read {name}: {e.strerror or e}.") from None
-    with raw, io.TextIOWrapper(raw, encoding="utf-8-sig", errors="graphlog.latin1", newline="") as text:
+    with (
+        raw,
+        io.TextIOWrapper(raw, encoding="utf-8-sig", errors="graphlog.latin1", newline="") as text,
+    ):
         yield _lines(text, name)
 
 
@@ -55,23 +58,33 @@ def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
         try:
             line = text.readline(LONGEST_LINE)
         except _DamagedError as e:
-            raise DataError(f"{name}: the compressed data is damaged or cut off after line {number} ({e}); fetch it again.") from None
+            raise DataError(
+                f"{name}: the compressed data is damaged or cut off after line {number} ({e}); fetch it again."
+            ) from None
         except OSError as e:
             raise DataError(f"cannot read {name} after line {number}: {e.strerror or e}.") from None
         if not line:
             return
         number += 1
         if len(line) == LONGEST_LINE and not line.endswith(("\n", "\r")):
-            raise DataError(f"{name}: line {number} has more than {LONGEST_LINE:,} characters; this is no table of molecules.")
+            raise DataError(
+                f"{name}: line {number} has more than {LONGEST_LINE:,} characters; this is no table of molecules."
+            )
         yield line
 
 
 def _open_bytes(path: Path | str) -> Any:
-    raw: Any = io.BufferedReader(_Borrowed(sys.stdin.buffer)) if str(path) == "-" else Path(path).open("rb")  # noqa: SIM115 - closed by the caller
+    raw: Any = (
+        io.BufferedReader(_Borrowed(sys.stdin.buffer))
+        if str(path) == "-"
+        else Path(path).open("rb")
+    )  # noqa: SIM115 - closed by the caller
     head = raw.peek(4)[:4]
     if head[:2] in _WIDE:
         raw.close()
-        raise DataError(f"{'standard input' if str(path) == '-' else path}: is UTF-16 text; save it as UTF-8.")
+        raise DataError(
+            f"{'standard input' if str(path) == '-' else path}: is UTF-16 text; save it as UTF-8."
+        )
     kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
     if kind == "gzip":
         return io.BufferedReader(_Inflated(raw, _GzipStream()))
@@ -94,7 +107,11 @@ class _Borrowed(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        block = self._source.read1(len(buffer)) if isinstance(self._source, io.BufferedReader) else self._source.read(len(buffer))
+        block = (
+            self._source.read1(len(buffer))
+            if isinstance(self._source, io.BufferedReader)
+            else self._source.read(len(buffer))
+        )
         buffer[: len(block)] = block
         return len(block)
 

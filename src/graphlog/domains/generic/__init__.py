@@ -2,6 +2,25 @@
 
 from graphlog.domains.generic.chunks import chunk_of, misplaced
 from graphlog.domains.generic.infer import Survey
-from graphlog.domains.generic.raw import MOST_NODES, Place, RawGraph, RawGraphs, as_float, column, join
+from graphlog.domains.generic.raw import (
+    MOST_NODES,
+    Place,
+    RawGraph,
+    RawGraphs,
+    as_float,
+    column,
+    join,
+)
 
-__all__ = ["MOST_NODES", "Place", "RawGraph", "RawGraphs", "Survey", "as_float", "chunk_of", "column", "join", "misplaced"]
+__all__ = [
+    "MOST_NODES",
+    "Place",
+    "RawGraph",
+    "RawGraphs",
+    "Survey",
+    "as_float",
+    "chunk_of",
+    "column",
+    "join",
+    "misplaced",
+]

@@ -30,7 +30,9 @@ def chunk_of(graphs: Sequence[RawGraph], schema: FeatureSchema, directed: bool =
     Raises:
         DataError: If the attributes are not as many as the schema's.
     """
-    problems = {k: found for k, g in enumerate(graphs) if (found := g.problem or misplaced(g)) is not None}
+    problems = {
+        k: found for k, g in enumerate(graphs) if (found := g.problem or misplaced(g)) is not None
+    }
     kept = [k for k in range(len(graphs)) if k not in problems]
     raw = join([graphs[k] for k in kept])
     x, unfit_nodes = node_codes(raw, schema.node)
@@ -43,7 +45,9 @@ def chunk_of(graphs: Sequence[RawGraph], schema: FeatureSchema, directed: bool =
             graph = graphs[kept[at]]
             place = (graph.node_place if name == "node" else graph.edge_place).of(local)
             problems.setdefault(kept[at], f"{place}{name} {local}: {reason}")
-    listed = np.arange(raw.edge_index.shape[1]) if directed else _once(raw, edge_attr, kept, problems)
+    listed = (
+        np.arange(raw.edge_index.shape[1]) if directed else _once(raw, edge_attr, kept, problems)
+    )
     good = np.array([k not in problems for k in kept], dtype=np.bool_)
     of_node, of_edge = np.repeat(np.arange(len(kept)), raw.node_counts), raw.edge_graph[listed]
     listed = listed[good[of_edge]]
@@ -73,7 +77,9 @@ def misplaced(graph: RawGraph) -> str | None:
     return f"{graph.edge_place.of(e)}edge {a} - {b} must join nodes in [0, {graph.num_nodes})"
 
 
-def _once(raw: RawGraphs, edge_attr: np.ndarray, kept: Sequence[int], problems: dict[int, str]) -> np.ndarray:
+def _once(
+    raw: RawGraphs, edge_attr: np.ndarray, kept: Sequence[int], problems: dict[int, str]
+) -> np.ndarray:
     """Return the first listing of every undirected edge; graphs where two listings differ in attributes become problems."""
     graph, ends = raw.edge_graph, raw.edge_index
     low, high = ends.min(axis=0, initial=2**62), ends.max(axis=0, initial=-1)

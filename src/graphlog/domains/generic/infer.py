@@ -40,12 +40,17 @@ class ColumnSurvey:
             self.num_words += len(words)
             self.words = _added(self.words, set(words))
             numbers = [v for v in column.tolist() if not isinstance(v, str) and v is not None]
-            column = np.array(numbers, dtype=np.float64 if any(isinstance(v, float) for v in numbers) else np.int64)
+            column = np.array(
+                numbers,
+                dtype=np.float64 if any(isinstance(v, float) for v in numbers) else np.int64,
+            )
         if column.dtype.kind == "f":
             usable = column[np.abs(column) <= _FLOAT32_MAX]  # NaN compares false
             whole = usable == np.floor(usable)
             # numbers written with a point are quantities even where all happen to be whole; beside a NaN that cannot be told
-            self.has_fractions |= bool(len(usable)) and (len(usable) == len(column) or not bool(whole.all()))
+            self.has_fractions |= bool(len(usable)) and (
+                len(usable) == len(column) or not bool(whole.all())
+            )
             self._weigh(usable)
             column = usable[whole & (np.abs(usable) < 2**53)].astype(np.int64)
         else:
@@ -57,7 +62,9 @@ class ColumnSurvey:
             return
         count, mean = len(numbers), float(numbers.mean())
         total, apart = self.count + count, mean - self.mean
-        self.squares += float(((numbers - mean) ** 2).sum()) + apart * apart * self.count * count / total
+        self.squares += (
+            float(((numbers - mean) ** 2).sum()) + apart * apart * self.count * count / total
+        )
         self.mean += apart * count / total
         self.count = total
 
@@ -70,7 +77,11 @@ class ColumnSurvey:
         """Return what the column is taken for."""
         if self.num_words:
             # a few words among fractions are slips of the pen, to be rejected; otherwise all are names
-            return "continuous" if self.has_fractions and self.num_words <= self.count else "categorical"
+            return (
+                "continuous"
+                if self.has_fractions and self.num_words <= self.count
+                else "categorical"
+            )
         if self.has_fractions or self.values is None:
             return "continuous"
         fits = not self.values or (min(self.values) >= 0 and max(self.values) < MAX_CODES)
@@ -84,12 +95,27 @@ class ColumnSurvey:
         """
         if kind == "continuous":
             spread = float(np.sqrt(self.squares / self.count)) if self.count else 0.0
-            return Attribute(name, 0, shift=self.mean, scale=spread if spread > _SMALLEST_SPREAD * max(1.0, abs(self.mean)) else 1.0)
-        if self.values is None or self.words is None or len(self.values) + len(self.words) > MAX_CODES:
-            raise DataError(f"attribute '{name}' has more than {MAX_CODES:,} different values, too many for categories; leave it out.")
+            return Attribute(
+                name,
+                0,
+                shift=self.mean,
+                scale=spread if spread > _SMALLEST_SPREAD * max(1.0, abs(self.mean)) else 1.0,
+            )
+        if (
+            self.values is None
+            or self.words is None
+            or len(self.values) + len(self.words) > MAX_CODES
+        ):
+            raise DataError(
+                f"attribute '{name}' has more than {MAX_CODES:,} different values, too many for categories; leave it out."
+            )
         numbers = sorted(self.values)
         if not self.words and (not numbers or (numbers[0] >= 0 and numbers[-1] < MAX_CODES)):
-            values = tuple(str(k) if k in self.values else "" for k in range(numbers[-1] + 1)) if numbers else ("",)
+            values = (
+                tuple(str(k) if k in self.values else "" for k in range(numbers[-1] + 1))
+                if numbers
+                else ("",)
+            )
         else:
             values = (*(str(v) for v in numbers), *sorted(self.words))
         return Attribute(name, len(values) + special, values=values)
@@ -108,7 +134,9 @@ class Survey:
         """
         self.names = {"node": tuple(node), "edge": tuple(edge)}
         self.columns = {kind: [ColumnSurvey() for _ in names] for kind, names in self.names.items()}
-        self._may_be_one_hot = {kind: matrices and len(names) > 1 for kind, names in self.names.items()}
+        self._may_be_one_hot = {
+            kind: matrices and len(names) > 1 for kind, names in self.names.items()
+        }
         self._seen_ones: dict[str, set[int]] = {"node": set(), "edge": set()}
         self.max_degree = 0
 
@@ -120,11 +148,18 @@ class Survey:
             if self._may_be_one_hot[kind]:
                 places = one_hot_places(columns)
                 self._may_be_one_hot[kind] = places is not None
-                self._seen_ones[kind] |= set() if places is None else set(np.unique(places).tolist())
+                self._seen_ones[kind] |= (
+                    set() if places is None else set(np.unique(places).tolist())
+                )
         if not self.names["node"] or all(c.is_constant for c in self.columns["node"]):
             self.max_degree = max(self.max_degree, int(graphs.degrees.max(initial=0)))
 
-    def schema(self, name: str = "inferred", kinds: Mapping[str, str] | None = None, keep_constant: bool = True) -> FeatureSchema:
+    def schema(
+        self,
+        name: str = "inferred",
+        kinds: Mapping[str, str] | None = None,
+        keep_constant: bool = True,
+    ) -> FeatureSchema:
         """Return the schema of what was seen.
 
         Args:
@@ -159,10 +194,17 @@ class Survey:
 
     def _attributes(self, kind: str, chosen: Mapping[str, Any]) -> tuple[Attribute, ...]:
         names, special = self.names[kind], _SPECIAL[kind]
-        if self._may_be_one_hot[kind] and self._seen_ones[kind] and not any(n in chosen for n in names):
+        if (
+            self._may_be_one_hot[kind]
+            and self._seen_ones[kind]
+            and not any(n in chosen for n in names)
+        ):
             values = tuple(str(k) if k in self._seen_ones[kind] else "" for k in range(len(names)))
             return (Attribute(f"{kind}_0", len(values) + special, values=values, origin="one-hot"),)
-        return tuple(c.attribute(n, chosen.get(n, c.kind()), special) for n, c in zip(names, self.columns[kind], strict=True))
+        return tuple(
+            c.attribute(n, chosen.get(n, c.kind()), special)
+            for n, c in zip(names, self.columns[kind], strict=True)
+        )
 
 
 def one_hot_places(columns: Sequence[Column]) -> np.ndarray | None:
@@ -170,7 +212,11 @@ def one_hot_places(columns: Sequence[Column]) -> np.ndarray | None:
     if any(c.dtype == object for c in columns):
         return None
     matrix = np.stack(columns, axis=1)
-    return matrix.argmax(axis=1) if np.isin(matrix, (0, 1)).all() and (matrix.sum(axis=1) == 1).all() else None
+    return (
+        matrix.argmax(axis=1)
+        if np.isin(matrix, (0, 1)).all() and (matrix.sum(axis=1) == 1).all()
+        else None
+    )
 
 
 def _special_row(columns: Sequence[Attribute], from_last: int) -> tuple[float, ...]:

@@ -48,7 +48,9 @@ class RawGraph:
     """What to call it: its name, or the beginning of its line."""
     num_nodes: int = 0
     """Number of nodes."""
-    edge_index: Int64[np.ndarray, "2 E"] = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
+    edge_index: Int64[np.ndarray, "2 E"] = field(
+        default_factory=lambda: np.zeros((2, 0), dtype=np.int64)
+    )
     """Ends of each listed edge, numbered within the graph."""
     node: tuple[Column, ...] = ()
     """Node attributes, column by column."""
@@ -92,7 +94,9 @@ class RawGraphs:
         ends = self.edge_index + first
         ends = ends[:, ends[0] != ends[1]]
         keys = distinct(ends.min(axis=0) * total + ends.max(axis=0))
-        return np.bincount(np.concatenate([keys // max(total, 1), keys % max(total, 1)]), minlength=total).astype(np.int64)
+        return np.bincount(
+            np.concatenate([keys // max(total, 1), keys % max(total, 1)]), minlength=total
+        ).astype(np.int64)
 
 
 def column(values: Sequence[Any]) -> Column:
@@ -136,7 +140,9 @@ def join(graphs: Sequence[RawGraph]) -> RawGraphs:
     return RawGraphs(
         node_counts=np.array([g.num_nodes for g in graphs], dtype=np.int64),
         edge_counts=np.array([g.edge_index.shape[1] for g in graphs], dtype=np.int64),
-        edge_index=np.concatenate([np.zeros((2, 0), dtype=np.int64), *(g.edge_index for g in graphs)], axis=1),
+        edge_index=np.concatenate(
+            [np.zeros((2, 0), dtype=np.int64), *(g.edge_index for g in graphs)], axis=1
+        ),
         node=tuple(_joined([g.node[k] for g in graphs]) for k in range(node)),
         edge=tuple(_joined([g.edge[k] for g in graphs]) for k in range(edge)),
     )

@@ -17,12 +17,18 @@ _BCUT = "BCUT2D_"
 """Left out by prefix: fails on the same elements."""
 _LARGEST = 1e6
 
-_TABLE = [(name, f) for name, f in Descriptors.descList if name not in (*_UNSTEADY, *_CHARGES) and not name.startswith(_BCUT)]
+_TABLE = [
+    (name, f)
+    for name, f in Descriptors.descList
+    if name not in (*_UNSTEADY, *_CHARGES) and not name.startswith(_BCUT)
+]
 DESCRIPTORS: tuple[str, ...] = tuple(name for name, _ in _TABLE)
 """Names of the columns of :func:`descriptors`, in order."""
 
 
-def descriptors(smiles: Sequence[str], names: Sequence[str] = DESCRIPTORS) -> Float32[np.ndarray, "N K"]:
+def descriptors(
+    smiles: Sequence[str], names: Sequence[str] = DESCRIPTORS
+) -> Float32[np.ndarray, "N K"]:
     """Return RDKit's descriptors of each molecule, finite, clipped to plus or minus 1e6; a NaN row where it cannot be parsed.
 
     A single descriptor that fails on a molecule it was not made for counts as 0.
@@ -40,7 +46,11 @@ def descriptors(smiles: Sequence[str], names: Sequence[str] = DESCRIPTORS) -> Fl
             mol = parse_smiles(text)
             if not isinstance(mol, str):
                 values = np.array([_value(f, mol) for f in chosen], dtype=np.float64)
-                out[row] = np.clip(np.nan_to_num(values, nan=0.0, posinf=_LARGEST, neginf=-_LARGEST), -_LARGEST, _LARGEST)
+                out[row] = np.clip(
+                    np.nan_to_num(values, nan=0.0, posinf=_LARGEST, neginf=-_LARGEST),
+                    -_LARGEST,
+                    _LARGEST,
+                )
     finally:
         del quiet
     return out

@@ -19,7 +19,9 @@ class MoleculeDomain(Domain):
     schemas = {MOLECULE.name: MOLECULE, MOLECULE_RICH.name: MOLECULE_RICH}  # noqa: RUF012 - as constant as the schemas in it
     targets = TARGETS
 
-    def featurize(self, records: Sequence[str], schema: FeatureSchema) -> tuple[GraphChunk, list[tuple[int, str]]]:
+    def featurize(
+        self, records: Sequence[str], schema: FeatureSchema
+    ) -> tuple[GraphChunk, list[tuple[int, str]]]:
         """Return the graphs of the SMILES and ``(position, reason)`` of each that is no molecule."""
         from graphlog.domains.molecule.parse import featurize_smiles
 

@@ -11,7 +11,9 @@ from graphlog.domains.molecule.refuse import parse_smiles
 from graphlog.errors import DataError
 
 
-def morgan_fingerprints(smiles: Sequence[str], radius: int = 2, bits: int = 2048) -> UInt8[np.ndarray, "N B"]:
+def morgan_fingerprints(
+    smiles: Sequence[str], radius: int = 2, bits: int = 2048
+) -> UInt8[np.ndarray, "N B"]:
     """Return the 0/1 Morgan fingerprint of each molecule; radius 2 is ECFP4.
 
     Args:

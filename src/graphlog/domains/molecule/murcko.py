@@ -28,7 +28,9 @@ def scaffold(smiles: str, chirality: bool = True) -> str:
     return key
 
 
-def scaffolds(smiles: Sequence[str], chirality: bool = True, canonical_first: bool = False) -> list[str | None]:
+def scaffolds(
+    smiles: Sequence[str], chirality: bool = True, canonical_first: bool = False
+) -> list[str | None]:
     """Return :func:`scaffold` of each SMILES, or of its canonical SMILES; None where it cannot be parsed."""
     found: list[str | None] = []
     quiet = rdBase.BlockLogs()
@@ -64,7 +66,13 @@ def scaffold_groups(smiles: Sequence[str], chirality: bool = True) -> Int64[np.n
 def group_numbers(keys: Sequence[str | None]) -> Int64[np.ndarray, "N"]:
     """Return a number for each key, equal where keys are equal, by first appearance; None is equal to nothing."""
     numbers: dict[object, int] = {}
-    return np.array([numbers.setdefault((row,) if key is None else key, len(numbers)) for row, key in enumerate(keys)], dtype=np.int64)
+    return np.array(
+        [
+            numbers.setdefault((row,) if key is None else key, len(numbers))
+            for row, key in enumerate(keys)
+        ],
+        dtype=np.int64,
+    )
 
 
 def canonical(smiles: str) -> str:

@@ -14,7 +14,14 @@ from rdkit import Chem, rdBase
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains.molecule.refuse import LONGEST, is_flat, parse_flat, parse_smiles
-from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_RICH, OTHER_BOND, OTHER_CHIRALITY, OTHER_DIRECTION, WILDCARD
+from graphlog.domains.molecule.schema import (
+    MOLECULE,
+    MOLECULE_RICH,
+    OTHER_BOND,
+    OTHER_CHIRALITY,
+    OTHER_DIRECTION,
+    WILDCARD,
+)
 from graphlog.errors import ConfigError
 
 Codes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -38,25 +45,49 @@ def _series(first: int, last: int) -> dict[int, int]:
     return {value: code for code, value in enumerate(range(first, last + 1))}
 
 
-_TAG, _TYPE, _DIR, _CIS, _HYB = Chem.ChiralType, Chem.BondType, Chem.BondDir, Chem.BondStereo, Chem.HybridizationType
+_TAG, _TYPE, _DIR, _CIS, _HYB = (
+    Chem.ChiralType,
+    Chem.BondType,
+    Chem.BondDir,
+    Chem.BondStereo,
+    Chem.HybridizationType,
+)
 _ELEMENT = _lookup({0: WILDCARD, **{z: z - 1 for z in range(1, 119)}}, WILDCARD)
-_TETRAHEDRAL: dict[Any, int] = {_TAG.CHI_UNSPECIFIED: 0, _TAG.CHI_TETRAHEDRAL_CW: 1, _TAG.CHI_TETRAHEDRAL_CCW: 2}
+_TETRAHEDRAL: dict[Any, int] = {
+    _TAG.CHI_UNSPECIFIED: 0,
+    _TAG.CHI_TETRAHEDRAL_CW: 1,
+    _TAG.CHI_TETRAHEDRAL_CCW: 2,
+}
 _CHIRALITY = _lookup(_TETRAHEDRAL, OTHER_CHIRALITY)
 _BOND: dict[Any, int] = {_TYPE.SINGLE: 0, _TYPE.DOUBLE: 1, _TYPE.TRIPLE: 2, _TYPE.AROMATIC: 3}
 _BOND_TYPE = _lookup(_BOND, OTHER_BOND)
-_BY_ORDER = {1.0: int(_TYPE.SINGLE), 2.0: int(_TYPE.DOUBLE), 3.0: int(_TYPE.TRIPLE), 1.5: int(_TYPE.AROMATIC)}
+_BY_ORDER = {
+    1.0: int(_TYPE.SINGLE),
+    2.0: int(_TYPE.DOUBLE),
+    3.0: int(_TYPE.TRIPLE),
+    1.5: int(_TYPE.AROMATIC),
+}
 _NONMETALS = frozenset({0, 1, 2, 5, 6, 7, 8, 9, 10, 14, 15, 16, 17, 18, 34, 35, 36, 53, 54})
 _DIRECTION = _lookup({_DIR.NONE: 0, _DIR.ENDUPRIGHT: 1, _DIR.ENDDOWNRIGHT: 2}, OTHER_DIRECTION)
 
 _RICH_CHIRALITY = _lookup({**_TETRAHEDRAL, _TAG.CHI_OTHER: 3}, 4)
 _RICH_BOND_TYPE = _lookup(_BOND, 4)
-_STEREO_NAMES = (_CIS.STEREONONE, _CIS.STEREOZ, _CIS.STEREOE, _CIS.STEREOCIS, _CIS.STEREOTRANS, _CIS.STEREOANY)
+_STEREO_NAMES = (
+    _CIS.STEREONONE,
+    _CIS.STEREOZ,
+    _CIS.STEREOE,
+    _CIS.STEREOCIS,
+    _CIS.STEREOTRANS,
+    _CIS.STEREOANY,
+)
 _BOND_STEREO = _lookup({stereo: code for code, stereo in enumerate(_STEREO_NAMES)}, 6)
 _DEGREE = _lookup(_series(0, 10), 11)
 _CHARGE = _lookup(_series(-5, 5), 11, low=-5)
 _HYDROGENS = _lookup(_series(0, 8), 9)
 _RADICALS = _lookup(_series(0, 4), 5)
-_HYBRIDIZATION = _lookup({h: code for code, h in enumerate((_HYB.SP, _HYB.SP2, _HYB.SP3, _HYB.SP3D, _HYB.SP3D2))}, 5)
+_HYBRIDIZATION = _lookup(
+    {h: code for code, h in enumerate((_HYB.SP, _HYB.SP2, _HYB.SP3, _HYB.SP3D, _HYB.SP3D2))}, 5
+)
 _YES_NO = _lookup({0: 0, 1: 1}, 0)
 _PLAIN: list[tuple[Callable[[Any], int], Codes, int]] = [
     (Chem.Atom.GetTotalDegree, _DEGREE, 0),
@@ -102,7 +133,9 @@ class _Columns:
             self.bond_stereo.extend([0] * num_bonds)
         else:
             self.chirality.extend(map(Chem.Atom.GetChiralTag, atoms))
-            self.bond_stereo.extend(map(Chem.Bond.GetStereo if self.rich else Chem.Bond.GetBondDir, bonds))
+            self.bond_stereo.extend(
+                map(Chem.Bond.GetStereo if self.rich else Chem.Bond.GetBondDir, bonds)
+            )
         if self.rich:
             for values, (ask, _, _) in zip(self.plain, _PLAIN, strict=True):
                 values.extend(map(ask, atoms))
@@ -110,17 +143,28 @@ class _Columns:
 
     def atoms(self) -> Codes:
         """Return the codes of all atoms, one row an atom."""
-        columns = [_encode(self.element, _ELEMENT), _encode(self.chirality, _RICH_CHIRALITY if self.rich else _CHIRALITY)]
+        columns = [
+            _encode(self.element, _ELEMENT),
+            _encode(self.chirality, _RICH_CHIRALITY if self.rich else _CHIRALITY),
+        ]
         if self.rich:
-            columns += [_encode(values, table, low) for values, (_, table, low) in zip(self.plain, _PLAIN, strict=True)]
+            columns += [
+                _encode(values, table, low)
+                for values, (_, table, low) in zip(self.plain, _PLAIN, strict=True)
+            ]
         return np.stack(columns, axis=1)
 
     def bonds(self) -> Codes:
         """Return the codes of all bonds, one row a bond."""
         if self.rich:
-            stereo, conjugated = _encode(self.bond_stereo, _BOND_STEREO), _encode(self.conjugated, _YES_NO)
+            stereo, conjugated = (
+                _encode(self.bond_stereo, _BOND_STEREO),
+                _encode(self.conjugated, _YES_NO),
+            )
             return np.stack([_encode(self.bond_type, _RICH_BOND_TYPE), stereo, conjugated], axis=1)
-        return np.stack([_encode(self.bond_type, _BOND_TYPE), _encode(self.bond_stereo, _DIRECTION)], axis=1)
+        return np.stack(
+            [_encode(self.bond_type, _BOND_TYPE), _encode(self.bond_stereo, _DIRECTION)], axis=1
+        )
 
 
 def _bond_types(bonds: list[Any], by_order: bool) -> list[int]:
@@ -133,7 +177,9 @@ def _bond_types(bonds: list[Any], by_order: bool) -> list[int]:
     return list(map(Chem.Bond.GetBondType, bonds))
 
 
-def featurize_smiles(texts: Sequence[Any], schema: FeatureSchema = MOLECULE) -> tuple[GraphChunk, list[tuple[int, str]]]:
+def featurize_smiles(
+    texts: Sequence[Any], schema: FeatureSchema = MOLECULE
+) -> tuple[GraphChunk, list[tuple[int, str]]]:
     """Return the graphs of ``texts`` and ``(position, reason)`` of each text that is no molecule.
 
     Atoms and bonds keep RDKit's order, which is that of the SMILES; each bond is listed once as (begin, end). ``rows`` of the
@@ -152,7 +198,9 @@ def featurize_smiles(texts: Sequence[Any], schema: FeatureSchema = MOLECULE) -> 
         ([[5, 0], [7, 0]], [[1, 0]], [(1, 'RDKit cannot parse: unclosed ring')])
     """
     if schema not in (MOLECULE, MOLECULE_RICH):
-        raise ConfigError(f"SMILES become graphs of schema 'molecule' or 'molecule-rich', not '{schema.name}'.")
+        raise ConfigError(
+            f"SMILES become graphs of schema 'molecule' or 'molecule-rich', not '{schema.name}'."
+        )
     columns = _Columns(rich=schema == MOLECULE_RICH)
     kept: list[int] = []
     rejects: list[tuple[int, str]] = []

@@ -58,7 +58,9 @@ def parse_smiles(text: Any) -> Any:
         return f"not a SMILES character: {foreign[0]!a}"
     try:
         mol: Any = Chem.MolFromSmiles(text)
-    except Exception as e:  # Boost.Python raises what it likes: lone surrogates, RDKit's own exceptions
+    except (
+        Exception
+    ) as e:  # Boost.Python raises what it likes: lone surrogates, RDKit's own exceptions
         return f"RDKit cannot parse: {_one_line(e)}"
     if mol is None:
         return f"RDKit cannot parse: {_diagnose(text)}"

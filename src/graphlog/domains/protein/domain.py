@@ -20,18 +20,24 @@ class ProteinDomain(Domain):
     name = "protein"
     schemas = {PROTEIN.name: PROTEIN}  # noqa: RUF012 - as constant as the schema in it
 
-    def __init__(self, network: ProteinNetwork | None = None, options: ProteinOptions | None = None) -> None:
+    def __init__(
+        self, network: ProteinNetwork | None = None, options: ProteinOptions | None = None
+    ) -> None:
         self.network = network
         self.options = options or ProteinOptions()
 
-    def featurize(self, records: Sequence[str], schema: FeatureSchema = PROTEIN) -> tuple[GraphChunk, list[tuple[int, str]]]:
+    def featurize(
+        self, records: Sequence[str], schema: FeatureSchema = PROTEIN
+    ) -> tuple[GraphChunk, list[tuple[int, str]]]:
         """Return the ego-networks of the proteins, and ``(position, reason)`` of each that has none.
 
         Raises:
             DataError: If there is no network to look in.
         """
         if self.network is None:
-            raise DataError("ego-networks are cut out of a network; give ProteinDomain one, or read a file with read_proteins.")
+            raise DataError(
+                "ego-networks are cut out of a network; give ProteinDomain one, or read a file with read_proteins."
+            )
         number = {name: k for k, name in enumerate(self.network.proteins)}
         degrees, rejected, rows, proteins = self.network.degrees, [], [], []
         for position, record in enumerate(records):

@@ -15,8 +15,12 @@ from graphlog.domains.protein.schema import CHANNELS, PROTEIN
 _CELLS = 1 << 22
 """Entries of the table that says where in an ego-network a protein stands: a row for each centre cut together."""
 
-_ROW_OF_CODE: Float[np.ndarray, "128 9"] = np.zeros((1 << len(CHANNELS), len(PROTEIN.edge)), dtype=np.float32)
-_ROW_OF_CODE[:, : len(CHANNELS)] = (np.arange(1 << len(CHANNELS))[:, None] >> np.arange(len(CHANNELS))) & 1
+_ROW_OF_CODE: Float[np.ndarray, "128 9"] = np.zeros(
+    (1 << len(CHANNELS), len(PROTEIN.edge)), dtype=np.float32
+)
+_ROW_OF_CODE[:, : len(CHANNELS)] = (
+    np.arange(1 << len(CHANNELS))[:, None] >> np.arange(len(CHANNELS))
+) & 1
 
 
 class _Members(NamedTuple):
@@ -27,7 +31,9 @@ class _Members(NamedTuple):
     place: Int[np.ndarray, "V"]
 
 
-def ego_networks(network: ProteinNetwork, centres: Integer[np.ndarray, "n"], options: ProteinOptions) -> GraphChunk:
+def ego_networks(
+    network: ProteinNetwork, centres: Integer[np.ndarray, "n"], options: ProteinOptions
+) -> GraphChunk:
     """Return the ego-network of every centre, with the centre as node 0.
 
     The proteins of an ego-network are the centre, then its partners, strongest first, then theirs, and so on; both caps of
@@ -39,9 +45,16 @@ def ego_networks(network: ProteinNetwork, centres: Integer[np.ndarray, "n"], opt
         options: Radius and caps.
     """
     # a separate table for every batch keeps its size bounded whatever the network's
-    table = np.full((max(1, _CELLS // max(len(network.proteins), 1)), len(network.proteins)), -1, dtype=np.int32)
-    parts = [_cut(network, centres[k : k + len(table)].astype(np.int64), options, table) for k in range(0, len(centres), len(table))]
-    node_counts, edge_counts, ends, codes = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
+    table = np.full(
+        (max(1, _CELLS // max(len(network.proteins), 1)), len(network.proteins)), -1, dtype=np.int32
+    )
+    parts = [
+        _cut(network, centres[k : k + len(table)].astype(np.int64), options, table)
+        for k in range(0, len(centres), len(table))
+    ]
+    node_counts, edge_counts, ends, codes = (
+        np.concatenate(column, axis=-1) for column in zip(*parts, strict=True)
+    )
     return GraphChunk(
         node_counts=node_counts,
         edge_counts=edge_counts,
@@ -53,15 +66,22 @@ def ego_networks(network: ProteinNetwork, centres: Integer[np.ndarray, "n"], opt
     )
 
 
-def in_batches(centres: Integer[np.ndarray, "n"], size: int = 1024) -> Iterator[Integer[np.ndarray, "b"]]:
+def in_batches(
+    centres: Integer[np.ndarray, "n"], size: int = 1024
+) -> Iterator[Integer[np.ndarray, "b"]]:
     """Yield the centres ``size`` at a time."""
     for start in range(0, len(centres), size):
         yield centres[start : start + size]
 
 
 def _cut(
-    network: ProteinNetwork, centres: Int[np.ndarray, "b"], options: ProteinOptions, table: Integer[np.ndarray, "B N"]
-) -> tuple[Int[np.ndarray, "b"], Int[np.ndarray, "b"], Integer[np.ndarray, "2 E"], Integer[np.ndarray, "E"]]:
+    network: ProteinNetwork,
+    centres: Int[np.ndarray, "b"],
+    options: ProteinOptions,
+    table: Integer[np.ndarray, "B N"],
+) -> tuple[
+    Int[np.ndarray, "b"], Int[np.ndarray, "b"], Integer[np.ndarray, "2 E"], Integer[np.ndarray, "E"]
+]:
     members = _reach(network, centres, options, table.reshape(-1))
     place = table.reshape(-1)
     cell = members.graph * table.shape[1] + members.protein
@@ -70,15 +90,30 @@ def _cut(
     counts = network.once_offsets[members.protein + 1] - starts
     listed = ragged_ranges(starts, counts)
     graph = np.repeat(members.graph, counts)
-    here, there = np.repeat(members.place, counts), place[graph * table.shape[1] + network.once_partners[listed]]
+    here, there = (
+        np.repeat(members.place, counts),
+        place[graph * table.shape[1] + network.once_partners[listed]],
+    )
     inside = there >= 0
     place[cell] = -1
-    ends = np.stack([np.minimum(here[inside], there[inside]), np.maximum(here[inside], there[inside])])
+    ends = np.stack(
+        [np.minimum(here[inside], there[inside]), np.maximum(here[inside], there[inside])]
+    )
     sizes = np.bincount(members.graph, minlength=len(centres))
-    return sizes, np.bincount(graph[inside], minlength=len(centres)), ends, network.once_codes[listed[inside]]
+    return (
+        sizes,
+        np.bincount(graph[inside], minlength=len(centres)),
+        ends,
+        network.once_codes[listed[inside]],
+    )
 
 
-def _reach(network: ProteinNetwork, centres: Int[np.ndarray, "b"], options: ProteinOptions, seen: Integer[np.ndarray, "C"]) -> _Members:
+def _reach(
+    network: ProteinNetwork,
+    centres: Int[np.ndarray, "b"],
+    options: ProteinOptions,
+    seen: Integer[np.ndarray, "C"],
+) -> _Members:
     """Return the proteins within the radius, in the order in which they are reached; ``seen`` is left as it was."""
     n = len(network.proteins)
     found = [np.arange(len(centres)) * n + centres]
@@ -87,7 +122,9 @@ def _reach(network: ProteinNetwork, centres: Int[np.ndarray, "b"], options: Prot
         frontier = found[-1]
         starts = network.offsets[frontier % n]
         counts = np.minimum(network.offsets[frontier % n + 1] - starts, options.neighbours)
-        cell = np.repeat(frontier // n, counts) * n + network.partners[ragged_ranges(starts, counts)]
+        cell = (
+            np.repeat(frontier // n, counts) * n + network.partners[ragged_ranges(starts, counts)]
+        )
         cell = cell[seen[cell] < 0]
         _, first = np.unique(cell, return_index=True)
         found.append(cell[np.sort(first)])

@@ -62,15 +62,30 @@ def build_network(found: Interactions, options: ProteinOptions | None = None) ->
     n = len(found.proteins)
     low, high = np.sort(found.pairs.astype(np.int64), axis=1).T
     proper = low != high
-    key, inverse, repeats = np.unique((low * n + high)[proper], return_inverse=True, return_counts=True)
+    key, inverse, repeats = np.unique(
+        (low * n + high)[proper], return_inverse=True, return_counts=True
+    )
     scores = np.zeros((len(key), len(CHANNELS) + 1), dtype=np.int16)
-    listed = np.concatenate([found.channels, found.combined[:, None]], axis=1)[proper].astype(np.int16)
+    listed = np.concatenate([found.channels, found.combined[:, None]], axis=1)[proper].astype(
+        np.int16
+    )
     order = np.argsort(inverse, kind="stable")
     if len(key):
-        scores = np.maximum.reduceat(listed[order], np.concatenate([[0], np.cumsum(repeats)[:-1]]), axis=0)
-    codes = ((scores[:, :-1] >= chosen.channel_scores) << np.arange(len(CHANNELS))).sum(axis=1).astype(np.uint8)
+        scores = np.maximum.reduceat(
+            listed[order], np.concatenate([[0], np.cumsum(repeats)[:-1]]), axis=0
+        )
+    codes = (
+        ((scores[:, :-1] >= chosen.channel_scores) << np.arange(len(CHANNELS)))
+        .sum(axis=1)
+        .astype(np.uint8)
+    )
     kept = (scores[:, -1] >= chosen.score) & (codes > 0)
-    low, high, codes, strength = key[kept] // max(n, 1), key[kept] % max(n, 1), codes[kept], scores[kept, -1].astype(np.int64)
+    low, high, codes, strength = (
+        key[kept] // max(n, 1),
+        key[kept] % max(n, 1),
+        codes[kept],
+        scores[kept, -1].astype(np.int64),
+    )
     here, there = np.concatenate([low, high]), np.concatenate([high, low])
     rows = np.lexsort((there, -np.concatenate([strength, strength]), here))
     degree = np.bincount(here, minlength=n)

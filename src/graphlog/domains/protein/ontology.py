@@ -40,7 +40,9 @@ class Ontology:
 def parents_matrix(edges: Sequence[tuple[int, int]], size: int) -> csr_matrix:
     """Return the matrix of ``(narrower, broader)`` pairs."""
     pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
-    return csr_matrix((np.ones(len(pairs), dtype=np.int32), (pairs[:, 0], pairs[:, 1])), shape=(size, size))
+    return csr_matrix(
+        (np.ones(len(pairs), dtype=np.int32), (pairs[:, 0], pairs[:, 1])), shape=(size, size)
+    )
 
 
 def propagate(direct: csr_matrix, parents: csr_matrix) -> csr_matrix:
@@ -57,7 +59,9 @@ def propagate(direct: csr_matrix, parents: csr_matrix) -> csr_matrix:
     return known
 
 
-def choose_terms(holds: csr_matrix, ontology: Ontology, options: ProteinOptions) -> Int[np.ndarray, "T"]:
+def choose_terms(
+    holds: csr_matrix, ontology: Ontology, options: ProteinOptions
+) -> Int[np.ndarray, "T"]:
     """Return the terms that make good labels, largest first, ties by id.
 
     Of the terms of the wanted branches with enough positive proteins, those are taken that have no narrower term with enough;
@@ -69,11 +73,16 @@ def choose_terms(holds: csr_matrix, ontology: Ontology, options: ProteinOptions)
         options: Branches, fewest positives, largest overlap, number of terms.
     """
     positives = np.asarray(holds.sum(axis=0)).reshape(-1)
-    wanted = np.isin(np.array(ontology.aspects), options.aspects) & ~np.isin(np.array(ontology.terms), list(ROOTS))
+    wanted = np.isin(np.array(ontology.aspects), options.aspects) & ~np.isin(
+        np.array(ontology.terms), list(ROOTS)
+    )
     able = np.flatnonzero(wanted & (positives >= options.min_positives))
     if not len(able):
         return able
-    itself = csr_matrix((np.ones(len(able), dtype=np.int32), (np.arange(len(able)), able)), shape=(len(able), len(ontology.terms)))
+    itself = csr_matrix(
+        (np.ones(len(able), dtype=np.int32), (np.arange(len(able)), able)),
+        shape=(len(able), len(ontology.terms)),
+    )
     broader = propagate(itself, ontology.parents) - itself
     is_broader = np.asarray(broader[:, able].sum(axis=0)).reshape(-1) > 0
     narrowest = able[~is_broader]

@@ -2,7 +2,15 @@
 
 from graphlog.data.schema import Attribute, FeatureSchema
 
-CHANNELS = ("neighborhood", "fusion", "cooccurence", "coexpression", "experimental", "database", "textmining")
+CHANNELS = (
+    "neighborhood",
+    "fusion",
+    "cooccurence",
+    "coexpression",
+    "experimental",
+    "database",
+    "textmining",
+)
 """STRING's evidence channels, in its order and spelling."""
 PROTEIN = FeatureSchema(
     name="protein",

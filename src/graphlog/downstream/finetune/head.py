@@ -60,7 +60,9 @@ class Head(nn.Module):
         """Return logits, or scaled values."""
         return self.linear((embeddings - self.input_shift) * self.input_scale)
 
-    def loss(self, outputs: Float[Tensor, "N T"], labels: Float[Tensor, "N T"]) -> Float[Tensor, ""]:
+    def loss(
+        self, outputs: Float[Tensor, "N T"], labels: Float[Tensor, "N T"]
+    ) -> Float[Tensor, ""]:
         """Return the mean loss over the labels that are present."""
         if self.task == "classification":
             return masked_bce(outputs, labels)
@@ -92,7 +94,9 @@ class FineTuned(nn.Module):
         return self.head(self.network.embed_graphs(batch, self.layer).float())
 
 
-def outputs_of(model: FineTuned, batch: GraphBatch, precision: Literal["fp32", "bf16"], device: torch.device) -> Float[Tensor, "N T"]:
+def outputs_of(
+    model: FineTuned, batch: GraphBatch, precision: Literal["fp32", "bf16"], device: torch.device
+) -> Float[Tensor, "N T"]:
     """Return the head's outputs in fp32, the encoder running in ``precision``."""
     with autocast(precision, device):
         embeddings = model.network.embed_graphs(batch, model.layer)
@@ -102,14 +106,20 @@ def outputs_of(model: FineTuned, batch: GraphBatch, precision: Literal["fp32", "
 def masked_bce(logits: Float[Tensor, "N T"], labels: Float[Tensor, "N T"]) -> Float[Tensor, ""]:
     """Return the binary cross-entropy summed over present labels (0 or 1; NaN is missing) and divided by their number, in float64."""
     present = ~labels.isnan()
-    losses = F.binary_cross_entropy_with_logits(logits.double(), labels.nan_to_num(0.0).double(), reduction="none")
+    losses = F.binary_cross_entropy_with_logits(
+        logits.double(), labels.nan_to_num(0.0).double(), reduction="none"
+    )
     return (losses * present).sum() / present.sum().clamp(min=1)
 
 
-def masked_cross_entropy(logits: Float[Tensor, "N T"], labels: Float[Tensor, "N T"]) -> Float[Tensor, ""]:
+def masked_cross_entropy(
+    logits: Float[Tensor, "N T"], labels: Float[Tensor, "N T"]
+) -> Float[Tensor, ""]:
     """Return the cross-entropy averaged over rows with a class (one-hot; NaN is missing), in float64."""
     present = ~labels.isnan().any(dim=1)
-    losses = F.cross_entropy(logits.double(), labels.nan_to_num(0.0).argmax(dim=1), reduction="none")
+    losses = F.cross_entropy(
+        logits.double(), labels.nan_to_num(0.0).argmax(dim=1), reduction="none"
+    )
     return (losses * present).sum() / present.sum().clamp(min=1)
 
 

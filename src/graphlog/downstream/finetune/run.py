@@ -72,7 +72,11 @@ def finetune(
     config = config or FinetuneConfig()
     seeds = check_seeds(seeds)
     check_baselines(baselines)
-    data = source if isinstance(source, LabelledGraphs) else open_labelled(source, encoder.schema, **labelling)
+    data = (
+        source
+        if isinstance(source, LabelledGraphs)
+        else open_labelled(source, encoder.schema, **labelling)
+    )
     check_folds(data, config)
     folder = None if run_dir is None else _opened(run_dir, resume, overwrite)
     try:
@@ -84,7 +88,9 @@ def finetune(
             rows += _untrained_rows(encoder, data, config, seeds, folder, progress or Silent())
         extra, notes = ecfp_rows(data, baselines, seeds, FIXED_C, sorted({FIXED_C, *GRID}), -1)
         report = make_report(data, [*rows, *extra], [*notes, *_notes(config, runs)])
-        predictor = Predictor(chosen_models(runs, config), data.targets, report, _info(encoder, data, config, seeds))
+        predictor = Predictor(
+            chosen_models(runs, config), data.targets, report, _info(encoder, data, config, seeds)
+        )
         if folder is not None:
             _finish(folder, predictor)
         return predictor
@@ -93,7 +99,9 @@ def finetune(
             folder.close()
 
 
-def train_on_all(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig, seed: int) -> FineTuned:
+def train_on_all(
+    encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig, seed: int
+) -> FineTuned:
     """Return one model trained on the training fold alone, nothing scored: for callers that judge by themselves."""
     run = SeedRun(start_of(encoder, data, config), seed)
     with stop_on_signal() as stop:
@@ -109,7 +117,9 @@ def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
         ConfigError: If there is none, one is negative, or one is given twice.
     """
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise ConfigError(f"`seeds` must be different whole numbers from 0, at least one, found {list(seeds)}.")
+        raise ConfigError(
+            f"`seeds` must be different whole numbers from 0, at least one, found {list(seeds)}."
+        )
     return tuple(int(s) for s in seeds)
 
 
@@ -123,29 +133,66 @@ def check_folds(data: LabelledGraphs, config: FinetuneConfig) -> None:
     empty = [fold for fold, names in lacking.items() if len(names) == len(data.targets)]
     lack = "one class only" if data.task != "regression" else "no label"
     if "train" in empty:
-        raise DataError(f"every target has {lack} in the train fold ({data.split_name} split): nothing to learn; choose another split.")
+        raise DataError(
+            f"every target has {lack} in the train fold ({data.split_name} split): nothing to learn; choose another split."
+        )
     if "valid" in empty and config.select == "best-valid":
-        raise DataError(f"every target has {lack} in the valid fold ({data.split_name} split): choose --select last or another split.")
+        raise DataError(
+            f"every target has {lack} in the valid fold ({data.split_name} split): choose --select last or another split."
+        )
 
 
-def result_rows(model: str, runs: Sequence[SeedRun], data: LabelledGraphs, config: FinetuneConfig) -> list[ScoreRow]:
+def result_rows(
+    model: str, runs: Sequence[SeedRun], data: LabelledGraphs, config: FinetuneConfig
+) -> list[ScoreRow]:
     """Return the rows of both selection rules (the one that was asked for first), the last-k mean and the seeds' joint prediction."""
     rules = sorted(RULES, key=lambda rule: rule != config.select)
     states = [run.final_states() for run in runs]
     predictions = {
-        (rule, fold): [run.predictions(state[rule], fold) for run, state in zip(runs, states, strict=True)]
+        (rule, fold): [
+            run.predictions(state[rule], fold) for run, state in zip(runs, states, strict=True)
+        ]
         for rule in rules
         for fold in ("valid", "test")
     }
-    detail = {"best_epochs": [run.state.best_epoch for run in runs], "epochs": config.epochs, "seeds": [run.seed for run in runs]}
-    rows = [_score(model, RULES[rule], data, {fold: predictions[rule, fold] for fold in ("valid", "test")}, detail) for rule in rules]
+    detail = {
+        "best_epochs": [run.state.best_epoch for run in runs],
+        "epochs": config.epochs,
+        "seeds": [run.seed for run in runs],
+    }
+    rows = [
+        _score(
+            model,
+            RULES[rule],
+            data,
+            {fold: predictions[rule, fold] for fold in ("valid", "test")},
+            detail,
+        )
+        for rule in rules
+    ]
     k = min(config.last_k, config.epochs)
     if k > 1:
-        late = {fold: [_mean_of_last(run, fold, k, data) for run in runs] for fold in ("valid", "test")}
-        rows.append(score_row(model, f"mean of last {k} epochs", late["test"], late["valid"], data.metric, data.targets, detail))
+        late = {
+            fold: [_mean_of_last(run, fold, k, data) for run in runs] for fold in ("valid", "test")
+        }
+        rows.append(
+            score_row(
+                model,
+                f"mean of last {k} epochs",
+                late["test"],
+                late["valid"],
+                data.metric,
+                data.targets,
+                detail,
+            )
+        )
     if len(runs) > 1:
-        joint = {fold: [np.mean(predictions[config.select, fold], axis=0)] for fold in ("valid", "test")}
-        rows.append(_score(f"{model}, mean of {len(runs)} seeds", RULES[config.select], data, joint, detail))
+        joint = {
+            fold: [np.mean(predictions[config.select, fold], axis=0)] for fold in ("valid", "test")
+        }
+        rows.append(
+            _score(f"{model}, mean of {len(runs)} seeds", RULES[config.select], data, joint, detail)
+        )
     return rows
 
 
@@ -157,10 +204,16 @@ def run_digest(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig) -
     sha.update(np.ascontiguousarray(data.labels).tobytes() + data.store.digest.encode())
     for indices in data.split:
         sha.update(np.asarray(indices, dtype=np.int64).tobytes() + b"|")
-    ours = config.model_dump(exclude={"select", "last_k", "device", "checkpoint_every_s", "readout"})
+    ours = config.model_dump(
+        exclude={"select", "last_k", "device", "checkpoint_every_s", "readout"}
+    )
     if encoder.config.readout != "mean":
         sha.update(encoder.config.readout.encode())
-    sha.update(json.dumps([ours, config.layer or encoder.layer, data.task, data.metric], sort_keys=True).encode())
+    sha.update(
+        json.dumps(
+            [ours, config.layer or encoder.layer, data.task, data.metric], sort_keys=True
+        ).encode()
+    )
     return sha.hexdigest()
 
 
@@ -189,7 +242,9 @@ def _train(
     try:
         with stop_on_signal() as stop:
             for seed in seeds:
-                run = SeedRun(begin, seed, None if parent is None else parent / f"{label}seed-{seed}")
+                run = SeedRun(
+                    begin, seed, None if parent is None else parent / f"{label}seed-{seed}"
+                )
                 bar.stage(f"{label}seed {seed}")
                 _run_seed(run, log, stop, bar)
                 runs.append(run)
@@ -216,29 +271,50 @@ def _run_seed(run: SeedRun, log: MetricsFile | None, stop: Any, bar: Progress) -
 
 def _log(log: MetricsFile | None, row: Mapping[str, Any], config: FinetuneConfig) -> None:
     if log is not None:
-        scores = {f"{fold}/{name}": value for fold in ("valid", "test") for name, value in row[fold].items() if value == value}
+        scores = {
+            f"{fold}/{name}": value
+            for fold in ("valid", "test")
+            for name, value in row[fold].items()
+            if value == value
+        }
         kept = {key: row[key] for key in ("seed", "epoch", "loss", "learning_rate", "seconds")}
         log.write({"step": row["epoch"], **kept, **scores})
 
 
 def _untrained_rows(
-    encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig, seeds: Sequence[int], folder: RunFolder | None, bar: Progress
+    encoder: Encoder,
+    data: LabelledGraphs,
+    config: FinetuneConfig,
+    seeds: Sequence[int],
+    folder: RunFolder | None,
+    bar: Progress,
 ) -> list[ScoreRow]:
     graphs = data.store.subset(np.sort(data.split.train))
     runs: list[SeedRun] = []
     for seed in seeds:
-        untrained = random_encoder(encoder.config, encoder.schema, layer=encoder.layer, seed=seed, graphs=graphs)
+        untrained = random_encoder(
+            encoder.config, encoder.schema, layer=encoder.layer, seed=seed, graphs=graphs
+        )
         runs += _train(untrained, data, config, [seed], folder, bar, "untrained-")
     return result_rows("untrained encoder, fine-tuned", runs, data, config)
 
 
 def _score(
-    model: str, rule: str, data: LabelledGraphs, predictions: Mapping[str, Sequence[np.ndarray]], detail: Mapping[str, Any]
+    model: str,
+    rule: str,
+    data: LabelledGraphs,
+    predictions: Mapping[str, Sequence[np.ndarray]],
+    detail: Mapping[str, Any],
 ) -> ScoreRow:
     folds = {"valid": data.split.valid, "test": data.split.test}
-    scored = {fold: [evaluate(data.labels[rows], p, data.task) for p in predictions[fold]] for fold, rows in folds.items()}
+    scored = {
+        fold: [evaluate(data.labels[rows], p, data.task) for p in predictions[fold]]
+        for fold, rows in folds.items()
+    }
     halves = half_scores(data, predictions["test"])
-    return score_row(model, rule, scored["test"], scored["valid"], data.metric, data.targets, detail, halves)
+    return score_row(
+        model, rule, scored["test"], scored["valid"], data.metric, data.targets, detail, halves
+    )
 
 
 def _mean_of_last(run: SeedRun, fold: str, k: int, data: LabelledGraphs) -> Evaluation:
@@ -260,11 +336,15 @@ def chosen_models(runs: Sequence[SeedRun], config: FinetuneConfig) -> list[FineT
 def _notes(config: FinetuneConfig, runs: Sequence[SeedRun]) -> list[str]:
     notes = [] if len(runs) > 1 else ["one seed: no spread is known"]
     if any(not run.state.best_epoch for run in runs):
-        notes.append("no target has both classes in the valid fold: `best validation` is the last epoch")
+        notes.append(
+            "no target has both classes in the valid fold: `best validation` is the last epoch"
+        )
     return notes
 
 
-def _info(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig, seeds: Sequence[int]) -> dict[str, Any]:
+def _info(
+    encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig, seeds: Sequence[int]
+) -> dict[str, Any]:
     pretrained = {k: v for k, v in encoder.info.items() if k not in {"embedding"}}
     return {
         "finetuned_on": data.name,
@@ -285,7 +365,13 @@ def _opened(run_dir: Path, resume: bool, overwrite: bool) -> RunFolder:
     return folder
 
 
-def _describe(folder: RunFolder, encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig, seeds: Sequence[int]) -> None:
+def _describe(
+    folder: RunFolder,
+    encoder: Encoder,
+    data: LabelledGraphs,
+    config: FinetuneConfig,
+    seeds: Sequence[int],
+) -> None:
     tables: dict[str, Any] = {
         "kind": "finetune",
         "input": {
@@ -296,7 +382,10 @@ def _describe(folder: RunFolder, encoder: Encoder, data: LabelledGraphs, config:
             "split": data.split_name,
             "sha256": data.store.digest,
         },
-        "model": {"schema": encoder.schema.name, **{k: encoder.info[k] for k in ("objective", "recipe", "name") if k in encoder.info}},
+        "model": {
+            "schema": encoder.schema.name,
+            **{k: encoder.info[k] for k in ("objective", "recipe", "name") if k in encoder.info},
+        },
         "finetune": {**config.model_dump(mode="json", exclude_none=True), "seeds": list(seeds)},
     }
     folder.write(folder.config, tomli_w.dumps(tables))

@@ -73,16 +73,25 @@ class SeedRun:
         self.start, self.seed, self.folder = start, seed, folder
         self.data, self.config = start.data, start.config
         self.device = choose_device(self.config.device)
-        self.precision: Literal["fp32", "bf16"] = choose_precision(self.config.precision, self.device, lambda _: None)
+        self.precision: Literal["fp32", "bf16"] = choose_precision(
+            self.config.precision, self.device, lambda _: None
+        )
         self.state = SeedState()
-        self.frozen = None if start.embeddings is None else torch.from_numpy(start.embeddings).to(self.device)
-        self.folds = {"valid": self._evaluation_batches(self.data.split.valid), "test": self._evaluation_batches(self.data.split.test)}
+        self.frozen = (
+            None if start.embeddings is None else torch.from_numpy(start.embeddings).to(self.device)
+        )
+        self.folds = {
+            "valid": self._evaluation_batches(self.data.split.valid),
+            "test": self._evaluation_batches(self.data.split.test),
+        }
         self.model = self._fresh().to(self.device)
         self._saved_at, self._save_took = time.monotonic(), 0.0
         self._epoch_took = math.inf
         trained = self.model.head if self.config.freeze else self.model
         self.adam = NamedAdam(trained.named_parameters(), self.config.learning_rate)
-        self.train_labels = torch.from_numpy(self.data.labels[self.data.split.train]).to(self.device)
+        self.train_labels = torch.from_numpy(self.data.labels[self.data.split.train]).to(
+            self.device
+        )
         self._restore()
 
     @property
@@ -106,7 +115,9 @@ class SeedRun:
         """
         if stop.asked:
             self.save()
-            raise TrainingInterrupted(f"stopped after epoch {self.state.epoch} of seed {self.seed}; continue with --resume.")
+            raise TrainingInterrupted(
+                f"stopped after epoch {self.state.epoch} of seed {self.seed}; continue with --resume."
+            )
         epoch = self.state.epoch + 1
         rate = self.config.learning_rate_at(epoch)
         for group in self.adam.adam.param_groups:
@@ -115,10 +126,21 @@ class SeedRun:
         loss = self._train(epoch, stop)
         scores = {fold: self._scores(fold) for fold in ("valid", "test")}
         self._epoch_took = time.monotonic() - started
-        row = {"seed": self.seed, "epoch": epoch, "loss": loss, "learning_rate": rate, **scores, "seconds": self._epoch_took}
+        row = {
+            "seed": self.seed,
+            "epoch": epoch,
+            "loss": loss,
+            "learning_rate": rate,
+            **scores,
+            "seconds": self._epoch_took,
+        }
         history = self.state.history
         metric = self.data.metric
-        best = history[self.state.best_epoch - 1]["valid"][metric] if self.state.best_epoch else float("nan")
+        best = (
+            history[self.state.best_epoch - 1]["valid"][metric]
+            if self.state.best_epoch
+            else float("nan")
+        )
         history.append(row)
         self.state.epoch = epoch
         if better(metric, scores["valid"].get(metric, float("nan")), best):
@@ -144,10 +166,17 @@ class SeedRun:
         if self.folder is None:
             return
         started = time.monotonic()
-        tensors = {f"model.{k}": v for k, v in self._weights().items()} | {f"best.{k}": v for k, v in self.state.best.items()}
+        tensors = {f"model.{k}": v for k, v in self._weights().items()} | {
+            f"best.{k}": v for k, v in self.state.best.items()
+        }
         if not self.is_done:
             tensors |= {f"optim.{k}": v for k, v in self.adam.state().items()}
-        fields = {"digest": self.start.digest, "seed": self.seed, "best_epoch": self.state.best_epoch, "history": self.state.history}
+        fields = {
+            "digest": self.start.digest,
+            "seed": self.seed,
+            "best_epoch": self.state.best_epoch,
+            "history": self.state.history,
+        }
         with writing(self.folder, "free space, then go on with --resume"):
             self.folder.parent.mkdir(exist_ok=True)
             save_checkpoint(self.folder, Checkpoint(self.state.epoch, tensors, fields))
@@ -155,15 +184,26 @@ class SeedRun:
         self._save_took = self._saved_at - started
 
     def _restore(self) -> None:
-        found = None if self.folder is None or not self.folder.is_dir() else load_checkpoint(self.folder, lambda _: None)
+        found = (
+            None
+            if self.folder is None or not self.folder.is_dir()
+            else load_checkpoint(self.folder, lambda _: None)
+        )
         if found is None:
             return
         if found.fields["digest"] != self.start.digest:
             where = f"{self.folder} holds a run with other settings, model or data"
-            raise ConfigError(f"{where}; give the same ones to resume it, or replace it with --overwrite.")
+            raise ConfigError(
+                f"{where}; give the same ones to resume it, or replace it with --overwrite."
+            )
         self._load(part(found.tensors, "model."))
         self.adam.load_state(part(found.tensors, "optim."))
-        self.state = SeedState(found.step, found.fields["best_epoch"], part(found.tensors, "best."), list(found.fields["history"]))
+        self.state = SeedState(
+            found.step,
+            found.fields["best_epoch"],
+            part(found.tensors, "best."),
+            list(found.fields["history"]),
+        )
 
     def _fresh(self) -> FineTuned:
         data, encoder = self.data, self.start.encoder
@@ -178,7 +218,10 @@ class SeedRun:
     def _evaluation_batches(self, indices: np.ndarray) -> list[GraphBatch]:
         if self.frozen is not None:
             return []
-        parts = [indices[start : start + _EVALUATION_BATCH] for start in range(0, len(indices), _EVALUATION_BATCH)]
+        parts = [
+            indices[start : start + _EVALUATION_BATCH]
+            for start in range(0, len(indices), _EVALUATION_BATCH)
+        ]
         return [self.data.store.take(p).to(self.device) for p in parts]
 
     def _train(self, epoch: int, stop: StopRequest) -> float:
@@ -189,11 +232,15 @@ class SeedRun:
         with global_seed(seed_for(self.seed, "finetune"), "dropout", epoch, device=self.device):
             for start in range(0, len(order), self.config.batch_size):
                 if stop.asked and self._epoch_took > _PATIENCE_S:
-                    raise TrainingInterrupted("stopped; everything up to the last checkpoint is kept, continue with --resume.")
+                    raise TrainingInterrupted(
+                        "stopped; everything up to the last checkpoint is kept, continue with --resume."
+                    )
                 losses.append(self._step(train, order[start : start + self.config.batch_size]))
         loss = float(torch.stack(losses).mean())
         if not np.isfinite(loss):
-            raise NonFiniteLossError(f"the loss became {loss} in epoch {epoch} of seed {self.seed}; lower the learning rate.")
+            raise NonFiniteLossError(
+                f"the loss became {loss} in epoch {epoch} of seed {self.seed}; lower the learning rate."
+            )
         return loss
 
     def _step(self, train: np.ndarray, picked: np.ndarray) -> Tensor:
@@ -213,14 +260,22 @@ class SeedRun:
         rows = getattr(self.data.split, fold)
         if not len(rows):
             return {}
-        return evaluate(self.data.labels[rows], self._predict(fold, self.precision), self.data.task).scores
+        return evaluate(
+            self.data.labels[rows], self._predict(fold, self.precision), self.data.task
+        ).scores
 
     def _predict(self, fold: str, precision: Literal["fp32", "bf16"]) -> Float[np.ndarray, "M T"]:
         head = self.model.head
         with evaluating(self.model), torch.inference_mode():
             if self.frozen is not None:
-                return head.predictions(head(self.frozen[getattr(self.data.split, fold)])).cpu().numpy()
-            parts = [outputs_of(self.model, batch, precision, self.device) for batch in self.folds[fold]]
+                return (
+                    head.predictions(head(self.frozen[getattr(self.data.split, fold)]))
+                    .cpu()
+                    .numpy()
+                )
+            parts = [
+                outputs_of(self.model, batch, precision, self.device) for batch in self.folds[fold]
+            ]
             return head.predictions(torch.cat(parts)).cpu().numpy()
 
     def _weights(self) -> State:

@@ -8,7 +8,9 @@ from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.tasks import LabelledGraphs
 
 
-def half_scores(data: LabelledGraphs, predictions: Sequence[np.ndarray]) -> dict[str, dict[str, list[float]]]:
+def half_scores(
+    data: LabelledGraphs, predictions: Sequence[np.ndarray]
+) -> dict[str, dict[str, list[float]]]:
     """Return, for each half of the test fold and each metric, one score a seed; nothing where the graphs are no proteins.
 
     Args:
@@ -17,7 +19,8 @@ def half_scores(data: LabelledGraphs, predictions: Sequence[np.ndarray]) -> dict
     """
     labels = data.labels[data.split.test]
     return {
-        name: _by_metric([evaluate(labels[rows], p[rows], data.task).scores for p in predictions]) for name, rows in data.halves.items()
+        name: _by_metric([evaluate(labels[rows], p[rows], data.task).scores for p in predictions])
+        for name, rows in data.halves.items()
     }
 
 

@@ -17,7 +17,11 @@ def judged(encoder: Encoder, readout: ReadoutChoice = "auto") -> Encoder:
     no weights, so that any encoder of proteins can be given it; ``encoder`` leaves it as it was trained.
     """
     network = encoder.network
-    if readout == "encoder" or network.schema.domain != "protein" or network.config.readout != "mean":
+    if (
+        readout == "encoder"
+        or network.schema.domain != "protein"
+        or network.config.readout != "mean"
+    ):
         return encoder
     with torch.random.fork_rng(devices=[]):  # its first weights are thrown away at once
         centred = GraphEncoder(network.config.updated({"readout": "mean+centre"}), network.schema)

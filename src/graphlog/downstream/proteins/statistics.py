@@ -25,8 +25,13 @@ def ego_statistics(store: GraphStore) -> Float32[np.ndarray, "M 18"]:
         ConfigError: If the graphs are no ego-networks.
     """
     if store.schema != PROTEIN:
-        raise ConfigError(f"ego-network statistics are of graphs of schema 'protein', found '{store.schema.name}'.")
-    parts = [_of(store, start, min(start + _GRAPHS_AT_ONCE, len(store))) for start in range(0, len(store), _GRAPHS_AT_ONCE)]
+        raise ConfigError(
+            f"ego-network statistics are of graphs of schema 'protein', found '{store.schema.name}'."
+        )
+    parts = [
+        _of(store, start, min(start + _GRAPHS_AT_ONCE, len(store)))
+        for start in range(0, len(store), _GRAPHS_AT_ONCE)
+    ]
     return np.concatenate([np.empty((0, len(NAMES)), np.float32), *parts])
 
 
@@ -38,8 +43,12 @@ def _of(store: GraphStore, start: int, stop: int) -> Float32[np.ndarray, "B 18"]
     is_centre = source == batch.ptr[:-1].numpy()[owner]
     nodes, edges = batch.sizes.numpy().astype(np.float64), np.bincount(owner, minlength=count) / 2
     by_channel = np.stack([np.bincount(owner, column, count) / 2 for column in channels.T], axis=1)
-    of_centre = np.stack([np.bincount(owner[is_centre], column, count) for column in channels[is_centre].T], axis=1)
+    of_centre = np.stack(
+        [np.bincount(owner[is_centre], column, count) for column in channels[is_centre].T], axis=1
+    )
     partners = np.bincount(owner[is_centre], minlength=count)
     density = edges / np.maximum(nodes * (nodes - 1) / 2, 1)
-    counts = np.concatenate([np.stack([nodes, edges, partners], axis=1), by_channel, of_centre], axis=1)
+    counts = np.concatenate(
+        [np.stack([nodes, edges, partners], axis=1), by_channel, of_centre], axis=1
+    )
     return np.insert(np.log1p(counts), 3, density, axis=1).astype(np.float32)

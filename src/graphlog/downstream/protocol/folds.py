@@ -71,12 +71,19 @@ def fold_probe(
         DataError: If there is not one target, or a class has fewer graphs than there are folds.
         ConfigError: If a name is unknown.
     """
-    for kind, names, known in (("classifier", [classifier], CLASSIFIERS), ("baseline", baselines, BASELINES)):
+    for kind, names, known in (
+        ("classifier", [classifier], CLASSIFIERS),
+        ("baseline", baselines, BASELINES),
+    ):
         for name in names:
             if name not in known:
                 raise unknown_name(kind, name, known)
     labelling.setdefault("split", "stratified")
-    data = source if isinstance(source, LabelledGraphs) else open_labelled(source, encoder.schema, **labelling)
+    data = (
+        source
+        if isinstance(source, LabelledGraphs)
+        else open_labelled(source, encoder.schema, **labelling)
+    )
     graphs, classes = _classes(data, folds)
     bar = progress or Silent()
     bar.begin(len(seeds) * folds * (1 + len(baselines)))
@@ -87,40 +94,99 @@ def fold_probe(
         frozen = _features(encoder.embed_store(graphs, layer, precision=precision), classifier)
         rows = [deal.row("frozen encoder", rule, [frozen] * len(seeds))]
         if "random" in baselines:
-            rows.append(deal.row("untrained encoder", rule, [_untrained(encoder, graphs, layer, s, classifier) for s in seeds]))
+            rows.append(
+                deal.row(
+                    "untrained encoder",
+                    rule,
+                    [_untrained(encoder, graphs, layer, s, classifier) for s in seeds],
+                )
+            )
         if "wl" in baselines:
             kernel = wl_kernel(graphs)
-            subtrees = [lambda train: (kernel[np.ix_(train, train)], kernel[:, train], SVC(kernel="precomputed"))] * len(seeds)
-            rows.append(deal.row(f"WL subtree counts ({ROUNDS} rounds)", "SVM, C by inner folds", subtrees))
+            subtrees = [
+                lambda train: (
+                    kernel[np.ix_(train, train)],
+                    kernel[:, train],
+                    SVC(kernel="precomputed"),
+                )
+            ] * len(seeds)
+            rows.append(
+                deal.row(f"WL subtree counts ({ROUNDS} rounds)", "SVM, C by inner folds", subtrees)
+            )
     finally:
         bar.end()
-    sizes = {"train": len(classes) - len(classes) // folds, "valid": 0, "test": len(classes) // folds, "rejected": data.sizes["rejected"]}
+    sizes = {
+        "train": len(classes) - len(classes) // folds,
+        "valid": 0,
+        "test": len(classes) // folds,
+        "rejected": data.sizes["rejected"],
+    }
     note = "test: accuracy, mean over folds; SD: over seeds, each of which deals the folds anew"
-    return Report(data.name, data.task, "accuracy", f"stratified {folds}-fold", sizes, data.targets, {}, tuple(rows), (note,))
+    return Report(
+        data.name,
+        data.task,
+        "accuracy",
+        f"stratified {folds}-fold",
+        sizes,
+        data.targets,
+        {},
+        tuple(rows),
+        (note,),
+    )
 
 
 class _Deal:
     """Deals folds by seed and judges features on them."""
 
-    def __init__(self, classes: Int64[np.ndarray, "M"], folds: int, seeds: tuple[int, ...], grid: tuple[float, ...], bar: Progress) -> None:
-        self._classes, self._folds, self._seeds, self._grid, self._bar = classes, folds, seeds, grid, bar
+    def __init__(
+        self,
+        classes: Int64[np.ndarray, "M"],
+        folds: int,
+        seeds: tuple[int, ...],
+        grid: tuple[float, ...],
+        bar: Progress,
+    ) -> None:
+        self._classes, self._folds, self._seeds, self._grid, self._bar = (
+            classes,
+            folds,
+            seeds,
+            grid,
+            bar,
+        )
 
     def row(self, model: str, rule: str, features: Sequence[Fitted]) -> ScoreRow:
         """Return the scores of one representation: its features for every seed."""
-        scores, chosen = zip(*(self._judge(f, seed) for f, seed in zip(features, self._seeds, strict=True)), strict=True)
-        detail = {"folds": [list(s) for s in scores], "c": [list(c) for c in chosen], "seeds": list(self._seeds)}
-        return ScoreRow(model, rule, {"accuracy": [float(np.mean(s)) for s in scores]}, {}, detail=detail)
+        scores, chosen = zip(
+            *(self._judge(f, seed) for f, seed in zip(features, self._seeds, strict=True)),
+            strict=True,
+        )
+        detail = {
+            "folds": [list(s) for s in scores],
+            "c": [list(c) for c in chosen],
+            "seeds": list(self._seeds),
+        }
+        return ScoreRow(
+            model, rule, {"accuracy": [float(np.mean(s)) for s in scores]}, {}, detail=detail
+        )
 
     def _judge(self, features: Fitted, seed: int) -> tuple[list[float], list[float]]:
         scores: list[float] = []
         chosen: list[float] = []
-        split = StratifiedKFold(self._folds, shuffle=True, random_state=seed).split(self._classes[:, None], self._classes)
+        split = StratifiedKFold(self._folds, shuffle=True, random_state=seed).split(
+            self._classes[:, None], self._classes
+        )
         for train, test in split:
             inner = max(2, min(INNER_FOLDS, int(np.bincount(self._classes[train]).min())))
             x_train, x_all, model = features(train)
-            search = GridSearchCV(model, {"C": list(self._grid)}, cv=StratifiedKFold(inner, shuffle=True, random_state=seed))
+            search = GridSearchCV(
+                model,
+                {"C": list(self._grid)},
+                cv=StratifiedKFold(inner, shuffle=True, random_state=seed),
+            )
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # the largest C of logistic regression; the last digits do not matter
+                warnings.simplefilter(
+                    "ignore", ConvergenceWarning
+                )  # the largest C of logistic regression; the last digits do not matter
                 search.fit(x_train, self._classes[train])
             scores.append(float(np.mean(search.predict(x_all[test]) == self._classes[test])))
             chosen.append(float(search.best_params_["C"]))
@@ -140,8 +206,12 @@ def _features(embeddings: Float[np.ndarray, "M W"], classifier: str) -> Fitted:
     return fitted
 
 
-def _untrained(encoder: Encoder, graphs: Any, layer: str | None, seed: int, classifier: str) -> Fitted:
-    twin = random_encoder(encoder.config, encoder.schema, layer=layer or encoder.layer, seed=seed, graphs=graphs)
+def _untrained(
+    encoder: Encoder, graphs: Any, layer: str | None, seed: int, classifier: str
+) -> Fitted:
+    twin = random_encoder(
+        encoder.config, encoder.schema, layer=layer or encoder.layer, seed=seed, graphs=graphs
+    )
     return _features(twin.to(encoder.device).embed_store(graphs), classifier)
 
 
@@ -149,12 +219,16 @@ def _classes(data: LabelledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "
     """Return the graphs with a class, and their classes."""
     if data.task == "regression" or (data.task == "classification" and len(data.targets) > 1):
         found = f"task {data.task} with {len(data.targets)} targets"
-        raise DataError(f"k-fold accuracy is for one target of two or more classes, found {found}; choose one with --targets.")
+        raise DataError(
+            f"k-fold accuracy is for one target of two or more classes, found {found}; choose one with --targets."
+        )
     if folds < 2:
         raise ConfigError(f"`folds` must be 2 or more, found {folds}.")
     known = np.flatnonzero(~np.isnan(data.labels).any(axis=1))
     classes = class_numbers(data.labels[known])
     fewest = int(np.bincount(classes).min())
     if fewest < folds:
-        raise DataError(f"{data.name}: its rarest class has {fewest} graphs, too few for {folds} folds; merge classes or lower the number.")
+        raise DataError(
+            f"{data.name}: its rarest class has {fewest} graphs, too few for {folds} folds; merge classes or lower the number."
+        )
     return data.store.subset(known), classes

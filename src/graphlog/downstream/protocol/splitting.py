@@ -51,9 +51,13 @@ def split_file(
     check_output(path, (".json",), name)
     shares = check_fractions(fractions)
     if graphs is None:
-        graphs = open_graphs(name, SCHEMAS["protein" if domain_of(name) == "protein" else "molecule"], **reading)
+        graphs = open_graphs(
+            name, SCHEMAS["protein" if domain_of(name) == "protein" else "molecule"], **reading
+        )
     if graphs.schema.domain == "protein":
-        kind, folds = split_store(graphs, name, kind, shares, seed, test_species=test_species, networks=networks)
+        kind, folds = split_store(
+            graphs, name, kind, shares, seed, test_species=test_species, networks=networks
+        )
     elif graphs.schema.domain == "graph":
         kind = kind or "random"
         folds, _ = split_graphs(graphs, kind, shares, seed, labels=graphs.labels)

@@ -22,7 +22,9 @@ def wl_counts(store: GraphStore, rounds: int = ROUNDS) -> csr_matrix:
     batch = store[:]
     labels = _dense(_codes(batch.x.numpy(), store.schema.node, batch.num_nodes))
     if not any(c.is_categorical for c in store.schema.node):
-        labels = _dense(np.bincount(batch.edge_index[1].numpy(), minlength=batch.num_nodes).astype(np.int64))
+        labels = _dense(
+            np.bincount(batch.edge_index[1].numpy(), minlength=batch.num_nodes).astype(np.int64)
+        )
     edges = _codes(batch.edge_attr.numpy(), store.schema.edge, batch.num_edges)
     counts = [_histogram(labels, batch)]
     for _ in range(rounds):
@@ -49,7 +51,9 @@ def _codes(values: np.ndarray, columns: tuple[Attribute, ...], rows: int) -> Int
     return key
 
 
-def _refined(labels: Int64[np.ndarray, "V"], edges: Int64[np.ndarray, "E"], batch: GraphBatch) -> Int64[np.ndarray, "V"]:
+def _refined(
+    labels: Int64[np.ndarray, "V"], edges: Int64[np.ndarray, "E"], batch: GraphBatch
+) -> Int64[np.ndarray, "V"]:
     source, target = batch.edge_index.numpy()
     message = _hash(_hash(labels)[source] + _hash(edges + 1) * _MIX[2])
     gathered = np.zeros(len(labels), dtype=np.uint64)
@@ -59,7 +63,10 @@ def _refined(labels: Int64[np.ndarray, "V"], edges: Int64[np.ndarray, "E"], batc
 
 def _histogram(labels: Int64[np.ndarray, "V"], batch: GraphBatch) -> csr_matrix:
     ones = np.ones(len(labels))
-    return csr_matrix((ones, (batch.batch.numpy(), labels)), shape=(batch.num_graphs, int(labels.max(initial=-1)) + 1))
+    return csr_matrix(
+        (ones, (batch.batch.numpy(), labels)),
+        shape=(batch.num_graphs, int(labels.max(initial=-1)) + 1),
+    )
 
 
 def _dense(labels: np.ndarray) -> Int64[np.ndarray, "V"]:

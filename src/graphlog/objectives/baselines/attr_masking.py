@@ -62,7 +62,9 @@ class AttrMasking(Objective[AttrMaskingViews]):
         self.bonds = None
         if config.mask_bonds:
             if self.schema.masked != "node" or self.schema.edge_mask is None:
-                raise ConfigError(f"`objective.mask_bonds` needs masked nodes and an `edge_mask`; schema '{self.schema.name}' differs.")
+                raise ConfigError(
+                    f"`objective.mask_bonds` needs masked nodes and an `edge_mask`; schema '{self.schema.name}' differs."
+                )
             self.bonds = AttributeHead(encoder.dim, replace(self.schema, masked="edge"))
 
     @classmethod
@@ -72,16 +74,26 @@ class AttrMasking(Objective[AttrMaskingViews]):
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> AttrMaskingViews:
         """Return the batch and its masked counterpart."""
-        masked = mask_attributes(batch, self.schema, self.config.mask_rate, generator, self.config.masked_columns)
+        masked = mask_attributes(
+            batch, self.schema, self.config.mask_rate, generator, self.config.masked_columns
+        )
         if self.bonds is None:
             return AttrMaskingViews(batch, masked, masked.edge_idx[:0])
         hidden, bond_idx = mask_edges_around(masked.batch, self.schema, masked.node_idx)
         return AttrMaskingViews(batch, masked._replace(batch=hidden), bond_idx)
 
-    def loss(self, views: AttrMaskingViews, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+    def loss(
+        self, views: AttrMaskingViews, encoder: GraphEncoder, generator: torch.Generator
+    ) -> LossTerms:
         """Return the mean loss over masked items, and that over masked bonds if these are on."""
         node_emb = encoder(views.masked.batch).node_emb
-        terms = {"attribute": self.head.loss(node_emb, views.clean, views.masked.node_idx, views.masked.edge_idx)}
+        terms = {
+            "attribute": self.head.loss(
+                node_emb, views.clean, views.masked.node_idx, views.masked.edge_idx
+            )
+        }
         if self.bonds is not None:
-            terms["bond"] = self.bonds.loss(node_emb, views.clean, views.masked.node_idx, views.bond_idx)
+            terms["bond"] = self.bonds.loss(
+                node_emb, views.clean, views.masked.node_idx, views.bond_idx
+            )
         return LossTerms(torch.stack(list(terms.values())).sum(), terms)

@@ -43,9 +43,13 @@ class ContextPredConfig(FrozenConfig):
         if self.outer and self.outer <= self.inner:
             raise ValueError("`outer` must be above `inner`, or 0 for no end")
         if self.hops and self.hops <= self.inner:
-            raise ValueError("`hops` must be above `inner`, so that substructure and context overlap, or 0 for whole graphs")
+            raise ValueError(
+                "`hops` must be above `inner`, so that substructure and context overlap, or 0 for whole graphs"
+            )
         if self.hops and self.substructure_at == "centre":
-            raise ValueError("`substructure_at='centre'` needs `hops=0`: a part of a graph need not hold its centre")
+            raise ValueError(
+                "`substructure_at='centre'` needs `hops=0`: a part of a graph need not hold its centre"
+            )
         return self
 
 
@@ -62,7 +66,12 @@ class ContextPred(Objective[ContextViews]):
     def __init__(self, config: ContextPredConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
         self.config = config
-        shape = {"layers": config.context_layers, "dim": encoder.dim, "jk": "last", "readout": "mean"}
+        shape = {
+            "layers": config.context_layers,
+            "dim": encoder.dim,
+            "jk": "last",
+            "readout": "mean",
+        }
         self.context = GraphEncoder(encoder.config.updated(shape), encoder.schema)
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> ContextViews:
@@ -70,7 +79,9 @@ class ContextPred(Objective[ContextViews]):
         c = self.config
         return context_views(batch, random_nodes(batch.ptr, generator), c.hops, c.inner, c.outer)
 
-    def loss(self, views: ContextViews, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+    def loss(
+        self, views: ContextViews, encoder: GraphEncoder, generator: torch.Generator
+    ) -> LossTerms:
         """Return the mean loss over right pairs plus, as often as there are negatives, that over wrong pairs."""
         c = self.config
         root = views.root if c.substructure_at == "root" else views.substructure.ptr[:-1]
@@ -78,13 +89,19 @@ class ContextPred(Objective[ContextViews]):
         anchors = self.context(views.context).node_emb[views.anchors]
         graph = views.context.batch[views.anchors]
         num = roots.shape[0]
-        shifts = range(1, min(c.negatives, num - 1) + 1)  # a whole turn would come back to the right one
+        shifts = range(
+            1, min(c.negatives, num - 1) + 1
+        )  # a whole turn would come back to the right one
         if c.mode == "cbow":
             ends = torch.bincount(graph, minlength=num).cumsum(0)
-            pooled: Float[Tensor, "N D"] = POOLS[c.pool](anchors, torch.cat([ends.new_zeros(1), ends]))
+            pooled: Float[Tensor, "N D"] = POOLS[c.pool](
+                anchors, torch.cat([ends.new_zeros(1), ends])
+            )
             wrong = [row_products(roots, pooled.roll(-shift, dims=0)) for shift in shifts]
             right = row_products(roots, pooled)
         else:
             wrong = [row_products(roots.roll(-shift, dims=0)[graph], anchors) for shift in shifts]
             right = row_products(roots[graph], anchors)
-        return tell_apart(right, torch.cat(wrong) if wrong else right[:0], negative_weight=float(c.negatives))
+        return tell_apart(
+            right, torch.cat(wrong) if wrong else right[:0], negative_weight=float(c.negatives)
+        )

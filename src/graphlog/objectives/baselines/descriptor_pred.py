@@ -32,7 +32,9 @@ class DescriptorPred(Objective[GraphBatch]):
     def __init__(self, config: DescriptorPredConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
         self.config = config
-        self.head = DescriptorHead(encoder.embedding_width(config.layer), encoder.dim, encoder.schema)
+        self.head = DescriptorHead(
+            encoder.embedding_width(config.layer), encoder.dim, encoder.schema
+        )
 
     @property
     def needs_targets(self) -> bool:
@@ -48,7 +50,11 @@ class DescriptorPred(Objective[GraphBatch]):
         """Return the batch; nothing is corrupted."""
         return batch
 
-    def loss(self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+    def loss(
+        self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator
+    ) -> LossTerms:
         """Return the mean error over molecules and descriptors."""
-        loss = self.head.loss(encoder.embed_graphs(views, self.config.layer), views.y, self.config.robust)
+        loss = self.head.loss(
+            encoder.embed_graphs(views, self.config.layer), views.y, self.config.robust
+        )
         return LossTerms(loss, {"descriptor": loss})

@@ -33,7 +33,10 @@ class EdgePred(Objective[EdgePredViews]):
     """Binary cross-entropy on the inner product of two node embeddings; no parameters of its own."""
 
     Config: ClassVar[type[FrozenConfig]] = EdgePredConfig
-    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": comparison(), "paper": published()}
+    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": comparison(),
+        "paper": published(),
+    }
 
     def __init__(self, config: EdgePredConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
@@ -44,8 +47,12 @@ class EdgePred(Objective[EdgePredViews]):
         counts = torch.bincount(batch.batch[edges[0]], minlength=batch.num_graphs)
         return EdgePredViews(batch, edges, non_edges(batch, counts, generator)[0])
 
-    def loss(self, views: EdgePredViews, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+    def loss(
+        self, views: EdgePredViews, encoder: GraphEncoder, generator: torch.Generator
+    ) -> LossTerms:
         """Return the mean loss over edges plus the mean loss over non-edges."""
         node_emb = encoder(views.batch).node_emb
         positive = row_products(node_emb[views.edges[0]], node_emb[views.edges[1]])
-        return tell_apart(positive, row_products(node_emb[views.others[0]], node_emb[views.others[1]]))
+        return tell_apart(
+            positive, row_products(node_emb[views.others[0]], node_emb[views.others[1]])
+        )

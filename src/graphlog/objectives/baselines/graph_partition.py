@@ -37,7 +37,12 @@ class GraphPartitionViews(NamedTuple):
     parts: Int[Tensor, "V"]
 
 
-def same_part_loss(node_emb: Float[Tensor, "V D"], parts: Int[Tensor, "V"], ptr: Int[Tensor, "P"], bias: Float[Tensor, ""]) -> LossTerms:
+def same_part_loss(
+    node_emb: Float[Tensor, "V D"],
+    parts: Int[Tensor, "V"],
+    ptr: Int[Tensor, "P"],
+    bias: Float[Tensor, ""],
+) -> LossTerms:
     r"""Return the mean over ordered pairs of different nodes of one graph of the binary cross-entropy of "same part".
 
     The score of a pair is :math:`(h_u - \bar h)^\top (h_v - \bar h) / \sqrt D + b` with the mean
@@ -50,34 +55,49 @@ def same_part_loss(node_emb: Float[Tensor, "V D"], parts: Int[Tensor, "V"], ptr:
         bias: The summand :math:`b`.
     """
     sizes = ptr.diff()
-    centred = node_emb - torch.repeat_interleave(segment_mean(node_emb, ptr), sizes, dim=0, output_size=node_emb.shape[0])
+    centred = node_emb - torch.repeat_interleave(
+        segment_mean(node_emb, ptr), sizes, dim=0, output_size=node_emb.shape[0]
+    )
     padding = plan_padding(ptr)
     rows_of = zip(padding.buckets, padding.rows_of_buckets(), strict=True)
     losses: list[Tensor] = []
     hits: list[Tensor] = []
-    for (bucket, rows), part, full in zip(rows_of, pad_values(parts, padding), filled(padding), strict=True):
+    for (bucket, rows), part, full in zip(
+        rows_of, pad_values(parts, padding), filled(padding), strict=True
+    ):
         nodes = centred.index_select(0, rows).view(*bucket, node_emb.shape[1])
-        pairs = full[:, :, None] & full[:, None, :] & ~torch.eye(bucket.size, dtype=torch.bool, device=full.device)
+        pairs = (
+            full[:, :, None]
+            & full[:, None, :]
+            & ~torch.eye(bucket.size, dtype=torch.bool, device=full.device)
+        )
         scores = (nodes @ nodes.mT)[pairs] / node_emb.shape[1] ** 0.5 + bias
         same = (part[:, :, None] == part[:, None, :])[pairs]
         losses.append(F.binary_cross_entropy_with_logits(scores, same.to(scores), reduction="none"))
         hits.append((scores.detach() > 0) == same)
     loss = mean_or_zero(torch.cat(losses))
-    return LossTerms(loss, {"same_part": loss}, {"accuracy": mean_or_zero(torch.cat(hits).to(loss))})
+    return LossTerms(
+        loss, {"same_part": loss}, {"accuracy": mean_or_zero(torch.cat(hits).to(loss))}
+    )
 
 
 class GraphPartition(Objective[GraphPartitionViews]):
     """Each graph is cut by METIS into balanced parts; a linear map of the node embeddings has to tell them apart."""
 
     Config: ClassVar[type[FrozenConfig]] = GraphPartitionConfig
-    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": comparison(), "released": published(target="labels")}
+    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": comparison(),
+        "released": published(target="labels"),
+    }
 
     def __init__(self, config: GraphPartitionConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
         self.config = config
         self.partitioner = Partitioner(config.parts)
         by_pair = config.target == "same-part"
-        self.linear = nn.Linear(encoder.dim, encoder.dim if by_pair else config.parts, bias=not by_pair)  # centring would cancel it
+        self.linear = nn.Linear(
+            encoder.dim, encoder.dim if by_pair else config.parts, bias=not by_pair
+        )  # centring would cancel it
         # nodes that cannot be told apart share a part as often as two drawn with replacement
         self.bias = nn.Parameter(torch.tensor(-math.log(config.parts - 1))) if by_pair else None
 
@@ -85,11 +105,17 @@ class GraphPartition(Objective[GraphPartitionViews]):
         """Return the batch and the parts; nothing is drawn."""
         return GraphPartitionViews(batch, self.partitioner(batch))
 
-    def loss(self, views: GraphPartitionViews, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+    def loss(
+        self, views: GraphPartitionViews, encoder: GraphEncoder, generator: torch.Generator
+    ) -> LossTerms:
         """Return the loss over pairs of nodes, or the cross-entropy over nodes."""
         scores = full_precision(self.linear(encoder(views.batch).node_emb))
         if self.bias is None:
             loss = F.cross_entropy(scores, views.parts)
-            return LossTerms(loss, {"part": loss}, {"accuracy": (scores.detach().argmax(dim=1) == views.parts).to(loss).mean()})
+            return LossTerms(
+                loss,
+                {"part": loss},
+                {"accuracy": (scores.detach().argmax(dim=1) == views.parts).to(loss).mean()},
+            )
         with torch.autocast(scores.device.type, enabled=False):
             return same_part_loss(scores, views.parts, views.batch.ptr, self.bias)

@@ -48,7 +48,9 @@ class GraphCL(Objective[GraphCLViews]):
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": comparison(),
         "paper": published(),
-        "released": published(subgraph_growth="first-neighbours", restore_edgeless=True, edge_perturbation="drop"),
+        "released": published(
+            subgraph_growth="first-neighbours", restore_edgeless=True, edge_perturbation="drop"
+        ),
         "biology": published(
             "protein",
             first=("drop-nodes", "subgraph", "perturb-edges"),
@@ -68,9 +70,14 @@ class GraphCL(Objective[GraphCLViews]):
     def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphCLViews:
         """Return two copies, perturbed independently."""
         c = self.config
-        return GraphCLViews(augment(batch, self.schema, c.first, c, generator), augment(batch, self.schema, c.second, c, generator))
+        return GraphCLViews(
+            augment(batch, self.schema, c.first, c, generator),
+            augment(batch, self.schema, c.second, c, generator),
+        )
 
-    def loss(self, views: GraphCLViews, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+    def loss(
+        self, views: GraphCLViews, encoder: GraphEncoder, generator: torch.Generator
+    ) -> LossTerms:
         """Return the mean loss over graphs; a lone graph has nothing to be told from and adds 0."""
         first, second = (full_precision(self.head(encoder(view).graph_emb)) for view in views)
         with torch.autocast(first.device.type, enabled=False):
@@ -90,4 +97,8 @@ class GraphCL(Objective[GraphCLViews]):
             loss = 0.5 * (loss - log_softmax_share(similarity.T / c.temperature, candidates).mean())
         with torch.no_grad():
             others: Tensor = (similarity.sum() - own.sum()) / (num * (num - 1))
-        return LossTerms(loss, {"contrast": loss}, {"cos_graph_pos": own.detach().mean(), "cos_graph_neg": others})
+        return LossTerms(
+            loss,
+            {"contrast": loss},
+            {"cos_graph_pos": own.detach().mean(), "cos_graph_neg": others},
+        )

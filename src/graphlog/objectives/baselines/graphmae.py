@@ -54,7 +54,9 @@ class GraphMAEViews(NamedTuple):
     masked: MaskedView
 
 
-def scaled_cosine_error(rebuilt: Float[Tensor, "A K"], answers: Float[Tensor, "A K"], exponent: float) -> Float[Tensor, ""]:
+def scaled_cosine_error(
+    rebuilt: Float[Tensor, "A K"], answers: Float[Tensor, "A K"], exponent: float
+) -> Float[Tensor, ""]:
     r"""Return the mean of :math:`(1 - \cos(z, x))^\gamma` over rows; no rows count as 0.
 
     Args:
@@ -62,7 +64,9 @@ def scaled_cosine_error(rebuilt: Float[Tensor, "A K"], answers: Float[Tensor, "A
         answers: True attributes :math:`x`.
         exponent: The power :math:`\gamma`, at least 1.
     """
-    return mean_or_zero((1.0 - paired_cosine_similarity(rebuilt, answers)).clamp_min(0.0).pow(exponent))
+    return mean_or_zero(
+        (1.0 - paired_cosine_similarity(rebuilt, answers)).clamp_min(0.0).pow(exponent)
+    )
 
 
 class GraphMAE(Objective[GraphMAEViews]):
@@ -73,7 +77,10 @@ class GraphMAE(Objective[GraphMAEViews]):
     """
 
     Config: ClassVar[type[FrozenConfig]] = GraphMAEConfig
-    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": comparison(), "paper": published(masked_columns="first", exponent=1.0)}
+    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": comparison(),
+        "paper": published(masked_columns="first", exponent=1.0),
+    }
 
     def __init__(self, config: GraphMAEConfig, encoder: GraphEncoder) -> None:
         from graphlog.encoders import LAYERS
@@ -81,7 +88,9 @@ class GraphMAE(Objective[GraphMAEViews]):
         super().__init__(config, encoder)
         self.config, self.schema = config, encoder.schema
         self.check_schema(self.schema)
-        self.columns = self.schema.node if config.predicted_columns == "all" else self.schema.node[:1]
+        self.columns = (
+            self.schema.node if config.predicted_columns == "all" else self.schema.node[:1]
+        )
         backbone = encoder.config.backbone if config.decoder == "same" else config.decoder
         shape = encoder.config.updated({"backbone": backbone})
         self.activation = nn.PReLU()
@@ -93,20 +102,35 @@ class GraphMAE(Objective[GraphMAEViews]):
     def check_schema(cls, schema: FeatureSchema) -> None:
         """Raise ConfigError where graphs of this schema have no node attributes to hide."""
         if schema.masked != "node":
-            raise ConfigError(f"GraphMAE rebuilds masked nodes, and schema '{schema.name}' masks {schema.masked}s; use attrmasking.")
+            raise ConfigError(
+                f"GraphMAE rebuilds masked nodes, and schema '{schema.name}' masks {schema.masked}s; use attrmasking."
+            )
         mask_row(schema)
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphMAEViews:
         """Return the batch and its masked counterpart."""
-        return GraphMAEViews(batch, mask_attributes(batch, self.schema, self.config.mask_rate, generator, self.config.masked_columns))
+        return GraphMAEViews(
+            batch,
+            mask_attributes(
+                batch, self.schema, self.config.mask_rate, generator, self.config.masked_columns
+            ),
+        )
 
-    def loss(self, views: GraphMAEViews, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+    def loss(
+        self, views: GraphMAEViews, encoder: GraphEncoder, generator: torch.Generator
+    ) -> LossTerms:
         """Return the scaled cosine error of the masked nodes."""
         batch, masked = views.masked.batch, views.masked.node_idx
         hidden = self.bridge(self.activation(encoder(batch).node_emb))
         if self.config.remask:
             hidden = hidden.index_fill(0, masked, 0.0)
-        rebuilt = full_precision(self.output(self.decoder(hidden, Neighbourhood(batch, self.schema, encoder.node.weight.dtype))[masked]))
+        rebuilt = full_precision(
+            self.output(
+                self.decoder(hidden, Neighbourhood(batch, self.schema, encoder.node.weight.dtype))[
+                    masked
+                ]
+            )
+        )
         columns = list(range(len(self.columns)))
         answers = expand_attributes(views.clean.x[masked][:, columns], self.columns, rebuilt.dtype)
         loss = scaled_cosine_error(rebuilt, answers, self.config.exponent)

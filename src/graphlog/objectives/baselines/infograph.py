@@ -37,7 +37,9 @@ class ResidualNet(nn.Module):
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
         widths = [width, hidden, hidden, hidden]
-        self.block = nn.Sequential(*(m for a, b in pairwise(widths) for m in (nn.Linear(a, b), nn.ReLU())))
+        self.block = nn.Sequential(
+            *(m for a, b in pairwise(widths) for m in (nn.Linear(a, b), nn.ReLU()))
+        )
         self.shortcut = nn.Linear(width, hidden)
 
     def forward(self, x: Float[Tensor, "R D"]) -> Float[Tensor, "R H"]:
@@ -62,7 +64,10 @@ def jensen_shannon(scores: Float[Tensor, "V N"], graph: Int[Tensor, "V"]) -> Los
     total = F.softplus(scores).sum() - F.softplus(own).sum()
     negative = total / num_foreign - math.log(2) if num_foreign else total * 0.0
     with torch.no_grad():
-        watch = {"score_pos": own.mean(), "score_neg": (scores.sum() - own.sum()) / max(num_foreign, 1)}
+        watch = {
+            "score_pos": own.mean(),
+            "score_neg": (scores.sum() - own.sum()) / max(num_foreign, 1),
+        }
     return LossTerms(negative - positive, {"positive": -positive, "negative": negative}, watch)
 
 
@@ -84,19 +89,36 @@ class InfoGraph(Objective[GraphBatch]):
         self.local, self.whole = ResidualNet(width, hidden), ResidualNet(width, hidden)
         self.prior = None
         if config.prior_weight > 0:
-            self.prior = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1))
+            self.prior = nn.Sequential(
+                nn.Linear(width, hidden),
+                nn.ReLU(),
+                nn.Linear(hidden, hidden),
+                nn.ReLU(),
+                nn.Linear(hidden, 1),
+            )
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphBatch:
         """Return the batch; nothing is corrupted."""
         return batch
 
-    def loss(self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+    def loss(
+        self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator
+    ) -> LossTerms:
         """Return the loss over all pairs of a node and a graph, and the prior's if it is on."""
         node_emb = torch.cat(encoder.layer_outputs(views)[1:], dim=1)
         graph_emb = POOLS[self.config.pool](node_emb, views.ptr)
         found = jensen_shannon(self.local(node_emb) @ self.whole(graph_emb).T, views.batch)
         if self.prior is None:
             return found
-        drawn = torch.rand(graph_emb.shape, generator=generator, device=generator.device).to(graph_emb)
-        prior = F.softplus(-full_precision(self.prior(drawn))).mean() + F.softplus(full_precision(self.prior(graph_emb))).mean()
-        return LossTerms(found.total + self.config.prior_weight * prior, {**found.terms, "prior": prior}, found.watch)
+        drawn = torch.rand(graph_emb.shape, generator=generator, device=generator.device).to(
+            graph_emb
+        )
+        prior = (
+            F.softplus(-full_precision(self.prior(drawn))).mean()
+            + F.softplus(full_precision(self.prior(graph_emb))).mean()
+        )
+        return LossTerms(
+            found.total + self.config.prior_weight * prior,
+            {**found.terms, "prior": prior},
+            found.watch,
+        )

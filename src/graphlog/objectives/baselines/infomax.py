@@ -22,7 +22,10 @@ class Infomax(Objective[GraphBatch]):
     r"""Binary cross-entropy on :math:`h_v^\top W \sigma(h_{\mathcal G})`; the wrong summary is that of the next graph of the batch."""
 
     Config: ClassVar[type[FrozenConfig]] = InfomaxConfig
-    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": comparison(), "paper": published()}
+    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": comparison(),
+        "paper": published(),
+    }
 
     def __init__(self, config: InfomaxConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
@@ -33,7 +36,9 @@ class Infomax(Objective[GraphBatch]):
         """Return the batch; nothing is corrupted."""
         return batch
 
-    def loss(self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:
+    def loss(
+        self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator
+    ) -> LossTerms:
         """Return the mean loss over nodes and their own graph plus that over nodes and the next graph; a lone graph has no next."""
         emb = encoder(views)
         summary = emb.graph_emb.sigmoid() @ self.weight

@@ -42,21 +42,39 @@ def atlas_page(
     strangers = np.argsort(-places.novelty, kind="stable")[:_STRANGERS].tolist()
     shown = sorted({graph for node in nodes for graph, _ in node.typical} | set(strangers))
     rows, names = output_rows(store)[0], names_of(store, sample.tolist())
-    drawn = zip(shown, rows[shown].tolist(), names_of(store, shown), draw_graphs(store, shown), strict=True)
+    drawn = zip(
+        shown, rows[shown].tolist(), names_of(store, shown), draw_graphs(store, shown), strict=True
+    )
     content = {
         "format": _FORMAT,
         "about": {**about, "graphs": len(store), "domain": store.schema.domain},
         "nodes": [_node(node, len(store)) for node in nodes],
-        "graphs": {graph: {"row": row, "text": name, "svg": svg, **_place(places, graph)} for graph, row, name, svg in drawn},
+        "graphs": {
+            graph: {"row": row, "text": name, "svg": svg, **_place(places, graph)}
+            for graph, row, name, svg in drawn
+        },
         "strangers": strangers,
         "map": [
-            {"x": round(x, 2), "y": round(y, 2), "row": int(rows[graph]), "text": name, **_place(places, graph)}
+            {
+                "x": round(x, 2),
+                "y": round(y, 2),
+                "row": int(rows[graph]),
+                "text": name,
+                **_place(places, graph),
+            }
             for graph, name, (x, y) in zip(sample.tolist(), names, plane.tolist(), strict=True)
         ],
     }
     # a text of the collection must not be able to end the script element it stands in
-    data = json.dumps(json_ready(content), separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
-    return files("graphlog.report.hierarchy").joinpath("atlas.html").read_text(encoding="utf-8").replace("__ATLAS_DATA__", data)
+    data = json.dumps(json_ready(content), separators=(",", ":"), ensure_ascii=True).replace(
+        "<", "\\u003c"
+    )
+    return (
+        files("graphlog.report.hierarchy")
+        .joinpath("atlas.html")
+        .read_text(encoding="utf-8")
+        .replace("__ATLAS_DATA__", data)
+    )
 
 
 def _node(node: Node, total: int) -> dict[str, Any]:
@@ -74,4 +92,7 @@ def _node(node: Node, total: int) -> dict[str, Any]:
 
 
 def _place(places: Places, graph: int) -> dict[str, Any]:
-    return {"path": path_name(places.paths[graph].tolist()), "novelty": round(float(places.novelty[graph]), 3)}
+    return {
+        "path": path_name(places.paths[graph].tolist()),
+        "novelty": round(float(places.novelty[graph]), 3),
+    }

@@ -31,7 +31,10 @@ def draw_graphs(store: GraphStore, graphs: Sequence[int]) -> list[str]:
         except DataError:
             return [""] * len(graphs)
         sizes = store.num_nodes[list(graphs)]
-        return [_molecule(text) if size <= _LARGEST_MOLECULE else "" for text, size in zip(texts, sizes, strict=True)]
+        return [
+            _molecule(text) if size <= _LARGEST_MOLECULE else ""
+            for text, size in zip(texts, sizes, strict=True)
+        ]
     return [_network(store, graph) for graph in graphs]
 
 
@@ -39,7 +42,9 @@ def _molecule(smiles: str) -> str:
     from graphlog.domains.molecule import draw_svg
 
     drawing = draw_svg(smiles, WIDTH, HEIGHT)
-    return re.sub(r"> <", "><", re.sub(r"\s+", " ", re.sub(_IDLE, "", re.sub(r"(\d\.\d)\d+", r"\1", drawing))))
+    return re.sub(
+        r"> <", "><", re.sub(r"\s+", " ", re.sub(_IDLE, "", re.sub(r"(\d\.\d)\d+", r"\1", drawing)))
+    )
 
 
 def _network(store: GraphStore, graph: int) -> str:
@@ -49,7 +54,11 @@ def _network(store: GraphStore, graph: int) -> str:
         return ""
     x, y = _layout(count, source, target).T
     pairs = np.unique(np.sort(np.stack([source, target]), axis=0), axis=1).T
-    lines = "".join(f"<line x1='{x[a]:.0f}' y1='{y[a]:.0f}' x2='{x[b]:.0f}' y2='{y[b]:.0f}'/>" for a, b in pairs if a != b)
+    lines = "".join(
+        f"<line x1='{x[a]:.0f}' y1='{y[a]:.0f}' x2='{x[b]:.0f}' y2='{y[b]:.0f}'/>"
+        for a, b in pairs
+        if a != b
+    )
     dots = "".join(f"<circle cx='{a:.0f}' cy='{b:.0f}' r='4'/>" for a, b in zip(x, y, strict=True))
     size = f"width='{WIDTH}' height='{HEIGHT}' viewBox='0 0 {WIDTH} {HEIGHT}'"
     return f"<svg xmlns='http://www.w3.org/2000/svg' {size}><g stroke='#888'>{lines}</g><g fill='#0072B2'>{dots}</g></svg>"
@@ -57,7 +66,11 @@ def _network(store: GraphStore, graph: int) -> str:
 
 def _layout(count: int, source: np.ndarray, target: np.ndarray) -> Float[np.ndarray, "V 2"]:
     """Return places such that distances on paper resemble steps in the graph: classical scaling of its shortest paths."""
-    steps = shortest_path(csr_array((np.ones(len(source)), (source, target)), shape=(count, count)), directed=False, unweighted=True)
+    steps = shortest_path(
+        csr_array((np.ones(len(source)), (source, target)), shape=(count, count)),
+        directed=False,
+        unweighted=True,
+    )
     farthest = steps[np.isfinite(steps)].max(initial=0.0)
     squared = np.where(np.isfinite(steps), steps, farthest + 2) ** 2
     centre = np.eye(count) - 1 / count

@@ -9,13 +9,24 @@ from graphlog.report.hierarchy.places import Hierarchy
 from graphlog.report.hierarchy.traits import features_of
 from graphlog.report.hierarchy.tree import Node, build_tree
 from graphlog.report.projection import sample_rows
-from graphlog.report.style import HUES, INK, REFERENCE, Axes, Figure, house_style, new_figure, save_figure
+from graphlog.report.style import (
+    HUES,
+    INK,
+    REFERENCE,
+    Axes,
+    Figure,
+    house_style,
+    new_figure,
+    save_figure,
+)
 
 _LEGIBLE = 0.018
 """Share of the height from which a block has room for words."""
 
 
-def draw_tree(model: Encoder, store: GraphStore, stem: Path, *, graphs: int = 2000, seed: int = 0) -> list[Path]:
+def draw_tree(
+    model: Encoder, store: GraphStore, stem: Path, *, graphs: int = 2000, seed: int = 0
+) -> list[Path]:
     """Draw how a sample of ``store`` parts among the prototypes of ``model`` and return the files written; none where it has none.
 
     Args:
@@ -30,7 +41,13 @@ def draw_tree(model: Encoder, store: GraphStore, stem: Path, *, graphs: int = 20
         return []
     sample = sample_rows(len(store), graphs, seed)
     chosen = store.subset(sample)
-    roots = build_tree(hierarchy, hierarchy.place(chosen), chosen, features_of(chosen), sample_rows(len(chosen), len(chosen)))
+    roots = build_tree(
+        hierarchy,
+        hierarchy.place(chosen),
+        chosen,
+        features_of(chosen),
+        sample_rows(len(chosen), len(chosen)),
+    )
     return save_figure(tree_figure(roots, len(chosen), hierarchy.forest.depth), stem)
 
 
@@ -42,30 +59,67 @@ def tree_figure(roots: Sequence[Node], graphs: int, depth: int) -> Figure:
         figure, (axes,) = new_figure(1, 1, 7.6, 6.4)
         top = 1.0
         for rank, root in enumerate(roots):
-            hue = root.path[0] if len(roots) <= len(HUES) else rank  # few roots have the hue of their number, as on the map
+            hue = (
+                root.path[0] if len(roots) <= len(HUES) else rank
+            )  # few roots have the hue of their number, as on the map
             colour = HUES[hue] if hue < len(HUES) else REFERENCE
             _draw(axes, root, top, graphs, depth, colour, rank)
             top -= root.members / graphs
-        axes.set(xlim=(0, depth + 1), ylim=(0, 1), xticks=[level + 0.5 for level in range(depth - 1)] + [depth], yticks=[])
-        names = ["roots", *(f"layer {level + 1}" for level in range(1, depth - 1)), "leaves"] if depth > 1 else ["leaves"]
+        axes.set(
+            xlim=(0, depth + 1),
+            ylim=(0, 1),
+            xticks=[level + 0.5 for level in range(depth - 1)] + [depth],
+            yticks=[],
+        )
+        names = (
+            ["roots", *(f"layer {level + 1}" for level in range(1, depth - 1)), "leaves"]
+            if depth > 1
+            else ["leaves"]
+        )
         axes.set_xticklabels(names)
-        axes.set_title(f"{graphs:,} graphs in the tree of prototypes: {used} of {len(nodes)} hold some")
+        axes.set_title(
+            f"{graphs:,} graphs in the tree of prototypes: {used} of {len(nodes)} hold some"
+        )
         axes.grid(False)
         axes.tick_params(length=0)
         axes.spines[["left", "bottom"]].set_visible(False)
     return figure
 
 
-def _draw(axes: Axes, node: Node, top: float, graphs: int, depth: int, colour: str, rank: int) -> None:
+def _draw(
+    axes: Axes, node: Node, top: float, graphs: int, depth: int, colour: str, rank: int
+) -> None:
     tall, level = node.members / graphs, len(node.path) - 1
     if not tall:
         return
     is_leaf = level == depth - 1
     strength = (0.75 - 0.5 * level / max(depth - 1, 1)) * (0.8 if rank % 2 else 1.0)
-    axes.bar(level, tall, 2 if is_leaf else 1, top - tall, align="edge", color=colour, alpha=strength, edgecolor="white", linewidth=0.8)
+    axes.bar(
+        level,
+        tall,
+        2 if is_leaf else 1,
+        top - tall,
+        align="edge",
+        color=colour,
+        alpha=strength,
+        edgecolor="white",
+        linewidth=0.8,
+    )
     if tall >= _LEGIBLE:
-        words = f"{node.path[-1]}   {node.headline}" if is_leaf else f"{node.path[-1]}   {100 * tall:.0f} %"
-        axes.text(level + 0.05, top - min(tall / 2, 0.016), words, fontsize=7, color=INK, va="center", clip_on=True)
+        words = (
+            f"{node.path[-1]}   {node.headline}"
+            if is_leaf
+            else f"{node.path[-1]}   {100 * tall:.0f} %"
+        )
+        axes.text(
+            level + 0.05,
+            top - min(tall / 2, 0.016),
+            words,
+            fontsize=7,
+            color=INK,
+            va="center",
+            clip_on=True,
+        )
     for below, child in enumerate(node.children):
         _draw(axes, child, top, graphs, depth, colour, below)
         top -= child.members / graphs

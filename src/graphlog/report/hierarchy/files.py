@@ -14,7 +14,15 @@ from graphlog.downstream.embed import save_rejects
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import load, load_for
 from graphlog.downstream.report import json_ready
-from graphlog.downstream.sources import Source, is_named, name_of, output_rows, rejects_of, status_of, streamed_graphs
+from graphlog.downstream.sources import (
+    Source,
+    is_named,
+    name_of,
+    output_rows,
+    rejects_of,
+    status_of,
+    streamed_graphs,
+)
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import replacing, writing
 from graphlog.report.hierarchy.atlas import atlas_page
@@ -89,16 +97,28 @@ def write_prototypes(
     """
     _check_folder(Path(out))
     named = "the model" if isinstance(model, Encoder) else str(model)
-    encoder = load(model, device=device) if source is None else load_for(model, source, device=device)
+    encoder = (
+        load(model, device=device) if source is None else load_for(model, source, device=device)
+    )
     learnt = None if fit else hierarchy_of(encoder, named)
     where, remembered = _own_input(model, named) if source is None else (source, {})
     if reading.get("targets") and not _is_molecule_file(where, encoder):
-        raise ConfigError(f"{name_of(where)} brings its own labels; drop --targets, which names columns of a molecule file.")
+        raise ConfigError(
+            f"{name_of(where)} brings its own labels; drop --targets, which names columns of a molecule file."
+        )
     with streamed_graphs(where, encoder.schema, **remembered, **reading) as store:
         if len(store) < (2 if fit else 1):
-            raise DataError(f"{name_of(where)} holds {len(store)} graphs, too few for a tree; name a larger collection.")
-        if source is None and progress is not None and store.digest != encoder.info.get("data_digest"):
-            progress.say(f"note: {name_of(where)} no longer holds the graphs that {named} was trained on")
+            raise DataError(
+                f"{name_of(where)} holds {len(store)} graphs, too few for a tree; name a larger collection."
+            )
+        if (
+            source is None
+            and progress is not None
+            and store.digest != encoder.info.get("data_digest")
+        ):
+            progress.say(
+                f"note: {name_of(where)} no longer holds the graphs that {named} was trained on"
+            )
         computing: dict[str, Any] = {"precision": precision, "progress": progress}
         hierarchy = learnt or Hierarchy.fitted(encoder, store, seed=seed, **computing)
         places = hierarchy.place(store, **computing)
@@ -119,9 +139,15 @@ def write_prototypes(
 
 def _own_input(model: Encoder | str | Path, named: str) -> tuple[str, dict[str, Any]]:
     """Return what a run was trained on, and how that was read."""
-    found = None if isinstance(model, Encoder) else recall_input(Path(model).parent if Path(model).is_file() else Path(model))
+    found = (
+        None
+        if isinstance(model, Encoder)
+        else recall_input(Path(model).parent if Path(model).is_file() else Path(model))
+    )
     if found is None:
-        raise ConfigError(f"the graphs that {named} was trained on are not to be found; name a collection with --input.")
+        raise ConfigError(
+            f"the graphs that {named} was trained on are not to be found; name a collection with --input."
+        )
     return found
 
 
@@ -141,18 +167,30 @@ def _check_folder(out: Path) -> None:
 
 
 def _write(
-    out: Path, roots: list[Node], places: Places, store: GraphStore, hierarchy: Hierarchy, about: dict[str, Any], page: str
+    out: Path,
+    roots: list[Node],
+    places: Places,
+    store: GraphStore,
+    hierarchy: Hierarchy,
+    about: dict[str, Any],
+    page: str,
 ) -> WrittenTree:
     nodes = [node for root in roots for node in root.walk()]
     layers = hierarchy.forest.sizes
-    used = tuple(sum(node.members > 0 for node in nodes if len(node.path) == level + 1) for level in range(len(layers)))
+    used = tuple(
+        sum(node.members > 0 for node in nodes if len(node.path) == level + 1)
+        for level in range(len(layers))
+    )
     info = hierarchy.model.info
     tree = {
         "format": _FORMAT,
         **about,
         "graphs": len(store),
         "used": list(used),
-        "model_info": {key: info.get(key) for key in ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")},
+        "model_info": {
+            key: info.get(key)
+            for key in ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")
+        },
         "data_digest": store.digest,
         "rules": _RULES,
         "roots": [tree_as_json(root, store) for root in roots],
@@ -168,7 +206,14 @@ def _write(
         path.write_text(page, encoding="utf-8")
     (out / "rejects.csv").unlink(missing_ok=True)  # of another collection
     rejects = save_rejects(out, rejects_of(store))
-    return WrittenTree(out, len(store), about["rejected"], layers, used, paths if rejects is None else (*paths, rejects))
+    return WrittenTree(
+        out,
+        len(store),
+        about["rejected"],
+        layers,
+        used,
+        paths if rejects is None else (*paths, rejects),
+    )
 
 
 def _write_members(path: Path, places: Places, store: GraphStore) -> None:
@@ -178,9 +223,19 @@ def _write_members(path: Path, places: Places, store: GraphStore) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         table.writerow(["row", "path", "similarity", "novelty", "status"])
-        for row, (graph, status) in enumerate(zip(graph_of_row.tolist(), status_of(store), strict=True)):
+        for row, (graph, status) in enumerate(
+            zip(graph_of_row.tolist(), status_of(store), strict=True)
+        ):
             if graph < 0:
                 table.writerow([row, "", "", "", status])
             else:
                 cosine, novelty = places.similarities[graph, -1], places.novelty[graph]
-                table.writerow([row, path_name(places.paths[graph].tolist()), f"{cosine:.6g}", f"{novelty:.6g}", status])
+                table.writerow(
+                    [
+                        row,
+                        path_name(places.paths[graph].tolist()),
+                        f"{cosine:.6g}",
+                        f"{novelty:.6g}",
+                        status,
+                    ]
+                )

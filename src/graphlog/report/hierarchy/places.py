@@ -60,22 +60,40 @@ class Hierarchy:
         if name not in OBJECTIVES or not model.extra:
             return None
         kind = OBJECTIVES[name]
-        objective = kind(kind.Config.parse({k: v for k, v in settings.items() if k != "name"}, "objective."), model.network)
+        objective = kind(
+            kind.Config.parse({k: v for k, v in settings.items() if k != "name"}, "objective."),
+            model.network,
+        )
         objective.prepare_state(model.extra)
         objective.to(model.device).eval()
         # a shipped model keeps no heads it can do without, and those of an earlier version may be of another shape
         own = objective.state_dict()
-        fitting = {name: tensor for name, tensor in model.extra.items() if name in own and own[name].shape == tensor.shape}
+        fitting = {
+            name: tensor
+            for name, tensor in model.extra.items()
+            if name in own and own[name].shape == tensor.shape
+        }
         lacking = objective.load_state_dict(fitting, strict=False).missing_keys
         forest: PrototypeForest | None = getattr(objective, "forest", None)
         if forest is None:
             return None
         if any(key.startswith(("head.", "prototypes.")) for key in lacking):
-            raise ModelFileError("the model holds prototypes but not the projection head they were trained behind; use the one of its run.")
+            raise ModelFileError(
+                "the model holds prototypes but not the projection head they were trained behind; use the one of its run."
+            )
         return cls(model, forest.detach(), getattr(objective, "head", None))
 
     @classmethod
-    def fitted(cls, model: Encoder, store: GraphStore, *, depth: int = 3, centres: int = 50, seed: int = 0, **computing: Any) -> Self:
+    def fitted(
+        cls,
+        model: Encoder,
+        store: GraphStore,
+        *,
+        depth: int = 3,
+        centres: int = 50,
+        seed: int = 0,
+        **computing: Any,
+    ) -> Self:
         """Return prototypes fitted by K-means to the embeddings of a sample of ``store``, layer by layer, the way GraphLoG's are born.
 
         For models that were trained without any. ``computing`` as for :meth:`Encoder.embed_batches`.
@@ -85,7 +103,9 @@ class Hierarchy:
         """
         rows = np.arange(len(store))
         if len(store) > _FITTED_TO:
-            rows = np.sort(np.random.default_rng(seed).choice(len(store), _FITTED_TO, replace=False))
+            rows = np.sort(
+                np.random.default_rng(seed).choice(len(store), _FITTED_TO, replace=False)
+            )
         forest = fit_forest(
             torch.from_numpy(model.embed_store(store.subset(rows), "last", **computing)),
             depth=depth,
@@ -102,26 +122,46 @@ class Hierarchy:
 
     def embed(self, store: GraphStore, **computing: Any) -> Float[np.ndarray, "N D"]:
         """Return the graphs of ``store`` in the space of the prototypes; ``computing`` as for :meth:`Encoder.embed_batches`."""
-        parts = [self._projected(values).cpu().numpy() for _, values in self.model.embed_batches(store, "last", **computing)]
-        return np.concatenate(parts) if parts else np.empty((0, self.forest.layers[0].shape[1]), dtype=np.float32)
+        parts = [
+            self._projected(values).cpu().numpy()
+            for _, values in self.model.embed_batches(store, "last", **computing)
+        ]
+        return (
+            np.concatenate(parts)
+            if parts
+            else np.empty((0, self.forest.layers[0].shape[1]), dtype=np.float32)
+        )
 
     def leaf_similarities(self, embeddings: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N M"]:
         """Return the cosines of embeddings in the space of the prototypes and all leaves."""
         leaves = self.forest.layers[-1]
-        return cosine_similarity(torch.from_numpy(embeddings).to(leaves.device), leaves).cpu().numpy()
+        return (
+            cosine_similarity(torch.from_numpy(embeddings).to(leaves.device), leaves).cpu().numpy()
+        )
 
-    def place(self, store: GraphStore, *, batch_size: int = 512, precision: Precision = "fp32", progress: Progress | None = None) -> Places:
+    def place(
+        self,
+        store: GraphStore,
+        *,
+        batch_size: int = 512,
+        precision: Precision = "fp32",
+        progress: Progress | None = None,
+    ) -> Places:
         """Return where every graph of ``store`` stands, in its order; memory is a few numbers a graph."""
         depth = self.forest.depth
         paths = np.empty((len(store), depth), dtype=np.int64)
         similarities = np.empty((len(store), depth), dtype=np.float32)
         novelty = np.empty(len(store), dtype=np.float32)
-        for graphs, values in self.model.embed_batches(store, "last", batch_size, precision=precision, progress=progress):
+        for graphs, values in self.model.embed_batches(
+            store, "last", batch_size, precision=precision, progress=progress
+        ):
             emb = self._projected(values)
             chains = greedy_chains(emb, self.forest)
             cosines = [cosine_similarity(emb, layer) for layer in self.forest.layers]
             paths[graphs] = chains.cpu().numpy()
-            found = [cosine.gather(1, chains[:, level, None]) for level, cosine in enumerate(cosines)]
+            found = [
+                cosine.gather(1, chains[:, level, None]) for level, cosine in enumerate(cosines)
+            ]
             similarities[graphs] = torch.cat(found, dim=1).cpu().numpy()
             novelty[graphs] = (1 - cosines[-1].max(dim=1).values).clamp(min=0).cpu().numpy()
         return Places(paths, similarities, novelty)
@@ -150,11 +190,15 @@ def hierarchy_of(model: Encoder, name: str) -> Hierarchy:
         why = "was not pre-trained" if objective is None else f"was pre-trained with '{objective}'"
         if objective == "graphlog":
             why = "was stopped before its prototypes were born, or has none in its recipe"
-        raise ConfigError(f"{name} has no prototypes: it {why}; name a model that learnt some, or fit them with --fit.")
+        raise ConfigError(
+            f"{name} has no prototypes: it {why}; name a model that learnt some, or fit them with --fit."
+        )
     return found
 
 
-def ancestors(parents: Sequence[Int[np.ndarray, "_"]], leaves: Int[np.ndarray, "N"]) -> Int[np.ndarray, "N Lp"]:
+def ancestors(
+    parents: Sequence[Int[np.ndarray, "_"]], leaves: Int[np.ndarray, "N"]
+) -> Int[np.ndarray, "N Lp"]:
     """Return the whole path of each leaf, roots first.
 
     Example:

@@ -94,8 +94,14 @@ class Trait:
 
 def features_of(store: GraphStore) -> list[Feature]:
     """Return what is known of the graphs of ``store`` that a person would ask for: few thousand graphs take seconds."""
-    nodes, edges = store.num_nodes.astype(np.float64), store.num_edges / (2.0 if store.undirected else 1.0)
-    features = [Feature(_counted(store, "nodes"), "mean", nodes), Feature("edges a node", "mean", edges / np.maximum(nodes, 1))]
+    nodes, edges = (
+        store.num_nodes.astype(np.float64),
+        store.num_edges / (2.0 if store.undirected else 1.0),
+    )
+    features = [
+        Feature(_counted(store, "nodes"), "mean", nodes),
+        Feature("edges a node", "mean", edges / np.maximum(nodes, 1)),
+    ]
     if store.schema.domain == "molecule":
         features = [features[0], *_chemistry(store)]
     return features + _labels(store)
@@ -126,7 +132,9 @@ def traits_of(features: Sequence[Feature], members: Int[np.ndarray, "_"]) -> lis
 
 
 def _counted(store: GraphStore, what: str) -> str:
-    return {"molecule": "heavy atoms", "protein": "proteins in the ego-network"}.get(store.schema.domain, what)
+    return {"molecule": "heavy atoms", "protein": "proteins in the ego-network"}.get(
+        store.schema.domain, what
+    )
 
 
 def _chemistry(store: GraphStore) -> list[Feature]:
@@ -140,7 +148,10 @@ def _chemistry(store: GraphStore) -> list[Feature]:
     count = len(_PROPERTIES)
     properties = [Feature(name, "mean", table[:, k]) for k, name in enumerate(_PROPERTIES.values())]
     present = np.where(np.isnan(table[:, count:]), np.nan, table[:, count:] > 0)
-    return properties + [Feature(f"with {name}", "share", present[:, k]) for k, name in enumerate(_FRAGMENTS.values())]
+    return properties + [
+        Feature(f"with {name}", "share", present[:, k])
+        for k, name in enumerate(_FRAGMENTS.values())
+    ]
 
 
 def _labels(store: GraphStore) -> list[Feature]:
@@ -150,8 +161,13 @@ def _labels(store: GraphStore) -> list[Feature]:
     classes: dict[str, list[str]] = store.source.get("classes", {})
     for name, column in zip(store.tasks, store.labels.T.astype(np.float64), strict=True):
         if name in classes:  # numbers of classes are no quantities
-            shares = (np.where(np.isnan(column), np.nan, column == k) for k in range(len(classes[name])))
-            features += [Feature(f"label {name} = {c}", "share", share) for c, share in zip(classes[name], shares, strict=True)]
+            shares = (
+                np.where(np.isnan(column), np.nan, column == k) for k in range(len(classes[name]))
+            )
+            features += [
+                Feature(f"label {name} = {c}", "share", share)
+                for c, share in zip(classes[name], shares, strict=True)
+            ]
             continue
         is_binary = bool(np.isin(column[~np.isnan(column)], (0.0, 1.0)).all())
         features.append(Feature(f"label {name}", "share" if is_binary else "mean", column))

@@ -65,7 +65,11 @@ def path_name(path: Sequence[int]) -> str:
 
 
 def build_tree(
-    hierarchy: Hierarchy, places: Places, store: GraphStore, features: Sequence[Feature], sample: Int[np.ndarray, "_"]
+    hierarchy: Hierarchy,
+    places: Places,
+    store: GraphStore,
+    features: Sequence[Feature],
+    sample: Int[np.ndarray, "_"],
 ) -> list[Node]:
     """Return the roots, those with most members first.
 
@@ -83,7 +87,10 @@ def build_tree(
         children: list[Node] = []
         if level < len(parents):
             below = places.paths[members, level + 1]
-            children = [build((*path, child), members[below == child]) for child in np.flatnonzero(parents[level] == own).tolist()]
+            children = [
+                build((*path, child), members[below == child])
+                for child in np.flatnonzero(parents[level] == own).tolist()
+            ]
         similarities = places.similarities[members, level]
         return Node(
             path=path,
@@ -91,11 +98,16 @@ def build_tree(
             similarity=float(similarities.mean()) if len(members) else None,
             novelty=float(places.novelty[members].mean()) if len(members) else None,
             typical=tuple(_typical(store, members, similarities)),
-            traits=tuple(traits_of(features, np.flatnonzero(np.isin(sample, members, assume_unique=True)))),
+            traits=tuple(
+                traits_of(features, np.flatnonzero(np.isin(sample, members, assume_unique=True)))
+            ),
             children=tuple(sorted(children, key=lambda node: -node.members)),
         )
 
-    roots = [build((root,), np.flatnonzero(places.paths[:, 0] == root)) for root in range(hierarchy.forest.sizes[0])]
+    roots = [
+        build((root,), np.flatnonzero(places.paths[:, 0] == root))
+        for root in range(hierarchy.forest.sizes[0])
+    ]
     return sorted(roots, key=lambda node: -node.members)
 
 
@@ -110,24 +122,32 @@ def names_of(store: GraphStore, graphs: Sequence[int]) -> list[str | None]:
 def tree_as_json(node: Node, store: GraphStore) -> dict[str, Any]:
     """Return a node of the tree of ``store`` and all below it as plain values."""
     graphs = [graph for graph, _ in node.typical]
-    named = zip(node.typical, output_rows(store)[0][graphs].tolist(), names_of(store, graphs), strict=True)
+    named = zip(
+        node.typical, output_rows(store)[0][graphs].tolist(), names_of(store, graphs), strict=True
+    )
     return {
         "path": node.name,
         "members": node.members,
         "share": node.members / len(store),
         "similarity": node.similarity,
         "novelty": node.novelty,
-        "typical": [{"row": row, "text": text, "similarity": cosine} for (_, cosine), row, text in named],
+        "typical": [
+            {"row": row, "text": text, "similarity": cosine} for (_, cosine), row, text in named
+        ],
         "traits": [asdict(trait) for trait in node.traits],
         "children": [tree_as_json(child, store) for child in node.children],
     }
 
 
-def _typical(store: GraphStore, members: Int[np.ndarray, "K"], similarities: Float[np.ndarray, "K"]) -> Iterator[tuple[int, float]]:
+def _typical(
+    store: GraphStore, members: Int[np.ndarray, "K"], similarities: Float[np.ndarray, "K"]
+) -> Iterator[tuple[int, float]]:
     nearest = np.argsort(-similarities, kind="stable")[: 8 * TYPICAL]
     graphs = members[nearest].tolist()
     seen: set[str | int] = set()
-    for graph, name, cosine in zip(graphs, names_of(store, graphs), similarities[nearest].tolist(), strict=True):
+    for graph, name, cosine in zip(
+        graphs, names_of(store, graphs), similarities[nearest].tolist(), strict=True
+    ):
         if (name or graph) not in seen and len(seen) < TYPICAL:
             seen.add(name or graph)
             yield graph, cosine
