@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
-from graphlog.objectives.baselines.graph_partition import same_part_loss
+from graphlog.objectives.graph_partition import same_part_loss
 from graphlog.ops.segment import segment_mean
 from objective_support import (
     EDGE_MASKED,

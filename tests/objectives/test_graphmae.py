@@ -5,7 +5,7 @@ import torch
 
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
-from graphlog.objectives.baselines.graphmae import scaled_cosine_error
+from graphlog.objectives.graphmae import scaled_cosine_error
 from objective_support import EDGE_MASKED, batch_for, encoder_for, make, run_once, seeded
 
 

@@ -12,9 +12,9 @@ from graphlog.data.store import StoreBuilder
 from graphlog.domains.molecule import MOLECULE, featurize_smiles
 from graphlog.encoders.legacy import PROTEIN
 from graphlog.objectives.attribute_head import evidence_channels
-from graphlog.views.context import rings
-from graphlog.views.edges import edge_pairs, mask_edges_around, non_edges
-from graphlog.views.subgraphs import induced_part
+from graphlog.views.masking import mask_edges_around
+from graphlog.views.sampling import edge_pairs, non_edges
+from graphlog.views.subgraphs import induced_part, rings
 from graphlog_support import seeded
 
 

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from graphlog.data.batch import GraphBatch
 from graphlog.errors import ConfigError
-from graphlog.views.masking import mask_attributes, num_masked, undirected_pairs
+from graphlog.views.masking import mask_attributes, mask_edges_around, num_masked
+from graphlog.views.sampling import undirected_pairs
 from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded
+from objective_support import SIZES, batch_for
 
 sizes_of_graphs = st.lists(st.integers(1, 14), min_size=1, max_size=8)
 
@@ -115,3 +117,23 @@ def test_what_cannot_be_masked_is_said() -> None:
         mask_attributes(batch, dataclasses.replace(NODE_MASKED, node_mask=None), 0.3, seeded())
     with pytest.raises(ConfigError, match="mask_rate"):
         mask_attributes(batch, NODE_MASKED, 1.0, seeded())
+
+
+def test_edges_around_masked_nodes() -> None:
+    batch, nodes = batch_for(), torch.tensor([2, 9, 17])
+    masked, edge_idx = mask_edges_around(batch, NODE_MASKED, nodes)
+    wanted = [
+        k for k, (a, b) in enumerate(batch.edge_index.T.tolist()) if {a, b} & set(nodes.tolist())
+    ]
+    assert edge_idx.tolist() == wanted
+    assert bool((masked.edge_attr[edge_idx] == torch.tensor(NODE_MASKED.edge_mask)).all())
+    rest = torch.ones(batch.num_edges, dtype=torch.bool).index_fill(0, edge_idx, False)
+    assert masked.edge_attr[rest].equal(batch.edge_attr[rest])
+
+
+def test_a_schema_without_an_edge_mask_is_refused() -> None:
+    batch = batch_for(EDGE_MASKED, SIZES)
+    with pytest.raises(ConfigError, match="edge_mask"):
+        mask_edges_around(
+            batch, dataclasses.replace(EDGE_MASKED, edge_mask=None), torch.tensor([0])
+        )

@@ -1,4 +1,4 @@
-"""Draws within graphs: right numbers, no repeats, all equally likely."""
+"""Draws within graphs, and pairs with and without an edge: right numbers, all equally likely."""
 
 from collections import Counter
 from itertools import pairwise
@@ -8,8 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphlog.views.sampling import choose_rows, draw_numbers, random_nodes
+from graphlog.views.sampling import (
+    choose_rows,
+    draw_numbers,
+    edge_pairs,
+    non_edges,
+    random_nodes,
+)
 from graphlog_support import offsets, seeded
+from objective_support import batch_for, edges_of
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=6), st.integers(0, 99))
@@ -48,3 +55,38 @@ def test_random_nodes_lie_in_their_graph() -> None:
     ptr = offsets([3, 1, 4])
     drawn = torch.stack([random_nodes(ptr, seeded(k)) for k in range(200)])
     assert [set(column.tolist()) for column in drawn.T] == [{0, 1, 2}, {3}, {4, 5, 6, 7}]
+
+
+def test_every_undirected_edge_once() -> None:
+    batch = batch_for()
+    pairs = edge_pairs(batch).T.tolist()
+    assert {frozenset(p) for p in pairs} == {frozenset(p) for p in edges_of(batch)}
+    assert len(pairs) == batch.num_edges // 2
+    shuffled = torch.randperm(batch.num_edges, generator=seeded())
+    other = type(batch)(
+        batch.x, batch.edge_index[:, shuffled], batch.edge_attr[shuffled], batch.batch, batch.ptr
+    )
+    assert {frozenset(p) for p in edge_pairs(other).T.tolist()} == {frozenset(p) for p in pairs}
+
+
+def test_non_edges_are_none() -> None:
+    batch = batch_for()
+    counts = torch.bincount(batch.batch[batch.edge_index[0]], minlength=batch.num_graphs) // 2
+    pairs, graph = non_edges(batch, counts, seeded())
+    assert not {tuple(p) for p in pairs.T.tolist()} & edges_of(batch)
+    assert len({tuple(p) for p in pairs.T.tolist()}) == pairs.shape[1]
+    assert bool((pairs[0] != pairs[1]).all())
+    assert bool((batch.batch[pairs] == graph).all())
+    free = batch.sizes * (batch.sizes - 1) - 2 * counts
+    assert torch.bincount(graph, minlength=batch.num_graphs).equal(torch.minimum(counts, free))
+
+
+def test_all_non_edges_are_equally_likely() -> None:
+    batch = batch_for(sizes=[5, 7])
+    seen: Counter[tuple[int, int]] = Counter()
+    for seed in range(300):
+        seen.update(map(tuple, non_edges(batch, torch.tensor([0, 3]), seeded(seed))[0].T.tolist()))
+    nodes = range(5, 12)
+    assert set(seen) == {(a, b) for a in nodes for b in nodes if a != b} - edges_of(batch)
+    mean = 900 / len(seen)
+    assert all(abs(n - mean) < 5 * mean**0.5 for n in seen.values())

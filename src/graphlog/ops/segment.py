@@ -79,13 +79,3 @@ class _SegmentSoftmax(torch.autograd.Function):
 def segment_softmax(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "V *D"]:
     """Return the softmax of the values within each segment, column by column; the largest value is subtracted first."""
     return _SegmentSoftmax.apply(values, ptr)  # pyright: ignore[reportReturnType]
-
-
-def segment_logsumexp(
-    values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]
-) -> Float[Tensor, "N *D"]:
-    """Return the log of the sum of exponentials within each segment; an empty segment gives minus infinity."""
-    segment = segment_ids(ptr, values.shape[0])
-    largest = segment_max(values.detach(), ptr)
-    total = segment_sum((values - largest[segment]).exp(), ptr)
-    return total.log() + torch.where(largest.isfinite(), largest, torch.zeros_like(largest))

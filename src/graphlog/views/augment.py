@@ -12,9 +12,8 @@ from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.ops.segment import segment_max
-from graphlog.views.edges import non_edges
-from graphlog.views.masking import mask_attributes, undirected_pairs
-from graphlog.views.sampling import choose_rows, random_nodes, uniform
+from graphlog.views.masking import mask_attributes
+from graphlog.views.sampling import choose_rows, non_edges, random_nodes, undirected_pairs, uniform
 from graphlog.views.subgraphs import induced_part
 
 Augmentation = Literal["none", "drop-nodes", "perturb-edges", "mask-attributes", "subgraph"]

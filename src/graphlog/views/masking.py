@@ -3,12 +3,13 @@
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import ConfigError
+from graphlog.views.sampling import choose_rows, undirected_pairs
 
 MaskedColumns = Literal["all", "first"]
 
@@ -52,7 +53,8 @@ def mask_attributes(
         raise ConfigError(f"`mask_rate` must be in [0, 1), found {rate}.")
     row = mask_row(schema, columns)
     if schema.masked == "node":
-        chosen = _draw_per_group(batch.ptr, rate, generator, batch.x.device)
+        is_chosen = choose_rows(batch.ptr, num_masked(batch.sizes, rate), generator)
+        chosen = is_chosen.nonzero().squeeze(1)
         masked = batch.with_attributes(x=_overwrite(batch.x, chosen, row))
         return MaskedView(masked, chosen, chosen.new_empty(0))
     pair, pair_graph = undirected_pairs(batch)
@@ -61,12 +63,45 @@ def mask_attributes(
     # pairs are numbered as they come; the draw needs them sorted by graph
     by_graph = torch.argsort(pair_graph, stable=True)
     is_masked = torch.zeros_like(pair_graph, dtype=torch.bool)
-    is_masked[by_graph[_draw_per_group(ptr, rate, generator, pair.device)]] = True
+    is_masked[by_graph] = choose_rows(ptr, num_masked(per_graph, rate), generator)
     edge_idx = is_masked[pair].nonzero().squeeze(1)
     touched = torch.zeros(batch.num_nodes, dtype=torch.bool, device=pair.device)
     touched[batch.edge_index[:, edge_idx].reshape(-1)] = True
     masked = batch.with_attributes(edge_attr=_overwrite(batch.edge_attr, edge_idx, row))
     return MaskedView(masked, touched.nonzero().squeeze(1), edge_idx)
+
+
+def mask_edges_around(
+    batch: GraphBatch, schema: FeatureSchema, nodes: Int[Tensor, "A"]
+) -> tuple[GraphBatch, Int[Tensor, "B"]]:
+    """Return the batch with every edge at one of ``nodes`` masked, in both directions, and the numbers of those edges.
+
+    Args:
+        batch: Graphs, their nodes masked already or not.
+        schema: Says which row stands for a masked edge.
+        nodes: The masked nodes.
+
+    Raises:
+        ConfigError: If the schema has no such row.
+    """
+    if schema.edge_mask is None:
+        raise ConfigError(
+            f"schema '{schema.name}' has no `edge_mask` row, which masking the edges around masked nodes needs."
+        )
+    edge_attr = batch.edge_attr
+    chosen = touching(batch, nodes).nonzero().squeeze(1)
+    row = torch.tensor(schema.edge_mask, dtype=edge_attr.dtype, device=edge_attr.device)
+    return batch.with_attributes(
+        edge_attr=edge_attr.index_copy(0, chosen, row.expand(chosen.shape[0], -1))
+    ), chosen
+
+
+def touching(batch: GraphBatch, nodes: Int[Tensor, "A"]) -> Bool[Tensor, "E"]:
+    """Return which directed edges start or end at one of ``nodes``."""
+    inside = torch.zeros(batch.num_nodes, dtype=torch.bool, device=nodes.device).index_fill(
+        0, nodes, True
+    )
+    return inside[batch.edge_index].any(dim=0)
 
 
 def mask_row(schema: FeatureSchema, columns: MaskedColumns = "all") -> tuple[float, ...]:
@@ -96,38 +131,6 @@ def num_masked(sizes: Int[Tensor, "N"], rate: float) -> Int[Tensor, "N"]:
         tensor([0, 1, 4])
     """
     return torch.minimum((sizes.double() * rate + 1.0).long(), sizes)
-
-
-def undirected_pairs(batch: GraphBatch) -> tuple[Int[Tensor, "E"], Int[Tensor, "U"]]:
-    """Return the undirected edge each directed edge belongs to, and the graph of each undirected edge.
-
-    Batches from a store hold the two directions side by side; any other order costs one sort.
-    """
-    source, target = batch.edge_index[0], batch.edge_index[1]
-    num_edges = batch.num_edges
-    if num_edges % 2 == 0 and bool(
-        (source[0::2] == target[1::2]).all() and (target[0::2] == source[1::2]).all()
-    ):
-        return torch.arange(num_edges, device=source.device) // 2, batch.batch[source[0::2]]
-    key = torch.minimum(source, target) * batch.num_nodes + torch.maximum(source, target)
-    unique, pair = torch.unique(key, return_inverse=True)
-    return pair, batch.batch[unique // batch.num_nodes]
-
-
-def _draw_per_group(
-    ptr: Tensor, rate: float, generator: torch.Generator, device: torch.device
-) -> Tensor:
-    """Return positions drawn without replacement in every range of ``ptr``, ascending: random keys, ranked within groups."""
-    sizes = ptr[1:] - ptr[:-1]
-    group = torch.repeat_interleave(torch.arange(sizes.shape[0], device=device), sizes)
-    keys = torch.rand(
-        group.shape[0], generator=generator, device=generator.device, dtype=torch.float64
-    ).to(device)
-    order = torch.argsort(
-        group + 0.5 * keys
-    )  # halved: rounding never lifts a key into the next group
-    rank = torch.arange(group.shape[0], device=device) - ptr[:-1][group]
-    return order[rank < num_masked(sizes, rate)[group]].sort().values
 
 
 def _overwrite(attributes: Tensor, rows: Tensor, row: tuple[float, ...]) -> Tensor:

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from graphlog.data.batch import GraphBatch
 from graphlog.ops.segment import segment_ids
 
 
@@ -80,6 +81,65 @@ def random_nodes(ptr: Int[Tensor, "P"], generator: torch.Generator) -> Int[Tenso
     sizes = ptr.diff()
     draw = uniform(sizes.shape[0], generator, ptr.device) * sizes
     return ptr[:-1] + torch.minimum(draw.long(), (sizes - 1).clamp_min(0))
+
+
+def undirected_pairs(batch: GraphBatch) -> tuple[Int[Tensor, "E"], Int[Tensor, "U"]]:
+    """Return the undirected edge each directed edge belongs to, and the graph of each undirected edge.
+
+    Batches from a store hold the two directions side by side; any other order costs one sort.
+    """
+    source, target = batch.edge_index[0], batch.edge_index[1]
+    num_edges = batch.num_edges
+    if num_edges % 2 == 0 and bool(
+        (source[0::2] == target[1::2]).all() and (target[0::2] == source[1::2]).all()
+    ):
+        return torch.arange(num_edges, device=source.device) // 2, batch.batch[source[0::2]]
+    key = torch.minimum(source, target) * batch.num_nodes + torch.maximum(source, target)
+    unique, pair = torch.unique(key, return_inverse=True)
+    return pair, batch.batch[unique // batch.num_nodes]
+
+
+def edge_pairs(batch: GraphBatch) -> Int[Tensor, "2 U"]:
+    """Return every undirected edge once, in the direction and order in which it first occurs."""
+    pair, pair_graph = undirected_pairs(batch)
+    edge = torch.arange(batch.num_edges, device=pair.device)
+    first = edge.new_full(pair_graph.shape, batch.num_edges).scatter_reduce(0, pair, edge, "amin")
+    return batch.edge_index[:, first.sort().values]
+
+
+def non_edges(
+    batch: GraphBatch, counts: Int[Tensor, "N"], generator: torch.Generator
+) -> tuple[Int[Tensor, "2 M"], Int[Tensor, "M"]]:
+    """Return, in every graph, different ordered pairs of different nodes that no edge joins, and the graph of each.
+
+    All choices are equally likely. The pairs of a graph of ``n`` nodes are numbered ``n * source + target``; what is drawn is a rank among
+    the free numbers, and the number of that rank is found by bisection in the sorted list of taken ones: nothing of size ``n * n`` is made.
+
+    Args:
+        batch: Any graphs.
+        counts: How many to draw; where fewer exist, all of them.
+        generator: Source of randomness.
+    """
+    sizes = batch.sizes
+    first = (sizes * sizes).cumsum(0) - sizes * sizes
+    nodes = torch.arange(batch.num_nodes, device=sizes.device)
+    source, target = torch.cat([batch.edge_index, nodes.expand(2, -1)], dim=1)
+    graph = batch.batch[source]
+    start = batch.ptr[:-1]
+    taken, order = torch.unique(
+        first[graph] + (source - start[graph]) * sizes[graph] + target - start[graph],
+        return_inverse=True,
+    )
+    taken_graph = graph.new_empty(taken.shape).scatter_(0, order, graph)
+    num_taken = torch.bincount(taken_graph, minlength=batch.num_graphs)
+    before = num_taken.cumsum(0) - num_taken
+    free = sizes * sizes - num_taken
+    rank, graph = draw_numbers(torch.minimum(counts, free), free, generator)
+    # free numbers in front of the i-th taken one: a list that never falls, across graphs too
+    in_front = taken - torch.arange(taken.shape[0], device=taken.device)
+    index = first[graph] - before[graph] + rank
+    code = index + torch.searchsorted(in_front, index, right=True) - first[graph]
+    return torch.stack([code // sizes[graph], code % sizes[graph]]) + start[graph], graph
 
 
 def _below(limits: Tensor, generator: torch.Generator) -> Tensor:

@@ -1,4 +1,4 @@
-"""Parts of a batch as a batch: some nodes, some edges, some graphs, renumbered."""
+"""Parts of a batch as a batch: induced subgraphs, and ContextPred's rings around a root."""
 
 from typing import NamedTuple
 
@@ -7,6 +7,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
+from graphlog.ops.segment import segment_sum
 
 
 class Part(NamedTuple):
@@ -58,3 +59,94 @@ def keep_graphs(batch: GraphBatch, graphs: Bool[Tensor, "N"]) -> Part:
         y=None if batch.y is None else batch.y[graphs],
     )
     return Part(kept, part.number)
+
+
+class Rings(NamedTuple):
+    """Nodes around one root a graph, as masks over a batch."""
+
+    substructure: Bool[Tensor, "V"]
+    """At most ``hops`` steps from the root."""
+    context: Bool[Tensor, "V"]
+    """More than ``inner`` and at most ``outer`` steps away; what the root cannot reach belongs to neither."""
+
+    @property
+    def anchors(self) -> Bool[Tensor, "V"]:
+        """Nodes of both."""
+        return self.substructure & self.context
+
+
+class ContextViews(NamedTuple):
+    """Substructures and contexts of the graphs that have a context."""
+
+    substructure: GraphBatch
+    root: Int[Tensor, "N"]
+    """Node of ``substructure`` that is the root of each graph."""
+    context: GraphBatch
+    anchors: Int[Tensor, "A"]
+    """Nodes of ``context`` that are in the substructure too, ascending; at least one a graph."""
+
+
+def distances(batch: GraphBatch, roots: Int[Tensor, "N"], limit: int) -> Int[Tensor, "V"]:
+    """Return the steps from each graph's root to every node, -1 beyond ``limit`` steps (0: no limit) or out of reach.
+
+    All graphs are searched at once, one sweep over the edges a step.
+
+    Args:
+        batch: Any graphs.
+        roots: One node a graph.
+        limit: Steps after which to stop.
+    """
+    found = torch.full((batch.num_nodes,), -1, dtype=torch.long, device=roots.device)
+    found[roots] = 0
+    source, target = batch.edge_index[0], batch.edge_index[1]
+    step = 0
+    while limit == 0 or step < limit:
+        new = target[(found[source] == step) & (found[target] < 0)]
+        if not new.shape[0]:
+            break
+        step += 1
+        found[new] = step
+    return found
+
+
+def rings(batch: GraphBatch, roots: Int[Tensor, "N"], hops: int, inner: int, outer: int) -> Rings:
+    """Return the substructure and the context of every root.
+
+    Args:
+        batch: Any graphs.
+        roots: One node a graph.
+        hops: Reach of the substructure; 0: the whole graph, parts that the root cannot reach included.
+        inner: The context begins beyond this many steps.
+        outer: The context ends after this many steps; 0: nowhere.
+    """
+    steps = distances(batch, roots, max(hops, outer) if outer else 0)
+    near = steps >= 0
+    substructure = near & (steps <= hops) if hops else torch.ones_like(near)
+    context = near & (steps > inner)
+    return Rings(substructure, context & (steps <= outer) if outer else context)
+
+
+def context_views(
+    batch: GraphBatch, roots: Int[Tensor, "N"], hops: int, inner: int, outer: int
+) -> ContextViews:
+    """Return the subgraphs that the two rings induce; graphs without an anchor are left out.
+
+    Args:
+        batch: Any graphs.
+        roots: One node a graph.
+        hops: As in :func:`rings`; so are the others.
+        inner: Beyond this the context begins.
+        outer: Here it ends.
+    """
+    around = rings(batch, roots, hops, inner, outer)
+    has_context = segment_sum(around.anchors.double(), batch.ptr) > 0
+    kept, number = keep_graphs(batch, has_context)
+    nodes = number >= 0
+    substructure, in_substructure = induced_part(kept, around.substructure[nodes])
+    context, in_context = induced_part(kept, around.context[nodes])
+    return ContextViews(
+        substructure=substructure,
+        root=in_substructure[number[roots[has_context]]],
+        context=context,
+        anchors=in_context[around.anchors[nodes].nonzero().squeeze(1)],
+    )

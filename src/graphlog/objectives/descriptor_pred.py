@@ -9,8 +9,7 @@ from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import GraphEncoder
-from graphlog.objectives.base import LossTerms, Objective
-from graphlog.objectives.baselines.common import comparison
+from graphlog.objectives.base import LossTerms, Objective, comparison
 from graphlog.objectives.descriptor_head import DescriptorHead, target_names
 
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
-from graphlog.objectives.base import LossTerms, Objective
-from graphlog.objectives.baselines.common import comparison, published
+from graphlog.objectives.base import LossTerms, Objective, comparison, published
 from graphlog.ops.contrastive import full_precision, log_softmax_share
 from graphlog.ops.similarity import cosine_similarity
 from graphlog.views.augment import Augmentation, AugmentConfig, augment

@@ -15,10 +15,14 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
 from graphlog.objectives.attribute_head import AttributeColumns, AttributeHead, attribute_head
-from graphlog.objectives.base import LossTerms, Objective
-from graphlog.objectives.baselines.common import comparison, published
-from graphlog.views.edges import mask_edges_around
-from graphlog.views.masking import MaskedColumns, MaskedView, mask_attributes, mask_row
+from graphlog.objectives.base import LossTerms, Objective, comparison, published
+from graphlog.views.masking import (
+    MaskedColumns,
+    MaskedView,
+    mask_attributes,
+    mask_edges_around,
+    mask_row,
+)
 
 
 class AttrMaskingConfig(FrozenConfig):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from graphlog.data.batch import GraphBatch
-from graphlog.views.context import context_views, distances, rings
 from graphlog.views.sampling import random_nodes
+from graphlog.views.subgraphs import context_views, distances, rings
 from objective_support import batch_for, edges_of, seeded
 
 

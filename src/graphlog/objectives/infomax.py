@@ -10,8 +10,14 @@ from torch import nn
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
-from graphlog.objectives.base import LossTerms, Objective
-from graphlog.objectives.baselines.common import comparison, published, row_products, tell_apart
+from graphlog.objectives.base import (
+    LossTerms,
+    Objective,
+    comparison,
+    published,
+    row_products,
+    tell_apart,
+)
 
 
 class InfomaxConfig(FrozenConfig):

@@ -15,8 +15,7 @@ from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.readout import POOLS
-from graphlog.objectives.base import LossTerms, Objective
-from graphlog.objectives.baselines.common import comparison, published
+from graphlog.objectives.base import LossTerms, Objective, comparison, published
 from graphlog.ops.contrastive import full_precision, mean_or_zero
 
 

@@ -10,9 +10,15 @@ from torch import Tensor
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
-from graphlog.objectives.base import LossTerms, Objective
-from graphlog.objectives.baselines.common import comparison, published, row_products, tell_apart
-from graphlog.views.edges import edge_pairs, non_edges
+from graphlog.objectives.base import (
+    LossTerms,
+    Objective,
+    comparison,
+    published,
+    row_products,
+    tell_apart,
+)
+from graphlog.views.sampling import edge_pairs, non_edges
 
 
 class EdgePredConfig(FrozenConfig):

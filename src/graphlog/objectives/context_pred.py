@@ -12,10 +12,16 @@ from graphlog.config import BornLater, FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.readout import POOLS
-from graphlog.objectives.base import LossTerms, Objective
-from graphlog.objectives.baselines.common import comparison, published, row_products, tell_apart
-from graphlog.views.context import ContextViews, context_views
+from graphlog.objectives.base import (
+    LossTerms,
+    Objective,
+    comparison,
+    published,
+    row_products,
+    tell_apart,
+)
 from graphlog.views.sampling import random_nodes
+from graphlog.views.subgraphs import ContextViews, context_views
 
 
 class ContextPredConfig(FrozenConfig):

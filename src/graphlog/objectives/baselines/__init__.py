@@ -1,1 +1,0 @@
-"""The methods GraphLoG is compared with, one a file, each with the settings of its source."""
