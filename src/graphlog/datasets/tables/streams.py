@@ -77,8 +77,8 @@ def _open_bytes(path: Path | str) -> Any:
     raw: Any = (
         io.BufferedReader(_Borrowed(sys.stdin.buffer))
         if str(path) == "-"
-        else Path(path).open("rb")
-    )  # noqa: SIM115 - closed by the caller
+        else Path(path).open("rb")  # noqa: SIM115 - closed by the caller
+    )
     head = raw.peek(4)[:4]
     if head[:2] in _WIDE:
         raw.close()
