@@ -40,9 +40,8 @@ if TYPE_CHECKING:
     from graphlog.errors import ConfigError, DataError, GraphLoGError, ModelFileError
     from graphlog.pyg import from_pyg, to_pyg
     from graphlog.quickstart import run_quickstart
-    from graphlog.report.catalogue import describe_dataset, describe_datasets
-    from graphlog.report.describe import describe
-    from graphlog.report.hierarchy.files import write_prototypes
+    from graphlog.report.describe import describe, describe_dataset, describe_datasets
+    from graphlog.report.prototypes import write_prototypes
     from graphlog.report.run import draw_run
 
 __version__ = "0.1.0"
@@ -107,15 +106,15 @@ _HOMES = {  # module, and after a colon the name there where it is another
     "Report": "downstream.report",
     "Split": "data.split",
     "describe": "report.describe",
-    "describe_dataset": "report.catalogue",
-    "describe_datasets": "report.catalogue",
+    "describe_dataset": "report.describe",
+    "describe_datasets": "report.describe",
     "draw_run": "report.run",
     "fetch_dataset": "datasets:resolve",
     "from_pyg": "pyg",
     "run_benchmark": "benchmark:run",
     "run_quickstart": "quickstart",
     "to_pyg": "pyg",
-    "write_prototypes": "report.hierarchy.files",
+    "write_prototypes": "report.prototypes",
 }
 
 

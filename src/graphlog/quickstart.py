@@ -19,7 +19,7 @@ from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabelledGraphs, open_labelled
 from graphlog.errors import ConfigError, MissingExtraError
 from graphlog.files import replacing
-from graphlog.report.hierarchy.files import write_prototypes
+from graphlog.report.prototypes import write_prototypes
 from graphlog.training import Progress, resolve_config
 
 PRETRAINING_SET = "wehi10k"
@@ -207,9 +207,9 @@ def can_draw(say: Say) -> bool:
 def _draw(
     out: Path, small: Encoder, graphs: GraphStore, data: LabelledGraphs, scores: list[TourScore]
 ) -> dict[str, str]:
+    from graphlog.report.charts import Score, score_chart
     from graphlog.report.maps import draw_map
     from graphlog.report.run import draw_pretraining
-    from graphlog.report.scores import Score, score_chart
     from graphlog.report.style import save_figure
 
     bars = [

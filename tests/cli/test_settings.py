@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from graphlog.cli.learn.settings import options_given, pretraining_settings
+from graphlog.cli.options import options_given, pretraining_settings
 from graphlog.errors import ConfigError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from graphlog.cli.reports import report_tables
+from graphlog.cli.console import report_tables
 from graphlog.datasets.graphs import read_graphs
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.errors import DataError

@@ -22,7 +22,7 @@ from graphlog.downstream.protocol.splitting import split_file
 from graphlog.downstream.sources import output_rows, status_of, streamed_graphs
 from graphlog.downstream.tasks import open_labelled
 from graphlog.errors import ConfigError, DataError
-from graphlog.report.catalogue import describe_dataset
+from graphlog.report.describe import describe_dataset
 from protein_support import clustered_links, write
 
 

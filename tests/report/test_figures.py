@@ -9,11 +9,10 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from graphlog.errors import GraphLoGError
-from graphlog.report.curves import finetuning_curves, pretraining_curves
-from graphlog.report.embedding_map import PrototypeMap, embedding_map
-from graphlog.report.inputs import remember_input
+from graphlog.report.charts import Score, finetuning_curves, pretraining_curves, score_chart
+from graphlog.report.describe import remember_input
+from graphlog.report.maps import PrototypeMap, embedding_map
 from graphlog.report.projection import project, sample_rows
-from graphlog.report.scores import Score, score_chart
 from graphlog.report.style import HUES, MARKERS, save_figure
 
 ROWS = [

@@ -10,7 +10,7 @@ import graphlog
 from downstream_support import CHAINS, chain_store, tiny_encoder
 from graphlog.downstream.encoder import Encoder
 from graphlog.errors import ConfigError, ModelFileError
-from graphlog.report.hierarchy.places import Hierarchy, ancestors, hierarchy_of
+from graphlog.report.hierarchy import Hierarchy, ancestors, hierarchy_of
 
 SMALL = {"epochs": 2, "batch_size": 16, "encoder": {"dim": 16, "layers": 2}, "objective.centres": 8}
 

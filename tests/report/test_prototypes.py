@@ -14,9 +14,9 @@ import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, write_csv
 from graphlog.downstream.encoder import Encoder
 from graphlog.errors import ConfigError, DataError
-from graphlog.report.hierarchy.drawing import draw_graphs
-from graphlog.report.hierarchy.files import write_prototypes
-from graphlog.report.hierarchy.traits import Feature, features_of, traits_of
+from graphlog.report.atlas import draw_graphs
+from graphlog.report.prototypes import write_prototypes
+from graphlog.report.tree import Feature, features_of, traits_of
 
 ROWS = [*CHAINS[:20], "no molecule", *CHAINS[20:]]
 BAD = 20

@@ -9,21 +9,14 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from graphlog import __version__
-from graphlog.cli.endings import Interrupted, ending_of, warnings_as_lines
-from graphlog.cli.learn.benchmark import benchmark
-from graphlog.cli.learn.embed import embed
-from graphlog.cli.learn.finetune import finetune
-from graphlog.cli.learn.predict import predict
-from graphlog.cli.learn.pretrain import pretrain
-from graphlog.cli.learn.probe import probe
-from graphlog.cli.learn.quickstart import quickstart
-from graphlog.cli.prepare.convert import convert
-from graphlog.cli.prepare.data import app as data_app
-from graphlog.cli.prepare.featurize import featurize
-from graphlog.cli.show.info import info
-from graphlog.cli.show.models import models
-from graphlog.cli.show.plot import plot
-from graphlog.cli.show.prototypes import prototypes
+from graphlog.cli.data import app as data_app
+from graphlog.cli.data import convert
+from graphlog.cli.exit_codes import Interrupted, ending_of, warnings_as_lines
+from graphlog.cli.featurize import featurize
+from graphlog.cli.look import info, models, plot, prototypes
+from graphlog.cli.start import quickstart
+from graphlog.cli.train import benchmark, finetune, pretrain
+from graphlog.cli.use import embed, predict, probe
 
 START, DATA, LEARN, SHOW = "Start here", "Data", "Train and use an encoder", "Look"
 

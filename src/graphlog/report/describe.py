@@ -1,9 +1,10 @@
-"""What a model, a store or a run is made of, as plain values for people and for JSON."""
+"""What a data set, a model, a store or a run is made of, as plain values for people and for JSON."""
 
 import json
 import math
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,17 @@ import numpy as np
 from graphlog.config import read_toml
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.store import GraphStore, is_store, open_store
+from graphlog.datasets import DATASETS
+from graphlog.datasets.base import DatasetSpec, named_spec
+from graphlog.datasets.download import find_local
+from graphlog.datasets.named import find_spec
+from graphlog.datasets.networks.stores import find_parts, parts
 from graphlog.domains.protein import species_of
 from graphlog.downstream.models import model_path
 from graphlog.downstream.report import Report
 from graphlog.encoders.modelfile import read_model
-from graphlog.errors import ModelFileError
+from graphlog.errors import DataError, ModelFileError
+from graphlog.files import beside
 
 
 def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
@@ -200,3 +207,74 @@ def _column(attribute: Attribute) -> str:
     more = ", ..." if len(values) > _VALUES_SHOWN else ""
     kind = ", of a one-hot row" if attribute.origin == "one-hot" else ""
     return f"{attribute.name} ({len(values)} categories{kind}: {', '.join(values[:_VALUES_SHOWN])}{more})"
+
+
+def describe_datasets() -> list[dict[str, Any]]:
+    """Return what is known about every data set, in the order of the catalogue."""
+    return [describe_dataset(name) for name in DATASETS]
+
+
+def describe_dataset(name: str) -> dict[str, Any]:
+    """Return what is known about one data set and where on this machine it is.
+
+    Raises:
+        ConfigError: If there is none of that name.
+    """
+    spec = find_spec(name)
+    here, where = _whereabouts(spec)
+    return {
+        "name": spec.name,
+        "description": spec.description,
+        "rows": spec.rows,
+        "tasks": spec.num_tasks,
+        "kind": spec.task or "no labels",
+        "metric": spec.metric,
+        "split": spec.split,
+        "task names": list(spec.tasks),
+        "licence": spec.licence,
+        "source": spec.source,
+        "url": spec.url,
+        "made from": [part.name for part in parts(spec)] if spec.networks else [],
+        "sha256": spec.sha256_file,
+        "sha256 of its SMILES": spec.sha256_smiles,
+        "here": here,
+        "path": where,
+    }
+
+
+def _whereabouts(spec: DatasetSpec) -> tuple[str, str | None]:
+    try:
+        if spec.networks:
+            files = find_parts(spec)
+            return ("no", None) if files is None else ("yes", ", ".join(map(str, files)))
+        found = find_local(spec)
+    except DataError:
+        return "another file", None
+    if found is None:
+        return "no", None
+    return ("with RDKit" if spec.origin.startswith("rdkit") else "yes"), str(found)
+
+
+_FILE = "input.json"
+
+
+def remember_input(run: Path, source: str, **reading: Any) -> None:
+    """Write down which input ``run`` was trained on and how it was read (``limit``, ``smiles_column``), if the disk lets us.
+
+    A run must not fail for want of this note, nor an error of the run be hidden by one of the note.
+    """
+    where = source if named_spec(source, DATASETS) or source == "-" else str(Path(source).resolve())
+    with suppress(OSError), beside(run / _FILE) as unfinished:
+        unfinished.write_text(json.dumps({"source": where, **reading}, indent=1), encoding="utf-8")
+
+
+def recall_input(run: Path) -> tuple[str, dict[str, Any]] | None:
+    """Return the input that ``run`` was trained on and how it was read; None where it does not say or the input is gone."""
+    try:
+        found = json.loads((run / _FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    source = found.pop("source")
+    if source == "-" or not (named_spec(source, DATASETS) or Path(source).exists()):
+        return None
+    return source, {key: value for key, value in found.items() if value is not None}

@@ -12,12 +12,11 @@ from graphlog.downstream.models import load
 from graphlog.downstream.report import Report
 from graphlog.downstream.sources import open_graphs
 from graphlog.errors import ConfigError, DataError, unknown_name
-from graphlog.report.curves import finetuning_curves, pretraining_curves
-from graphlog.report.hierarchy.figure import draw_tree
-from graphlog.report.inputs import recall_input
+from graphlog.report.charts import finetuning_curves, pretraining_curves, report_chart
+from graphlog.report.describe import recall_input
 from graphlog.report.maps import COLOURS, draw_map
-from graphlog.report.scores import report_chart
 from graphlog.report.style import save_figure
+from graphlog.report.tree_figure import draw_tree
 from graphlog.training.log import read_metrics
 from graphlog.training.watch import RANK_FLOOR
 

@@ -15,7 +15,7 @@ from graphlog.benchmark.stages.common import Found, Workplace, facts, settings_o
 from graphlog.downstream.encoder import Encoder
 from graphlog.files import replacing
 from graphlog.prototypes import PrototypeForest, fit_forest
-from graphlog.report.hierarchy.places import Hierarchy
+from graphlog.report.hierarchy import Hierarchy
 from graphlog.report.projection import project, sample_rows
 from graphlog.training.precision import choose_device
 from graphlog.training.randomness import seed_for

@@ -5,9 +5,7 @@ from pathlib import Path
 
 from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
-from graphlog.report.hierarchy.places import Hierarchy
-from graphlog.report.hierarchy.traits import features_of
-from graphlog.report.hierarchy.tree import Node, build_tree
+from graphlog.report.hierarchy import Hierarchy
 from graphlog.report.projection import sample_rows
 from graphlog.report.style import (
     HUES,
@@ -19,6 +17,7 @@ from graphlog.report.style import (
     new_figure,
     save_figure,
 )
+from graphlog.report.tree import Node, build_tree, features_of
 
 _LEGIBLE = 0.018
 """Share of the height from which a block has room for words."""

@@ -25,12 +25,11 @@ from graphlog.downstream.sources import (
 )
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import replacing, writing
-from graphlog.report.hierarchy.atlas import atlas_page
-from graphlog.report.hierarchy.places import Hierarchy, Places, hierarchy_of
-from graphlog.report.hierarchy.traits import features_of
-from graphlog.report.hierarchy.tree import Node, build_tree, path_name, tree_as_json
-from graphlog.report.inputs import recall_input
+from graphlog.report.atlas import atlas_page
+from graphlog.report.describe import recall_input
+from graphlog.report.hierarchy import Hierarchy, Places, hierarchy_of
 from graphlog.report.projection import project, sample_rows
+from graphlog.report.tree import Node, build_tree, features_of, path_name, tree_as_json
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 

@@ -34,7 +34,7 @@ def quickstart(
     as_json: o.Json = False,
 ) -> None:
     """Pre-train a small model, fine-tune it, compare it with baselines, embed, draw: offline, in under three minutes."""
-    from graphlog.cli.progress import job_progress
+    from graphlog.cli.console import job_progress
     from graphlog.quickstart import run_quickstart
 
     console = Console(quiet, as_json)

@@ -1,15 +1,17 @@
-"""What sets a group of graphs apart from its collection: sizes, descriptors, fragments, labels."""
+"""The tree of prototypes: how many graphs each holds, the typical ones, and what sets them apart."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from graphlog.data.store import GraphStore
+from graphlog.downstream.sources import output_rows
 from graphlog.errors import DataError
+from graphlog.report.hierarchy import Hierarchy, Places
 
 _PROPERTIES = {
     "MolWt": "molecular weight",
@@ -172,3 +174,143 @@ def _labels(store: GraphStore) -> list[Feature]:
         is_binary = bool(np.isin(column[~np.isnan(column)], (0.0, 1.0)).all())
         features.append(Feature(f"label {name}", "share" if is_binary else "mean", column))
     return features
+
+
+TYPICAL = 6
+"""Graphs shown of each prototype."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One prototype and the graphs whose path leads through it."""
+
+    path: tuple[int, ...]
+    """Its number in each layer from the root on; the last is its own."""
+    members: int
+    """Graphs that pass through it."""
+    similarity: float | None
+    """Mean cosine of its members to it; None where it has none."""
+    novelty: float | None
+    """Mean novelty of its members."""
+    typical: tuple[tuple[int, float], ...]
+    """The members nearest to it, of different text: their place in the store, and their cosine."""
+    traits: tuple[Trait, ...]
+    """What sets its members apart from the collection, judged by the sample."""
+    children: tuple["Node", ...]
+    """Prototypes of the layer below that belong to it, those with most members first."""
+
+    @property
+    def name(self) -> str:
+        """Its path as ``members.csv`` writes it, such as ``2/5/17``."""
+        return path_name(self.path)
+
+    def walk(self) -> Iterator["Node"]:
+        """Yield it and everything below it, each parent before its children."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    @property
+    def headline(self) -> str:
+        """Its clearest trait in a few words; empty where it has none."""
+        if not self.traits:
+            return ""
+        trait = self.traits[0]
+        is_more = trait.effect > 0
+        if trait.kind == "share":
+            return f"{'' if is_more else 'only '}{100 * trait.here:.0f} % {trait.name}"
+        return f"{'higher' if is_more else 'lower'} {trait.name} ({trait.here:.3g})"
+
+
+def path_name(path: Sequence[int]) -> str:
+    """Return a path as one text: numbers from the root on, parted by slashes."""
+    return "/".join(map(str, path))
+
+
+def build_tree(
+    hierarchy: Hierarchy,
+    places: Places,
+    store: GraphStore,
+    features: Sequence[Feature],
+    sample: Int[np.ndarray, "_"],
+) -> list[Node]:
+    """Return the roots, those with most members first.
+
+    Args:
+        hierarchy: The prototypes.
+        places: Where every graph of the collection stands.
+        store: The collection.
+        features: Values for the graphs of ``sample``.
+        sample: Which graphs of the collection those are, ascending.
+    """
+    parents = hierarchy.parents
+
+    def build(path: tuple[int, ...], members: Int[np.ndarray, "_"]) -> Node:
+        level, own = len(path) - 1, path[-1]
+        children: list[Node] = []
+        if level < len(parents):
+            below = places.paths[members, level + 1]
+            children = [
+                build((*path, child), members[below == child])
+                for child in np.flatnonzero(parents[level] == own).tolist()
+            ]
+        similarities = places.similarities[members, level]
+        return Node(
+            path=path,
+            members=len(members),
+            similarity=float(similarities.mean()) if len(members) else None,
+            novelty=float(places.novelty[members].mean()) if len(members) else None,
+            typical=tuple(_typical(store, members, similarities)),
+            traits=tuple(
+                traits_of(features, np.flatnonzero(np.isin(sample, members, assume_unique=True)))
+            ),
+            children=tuple(sorted(children, key=lambda node: -node.members)),
+        )
+
+    roots = [
+        build((root,), np.flatnonzero(places.paths[:, 0] == root))
+        for root in range(hierarchy.forest.sizes[0])
+    ]
+    return sorted(roots, key=lambda node: -node.members)
+
+
+def names_of(store: GraphStore, graphs: Sequence[int]) -> list[str | None]:
+    """Return what each of ``graphs`` was read from (a SMILES, a protein); None where the store does not keep it."""
+    try:
+        return list(store.texts(list(graphs)))
+    except DataError:
+        return [None] * len(graphs)
+
+
+def tree_as_json(node: Node, store: GraphStore) -> dict[str, Any]:
+    """Return a node of the tree of ``store`` and all below it as plain values."""
+    graphs = [graph for graph, _ in node.typical]
+    named = zip(
+        node.typical, output_rows(store)[0][graphs].tolist(), names_of(store, graphs), strict=True
+    )
+    return {
+        "path": node.name,
+        "members": node.members,
+        "share": node.members / len(store),
+        "similarity": node.similarity,
+        "novelty": node.novelty,
+        "typical": [
+            {"row": row, "text": text, "similarity": cosine} for (_, cosine), row, text in named
+        ],
+        "traits": [asdict(trait) for trait in node.traits],
+        "children": [tree_as_json(child, store) for child in node.children],
+    }
+
+
+def _typical(
+    store: GraphStore, members: Int[np.ndarray, "K"], similarities: Float[np.ndarray, "K"]
+) -> Iterator[tuple[int, float]]:
+    nearest = np.argsort(-similarities, kind="stable")[: 8 * TYPICAL]
+    graphs = members[nearest].tolist()
+    seen: set[str | int] = set()
+    for graph, name, cosine in zip(
+        graphs, names_of(store, graphs), similarities[nearest].tolist(), strict=True
+    ):
+        if (name or graph) not in seen and len(seen) < TYPICAL:
+            seen.add(name or graph)
+            yield graph, cosine

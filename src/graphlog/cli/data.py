@@ -1,4 +1,4 @@
-"""``graphlog data``: the data sets known by name, and splits of any input."""
+"""Verbs about data: convert, and data list, get, info, split."""
 
 import json
 from pathlib import Path
@@ -8,6 +8,41 @@ import typer
 
 from graphlog.cli import options as o
 from graphlog.cli.console import Console, Table, fields_table
+from graphlog.cli.options import Json, Quiet
+
+
+def convert(
+    old: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OLD.pth", help="Checkpoint of GraphLoG, GraphCL, GraphMAE, Mole-BERT, ..."
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="MODEL.safetensors", help="Model file to write."),
+    ],
+    half: Annotated[bool, typer.Option("--half", help="Store weights in 16 bits.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Convert an old checkpoint, chemistry or biology, to a model file; no code in it is ever run."""
+    from graphlog.api import convert as run_conversion
+
+    found = run_conversion(old, output, half=half)
+    console = Console(quiet, as_json)
+    config = found.config
+    summary = {
+        "model": str(output),
+        "schema": found.schema.name,
+        "backbone": config.backbone,
+        "layers": config.layers,
+        "dim": config.dim,
+        "bytes": output.stat().st_size,
+    }
+    console.result(summary, fields_table(summary))
+    console.say(f"next: graphlog embed molecules.csv -m {output} -o embeddings.npz")
+
 
 app = typer.Typer(
     help="The data sets known by name, and splits of any input.",
@@ -31,7 +66,7 @@ def list_datasets(
     data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False
 ) -> None:
     """List the data sets: rows, tasks, kind, licence, and whether they are on this machine."""
-    from graphlog.report.catalogue import describe_datasets
+    from graphlog.report.describe import describe_datasets
 
     found = describe_datasets()
     columns = ("name", "rows", "tasks", "kind", "licence", "here", "what it is")
@@ -68,7 +103,7 @@ def info(
     name: Name, data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False
 ) -> None:
     """Say all there is to know about a data set: tasks, metric, licence, source, hashes."""
-    from graphlog.report.catalogue import describe_dataset
+    from graphlog.report.describe import describe_dataset
 
     found = describe_dataset(name)
     Console(quiet, as_json).result(
@@ -120,7 +155,7 @@ def split(
     Proteins, for example: graphlog data split worm-go40 --kind network -o split.json. Of a labelled set, proteins without a
     label are in no fold.
     """
-    from graphlog.cli.reading import read_graphs
+    from graphlog.cli.console import read_graphs
     from graphlog.data.split import check_fractions
     from graphlog.downstream.embed import check_output, save_rejects
     from graphlog.downstream.protocol.splitting import split_file

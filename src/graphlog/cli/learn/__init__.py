@@ -1,1 +1,0 @@
-"""Verbs that train an encoder and put it to use."""

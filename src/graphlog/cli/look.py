@@ -1,0 +1,241 @@
+"""Verbs that show what exists: models, info, plot, prototypes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from graphlog.cli import options as o
+from graphlog.cli.console import Console, Table, fields_table
+from graphlog.cli.options import DataDir, Json, Quiet
+from graphlog.errors import ConfigError
+
+
+def models(quiet: Quiet = False, as_json: Json = False) -> None:
+    """List the shipped models: what they were trained on, their size, and how to use them."""
+    from graphlog.downstream.models import list_models
+    from graphlog.report.describe import describe_model
+
+    found = {name: describe_model(path) for name, path in list_models().items()}
+    columns = ("name", "objective", "recipe", "trained on", "encoder", "embedding", "size")
+    rows = [
+        (
+            name,
+            m["objective"],
+            m["recipe"],
+            f"{m['graphs']:,} graphs" if m["graphs"] else "",
+            m["encoder"],
+            m["embedding"],
+            m["size"],
+        )
+        for name, m in found.items()
+    ]
+    rows.append(("random", "none", "", "nothing", "the default recipe's, untrained", "jk", ""))
+    console = Console(quiet, as_json)
+    console.result({"models": found}, Table(columns, rows))
+    console.say(
+        "use one by its name: graphlog embed molecules.csv -m NAME -o embeddings.npz; more about it: graphlog info NAME"
+    )
+
+
+def info(
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH", help="A model file, a store, a run folder, or a shipped model's name."
+        ),
+    ],
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Check every byte of a store against its recorded sha256."),
+    ] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Say what PATH is made of: schema, settings, origin, size."""
+    from graphlog.report.describe import describe
+
+    found = describe(path, verify=verify)
+    Console(quiet, as_json).result(found, *_tables(found))
+
+
+def _tables(found: Mapping[str, Any]) -> list[Table]:
+    plain = {
+        k: ", ".join(map(str, v)) if isinstance(v, list) else v
+        for k, v in found.items()
+        if not isinstance(v, Mapping)
+    }
+    tables = [fields_table(plain)]
+    tables += [
+        fields_table(_flat(v), f"\n{k}") for k, v in found.items() if isinstance(v, Mapping) and v
+    ]
+    return tables
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= (
+            _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+        )
+    return flat
+
+
+def plot(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="Run folder of pretrain or finetune, or folder of a benchmark."
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the figures.")
+    ],
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            metavar="INPUT",
+            help="Graphs to map (default: those the run was trained on).",
+        ),
+    ] = None,
+    graphs: Annotated[
+        int,
+        typer.Option(
+            "--graphs", min=5, max=20_000, metavar="N", help="Graphs on the map, drawn at random."
+        ),
+    ] = 2000,
+    colour: Annotated[
+        str | None,
+        typer.Option(
+            "--colour",
+            metavar="prototype|scaffold|label",
+            help="What colours the map (default: prototype; label after finetune).",
+        ),
+    ] = None,
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed", metavar="N", min=0, help="Decides the sample and the layout of the map."
+        ),
+    ] = 0,
+    data_dir: DataDir = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Draw training curves, the collapse watch, the embedding map, the tree of prototypes and scores of RUN, as PNG and SVG.
+
+    Of a benchmark: scores, the curves of depth and batch size, maps and speeds.
+    """
+    console = Console(quiet, as_json)
+    if (run / "cells").is_dir():
+        from graphlog.benchmark import draw_figures
+
+        if source or colour:
+            raise ConfigError(
+                f"{run} is the folder of a benchmark, whose maps are drawn already; drop --input and --colour."
+            )
+        paths = draw_figures(run, output)
+    else:
+        from graphlog.report.run import draw_run
+
+        paths = draw_run(
+            run, output, source, graphs=graphs, colour=colour, seed=seed, say=console.say
+        )
+    console.result({"figures": [str(p) for p in paths]}, Table(("",), [(p,) for p in paths]))
+
+
+def prototypes(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN",
+            help="Run folder of pretrain, a .safetensors file, or a shipped model's name.",
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Folder for tree.json, members.csv and atlas.html.",
+        ),
+    ],
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--input",
+            metavar="INPUT",
+            help="Graphs to place in the tree (default: those the run was trained on).",
+        ),
+    ] = None,
+    fit: Annotated[
+        bool,
+        typer.Option(
+            "--fit", help="Fit prototypes to INPUT by K-means; for models that learnt none."
+        ),
+    ] = False,
+    graphs: Annotated[
+        int,
+        typer.Option(
+            "--graphs",
+            min=5,
+            max=20_000,
+            metavar="N",
+            help="Graphs on the map, drawn at random; traits are judged by them.",
+        ),
+    ] = 2000,
+    targets: o.Targets = None,
+    limit: o.Limit = None,
+    seed: Annotated[
+        int,
+        typer.Option(
+            "--seed", metavar="N", min=0, help="Decides sample, layout and fitted prototypes."
+        ),
+    ] = 0,
+    precision: o.Precision = None,
+    device: o.Device = None,
+    smiles_column: o.SmilesColumn = None,
+    data_dir: o.DataDir = None,
+    on_error: o.OnError = "skip",
+    workers: o.Workers = None,
+    threads: o.Threads = None,
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
+) -> None:
+    """Place every graph in the tree of prototypes of RUN: sizes, typical graphs, traits, novelty, and a page to explore them."""
+    from graphlog.cli.console import job_progress
+    from graphlog.errors import ConfigError
+    from graphlog.report.prototypes import write_prototypes
+
+    if source is None and (limit is not None or smiles_column is not None or targets is not None):
+        raise ConfigError(
+            "--limit, --smiles-column and --targets say how INPUT is read; name one with --input."
+        )
+    console = Console(quiet, as_json)
+    given = {"limit": limit, "smiles_column": smiles_column, "targets": o.names(targets) or None}
+    reading = {"workers": workers, "on_error": on_error} | {
+        key: value for key, value in given.items() if value is not None
+    }
+    written = write_prototypes(
+        model,
+        output,
+        source,
+        fit=fit,
+        graphs=graphs,
+        seed=seed,
+        precision=precision or "auto",
+        device=device or "auto",
+        progress=job_progress(console),
+        **reading,
+    )
+    summary = {
+        "graphs": written.graphs,
+        "rejected": written.rejected,
+        "prototypes": " / ".join(map(str, written.layers)),
+        "in use": " / ".join(map(str, written.used)),
+        **{path.stem: str(path) for path in written.paths},
+    }
+    console.result(summary, fields_table(summary))

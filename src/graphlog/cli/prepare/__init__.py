@@ -1,1 +1,0 @@
-"""Verbs that bring data and foreign models into shape."""

@@ -1,1 +1,0 @@
-"""Verbs that look at what exists and change nothing."""

@@ -1,0 +1,394 @@
+"""Verbs that train: pretrain, finetune, benchmark."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from graphlog.cli import options as o
+from graphlog.cli.console import Console, Table, fields_table
+from graphlog.errors import ConfigError
+from graphlog.objectives import OBJECTIVES
+
+_TASKS = f"Pretext task, graphlog by default: {', '.join(OBJECTIVES)}."
+_RECIPES = (
+    "default, paper, released or plus: bundles of settings; the other objectives have their own."
+)
+
+
+def pretrain(
+    source: o.Input,
+    output: o.Run,
+    objective: Annotated[
+        str | None, typer.Option("--objective", metavar="NAME", help=_TASKS)
+    ] = None,
+    recipe: Annotated[str | None, typer.Option("--recipe", metavar="NAME", help=_RECIPES)] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option("--backbone", metavar="gin|gcn|graphsage|gat", help="Message-passing layer."),
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            "--epochs", metavar="N", min=1, help="Passes over the graphs, all phases together."
+        ),
+    ] = None,
+    batch_size: o.BatchSize = None,
+    precision: o.Precision = None,
+    device: o.Device = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed", metavar="N", min=0, help="Decides weights, order, masks and samples."
+        ),
+    ] = None,
+    init: Annotated[
+        str | None, typer.Option("--init", metavar="MODEL", help="Start from this model's weights.")
+    ] = None,
+    resume: o.Resume = False,
+    overwrite: o.Overwrite = False,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Settings file; options beside it win."),
+    ] = None,
+    settings: o.Settings = None,
+    limit: o.Limit = None,
+    smiles_column: o.SmilesColumn = None,
+    data_dir: o.DataDir = None,
+    on_error: o.OnError = "skip",
+    workers: o.Workers = None,
+    threads: o.Threads = None,
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
+) -> None:
+    """Train an encoder on INPUT without labels; RUN holds the model, checkpoints, settings and log.
+
+    Ctrl-C leaves a run that --resume continues, bit for bit.
+    """
+    from graphlog import api
+    from graphlog.cli.console import interruptible, job_progress, read_graphs, refuse_existing_run
+    from graphlog.cli.options import pretraining_settings
+    from graphlog.downstream.embed import save_rejects
+    from graphlog.report.describe import remember_input
+    from graphlog.training import resolve_config
+
+    console = Console(quiet, as_json)
+    refuse_existing_run(output, resume, overwrite)
+    if resume and init is not None:
+        raise ConfigError("--init starts a run and --resume goes on with one; drop one of the two.")
+    named = {
+        "objective": objective,
+        "recipe": recipe,
+        "encoder.backbone": backbone,
+        "epochs": epochs,
+        "batch_size": batch_size,
+    }
+    named |= {"precision": precision, "device": device, "seed": seed}
+    file = (
+        output / "config.toml"
+        if resume and config is None and (output / "config.toml").is_file()
+        else config
+    )
+    start = None if init is None else api.load(init)
+    chosen = pretraining_settings(
+        file, named, settings or [], {} if start is None else {"encoder": start.config.model_dump()}
+    )
+    schema = resolve_config(overrides=chosen).schema if start is None else start.schema.name
+    like = None if start is None else start.schema
+    reading: dict[str, Any] = {
+        "smiles_column": smiles_column,
+        "on_error": on_error,
+        "workers": workers,
+    }
+    graphs = read_graphs(source, schema, console, limit=limit, like=like, **reading)
+    run: dict[str, Any] = {
+        "run_dir": output,
+        "resume": resume,
+        "overwrite": overwrite,
+        "init": start,
+    }
+    try:
+        with interruptible():
+            encoder = api.pretrain(graphs, config=chosen, progress=job_progress(console), **run)
+    finally:
+        if (output / "config.toml").is_file():
+            remember_input(output, source, limit=limit, smiles_column=smiles_column)
+    rejects = save_rejects(output, graphs.rejects)
+    summary = {
+        "run": str(output),
+        "graphs": len(graphs),
+        "rejected": len(graphs.rejects),
+        "rejects": rejects,
+        **_outcome(encoder.info),
+    }
+    console.result(summary, fields_table(summary))
+    labelled = "bbbp" if graphs.schema.domain == "molecule" else source
+    console.say(f"next: graphlog probe {labelled} -m {output}; graphlog plot {output} -o figures")
+
+
+def _outcome(info: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: info.get(key)
+        for key in ("objective", "recipe", "epochs", "seed", "embedding", "schema", "data_digest")
+    }
+
+
+_BASELINES = "ecfp-rf,ecfp-lr,random"
+
+
+def finetune(
+    source: o.Input,
+    model: o.Model,
+    output: o.Run,
+    targets: o.Targets = None,
+    task: o.Task = "auto",
+    split: o.SplitKind = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            "--epochs", metavar="N", min=1, help="Passes over the training fold (default: 100)"
+        ),
+    ] = None,
+    seeds: o.Seeds = "0,1,2",
+    select: Annotated[
+        Literal["last", "best-valid"] | None,
+        typer.Option("--select", help="Whose weights predict (default: last)"),
+    ] = None,
+    freeze: Annotated[bool, typer.Option("--freeze", help="Train the head alone.")] = False,
+    layer: o.Layer = None,
+    batch_size: o.BatchSize = None,
+    settings: o.Settings = None,
+    baselines: Annotated[
+        str, typer.Option("--baselines", metavar="A,B", help="ecfp-rf, ecfp-lr, random, none.")
+    ] = _BASELINES,
+    precision: o.Precision = None,
+    device: o.Device = None,
+    resume: o.Resume = False,
+    overwrite: o.Overwrite = False,
+    smiles_column: o.SmilesColumn = None,
+    data_dir: o.DataDir = None,
+    on_error: o.OnError = "skip",
+    workers: o.Workers = None,
+    threads: o.Threads = None,
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
+) -> None:
+    """Train MODEL and a head on the labels of INPUT; RUN holds the predictor, its scores and its log.
+
+    Data sets with known tasks need no --targets. With -m random the encoder starts untrained.
+    """
+    from graphlog.cli.console import interruptible, job_progress, refuse_existing_run, report_tables
+    from graphlog.cli.options import options_given
+    from graphlog.downstream.embed import save_rejects
+    from graphlog.downstream.finetune import FinetuneConfig
+    from graphlog.downstream.finetune.run import check_seeds
+    from graphlog.downstream.finetune.run import finetune as run_finetune
+    from graphlog.downstream.models import load_for
+    from graphlog.downstream.probe import check_baselines
+    from graphlog.downstream.tasks import open_labelled
+    from graphlog.report.describe import remember_input
+
+    console = Console(quiet, as_json)
+    refuse_existing_run(output, resume, overwrite)
+    chosen_seeds, rows_beside = check_seeds(o.numbers(seeds)), o.names(baselines)
+    check_baselines(rows_beside)
+    named = {
+        "epochs": epochs,
+        "select": select,
+        "freeze": freeze or None,
+        "layer": layer,
+        "batch_size": batch_size,
+    }
+    config = FinetuneConfig.parse(
+        options_given({**named, "precision": precision, "device": device}, settings or [])
+    )
+    encoder = load_for(model, source, device=config.device)
+    reading: dict[str, Any] = {
+        "smiles_column": smiles_column,
+        "on_error": on_error,
+        "workers": workers,
+    }
+    data = open_labelled(
+        source, encoder.schema, targets=o.names(targets) or None, task=task, split=split, **reading
+    )
+    run: dict[str, Any] = {"run_dir": output, "resume": resume, "overwrite": overwrite}
+    with interruptible():
+        predictor = run_finetune(
+            encoder,
+            data,
+            config,
+            seeds=chosen_seeds,
+            baselines=rows_beside,
+            progress=job_progress(console),
+            **run,
+        )
+    save_rejects(output, data.store.rejects)
+    remember_input(output, source, smiles_column=smiles_column, targets=list(predictor.targets))
+    console.result(
+        {"run": str(output), **predictor.report.to_dict()}, *report_tables(predictor.report)
+    )
+    console.say(
+        f"next: graphlog predict INPUT -m {output} -o predictions.csv; graphlog plot {output} -o figures"
+    )
+
+
+_Suite = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUITE",
+        help="molecules, biology, backbones, ablation, sensitivity, embedding-map, speed; or report: render what is there.",
+    ),
+]
+_Output = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Folder of cells, models and report; it is gone on with.",
+    ),
+]
+_Names = "a,b"
+
+
+def benchmark(
+    suite: _Suite,
+    output: _Output,
+    scale: Annotated[
+        str,
+        typer.Option(
+            "--scale", metavar="smoke|small|paper", help="Minutes, hours, or the paper's protocol."
+        ),
+    ] = "small",
+    methods: Annotated[
+        str | None,
+        typer.Option("--methods", metavar=_Names, help="Objectives, untrained, ecfp-rf, ecfp-lr."),
+    ] = None,
+    datasets: Annotated[
+        str | None,
+        typer.Option("--datasets", metavar=_Names, help="Labelled data sets to judge on."),
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option("--seeds", metavar="0,1,2", help="Of pre-training and fine-tuning alike."),
+    ] = None,
+    backbones: Annotated[
+        str | None, typer.Option("--backbones", metavar=_Names, help="gin, gcn, graphsage, gat.")
+    ] = None,
+    domain: Annotated[
+        str | None,
+        typer.Option(
+            "--domain", metavar="molecule|protein", help="Graphs of suites that do not say."
+        ),
+    ] = None,
+    stages: Annotated[
+        str | None,
+        typer.Option(
+            "--stages", metavar=_Names, help="Only pretrain, finetune, probe, map or speed."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="List the cells and estimate the time; compute nothing."),
+    ] = False,
+    precision: o.Precision = None,
+    device: o.Device = None,
+    data_dir: o.DataDir = None,
+    threads: o.Threads = None,
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
+) -> None:
+    """Pre-train, fine-tune and probe every method of SUITE under one protocol and render the paper's table or figure.
+
+    Finished cells are kept, so a run that was stopped goes on, and several processes may work on one DIR at a time.
+    """
+    from graphlog import benchmark as bench
+
+    console = Console(quiet, as_json)
+    if suite == "report":
+        files = bench.write_report(output)
+        summary = {"report": str(output / "report"), "files": [str(path) for path in files]}
+        console.result(summary, Table(("",), [(str(path),) for path in files]))
+        return
+    choices: dict[str, Any] = {
+        "scale": scale,
+        "domain": domain,
+        "seeds": None if seeds is None else o.numbers(seeds),
+    }
+    for name, text in {
+        "methods": methods,
+        "datasets": datasets,
+        "backbones": backbones,
+        "stages": stages,
+    }.items():
+        choices[name] = o.names(text) or None
+    choices |= {"device": device or "auto", "precision": precision or "auto"}
+    if dry_run:
+        _show_plan(bench.preview(suite, output, **choices), console)
+    else:
+        _run(suite, output, choices, console)
+
+
+def _run(suite: str, output: Path, choices: dict[str, Any], console: Console) -> None:
+    import sys
+
+    from graphlog import benchmark as bench
+    from graphlog.cli.console import interruptible
+    from graphlog.errors import ConfigError
+    from graphlog.training.log import Bar, Lines, Silent
+
+    progress = Silent() if console.quiet else Bar() if sys.stderr.isatty() else Lines(every_s=60.0)
+    with interruptible():
+        outcome = bench.run(suite, output, progress=progress, **choices)
+    numbers = {
+        "computed": len(outcome.computed),
+        "failed": len(outcome.failed),
+        "waiting": len(outcome.waiting),
+    }
+    summary = {
+        "suite": suite,
+        "cells": outcome.total,
+        **numbers,
+        "report": str(output / "report") if (output / "report").is_dir() else None,
+    }
+    console.result(summary, Table(tuple(summary), [tuple(summary.values())]))
+    if outcome.failed:
+        key, why = next(iter(outcome.failed.items()))
+        listed = f"all in {output / 'failures.jsonl'}; mend it and run the same command again"
+        raise ConfigError(
+            f"{len(outcome.failed)} of {outcome.total} cells failed, such as {key}: {why} ({listed})."
+        )
+    if outcome.waiting:
+        raise ConfigError(
+            f"{len(outcome.waiting)} cells need models that are not pre-trained yet; put pretrain into --stages."
+        )
+
+
+def _show_plan(plan: Any, console: Console) -> None:
+    from graphlog.benchmark.estimate import in_words
+
+    cells = [
+        {
+            "key": c.key,
+            "stage": c.stage,
+            "finished": c.key in plan.finished,
+            "seconds": plan.estimate.seconds(c),
+        }
+        for c in plan.cells
+    ]
+    stages = plan.stages()
+    known = [seconds for *_, seconds in stages]
+    total = None if None in known else sum(known)
+    rows = [
+        (stage, n, done, "unknown" if s is None else in_words(s)) for stage, n, done, s in stages
+    ]
+    rows.append(
+        ("total", len(cells), len(plan.finished), "unknown" if total is None else in_words(total))
+    )
+    listing = Table(("cell", "finished"), [(c["key"], c["finished"]) for c in cells])
+    console.result(
+        {"cells": cells, "seconds": total},
+        listing,
+        Table(("stage", "cells", "finished", "time left"), rows, "\nin all"),
+    )

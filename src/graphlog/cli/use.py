@@ -1,0 +1,186 @@
+"""Verbs that use an encoder: embed, predict, probe."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from graphlog.cli import options as o
+from graphlog.cli.console import Console, fields_table
+from graphlog.errors import ConfigError
+
+
+def embed(
+    source: o.Input,
+    model: o.Model,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="OUT", help="File to write: .npz, .parquet or .csv."
+        ),
+    ],
+    layer: o.Layer = None,
+    limit: o.Limit = None,
+    batch_size: o.BatchSize = None,
+    precision: o.Precision = None,
+    device: o.Device = None,
+    smiles_column: o.SmilesColumn = None,
+    data_dir: o.DataDir = None,
+    on_error: o.OnError = "skip",
+    workers: o.Workers = None,
+    threads: o.Threads = None,
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
+) -> None:
+    """Write one embedding for every row of INPUT; row i of OUT is row i of INPUT, NaN where it is no molecule."""
+    from graphlog.cli.console import job_progress
+    from graphlog.downstream.embed import embed_file
+    from graphlog.downstream.models import load_for
+
+    console = Console(quiet, as_json)
+    encoder = load_for(model, source, device=device or "auto")
+    written = embed_file(
+        encoder,
+        source,
+        output,
+        layer=layer,
+        batch_size=batch_size or 512,
+        precision=precision or "auto",
+        progress=job_progress(console),
+        smiles_column=smiles_column,
+        limit=limit,
+        on_error=on_error,
+        workers=workers,
+    )
+    summary = {
+        "output": str(written.path),
+        "rows": written.rows,
+        "rejected": written.rejected,
+        "width": encoder.width(layer),
+        "layer": layer or encoder.layer,
+        "rejects": None if written.rejects is None else str(written.rejects),
+    }
+    console.result(summary, fields_table(summary))
+
+
+def predict(
+    source: o.Input,
+    run: Annotated[
+        str, typer.Option("--model", "-m", metavar="RUN", help="Run folder of finetune.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="OUT.csv", help="File to write.")
+    ],
+    batch_size: o.BatchSize = None,
+    precision: o.Precision = None,
+    device: o.Device = None,
+    smiles_column: o.SmilesColumn = None,
+    data_dir: o.DataDir = None,
+    on_error: o.OnError = "skip",
+    workers: o.Workers = None,
+    threads: o.Threads = None,
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
+) -> None:
+    """Predict for every row of INPUT: its columns kept, one a target added, and graphlog_status."""
+    from graphlog.cli.console import job_progress
+    from graphlog.downstream.predict import predict_file
+    from graphlog.downstream.predictor import Predictor
+
+    console = Console(quiet, as_json)
+    predictor = Predictor.load(run, device=device or "auto")
+    written = predict_file(
+        predictor,
+        source,
+        output,
+        batch_size=batch_size or 512,
+        precision=precision or "auto",
+        progress=job_progress(console),
+        smiles_column=smiles_column,
+        on_error=on_error,
+        workers=workers,
+    )
+    summary = {
+        "output": str(written.path),
+        "rows": written.rows,
+        "rejected": written.rejected,
+        "targets": list(predictor.targets),
+        "task": predictor.task,
+        "rejects": None if written.rejects is None else str(written.rejects),
+    }
+    console.result(summary, fields_table(summary))
+
+
+_BASELINES, _FOLD_BASELINES = "random,ecfp-rf,ecfp-lr", "random,wl"
+
+
+def probe(
+    source: o.Input,
+    model: o.Model,
+    targets: o.Targets = None,
+    task: o.Task = "auto",
+    split: o.SplitKind = None,
+    seeds: o.Seeds = "0,1,2",
+    layer: o.Layer = None,
+    c: Annotated[
+        float,
+        typer.Option(
+            "--c", metavar="C", min=1e-9, help="Fixed inverse penalty; validation chooses another."
+        ),
+    ] = 0.1,
+    baselines: Annotated[
+        str | None,
+        typer.Option(
+            "--baselines",
+            metavar="A,B",
+            help="random, ecfp-rf, ecfp-lr, or none; of 10-fold: random, wl.",
+        ),
+    ] = None,
+    protocol: Annotated[
+        Literal["split", "10-fold"],
+        typer.Option(
+            "--protocol", help="One split, or InfoGraph's 10-fold accuracy of one target."
+        ),
+    ] = "split",
+    classifier: Annotated[
+        Literal["svm", "logistic"], typer.Option("--classifier", help="Of 10-fold.")
+    ] = "svm",
+    device: o.Device = None,
+    smiles_column: o.SmilesColumn = None,
+    data_dir: o.DataDir = None,
+    on_error: o.OnError = "skip",
+    workers: o.Workers = None,
+    threads: o.Threads = None,
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
+) -> None:
+    """Fit linear models to frozen embeddings of INPUT, beside fingerprints and the untrained encoder."""
+    from graphlog.cli.console import job_progress, report_tables
+    from graphlog.downstream.models import load_for
+    from graphlog.downstream.probe import probe as run_probe
+    from graphlog.downstream.protocol.folds import fold_probe
+
+    console = Console(quiet, as_json)
+    shared: dict[str, Any] = {
+        "layer": layer,
+        "seeds": o.numbers(seeds),
+        "progress": job_progress(console),
+    }
+    shared |= {"targets": o.names(targets) or None, "task": task}
+    shared |= {"smiles_column": smiles_column, "on_error": on_error, "workers": workers}
+    encoder = load_for(model, source, device=device or "auto")
+    if protocol == "10-fold":
+        if split is not None:
+            raise ConfigError("--protocol 10-fold deals its own folds; drop --split.")
+        report = fold_probe(
+            encoder,
+            source,
+            classifier=classifier,
+            baselines=o.names(baselines or _FOLD_BASELINES),
+            **shared,
+        )
+    else:
+        report = run_probe(
+            encoder, source, baselines=o.names(baselines or _BASELINES), c=c, split=split, **shared
+        )
+    console.result(report.to_dict(), *report_tables(report))

@@ -1,1 +1,0 @@
-"""The learned hierarchy as people hold it in their hands: files, a page, a figure."""
