@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphlog.datasets.networks.stores import open_named_proteins
+from graphlog.domains.protein.stores import open_named_proteins
 from graphlog.training.config import resolve_config
 from graphlog.training.precision import choose_device
 from protein_reference import ProteinReference

@@ -23,7 +23,7 @@ from graphlog.benchmark.stages.speed import Pace
 from graphlog.data.loader import BatchSampler
 from graphlog.data.store import GraphStore
 from graphlog.datasets.featurize import read_molecules
-from graphlog.datasets.networks.stores import open_named_proteins
+from graphlog.domains.protein.stores import open_named_proteins
 from graphlog.training.log import Silent
 from graphlog.training.precision import choose_device
 from step import machine, publish

@@ -11,11 +11,11 @@ from graphlog.config import merge, read_toml
 from graphlog.data.split import DEFAULT_FRACTIONS, Split
 from graphlog.data.store import GraphStore, is_store, open_store
 from graphlog.datasets.featurize import read_molecules
-from graphlog.datasets.graphs import is_graphs, read_graphs
-from graphlog.datasets.networks.folds import split_proteins
-from graphlog.datasets.networks.stores import open_proteins as read_proteins
 from graphlog.datasets.splits import split_dataset
 from graphlog.domains import SCHEMAS
+from graphlog.domains.graph.reading import is_graphs, read_graphs
+from graphlog.domains.protein.folds import split_proteins
+from graphlog.domains.protein.stores import open_proteins as read_proteins
 from graphlog.downstream import embed as _embed
 from graphlog.downstream import predict as _predict
 from graphlog.downstream import probe as _probe

@@ -14,8 +14,8 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
 from graphlog.data.store import GraphChunk, GraphStore, StoreBuilder
 from graphlog.domains import SCHEMAS
-from graphlog.domains.generic import RawGraphs, Survey
-from graphlog.domains.generic.codes import edge_codes, node_codes
+from graphlog.domains.graph.raw import RawGraphs
+from graphlog.domains.graph.schema import Survey, edge_codes, node_codes
 from graphlog.errors import DataError, unknown_name
 
 Array = npt.NDArray[Any]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from graphlog.cli.console import report_tables
-from graphlog.datasets.graphs import read_graphs
+from graphlog.domains.graph.reading import read_graphs
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.errors import DataError
 from graphs_support import tables

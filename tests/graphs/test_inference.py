@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphlog.data.schema import Attribute, FeatureSchema
-from graphlog.domains.generic import RawGraphs, Survey, column
-from graphlog.domains.generic.codes import node_codes
+from graphlog.domains.graph.raw import RawGraphs, column
+from graphlog.domains.graph.schema import Survey, node_codes
 from graphlog.encoders.attributes import AttributeTable, expand_attributes, standardised
 from graphlog.errors import DataError
 

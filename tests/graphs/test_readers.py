@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import graphlog
-from graphlog.datasets.graphs import is_graphs, read_graphs
-from graphlog.datasets.graphs.catalogue import GRAPHS as NAMED
+from graphlog.datasets.catalogue_networks import GRAPHS as NAMED
+from graphlog.domains.graph.reading import is_graphs, read_graphs
 from graphlog.errors import ConfigError, DataError
 from graphs_support import EDGES, GRAPHS, NODES, lines, rings, tables
 

@@ -5,16 +5,10 @@ import numpy as np
 import pytest
 
 from graphlog.data.store import StoreBuilder
-from graphlog.domains.protein import (
-    CHANNELS,
-    PROTEIN,
-    Interactions,
-    ProteinDomain,
-    ProteinOptions,
-    build_network,
-    ego_networks,
-    species_of,
-)
+from graphlog.domains.protein.domain import ProteinDomain
+from graphlog.domains.protein.ego import ego_networks
+from graphlog.domains.protein.network import Interactions, build_network
+from graphlog.domains.protein.schema import CHANNELS, PROTEIN, ProteinOptions, species_of
 from graphlog.encoders import legacy
 from graphlog.errors import ConfigError, DataError
 from protein_support import chunk_graphs, random_network, slow_members

@@ -8,10 +8,9 @@ import pytest
 
 from cli_support import Cli, run_command
 from graphlog.data.split import Split
-from graphlog.datasets.networks import read_proteins
-from graphlog.datasets.networks.folds import communities, split_proteins
-from graphlog.datasets.networks.string import read_interactions
-from graphlog.domains.protein import build_network
+from graphlog.domains.protein.folds import communities, split_proteins
+from graphlog.domains.protein.network import build_network, read_interactions
+from graphlog.domains.protein.reading import read_proteins
 from graphlog.errors import ConfigError, DataError
 from protein_support import clustered_links, links, write
 

@@ -7,13 +7,13 @@ import torch
 from downstream_support import tiny_encoder
 from graphlog import api
 from graphlog.data.store import GraphStore
-from graphlog.datasets.networks import read_proteins
-from graphlog.domains.protein import CHANNELS, PROTEIN
+from graphlog.domains.protein.ego import NAME, NAMES, ego_statistics
+from graphlog.domains.protein.reading import read_proteins
+from graphlog.domains.protein.schema import CHANNELS, PROTEIN
 from graphlog.downstream.finetune import FinetuneConfig
 from graphlog.downstream.finetune.run import start_of
 from graphlog.downstream.models import load_for
 from graphlog.downstream.proteins.readout import judged
-from graphlog.downstream.proteins.statistics import NAME, NAMES, ego_statistics
 from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import open_labelled
 from graphlog.errors import ConfigError

@@ -8,16 +8,11 @@ import numpy as np
 import pytest
 
 from graphlog.datasets import DATASETS, resolve
-from graphlog.datasets.networks import read_proteins, stores
-from graphlog.datasets.networks.labelled import LABELLED_SETS
-from graphlog.datasets.networks.species import LABELLED, NETWORKS, UNLABELLED
-from graphlog.datasets.networks.stores import (
-    first_of_each,
-    open_named_proteins,
-    open_proteins,
-    parts,
-)
+from graphlog.datasets.catalogue_networks import LABELLED, LABELLED_SETS, NETWORKS, UNLABELLED
 from graphlog.domains import SCHEMAS
+from graphlog.domains.protein import stores
+from graphlog.domains.protein.reading import read_proteins
+from graphlog.domains.protein.stores import first_of_each, open_named_proteins, open_proteins, parts
 from graphlog.downstream.protocol.splitting import split_file
 from graphlog.downstream.sources import output_rows, status_of, streamed_graphs
 from graphlog.downstream.tasks import open_labelled

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from graphlog.data.store import open_store
-from graphlog.datasets.networks import read_interactions, read_ontology, read_proteins
-from graphlog.datasets.networks.annotations import Names
-from graphlog.datasets.networks.labels import tabled_functions
-from graphlog.domains.protein import ProteinOptions
+from graphlog.domains.protein.labels import Names, tabled_functions
+from graphlog.domains.protein.network import read_interactions
+from graphlog.domains.protein.ontology import read_ontology
+from graphlog.domains.protein.reading import read_proteins
+from graphlog.domains.protein.schema import ProteinOptions
 from graphlog.errors import ConfigError, DataError
 from protein_support import HEADER, OBO, links, write
 

@@ -12,8 +12,8 @@ from graphlog.benchmark.stages.speed import Pace
 from graphlog.data.store import GraphStore
 from graphlog.datasets import DATASETS
 from graphlog.datasets.featurize import read_molecules
-from graphlog.datasets.networks.stores import find_parts, open_named_proteins
 from graphlog.domains import SCHEMAS
+from graphlog.domains.protein.stores import find_parts, open_named_proteins
 from graphlog.downstream.finetune.head import Head, twin
 from graphlog.downstream.linear import GRID, linear_path
 from graphlog.encoders.encoder import GraphEncoder, build_encoder

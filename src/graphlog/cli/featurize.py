@@ -64,7 +64,7 @@ def _graph_options(
         ConfigError: If an option does not fit INPUT.
     """
     from graphlog.data.store import is_store, open_store
-    from graphlog.datasets.graphs import is_graphs
+    from graphlog.domains.graph.reading import is_graphs
     from graphlog.report.describe import schema_of
 
     is_any = is_graphs(source)
@@ -85,7 +85,7 @@ def _read_graphs(
     source: str, reading: Mapping[str, Any], workers: int | None = None, **told: Any
 ) -> "GraphStore":
     """Return the graphs of INPUT; one process reads them."""
-    from graphlog.datasets.graphs import read_graphs
+    from graphlog.domains.graph.reading import read_graphs
 
     return read_graphs(Path(source) if Path(source).exists() else source, **told, **reading)
 
@@ -277,7 +277,7 @@ def _protein_options(
 
 def _read_proteins(source: str, reading: Mapping[str, Any], **told: Any) -> "GraphStore":
     """Return the ego-networks of INPUT, or of each network it lists: ``a.txt.gz,b.txt.gz``."""
-    from graphlog.datasets.networks.stores import open_proteins
+    from graphlog.domains.protein.stores import open_proteins
 
     return open_proteins(
         source if Path(source).exists() or "," not in source else names(source), **told, **reading

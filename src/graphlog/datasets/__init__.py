@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 from graphlog.datasets.base import DatasetSpec
 from graphlog.datasets.catalogue import MOLECULES
-from graphlog.datasets.graphs.catalogue import GRAPHS
+from graphlog.datasets.catalogue_networks import GRAPHS, PROTEIN_SETS
 from graphlog.datasets.named import resolve
-from graphlog.datasets.networks.stores import PROTEIN_SETS
 from graphlog.datasets.tables import Row, open_table, read_table
 
 __all__ = ["DATASETS", "DatasetSpec", "Row", "open_table", "read_table", "resolve"]

@@ -200,9 +200,7 @@ def _begins(path: Path, expected: str) -> bool:
 
 def _is_set(path: Path, graphs: int) -> bool:
     """Return whether a zip is whole and holds a TUDataset of that many graphs."""
-    from graphlog.datasets.graphs.tudataset import (
-        open_tudataset,
-    )  # its package fetches sets with this module
+    from graphlog.domains.graph.tudataset import open_tudataset
 
     return sum(1 for _ in open_tudataset(path).read()) == graphs
 

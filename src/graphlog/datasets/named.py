@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from graphlog.datasets.base import DatasetSpec
 from graphlog.datasets.catalogue import MOLECULES
+from graphlog.datasets.catalogue_networks import GRAPHS, PROTEIN_SETS
 from graphlog.datasets.download import fetch
-from graphlog.datasets.graphs.catalogue import GRAPHS
-from graphlog.datasets.networks.stores import PROTEIN_SETS, open_named_proteins
 from graphlog.datasets.tables import Row, Table, open_table
 from graphlog.datasets.tables.labels import choose_tasks
 from graphlog.errors import DataError, unknown_name
@@ -49,6 +48,8 @@ def resolve(name: str, data_dir: Path | str | None = None) -> Path:
     """
     spec = find_spec(name)
     if spec.networks:
+        from graphlog.domains.protein.stores import open_named_proteins
+
         return Path(str(open_named_proteins(name, data_dir).path))
     return fetch(spec, data_dir)
 

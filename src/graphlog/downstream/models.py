@@ -11,8 +11,8 @@ from graphlog.data.loader import BatchSampler
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, is_store
 from graphlog.datasets.featurize import read_molecules
-from graphlog.datasets.graphs import is_graphs
 from graphlog.domains import SCHEMAS
+from graphlog.domains.graph.reading import is_graphs
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.sources import Source, domain_of, open_graphs
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder

@@ -15,9 +15,9 @@ from jaxtyping import Float
 from graphlog.data.store import GraphStore, is_store
 from graphlog.datasets import DATASETS
 from graphlog.datasets.base import named_spec
-from graphlog.datasets.graphs import is_graphs
 from graphlog.datasets.named import open_named
 from graphlog.datasets.tables import open_table
+from graphlog.domains.graph.reading import is_graphs
 from graphlog.downstream.embed import Written, check_output, save_rejects, scratch
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.sources import (

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from sklearn.model_selection import GroupKFold
 
 from graphlog.domains.molecule import scaffold_groups
+from graphlog.domains.protein.ego import NAME, ego_statistics
 from graphlog.downstream.baselines import (
     MANY_TASKS,
     TREES,
@@ -21,7 +22,6 @@ from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
 from graphlog.downstream.models import random_encoder
 from graphlog.downstream.proteins.halves import half_scores
 from graphlog.downstream.proteins.readout import ReadoutChoice, judged
-from graphlog.downstream.proteins.statistics import NAME, ego_statistics
 from graphlog.downstream.report import Report, ScoreRow, score_row
 from graphlog.downstream.sources import Source
 from graphlog.downstream.tasks import LabelledGraphs, folds_lacking, open_labelled

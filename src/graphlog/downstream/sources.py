@@ -15,10 +15,11 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, is_store, open_store
 from graphlog.datasets import DATASETS
 from graphlog.datasets.base import named_spec
+from graphlog.datasets.catalogue_networks import PROTEIN_SETS
 from graphlog.datasets.featurize import read_molecules
-from graphlog.datasets.graphs import is_graphs, read_graphs
-from graphlog.datasets.networks.stores import PROTEIN_SETS, open_proteins
 from graphlog.domains import SCHEMAS
+from graphlog.domains.graph.reading import is_graphs, read_graphs
+from graphlog.domains.protein.stores import open_proteins
 from graphlog.errors import ConfigError, DataError
 
 Source = Any

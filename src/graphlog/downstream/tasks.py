@@ -13,9 +13,9 @@ from graphlog.data.split import DEFAULT_FRACTIONS, Split, random_split, stratifi
 from graphlog.data.store import GraphStore, is_store
 from graphlog.datasets import DATASETS
 from graphlog.datasets.base import named_spec
-from graphlog.datasets.graphs import is_graphs
-from graphlog.datasets.networks.folds import split_proteins
 from graphlog.datasets.splits import split_dataset
+from graphlog.domains.graph.reading import is_graphs
+from graphlog.domains.protein.folds import split_proteins
 from graphlog.downstream.metrics import TaskKind, check_metric
 from graphlog.downstream.protocol.classes import class_numbers, is_multiclass, one_hot_classes
 from graphlog.downstream.sources import Source, is_named, name_of, open_graphs

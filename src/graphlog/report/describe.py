@@ -17,8 +17,8 @@ from graphlog.datasets import DATASETS
 from graphlog.datasets.base import DatasetSpec, named_spec
 from graphlog.datasets.download import find_local
 from graphlog.datasets.named import find_spec
-from graphlog.datasets.networks.stores import find_parts, parts
-from graphlog.domains.protein import species_of
+from graphlog.domains.protein.schema import species_of
+from graphlog.domains.protein.stores import find_parts, parts
 from graphlog.downstream.models import model_path
 from graphlog.downstream.report import Report
 from graphlog.encoders.modelfile import read_model

@@ -9,8 +9,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.domains.base import Domain
 from graphlog.domains.protein.ego import ego_networks
 from graphlog.domains.protein.network import ProteinNetwork
-from graphlog.domains.protein.options import ProteinOptions
-from graphlog.domains.protein.schema import PROTEIN
+from graphlog.domains.protein.schema import PROTEIN, ProteinOptions
 from graphlog.errors import DataError
 
 
@@ -63,14 +62,3 @@ class ProteinDomain(Domain):
     def group_keys(self, records: Sequence[str]) -> list[str | None]:
         """Return the species of each protein; None where the name has none."""
         return [species_of(record) for record in records]
-
-
-def species_of(name: str) -> str | None:
-    """Return the taxon before the first dot of a STRING name, None where there is none.
-
-    Example:
-        >>> species_of("6239.2RSSE.1"), species_of("YAL001C")
-        ('6239', None)
-    """
-    taxon, dot, _ = name.partition(".")
-    return taxon if dot and taxon.isdecimal() else None

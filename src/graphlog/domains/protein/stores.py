@@ -17,19 +17,23 @@ from jaxtyping import Int
 
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets.base import DatasetSpec, named_spec
+from graphlog.datasets.catalogue_networks import (
+    GO_GRAPH,
+    LABELLED_SETS,
+    NETWORKS,
+    PROTEIN_SETS,
+    alias_file,
+    annotation_file,
+)
 from graphlog.datasets.download import data_root, fetch, find_local
-from graphlog.datasets.networks.labelled import GO_GRAPH, LABELLED_SETS, alias_file, annotation_file
-from graphlog.datasets.networks.labels import complex_membership
-from graphlog.datasets.networks.proteins import read_proteins
-from graphlog.datasets.networks.species import NETWORKS
-from graphlog.domains.protein import ProteinOptions, species_of
+from graphlog.domains.protein.labels import complex_membership
+from graphlog.domains.protein.reading import read_proteins
+from graphlog.domains.protein.schema import ProteinOptions, species_of
 from graphlog.errors import ConfigError, DataError, ModelFileError, unknown_name
 from graphlog.files import hash_file
 
 _RULE = 1
 """Goes up when ego-networks are cut or labelled in another way, so that stores of before are made again."""
-PROTEIN_SETS = {**NETWORKS, **LABELLED_SETS}
-"""Every named network and labelled set."""
 
 
 def open_named_proteins(
@@ -104,7 +108,7 @@ def open_proteins(
         progress: Called as ``progress(proteins done, proteins rejected)``.
         workers: Processes that read networks.
         reading: Of files: ``annotations``, ``go``, ``aliases``, ``labels``, ``species`` and any field of
-            :class:`~graphlog.domains.protein.options.ProteinOptions`, as for :func:`graphlog.datasets.networks.read_proteins`.
+            :class:`~graphlog.domains.protein.schema.ProteinOptions`, as for :func:`graphlog.domains.protein.read_proteins`.
 
     Raises:
         ConfigError: If a column of SMILES is asked for, or a named set is to be read otherwise than by its own rule.

@@ -12,20 +12,24 @@ from jaxtyping import Float32
 
 from graphlog.data.chunk import Reject
 from graphlog.data.store import GraphStore, StoreBuilder
-from graphlog.datasets.networks.annotations import Names, read_aliases
-from graphlog.datasets.networks.labels import Functions, annotated_functions, tabled_functions
-from graphlog.datasets.networks.ontology import read_ontology
-from graphlog.datasets.networks.sources import NetworkFile, network_files
-from graphlog.datasets.networks.string import read_interactions
 from graphlog.datasets.pool import check_workers, map_in_order
-from graphlog.domains.protein import (
-    PROTEIN,
-    ProteinNetwork,
-    ProteinOptions,
-    build_network,
-    ego_networks,
+from graphlog.domains.protein.ego import ego_networks, in_batches
+from graphlog.domains.protein.labels import (
+    Functions,
+    Names,
+    annotated_functions,
+    read_aliases,
+    tabled_functions,
 )
-from graphlog.domains.protein.ego import in_batches
+from graphlog.domains.protein.network import (
+    NetworkFile,
+    ProteinNetwork,
+    build_network,
+    network_files,
+    read_interactions,
+)
+from graphlog.domains.protein.ontology import read_ontology
+from graphlog.domains.protein.schema import PROTEIN, ProteinOptions
 from graphlog.errors import ConfigError, DataError, unknown_name
 
 Files = str | Path | Sequence[str | Path]
@@ -70,7 +74,7 @@ def read_proteins(
         progress: Called as work goes on.
         limit: Proteins of each network at most.
         data_dir: Where downloaded networks are kept.
-        options: Any field of :class:`~graphlog.domains.protein.options.ProteinOptions`.
+        options: Any field of :class:`~graphlog.domains.protein.schema.ProteinOptions`.
 
     Raises:
         DataError: Naming file and line, if something cannot be read.

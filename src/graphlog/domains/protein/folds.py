@@ -14,11 +14,16 @@ from jaxtyping import Int
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
 from graphlog.data.store import GraphStore, is_store
 from graphlog.datasets.base import named_spec
+from graphlog.datasets.catalogue_networks import LABELLED_SETS
 from graphlog.datasets.download import data_root
-from graphlog.datasets.networks.labelled import LABELLED_SETS
-from graphlog.datasets.networks.sources import NetworkFile, network_files
-from graphlog.datasets.networks.string import read_interactions
-from graphlog.domains.protein import ProteinNetwork, ProteinOptions, build_network, species_of
+from graphlog.domains.protein.network import (
+    NetworkFile,
+    ProteinNetwork,
+    build_network,
+    network_files,
+    read_interactions,
+)
+from graphlog.domains.protein.schema import ProteinOptions, species_of
 from graphlog.errors import ConfigError, DataError, MissingExtraError, unknown_name
 from graphlog.files import beside, hash_file
 

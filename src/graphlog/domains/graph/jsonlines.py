@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphlog.datasets.graphs.collection import TEXT_KEPT, Collection
 from graphlog.datasets.tables.streams import open_text
-from graphlog.domains.generic import Place, RawGraph, column
+from graphlog.domains.graph.raw import TEXT_KEPT, Collection, Place, RawGraph, column
 from graphlog.errors import DataError
 
 KEYS = ("edges", "x", "edge_attr", "y", "num_nodes", "id")

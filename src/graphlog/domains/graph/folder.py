@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphlog.datasets.graphs.collection import Collection, cell
 from graphlog.datasets.tables.streams import open_text
-from graphlog.domains.generic import MOST_NODES, Place, RawGraph, column
+from graphlog.domains.graph.raw import MOST_NODES, Collection, Place, RawGraph, cell, column
 from graphlog.errors import DataError
 
 KEYS: Mapping[str, tuple[str, ...]] = {
