@@ -20,8 +20,7 @@ from graphlog.domains.graph.jsonlines import open_jsonlines
 from graphlog.domains.graph.raw import Collection, RawGraph, as_float, join
 from graphlog.domains.graph.schema import Survey, chunk_of, misplaced
 from graphlog.domains.graph.tudataset import ENDINGS as GIN_ENDINGS
-from graphlog.domains.graph.tudataset import looks_like_gin, open_gin, open_tudataset
-from graphlog.domains.protein.stores import find_parts
+from graphlog.domains.graph.tudataset import find_parts, looks_like_gin, open_gin, open_tudataset
 from graphlog.errors import ConfigError, DataError, unknown_name
 
 _MOST_CLASSES = 1000
