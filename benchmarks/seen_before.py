@@ -20,7 +20,7 @@ from graphlog.benchmark.grid import Bench
 from graphlog.benchmark.methods import method_named
 from graphlog.benchmark.scales import SCALES
 from graphlog.benchmark.stages.speed import Pace
-from graphlog.data.loader import BatchSampler
+from graphlog.data.sampler import BatchSampler
 from graphlog.data.store import GraphStore
 from graphlog.datasets.featurize import read_molecules
 from graphlog.domains.protein.stores import open_named_proteins

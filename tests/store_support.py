@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from hypothesis import strategies as st
 
+from graphlog.data.batch import GraphBatch
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.store import GraphStore, StoreBuilder
@@ -167,3 +169,22 @@ def assert_same(store: GraphStore, graphs: list[Graph], indices: list[int]) -> N
         if batch.y is not None:
             np.testing.assert_array_equal(batch.y[n].numpy(), graph.label)
     assert first_edge == batch.num_edges
+
+
+def collate(batches: list[GraphBatch]) -> GraphBatch:
+    """Pack several batches into one, in order; labels are kept where every batch has them."""
+    nodes = torch.tensor([0, *(b.num_nodes for b in batches)]).cumsum(0)
+    graphs = torch.tensor([0, *(b.num_graphs for b in batches)]).cumsum(0)
+    labels = [b.y for b in batches if b.y is not None]
+    return GraphBatch(
+        x=torch.cat([b.x for b in batches]),
+        edge_index=torch.cat(
+            [b.edge_index + n for b, n in zip(batches, nodes, strict=False)], dim=1
+        ),
+        edge_attr=torch.cat([b.edge_attr for b in batches]),
+        batch=torch.cat([b.batch + g for b, g in zip(batches, graphs, strict=False)]),
+        ptr=torch.cat(
+            [b.ptr[:-1] + n for b, n in zip(batches, nodes, strict=False)] + [nodes[-1:]]
+        ),
+        y=torch.cat(labels) if len(labels) == len(batches) and labels else None,
+    )

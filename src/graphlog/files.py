@@ -1,12 +1,24 @@
-"""Files that are whole or not there: written beside their place and renamed into it."""
+"""Files that are whole or not there, and text out of files as people have them: compressed, UTF-8 or Latin-1."""
 
+import codecs
 import hashlib
+import io
 import os
-from collections.abc import Generator
+import sys
+import zlib
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from graphlog.errors import GraphLoGError
+from graphlog.errors import DataError, GraphLoGError, MissingExtraError
+
+LONGEST_LINE = 1 << 26
+"""Characters of a line; a file without line ends is no table, and must not be read into memory whole."""
+COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+"""Endings of compressed files."""
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @contextmanager
@@ -62,3 +74,182 @@ def hash_file(path: Path) -> str:
     """Return the sha256 of a file."""
     with path.open("rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def _as_latin1(error: UnicodeError) -> tuple[str, int]:
+    """Read the bytes that are not UTF-8 as Latin-1, which has a character for each."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return error.object[error.start : error.end].decode("latin-1"), error.end
+
+
+codecs.register_error("graphlog.latin1", _as_latin1)
+
+
+@contextmanager
+def open_text(path: Path | str) -> Generator[Iterator[str]]:
+    """Give the lines of a file, or of standard input for ``-``, line ends kept; decompressed by content, not by name.
+
+    Raises:
+        DataError: If it cannot be read, is not text, or its compressed data is damaged (raised where that is found).
+    """
+    name = "standard input" if str(path) == "-" else str(path)
+    try:
+        raw = _open_bytes(path)
+    except FileNotFoundError:
+        raise DataError(f"no such file: {name}; check the path.") from None
+    except IsADirectoryError:
+        raise DataError(f"{name} is a folder; name a file in it, or a graph store.") from None
+    except OSError as e:
+        raise DataError(f"cannot read {name}: {e.strerror or e}.") from None
+    with (
+        raw,
+        io.TextIOWrapper(raw, encoding="utf-8-sig", errors="graphlog.latin1", newline="") as text,
+    ):
+        yield _lines(text, name)
+
+
+def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
+    number = 0
+    while True:
+        try:
+            line = text.readline(LONGEST_LINE)
+        except _DamagedError as e:
+            raise DataError(
+                f"{name}: the compressed data is damaged or cut off after line {number} ({e}); fetch it again."
+            ) from None
+        except OSError as e:
+            raise DataError(f"cannot read {name} after line {number}: {e.strerror or e}.") from None
+        if not line:
+            return
+        number += 1
+        if len(line) == LONGEST_LINE and not line.endswith(("\n", "\r")):
+            raise DataError(
+                f"{name}: line {number} has more than {LONGEST_LINE:,} characters; this is no table of molecules."
+            )
+        yield line
+
+
+def _open_bytes(path: Path | str) -> Any:
+    raw: Any = (
+        io.BufferedReader(_Borrowed(sys.stdin.buffer))
+        if str(path) == "-"
+        else Path(path).open("rb")  # noqa: SIM115 - closed by the caller
+    )
+    head = raw.peek(4)[:4]
+    if head[:2] in _WIDE:
+        raw.close()
+        raise DataError(
+            f"{'standard input' if str(path) == '-' else path}: is UTF-16 text; save it as UTF-8."
+        )
+    kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
+    if kind == "gzip":
+        return io.BufferedReader(_Inflated(raw, _GzipStream()))
+    if kind == "zstd":
+        return io.BufferedReader(_Inflated(raw, _ZstdStream()))
+    return raw
+
+
+class _DamagedError(Exception):
+    """Compressed data that ends early or does not decompress."""
+
+
+class _Borrowed(io.RawIOBase):
+    """Standard input as a stream of its own, so that closing the stream leaves standard input open."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        block = (
+            self._source.read1(len(buffer))
+            if isinstance(self._source, io.BufferedReader)
+            else self._source.read(len(buffer))
+        )
+        buffer[: len(block)] = block
+        return len(block)
+
+
+class _GzipStream:
+    """Members of a gzip file, one after the other."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(wbits=31)
+
+    def feed(self, block: bytes) -> bytes:
+        out = b""
+        while block:
+            if self._member.eof:
+                block = block.lstrip(b"\0")  # padding is allowed between and behind members
+                if not block:
+                    break
+                self._member = zlib.decompressobj(wbits=31)
+            try:
+                out += self._member.decompress(block)
+            except zlib.error as e:
+                raise _DamagedError(str(e)) from None
+            block = self._member.unused_data
+        return out
+
+    @property
+    def is_complete(self) -> bool:
+        return self._member.eof
+
+
+class _ZstdStream:
+    """Frames of a Zstandard file, one after the other."""
+
+    def __init__(self) -> None:
+        try:
+            import zstandard
+        except ImportError:
+            raise MissingExtraError("zstandard", "zstd") from None
+        self._library: Any = zstandard
+        self._frame: Any = zstandard.ZstdDecompressor().decompressobj()
+
+    def feed(self, block: bytes) -> bytes:
+        out = b""
+        while block:
+            if self._frame.eof:
+                self._frame = self._library.ZstdDecompressor().decompressobj()
+            try:
+                out += self._frame.decompress(block)
+            except self._library.ZstdError as e:
+                raise _DamagedError(str(e)) from None
+            block = self._frame.unused_data
+        return out
+
+    @property
+    def is_complete(self) -> bool:
+        return self._frame.eof
+
+
+class _Inflated(io.RawIOBase):
+    """What a compressed stream holds; an early end is an error, not an end."""
+
+    def __init__(self, source: io.BufferedIOBase, stream: _GzipStream | _ZstdStream) -> None:
+        self._source, self._stream = source, stream
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            block = self._source.read(1 << 16)
+            if not block:
+                if not self._stream.is_complete:
+                    raise _DamagedError("it ends early")
+                return 0
+            self._ready = memoryview(self._stream.feed(block))
+        size = min(len(buffer), len(self._ready))
+        buffer[:size] = self._ready[:size]
+        self._ready = self._ready[size:]
+        return size
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphlog.data.split import Split, group_split, holdout_group_split, random_split
+from graphlog.data.split import Split, group_split, random_split
 from graphlog.errors import ConfigError, DataError, GraphLoGError
 
 PARTS = ("train", "valid", "test")
@@ -106,22 +106,6 @@ def test_balanced_puts_large_groups_into_train():
         assert set(range(300)) <= set(
             group_split(groups, kind="balanced", seed=seed).train.tolist()
         )
-
-
-def test_holding_out_a_species():
-    groups = np.array([9606, 6239, 9606, 10090, 6239, 10090, 6239, 9606] * 10)
-    split = holdout_group_split(groups, 9606)
-    assert_partition(split, 80)
-    assert set(groups[split.test]) == {9606}
-    assert not np.array_equal(split.test, np.sort(split.test))
-    assert len(split.train) == int(0.85 * 50)
-    assert_partition(holdout_group_split([str(g) for g in groups], "9606"), 80)
-    for unknown in (1, "9606"):
-        with pytest.raises(
-            DataError,
-            match=r"test group .* must be one of several groups in the data, found: 10090, 6239, 9606",
-        ):
-            holdout_group_split(groups, unknown)
 
 
 @pytest.mark.parametrize(

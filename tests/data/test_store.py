@@ -9,7 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphlog.data.batch import collate
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphChunk, Reject, StoreBuilder, open_store
 from graphlog.errors import DataError
@@ -21,6 +20,7 @@ from store_support import (
     SCHEMAS,
     assert_same,
     build,
+    collate,
     graph_lists,
     make_graph,
     make_graphs,

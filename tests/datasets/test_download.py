@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from graphlog.datasets import molsets
+from graphlog.datasets import DATASETS, molsets
 from graphlog.datasets.base import hash_smiles
 from graphlog.datasets.catalogue import MOLECULES
 from graphlog.datasets.download import data_root, download, fetch, find_local
@@ -67,7 +67,7 @@ def test_a_public_file_is_fetched_once_and_read_under_our_names(
     assert path == cache / "public" / "esol.csv"
     (folder / "delaney.csv").unlink()
     assert fetch(spec) == path
-    monkeypatch.setitem(MOLECULES, "esol", spec)
+    monkeypatch.setitem(DATASETS, "esol", spec)
     with open_named("esol") as (table, columns, tasks):
         assert (columns, tasks) == (
             ("measured log solubility in mols per litre",),

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graphlog.data import workers as pool
 from graphlog.data.store import open_store
-from graphlog.datasets import pool
 from graphlog.datasets.featurize import read_molecules
 from graphlog.domains.molecule import MOLECULE_RICH
 from graphlog.errors import ConfigError, DataError, GraphLoGError

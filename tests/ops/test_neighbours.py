@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphlog.data.adjacency import Adjacency, build_adjacency
+from graphlog.data.batch import Adjacency, build_adjacency
 from graphlog.encoders.base import with_self_loops
 from graphlog.ops.neighbours import Neighbours, end_sum, neighbour_sum, weighted_rows
 

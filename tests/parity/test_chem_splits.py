@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from graphlog.data.split import Split
+from graphlog.data.tables import open_table
 from graphlog.datasets import DATASETS
 from graphlog.datasets.named import open_named
 from graphlog.datasets.splits import parallel_scaffold_groups, scaffold_split, split_dataset
-from graphlog.datasets.tables import open_table
 from graphlog.domains.molecule.murcko import scaffolds
 
 SMALL = ("bbbp", "clintox", "sider", "bace", "tox21")

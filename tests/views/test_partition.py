@@ -5,10 +5,10 @@ import sys
 import pytest
 import torch
 
-from graphlog.data.batch import collate
 from graphlog.errors import MissingExtraError
 from graphlog.views.partition import Partitioner
 from objective_support import SIZES, batch_for
+from store_support import collate
 
 
 def test_parts_are_balanced_and_numbered_as_they_come() -> None:

@@ -1,12 +1,49 @@
 """A batch of graphs, packed: the one thing that travels between store, views and encoder."""
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from graphlog.data.adjacency import Adjacency, build_adjacency
+
+class Adjacency(NamedTuple):
+    """Directed edges sorted by target (for the forward sums) and by source (for their gradients)."""
+
+    offsets: Int[Tensor, "Vp1"]
+    """Edges into node ``v`` are ``offsets[v]:offsets[v + 1]`` of ``senders`` and ``order``."""
+    senders: Int[Tensor, "E"]
+    """Source node of each edge, edges sorted by target."""
+    order: Int[Tensor, "E"]
+    """Position in ``edge_index`` of each sorted edge."""
+    back_offsets: Int[Tensor, "Vp1"]
+    """The same three for the reversed graph: edges out of each node."""
+    receivers: Int[Tensor, "E"]
+    """Target node of each edge, edges sorted by source."""
+    back_order: Int[Tensor, "E"]
+    """Position in ``edge_index`` of each edge sorted by source."""
+    in_degree: Int[Tensor, "V"]
+    """Number of edges into each node, self-loops of message passing not counted."""
+
+
+def build_adjacency(edge_index: Int[Tensor, "2 E"], num_nodes: int) -> Adjacency:
+    """Return the neighbourhoods of ``num_nodes`` nodes; the sort is stable, so sums are reproducible."""
+    source, target = edge_index[0], edge_index[1]
+    order = torch.argsort(target, stable=True)
+    back_order = torch.argsort(source, stable=True)
+    in_degree = torch.bincount(target, minlength=num_nodes)
+    out_degree = torch.bincount(source, minlength=num_nodes)
+    zero = in_degree.new_zeros(1)
+    return Adjacency(
+        offsets=torch.cat([zero, in_degree.cumsum(0)]),
+        senders=source[order],
+        order=order,
+        back_offsets=torch.cat([zero, out_degree.cumsum(0)]),
+        receivers=target[back_order],
+        back_order=back_order,
+        in_degree=in_degree,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,22 +111,3 @@ class GraphBatch:
             for t in (self.x, self.edge_index, self.edge_attr, self.batch, self.ptr)
         )
         return GraphBatch(*moved, y=y)
-
-
-def collate(batches: list[GraphBatch]) -> GraphBatch:
-    """Pack several batches into one, in order; labels are kept where every batch has them."""
-    nodes = torch.tensor([0, *(b.num_nodes for b in batches)]).cumsum(0)
-    graphs = torch.tensor([0, *(b.num_graphs for b in batches)]).cumsum(0)
-    labels = [b.y for b in batches if b.y is not None]
-    return GraphBatch(
-        x=torch.cat([b.x for b in batches]),
-        edge_index=torch.cat(
-            [b.edge_index + n for b, n in zip(batches, nodes, strict=False)], dim=1
-        ),
-        edge_attr=torch.cat([b.edge_attr for b in batches]),
-        batch=torch.cat([b.batch + g for b, g in zip(batches, graphs, strict=False)]),
-        ptr=torch.cat(
-            [b.ptr[:-1] + n for b, n in zip(batches, nodes, strict=False)] + [nodes[-1:]]
-        ),
-        y=torch.cat(labels) if len(labels) == len(batches) and labels else None,
-    )

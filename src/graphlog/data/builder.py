@@ -10,30 +10,32 @@ import weakref
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, Any, Self
 
 import numpy as np
 
-from graphlog.data.chunk import GraphChunk, Reject
-from graphlog.data.manifest import MANIFEST, Contents, Manifest, describe, write_manifest
-from graphlog.data.packing import Array, ArrayWriter, AttributeWriter, TextWriter
+from graphlog.data.chunk import Array, ArrayWriter, AttributeWriter, GraphChunk, Reject, TextWriter
+from graphlog.data.manifest import (
+    MANIFEST,
+    Contents,
+    Manifest,
+    describe,
+    read_contents,
+    write_manifest,
+)
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import ConfigError, DataError
-
-if TYPE_CHECKING:
-    from graphlog.data.store import GraphStore
 
 _LOCK = "lock"
 _YOUNG_S = 10.0
 _live: set[Path] = set()
 
 
-class StoreBuilder:
+class StoreWriter:
     """Pack graphs chunk by chunk; memory stays that of one chunk and the table of distinct attribute rows.
 
-    Until :meth:`finish`, nothing stands at ``path``: the files grow in a ``<path>.partial-…`` folder,
-    which the next build removes should this one be killed. Use it as a context manager, so that an
-    error removes it at once.
+    Until :meth:`write`, nothing stands at ``path``: the files grow in a ``<path>.partial-…`` folder,
+    which the next build removes should this one be killed.
     """
 
     def __init__(
@@ -121,17 +123,12 @@ class StoreBuilder:
         self._top_row = max(self._top_row, reject.row)
         self._rejects += 1
 
-    def finish(self, num_rows: int | None = None) -> "GraphStore":
-        """Put the store in its place and return it.
+    def write(self, num_rows: int | None = None) -> Contents:
+        """Put the store in its place and return its contents.
 
         Args:
             num_rows: Rows of the input; by default one more than the last row seen.
         """
-        from graphlog.data.store import (
-            GraphStore,
-            open_store,
-        )  # the store knows its builder; this closes the circle late
-
         if num_rows is not None and num_rows <= self._top_row:
             raise ValueError(
                 f"`num_rows` must be above the last row seen, {self._top_row}, found {num_rows}."
@@ -156,10 +153,10 @@ class StoreBuilder:
             )
             manifest = manifest.model_copy(update={"digest": manifest.content_digest()})
             if self.path is None or self._partial is None:
-                return GraphStore(Contents(manifest, self.schema, arrays))
+                return Contents(manifest, self.schema, arrays)
             write_manifest(self._partial, manifest)
             self._put_in_place(self._partial, self.path)
-        return open_store(self.path)
+        return read_contents(self.path)
 
     def _finished_arrays(self) -> dict[str, Array]:
         arrays: dict[str, Array] = {}

@@ -1,16 +1,30 @@
-"""Many parsed graphs as plain arrays: what a domain hands to the store, and what could not be parsed."""
+"""Graphs as plain arrays on their way into a store, and how they become few bytes there."""
 
 import csv
-from collections.abc import Iterable
+import hashlib
+import io
+import os
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
-from jaxtyping import Float, Integer, Num
+from jaxtyping import Float, Integer, Num, Shaped
 
-from graphlog.data.schema import Attribute, FeatureSchema
-from graphlog.errors import DataError
+from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
+from graphlog.errors import DataError, ModelFileError
 from graphlog.files import replacing
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+LARGEST_TABLE = 1 << 16
+"""Distinct attribute rows beyond which rows are stored as they are: a code is two bytes at most."""
+TEXTS_A_BLOCK = 512
+"""Texts compressed together: enough for the compressor to learn SMILES, few enough to read one quickly."""
+_BLOCK_ROWS = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +161,241 @@ def write_rejects(path: Path | str, rejects: Iterable[Reject]) -> None:
         table = csv.writer(f)
         table.writerow(_REJECT_COLUMNS)
         table.writerows((r.row, r.text, r.reason) for r in rejects)
+
+
+def narrowest(largest: int) -> np.dtype[Any]:
+    """Return the smallest integer type that holds 0 to ``largest``.
+
+    Example:
+        >>> narrowest(255), narrowest(256)
+        (dtype('uint8'), dtype('uint16'))
+    """
+    for kind in (np.uint8, np.uint16, np.uint32):
+        if largest <= np.iinfo(kind).max:
+            return np.dtype(kind)
+    return np.dtype(np.int64)
+
+
+def distinct(values: Integer[np.ndarray, "N"]) -> Integer[np.ndarray, "M"]:
+    """Return the different values, ascending. NumPy's own ``unique`` hashes since 2.3, which takes 20 times as long on large numbers.
+
+    Example:
+        >>> distinct(np.array([3, 1, 3])).tolist()
+        [1, 3]
+    """
+    ordered = np.sort(values)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+
+
+def ragged_ranges(
+    starts: Integer[np.ndarray, "N"], counts: Integer[np.ndarray, "N"]
+) -> Integer[np.ndarray, "R"]:
+    """Return ``starts[0] .. starts[0] + counts[0] - 1``, then those of the next range, in one array.
+
+    Example:
+        >>> ragged_ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+        [5, 6, 0, 1, 2]
+    """
+    ends = np.cumsum(counts)
+    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
+        starts - (ends - counts), counts
+    )
+
+
+class ArrayWriter:
+    """Rows appended to a file (or to memory), kept in the narrowest integer type that holds every value so far."""
+
+    def __init__(self, path: Path | None, width: int | None = None, dtype: Any = np.uint8) -> None:
+        self.path = path
+        self.width = width
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
+        self.length = 0
+        self._stream: IO[bytes] = io.BytesIO() if path is None else path.open("w+b")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of what was written."""
+        return (self.length,) if self.width is None else (self.length, self.width)
+
+    def append(self, values: Shaped[np.ndarray, "R ..."]) -> None:
+        """Write rows behind those already there, rewriting all in a wider type when a value needs one."""
+        if self.dtype.kind != "f" and values.size:
+            needed = narrowest(int(values.max()))
+            if needed.itemsize > self.dtype.itemsize:
+                self.rewrite(needed, self.width, lambda block: block.astype(needed))
+        self._stream.write(np.ascontiguousarray(values, self.dtype).data)
+        self.length += len(values)
+
+    def rewrite(self, dtype: Any, width: int | None, change: Callable[[Array], Array]) -> None:
+        """Replace every row by ``change(block of rows)``, block by block."""
+        target = ArrayWriter(
+            None if self.path is None else self.path.with_name(f"{self.path.name}+"), width, dtype
+        )
+        row_bytes = self.dtype.itemsize * (1 if self.width is None else self.width)
+        try:
+            self._stream.seek(0)
+            while block := self._stream.read(row_bytes * _BLOCK_ROWS):
+                rows = np.frombuffer(block, self.dtype)
+                target.append(change(rows if self.width is None else rows.reshape(-1, self.width)))
+        except OSError:
+            target.close()
+            raise
+        self._stream.close()
+        if self.path is not None and target.path is not None:
+            target.path.replace(self.path)
+        self.dtype, self.width, self._stream = target.dtype, width, target._stream
+
+    def finish(self) -> Array:
+        """Return what was written, read-only; a file is flushed to the disk first."""
+        self._stream.flush()
+        if self.path is not None:
+            os.fsync(self._stream.fileno())
+            self._stream.close()
+            return map_array(self.path, self.dtype, self.shape)
+        self._stream.seek(0)
+        return np.frombuffer(self._stream.read(), self.dtype).reshape(self.shape)
+
+    def close(self) -> None:
+        """Let go of the file, on a full disk too."""
+        with suppress(OSError):
+            self._stream.close()
+
+
+def map_array(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """Return the array in ``path`` as a read-only memory map (an empty file cannot be mapped)."""
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", shape=shape).view(np.ndarray)
+
+
+class AttributeWriter:
+    """Attribute rows, each distinct one kept once in a table; written out where too many differ."""
+
+    def __init__(self, folder: Path | None, name: str, columns: tuple[Attribute, ...]) -> None:
+        self._folder, self._name, self._columns = folder, name, columns
+        self._value_type: Any = np.float32 if is_continuous(columns) else np.int64
+        self._codes: dict[Any, int] = {}
+        self._table: list[Array] = []
+        self._dense = False
+        self._writer = ArrayWriter(None if folder is None else folder / f"{name}_codes.bin")
+        strides = [1]
+        for column in reversed(columns[1:]):
+            strides.insert(0, strides[0] * max(column.cardinality, 1))
+        fits = bool(columns) and strides[0] * max(columns[0].cardinality, 1) < 1 << 62
+        self._strides = (
+            np.array(strides, dtype=np.int64) if fits and not is_continuous(columns) else None
+        )
+
+    def append(self, rows: Num[np.ndarray, "R F"]) -> None:
+        """Add one row a node or edge."""
+        rows = np.ascontiguousarray(rows, self._value_type)
+        if not len(rows):
+            return
+        if not self._dense:
+            codes = self._encode(rows)
+            if len(self._codes) <= LARGEST_TABLE:
+                self._writer.append(codes)
+                return
+            self._spell_out()
+        self._writer.append(rows)
+
+    def _encode(self, rows: Array) -> Array:
+        # first appearance decides the code, so that the bytes do not depend on how the input was cut into chunks
+        if self._strides is not None:
+            keys = rows @ self._strides
+        else:
+            keys = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+        distinct, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        codes = np.empty(len(distinct), dtype=np.int64)
+        names: list[Any] = distinct.tolist()
+        for k in np.argsort(first, kind="stable").tolist():
+            code = self._codes.setdefault(names[k], len(self._codes))
+            if code == len(self._table):
+                self._table.append(rows[first[k]])
+            codes[k] = code
+        return codes[inverse]
+
+    def _spell_out(self) -> None:
+        table = np.stack(self._table)
+        dtype = np.float32 if self._value_type is np.float32 else np.uint8
+        self._writer.rewrite(dtype, len(self._columns), lambda codes: table[codes])
+        self._dense = True
+        self._table, self._codes = [], {}
+
+    def finish(self) -> dict[str, Array]:
+        """Return the arrays to keep, by name."""
+        if self._dense:
+            rows = self._writer.finish()
+            if self._folder is not None:
+                (self._folder / f"{self._name}_codes.bin").replace(
+                    self._folder / f"{self._name}_rows.bin"
+                )
+            return {f"{self._name}_rows": rows}
+        float_type = self._value_type if self._value_type is np.float32 else np.uint8
+        table = ArrayWriter(
+            None if self._folder is None else self._folder / f"{self._name}_table.bin",
+            len(self._columns),
+            float_type,
+        )
+        if self._table:
+            table.append(np.stack(self._table))
+        return {f"{self._name}_codes": self._writer.finish(), f"{self._name}_table": table.finish()}
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._writer.close()
+
+
+class TextWriter:
+    """Texts in compressed blocks, with the place of each block."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._blocks = ArrayWriter(None if folder is None else folder / "text_blocks.bin")
+        self._offsets = ArrayWriter(None if folder is None else folder / "text_offsets.bin")
+        self._offsets.append(np.zeros(1, np.int64))
+        self._waiting: list[bytes] = []
+        self.sha256 = hashlib.sha256()
+
+    def append(self, texts: Sequence[str]) -> None:
+        """Add one text a graph."""
+        self._waiting.extend(t.encode("utf-8", "surrogatepass") for t in texts)
+        while len(self._waiting) >= TEXTS_A_BLOCK:
+            self._write(self._waiting[:TEXTS_A_BLOCK])
+            del self._waiting[:TEXTS_A_BLOCK]
+
+    def _write(self, texts: list[bytes]) -> None:
+        lengths = np.array([len(t) for t in texts], dtype="<u4")
+        raw = lengths.tobytes() + b"".join(texts)
+        self.sha256.update(raw)
+        self._blocks.append(np.frombuffer(zlib.compress(raw, 6), np.uint8))
+        self._offsets.append(np.array([self._blocks.length]))
+
+    def finish(self) -> dict[str, Array]:
+        """Return the arrays to keep, by name."""
+        if self._waiting:
+            self._write(self._waiting)
+        return {"text_blocks": self._blocks.finish(), "text_offsets": self._offsets.finish()}
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._blocks.close()
+        self._offsets.close()
+
+
+def unpack_texts(block: bytes, count: int) -> list[str]:
+    """Return the ``count`` texts of one compressed block.
+
+    Raises:
+        ModelFileError: If the block is damaged.
+    """
+    try:
+        raw = zlib.decompress(block)
+        ends = (4 * count + np.cumsum(np.frombuffer(raw, "<u4", count), dtype=np.int64)).tolist()
+        return [
+            raw[a:b].decode("utf-8", "surrogatepass")
+            for a, b in zip([4 * count, *ends], ends, strict=False)
+        ]
+    except (zlib.error, ValueError) as e:
+        raise ModelFileError(
+            f"the store's texts are damaged ({e}); build the store again."
+        ) from None

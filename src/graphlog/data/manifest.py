@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, ValidationError
 
 from graphlog.config import FrozenConfig
-from graphlog.data.packing import Array, map_array
+from graphlog.data.chunk import Array, map_array
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.files import hash_file

@@ -186,31 +186,6 @@ def group_split(
     )
 
 
-def holdout_group_split(
-    groups: Sequence[Any] | Shaped[np.ndarray, "n"],
-    test_group: Any,
-    valid_fraction: float = 0.15,
-    seed: int = 42,
-) -> Split:
-    """Test on one whole group (a species); the others are shuffled into train and valid.
-
-    The order of ``test`` is shuffled too: its two halves are the published protocol's two test sets.
-
-    Raises:
-        DataError: If no row, or every row, is of ``test_group``.
-    """
-    is_held = np.array([group == test_group for group in groups], dtype=np.bool_)
-    held, rest = np.flatnonzero(is_held), np.flatnonzero(~is_held)
-    if not held.size or not rest.size:
-        known = ", ".join(sorted({str(group) for group in groups})[:10])
-        raise DataError(
-            f"test group {test_group!r} must be one of several groups in the data, found: {known}."
-        )
-    cut = random_split(len(rest), (1 - valid_fraction, valid_fraction, 0.0), seed)
-    shuffled = np.concatenate(random_split(len(held), (1.0, 0.0, 0.0), seed))
-    return Split(rest[cut.train], rest[np.concatenate([cut.valid, cut.test])], held[shuffled])
-
-
 def _members(groups: Sequence[Any] | Shaped[np.ndarray, "n"]) -> list[Int[np.ndarray, "_"]]:
     """Return the rows of each group, groups in order of first appearance."""
     # a dictionary, since an array of text would be as wide as its longest scaffold

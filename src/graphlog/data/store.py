@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,19 @@ import torch
 from jaxtyping import Float, Int, Integer, Num
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.builder import StoreBuilder
-from graphlog.data.chunk import GraphChunk, Reject, write_rejects
+from graphlog.data.builder import StoreWriter
+from graphlog.data.chunk import (
+    TEXTS_A_BLOCK,
+    Array,
+    GraphChunk,
+    Reject,
+    ragged_ranges,
+    unpack_texts,
+    write_rejects,
+)
 from graphlog.data.manifest import Contents, is_store, read_contents, refuse_changed
-from graphlog.data.packing import TEXTS_A_BLOCK, Array, ragged_ranges, unpack_texts
 from graphlog.data.schema import FeatureSchema, is_continuous
-from graphlog.errors import DataError, ModelFileError
+from graphlog.errors import ConfigError, DataError, ModelFileError, unknown_name
 
 __all__ = [
     "GraphChunk",
@@ -29,6 +37,9 @@ __all__ = [
 ]
 
 _GRAPHS_A_CHUNK = 4096
+_WORST_SHARE = 0.5
+"""Share of bad rows beyond which the column or file is probably the wrong one."""
+_EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -149,6 +160,35 @@ class GraphStore:
         )
         return [Reject(*json.loads(line)) for line in lines]
 
+    @property
+    def has_texts(self) -> bool:
+        """Whether the store keeps the text each graph was parsed from."""
+        return "text_blocks" in self.contents.arrays
+
+    @property
+    def output_rows(self) -> Int[np.ndarray, "M"]:
+        """Row of each graph in a row-aligned output: that of the input; in a view, its position."""
+        return self.rows if self.indices is None else np.arange(len(self))
+
+    @property
+    def num_output_rows(self) -> int:
+        """Rows of a row-aligned output: those of the input; of a view, its graphs."""
+        return self.num_rows if self.indices is None else len(self)
+
+    @property
+    def output_rejects(self) -> list[Reject]:
+        """The rejected rows of a row-aligned output; a view has none."""
+        return self.rejects if self.indices is None else []
+
+    def output_status(self) -> list[str]:
+        """Return ``ok``, or why there is no graph, for every row of a row-aligned output."""
+        status = ["no graph in the store"] * self.num_output_rows
+        for row in self.output_rows.tolist():
+            status[row] = "ok"
+        for reject in self.output_rejects:
+            status[reject.row] = reject.reason
+        return status
+
     def take(self, indices: Any) -> GraphBatch:
         """Return the batch of the graphs at ``indices``, in that order, repeats allowed.
 
@@ -195,7 +235,7 @@ class GraphStore:
             ),
             edge_attr=self._attributes("edge", edges),
             rows=stored.rows,
-            texts=stored.texts() if "text_blocks" in self.contents.arrays else None,
+            texts=stored.texts() if self.has_texts else None,
             labels=stored.labels,
             undirected=self.undirected,
         )
@@ -206,7 +246,7 @@ class GraphStore:
         Raises:
             DataError: If the store was built without texts.
         """
-        if "text_blocks" not in self.contents.arrays:
+        if not self.has_texts:
             raise DataError(
                 "this store was built without its texts (SMILES); build it again with them kept."
             )
@@ -304,6 +344,27 @@ class GraphStore:
         return values[kind][arrays[f"{kind}_codes"][which]]
 
 
+class StoreBuilder(StoreWriter):
+    """Pack graphs chunk by chunk into a :class:`GraphStore`, in memory or in a folder.
+
+    Use it as a context manager, so that an error removes what was written.
+
+    Args:
+        schema: What the attributes mean.
+        path: Folder of the store; None builds it in memory.
+        tasks: Names of the label columns.
+        source: Where the graphs come from, kept in the manifest.
+    """
+
+    def finish(self, num_rows: int | None = None) -> GraphStore:
+        """Put the store in its place and return it.
+
+        Args:
+            num_rows: Rows of the input; by default one more than the last row seen.
+        """
+        return GraphStore(self.write(num_rows))
+
+
 def _reopen(path: Path, digest: str, indices: Any) -> GraphStore:
     contents = read_contents(path)
     if contents.manifest.digest != digest:
@@ -318,3 +379,86 @@ def open_store(path: Path | str) -> GraphStore:
         ModelFileError: If it is no store, is newer than this version reads, is incomplete, or was changed.
     """
     return GraphStore(read_contents(Path(path)))
+
+
+class RowCollector:
+    """Adds graphs and rejected rows of an input to a builder, in order, and counts them.
+
+    Args:
+        builder: Takes the graphs.
+        where: The input, for messages.
+        on_error: ``skip`` lists rejected rows and goes on; ``fail`` stops at the first.
+        progress: Called as ``progress(rows done, rows rejected)``.
+        item: What a row is, for messages.
+    """
+
+    def __init__(
+        self,
+        builder: StoreBuilder,
+        where: str,
+        on_error: str = "skip",
+        progress: Callable[[int, int], None] | None = None,
+        item: str = "data row",
+    ) -> None:
+        self.done = self.rejected = 0
+        self._builder, self._where, self._on_error, self._item = builder, where, on_error, item
+        self._progress = progress
+        self._first: list[Reject] = []
+
+    def add(self, chunk: GraphChunk | None, rejects: Iterable[Reject], rows: int) -> None:
+        """Add what became of the next ``rows`` rows."""
+        for reject in rejects:
+            self.reject(reject)
+        if chunk is not None:
+            self._builder.add(chunk)
+        self.done += rows
+        if self._progress is not None:
+            self._progress(self.done, self.rejected)
+
+    def reject(self, reject: Reject) -> None:
+        """Record a row that cannot be used.
+
+        Raises:
+            DataError: If bad rows are not to be skipped.
+        """
+        if self._on_error == "fail":
+            text = f"{reject.text[:80]!a} " if reject.text else ""
+            raise DataError(
+                f"{self._where}, {self._item} {reject.row}: {text}{reject.reason}; fix it, or skip "
+                "such rows with --on-error skip."
+            )
+        self._builder.reject(reject)
+        self.rejected += 1
+        if len(self._first) < _EXAMPLES:
+            self._first.append(reject)
+
+    def refuse_if_mostly_bad(self, advice: str) -> None:
+        """Refuse an input of which more than half cannot be used.
+
+        Args:
+            advice: What to do about it; ends the message's first sentence.
+
+        Raises:
+            DataError: If it is so; shows the first bad rows.
+        """
+        if self.rejected > _WORST_SHARE * self.done:
+            item = self._item.removeprefix("data ")
+            examples = "; ".join(
+                f"{item} {r.row}: " + (f"{r.text[:40]!a} " if r.text else "") + r.reason
+                for r in self._first
+            )
+            raise DataError(
+                f"{self._where}: {self.rejected:,} of {self.done:,} {item}s cannot be used{advice}. {examples}."
+            )
+
+
+def check_reading(on_error: str, limit: int | None) -> None:
+    """Check the options that all readers share.
+
+    Raises:
+        ConfigError: If one is not valid.
+    """
+    if on_error not in ("skip", "fail"):
+        raise unknown_name("--on-error", on_error, ["skip", "fail"])
+    if limit is not None and limit < 1:
+        raise ConfigError(f"`limit` must be 1 or more, found {limit}.")

@@ -1,14 +1,18 @@
-"""Named data sets, molecule files and protein networks: from a name or a path to rows, and from rows to a graph store."""
+"""Named data sets: what is known about each, and where its file comes from."""
 
-from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from graphlog.datasets.base import DatasetSpec
-from graphlog.datasets.catalogue import MOLECULES
-from graphlog.datasets.catalogue_networks import GRAPHS, PROTEIN_SETS
-from graphlog.datasets.named import resolve
-from graphlog.datasets.tables import Row, open_table, read_table
 
-__all__ = ["DATASETS", "DatasetSpec", "Row", "open_table", "read_table", "resolve"]
+if TYPE_CHECKING:
+    from graphlog.datasets.named import DATASETS, resolve
 
-DATASETS: Mapping[str, DatasetSpec] = {**MOLECULES, **PROTEIN_SETS, **GRAPHS}
-"""Every data set by name."""
+__all__ = ["DATASETS", "DatasetSpec", "resolve"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the catalogue on first use: its readers import domains, which import this package."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("graphlog.datasets.named"), name)

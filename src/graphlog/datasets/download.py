@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
 
+from graphlog.data.tables import open_table
 from graphlog.datasets.base import DatasetSpec, hash_smiles
 from graphlog.datasets.molsets import unpack_molsets
-from graphlog.datasets.tables import open_table
-from graphlog.datasets.tables.streams import open_text
 from graphlog.errors import DataError
-from graphlog.files import hash_file
+from graphlog.files import hash_file, open_text
 
 _TIMEOUT_S = 60
 _BLOCK = 1 << 20
@@ -29,26 +28,41 @@ def data_root(data_dir: Path | str | None = None) -> Path:
     return platformdirs.user_cache_path("graphlog", appauthor=False)
 
 
-def find_local(spec: DatasetSpec, data_dir: Path | str | None = None) -> Path | None:
+Verify = Callable[[Path, DatasetSpec], bool]
+"""Whether a file without a pinned sha256 holds the data set."""
+Bundled = Callable[[DatasetSpec], Path | None]
+"""The file of a data set that an installed package brings along."""
+
+
+def find_local(
+    spec: DatasetSpec,
+    data_dir: Path | str | None = None,
+    verify: Verify | None = None,
+    bundled: Bundled | None = None,
+) -> Path | None:
     """Return the verified file of a data set if it is on this machine, in the cache, a mirror folder or RDKit; else None.
 
     Raises:
         DataError: If the mirror holds another file under its name.
     """
+    verify = verify or _holds
     if spec.origin.startswith("rdkit"):
-        from graphlog.domains.molecule import rdkit_file
+        if bundled is None:
+            from graphlog.domains.molecule import rdkit_file
 
-        path = rdkit_file(spec.origin, spec.path)
-        return path if _is(path, spec.sha256_file) else None
+            path = rdkit_file(spec.origin, spec.path)
+        else:
+            path = bundled(spec)
+        return path if path is not None and _is(path, spec.sha256_file) else None
     root, mirror = data_root(data_dir), _mirror()
-    if _is_mirrored(root / spec.path, spec):
+    if _is_mirrored(root / spec.path, spec, verify):
         return root / spec.path
     public = _public_path(spec, root)
-    if public.is_file() and _is_unchanged(public) and _holds(public, spec):
+    if public.is_file() and _is_unchanged(public) and verify(public, spec):
         return public
     if mirror and "://" not in mirror and (Path(mirror) / spec.path).is_file():
         path = Path(mirror) / spec.path
-        if _is_mirrored(path, spec):
+        if _is_mirrored(path, spec, verify):
             return path
         raise DataError(
             f"{path}: is not the '{spec.name}' this version knows (its sha256 is not {spec.sha256_file[:12]}…); replace it."
@@ -56,13 +70,19 @@ def find_local(spec: DatasetSpec, data_dir: Path | str | None = None) -> Path | 
     return None
 
 
-def fetch(spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
+def fetch(
+    spec: DatasetSpec,
+    data_dir: Path | str | None = None,
+    verify: Verify | None = None,
+    bundled: Bundled | None = None,
+) -> Path:
     """Return the verified file of a data set, downloading it if it is not on this machine.
 
     Raises:
         DataError: If it can be found nowhere, or what was found is not what was pinned.
     """
-    local = find_local(spec, data_dir)
+    verify = verify or _holds
+    local = find_local(spec, data_dir, verify, bundled)
     if local is not None:
         return local
     if spec.url is None and not spec.origin.startswith("rdkit"):
@@ -78,7 +98,9 @@ def fetch(spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
         target = root / spec.path
         with _blame_network(spec, mirror):
             download(
-                f"{mirror.rstrip('/')}/{spec.path}", target, lambda path: _is_mirrored(path, spec)
+                f"{mirror.rstrip('/')}/{spec.path}",
+                target,
+                lambda path: _is_mirrored(path, spec, verify),
             )
         return target
     target = _public_path(spec, root)
@@ -86,8 +108,8 @@ def fetch(spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
         if spec.origin == "molsets":
             unpack_molsets(spec.url, target, download)
         else:
-            download(spec.url, target, lambda path: _holds(path, spec))
-    if not _holds(target, spec):
+            download(spec.url, target, lambda path: verify(path, spec))
+    if not verify(target, spec):
         target.unlink()
         raise DataError(
             f"{spec.url}: does not hold the '{spec.name}' this version knows; set $GRAPHLOG_MIRROR to a copy of it."
@@ -164,10 +186,10 @@ def _is(path: Path, sha256: str) -> bool:
     return path.is_file() and hash_file(path) == sha256
 
 
-def _is_mirrored(path: Path, spec: DatasetSpec) -> bool:
-    return (
-        _is(path, spec.sha256_file) if spec.sha256_file else path.is_file() and _holds(path, spec)
-    )
+def _is_mirrored(path: Path, spec: DatasetSpec, verify: Verify) -> bool:
+    if spec.sha256_file:
+        return _is(path, spec.sha256_file)
+    return path.is_file() and verify(path, spec)
 
 
 def _holds(path: Path, spec: DatasetSpec) -> bool:

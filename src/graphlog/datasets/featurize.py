@@ -12,14 +12,14 @@ import numpy as np
 from jaxtyping import Float32
 
 from graphlog.data.chunk import GraphChunk, Reject
+from graphlog.data.labels import choose_tasks, read_labels
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, StoreBuilder, open_store
+from graphlog.data.tables import Row, open_table
+from graphlog.data.workers import check_workers, map_in_order
 from graphlog.datasets.base import named_spec
 from graphlog.datasets.catalogue import MOLECULES
 from graphlog.datasets.named import open_named
-from graphlog.datasets.pool import check_workers, map_in_order
-from graphlog.datasets.tables import Row, open_table
-from graphlog.datasets.tables.labels import choose_tasks, read_labels
 from graphlog.domains import SCHEMAS
 from graphlog.domains.molecule import featurize_smiles
 from graphlog.errors import ConfigError, DataError, unknown_name

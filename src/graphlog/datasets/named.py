@@ -7,13 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from graphlog.data.labels import choose_tasks
+from graphlog.data.tables import Row, Table, open_table
 from graphlog.datasets.base import DatasetSpec
 from graphlog.datasets.catalogue import MOLECULES
 from graphlog.datasets.catalogue_networks import GRAPHS, PROTEIN_SETS
 from graphlog.datasets.download import fetch
-from graphlog.datasets.tables import Row, Table, open_table
-from graphlog.datasets.tables.labels import choose_tasks
 from graphlog.errors import DataError, unknown_name
+
+DATASETS: dict[str, DatasetSpec] = {**MOLECULES, **PROTEIN_SETS, **GRAPHS}
+"""Every data set by name."""
 
 
 class NamedTable(NamedTuple):
@@ -33,10 +36,9 @@ def find_spec(name: str) -> DatasetSpec:
     Raises:
         ConfigError: If there is none of that name; suggests the nearest.
     """
-    known = MOLECULES | PROTEIN_SETS | GRAPHS
-    if name not in known:
-        raise unknown_name("data set", name, known)
-    return known[name]
+    if name not in DATASETS:
+        raise unknown_name("data set", name, DATASETS)
+    return DATASETS[name]
 
 
 def resolve(name: str, data_dir: Path | str | None = None) -> Path:

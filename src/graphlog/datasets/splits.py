@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
-from graphlog.datasets.pool import check_workers, map_in_order
+from graphlog.data.workers import check_workers, map_in_order
 from graphlog.domains.molecule.murcko import group_numbers, scaffolds
 from graphlog.errors import DataError, unknown_name
 

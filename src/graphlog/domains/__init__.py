@@ -1,18 +1,18 @@
-"""From raw records to features: one module or package a domain; the tables below are all there is to register."""
+"""Kinds of graphs: one package a domain, registered in ``DOMAINS``."""
 
-from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from graphlog.data.schema import FeatureSchema
-from graphlog.domains.base import Domain
-from graphlog.domains.molecule.domain import MoleculeDomain
-from graphlog.domains.protein.domain import ProteinDomain
+if TYPE_CHECKING:
+    from graphlog.domains.base import Domain, Input
+    from graphlog.domains.registry import DOMAINS, SCHEMAS, domain_of, register, schema_named
 
-__all__ = ["DOMAINS", "SCHEMAS", "Domain"]
+__all__ = ["DOMAINS", "SCHEMAS", "Domain", "Input", "domain_of", "register", "schema_named"]
 
-DOMAINS: Mapping[str, Domain] = {"molecule": MoleculeDomain(), "protein": ProteinDomain()}
-"""Every domain by name."""
 
-SCHEMAS: Mapping[str, FeatureSchema] = {
-    name: schema for domain in DOMAINS.values() for name, schema in domain.schemas.items()
-}
-"""Every fixed schema by name."""
+def __getattr__(name: str) -> Any:
+    """Load the domains on first use: processes that only parse SMILES need no torch."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from graphlog.domains import base, registry
+
+    return getattr(base if name in ("Domain", "Input") else registry, name)

@@ -1,38 +1,267 @@
-"""The contract of a domain: who turns raw records into graphs, and which records belong together."""
+"""The contract of a domain: everything that differs between molecules, proteins and other graphs."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from abc import ABC
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float, Float32, Int, Num
 
-from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import FeatureSchema
-from graphlog.errors import ConfigError
+from graphlog.data.split import Split, random_split, stratified_split
+from graphlog.data.store import GraphStore
+from graphlog.datasets.base import DatasetSpec
+from graphlog.datasets.download import fetch, find_local
+from graphlog.errors import ConfigError, unknown_name
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Input:
+    """What a user named, resolved once by :func:`graphlog.inputs.resolve`.
+
+    Exactly one of ``path``, ``spec``, ``records``, ``columns`` and ``store`` is set.
+    """
+
+    name: str
+    """What messages and reports call it."""
+    domain: str | None = None
+    """Name of the domain that reads it; None where the schema decides."""
+    path: Path | None = None
+    """A file or folder that exists, or ``Path("-")`` for standard input."""
+    spec: DatasetSpec | None = None
+    """A data set of the catalogue."""
+    records: Sequence[Any] | None = None
+    """Records in memory: SMILES for molecules; network files for proteins."""
+    columns: Mapping[str, Sequence[Any]] | None = None
+    """The columns of a data frame."""
+    store: GraphStore | None = None
+    """Graphs that need no reading."""
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether it can be read only once: standard input or a named pipe."""
+        return self.path is not None and (str(self.path) == "-" or self.path.is_fifo())
+
+    @property
+    def file(self) -> Path | None:
+        """The regular file it is; None for anything else."""
+        return self.path if self.path is not None and self.path.is_file() else None
+
+
+class GraphFeature(NamedTuple):
+    """One number a graph that a person understands, for describing groups of graphs."""
+
+    name: str
+    """Such as ``heavy atoms``."""
+    kind: Literal["mean", "share"]
+    """Whether groups are described by its mean, or by the share of graphs in which it is 1."""
+    values: Float[np.ndarray, "M"]
+    """Value of each graph; NaN where unknown."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BaselineFeatures:
+    """Features that need no learning, for the baseline rows of a report."""
+
+    name: str
+    """Such as ``ECFP4``; rows are called ``<name> + logistic regression`` and the like."""
+    values: Num[np.ndarray, "M F"]
+    """One row a graph."""
+    binary: bool = False
+    """Whether they are 0 or 1: not standardized, and fit for a random forest."""
+    note: str = field(default="")
+    """What the report should say about them."""
 
 
 class Domain(ABC):
-    """Turns records of one kind (a SMILES, a protein) into graphs; stateless, so any process may do it."""
+    """One kind of graph; stateless, so that any process may use it.
+
+    A subclass sets ``name`` and implements :meth:`read`; everything else has a default. Registering an
+    instance in :data:`graphlog.domains.DOMAINS` makes every verb and every public call work with it.
+    """
 
     name: str
-    """``molecule``, ``protein``, ...: the ``domain`` of its schemas."""
-    schemas: Mapping[str, FeatureSchema]
-    """What its graphs can look like, by name; the first is the default."""
+    """``molecule``, ``protein``, ``graph``: the ``domain`` of its schemas."""
+    records: str = "graphs"
+    """What one input holds, in the plural, for messages."""
+    text_name: str = "text"
+    """Name of the column that holds the text of a graph where a table is made of a store."""
+    node_name: str = "nodes"
+    """What the nodes of a graph are, in the plural."""
+    schemas: Mapping[str, FeatureSchema] = {}
+    """Fixed schemas by name, the default first; empty where the schema is inferred from the input."""
     targets: tuple[str, ...] = ()
-    """Names of what a record tells by itself, to be predicted from its graph; none where there is nothing of the kind."""
+    """Names of descriptors: what a record tells without labels, to be predicted from its graph."""
+    label_columns: bool = False
+    """Whether labels are columns of the input that must be named; else the input brings its labels."""
+    drops_unlabelled: bool = False
+    """Whether graphs without any label are left out of labelled data (and are not rejected rows)."""
+    test_halves: bool = False
+    """Whether scores of two random halves of the test fold are reported too."""
+    wide_edges: bool = False
+    """What ``edge_mode="auto"`` and ``batch_norm="auto"`` of an encoder mean: False is ``add`` and True
+    (chemistry of the pre-train-GNNs family), True is ``concat`` and False (its biology)."""
+    example: str | None = None
+    """A labelled data set to suggest as the next step after pre-training."""
 
-    @abstractmethod
-    def featurize(
-        self, records: Sequence[str], schema: FeatureSchema
-    ) -> tuple[GraphChunk, list[tuple[int, str]]]:
-        """Return the graphs of ``records`` and ``(position, reason)`` of each record that is none."""
+    # Input
 
-    @abstractmethod
-    def group_keys(self, records: Sequence[str]) -> list[str | None]:
-        """Return what must not be torn apart by a split (a scaffold, a species); None where a record has none."""
+    def recognizes(self, path: Path) -> bool:
+        """Return whether a file or folder is this domain's by its name or first lines."""
+        return False
+
+    def read(
+        self, source: Input, schema: FeatureSchema | None = None, **options: Any
+    ) -> GraphStore:
+        """Return the graphs of ``source``; rows that cannot be used are in ``rejects`` of the store.
+
+        Implementations name their options as keyword arguments, those of every domain first:
+        ``targets``, ``on_error`` (``skip`` or ``fail``), ``workers``, ``limit``, ``store_path``,
+        ``data_dir`` and ``progress``. Options that are not named are refused before the call.
+
+        Args:
+            source: Anything but a store.
+            schema: Schema of the graphs; None takes the default, or infers one.
+            options: See above.
+
+        Raises:
+            DataError: If the input cannot be read.
+            ConfigError: If an option does not fit.
+        """
+        raise NotImplementedError  # abstract as soon as every domain has its own
+
+    def rows(self, source: Input, store: GraphStore, **options: Any) -> Iterator[Mapping[str, str]]:
+        """Yield the columns of every row of ``source``, to be repeated beside predictions.
+
+        By default they are the row number and the texts of the store.
+        """
+        texts = {reject.row: reject.text for reject in store.output_rejects}
+        if store.has_texts:
+            texts |= dict(zip(store.output_rows.tolist(), store.texts(), strict=True))
+        for row in range(store.num_output_rows):
+            named = {self.text_name: texts.get(row, "")} if store.has_texts else {}
+            yield {"row": str(row), **named}
+
+    def verify(self, path: Path, spec: DatasetSpec) -> bool:
+        """Return whether a downloaded file that has no pinned sha256 holds what ``spec`` says."""
+        return True
+
+    def bundled(self, spec: DatasetSpec) -> Path | None:
+        """Return the file of a data set that comes with an installed package; None where none does."""
+        return None
+
+    def fetch(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
+        """Return the verified file of a data set, downloading it if need be.
+
+        Raises:
+            DataError: If it can be found nowhere.
+        """
+        return fetch(spec, data_dir, self.verify, self.bundled)
+
+    def find(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> list[Path] | None:
+        """Return the files of a data set if all are on this machine; else None."""
+        path = find_local(spec, data_dir, self.verify, self.bundled)
+        return None if path is None else [path]
+
+    def parts(self, spec: DatasetSpec) -> list[DatasetSpec]:
+        """Return the data sets that a data set is made of; none where it is one file."""
+        return []
+
+    # Folds
+
+    def default_split(self, store: GraphStore, task: str | None) -> str:
+        """Return the kind of split for graphs whose data set names none.
+
+        Args:
+            store: The graphs.
+            task: ``classification``, ``multiclass`` or ``regression``; None where nothing is predicted.
+        """
+        return "random"
+
+    def split(
+        self,
+        store: GraphStore,
+        kind: str,
+        fractions: Sequence[float],
+        seed: int,
+        *,
+        source: Input | None = None,
+        classes: Int[np.ndarray, "M"] | None = None,
+        **options: Any,
+    ) -> Split:
+        """Return train, validation and test graphs as indices of ``store``.
+
+        Args:
+            store: The graphs.
+            kind: ``random``, ``stratified`` (needs ``classes``), or a kind of the domain's own.
+            fractions: Shares of the three folds.
+            seed: Of the kinds that shuffle.
+            source: What the graphs were read from.
+            classes: Class of each graph.
+            options: Of the domain's own kinds, such as ``test_species``.
+
+        Raises:
+            ConfigError: If the kind is unknown.
+        """
+        if kind == "random":
+            return random_split(len(store), fractions, seed)
+        if kind == "stratified" and classes is not None:
+            return stratified_split(classes, fractions, seed)
+        raise ConfigError(
+            f"graphs of schema '{store.schema.name}' have no groups to split by; choose random, "
+            "stratified or a split file."
+        )
+
+    def groups(self, store: GraphStore) -> list[str | None] | None:
+        """Return the group (a scaffold) that each graph shares with its relatives, None for one on its own.
+
+        None for all where the domain knows no groups.
+        """
+        return None
+
+    # What is known about graphs without learning
+
+    def baseline_features(self, store: GraphStore) -> BaselineFeatures | None:
+        """Return features for baseline models; None where the domain has none.
+
+        Raises:
+            DataError: If the store lacks what they are computed from.
+        """
+        return None
+
+    def calibration_graphs(self, schema: FeatureSchema, limit: int) -> GraphStore | None:
+        """Return up to ``limit`` graphs that come with the package, for batch norm statistics."""
+        return None
+
+    def downstream_readout(self, readout: str) -> str:
+        """Return the readout of an encoder used downstream whose pre-training used ``readout``."""
+        return readout
+
+    def describe(self, store: GraphStore) -> dict[str, Any]:
+        """Return what ``graphlog info`` says about a store beyond counts."""
+        return {}
+
+    def features(self, store: GraphStore) -> list[GraphFeature]:
+        """Return numbers that a person understands, to describe groups of graphs by; sizes by default."""
+        nodes = store.num_nodes.astype(np.float64)
+        edges = store.num_edges / (2.0 if store.undirected else 1.0)
+        return [
+            GraphFeature(self.node_name, "mean", nodes),
+            GraphFeature("edges a node", "mean", edges / np.maximum(nodes, 1)),
+        ]
+
+    def draw(
+        self, store: GraphStore, graphs: Sequence[int], width: int, height: int
+    ) -> list[str] | None:
+        """Return an ``<svg>`` element of each graph, empty where it cannot be drawn; None to draw nodes and edges."""
+        return None
+
+    # Descriptors
 
     def targets_version(self) -> str:
-        """Return the version of what works the targets out; values kept from another are not used."""
+        """Return the version of the code that computes targets; values of another are not reused."""
         return ""
 
     def target_values(self, records: Sequence[str]) -> Float32[np.ndarray, "N K"]:
@@ -44,3 +273,13 @@ class Domain(ABC):
         raise ConfigError(
             f"domain '{self.name}' has no descriptors to predict; choose an objective that needs none."
         )
+
+    def schema_named(self, name: str) -> FeatureSchema:
+        """Return one of the fixed schemas.
+
+        Raises:
+            ConfigError: If there is none of that name.
+        """
+        if name not in self.schemas:
+            raise unknown_name(f"schema of {self.records}", name, self.schemas)
+        return self.schemas[name]

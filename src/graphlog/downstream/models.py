@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from graphlog.data.loader import BatchSampler
+from graphlog.data.sampler import BatchSampler
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, is_store
 from graphlog.datasets.featurize import read_molecules

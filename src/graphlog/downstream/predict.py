@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Float
 
 from graphlog.data.store import GraphStore, is_store
+from graphlog.data.tables import open_table
 from graphlog.datasets import DATASETS
 from graphlog.datasets.base import named_spec
 from graphlog.datasets.named import open_named
-from graphlog.datasets.tables import open_table
 from graphlog.domains.graph.reading import is_graphs
 from graphlog.downstream.embed import Written, check_output, save_rejects, scratch
 from graphlog.downstream.predictor import Predictor

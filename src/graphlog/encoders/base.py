@@ -10,8 +10,7 @@ from pydantic import Field, field_validator
 from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
-from graphlog.data.adjacency import Adjacency
-from graphlog.data.batch import GraphBatch
+from graphlog.data.batch import Adjacency, GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.attributes import expand_attributes
 from graphlog.errors import unknown_name

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.loader import BatchSampler
+from graphlog.data.sampler import BatchSampler
 from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError, ModelFileError, NonFiniteLossError

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from graphlog.data.store import GraphStore
-from graphlog.datasets.pool import available_workers, map_in_order
+from graphlog.data.workers import available_workers, map_in_order
 from graphlog.domains import DOMAINS
 from graphlog.files import beside
 from graphlog.training.log import Progress

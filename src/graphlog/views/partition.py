@@ -9,7 +9,7 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.packing import distinct, ragged_ranges
+from graphlog.data.chunk import distinct, ragged_ranges
 from graphlog.errors import MissingExtraError
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)

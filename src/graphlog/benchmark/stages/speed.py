@@ -14,7 +14,7 @@ from graphlog.benchmark.grid import CellSpec
 from graphlog.benchmark.methods import method_named
 from graphlog.benchmark.sources import about
 from graphlog.benchmark.stages.common import Found, Workplace, facts, settings_of
-from graphlog.data.loader import BatchSampler
+from graphlog.data.sampler import BatchSampler
 from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.errors import GraphLoGError

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphlog.datasets.tables.streams import open_text
 from graphlog.domains.graph.raw import MOST_NODES, Collection, Place, RawGraph, cell, column
 from graphlog.errors import DataError
+from graphlog.files import open_text
 
 KEYS: Mapping[str, tuple[str, ...]] = {
     "edges": ("graph", "source", "target"),

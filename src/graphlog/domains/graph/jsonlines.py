@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphlog.datasets.tables.streams import open_text
 from graphlog.domains.graph.raw import TEXT_KEPT, Collection, Place, RawGraph, column
 from graphlog.errors import DataError
+from graphlog.files import open_text
 
 KEYS = ("edges", "x", "edge_attr", "y", "num_nodes", "id")
 """What a line may say; ``edges`` alone is a must."""

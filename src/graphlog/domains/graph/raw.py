@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Int64
 
-from graphlog.data.packing import distinct
+from graphlog.data.chunk import distinct
 
 Column = npt.NDArray[Any]
 """One attribute of many nodes or edges: int64, float64, or objects (numbers, words, None where missing)."""

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from graphlog.datasets.tables.streams import open_text
 from graphlog.domains.graph.raw import TEXT_KEPT, Collection, Place, RawGraph, cell, column
 from graphlog.errors import DataError
+from graphlog.files import open_text
 
 _EDGES, _GRAPHS = "A", "graph_indicator"
 PARTS = (

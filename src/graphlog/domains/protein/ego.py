@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Float32, Int, Integer
 
-from graphlog.data.chunk import GraphChunk
-from graphlog.data.packing import ragged_ranges
+from graphlog.data.chunk import GraphChunk, ragged_ranges
 from graphlog.data.store import GraphStore
 from graphlog.domains.protein.network import ProteinNetwork
 from graphlog.domains.protein.schema import CHANNELS, PROTEIN, ProteinOptions

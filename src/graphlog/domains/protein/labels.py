@@ -10,11 +10,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.sparse import csr_matrix
 
-from graphlog.datasets.tables.streams import open_text
 from graphlog.domains.protein.ontology import Ontology, choose_terms, parents_matrix, propagate
 from graphlog.domains.protein.schema import ProteinOptions
 from graphlog.domains.protein.tables import Block, open_columns, peek
 from graphlog.errors import DataError
+from graphlog.files import open_text
 
 _GAF_FIELDS = 15
 _ISOFORM = re.compile(r"(?<=\d)[a-z]$")

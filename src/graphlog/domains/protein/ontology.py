@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Int
 from scipy.sparse import csr_matrix
 
-from graphlog.datasets.tables.streams import open_text
 from graphlog.domains.protein.schema import ProteinOptions
 from graphlog.domains.protein.tables import open_columns, peek
 from graphlog.errors import DataError
+from graphlog.files import open_text
 
 ROOTS = frozenset({"GO:0008150", "GO:0003674", "GO:0005575", "all"})
 """Terms that hold for everything and say nothing."""

@@ -12,7 +12,7 @@ from jaxtyping import Float32
 
 from graphlog.data.chunk import Reject
 from graphlog.data.store import GraphStore, StoreBuilder
-from graphlog.datasets.pool import check_workers, map_in_order
+from graphlog.data.workers import check_workers, map_in_order
 from graphlog.domains.protein.ego import ego_networks, in_batches
 from graphlog.domains.protein.labels import (
     Functions,

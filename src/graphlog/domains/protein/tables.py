@@ -6,8 +6,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from graphlog.datasets.tables.streams import open_text
 from graphlog.errors import DataError
+from graphlog.files import open_text
 
 _LINES_A_BLOCK = 100_000
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.loader import seeded_permutation
+from graphlog.data.sampler import seeded_permutation
 from graphlog.downstream.encoder import Encoder, check_layer, evaluating
 from graphlog.downstream.finetune.config import FinetuneConfig
 from graphlog.downstream.finetune.head import FineTuned, Head, outputs_of, twin

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from graphlog.datasets.tables import Row, open_table, read_table
-from graphlog.datasets.tables.labels import choose_tasks
-from graphlog.datasets.tables.streams import open_text
+from graphlog.data.labels import choose_tasks
+from graphlog.data.tables import Row, open_table, read_table
 from graphlog.errors import DataError
+from graphlog.files import open_text
 
 CSV = "smiles,y\nCCO,1\nc1ccccc1,0\n"
 
@@ -211,7 +211,7 @@ def test_names_that_are_wrong(tmp_path: Path) -> None:
 def test_a_file_without_line_ends_is_not_read_into_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphlog.datasets.tables.streams.LONGEST_LINE", 1000)
+    monkeypatch.setattr("graphlog.files.LONGEST_LINE", 1000)
     path = write(tmp_path, "a.smi", "C" * 5000)
     with pytest.raises(DataError, match="more than 1,000 characters"), open_text(path) as lines:
         list(lines)

@@ -5,18 +5,17 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from graphlog.datasets.tables.columns import (
+from graphlog.data.columns import (
     distinct,
     find_smiles_column,
     is_smiles_name,
     listed,
     repeated,
 )
-from graphlog.datasets.tables.parquet import open_parquet
-from graphlog.datasets.tables.streams import COMPRESSED, LONGEST_LINE, open_text
-from graphlog.errors import DataError
+from graphlog.errors import DataError, MissingExtraError
+from graphlog.files import COMPRESSED, LONGEST_LINE, open_text
 
 ENDINGS = {
     **{".csv": ",", ".tsv": "\t", ".tab": "\t"},
@@ -25,6 +24,7 @@ ENDINGS = {
 }
 """Endings of molecule files and what parts their columns; each but Parquet may be followed by .gz or .zst."""
 _NAMES = {",": "comma", "\t": "tab", ";": "semicolon", "|": "vertical bar"}
+_ROWS_A_BATCH = 4096
 _MOST_LINES = 1000
 """Lines of one CSV record; more mean that a quote was opened and never closed."""
 
@@ -270,3 +270,46 @@ def _not_empty(rows: Iterator[Row], where: str) -> Iterator[Row]:
     if not first:
         raise DataError(f"{where}: has a header but no rows; it must hold at least one molecule.")
     yield from chain(first, rows)
+
+
+@contextmanager
+def open_parquet(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]]:
+    """Give the columns and the rows of a Parquet file, a null as empty text.
+
+    Raises:
+        MissingExtraError: If pyarrow is not installed.
+        DataError: If it cannot be read.
+    """
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise MissingExtraError("pyarrow", "parquet") from None
+    library: Any = pq
+    try:
+        table = library.ParquetFile(path)
+    except FileNotFoundError:
+        raise DataError(f"no such file: {path}; check the path.") from None
+    except (pa.ArrowException, OSError) as e:
+        raise DataError(
+            f"{path}: not a readable Parquet file ({str(e).splitlines()[0].rstrip('.')}); fetch or write it again."
+        ) from None
+    with table:
+        yield list(table.schema_arrow.names), _rows(table, path, pa.ArrowException)
+
+
+def _rows(table: Any, path: Path, failure: type[Exception]) -> Iterator[list[str]]:
+    try:
+        for batch in table.iter_batches(batch_size=_ROWS_A_BATCH):
+            columns = [[_text(value) for value in column.to_pylist()] for column in batch.columns]
+            yield from (list(row) for row in zip(*columns, strict=True))
+    except (failure, OSError) as e:
+        raise DataError(
+            f"{path}: the Parquet data is damaged ({str(e).splitlines()[0]}); fetch it again."
+        ) from None
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -8,8 +8,8 @@ from operator import itemgetter
 import numpy as np
 from jaxtyping import Float32
 
-from graphlog.datasets.tables.columns import no_such_column, repeated
-from graphlog.datasets.tables.reading import Row, Table
+from graphlog.data.columns import no_such_column, repeated
+from graphlog.data.tables import Row, Table
 from graphlog.errors import DataError
 
 ABSENT = frozenset({"", "nan", "na", "n/a", "null", "none", "-", "?", "<na>"})
