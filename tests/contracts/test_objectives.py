@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from encoder_support import BARE
-from graphlog.data.batch import collate
 from graphlog.data.store import GraphStore
 from graphlog.domains import DOMAINS
 from graphlog.encoders import LAYERS
@@ -19,6 +18,7 @@ from graphlog.training.log import Silent
 from graphlog.training.pretrain import run_pretraining
 from graphlog_support import EDGE_MASKED, NODE_MASKED, seeded
 from objective_support import SIZES, batch_for, encoder_for, make, run_once, usable
+from store_support import collate
 
 NAMES = sorted(OBJECTIVES)
 BACKBONES = ["gin", "gcn", "graphsage", "gat"]

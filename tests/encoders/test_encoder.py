@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from encoder_support import BARE, SCHEMAS, random_batch
-from graphlog.data.batch import GraphBatch, collate
+from graphlog.data.batch import GraphBatch
 from graphlog.encoders import LAYERS
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.encoders.legacy import MOLECULE, PROTEIN
 from graphlog.errors import ConfigError, DataError
+from store_support import collate
 
 BACKBONES = list(LAYERS)
 EVERY = list(product(BACKBONES, SCHEMAS))
