@@ -21,10 +21,10 @@ endif
 # Two workers on two cores: more threads than cores make every step several times slower.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help install quickstart test test-slow doctest check format lint types imports spelling docs fix bench clean
+.PHONY: help install quickstart test test-slow test-processors doctest check format lint types imports spelling docs fix bench clean
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 # torch goes first and alone, at its pinned version: a range would fetch the newest build with its CUDA libraries.
 $(VENV)/base.stamp: constraints.txt
@@ -50,6 +50,12 @@ test: $(VENV)/dev.stamp  ## install, then run the tests
 
 test-slow: $(VENV)/dev.stamp  ## the tests that take minutes
 	$(PYTEST) -n $(WORKERS) -m slow
+
+# oneDNN and PyTorch choose their kernels by the processor; a cap makes this machine behave like a smaller one.
+test-processors: $(VENV)/dev.stamp  ## the tests as on AVX2, AVX-512 with bf16, and this processor (nightly)
+	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 $(PYTEST) -n $(WORKERS)
+	ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 $(PYTEST) -n $(WORKERS)
+	$(PYTEST) -n $(WORKERS)
 
 doctest: $(VENV)/dev.stamp  ## every example in a docstring
 	$(PYTEST) --doctest-modules src/graphlog

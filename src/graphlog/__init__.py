@@ -1,7 +1,12 @@
 """Self-supervised graph representation learning with local and global structure (GraphLoG), end to end."""
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+# In bf16 oneDNN builds and keeps a kernel for every new number of rows, of which graph batches have
+# thousands; its default of 1,024 kernels holds gigabytes. Read when torch computes for the first time.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 
 if TYPE_CHECKING:
     from graphlog.api import (

@@ -97,7 +97,7 @@ class _FineTunedEstimator(BaseEstimator):
         freeze: bool = False,
         layer: str | None = None,
         invalid: str = "raise",
-        precision: str = "auto",
+        precision: str = "fp32",
         device: str = "auto",
         random_state: int = 0,
     ) -> None:
@@ -170,7 +170,7 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
         freeze: Train the linear head alone.
         layer: Embedding the head sees; None takes the model's own.
         invalid: ``raise`` for a molecule that cannot be read, or ``nan``: left out of training, NaN probabilities.
-        precision: ``auto``, ``fp32`` or ``bf16``.
+        precision: ``fp32``, ``bf16``, or ``auto`` (bf16 where the hardware computes in it).
         device: ``auto``, ``cpu`` or ``cuda``.
         random_state: Seed of head, order and dropout.
     """

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import graphlog
 from cli_support import SMALL, Cli, left_in, read_table
 from graphlog import open_store
 from graphs_support import rings
@@ -157,6 +158,22 @@ def test_embed_takes_the_first_rows_of_a_file_or_a_store(
     with np.load(tmp_path / "0.npz") as a, np.load(tmp_path / "1.npz") as b:
         assert a["embeddings"].shape[0] == 10
         np.testing.assert_allclose(a["embeddings"], b["embeddings"], atol=1e-6)
+
+
+def test_the_command_line_embeds_as_python_does(
+    cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Both in fp32 unless bf16 is asked for, also on a processor that computes in bf16."""
+    monkeypatch.setattr("graphlog.training.precision.has_fast_bf16", lambda _: True)
+    out = tmp_path / "out.npz"
+    embedding = graphlog.load(pretrained).embed(molecules)
+    assert cli("embed", molecules, "-m", pretrained, "-o", out, "--quiet").code == 0
+    with np.load(out) as found:
+        np.testing.assert_array_equal(found["embeddings"], embedding)
+    ended = cli("embed", molecules, "-m", pretrained, "-o", out, "--precision", "bf16")
+    assert "note: in bf16" in ended.err
+    with np.load(out) as found:
+        assert not np.array_equal(found["embeddings"], embedding)
 
 
 @pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])

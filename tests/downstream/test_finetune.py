@@ -48,15 +48,19 @@ def test_overfits_32_molecules(layer: str, tiny_store: GraphStore):
     assert finetune(tiny_encoder(), data, config, baselines=(), seeds=(0,)).report.mean > 0.99
 
 
-def test_regression_is_learnt_in_the_labels_units():
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_regression_is_learnt_in_the_labels_units(precision: str):
     labels = 1e4 * LENGTH + 5e6
     labels[::7] = NAN
-    config = QUICK.updated({"epochs": 40, "learning_rate": 1e-2})
+    # without a decay the last epoch swings by 0.3 with the rounding of the processor
+    config = QUICK.updated(
+        {"epochs": 40, "learning_rate": 1e-2, "decay_every": 10, "precision": precision}
+    )
     predictor = finetune(
         tiny_encoder("jk"), labelled(labels, "regression"), config, baselines=(), seeds=(0,)
     )
     row = predictor.report.rows[0]
-    assert row.mean("r2") > 0.9
+    assert row.mean("r2") > 0.8
     assert row.mean("mae") < row.mean("rmse") < np.nanstd(labels) / 3
     assert 4e6 < predictor.predict(["CCCCO"])[0, 0] < 6e6
 

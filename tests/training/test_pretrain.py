@@ -12,7 +12,7 @@ from graphlog.encoders.encoder import build_encoder
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
 from graphlog.objectives.base import LossTerms
 from graphlog.objectives.graphlog import GraphLoG
-from graphlog.training import read_metrics, run_pretraining
+from graphlog.training import precision, read_config, read_metrics, run_pretraining
 from graphlog.training.log import Silent
 from graphlog.training.optim import NamedAdam
 from graphlog.training.precision import choose_device, choose_precision, has_fast_bf16
@@ -215,3 +215,29 @@ def test_the_rate_falls_to_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rates[0] == config.learning_rate
     assert rates == sorted(rates, reverse=True)
     assert 0 < rates[-1] < 0.1 * config.learning_rate
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_run_keeps_the_precision_it_started_with(
+    fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``auto`` is settled when the run starts: another processor, or another wish, does not change it."""
+    hardware = [fast]
+    monkeypatch.setattr(precision, "has_fast_bf16", lambda _: hardware[0])
+    chosen, run = ("bf16" if fast else "fp32"), tmp_path / "run"
+    store, config = families(40), small_config(epochs=2, precision="auto")
+    with monkeypatch.context() as patch:
+        patch.setattr("graphlog.training.pretrain.save_model", stop_here)
+        with pytest.raises(KeyboardInterrupt):
+            run_pretraining(store, config, run)
+    assert read_config(run / "config.toml").precision == chosen
+    hardware[0] = not fast
+    other = "fp32" if fast else "bf16"
+    with pytest.raises(ConfigError, match=r"training\.precision"):
+        run_pretraining(store, config.updated({"precision": other}), run, resume=True)
+    result = run_pretraining(store, config, run, resume=True)
+    assert result.info["settings"]["training"]["precision"] == chosen
+
+
+def stop_here(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt

@@ -154,7 +154,11 @@ class Bench:
             tuning = None
             if stage == "finetune":
                 tuning = FinetuneConfig.parse(
-                    {**self.frame.finetuning, "device": self.device, "precision": self.precision}
+                    {
+                        **self.frame.finetuning,
+                        "device": self.device,
+                        "precision": "fp32" if self.precision == "auto" else self.precision,
+                    }
                 )
             own = {
                 "dataset": described(dataset),

@@ -226,7 +226,7 @@ def prototypes(
         fit=fit,
         graphs=graphs,
         seed=seed,
-        precision=precision or "auto",
+        precision=precision or "fp32",
         device=device or "auto",
         progress=job_progress(console),
         **reading,

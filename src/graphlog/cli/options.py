@@ -116,7 +116,9 @@ Device = Annotated[
 ]
 Precision = Annotated[
     Literal["auto", "fp32", "bf16"] | None,
-    typer.Option("--precision", help="Number format of matrix products (default: auto)."),
+    typer.Option(
+        "--precision", help="Number format of matrix products (default: fp32; pretrain: auto)."
+    ),
 ]
 Layer = Annotated[
     Literal["jk", "last"] | None,

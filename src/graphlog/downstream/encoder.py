@@ -20,7 +20,7 @@ from graphlog.encoders.encoder import EncoderConfig, GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import unknown_name
 from graphlog.training.log import Progress, Silent
-from graphlog.training.precision import Precision, autocast, choose_device, choose_precision
+from graphlog.training.precision import Precision, autocast, choose_device, inference_precision
 
 Layer = Literal["jk", "last"]
 LAYERS = ("jk", "last")
@@ -122,7 +122,7 @@ class Encoder(nn.Module):
         bar = progress or Silent()
         bar.begin(len(store))
         bar.stage("embedding")
-        number_format = choose_precision(precision, self.device, bar.say)
+        number_format = inference_precision(precision, self.device, bar.say)
         try:
             with evaluating(self):
                 for start in range(0, len(store), batch_size):

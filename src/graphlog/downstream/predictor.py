@@ -24,7 +24,7 @@ from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import ModelFileError
 from graphlog.training.checkpoint import part
 from graphlog.training.log import Progress, Silent
-from graphlog.training.precision import Precision, choose_device, choose_precision
+from graphlog.training.precision import Precision, choose_device, inference_precision
 
 KIND = "predictor"
 
@@ -180,7 +180,7 @@ def _batches(
     bar: Progress,
 ) -> Iterator[tuple[slice, Float[np.ndarray, "B T"]]]:
     device = next(members[0].parameters()).device
-    number_format = choose_precision(precision, device, bar.say)
+    number_format = inference_precision(precision, device, bar.say)
     bar.begin(len(store))
     bar.stage("predicting")
     try:

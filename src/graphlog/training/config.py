@@ -48,7 +48,7 @@ with warnings.catch_warnings():
         seed: int = Field(default=0, ge=0)
         """Decides initial weights, order of the graphs, masks and samples."""
         precision: Precision = "auto"
-        """``auto`` is bf16 where the hardware computes in it, else fp32."""
+        """``auto`` is bf16 where the hardware computes in it, else fp32; the run records which."""
         device: str = "auto"
         """``auto``, ``cpu``, ``cuda`` or ``cuda:1``."""
         checkpoint_every_s: float = Field(default=60.0, ge=0)

@@ -60,6 +60,16 @@ def choose_precision(
     return name
 
 
+def inference_precision(
+    name: Precision, device: torch.device, say: Callable[[str], None]
+) -> Literal["fp32", "bf16"]:
+    """Return the format to embed or predict in; bf16, never the default, comes with a note."""
+    precision = choose_precision(name, device, say)
+    if precision == "bf16":
+        say("note: in bf16 results differ from those in fp32, the default, by about 1 %")
+    return precision
+
+
 def autocast(
     precision: Literal["fp32", "bf16"], device: torch.device
 ) -> AbstractContextManager[object]:

@@ -20,7 +20,7 @@ from graphlog.training.log import Progress, Silent
 from graphlog.training.loop import Setting
 from graphlog.training.precision import choose_device, choose_precision
 from graphlog.training.randomness import global_seed, seed_for
-from graphlog.training.run import Run, check_same
+from graphlog.training.run import Run, check_same, recorded_precision
 from graphlog.training.runfolder import RunFolder, versions
 
 
@@ -71,7 +71,10 @@ def run_pretraining(
     if len(store) < 2:
         raise DataError(f"pre-training compares graphs and needs at least 2, found {len(store)}.")
     device = choose_device(config.device)
+    if resume and run_dir is not None and config.precision == "auto":
+        config = config.updated({"precision": recorded_precision(Path(run_dir) / "checkpoint")})
     precision = choose_precision(config.precision, device, progress.say)
+    config = config.updated({"precision": precision})
     if note := getattr(OBJECTIVES[config.objective], "RECIPE_NOTES", {}).get(config.recipe):
         progress.say(f"note: {note}")
     encoder, objective = _learners(store, config, init, device)

@@ -4,7 +4,10 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +40,7 @@ from graphlog.training.loop import (
     train_step,
 )
 from graphlog.training.optim import NamedAdam, scheduled_rate
-from graphlog.training.precision import autocast
+from graphlog.training.precision import Precision, autocast
 from graphlog.training.randomness import generator_for, global_seed
 from graphlog.training.runfolder import RunFolder
 from graphlog.training.targets import with_targets
@@ -277,7 +280,7 @@ class Run:
             return
         fields, device = found.fields, self.setting.device
         check_same(
-            fields["settings"], self.config.to_tables(), fields["data_digest"], self.store.digest
+            settings_of(found), self.config.to_tables(), fields["data_digest"], self.store.digest
         )
         for name, now in self._environment().items():
             if (before := fields["environment"].get(name)) != now:
@@ -388,12 +391,29 @@ class Run:
         return f"stopped after step {self.cursor.step}; go on with --resume and the same run folder ({self.folder.path})"
 
 
+def settings_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the settings that a checkpoint was written under; version 0.1.0 kept `auto` as the precision."""
+    settings = deepcopy(checkpoint.fields["settings"])
+    settings["training"]["precision"] = checkpoint.fields["environment"]["precision"]
+    return settings
+
+
+def recorded_precision(checkpoints: Path) -> Precision:
+    """Return the number format of the run with these checkpoints; ``auto`` where there is none yet."""
+    with suppress(ModelFileError):  # reported when the checkpoint is restored
+        if (newest := load_checkpoint(checkpoints, lambda _: None)) is not None:
+            return newest.fields["environment"]["precision"]
+    return "auto"
+
+
 def check_same(
     settings: Mapping[str, Any], ours: Mapping[str, Any], digest: str, our_digest: str
 ) -> None:
     """Raise ConfigError naming the first setting that would change the outcome, or the data."""
     before, now = _flat(settings), _flat(ours)
     for key in sorted(before.keys() | now.keys()):
+        if key == "training.precision" and before.get(key) == "auto":
+            continue  # a finished run of version 0.1.0
         if key != "training.checkpoint_every_s" and before.get(key) != now.get(key):
             change = f"with {key} = {before.get(key)!r}, now {now.get(key)!r}"
             raise ConfigError(f"the run was started {change}; keep it, or start another run.")

@@ -39,8 +39,8 @@ class FinetuneConfig(FrozenConfig):
     """Whose weights predict: those of the last epoch, or of the epoch with the best validation score. Both are reported."""
     last_k: int = Field(default=5, ge=1)
     """Epochs at the end whose mean score is reported too, since a single epoch's swings."""
-    precision: Precision = "auto"
-    """``auto`` is bf16 where the hardware computes in it, else fp32."""
+    precision: Precision = "fp32"
+    """Format of the encoder's matrix products; ``auto`` is bf16 where the hardware computes in it."""
     device: str = "auto"
     """``auto``, ``cpu`` or ``cuda``."""
     checkpoint_every_s: float = Field(default=30.0, ge=0)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from graphlog.errors import ConfigError, DataError
 from graphlog.files import writing
 from graphlog.training.log import MetricsFile, Progress, Silent
 from graphlog.training.loop import stop_on_signal
+from graphlog.training.precision import choose_device, choose_precision
 from graphlog.training.runfolder import RunFolder, versions
 
 RULES = {"last": "last epoch", "best-valid": "best validation"}
@@ -69,7 +70,7 @@ def finetune(
         DataError: If there is nothing to learn or to choose by.
         TrainingInterrupted: After Ctrl-C; the last checkpoints are kept.
     """
-    config = config or FinetuneConfig()
+    config = resolve_precision(config or FinetuneConfig(), (progress or Silent()).say)
     seeds = check_seeds(seeds)
     check_baselines(baselines)
     data = (
@@ -103,11 +104,18 @@ def train_on_all(
     encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig, seed: int
 ) -> FineTuned:
     """Return one model trained on the training fold alone, nothing scored: for callers that judge by themselves."""
+    config = resolve_precision(config, Silent().say)
     run = SeedRun(start_of(encoder, data, config), seed)
     with stop_on_signal() as stop:
         while not run.is_done:
             run.train_epoch(stop)
     return FineTuned(run.model.network, run.model.head, run.model.layer).cpu().eval()
+
+
+def resolve_precision(config: FinetuneConfig, say: Callable[[str], None]) -> FinetuneConfig:
+    """Return the settings with ``auto`` replaced by the number format this machine trains in."""
+    precision = choose_precision(config.precision, choose_device(config.device), say)
+    return config.updated({"precision": precision})
 
 
 def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
