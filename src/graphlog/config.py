@@ -1,37 +1,20 @@
 """Frozen settings that round-trip through TOML; unknown keys are refused with the nearest valid name."""
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_serializer
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from graphlog.errors import ConfigError
-
-
-class BornLater:
-    """Marks a field that files of an earlier version lack: it is written only where it is not at its default.
-
-    So files and hashes from before the field stay as good as they were.
-    """
 
 
 class FrozenConfig(BaseModel):
     """Base of every settings class: immutable, no unknown keys, no silent coercion of text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
-
-    @model_serializer(mode="wrap")
-    def _without_defaults_born_later(
-        self, serialise: Callable[[Any], dict[str, Any]]
-    ) -> dict[str, Any]:
-        fields = serialise(self)
-        for name, field in type(self).model_fields.items():
-            if BornLater in field.metadata and getattr(self, name) == field.default:
-                fields.pop(name, None)
-        return fields
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], where: str = "") -> Self:
@@ -45,6 +28,11 @@ class FrozenConfig(BaseModel):
         except ValidationError as e:
             raise ConfigError(_first_problem(cls, e, where)) from None
 
+    @classmethod
+    def setting_names(cls) -> list[str]:
+        """Return the names that :meth:`parse` knows."""
+        return list(cls.model_fields)
+
     def updated(self, values: Mapping[str, Any], where: str = "") -> Self:
         """Return a copy with ``values`` replaced, validated again."""
         return self.parse({**self.model_dump(), **values}, where)
@@ -54,9 +42,11 @@ def _first_problem(cls: type[FrozenConfig], error: ValidationError, where: str) 
     problem = error.errors()[0]
     key = ".".join(str(p) for p in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        near = get_close_matches(key, list(cls.model_fields), n=1, cutoff=0.4)
+        near = get_close_matches(key, cls.setting_names(), n=1, cutoff=0.4)
         hint = f"did you mean `{where}{near[0]}`? " if near else ""
-        return f"unknown setting `{where}{key}`; {hint}Known: {', '.join(sorted(cls.model_fields))}"
+        return (
+            f"unknown setting `{where}{key}`; {hint}Known: {', '.join(sorted(cls.setting_names()))}"
+        )
     if problem["type"] == "value_error":  # in our own words, which name what was found
         named = f"{where}{key}".rstrip(".")  # what concerns several keys has none of its own
         return f"`{named}`: {problem['msg'].removeprefix('Value error, ')}"

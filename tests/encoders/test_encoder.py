@@ -130,18 +130,22 @@ def test_bf16_is_close(backbone: str, schema: str) -> None:
 
 def test_the_domain_settles_the_family() -> None:
     chemistry, biology = small(schema="molecule"), small(schema="protein")
-    assert (chemistry.config.edge_mode, chemistry.config.batch_norm, len(chemistry.norms)) == (
+    assert (
+        chemistry.config.layer.edge_mode,
+        chemistry.config.batch_norm,
+        len(chemistry.norms),
+    ) == (
         "add",
         True,
         2,
     )
-    assert (biology.config.edge_mode, biology.config.batch_norm, len(biology.norms)) == (
+    assert (biology.config.layer.edge_mode, biology.config.batch_norm, len(biology.norms)) == (
         "concat",
         False,
         0,
     )
     mixed = small(schema="protein", edge_mode="add", batch_norm=True)
-    assert (mixed.config.edge_mode, len(mixed.norms)) == ("add", 2)
+    assert (mixed.config.layer.edge_mode, len(mixed.norms)) == ("add", 2)
 
 
 @pytest.mark.parametrize(("jk", "width"), [("last", 8), ("concat", 24), ("max", 8), ("sum", 8)])

@@ -115,7 +115,7 @@ def gradients(encoder: GraphEncoder) -> dict[str, Tensor]:
     )
     if not chemistry:
         theirs["gnns.0.input_node_embeddings.weight"] = node
-    lower = "mlp.2" if encoder.config.edge_mode == "add" else "mlp.3"
+    lower = "mlp.3" if getattr(encoder.config.layer, "edge_mode", "add") == "concat" else "mlp.2"
     linear = "weight_linear" if encoder.config.backbone == "gat" else "linear"
     names = {"lift": "mlp.0", "norm": "mlp.1", "lower": lower, "linear": linear}
     for key, grad in ours.items():

@@ -21,11 +21,14 @@ def test_every_recipe_survives_its_file(objective: str, recipe: str, tmp_path: P
     assert config.seed == 3
 
 
-def test_a_setting_born_later_is_written_only_where_it_is_used() -> None:
-    usual, changed = resolve_config("contextpred"), resolve_config("contextpred", "biology")
-    assert "substructure_at" not in usual.to_toml()
-    assert 'substructure_at = "centre"' in changed.to_toml()
-    assert OBJECTIVES["contextpred"].Config.parse(usual.options).substructure_at == "root"
+def test_a_file_of_version_0_1_is_read_whatever_its_backbone() -> None:
+    old = {"encoder": {"backbone": "gcn", "heads": 2, "edge_mode": "auto", "dim": 8}}
+    new = resolve_config(overrides=old).to_tables()["encoder"]
+    assert "heads" not in new
+    assert resolve_config(overrides={"encoder": new}) == resolve_config(overrides=old)
+    attention = resolve_config(overrides={"encoder.backbone": "gat", "encoder.heads": 3})
+    assert attention.to_tables()["encoder"]["heads"] == 3
+    assert "substructure_at" in resolve_config("contextpred").to_toml()
 
 
 def test_overrides_beat_the_recipe_and_flags_beat_the_file() -> None:

@@ -44,8 +44,8 @@ def test_memory_survives_being_merged() -> None:
     partitioner = Partitioner(2)
     graphs = [batch_for(sizes=[12], seed=seed) for seed in range(40)]
     first = [partitioner(g) for g in graphs[:20]]
-    partitioner._settled, partitioner._recent = (
-        partitioner._settled.merged(partitioner._recent),
+    partitioner._sorted, partitioner._recent = (
+        partitioner._sorted.merged(partitioner._recent),
         type(partitioner._recent)(),
     )
     first += [partitioner(g) for g in graphs[20:]]

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from graphlog.data.schema import FeatureSchema
-from graphlog.encoders.adapter import gatv2, gine, transformer
+from graphlog.encoders.adapter import GINE, GATv2, Transformer
 from graphlog.encoders.base import EncoderConfig, MessagePassing
 from graphlog.encoders.gat import GAT
 from graphlog.encoders.gcn import GCN
@@ -15,8 +15,8 @@ LAYERS: dict[str, Callable[[EncoderConfig, FeatureSchema], MessagePassing]] = {
     "gcn": GCN,
     "graphsage": GraphSAGE,
     "gat": GAT,
-    "gine": gine,
-    "gatv2": gatv2,
-    "transformer": transformer,
+    "gine": GINE,
+    "gatv2": GATv2,
+    "transformer": Transformer,
 }
 """The message-passing layer of every backbone."""

@@ -1,18 +1,22 @@
-"""Any convolution of torch_geometric that takes ``(x, edge_index, edge_attr)``, as a backbone layer."""
+"""Convolutions of torch_geometric with signature ``(x, edge_index, edge_attr)`` as layers."""
+
+from typing import ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.attributes import AttributeTable
-from graphlog.encoders.base import EncoderConfig, MessagePassing, Neighbourhood
+from graphlog.encoders.base import EncoderConfig, LayerConfig, MessagePassing, Neighbourhood
+from graphlog.encoders.gat import AttentionConfig
 
 
 class PyGLayer(MessagePassing):
     """Runs a convolution on the edges as they are; whether it adds self-loops is its own affair.
 
     Args:
-        conv: Module called as ``conv(h, edge_index, edge_attr)``; returns as many columns as it is given.
+        conv: Module called as ``conv(h, edge_index, edge_attr)``; returns as many columns as it is
+            given.
         schema: Meaning of the edge attributes.
         edge_dim: Width of the learned edge vectors that the convolution is given.
     """
@@ -30,34 +34,39 @@ class PyGLayer(MessagePassing):
         return self.conv(h, batch.edge_index, self.edge(batch.edge_attr))
 
 
-def gine(config: EncoderConfig, schema: FeatureSchema) -> MessagePassing:
-    """Return torch_geometric's GIN with edge attributes: ReLU on each message, a learned epsilon."""
-    from torch_geometric.nn import (
-        GINEConv,
-    )  # loads in a second or more, and only these backbones need it
+class GINE(PyGLayer):
+    """torch_geometric's GIN with edge attributes: ReLU on each message, a learned epsilon."""
 
-    dim = config.dim
-    mlp = nn.Sequential(nn.Linear(dim, 2 * dim), nn.ReLU(), nn.Linear(2 * dim, dim))
-    return PyGLayer(GINEConv(mlp, train_eps=True), schema, dim)
+    def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
+        from torch_geometric.nn import GINEConv  # a second to import, for these backbones only
 
-
-def gatv2(config: EncoderConfig, schema: FeatureSchema) -> MessagePassing:
-    """Return torch_geometric's GATv2, heads averaged; the self-loops it adds carry the mean edge vector of their node."""
-    from torch_geometric.nn import GATv2Conv  # see gine
-
-    dim = config.dim
-    return PyGLayer(
-        GATv2Conv(dim, dim, heads=config.heads, concat=False, edge_dim=dim, fill_value="mean"),
-        schema,
-        dim,
-    )
+        dim = config.dim
+        mlp = nn.Sequential(nn.Linear(dim, 2 * dim), nn.ReLU(), nn.Linear(2 * dim, dim))
+        super().__init__(GINEConv(mlp, train_eps=True), schema, dim)
 
 
-def transformer(config: EncoderConfig, schema: FeatureSchema) -> MessagePassing:
-    """Return torch_geometric's graph transformer layer, heads averaged."""
-    from torch_geometric.nn import TransformerConv  # see gine
+class GATv2(PyGLayer):
+    """torch_geometric's GATv2; the self-loops it adds carry the mean edge vector of their node."""
 
-    dim = config.dim
-    return PyGLayer(
-        TransformerConv(dim, dim, heads=config.heads, concat=False, edge_dim=dim), schema, dim
-    )
+    Config: ClassVar[type[LayerConfig]] = AttentionConfig
+
+    def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
+        from torch_geometric.nn import GATv2Conv
+
+        dim, heads = config.dim, config.layer_as(AttentionConfig).heads
+        conv = GATv2Conv(dim, dim, heads=heads, concat=False, edge_dim=dim, fill_value="mean")
+        super().__init__(conv, schema, dim)
+
+
+class Transformer(PyGLayer):
+    """torch_geometric's graph transformer layer, heads averaged."""
+
+    Config: ClassVar[type[LayerConfig]] = AttentionConfig
+
+    def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
+        from torch_geometric.nn import TransformerConv
+
+        dim, heads = config.dim, config.layer_as(AttentionConfig).heads
+        super().__init__(
+            TransformerConv(dim, dim, heads=heads, concat=False, edge_dim=dim), schema, dim
+        )

@@ -15,7 +15,8 @@ def code_rows(values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...]) -> 
     """Return the row of each code in the stacked tables of the categorical columns.
 
     Raises:
-        DataError: If a code is outside its column (looked for on the CPU only: elsewhere it would stall the device).
+        DataError: If a code is outside its column (looked for on the CPU only: elsewhere it would
+            stall the device).
     """
     coded = [i for i, c in enumerate(columns) if c.is_categorical]
     sizes = torch.tensor([columns[i].cardinality for i in coded], dtype=torch.int64)
@@ -27,13 +28,17 @@ def code_rows(values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...]) -> 
             bad = int(wrong.nonzero()[0])
             column, value = columns[coded[bad]], int(low[bad] if low[bad] < 0 else high[bad])
             raise DataError(
-                f"attribute '{column.name}' must be in [0, {column.cardinality}), found {value}; the graphs do not follow this schema."
+                f"attribute '{column.name}' must be in [0, {column.cardinality}), found {value};"
+                " the graphs do not follow this schema."
             )
     return codes + (sizes.cumsum(0) - sizes).to(codes.device)
 
 
 def table_rows(columns: tuple[Attribute, ...]) -> int:
-    """Return the number of indicator columns: one a code, one a continuous column, and one for their bias."""
+    """Return the number of indicator columns.
+
+    There is one per code, one per continuous column, and one for the bias of the latter.
+    """
     continuous = sum(not c.is_categorical for c in columns)
     return sum(c.cardinality for c in columns) + continuous + (continuous > 0)
 
@@ -41,7 +46,10 @@ def table_rows(columns: tuple[Attribute, ...]) -> int:
 def expand_attributes(
     values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...], dtype: torch.dtype
 ) -> Float[Tensor, "R K"]:
-    """Return the indicator columns: one-hot codes, continuous columns standardised as the schema says, and a 1 for their bias."""
+    """Return the indicator columns of each row.
+
+    These are one-hot codes, standardised continuous columns, and a 1 for the bias of the latter.
+    """
     out = torch.zeros(values.shape[0], table_rows(columns), dtype=dtype, device=values.device)
     continuous = [i for i, c in enumerate(columns) if not c.is_categorical]
     if len(continuous) < len(columns):
@@ -57,7 +65,7 @@ def expand_attributes(
 def standardised(
     values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...]
 ) -> Shaped[Tensor, "R F"]:
-    """Return ``(value - shift) / scale`` of continuous columns; the values themselves where no column says so."""
+    """Return ``(value - shift) / scale`` of continuous columns, as the schema defines."""
     if all(c.shift == 0.0 and c.scale == 1.0 for c in columns):
         return values
     shift, scale = (
@@ -68,8 +76,9 @@ def standardised(
 
 
 class AttributeTable(nn.Module):
-    """The sum of one learned vector a column: a table's row for a code; a scaled vector, and a bias, for a number.
+    """The sum of one learned vector per column.
 
+    A code selects a row of its column's table, a number scales a vector and adds a bias:
     ``table(values)`` is ``expand_attributes(values) @ table.weight``.
     """
 
@@ -82,7 +91,7 @@ class AttributeTable(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw every table Xavier-uniform and the continuous columns as a linear layer, as the published family does."""
+        """Draw tables Xavier-uniform and continuous columns as a linear layer (Hu et al., 2020)."""
         start, dim = 0, self.weight.shape[1]
         for column in self.columns:
             bound = math.sqrt(6 / (column.cardinality + dim))

@@ -1,12 +1,13 @@
-"""What an encoder returns, what it is configured by, and what one message-passing layer is given."""
+"""What an encoder returns, its configuration, and the input of a message-passing layer."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, field_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_serializer, model_validator
 from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
@@ -26,28 +27,41 @@ class Encoding(NamedTuple):
     """Graph embeddings ``h_G``."""
 
 
+class LayerConfig(FrozenConfig):
+    """Settings of one kind of layer, which names its subclass ``Config``."""
+
+    def resolve_auto(self, domain: str) -> Self:
+        """Return the settings with every ``auto`` replaced by what graphs of ``domain`` need."""
+        return self
+
+
+LayerSettings = TypeVar("LayerSettings", bound=LayerConfig)
+
+
 class EncoderConfig(FrozenConfig):
-    """The shape of an encoder. ``auto`` is settled by the schema's domain: the biology variants for proteins."""
+    """The shape of an encoder; the settings of the backbone's layer are given beside the others.
+
+    ``auto`` follows the schema's domain: proteins get the biology variants of Hu et al. (2020).
+    """
 
     backbone: str = "gin"
     """Name of the layer in ``graphlog.encoders.LAYERS``."""
-    layers: int = Field(default=5, ge=1)
+    layers: int = Field(default=5, ge=1, le=1000)
     """Rounds of message passing."""
-    dim: int = Field(default=300, ge=1)
+    dim: int = Field(default=300, ge=1, le=65_536)
     """Width of a layer's node embeddings."""
     jk: Literal["last", "concat", "max", "sum"] = "last"
-    """Jumping knowledge: what the node embedding is made of; all but ``last`` use the input embedding too."""
+    """Jumping knowledge: which layers make the node embedding; all but ``last`` use the input
+    too."""
     readout: Literal["mean", "sum", "max", "attention", "mean+centre"] = "mean"
-    """How node embeddings become a graph embedding (Eq. 2). ``mean+centre`` pools the mean in pre-training and, in what
-    is used downstream, puts the centre node's embedding beside it, as the biology of the pre-train-GNNs family does."""
+    """How node embeddings become a graph embedding (Eq. 2). ``mean+centre`` takes the mean in
+    pre-training; downstream, the centre node's embedding is appended (biology of Hu et al.)."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of values dropped after every layer, the last one included."""
-    heads: int = Field(default=2, ge=1)
-    """Attention heads, averaged; only the attention backbones have them."""
-    edge_mode: Literal["auto", "add", "concat"] = "auto"
-    """GIN: add the edge's vector to the neighbour's (chemistry), or join the two and normalise inside the MLP (biology)."""
     batch_norm: Literal["auto"] | bool = "auto"
     """Batch normalisation after every layer: chemistry has it, biology does not."""
+    layer: SerializeAsAny[LayerConfig] = LayerConfig()
+    """Settings of the backbone's layer; in files they stand beside the others."""
 
     @field_validator("backbone")
     @classmethod
@@ -58,19 +72,62 @@ class EncoderConfig(FrozenConfig):
             raise unknown_name("backbone", name, LAYERS)
         return name
 
-    def settled(self, domain: str) -> "EncoderConfig":
-        """Return the settings with every ``auto`` replaced by what ``domain`` calls for."""
-        biology = domain == "protein"
-        edge_mode = ("concat" if biology else "add") if self.edge_mode == "auto" else self.edge_mode
-        batch_norm = not biology if self.batch_norm == "auto" else self.batch_norm
-        return self.updated({"edge_mode": edge_mode, "batch_norm": batch_norm}, "encoder.")
+    @model_validator(mode="before")
+    @classmethod
+    def _collect_layer_settings(cls, values: dict[str, Any], where: str = "encoder.") -> Any:
+        from graphlog.encoders import LAYERS
+
+        values = dict(values)
+        # files of version 0.1 hold the settings of every kind of layer, whatever the backbone
+        options = {key: values.pop(key) for key in _layer_settings() if key in values}
+        if "layer" not in values:
+            kind = _layer_config(LAYERS.get(str(values.get("backbone", "gin"))))
+            known = {key: value for key, value in options.items() if key in kind.model_fields}
+            values["layer"] = kind.parse(known, where)
+        return values
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], where: str = "") -> Self:
+        """Validate ``values``, those of the layer first for clear messages."""
+        return super().parse(cls._collect_layer_settings(dict(values), where), where)
+
+    @model_serializer(mode="wrap")
+    def _serialize_flat(self, serialize: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        values = serialize(self)
+        layer = values.pop("layer")
+        return {**values, **layer}
+
+    def layer_as(self, kind: type[LayerSettings]) -> LayerSettings:
+        """Return the settings of the layer; the defaults if it is not of ``kind``."""
+        return self.layer if isinstance(self.layer, kind) else kind()
+
+    @classmethod
+    def setting_names(cls) -> list[str]:
+        """Return the names of all settings, those of every kind of layer included."""
+        return [*(name for name in cls.model_fields if name != "layer"), *_layer_settings()]
+
+    def resolve_auto(self, domain: str) -> "EncoderConfig":
+        """Return the settings with every ``auto`` replaced by what graphs of ``domain`` need."""
+        batch_norm = domain != "protein" if self.batch_norm == "auto" else self.batch_norm
+        layer = self.layer.resolve_auto(domain)
+        return self.updated({"batch_norm": batch_norm, **layer.model_dump()}, "encoder.")
+
+
+def _layer_config(layer: object) -> type[LayerConfig]:
+    return getattr(layer, "Config", LayerConfig)
+
+
+def _layer_settings() -> list[str]:
+    from graphlog.encoders import LAYERS
+
+    return list(dict.fromkeys(k for v in LAYERS.values() for k in _layer_config(v).model_fields))
 
 
 def with_self_loops(edges: Adjacency) -> tuple[Adjacency, Int[Tensor, "K"]]:
     """Return the neighbourhoods with a self-loop first in every row, without sorting again.
 
-    The edges are renumbered in the order of their targets. Also returned is the row of ``edge_attr`` of
-    each edge; a self-loop has the number after the last row.
+    The edges are renumbered in the order of their targets. Also returned is the row of
+    ``edge_attr`` of each edge; a self-loop has the number after the last row.
     """
     num_edges, node = (
         edges.senders.shape[0],
@@ -103,10 +160,11 @@ def with_self_loops(edges: Adjacency) -> tuple[Adjacency, Int[Tensor, "K"]]:
 
 
 class Neighbourhood:
-    """The edges of a batch and a self-loop for each node, and the sums over them that no parameter changes.
+    """The edges of a batch with self-loops, and the sums over them that no parameter changes.
 
-    Every layer adds up edge vectors linearly, so that the sum at a node is (sum of its edges' indicator columns)
-    times the layer's weights; those sums, V x K with K about ten, are taken once for all layers.
+    Every layer adds up edge vectors linearly, so that the sum at a node is (sum of its edges'
+    indicator columns) times the layer's weights; those sums, V x K with K about ten, are taken once
+    for all layers.
     """
 
     def __init__(self, batch: GraphBatch, schema: FeatureSchema, dtype: torch.dtype) -> None:
@@ -127,13 +185,13 @@ class Neighbourhood:
 
     @cached_property
     def norm(self) -> Float[Tensor, "E"]:
-        """Symmetric normalisation of each edge, 1 / sqrt(count of its target * count of its source)."""
+        """Symmetric normalisation of each edge, 1 / sqrt(count of target * count of source)."""
         scale = self.count[:, 0].rsqrt()
         return scale[self.receivers] * scale[self.adjacency.senders]
 
     @cached_property
     def indicators(self) -> Float[Tensor, "E K"]:
-        """Indicator columns of each edge's attributes (see :func:`~graphlog.encoders.attributes.expand_attributes`)."""
+        """Indicator columns of each edge's attributes (see ``expand_attributes``)."""
         values = self.batch.edge_attr
         loop = torch.tensor(
             [self._schema.self_loop or ()], dtype=values.dtype, device=values.device
@@ -154,7 +212,10 @@ class Neighbourhood:
 
 
 class MessagePassing(nn.Module, ABC):
-    """One layer of Eq. 1, built from ``(config, schema)``: new node embeddings from old ones and edge attributes."""
+    """One layer of Eq. 1: new node embeddings from old ones and edge attributes.
+
+    It is built from ``(config, schema)``.
+    """
 
     @abstractmethod
     def forward(
@@ -166,7 +227,8 @@ class MessagePassing(nn.Module, ABC):
 class NodeNorm(nn.BatchNorm1d):
     """Batch normalisation over the nodes of a batch.
 
-    A single node has no variance: it is normalised by the running statistics, which then stay as they are.
+    A single node has no variance: it is normalised by the running statistics, which then stay as
+    they are.
     """
 
     def forward(self, input: Float[Tensor, "V D"]) -> Float[Tensor, "V D"]:

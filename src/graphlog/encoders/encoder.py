@@ -1,4 +1,4 @@
-"""The whole encoder: input embedding, message-passing layers (Eq. 1), jumping knowledge, readout (Eq. 2)."""
+"""The encoder: input embedding, layers (Eq. 1), jumping knowledge and readout (Eq. 2)."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -23,10 +23,10 @@ class GraphEncoder(nn.Module):
     """Embeds the nodes and graphs of a batch. Implements Eqs. 1 and 2.
 
     Args:
-        config: Shape of the encoder; what is ``auto`` is settled by the schema.
+        config: Shape of the encoder; what is ``auto`` follows the schema.
         schema: Meaning of the attributes it reads.
-        layers: Message-passing layers of one's own instead of the backbone's; such an encoder trains like
-            any other, but only backbones named in ``LAYERS`` can be saved.
+        layers: Message-passing layers of one's own instead of the backbone's; such an encoder
+            trains like any other, but only backbones named in ``LAYERS`` can be saved.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class GraphEncoder(nn.Module):
         super().__init__()
         if layers is not None and len(layers) != config.layers:
             raise ConfigError(
-                f"`layers` must hold {config.layers} layers, as the configuration says, found {len(layers)}."
+                f"`layers` must hold {config.layers} layers, as in `config`, found {len(layers)}."
             )
-        self.config = config.settled(schema.domain)
+        self.config = config.resolve_auto(schema.domain)
         """The settings, nothing ``auto``."""
         self.schema = schema
         self.has_own_layers = layers is not None
@@ -94,9 +94,10 @@ class GraphEncoder(nn.Module):
 
         Args:
             batch: The graphs.
-            layer: ``last`` is the graph embedding of :meth:`forward`; ``jk`` joins the mean over nodes of the input
-                embedding and of every layer, and the logarithm of the number of nodes. With the readout ``mean+centre``,
-                the centre node's embedding stands beside each of these.
+            layer: ``last`` is the graph embedding of :meth:`forward`; ``jk`` joins the mean over
+                nodes of the input embedding and of every layer, and the logarithm of the number of
+                nodes. With the readout ``mean+centre``, the centre node's embedding stands beside
+                each of these.
         """
         has_centre = self.config.readout == "mean+centre"
         if layer == "last":
@@ -119,7 +120,8 @@ def build_encoder(
 ) -> GraphEncoder:
     """Return a freshly initialised encoder on the CPU: the same seed gives the same weights.
 
-    Embeddings are drawn Xavier-uniform, linear layers as torch draws them. The global random state is left as it was.
+    Embeddings are drawn Xavier-uniform, linear layers as torch draws them. The global random state
+    is left as it was.
     """
     if isinstance(seed, torch.Generator):
         seed = int(torch.randint(2**62, (), generator=seed, device=seed.device))

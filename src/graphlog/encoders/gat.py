@@ -1,15 +1,17 @@
 """Graph attention network with edge attributes (Veličković et al. 2018)."""
 
 import math
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.attributes import AttributeTable, add_product
-from graphlog.encoders.base import EncoderConfig, MessagePassing, Neighbourhood
+from graphlog.encoders.base import EncoderConfig, LayerConfig, MessagePassing, Neighbourhood
 from graphlog.ops.neighbours import end_sum, neighbour_sum, weighted_rows
 from graphlog.ops.segment import segment_softmax
 
@@ -17,16 +19,25 @@ SLOPE = 0.2
 """Slope of the leaky ReLU on negative scores."""
 
 
+class AttentionConfig(LayerConfig):
+    """Settings of the attention backbones."""
+
+    heads: int = Field(default=2, ge=1, le=1024)
+    """Attention heads, averaged."""
+
+
 class GAT(MessagePassing):
     r"""The mean over heads of :math:`\sum_u \alpha_{uv} (W h_u + b + e_{uv})`, and a bias.
 
-    Implements Eq. 1, with :math:`\alpha_{uv}` the softmax over the neighbours of v, itself included, of
-    :math:`\mathrm{LeakyReLU}(a_l \cdot W h_v + a_r \cdot (W h_u + e_{uv}))`.
+    Implements Eq. 1, with :math:`\alpha_{uv}` the softmax over the neighbours of v, itself
+    included, of :math:`\mathrm{LeakyReLU}(a_l \cdot W h_v + a_r \cdot (W h_u + e_{uv}))`.
     """
+
+    Config: ClassVar[type[LayerConfig]] = AttentionConfig
 
     def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
         super().__init__()
-        self.heads, dim = config.heads, config.dim
+        self.heads, dim = config.layer_as(AttentionConfig).heads, config.dim
         self.linear = nn.Linear(dim, self.heads * dim)
         self.edge = AttributeTable(schema.edge, self.heads * dim)
         bound = math.sqrt(6 / (self.heads + 2 * dim))
@@ -49,7 +60,10 @@ class GAT(MessagePassing):
     def _attend(
         self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood
     ) -> Float[Tensor, "E H"]:
-        """Return the attention of each edge; scores are taken from narrow products, never from (V, heads, D) copies."""
+        """Return the attention of each edge.
+
+        Scores are taken from narrow products, never from (V, heads, D) copies.
+        """
         receiver, sender = self.attention.unflatten(1, (2, -1)).unbind(1)  # (heads, D) each
         both = torch.stack([receiver, sender])
         folded = torch.einsum(

@@ -10,7 +10,7 @@ from graphlog.ops.neighbours import neighbour_sum
 
 
 class GCN(MessagePassing):
-    r"""The sum over neighbours and the node itself of :math:`(W h_u + b + e_{uv}) / \sqrt{d_u d_v}`.
+    r"""The sum over a node and its neighbours of :math:`(W h_u + b + e_{uv}) / \sqrt{d_u d_v}`.
 
     Implements Eq. 1. Degrees count the self-loop.
     """

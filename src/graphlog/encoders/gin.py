@@ -1,24 +1,49 @@
 """Graph isomorphism network with edge attributes (Xu et al. 2019; Hu et al. 2020)."""
 
+from typing import ClassVar, Literal, Self
+
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.attributes import AttributeTable, add_product
-from graphlog.encoders.base import EncoderConfig, MessagePassing, Neighbourhood, NodeNorm
+from graphlog.encoders.base import (
+    EncoderConfig,
+    LayerConfig,
+    MessagePassing,
+    Neighbourhood,
+    NodeNorm,
+)
 from graphlog.ops.neighbours import neighbour_sum
 
 
-class GIN(MessagePassing):
-    r"""An MLP on the sum over neighbours and the node itself of :math:`h_u + e_{uv}`, or of the two joined.
+class GINConfig(LayerConfig):
+    """Settings of GIN."""
 
-    Implements Eq. 1. Joined (``edge_mode="concat"``), the MLP has batch normalisation inside.
+    edge_mode: Literal["auto", "add", "concat"] = "auto"
+    """Add the edge's vector to the neighbour's (chemistry), or concatenate the two and normalise
+    inside the MLP (biology)."""
+
+    def resolve_auto(self, domain: str) -> Self:
+        """Return the settings with the variant that graphs of ``domain`` need."""
+        if self.edge_mode != "auto":
+            return self
+        return self.updated({"edge_mode": "concat" if domain == "protein" else "add"})
+
+
+class GIN(MessagePassing):
+    r"""An MLP on the sum over a node and its neighbours of :math:`h_u + e_{uv}`.
+
+    Implements Eq. 1. With ``edge_mode="concat"`` the two vectors are concatenated instead of added,
+    and the MLP has batch normalisation inside.
     """
+
+    Config: ClassVar[type[LayerConfig]] = GINConfig
 
     def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
         super().__init__()
-        self.joined = config.edge_mode == "concat"
+        self.joined = config.layer_as(GINConfig).edge_mode == "concat"
         self.edge = AttributeTable(schema.edge, config.dim)
         self.lift = nn.Linear(config.dim * (2 if self.joined else 1), 2 * config.dim)
         self.norm = NodeNorm(2 * config.dim) if self.joined else None
@@ -32,7 +57,7 @@ class GIN(MessagePassing):
         counts = neighbourhood.indicator_sums
         if self.norm is None:
             hidden = self.lift(add_product(total, counts, self.edge.weight))
-        else:  # the sum of the joined vectors is never formed: its edge half is K columns wide, not D
+        else:  # the concatenated sum is never formed: its edge half is K columns wide, not D
             of_node, of_edge = self.lift.weight.split(h.shape[1], dim=1)
             hidden = self.norm(
                 add_product(

@@ -11,7 +11,7 @@ from graphlog.ops.neighbours import neighbour_sum
 
 
 class GraphSAGE(MessagePassing):
-    r"""The mean over neighbours and the node itself of :math:`W h_u + b + e_{uv}`, scaled to unit length.
+    r"""The mean over a node and its neighbours of :math:`W h_u + b + e_{uv}`, at unit length.
 
     Implements Eq. 1. The sum is taken instead of the mean: at unit length they are the same.
     """

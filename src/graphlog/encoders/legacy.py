@@ -1,4 +1,4 @@
-"""Checkpoints of the pre-train-GNNs family (GraphLoG, GraphCL, GraphMAE, Mole-BERT, ...) as models of ours."""
+"""Read checkpoints of the pre-train-GNNs family (GraphLoG, GraphCL, GraphMAE, Mole-BERT, ...)."""
 
 import pickle
 import re
@@ -15,8 +15,8 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.modelfile import ModelFile
 from graphlog.errors import ModelFileError
 
-# The family's two feature layouts, with our extra codes; the domains that parse records hold the same and may not be
-# imported from here (a test compares them).
+# The family's two feature layouts, with our extra codes; the domains that parse records hold the
+# same and may not be imported from here (a test compares them).
 MOLECULE = FeatureSchema(
     name="molecule",
     domain="molecule",
@@ -53,36 +53,41 @@ PROTEIN = FeatureSchema(
 
 
 def convert_pth(path: Path | str, backbone: str | None = None) -> ModelFile:
-    """Return the encoder in a torch checkpoint, ready for :func:`~graphlog.encoders.modelfile.save_model`.
+    """Return the encoder in a torch checkpoint, ready for ``save_model``.
 
-    The backbone, its size and the domain are read off the names, shapes and values of the weights, which may lie inside
-    a trainer's dictionary and under any prefix. Nothing but tensors and plain containers is unpickled.
+    The backbone, its size and the domain are read off the names, shapes and values of the weights,
+    which may lie inside a trainer's dictionary and under any prefix. Nothing but tensors and plain
+    containers is unpickled.
 
-    Our tables have codes that the family lacks. Their rows are copies of the row the family would have used: "other"
-    and "masked" chirality of "unspecified", other bond types of "single", other directions of "none".
+    Our tables have codes that the family lacks. Their rows are copies of the row the family would
+    have used: "other" and "masked" chirality of "unspecified", other bond types of "single", other
+    directions of "none".
 
     Args:
         path: The ``.pth`` file.
-        backbone: ``gcn`` or ``graphsage`` where the file leaves it open: the two have the same weights, and
-            without normalisation statistics (biology) only the file's name can tell them apart.
+        backbone: ``gcn`` or ``graphsage`` where the file leaves it open: the two have the same
+            weights, and without normalisation statistics (biology) only the file's name can tell
+            them apart.
 
     Raises:
-        ModelFileError: If the file is missing, damaged, holds objects of code, or no encoder of the family.
+        ModelFileError: If the file is missing, damaged, holds objects of code, or no encoder of the
+            family.
     """
     path = Path(path)
     states = [s for s in _states(_load(path)) if any("gnns.0." in k for k in s)]
     if not states:
-        lack = "no encoder of the pre-train-GNNs family in it (no weights named `gnns.0.*`)"
+        lack = "no encoder of the pre-train-GNNs family (no weights named `gnns.0.*`)"
         raise ModelFileError(f"{path}: {lack}; a model of graphlog's own needs no converting.")
-    prefix, theirs = _without_prefix(states[0])
+    prefix, weights = _without_prefix(states[0])
     named = [n for n in ("graphsage", "gcn") if n in path.name.lower()]
-    backbone = _backbone(theirs, backbone or (named[0] if len(named) == 1 else None))
+    backbone = _backbone(weights, backbone or (named[0] if len(named) == 1 else None))
     if backbone is None:
         raise ModelFileError(
-            f"{path}: GCN and GraphSAGE have the same weights; put `gcn` or `graphsage` into the file's name."
+            f"{path}: GCN and GraphSAGE have the same weights;"
+            " put `gcn` or `graphsage` into the file's name."
         )
     try:
-        encoder = encoder_from_weights(theirs, backbone)
+        encoder = encoder_from_weights(weights, backbone)
     except (KeyError, RuntimeError, ValueError, IndexError) as e:
         raise ModelFileError(
             f"{path}: its weights do not fit an encoder of the family ({str(e).splitlines()[0]})."
@@ -104,74 +109,80 @@ def _load(path: Path) -> Any:
         ) from None
     except Exception as e:  # torch.load fails in as many ways as a file can be damaged
         raise ModelFileError(
-            f"{path}: not a torch checkpoint, or a damaged one ({type(e).__name__}); fetch it again."
+            f"{path}: not a torch checkpoint, or a damaged one ({type(e).__name__});"
+            " download it again."
         ) from None
 
 
-def _states(found: Any) -> Iterator[dict[str, Tensor]]:
+def _states(checkpoint: Any) -> Iterator[dict[str, Tensor]]:
     """Yield every dictionary of named tensors in a checkpoint, the outermost first."""
-    if not isinstance(found, Mapping):
+    if not isinstance(checkpoint, Mapping):
         return
-    tensors = {str(k): v for k, v in found.items() if isinstance(v, Tensor)}
+    tensors = {str(k): v for k, v in checkpoint.items() if isinstance(v, Tensor)}
     if tensors:
         yield tensors
-    for value in found.values():
+    for value in checkpoint.values():
         yield from _states(value)
 
 
 def _without_prefix(state: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
-    """Return the weights of the encoder by their bare names; of several encoders (an EMA copy) the one nearest the top."""
+    """Return the weights of the encoder by their bare names.
+
+    Of several encoders (such as an EMA copy) it takes the one nearest the top.
+    """
     prefixes = {m[1] for k in state if (m := re.match(r"(|.*\.)gnns\.0\.", k))}
     prefix = min(prefixes, key=lambda p: (p.count("."), len(p), p))
     return prefix, {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
 
 
-def _backbone(theirs: Mapping[str, Tensor], told: str | None) -> str | None:
-    """Return the kind of layer: what the names of the weights say, else what was told, else what the values say."""
-    if "gnns.0.att" in theirs:
+def _backbone(weights: Mapping[str, Tensor], hint: str | None) -> str | None:
+    """Return the backbone, from the names of the weights, else the hint, else their values."""
+    if "gnns.0.att" in weights:
         return "gat"
-    if "gnns.0.mlp.0.weight" in theirs:
+    if "gnns.0.mlp.0.weight" in weights:
         return "gin"
-    if told is not None or "batch_norms.0.running_var" not in theirs:
-        return told
+    if hint is not None or "batch_norms.0.running_var" not in weights:
+        return hint
     # GraphSAGE's outputs have unit length, so that the mean squares of all columns add up to 1.
     square = float(
-        (theirs["batch_norms.0.running_var"] + theirs["batch_norms.0.running_mean"] ** 2).sum()
+        (weights["batch_norms.0.running_var"] + weights["batch_norms.0.running_mean"] ** 2).sum()
     )
     return "graphsage" if abs(square - 1) < 0.1 else "gcn"
 
 
-def encoder_from_weights(theirs: Mapping[str, Tensor], backbone: str) -> GraphEncoder:
+def encoder_from_weights(weights: Mapping[str, Tensor], backbone: str) -> GraphEncoder:
     """Return the encoder with these weights, which have the family's names.
 
     Raises:
         KeyError: If a weight is missing or of no known name.
-        ValueError: If a table has codes that ours lacks.
+        ValueError: If a table has codes that our tables lack.
         RuntimeError: If a weight has another shape than the encoder's.
     """
-    chemistry = "x_embedding1.weight" in theirs
+    chemistry = "x_embedding1.weight" in weights
     node = "x_embedding1.weight" if chemistry else "gnns.0.input_node_embeddings.weight"
-    config = EncoderConfig(
-        backbone=backbone,
-        layers=1 + max(int(k.split(".")[1]) for k in theirs if k.startswith("gnns.")),
-        dim=theirs[node].shape[1],
-        heads=theirs["gnns.0.att"].shape[1] if backbone == "gat" else 2,
-    )
+    shape: dict[str, Any] = {
+        "backbone": backbone,
+        "layers": 1 + max(int(k.split(".")[1]) for k in weights if k.startswith("gnns.")),
+        "dim": weights[node].shape[1],
+    }
+    if backbone == "gat":
+        shape["heads"] = weights["gnns.0.att"].shape[1]
+    config = EncoderConfig.parse(shape)
     schema = MOLECULE if chemistry else PROTEIN
     encoder = GraphEncoder(config, schema)
     state = {
-        "node.weight": _stacked(theirs, "x_embedding", schema.node) if chemistry else theirs[node]
+        "node.weight": _stacked(weights, "x_embedding", schema.node) if chemistry else weights[node]
     }
     for number in range(config.layers):
         layer = {
             k.removeprefix(f"gnns.{number}."): v
-            for k, v in theirs.items()
+            for k, v in weights.items()
             if k.startswith(f"gnns.{number}.")
         }
         state |= {f"layers.{number}.{k}": v for k, v in _layer(layer, schema).items()}
     state |= {
         k.replace("batch_norms.", "norms."): v
-        for k, v in theirs.items()
+        for k, v in weights.items()
         if k.startswith("batch_norms.")
     }
     for name, start in encoder.state_dict().items():
@@ -181,11 +192,11 @@ def encoder_from_weights(theirs: Mapping[str, Tensor], backbone: str) -> GraphEn
     return encoder
 
 
-def _layer(theirs: Mapping[str, Tensor], schema: FeatureSchema) -> dict[str, Tensor]:
+def _layer(weights: Mapping[str, Tensor], schema: FeatureSchema) -> dict[str, Tensor]:
     """Return the weights of one layer by our names."""
-    ours: dict[str, Tensor] = {}
+    renamed_weights: dict[str, Tensor] = {}
     lower = (
-        "mlp.3" if "mlp.3.weight" in theirs else "mlp.2"
+        "mlp.3" if "mlp.3.weight" in weights else "mlp.2"
     )  # with a norm inside, the MLP has one module more
     renamed = {
         "mlp.0": "lift",
@@ -194,34 +205,35 @@ def _layer(theirs: Mapping[str, Tensor], schema: FeatureSchema) -> dict[str, Ten
         "linear": "linear",
         "weight_linear": "linear",
     }
-    for key, value in theirs.items():
+    for key, value in weights.items():
         module, _, parameter = key.rpartition(".")
         if key == "att":
-            ours["attention"] = value.squeeze(0)
+            renamed_weights["attention"] = value.squeeze(0)
         elif key == "bias":
-            ours["bias"] = value
+            renamed_weights["bias"] = value
         elif module in renamed:
-            ours[f"{renamed[module]}.{parameter}"] = value
+            renamed_weights[f"{renamed[module]}.{parameter}"] = value
         elif not module.startswith(("edge_", "input_node_embeddings")):
             raise KeyError(f"unexpected weight `{key}` in a layer")
-    if "edge_encoder.weight" in theirs:
-        ours["edge.weight"] = torch.cat(
-            [theirs["edge_encoder.weight"].T, theirs["edge_encoder.bias"][None]]
+    if "edge_encoder.weight" in weights:
+        renamed_weights["edge.weight"] = torch.cat(
+            [weights["edge_encoder.weight"].T, weights["edge_encoder.bias"][None]]
         )
     else:
-        ours["edge.weight"] = _stacked(theirs, "edge_embedding", schema.edge)
-    return ours
+        renamed_weights["edge.weight"] = _stacked(weights, "edge_embedding", schema.edge)
+    return renamed_weights
 
 
-def _stacked(theirs: Mapping[str, Tensor], name: str, columns: tuple[Attribute, ...]) -> Tensor:
-    """Return the tables of all columns one above the other, each filled up to its cardinality with its first row."""
+def _stacked(weights: Mapping[str, Tensor], name: str, columns: tuple[Attribute, ...]) -> Tensor:
+    """Return the stacked tables of all columns, each padded to its cardinality by its first row."""
     parts: list[Tensor] = []
     for number, column in enumerate(columns, start=1):
-        table = theirs[f"{name}{number}.weight"]
+        table = weights[f"{name}{number}.weight"]
         missing = column.cardinality - table.shape[0]
         if missing < 0:
             raise ValueError(
-                f"`{name}{number}` has {table.shape[0]} rows, more than the {column.cardinality} codes of '{column.name}'"
+                f"`{name}{number}` has {table.shape[0]} rows,"
+                f" more than the {column.cardinality} codes of '{column.name}'"
             )
         parts += [table, table[:1].expand(missing, -1)]
     return torch.cat(parts)

@@ -1,4 +1,4 @@
-"""A model in a file: safetensors weights, and a description that rebuilds the encoder. Nothing is unpickled."""
+"""Model files: safetensors weights and a description of the encoder. Nothing is unpickled."""
 
 import hashlib
 import json
@@ -20,7 +20,8 @@ from graphlog.files import beside
 FORMAT = "graphlog-model"
 VERSION = 1
 KEY = "graphlog"
-"""The one key of the file's metadata: safetensors writes several in a random order, one makes equal models equal files."""
+"""The one key of the file's metadata: safetensors writes several in a random order, one makes
+equal models equal files."""
 ENCODER, EXTRA = "encoder.", "objective."
 
 
@@ -49,15 +50,16 @@ def save_model(
         encoder: The encoder; its backbone must be one of ``LAYERS``.
         info: JSON-ready notes to keep with it.
         extra: Further tensors to keep, by name.
-        half: Store weights as float16, half the size, where none overflows; they are read back as float32.
-            Running statistics keep their precision.
+        half: Store weights as float16, half the size, where none overflows; they are read back as
+            float32. Running statistics keep their precision.
 
     Raises:
         ConfigError: If the encoder was given layers of its own, which a file cannot describe.
     """
     if encoder.has_own_layers:
         raise ConfigError(
-            "an encoder with layers of its own cannot be saved; give its layer a name in graphlog.encoders.LAYERS."
+            "an encoder with layers of its own cannot be saved;"
+            " give its layer a name in graphlog.encoders.LAYERS."
         )
     tensors = {ENCODER + k: v for k, v in encoder.state_dict().items()} | {
         EXTRA + k: v for k, v in (extra or {}).items()
@@ -105,7 +107,8 @@ def read_model(path: Path | str) -> ModelFile:
     """Read what :func:`save_model` wrote.
 
     Raises:
-        ModelFileError: If there is no such file, or it is truncated, tampered with, foreign, or of a newer format.
+        ModelFileError: If there is no such file, or it is truncated, tampered with, foreign, or of
+            a newer format.
     """
     path = Path(path)
     if not path.is_file():
@@ -113,7 +116,8 @@ def read_model(path: Path | str) -> ModelFile:
     about, tensors = _read(path)
     if about.get("format") != FORMAT:
         raise ModelFileError(
-            f"{path}: not a graphlog model (a safetensors file of another program); `graphlog convert` reads old checkpoints."
+            f"{path}: not a graphlog model (a safetensors file of another program);"
+            " `graphlog convert` reads old checkpoints."
         )
     if not isinstance(about.get("version"), int) or about["version"] > VERSION:
         reads = f"model format {about.get('version')}, this one reads {VERSION}"
@@ -122,7 +126,8 @@ def read_model(path: Path | str) -> ModelFile:
         )
     if _digest(tensors, {k: v for k, v in about.items() if k != "sha256"}) != about.get("sha256"):
         raise ModelFileError(
-            f"{path}: damaged or altered since it was written (its SHA-256 does not match); copy or make it again."
+            f"{path}: damaged or altered since it was written (its SHA-256 does not match);"
+            " copy or make it again."
         )
     try:
         encoder = GraphEncoder(
@@ -153,5 +158,6 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         return (about if isinstance(about, dict) else {}), tensors  # pyright: ignore[reportUnknownVariableType]
     except (SafetensorError, OSError, ValueError) as e:
         raise ModelFileError(
-            f"{path}: not a complete safetensors file ({str(e).splitlines()[0]}); copy or make it again."
+            f"{path}: not a complete safetensors file ({str(e).splitlines()[0]});"
+            " copy or make it again."
         ) from None

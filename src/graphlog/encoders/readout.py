@@ -1,4 +1,4 @@
-"""From layers to a node embedding (jumping knowledge) and from nodes to a graph embedding (Eq. 2)."""
+"""Jumping knowledge over layers, and readout from nodes to a graph embedding (Eq. 2)."""
 
 from collections.abc import Callable
 

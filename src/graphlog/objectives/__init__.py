@@ -6,7 +6,7 @@ from typing import Any
 
 
 class _Objectives(UserDict[str, Any]):
-    """Classes by name; ``module:class`` is imported at its first look-up, so help needs no torch."""
+    """Classes by name; ``module:class`` is imported at its first look-up: help needs no torch."""
 
     def __getitem__(self, name: str) -> Any:
         if isinstance(kind := self.data[name], str):

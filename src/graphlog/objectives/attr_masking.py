@@ -29,13 +29,17 @@ class AttrMaskingConfig(FrozenConfig):
     """Switches of AttrMasking."""
 
     mask_rate: float = Field(0.15, ge=0, lt=1)
-    """Share of a graph's nodes (or undirected edges, as the schema says) whose attributes are masked; at least one is."""
+    """Share of a graph's nodes (or undirected edges, as the schema says) whose attributes are
+    masked; at least one is."""
     masked_columns: MaskedColumns = "all"
-    """``first``: only the first column gets its mask code, the others 0 (source: chirality "unspecified")."""
+    """``first``: only the first column gets its mask code, the others 0 (source: chirality
+    "unspecified")."""
     predicted_columns: AttributeColumns = "first"
-    """Predict the first masked column (source: the atom type; of an edge with several kinds of evidence, the first that it has) or all."""
+    """Predict the first masked column (source: the atom type; of an edge with several kinds of
+    evidence, the first that it has) or all."""
     mask_bonds: bool = False
-    """Where nodes are masked: mask the edges around them too, and predict their first column (source: optional, off)."""
+    """Where nodes are masked: mask the edges around them too, and predict their first column
+    (source: optional, off)."""
 
 
 class AttrMaskingViews(NamedTuple):
@@ -48,7 +52,7 @@ class AttrMaskingViews(NamedTuple):
 
 
 class AttrMasking(Objective[AttrMaskingViews]):
-    """A linear map from embeddings to hidden attributes: of atoms in chemistry, of edges in biology."""
+    """A linear map from embeddings to masked attributes: atoms in chemistry, edges in biology."""
 
     Config: ClassVar[type[FrozenConfig]] = AttrMaskingConfig
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -67,7 +71,8 @@ class AttrMasking(Objective[AttrMaskingViews]):
         if config.mask_bonds:
             if self.schema.masked != "node" or self.schema.edge_mask is None:
                 raise ConfigError(
-                    f"`objective.mask_bonds` needs masked nodes and an `edge_mask`; schema '{self.schema.name}' differs."
+                    "`objective.mask_bonds` needs masked nodes and an `edge_mask`;"
+                    f" schema '{self.schema.name}' differs."
                 )
             self.bonds = AttributeHead(encoder.dim, replace(self.schema, masked="edge"))
 

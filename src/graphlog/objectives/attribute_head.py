@@ -1,4 +1,4 @@
-"""Predict masked attributes from embeddings: an optional companion of GraphLoG's masked view, from Hu et al. (2020)."""
+"""Heads that predict masked attributes from embeddings (Hu et al., 2020)."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ AttributeColumns = Literal["first", "all"]
 
 
 class AttributeHead(nn.Module):
-    """A linear map from embeddings to the attributes that a view has masked: classes of categorical columns, values of others."""
+    """A linear map from embeddings to masked attributes: classes, or continuous values."""
 
     def __init__(
         self, width: int, schema: FeatureSchema, columns: AttributeColumns = "first"
@@ -25,10 +25,9 @@ class AttributeHead(nn.Module):
         masked = schema.node if schema.masked == "node" else schema.edge
         self.masked = schema.masked
         channels = evidence_channels(schema) if self.masked == "edge" else ()
-        telling = channels or tuple(
-            range(len(masked))
-        )  # the mark of a self-loop or a masked edge tells nothing
-        self.positions = telling if columns == "all" else telling[:1]
+        # marks of a self-loop or a masked edge carry no information
+        informative = channels or tuple(range(len(masked)))
+        self.positions = informative if columns == "all" else informative[:1]
         self.columns = tuple(masked[k] for k in self.positions)
         self.linear = nn.Linear(width, sum(max(c.cardinality, 1) for c in self.columns))
 
@@ -43,10 +42,13 @@ class AttributeHead(nn.Module):
         node_idx: Int[Tensor, "A"],
         edge_idx: Int[Tensor, "B"],
     ) -> Float[Tensor, ""]:
-        """Return the mean loss over masked items and columns: cross-entropy, or squared error of continuous columns.
+        """Return the mean loss over masked items and columns.
+
+        The loss is cross-entropy, or the squared error of continuous columns.
 
         Args:
-            node_emb: Node embeddings of the masked view; those of an edge are the sum of its two ends.
+            node_emb: Node embeddings of the masked view; those of an edge are the sum of its two
+                ends.
             clean: The graphs before masking, which hold the answers.
             node_idx: Masked nodes.
             edge_idx: Masked directed edges.
@@ -74,7 +76,7 @@ class AttributeHead(nn.Module):
 
 
 class ChannelHead(nn.Module):
-    """Tells the first evidence channel that is set on an edge from the sum of the edge's ends (biology)."""
+    """Predicts the first evidence channel set on an edge from the sum of its ends (biology)."""
 
     def __init__(self, width: int, schema: FeatureSchema) -> None:
         super().__init__()
@@ -88,7 +90,10 @@ class ChannelHead(nn.Module):
         node_idx: Int[Tensor, "A"],
         edge_idx: Int[Tensor, "B"],
     ) -> Float[Tensor, ""]:
-        """Return the mean cross-entropy over masked edges; the answer is the largest channel, of equals the first."""
+        """Return the mean cross-entropy over masked edges.
+
+        The answer is the largest channel, the first of equals.
+        """
         ends = clean.edge_index[:, edge_idx]
         scores = full_precision(self.linear(node_emb[ends[0]] + node_emb[ends[1]]))
         answers = clean.edge_attr[edge_idx][:, list(self.channels)].argmax(dim=1)
@@ -96,7 +101,10 @@ class ChannelHead(nn.Module):
 
 
 def evidence_channels(schema: FeatureSchema) -> tuple[int, ...]:
-    """Return the edge columns that neither mark a self-loop nor a masked edge; none unless all columns are continuous."""
+    """Return the edge columns that mark neither a self-loop nor a masked edge.
+
+    There are none unless all columns are continuous.
+    """
     if any(c.is_categorical for c in schema.edge):
         return ()
     special = [row for row in (schema.edge_mask, schema.self_loop) if row is not None]
@@ -108,7 +116,8 @@ def attribute_head(
 ) -> AttributeHead | ChannelHead:
     """Return what predicts the masked attributes of this schema from embeddings.
 
-    Where several evidence channels stand side by side on an edge, "the first" is the first that the edge has, not the first column.
+    Where several evidence channels stand side by side on an edge, "the first" is the first that the
+    edge has, not the first column.
 
     Args:
         width: Entries of a node's embedding.

@@ -1,4 +1,4 @@
-"""The contract of a pretext task: views of a batch, a loss on them, and what happens between phases."""
+"""The contract of a pretext task, and what the compared methods share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -33,7 +33,8 @@ class LossTerms(NamedTuple):
     terms: Mapping[str, Float[Tensor, ""]]
     """Every term, unweighted; all are logged."""
     watch: Mapping[str, Tensor] = {}
-    """Detached scalars for the collapse watch (positive and negative cosine, prototypes in use, perplexity)."""
+    """Detached scalars for the collapse watch (positive and negative cosine, prototypes in use,
+    perplexity)."""
 
 
 @runtime_checkable
@@ -41,21 +42,25 @@ class EmbedStore(Protocol):
     """Embeds the collection being trained on."""
 
     def __call__(self, limit: int | None = None) -> Float[Tensor, "M D"]:
-        """Return graph embeddings in evaluation mode, without gradients, in store order (a seeded subset if limited)."""
+        """Return graph embeddings in evaluation mode, in store order (``limit``: a sample)."""
         ...
 
 
 class Objective(nn.Module, ABC, Generic[Views]):
-    """A pretext task. Its parameters are heads, discriminators and prototypes; the encoder is passed in."""
+    """A pretext task; its parameters are heads and prototypes, the encoder is passed in."""
 
     Config: ClassVar[type[FrozenConfig]]
     """The pydantic model of its switches; every field has a default."""
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
-    """Named bundles: ``{"objective": {...}, "encoder": {...}, "training": {...}, "schema": ..., "embedding": ...}``."""
+    """Named bundles: ``{"objective": {...}, "encoder": {...}, "training": {...}, "schema": ...,
+    "embedding": ...}``."""
 
     @property
     def needs_targets(self) -> bool:
-        """Whether batches must carry, as ``y``, the standardised targets of the schema's domain; most tasks need no such thing."""
+        """Whether batches must carry, as ``y``, the standardised targets of the schema's domain.
+
+        Most tasks need none.
+        """
         return False
 
     @abstractmethod
@@ -65,17 +70,20 @@ class Objective(nn.Module, ABC, Generic[Views]):
 
     @classmethod
     def check_schema(cls, schema: FeatureSchema) -> None:
-        """Raise ConfigError where graphs of this schema cannot serve the task; the default accepts all."""
+        """Raise ConfigError where the task cannot use graphs of this schema; default: never."""
 
     def phases(self, epochs: int) -> tuple[Phase, ...]:
         """Split ``epochs`` into phases; most tasks have one."""
         return (Phase("train", epochs),)
 
     def begin_phase(self, phase: Phase, embed: EmbedStore, generator: torch.Generator) -> None:
-        """Prepare a phase (GraphLoG: K-means); parameters may be born here, the optimiser is made after."""
+        """Prepare a phase (GraphLoG: K-means).
+
+        Parameters may be created here; the optimiser is made afterwards.
+        """
 
     def prepare_state(self, state: Mapping[str, Tensor]) -> None:
-        """Create the parameters that ``state`` holds and a new objective lacks (those born in ``begin_phase``), to be loaded next."""
+        """Create the parameters that ``begin_phase`` made, so that ``state`` can be loaded next."""
 
     @abstractmethod
     def views(self, batch: GraphBatch, generator: torch.Generator) -> Views:
@@ -97,7 +105,7 @@ _ENCODER: Mapping[str, Any] = {
 
 
 def comparison(**objective: Any) -> dict[str, Any]:
-    """Return a bundle in the frame of GraphLoG's own ``default`` recipe, so that only the method differs."""
+    """Return a recipe with encoder and training of GraphLoG's ``graphlog`` recipe."""
     training = {"epochs": 11, "batch_size": 512, "learning_rate": 1e-3}
     return {
         "objective": objective,
@@ -109,7 +117,7 @@ def comparison(**objective: Any) -> dict[str, Any]:
 
 
 def published(schema: str = "molecule", **objective: Any) -> dict[str, Any]:
-    """Return a bundle in the frame of Hu et al. (2020), which the later papers kept: 100 epochs, batch 256, Adam 1e-3."""
+    """Return a recipe with encoder and training of Hu et al. (2020): 100 epochs, batch 256."""
     training = {"epochs": 100, "batch_size": 256, "learning_rate": 1e-3}
     return {
         "objective": objective,
@@ -123,7 +131,9 @@ def published(schema: str = "molecule", **objective: Any) -> dict[str, Any]:
 def tell_apart(
     positive: Float[Tensor, "P"], negative: Float[Tensor, "Q"], negative_weight: float = 1.0
 ) -> LossTerms:
-    r"""Return binary cross-entropy: :math:`\mathrm{mean}\,\log(1 + e^{-s^+}) + w\,\mathrm{mean}\,\log(1 + e^{s^-})`.
+    r"""Return binary cross-entropy.
+
+    :math:`\mathrm{mean}\,\log(1 + e^{-s^+}) + w\,\mathrm{mean}\,\log(1 + e^{s^-})`.
 
     Args:
         positive: Scores of right pairs; none count as 0.

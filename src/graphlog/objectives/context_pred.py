@@ -1,14 +1,14 @@
 """ContextPred: a neighbourhood recognises what surrounds it (Hu et al., 2020)."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from graphlog.config import BornLater, FrozenConfig
+from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.readout import POOLS
@@ -35,8 +35,9 @@ class ContextPredConfig(FrozenConfig):
     """The context ends after this many steps; 0: nowhere (biology)."""
     context_layers: int = Field(3, ge=1)
     """Layers of the context's own encoder."""
-    substructure_at: Annotated[Literal["root", "centre"], BornLater] = "root"
-    """Node whose embedding stands for the substructure: the root, or the centre of a whole ego-network (node 0; biology)."""
+    substructure_at: Literal["root", "centre"] = "root"
+    """Node whose embedding stands for the substructure: the root, or the centre of a whole
+    ego-network (node 0; biology)."""
     mode: Literal["cbow", "skipgram"] = "cbow"
     """Score the substructure with the pooled anchors, or with every anchor by itself."""
     pool: Literal["mean", "sum", "max"] = "mean"
@@ -50,17 +51,21 @@ class ContextPredConfig(FrozenConfig):
             raise ValueError("`outer` must be above `inner`, or 0 for no end")
         if self.hops and self.hops <= self.inner:
             raise ValueError(
-                "`hops` must be above `inner`, so that substructure and context overlap, or 0 for whole graphs"
+                "`hops` must be above `inner`, so that substructure and context overlap,"
+                " or 0 for whole graphs"
             )
         if self.hops and self.substructure_at == "centre":
             raise ValueError(
-                "`substructure_at='centre'` needs `hops=0`: a part of a graph need not hold its centre"
+                "`substructure_at='centre'` needs `hops=0`: a part of a graph may lack its centre"
             )
         return self
 
 
 class ContextPred(Objective[ContextViews]):
-    """Binary cross-entropy on inner products of root and context; the context has an encoder of its own, which is thrown away."""
+    """Binary cross-entropy on inner products of root and context.
+
+    The context has an encoder of its own, which is discarded after training.
+    """
 
     Config: ClassVar[type[FrozenConfig]] = ContextPredConfig
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -81,14 +86,17 @@ class ContextPred(Objective[ContextViews]):
         self.context = GraphEncoder(encoder.config.updated(shape), encoder.schema)
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> ContextViews:
-        """Return substructure and context of a random root in every graph; graphs too small for a context are left out."""
+        """Return substructure and context of a random root in every graph.
+
+        Graphs too small for a context are left out.
+        """
         c = self.config
         return context_views(batch, random_nodes(batch.ptr, generator), c.hops, c.inner, c.outer)
 
     def loss(
         self, views: ContextViews, encoder: GraphEncoder, generator: torch.Generator
     ) -> LossTerms:
-        """Return the mean loss over right pairs plus, as often as there are negatives, that over wrong pairs."""
+        """Return the mean loss over right pairs plus ``negatives`` times that over wrong pairs."""
         c = self.config
         root = views.root if c.substructure_at == "root" else views.substructure.ptr[:-1]
         roots = encoder(views.substructure).node_emb[root]

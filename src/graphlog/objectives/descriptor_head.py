@@ -1,4 +1,4 @@
-"""Predict what a record tells without any label (a molecule's descriptors) from an embedding of its graph."""
+"""Predict descriptors, which need no label, from the embedding of a graph."""
 
 import torch
 from jaxtyping import Float
@@ -20,13 +20,14 @@ def target_names(schema: FeatureSchema) -> tuple[str, ...]:
     domain = DOMAINS.get(schema.domain)
     if domain is None or not domain.targets:
         raise ConfigError(
-            f"graphs of schema '{schema.name}' have no descriptors to predict; choose an objective that needs none."
+            f"graphs of schema '{schema.name}' have no descriptors to predict;"
+            " choose an objective that needs none."
         )
     return domain.targets
 
 
 class DescriptorHead(nn.Module):
-    """A two-layer net from graph embeddings to all targets of the domain, which batches carry standardised."""
+    """A two-layer net from graph embeddings to all standardised targets of the domain."""
 
     def __init__(self, width: int, hidden: int, schema: FeatureSchema) -> None:
         """Raise ConfigError where the schema's domain has no targets."""
@@ -45,7 +46,7 @@ class DescriptorHead(nn.Module):
         targets: Float[Tensor, "N K"] | None,
         robust: bool = False,
     ) -> Float[Tensor, ""]:
-        """Return the mean squared error over known targets, or with ``robust`` Huber's, which grows linearly beyond 1.
+        """Return the mean squared (``robust``: Huber, linear beyond 1) error over known targets.
 
         Args:
             graph_emb: Graph embeddings.
@@ -57,9 +58,10 @@ class DescriptorHead(nn.Module):
         """
         predicted = full_precision(self(graph_emb))
         if targets is None or targets.shape != predicted.shape:
-            found = "none" if targets is None else f"{targets.shape[1]} columns"
+            columns = "none" if targets is None else f"{targets.shape[1]} columns"
             raise ConfigError(
-                f"the batch must carry {predicted.shape[1]} descriptors as labels, found {found}; use run_pretraining."
+                f"the batch must carry {predicted.shape[1]} descriptors as labels, found {columns};"
+                " use run_pretraining."
             )
         known = ~targets.isnan()
         answers = torch.where(known, targets, 0.0).to(predicted)

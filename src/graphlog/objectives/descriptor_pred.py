@@ -1,4 +1,4 @@
-"""DescriptorPred: regression of descriptors that need no label, after KPGT (Li et al., 2022) and CheMeleon (Burns et al., 2025)."""
+"""DescriptorPred: regression of descriptors (Li et al., 2022; Burns et al., 2025)."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal

@@ -1,4 +1,4 @@
-"""EdgePred: joined nodes have similar embeddings, others have not (Hamilton et al., 2017; Hu et al., 2020)."""
+"""EdgePred: adjacent nodes have similar embeddings (Hamilton et al., 2017; Hu et al., 2020)."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -36,7 +36,7 @@ class EdgePredViews(NamedTuple):
 
 
 class EdgePred(Objective[EdgePredViews]):
-    """Binary cross-entropy on the inner product of two node embeddings; no parameters of its own."""
+    """Binary cross-entropy on the inner product of two node embeddings; no parameters."""
 
     Config: ClassVar[type[FrozenConfig]] = EdgePredConfig
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {

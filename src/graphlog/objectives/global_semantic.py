@@ -1,4 +1,4 @@
-"""Global-semantic structure (Sec. 3.2): graphs around their prototypes. Pure functions of embeddings, chains and forest."""
+"""Global-semantic structure (Sec. 3.2): losses of embeddings, chains and forest."""
 
 from typing import Literal
 
@@ -20,15 +20,18 @@ def nce_loss(
     noise: Int[Tensor, "N K Lp"],
     forest: PrototypeForest,
 ) -> Float[Tensor, ""]:
-    r"""Return :math:`\mathcal L_{\mathrm{global}}`: the chain drawn for each graph against chains of noise.
+    r"""Return :math:`\mathcal L_{\mathrm{global}}`: each graph's chain against noise chains.
 
-    Implements Eq. 19 as the paper prints it, with :math:`\log \tilde p = f` (Eqs. 17-18): minus the batch mean, which is the scaling of
-    Eqs. 14 and 16, of :math:`f(h_n, \hat z_n) - \frac1K \sum_k f(h_n, z^-_{nk})`. Differentiable in the embeddings and the prototypes.
+    Implements Eq. 19 as the paper prints
+    it, with :math:`\log \tilde p = f` (Eqs. 17-18): minus the batch mean, which is the scaling of
+    Eqs. 14 and 16, of :math:`f(h_n, \hat z_n) - \frac1K \sum_k f(h_n, z^-_{nk})`. Differentiable in
+    the embeddings and the prototypes.
 
     Args:
         graph_emb: Graph embeddings :math:`h_{\mathcal G}`.
         chains: Positive chains :math:`\hat z` of the E-step.
-        noise: Negative chains :math:`z^-`, the ``K = Lp`` of :func:`~graphlog.prototypes.energy.corrupt_chains`.
+        noise: Negative chains :math:`z^-`, the ``K = Lp`` of
+            :func:`~graphlog.prototypes.energy.corrupt_chains`.
         forest: Hierarchical prototypes :math:`\mathbf C`.
     """
     positive = negative_energy(graph_emb, chains, forest)
@@ -46,18 +49,21 @@ def prototype_cross_entropy(
     candidates: Candidates = "layer",
     eps: float = 0.0,
 ) -> Float[Tensor, ""]:
-    r"""Return a softmax form of the global loss: each graph picks its prototypes, each prototype its parent.
+    r"""Return the global loss as cross-entropies of graphs and of prototypes.
 
-    A departure from Eq. 19. Summed over layers: the mean cross-entropy, over graphs, of the chain's prototype among the candidates; and
-    for every layer but the top, the mean cross-entropy, over its prototypes, of their parent among all prototypes of the layer above.
+    A departure from Eq. 19. Summed over
+    layers: the mean cross-entropy, over graphs, of the chain's prototype among the candidates; and
+    for every layer but the top, the mean cross-entropy, over its prototypes, of their parent among
+    all prototypes of the layer above.
 
     Args:
         graph_emb: Graph embeddings :math:`h_{\mathcal G}`.
         chains: Chains of the E-step.
         forest: Hierarchical prototypes.
         temperature: Divides the similarities; positive.
-        candidates: ``"layer"``: all prototypes of the layer; ``"siblings"``: below the top only the children of the chain's prototype
-            above, as the authors' script does. The latter has a trivial solution: an only child costs nothing.
+        candidates: ``"layer"``: all prototypes of the layer; ``"siblings"``: below the top only the
+            children of the chain's prototype above, as the authors' script does. The latter has a
+            trivial solution: an only child costs nothing.
         eps: Added to the denominators of cosine and softmax (the authors' script: 1e-6).
     """
     loss = graph_emb.new_zeros(())
@@ -91,25 +97,26 @@ def prototype_statistics(
 ) -> dict[str, Tensor]:
     """Return what the collapse watch looks at, per layer ``l`` (0 = top), as detached scalars.
 
-    ``prototypes_total_l``: how many there are; ``prototypes_used_estep_l`` and ``prototypes_used_nearest_l``: how many are in use by the
-    chains and by nearest prototype, as the exponential of the usage's entropy; ``posterior_perplexity_l``: over how many prototypes of the
-    layer the softmax at ``temperature`` spreads, averaged over graphs.
+    ``prototypes_total_l``: how many there are; ``prototypes_used_estep_l`` and
+    ``prototypes_used_nearest_l``: how many are in use by the chains and by nearest prototype, as
+    the exponential of the usage's entropy; ``posterior_perplexity_l``: over how many prototypes of
+    the layer the softmax at ``temperature`` spreads, averaged over graphs.
     """
-    found: dict[str, Tensor] = {}
+    statistics: dict[str, Tensor] = {}
     for level, layer in enumerate(forest.layers):
         similarity = cosine_similarity(graph_emb, layer)
         posterior = (similarity / temperature).softmax(dim=1)
-        found[f"prototypes_total_{level}"] = similarity.new_full((), layer.shape[0])
-        found[f"prototypes_used_estep_{level}"] = _effective_number(
+        statistics[f"prototypes_total_{level}"] = similarity.new_full((), layer.shape[0])
+        statistics[f"prototypes_used_estep_{level}"] = _effective_number(
             chains[:, level], layer.shape[0], similarity.dtype
         )
-        found[f"prototypes_used_nearest_{level}"] = _effective_number(
+        statistics[f"prototypes_used_nearest_{level}"] = _effective_number(
             similarity.argmax(dim=1), layer.shape[0], similarity.dtype
         )
-        found[f"posterior_perplexity_{level}"] = (
+        statistics[f"posterior_perplexity_{level}"] = (
             torch.special.entr(posterior).sum(dim=1).exp().mean()
         )
-    return found
+    return statistics
 
 
 def _one_hot(index: Tensor, logits: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""GraphPartition: nodes tell which of them belong together (You et al., 2020), made safe against renaming parts."""
+"""GraphPartition: predict which nodes METIS puts together (You et al., 2020)."""
 
 import math
 from collections.abc import Mapping
@@ -26,7 +26,8 @@ class GraphPartitionConfig(FrozenConfig):
     parts: int = Field(4, ge=2, le=255)
     """Parts of each graph; a graph of fewer nodes has as many parts as nodes."""
     target: Literal["same-part", "labels"] = "same-part"
-    """Tell for every two nodes of a graph whether they share a part, or name each node's part (source, on one big graph)."""
+    """Tell for every two nodes of a graph whether they share a part, or name each node's part
+    (source, on one big graph)."""
 
 
 class GraphPartitionViews(NamedTuple):
@@ -42,7 +43,7 @@ def same_part_loss(
     ptr: Int[Tensor, "P"],
     bias: Float[Tensor, ""],
 ) -> LossTerms:
-    r"""Return the mean over ordered pairs of different nodes of one graph of the binary cross-entropy of "same part".
+    r"""Return the mean binary cross-entropy of "same part" over node pairs of one graph.
 
     The score of a pair is :math:`(h_u - \bar h)^\top (h_v - \bar h) / \sqrt D + b` with the mean
     :math:`\bar h` over the nodes of the graph. What the parts are called does not matter.
@@ -81,7 +82,10 @@ def same_part_loss(
 
 
 class GraphPartition(Objective[GraphPartitionViews]):
-    """Each graph is cut by METIS into balanced parts; a linear map of the node embeddings has to tell them apart."""
+    """Each graph is cut by METIS into balanced parts.
+
+    A linear map of the node embeddings predicts them.
+    """
 
     Config: ClassVar[type[FrozenConfig]] = GraphPartitionConfig
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {

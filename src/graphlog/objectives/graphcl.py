@@ -1,4 +1,4 @@
-"""GraphCL: two perturbed copies of a graph are alike, those of two graphs are not (You et al., 2020)."""
+"""GraphCL: contrast two perturbed copies of each graph (You et al., 2020)."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -28,9 +28,11 @@ class GraphCLConfig(AugmentConfig):
     temperature: float = Field(0.1, gt=0)
     """Divides the cosines."""
     positive_in_denominator: bool = False
-    """Whether the softmax counts the right copy too (as InfoNCE does) or the wrong ones only (source)."""
+    """Whether the softmax counts the right copy too (as InfoNCE does) or the wrong ones only
+    (source)."""
     symmetric: bool = False
-    """Average over both directions instead of looking from the first copy to the second (source)."""
+    """Average over both directions instead of looking from the first copy to the second
+    (source)."""
 
 
 class GraphCLViews(NamedTuple):

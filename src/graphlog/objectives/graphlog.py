@@ -1,4 +1,4 @@
-"""GraphLoG (Xu et al., 2021): local-instance and global-semantic structure, learnt by online EM (Algorithm 1)."""
+"""GraphLoG (Xu et al., 2021): local and global structure by online EM (Algorithm 1)."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -39,10 +39,11 @@ class GraphLoGViews(NamedTuple):
 
 
 class GraphLoG(Objective[GraphLoGViews]):
-    """The objective of Algorithm 1: a ``local`` phase (Eq. 8), then a ``joint`` one (Eqs. 8 and 20) with prototypes born in between.
+    """The objective of Algorithm 1.
 
-    Its parameters are the prototypes and, where switched on, the projection head and those that predict attributes and descriptors. All
-    are kept with a run, none is part of the encoder.
+    A ``local`` phase (Eq. 8) is followed by K-means and a ``joint`` phase (Eqs. 8 and 20).
+    Its parameters are the prototypes and, where switched on, the projection head and those that
+    predict attributes and descriptors. All are kept with a run, none is part of the encoder.
     """
 
     Config: ClassVar[type[FrozenConfig]] = GraphLoGConfig
@@ -89,7 +90,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         return PrototypeForest(list(self.prototypes), parents, validate=False)
 
     def set_forest(self, forest: PrototypeForest) -> None:
-        """Make copies of these prototypes the parameters of the global loss; who is whose child stays fixed."""
+        """Make copies of these prototypes the parameters of the global loss; the tree is fixed."""
         for level in range(1, len(self.prototypes)):
             delattr(self, f"parents_{level}")
         self.prototypes = nn.ParameterList(
@@ -99,7 +100,7 @@ class GraphLoG(Objective[GraphLoGViews]):
             self.register_buffer(f"parents_{level}", forest.parent(level).clone())
 
     def prepare_state(self, state: Mapping[str, Tensor]) -> None:
-        """Create prototypes of the shapes found in ``state``, so that ``load_state_dict`` can fill them."""
+        """Create prototypes of the shapes in ``state``, for ``load_state_dict`` to fill."""
         layers: list[Tensor] = []
         while (name := f"prototypes.{len(layers)}") in state:
             layers.append(torch.empty_like(state[name]))
@@ -108,7 +109,10 @@ class GraphLoG(Objective[GraphLoGViews]):
             self.set_forest(PrototypeForest(layers, parents, validate=False))
 
     def phases(self, epochs: int) -> tuple[Phase, ...]:
-        """Return the local phase and the joint one (Algorithm 1); a phase without epochs or without losses is left out."""
+        """Return the local phase and the joint one (Algorithm 1).
+
+        A phase without epochs or without losses is left out.
+        """
         c = self.config
         has_local = (
             c.graph_weight + c.subgraph_weight + c.attribute_weight + c.descriptor_weight > 0
@@ -119,7 +123,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         )
 
     def begin_phase(self, phase: Phase, embed: EmbedStore, generator: torch.Generator) -> None:
-        """Fit the prototypes to the embeddings of the locally trained encoder, when the joint phase begins."""
+        """Fit the prototypes to the embeddings of the encoder when the joint phase begins."""
         if phase.name != "joint":
             return
         c = self.config
@@ -159,10 +163,10 @@ class GraphLoG(Objective[GraphLoGViews]):
     def loss(
         self, views: GraphLoGViews, encoder: GraphEncoder, generator: torch.Generator
     ) -> LossTerms:
-        """Return the local losses (Eq. 9) and, once there are prototypes, the global one: an E-step, then Eq. 19.
+        """Return the local losses (Eq. 9) and, once there are prototypes, the global one.
 
-        Implements Eq. 9, Eq. 20 and the loop of Algorithm 1; the M-step is the optimiser step on the total. Without weights the total is
-        the paper's plain sum.
+        Implements Eq. 9, Eq. 20 and the loop of Algorithm 1; the M-step is
+        the optimiser step on the total. Without weights the total is the paper's plain sum.
         """
         c = self.config
         clean = encoder(views.clean)
@@ -213,7 +217,7 @@ class GraphLoG(Objective[GraphLoGViews]):
     ) -> None:
         c = self.config
         with torch.autocast(graph_emb.device.type, enabled=False):
-            found = graph_loss(
+            result = graph_loss(
                 graph_emb,
                 view_emb,
                 form=c.local_form,
@@ -221,8 +225,8 @@ class GraphLoG(Objective[GraphLoGViews]):
                 eps=c.cosine_eps,
                 generator=generator,
             )
-        terms["graph"] = found.loss
-        watch["cos_graph_pos"], watch["cos_graph_neg"] = found.positive, found.negative
+        terms["graph"] = result.loss
+        watch["cos_graph_pos"], watch["cos_graph_neg"] = result.positive, result.negative
 
     def _add_subgraph_term(
         self,
@@ -242,7 +246,7 @@ class GraphLoG(Objective[GraphLoGViews]):
             else self._project(view_emb)
         )
         with torch.autocast(node_emb.device.type, enabled=False):
-            found = subgraph_loss(
+            result = subgraph_loss(
                 node_emb,
                 view_emb,
                 views.clean.ptr,
@@ -254,8 +258,8 @@ class GraphLoG(Objective[GraphLoGViews]):
                 positive=c.subgraph_positive,
                 generator=generator,
             )
-        terms["subgraph"] = found.loss
-        watch["cos_node_pos"], watch["cos_node_neg"] = found.positive, found.negative
+        terms["subgraph"] = result.loss
+        watch["cos_node_pos"], watch["cos_node_neg"] = result.positive, result.negative
 
     def _add_global_term(
         self,

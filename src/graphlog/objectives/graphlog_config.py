@@ -1,4 +1,4 @@
-"""GraphLoG's switches, one for every place where paper and released script part ways, and the named bundles of them."""
+"""GraphLoG's settings, one wherever paper and released script differ, and its recipes."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, Self
@@ -29,21 +29,26 @@ class GraphLoGConfig(FrozenConfig):
     attribute_weight: float = Field(1.0, ge=0)
     """Weight of predicting the masked attributes, which is not in the paper; 0 leaves it out."""
     attribute_columns: AttributeColumns = "first"
-    """Predict the first masked column (the atom type; of an edge with several kinds of evidence, the first that it has) or all of them."""
+    """Predict the first masked column (the atom type; of an edge with several kinds of evidence,
+    the first that it has) or all of them."""
     descriptor_weight: float = Field(0.0, ge=0)
-    """Weight of predicting descriptors from the graph embedding, which is not in the paper; 0 leaves it out."""
+    """Weight of predicting descriptors from the graph embedding, which is not in the paper; 0
+    leaves it out."""
 
     mask_rate: float = Field(0.3, ge=0, lt=1)
     """Share of a graph's nodes (or edges) whose attributes are masked."""
     masked_columns: MaskedColumns = "all"
-    """``first``: only the first column gets its mask code, the others 0 (script: chirality "unspecified")."""
+    """``first``: only the first column gets its mask code, the others 0 (script: chirality
+    "unspecified")."""
 
     local_form: LocalForm = "infonce"
-    """``margin``: differences of cosines with one drawn negative (Eqs. 6-7); ``infonce``: softmax over all negatives (script)."""
+    """``margin``: differences of cosines with one drawn negative (Eqs. 6-7); ``infonce``:
+    softmax over all negatives (script)."""
     temperature: float = Field(0.1, gt=0)
     """Divides cosines in every softmax loss."""
     subgraph_anchors: Anchors = "all"
-    """Nodes whose subgraphs are anchors: all (paper) or the masked ones (script; for edges: nodes touching a masked edge)."""
+    """Nodes whose subgraphs are anchors: all (paper) or the masked ones (script; for edges:
+    nodes touching a masked edge)."""
     subgraph_positive: Positive = "own"
     """Positive of a subgraph: itself (paper) or any masked node of its graph (script)."""
     cosine_eps: float = Field(0.0, ge=0)
@@ -58,7 +63,8 @@ class GraphLoGConfig(FrozenConfig):
     min_members: int = Field(2, ge=1)
     """Clusters with fewer members are discarded."""
     centres_rule: CentresRule = "halve"
-    """Centres of a layer of few points: at most half as many, or ``literal``, which discards every upper layer."""
+    """Centres of a layer of few points: at most half as many, or ``literal``, which discards
+    every upper layer."""
     initialisation: Literal["kmeans", "competitive"] = "kmeans"
     """K-means (paper), or moving averages and rival-penalised competition (script)."""
     kmeans_space: Space = "unit"
@@ -75,9 +81,11 @@ class GraphLoGConfig(FrozenConfig):
     e_step_temperature: float = Field(0.0, ge=0)
     """Temperature of the draw; 0: the same as ``temperature``. The paper's is 1."""
     global_form: GlobalForm = "cross-entropy"
-    """``nce``: difference of energies with noise chains (Eq. 19); ``cross-entropy``: softmax over prototypes."""
+    """``nce``: difference of energies with noise chains (Eq. 19); ``cross-entropy``: softmax
+    over prototypes."""
     prototype_candidates: Candidates = "layer"
-    """Candidates of the cross-entropy: the whole layer, or only the children of the prototype above (script)."""
+    """Candidates of the cross-entropy: the whole layer, or only the children of the prototype
+    above (script)."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -85,7 +93,8 @@ class GraphLoGConfig(FrozenConfig):
             self.subgraph_anchors != "masked" or self.local_form != "infonce"
         ):
             raise ValueError(
-                "`subgraph_positive='masked'` needs `subgraph_anchors='masked'` and `local_form='infonce'`"
+                "`subgraph_positive='masked'` needs `subgraph_anchors='masked'`"
+                " and `local_form='infonce'`"
             )
         weights = (
             self.graph_weight,
@@ -121,7 +130,8 @@ PAPER: Mapping[str, Any] = {
     "e_step_temperature": 1.0,
     "global_form": "nce",
 }
-"""The equations to the letter; the one rule that cannot be followed to the letter is ``centres_rule``."""
+"""The equations to the letter; the one rule that cannot be followed to the letter is
+``centres_rule``."""
 
 RELEASED: Mapping[str, Any] = {
     "graph_weight": 1.0,
@@ -155,7 +165,8 @@ PLUS: Mapping[str, Any] = {
     "attribute_weight": 0.3,
     "descriptor_weight": 1.0,
 }
-"""Outside the paper: descriptors lead, GraphLoG's own terms and the masked attributes go along with light weights."""
+"""Outside the paper: descriptors lead, GraphLoG's own terms and the masked attributes go along
+with light weights."""
 
 _ENCODER: Mapping[str, Any] = {
     "backbone": "gin",
@@ -200,8 +211,10 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
 """Whole set-ups by name, for :func:`graphlog.pretrain` and ``--recipe``."""
 
 RECIPE_NOTES: Mapping[str, str] = {
-    "paper": "the equations as printed have collapsed embeddings among their optima (effective rank 2 of 300 was measured); see the docs.",
-    "released": "the authors' script tends to end with all graphs in one chain of prototypes, its global term switched off; see the docs.",
-    "plus": "adds the prediction of descriptors and masked attributes, which is outside the paper; see the docs.",
+    "paper": "the equations as printed have collapsed embeddings among their optima"
+    " (effective rank 2 of 300 was measured); see the docs.",
+    "released": "the authors' script tends to end with all graphs in one chain of prototypes,"
+    " its global term switched off; see the docs.",
+    "plus": "predicts descriptors and masked attributes too, outside the paper; see the docs.",
 }
 """What to tell whoever chooses a recipe, in one line."""

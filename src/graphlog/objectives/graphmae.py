@@ -1,4 +1,4 @@
-"""GraphMAE: rebuild masked attributes through a decoder that is a graph network itself (Hou et al., 2022)."""
+"""GraphMAE: rebuild masked attributes through a message-passing decoder (Hou et al., 2022)."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
@@ -32,9 +32,11 @@ class GraphMAEConfig(FrozenConfig):
     predicted_columns: AttributeColumns = "first"
     """Rebuild the first column (source: the atom type) or all of them."""
     exponent: float = Field(2.0, ge=1)
-    """Power of the cosine error: larger ones look away from what is rebuilt well already. The paper tries 1 to 3, its script takes 1."""
+    """Power of the cosine error: larger ones look away from what is rebuilt well already. The
+    paper tries 1 to 3, its script takes 1."""
     remask: bool = True
-    """Set the embeddings of masked nodes to zero before decoding, so that only their surroundings speak."""
+    """Set the embeddings of masked nodes to zero before decoding, so that only their
+    surroundings speak."""
     decoder: str = "gin"
     """Backbone of the one-layer decoder, or ``same`` as the encoder."""
 
@@ -69,10 +71,11 @@ def scaled_cosine_error(
 
 
 class GraphMAE(Objective[GraphMAEViews]):
-    """A masked autoencoder: encoder, re-masking, one message-passing layer, cosine error on the masked nodes.
+    """A masked autoencoder.
 
-    The authors' decoding layer ends in as many numbers as there are atom types; here a layer of the encoder's width and a linear map to the
-    attributes take its place, so that any backbone can decode.
+    Encoder, re-masking, one message-passing layer, cosine error on the masked nodes. The authors'
+    decoding layer ends in as many numbers as there are atom types; here a layer of the encoder's
+    width and a linear map to the attributes take its place, so that any backbone can decode.
     """
 
     Config: ClassVar[type[FrozenConfig]] = GraphMAEConfig
@@ -102,7 +105,8 @@ class GraphMAE(Objective[GraphMAEViews]):
         """Raise ConfigError where graphs of this schema have no node attributes to hide."""
         if schema.masked != "node":
             raise ConfigError(
-                f"GraphMAE rebuilds masked nodes, and schema '{schema.name}' masks {schema.masked}s; use attrmasking."
+                f"GraphMAE rebuilds masked nodes, and schema '{schema.name}' masks"
+                f" {schema.masked}s; use attrmasking."
             )
         mask_row(schema)
 

@@ -25,7 +25,8 @@ class InfoGraphConfig(FrozenConfig):
     pool: Literal["sum", "mean", "max"] = "sum"
     """How each layer's node embeddings become its graph embedding (source: sum)."""
     head_width: Literal["layer", "all-layers"] = "layer"
-    """Width of the two nets: that of one layer, or of all layers side by side (source; five times as wide here)."""
+    """Width of the two nets: that of one layer, or of all layers side by side (source; five
+    times as wide here)."""
     prior_weight: float = Field(0.0, ge=0)
     """Weight of the match to a uniform prior; off in the source's runs, where it was 0.1 if on."""
 
@@ -49,8 +50,9 @@ class ResidualNet(nn.Module):
 def jensen_shannon(scores: Float[Tensor, "V N"], graph: Int[Tensor, "V"]) -> LossTerms:
     r"""Return minus the Jensen-Shannon estimate of the information between nodes and graphs.
 
-    With :math:`\mathrm{sp}(s) = \log(1 + e^s)`: the mean over all pairs of a node and a foreign graph of :math:`\mathrm{sp}(s) - \log 2`,
-    minus the mean over nodes and their own graph of :math:`\log 2 - \mathrm{sp}(-s)`.
+    With :math:`\mathrm{sp}(s) = \log(1 + e^s)`: the mean over all pairs of a node and a foreign
+    graph of :math:`\mathrm{sp}(s) - \log 2`, minus the mean over nodes and their own graph of
+    :math:`\log 2 - \mathrm{sp}(-s)`.
 
     Args:
         scores: Score of every node with every graph.
@@ -71,7 +73,7 @@ def jensen_shannon(scores: Float[Tensor, "V N"], graph: Int[Tensor, "V"]) -> Los
 
 
 class InfoGraph(Objective[GraphBatch]):
-    """Every node of the batch, seen at all layers, is scored with every graph, pooled layer by layer."""
+    """Every node of the batch, at all layers, is scored with every graph, pooled per layer."""
 
     Config: ClassVar[type[FrozenConfig]] = InfoGraphConfig
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -106,9 +108,9 @@ class InfoGraph(Objective[GraphBatch]):
         """Return the loss over all pairs of a node and a graph, and the prior's if it is on."""
         node_emb = torch.cat(encoder.layer_outputs(views)[1:], dim=1)
         graph_emb = POOLS[self.config.pool](node_emb, views.ptr)
-        found = jensen_shannon(self.local(node_emb) @ self.whole(graph_emb).T, views.batch)
+        terms = jensen_shannon(self.local(node_emb) @ self.whole(graph_emb).T, views.batch)
         if self.prior is None:
-            return found
+            return terms
         drawn = torch.rand(graph_emb.shape, generator=generator, device=generator.device).to(
             graph_emb
         )
@@ -117,7 +119,7 @@ class InfoGraph(Objective[GraphBatch]):
             + F.softplus(full_precision(self.prior(graph_emb))).mean()
         )
         return LossTerms(
-            found.total + self.config.prior_weight * prior,
-            {**found.terms, "prior": prior},
-            found.watch,
+            terms.total + self.config.prior_weight * prior,
+            {**terms.terms, "prior": prior},
+            terms.watch,
         )

@@ -1,4 +1,7 @@
-"""Infomax: a node recognises the summary of its own graph (Velickovic et al., 2019; Hu et al., 2020)."""
+"""Infomax: a node recognises the summary of its own graph (Velickovic et al., 2019.
+
+Hu et al., 2020).
+"""
 
 import math
 from collections.abc import Mapping
@@ -25,7 +28,10 @@ class InfomaxConfig(FrozenConfig):
 
 
 class Infomax(Objective[GraphBatch]):
-    r"""Binary cross-entropy on :math:`h_v^\top W \sigma(h_{\mathcal G})`; the wrong summary is that of the next graph of the batch."""
+    r"""Binary cross-entropy on :math:`h_v^\top W \sigma(h_{\mathcal G})`.
+
+    The wrong summary is that of the next graph of the batch.
+    """
 
     Config: ClassVar[type[FrozenConfig]] = InfomaxConfig
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -45,7 +51,7 @@ class Infomax(Objective[GraphBatch]):
     def loss(
         self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator
     ) -> LossTerms:
-        """Return the mean loss over nodes and their own graph plus that over nodes and the next graph; a lone graph has no next."""
+        """Return the mean loss of nodes with their own graph plus that with the next graph."""
         emb = encoder(views)
         summary = emb.graph_emb.sigmoid() @ self.weight
         positive = row_products(emb.node_emb, summary[views.batch])

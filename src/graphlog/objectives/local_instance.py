@@ -1,4 +1,7 @@
-"""Local-instance structure (Sec. 3.1): similar graphs and subgraphs close, others apart. Pure functions of embeddings."""
+"""Local-instance structure (Sec. 3.1).
+
+Similar graphs and subgraphs close, others apart. Pure functions of embeddings.
+"""
 
 from typing import Literal, NamedTuple
 
@@ -45,14 +48,17 @@ def graph_loss(
 ) -> PairLoss:
     r"""Return :math:`\mathcal L_{\mathrm{graph}}`: correlated graphs alike, others unlike.
 
-    Implements Eq. 6 with ``form="margin"``: minus the mean of :math:`s(h_n, h'_n) - s(h_r, h'_n)`, with one other graph ``r`` of the batch
-    drawn for every ``n``. The other forms are departures: ``"expected-margin"`` averages over all other graphs instead of drawing one (same
-    expectation, less noise); ``"infonce"`` is the cross-entropy of finding ``h_n`` among the batch from ``h'_n``, the authors' script.
-    A batch of one graph has no negative: only its positive pair counts (0 under InfoNCE).
+    Implements Eq. 6 with ``form="margin"``: minus the mean of :math:`s(h_n, h'_n) - s(h_r, h'_n)`,
+    with one other graph ``r`` of the batch drawn for every ``n``. The other forms are departures:
+    ``"expected-margin"`` averages over all other graphs instead of drawing one (same expectation,
+    less noise); ``"infonce"`` is the cross-entropy of finding ``h_n`` among the batch from
+    ``h'_n``, the authors' script. A batch of one graph has no negative: only its positive pair
+    counts (0 under InfoNCE).
 
     Args:
         graph_emb: Embeddings :math:`h_{\mathcal G}` of the clean graphs.
-        view_emb: Embeddings :math:`h_{\mathcal G'}` of their correlated views, which are the anchors.
+        view_emb: Embeddings :math:`h_{\mathcal G'}` of their correlated views, which are the
+            anchors.
         form: Which of the three losses.
         temperature: Divides the similarities of ``"infonce"``.
         eps: Added to the denominators of cosine and softmax (the authors' script: 1e-6).
@@ -85,24 +91,29 @@ def subgraph_loss(
     positive: Positive = "own",
     generator: torch.Generator | None = None,
 ) -> PairLoss:
-    r"""Return :math:`\mathcal L_{\mathrm{sub}}`: the two views of a subgraph alike, subgraphs of one graph around other nodes unlike.
+    r"""Return :math:`\mathcal L_{\mathrm{sub}}`.
 
-    Implements Eq. 7 with ``form="margin"``: minus the mean over nodes ``v`` of :math:`s(h_v, h'_v) - s(h_w, h'_v)`, with one other
-    node ``w`` of the same graph drawn for every ``v``; a node alone in its graph has no negative and counts as a positive pair only.
-    ``"expected-margin"`` averages over all other nodes; ``"infonce"`` is the cross-entropy of finding ``v`` among the nodes of its graph
-    (an alone node adds 0). Means are over all anchors of the batch, so large graphs weigh more. Only nodes of one graph are ever compared.
+    The two views of a subgraph alike, subgraphs of one graph around other nodes unlike. Implements
+    Eq. 7 with ``form="margin"``: minus the mean over nodes ``v`` of :math:`s(h_v, h'_v) - s(h_w,
+    h'_v)`, with one other node ``w`` of the same graph drawn for every ``v``; a node alone in its
+    graph has no negative and counts as a positive pair only. ``"expected-margin"`` averages over
+    all other nodes; ``"infonce"`` is the cross-entropy of finding ``v`` among the nodes of its
+    graph (an alone node adds 0). Means are over all anchors of the batch, so large graphs weigh
+    more. Only nodes of one graph are ever compared.
 
     Args:
         node_emb: Embeddings :math:`h_{\mathcal G_v}` in the clean graphs: the candidates.
-        view_emb: Embeddings :math:`h_{\mathcal G'_v}` in the views: the anchors. Rows that are no anchors are not looked at.
+        view_emb: Embeddings :math:`h_{\mathcal G'_v}` in the views: the anchors. Rows that are no
+            anchors are not looked at.
         ptr: Node range of each graph.
         masked_idx: Nodes that the view masks (or that touch a masked edge).
         form: Which of the three losses.
         temperature: Divides the similarities of ``"infonce"``.
         eps: Added to the denominators of cosine and softmax (the authors' script: 1e-6).
         anchors: ``"all"`` nodes (the paper) or only the ``"masked"`` ones (the authors' script).
-        positive: ``"own"``: the same node (the paper); ``"masked"``, for ``"infonce"`` from masked anchors: any masked node of its graph,
-            as in the authors' script, where nothing draws a node towards itself rather than towards another masked one.
+        positive: ``"own"``: the same node (the paper); ``"masked"``, for ``"infonce"`` from masked
+            anchors: any masked node of its graph, as in the authors' script, where nothing draws a
+            node towards itself rather than towards another masked one.
         generator: Draws the negatives of ``"margin"``.
     """
     chosen = (
@@ -146,7 +157,10 @@ def _drawn_similarity(
     padding: Padding,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """Return every node's similarity with one other node of its graph, drawn evenly; of a node alone in its graph, anything."""
+    """Return every node's similarity with one other node of its graph, drawn evenly.
+
+    Of a node alone in its graph, anything.
+    """
     start = ptr[:-1][graph]
     index = torch.arange(graph.shape[0], device=graph.device) - start
     other = pad_values(_draw_others(index, ptr.diff()[graph], generator), padding)
@@ -157,7 +171,10 @@ def _drawn_similarity(
 
 
 def _draw_others(index: Tensor, size: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Return, for each ``index`` in ``range(size)``, another one, all equally likely; 0 where there is no other."""
+    """Return, for each ``index`` in ``range(size)``, another one, all equally likely.
+
+    0 where there is no other.
+    """
     where = index.device if generator is None else generator.device
     draw = torch.rand(index.shape[0], generator=generator, device=where, dtype=torch.float64).to(
         index.device

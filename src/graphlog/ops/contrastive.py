@@ -13,10 +13,12 @@ def log_softmax_share(
     positives: Bool[Tensor, "*R C"] | None = None,
     eps: float = 0.0,
 ) -> Float[Tensor, "*R"]:
-    r"""Return :math:`\log \frac{\sum_{c \in P} e^{l_c}}{\epsilon + \sum_{c \in A} e^{l_c}}` for every row.
+    r"""Return the log share of the softmax that falls on the positives, for every row.
 
-    The core of InfoNCE: the share of the softmax that falls on the positives ``P`` among the candidates ``A``. Computed in logs, so no
-    temperature is too sharp for it.
+    .. math:: \log \frac{\sum_{c \in P} e^{l_c}}{\epsilon + \sum_{c \in A} e^{l_c}}
+
+    The core of InfoNCE: the share of the softmax that falls on the positives ``P`` among the
+    candidates ``A``. Computed in logs, so no temperature is too sharp for it.
 
     Args:
         logits: Similarities over the temperature.
@@ -55,7 +57,10 @@ def info_nce(
 
 
 def margin(positive: Float[Tensor, "P"], negative: Float[Tensor, "Q"]) -> Float[Tensor, ""]:
-    """Return minus the difference of two mean similarities, the linear form of Eqs. 6, 7 and 19; no pairs count as 0."""
+    """Return minus the difference of two mean similarities, the linear form of Eqs. 6, 7 and 19.
+
+    No pairs count as 0.
+    """
     return mean_or_zero(negative) - mean_or_zero(positive)
 
 
@@ -65,5 +70,8 @@ def mean_or_zero(values: Float[Tensor, "P"]) -> Float[Tensor, ""]:
 
 
 def full_precision(x: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
-    """Return ``x`` in float32 where it is in a half precision, and as it is otherwise; losses are computed on the result."""
+    """Return ``x`` in float32 where it is in a half precision, and as it is otherwise.
+
+    Losses are computed on the result.
+    """
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x

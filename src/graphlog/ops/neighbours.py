@@ -1,4 +1,4 @@
-"""Sums over neighbours (the inside of Eq. 1) without an edge-sized tensor of embeddings, and what attention needs at edges."""
+"""Sums over neighbours (the inside of Eq. 1) without an edge-sized tensor of embeddings."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,7 +12,7 @@ from graphlog.ops.segment import segment_ids, segment_sum
 
 @runtime_checkable
 class Neighbours(Protocol):
-    """Directed edges sorted by target and by source, numbered by target, as ``graphlog.encoders.base.with_self_loops`` makes them."""
+    """Directed edges sorted by target and by source, numbered by target."""
 
     @property
     def offsets(self) -> Tensor:
@@ -26,7 +26,7 @@ class Neighbours(Protocol):
 
     @property
     def back_offsets(self) -> Tensor:
-        """Edges out of node ``v`` are ``back_offsets[v]:back_offsets[v + 1]`` in the order by source."""
+        """Edges out of ``v`` are ``back_offsets[v]:back_offsets[v + 1]``, in order of source."""
         ...
 
     @property
@@ -81,7 +81,7 @@ class _WeightedSum(torch.autograd.Function):
 
     @staticmethod
     def bags(h: Tensor, weight: Tensor, edges: Neighbours) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the table of every node and head, and the bags of its rows that are summed at each node."""
+        """Return the table of every node and head, and the bags of its rows summed at each node."""
         heads = weight.shape[1]
         rows = (edges.senders[:, None] * heads + torch.arange(heads, device=h.device)).reshape(-1)
         return (
@@ -114,7 +114,10 @@ class _WeightedSum(torch.autograd.Function):
 def _weight_gradient(
     grad: Tensor, table: Tensor, rows: Tensor, offsets: Tensor, bags: Tensor
 ) -> Tensor:
-    """Return the inner product of each row of a bag with the bag's gradient: what torch's own embedding-bag does."""
+    """Return the inner product of each row of a bag with the bag's gradient.
+
+    What torch's own embedding-bag does.
+    """
     if rows.shape[0] == 0 or table.shape[1] == 0:
         return table.new_zeros(rows.shape[0])
     return torch.ops.aten._embedding_bag_per_sample_weights_backward(
@@ -123,7 +126,10 @@ def _weight_gradient(
 
 
 class _EndSum(torch.autograd.Function):
-    """Gathers in the forward direction, sums over sorted rows in the other: no scattered addition in either."""
+    """Gathers in the forward direction, sums over sorted rows in the other.
+
+    No scattered addition in either.
+    """
 
     @staticmethod
     def forward(ctx: Any, at_receiver: Tensor, at_sender: Tensor, edges: Neighbours) -> Tensor:
@@ -183,7 +189,9 @@ class _WeightedRows(torch.autograd.Function):
 def weighted_rows(
     weight: Float[Tensor, "E H"], rows: Float[Tensor, "E K"], offsets: Int[Tensor, "Vp1"]
 ) -> Float[Tensor, "V H K"]:
-    r"""Return :math:`\sum_{e \to v} w_{e h} r_e` for every node ``v`` and head ``h``; differentiable in ``weight`` alone.
+    r"""Return :math:`\sum_{e \to v} w_{e h} r_e` for every node ``v`` and head ``h``.
+
+    Differentiable in ``weight`` alone.
 
     Args:
         weight: Weight of each edge and head, edges in the order of their targets.
@@ -196,12 +204,14 @@ def weighted_rows(
 def neighbour_sum(
     h: Float[Tensor, "V W"], edges: Neighbours, weight: Float[Tensor, "E *H"] | None = None
 ) -> Float[Tensor, "V D"]:
-    r"""Return :math:`\sum_{(u, v)} w_{uv} h_u` for every node ``v``: the sum over its incoming edges.
+    r"""Return :math:`\sum_{(u, v)} w_{uv} h_u` for every node ``v``.
 
-    Float32, bfloat16 and float64, differentiable in ``h`` and in ``weight``. Nothing of size E x D is kept.
+    The sum over its incoming edges. Float32, bfloat16 and float64, differentiable in ``h`` and in
+    ``weight``. Nothing of size E x D is kept.
 
     Args:
-        h: Values of the nodes. With ``H`` heads a row holds them one after the other, ``W = H * D``.
+        h: Values of the nodes. With ``H`` heads a row holds them one after the other, ``W = H *
+            D``.
         edges: The neighbourhoods, sorted both ways.
         weight: Weight of each edge; with two axes, of each edge and head,
             and then the heads are summed. None stands for 1.

@@ -1,4 +1,7 @@
-"""Comparing things within groups of unequal size: padded into a few buckets, never all against all."""
+"""Comparing things within groups of unequal size.
+
+Padded into a few buckets, never all against all.
+"""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +15,8 @@ from torch.autograd.function import once_differentiable
 _TINY = 1e-12
 _MAX_BUCKETS = 6
 _ROW_COST = 32
-"""What moving one row costs, in units of one entry of a similarity matrix; a flat optimum, measured on two cores."""
+"""What moving one row costs, in units of one entry of a similarity matrix; a flat optimum,
+measured on two cores."""
 
 
 class Bucket(NamedTuple):
@@ -43,7 +47,7 @@ class Padding(NamedTuple):
 
 
 def plan_padding(ptr: Int[Tensor, "P"]) -> Padding:
-    """Return the padding of groups ``ptr[g]:ptr[g + 1]`` into at most six buckets that waste the least work.
+    """Return the padding of groups ``ptr[g]:ptr[g + 1]`` into at most six cheapest buckets.
 
     Args:
         ptr: Row range of each group.
@@ -68,7 +72,10 @@ def plan_padding(ptr: Int[Tensor, "P"]) -> Padding:
 
 
 def _cheapest_buckets(ordered: NDArray[np.int64]) -> tuple[Bucket, ...]:
-    """Cut the sorted sizes where the padded work is smallest: exact dynamic programming over the distinct sizes."""
+    """Cut the sorted sizes where the padded work is smallest.
+
+    Exact dynamic programming over the distinct sizes.
+    """
     if ordered.size == 0:
         return ()
     size, count = np.unique(ordered, return_counts=True)
@@ -97,10 +104,13 @@ def _cheapest_buckets(ordered: NDArray[np.int64]) -> tuple[Bucket, ...]:
 def grouped_cosine(
     x: Float[Tensor, "V D"], y: Float[Tensor, "V D"], padding: Padding, eps: float = 0.0
 ) -> tuple[Float[Tensor, "G S S"], ...]:
-    r"""Return, per bucket, :math:`x^\top y / (\|x\| \|y\| + \epsilon)` of every row of ``x`` with every row of ``y`` of its group.
+    r"""Return, per bucket, the cosines of all rows of ``x`` with all rows of ``y`` of their group.
 
-    Rows and columns beyond a group's size hold the similarities of some other row; mask them with :func:`filled`. The gradient is worked
-    out by hand: only the similarities are ever scaled, not the embeddings, which are hundreds of times larger.
+    The cosine is :math:`x^\top y / (\|x\| \|y\| + \epsilon)`.
+
+    Rows and columns beyond a group's size hold the similarities of some other row; mask them with
+    :func:`filled`. The gradient is worked out by hand: only the similarities are ever scaled, not
+    the embeddings, which are hundreds of times larger.
 
     Args:
         x: Rows of the result, packed by group.
@@ -112,7 +122,10 @@ def grouped_cosine(
 
 
 class _GroupedCosine(torch.autograd.Function):
-    """Batched products of gathered rows; the gradient gathers them again rather than keeping them."""
+    """Batched products of gathered rows.
+
+    The gradient gathers them again rather than keeping them.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, padding: Padding, eps: float) -> tuple[Tensor, ...]:
@@ -173,7 +186,7 @@ def _inverse_lengths(
 
 
 def pad_values(values: Shaped[Tensor, "V"], padding: Padding) -> list[Tensor]:
-    """Return one (groups, size) tensor per bucket that holds one value per packed row, and zeros beyond."""
+    """Return one zero-padded (groups, size) tensor per bucket, one value per packed row."""
     flat = values.new_zeros(padding.num_slots).index_copy(0, padding.slot, values)
     parts = flat.split([b.groups * b.size for b in padding.buckets])
     return [p.view(*b) for p, b in zip(parts, padding.buckets, strict=True)]

@@ -1,4 +1,7 @@
-"""Reductions over packed graphs: rows ``ptr[n]:ptr[n + 1]`` belong to graph ``n``; never a padded matrix."""
+"""Reductions over packed graphs: rows ``ptr[n]:ptr[n + 1]`` belong to graph ``n``.
+
+Never a padded matrix.
+"""
 
 from typing import Any
 
@@ -15,7 +18,7 @@ def segment_ids(ptr: Int[Tensor, "P"], num_rows: int) -> Int[Tensor, "V"]:
 
 
 class _SegmentSum(torch.autograd.Function):
-    """The rows are in order already, so the sum is one embedding-bag and its gradient one gather."""
+    """The rows are sorted already: the sum is one embedding-bag, its gradient one gather."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, ptr: Tensor) -> Tensor:
@@ -52,7 +55,10 @@ def segment_mean(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[
 
 
 def segment_max(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "N *D"]:
-    """Return the largest value of each segment, column by column; an empty segment gives minus infinity."""
+    """Return the largest value of each segment, column by column.
+
+    An empty segment gives minus infinity.
+    """
     return torch.segment_reduce(values.contiguous(), "max", offsets=ptr, unsafe=True)
 
 
@@ -77,5 +83,8 @@ class _SegmentSoftmax(torch.autograd.Function):
 
 
 def segment_softmax(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "V *D"]:
-    """Return the softmax of the values within each segment, column by column; the largest value is subtracted first."""
+    """Return the softmax of the values within each segment, column by column.
+
+    The largest value is subtracted first.
+    """
     return _SegmentSoftmax.apply(values, ptr)  # pyright: ignore[reportReturnType]

@@ -22,9 +22,12 @@ def unit_rows(x: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:
 def cosine_similarity(
     x: Float[Tensor, "N D"], y: Float[Tensor, "M D"], eps: float = 0.0
 ) -> Float[Tensor, "N M"]:
-    r"""Return :math:`s(x, y) = x^\top y / (\|x\| \|y\| + \epsilon)` of every row of ``x`` with every row of ``y``.
+    r"""Return the cosine similarity of every row of ``x`` with every row of ``y``.
 
-    The paper's measure (below Eq. 5) has :math:`\epsilon = 0`; the authors' script adds 1e-6. A zero row has similarity 0 with everything.
+    .. math:: s(x, y) = x^\top y / (\|x\| \|y\| + \epsilon)
+
+    The paper's measure (below Eq. 5) has :math:`\epsilon = 0`; the authors' script adds 1e-6. A
+    zero row has similarity 0 with everything.
 
     Args:
         x: First vectors, one a row.
@@ -33,7 +36,8 @@ def cosine_similarity(
 
     Example:
         >>> import torch
-        >>> cosine_similarity(torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 3.0], [-1.0, 0.0]]))
+        >>> y = torch.tensor([[1.0, 0.0], [0.0, 3.0], [-1.0, 0.0]])
+        >>> cosine_similarity(torch.tensor([[2.0, 0.0]]), y)
         tensor([[ 1.,  0., -1.]])
     """
     if eps == 0.0:

@@ -1,6 +1,7 @@
-"""The initial prototypes of the authors' script: moving averages below, rival-penalised competition above.
+"""The initial prototypes of the authors' script.
 
-A departure from the paper's K-means, kept for the ``released`` recipe only. Both algorithms are sequential by nature; the loops run over
+Moving averages below, rival-penalised competition above. A departure from the paper's K-means, kept
+for the ``released`` recipe only. Both algorithms are sequential by nature; the loops run over
 batches and over at most a few dozen prototypes, never over graphs.
 """
 
@@ -24,7 +25,9 @@ def moving_average_pass(
     counts: Int[Tensor, "K"],
     decay: float = 0.95,
 ) -> tuple[Float[Tensor, "K D"], Int[Tensor, "K"]]:
-    """Return prototypes and member counts after one pass: each batch moves its winners towards the mean of their members.
+    """Return prototypes and member counts after one pass.
+
+    Each batch moves its winners towards the mean of their members.
 
     Args:
         batches: Graph embeddings, batch after batch.
@@ -48,11 +51,12 @@ def moving_average_pass(
 def compete(
     points: Float[Tensor, "M D"], initial: Float[Tensor, "K D"], decay: float = 0.95
 ) -> tuple[Float[Tensor, "Kept D"], Int[Tensor, "M"]]:
-    """Return the centres that won a point in the last of 20 sweeps, and each point's winner among them.
+    """Return the centres that won a point in the last of 20 sweeps, and each point's winner.
 
-    Rival-penalised competitive learning: point after point, the centre of largest dot product moves towards the point and the runner-up
-    away from it. As in the script, the runner-up is the largest after the winner's product is set to 0, so where all others are negative
-    the winner is its own rival.
+    Rival-penalised competitive learning: point after point, the centre of largest dot product moves
+    towards the point and the runner-up away from it. As in the script, the runner-up is the largest
+    after the winner's product is set to 0, so where all others are negative the winner is its own
+    rival.
 
     Args:
         points: Prototypes of the layer below.
@@ -86,7 +90,7 @@ def fit_competitive(
     decay: float = 0.95,
     min_members: int = 2,
 ) -> PrototypeForest:
-    """Return prototypes initialised as the authors' script does, from centres drawn uniformly in [0, 1).
+    """Return prototypes initialised as in the authors' script, from centres uniform in [0, 1).
 
     Args:
         embeddings: Graph embeddings of the collection.
@@ -117,7 +121,8 @@ def fit_competitive(
     prototypes = prototypes[counts >= min_members]
     if prototypes.shape[0] == 0:
         raise ConfigError(
-            f"no prototype won {min_members} of {embeddings.shape[0]} graphs; use a larger collection or `global_weight=0`."
+            f"no prototype won {min_members} of {embeddings.shape[0]} graphs;"
+            " use a larger collection or `global_weight=0`."
         )
     layers, parents = [prototypes], list[Tensor]()
     for level in range(1, depth):

@@ -1,4 +1,4 @@
-"""The E-step: assign every graph of a mini-batch to a chain of prototypes, from a root to a leaf."""
+"""The E-step: assign every graph of a mini-batch to a chain of prototypes, root to leaf."""
 
 import torch
 from jaxtyping import Float, Int
@@ -18,8 +18,9 @@ def sample_chains(
 ) -> Int[Tensor, "N Lp"]:
     r"""Draw one root-to-leaf prototype chain per graph (E-step).
 
-    Implements Eq. 12 (Sec. 3.2) by ancestral sampling: the top layer is drawn among all roots, every later layer among the children
-    :math:`\mathbb C(\hat z^{l-1}_n)` of the prototype drawn just above,
+    Implements Eq. 12 (Sec. 3.2) by ancestral sampling: the top layer is drawn among all roots,
+    every later layer among the children :math:`\mathbb C(\hat z^{l-1}_n)` of the prototype drawn
+    just above,
 
     .. math:: \hat z^l_n \sim \mathrm{Cat}\big(\operatorname{softmax}_c\, s(c, h_n) / \tau\big).
 
@@ -27,17 +28,19 @@ def sample_chains(
     (:func:`~graphlog.objectives.global_semantic.nce_loss`, Eq. 19).
 
     Note:
-        The walk ignores the prototype-prototype terms of Eq. 18: it follows the paper, but is not an exact sample of the posterior that
-        Eq. 17 implies.
+        The walk ignores the prototype-prototype terms of Eq. 18: it follows the paper, but is not
+        an exact sample of the posterior that Eq. 17 implies.
 
     Args:
         graph_emb: Graph embeddings :math:`h_{\mathcal G}` of the mini-batch.
         forest: Hierarchical prototypes :math:`\mathbf C`, roots first.
-        temperature: Softmax temperature :math:`\tau > 0`; the paper uses none (1), at which 50 prototypes are nearly equally likely.
+        temperature: Softmax temperature :math:`\tau > 0`; the paper uses none (1), at which 50
+            prototypes are nearly equally likely.
         generator: Source of randomness.
 
     Returns:
-        ``chains[n, l]``: index in layer ``l`` (0 = top) of the prototype drawn for graph ``n``. Consecutive entries are parent and child.
+        ``chains[n, l]``: index in layer ``l`` (0 = top) of the prototype drawn for graph ``n``.
+        Consecutive entries are parent and child.
 
     Raises:
         ValueError: If ``temperature`` is not positive.
@@ -69,7 +72,9 @@ def sample_chains(
 def greedy_chains(
     graph_emb: Float[Tensor, "N D"], forest: PrototypeForest, eps: float = 0.0
 ) -> Int[Tensor, "N Lp"]:
-    """Return the chain of nearest prototypes per graph: the zero-temperature limit of Eq. 12, and what the authors' script does.
+    """Return the chain of nearest prototypes per graph.
+
+    The zero-temperature limit of Eq. 12, and what the authors' script does.
 
     Args:
         graph_emb: Graph embeddings of the mini-batch.

@@ -11,13 +11,14 @@ from graphlog.prototypes.forest import PrototypeForest
 def negative_energy(
     graph_emb: Float[Tensor, "N D"], chains: Int[Tensor, "N Lp"], forest: PrototypeForest
 ) -> Float[Tensor, "N"]:
-    r"""Return :math:`f(h_{\mathcal G}, z_{\mathcal G})`, the unnormalised log-likelihood of each graph with its chain.
+    r"""Return the unnormalised log-likelihood :math:`f(h, z)` of each graph with its chain.
 
     Implements Eq. 18, and Eq. 17 up to the constant :math:`\log Z`:
 
     .. math:: f(h, z) = \sum_{l=1}^{L_p} s(h, z^l) + \sum_{l=1}^{L_p - 1} s(z^l, z^{l+1}).
 
-    Differentiable in the embeddings and the prototypes. The chains need not follow the trees: those of :func:`corrupt_chains` do not.
+    Differentiable in the embeddings and the prototypes. The chains need not follow the trees: those
+    of :func:`corrupt_chains` do not.
 
     Args:
         graph_emb: Graph embeddings :math:`h_{\mathcal G}`.
@@ -45,11 +46,12 @@ def negative_energy(
 def corrupt_chains(
     chains: Int[Tensor, "N Lp"], forest: PrototypeForest, generator: torch.Generator | None = None
 ) -> Int[Tensor, "N Lp Lp"]:
-    r"""Return :math:`L_p` noise chains per chain, the ``k``-th with its prototype of layer ``k`` replaced.
+    r"""Return :math:`L_p` noise chains per chain, each with one prototype replaced.
 
-    Implements the noise distribution :math:`p_n` of Eq. 19: each time one prototype is replaced by another of the same layer, all others
-    of the layer being equally likely, whoever its parent is. A layer of one prototype has no other: its noise chain is the chain itself,
-    which adds nothing to the difference in Eq. 19.
+    Implements the noise distribution :math:`p_n` of Eq. 19: each time one prototype is replaced by
+    another of the same layer, all others of the layer being equally likely, whoever its parent is.
+    A layer of one prototype has no other: its noise chain is the chain itself, which adds nothing
+    to the difference in Eq. 19.
 
     Args:
         chains: Chains :math:`\hat z` of the E-step.
@@ -57,7 +59,8 @@ def corrupt_chains(
         generator: Source of randomness.
 
     Returns:
-        ``noise[n, k, l]``: index in layer ``l`` of the prototype of the ``k``-th noise chain of graph ``n``.
+        ``noise[n, k, l]``: index in layer ``l`` of the prototype of the ``k``-th noise chain of
+        graph ``n``.
     """
     where = chains.device if generator is None else generator.device
     draw = torch.rand(chains.shape, generator=generator, device=where, dtype=torch.float64).to(

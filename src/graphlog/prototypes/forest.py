@@ -12,7 +12,8 @@ class PrototypeForest:
     r"""Prototypes :math:`\mathbf C = \{c^l_i\}` and who is whose child.
 
     Example:
-        >>> forest = PrototypeForest(layers=[torch.eye(2), torch.ones(3, 2)], parents=[torch.tensor([0, 0, 1])])
+        >>> layers = [torch.eye(2), torch.ones(3, 2)]
+        >>> forest = PrototypeForest(layers, parents=[torch.tensor([0, 0, 1])])
         >>> forest.sizes, forest.depth
         ((2, 3), 2)
     """
@@ -20,7 +21,8 @@ class PrototypeForest:
     layers: Sequence[Tensor]
     """Prototype vectors of each layer, (M_l, D), roots first: index 0 is the paper's l = 1."""
     parents: Sequence[Tensor]
-    """For each layer but the first, the index in the layer above of every prototype's parent, (M_l,)."""
+    """For each layer but the first, the index in the layer above of every prototype's parent,
+    (M_l,)."""
     validate: InitVar[bool] = True
     """Whether to check the invariants; off where vectors of a checked forest have merely moved."""
 
@@ -28,13 +30,15 @@ class PrototypeForest:
         """Check that the layers form trees.
 
         Raises:
-            ValueError: If a prototype has no parent, a non-leaf no child, or a vector is zero or not finite.
+            ValueError: If a prototype has no parent, a non-leaf no child, or a vector is zero or
+                not finite.
         """
         if not validate:
             return
         if not self.layers or len(self.parents) != len(self.layers) - 1:
             raise ValueError(
-                f"`parents` must hold one entry per layer but the first, found {len(self.parents)} for {len(self.layers)}."
+                f"`parents` must hold one entry per layer but the first,"
+                f" found {len(self.parents)} for {len(self.layers)}."
             )
         for level, layer in enumerate(self.layers):
             if layer.ndim != 2 or layer.shape[0] == 0:
@@ -47,11 +51,12 @@ class PrototypeForest:
             above, parent = self.layers[level - 1].shape[0], self.parent(level)
             if parent.shape != (self.layers[level].shape[0],):
                 raise ValueError(
-                    f"layer {level} must have one parent per prototype, found {tuple(parent.shape)}."
+                    f"layer {level} needs one parent per prototype, found {tuple(parent.shape)}."
                 )
             if not torch.equal(parent.unique().cpu(), torch.arange(above)):
                 raise ValueError(
-                    f"every prototype of layer {level - 1} must have a child, and every parent must lie in [0, {above})."
+                    f"every prototype of layer {level - 1} must have a child,"
+                    f" and every parent must lie in [0, {above})."
                 )
 
     @property

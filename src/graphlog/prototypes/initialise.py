@@ -1,4 +1,7 @@
-"""Initial prototypes: bottom-up clustering of graph embeddings (Sec. 3.2, "Initialization of model parameters")."""
+"""Initial prototypes.
+
+Bottom-up clustering of graph embeddings (Sec. 3.2, "Initialization of model parameters").
+"""
 
 from typing import Literal
 
@@ -26,15 +29,19 @@ def fit_forest(
     space: Space = "raw",
     backend: Backend = "auto",
 ) -> PrototypeForest:
-    """Return prototypes fitted layer by layer: K-means on the embeddings, then on the centres of the layer below, ``depth`` times.
+    """Return prototypes fitted layer by layer.
 
-    After each clustering, centres with fewer than ``min_members`` members are discarded and their members re-attached to the nearest
-    survivor. Printed as it is, the paper's rule has no upper layer: 50 centres on the at most 50 points of the layer below leave one
-    member each, and all are discarded. Hence ``centres_rule``:
+    K-means on the embeddings, then on the centres of the layer below, ``depth`` times. After each
+    clustering, centres with fewer than ``min_members`` members are discarded and their members
+    re-attached to the nearest survivor. Printed as it is, the paper's rule has no upper layer: 50
+    centres on the at most 50 points of the layer below leave one member each, and all are
+    discarded. Hence ``centres_rule``:
 
-    - ``"halve"``: at most half as many centres as points; where still no cluster is large enough (a single point, say), one prototype at
-      the mean of the points is kept, so that a few graphs are enough;
-    - ``"literal"``: as many as asked for or as there are points; an error where that discards everything.
+    - ``"halve"``: at most half as many centres as points; where still no cluster is large enough (a
+      single point, say), one prototype at the mean of the points is kept, so that a few graphs are
+      enough;
+    - ``"literal"``: as many as asked for or as there are points; an error where that discards
+      everything.
 
     Args:
         embeddings: Graph embeddings of the collection, or a sample of it.
@@ -43,22 +50,25 @@ def fit_forest(
         generator: Seeds the clusterings.
         centres_rule: How many centres a layer of few points gets.
         min_members: Smallest cluster that is kept (the paper: 2).
-        space: ``"raw"`` clusters the embeddings, ``"unit"`` their directions, which is what cosine similarity compares.
+        space: ``"raw"`` clusters the embeddings, ``"unit"`` their directions, which is what cosine
+            similarity compares.
         backend: Implementation of K-means.
 
     Raises:
-        ConfigError: If there are fewer than two graphs, all embeddings are zero, or the literal rule leaves a layer empty.
+        ConfigError: If there are fewer than two graphs, all embeddings are zero, or the literal
+            rule leaves a layer empty.
         NonFiniteLossError: If an embedding is not finite.
     """
     if depth < 1 or centres < 1:
         raise ConfigError(f"`depth` and `centres` must be at least 1, found {depth} and {centres}.")
     if embeddings.shape[0] < 2:
         raise ConfigError(
-            f"prototypes need at least 2 graphs, found {embeddings.shape[0]}; use a larger collection or `global_weight=0`."
+            f"prototypes need at least 2 graphs, found {embeddings.shape[0]};"
+            " use a larger collection or `global_weight=0`."
         )
     if not bool(torch.isfinite(embeddings).all()):
         raise NonFiniteLossError(
-            "graph embeddings are not finite when prototypes are to be fitted; lower the learning rate."
+            "graph embeddings are not finite when prototypes are fitted; lower the learning rate."
         )
     points = embeddings.detach()
     layers: list[Tensor] = []
@@ -88,8 +98,9 @@ def _fit_layer(
     if fitted.centres.shape[0] == 0:
         if centres_rule == "literal":
             raise ConfigError(
-                f"`centres_rule='literal'` discards every prototype {level} layers above the bottom: {wanted} centres on {available} points"
-                f" leave none with {min_members} members; use 'halve' or fewer `centres`."
+                f"`centres_rule='literal'` discards all prototypes {level} layers above the bottom:"
+                f" {wanted} centres on {available} points leave none with {min_members} members;"
+                " use 'halve' or fewer `centres`."
             )
         fitted = Clusters(points.mean(dim=0, keepdim=True), torch.zeros_like(fitted.assignment))
     return Clusters(_without_zeros(fitted, points), fitted.assignment)
@@ -103,6 +114,7 @@ def _without_zeros(clusters: Clusters, points: Tensor) -> Tensor:
         vectors[k] = members[members.norm(dim=1).argmax()]
     if bool((vectors.norm(dim=1) == 0).any()):
         raise ConfigError(
-            "the graph embeddings have collapsed to zero: no prototypes can be fitted; train the local phase longer."
+            "the graph embeddings have collapsed to zero: no prototypes can be fitted;"
+            " train the local phase longer."
         )
     return vectors

@@ -30,8 +30,8 @@ def kmeans(
 ) -> Clusters:
     """Return K-means clusters of the points, some possibly empty.
 
-    The result depends on the points, the generator and the library versions only: scikit-learn runs on one thread, because its sums
-    over several depend on which one finishes first.
+    The result depends on the points, the generator and the library versions only: scikit-learn runs
+    on one thread, because its sums over several depend on which one finishes first.
 
     Args:
         points: What to cluster.
@@ -48,9 +48,10 @@ def kmeans(
 
 
 def drop_small(points: Float[Tensor, "M D"], clusters: Clusters, min_members: int) -> Clusters:
-    """Return the clusters with at least ``min_members`` points; orphans move to the nearest surviving centre.
+    """Return the clusters with at least ``min_members`` points.
 
-    Centres are not moved by it. No survivor at all gives no centres and every point the assignment 0.
+    Orphans move to the nearest surviving centre. Centres are not moved by it. No survivor at all
+    gives no centres and every point the assignment 0.
     """
     counts = torch.bincount(clusters.assignment, minlength=clusters.centres.shape[0])
     kept = counts >= min_members
@@ -64,7 +65,7 @@ def drop_small(points: Float[Tensor, "M D"], clusters: Clusters, min_members: in
 
 
 def nearest(points: Float[Tensor, "M D"], centres: Float[Tensor, "K D"]) -> Int[Tensor, "M"]:
-    """Return the nearest centre of each point in Euclidean distance, the first of several equally near."""
+    """Return the nearest centre of each point in Euclidean distance, the first of equals."""
     half_norm = 0.5 * centres.square().sum(dim=1)
     parts = [(half_norm - chunk @ centres.T).argmin(dim=1) for chunk in points.split(_CHUNK)]
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.long, device=points.device)
@@ -77,15 +78,17 @@ def lloyd(
     max_iter: int = 100,
     tolerance: float = 1e-4,
 ) -> Clusters:
-    """Return the clusters Lloyd's iteration reaches from the given centres; an empty cluster keeps its centre.
+    """Return the clusters Lloyd's iteration reaches from the given centres.
 
-    Sums are products with one-hot matrices, so that a GPU gives the same result every time.
+    An empty cluster keeps its centre. Sums are products with one-hot matrices, so that a GPU gives
+    the same result every time.
 
     Args:
         points: What to cluster.
         initial: Starting centres.
         max_iter: Upper limit of iterations.
-        tolerance: Stops once the centres' squared shift is below this share of the points' mean variance (scikit-learn's rule).
+        tolerance: Stops once the centres' squared shift is below this share of the points' mean
+            variance (scikit-learn's rule).
     """
     centres = initial
     stop = tolerance * points.var(dim=0, unbiased=False).mean()
@@ -106,7 +109,10 @@ def lloyd(
 
 
 def _plus_plus(points: Tensor, num_centres: int, generator: torch.Generator) -> Tensor:
-    """Return k-means++ starting centres: each drawn with probability proportional to the squared distance to those before."""
+    """Return k-means++ starting centres.
+
+    Each drawn with probability proportional to the squared distance to those before.
+    """
     draw = torch.rand(
         num_centres, generator=generator, device=generator.device, dtype=torch.float64
     ).to(points.device)

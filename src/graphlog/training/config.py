@@ -181,7 +181,7 @@ def _all_keys() -> list[str]:
         *_TOP,
         *_TABLES,
         *_training_keys(),
-        *(f"encoder.{k}" for k in EncoderConfig.model_fields),
+        *(f"encoder.{k}" for k in EncoderConfig.setting_names()),
     ]
 
 

@@ -161,7 +161,7 @@ def _check_fits(init: GraphEncoder, config: PretrainConfig, schema: FeatureSchem
     if init.schema != schema:
         found = f"the model to start from reads schema '{init.schema.name}', the graphs have '{schema.name}'"
         raise ConfigError(f"{found}; featurize them alike.")
-    ours, theirs = config.encoder.settled(schema.domain).model_dump(), init.config.model_dump()
+    ours, theirs = config.encoder.resolve_auto(schema.domain).model_dump(), init.config.model_dump()
     for key, value in ours.items():
         if theirs[key] != value:
             found = f"`encoder.{key}` is {value!r} but {theirs[key]!r} in the model to start from"

@@ -29,7 +29,7 @@ from graphlog.training.checkpoint import (
     part,
     save_checkpoint,
 )
-from graphlog.training.config import PretrainConfig
+from graphlog.training.config import PretrainConfig, resolve_config
 from graphlog.training.log import Meter, MetricsFile, Progress
 from graphlog.training.loop import (
     Learner,
@@ -410,7 +410,8 @@ def check_same(
     settings: Mapping[str, Any], ours: Mapping[str, Any], digest: str, our_digest: str
 ) -> None:
     """Raise ConfigError naming the first setting that would change the outcome, or the data."""
-    before, now = _flat(settings), _flat(ours)
+    # settings of an earlier version are read as this one reads them
+    before, now = _flat(resolve_config(overrides=settings).to_tables()), _flat(ours)
     for key in sorted(before.keys() | now.keys()):
         if key == "training.precision" and before.get(key) == "auto":
             continue  # a finished run of version 0.1.0

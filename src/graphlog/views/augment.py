@@ -1,4 +1,7 @@
-"""GraphCL's perturbations: of every graph one, drawn from a choice, all graphs at once (You et al., 2020)."""
+"""GraphCL's perturbations.
+
+Of every graph one, drawn from a choice, all graphs at once (You et al., 2020).
+"""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -29,9 +32,11 @@ class AugmentConfig(FrozenConfig):
     edge_perturbation: Literal["rewire", "drop"] = "rewire"
     """Put as many edges elsewhere as are taken away (the paper), or only take away."""
     subgraph_growth: Literal["frontier", "first-neighbours"] = "frontier"
-    """Grow from all nodes reached so far, or only among the neighbours of the first one (the authors' chemistry script)."""
+    """Grow from all nodes reached so far, or only among the neighbours of the first one (the
+    authors' chemistry script)."""
     restore_edgeless: bool = False
-    """Return a graph as it was where no edge would be left of it (the authors' chemistry script)."""
+    """Return a graph as it was where no edge would be left of it (the authors' chemistry
+    script)."""
 
 
 def augment(
@@ -41,7 +46,7 @@ def augment(
     config: AugmentConfig,
     generator: torch.Generator,
 ) -> GraphBatch:
-    """Return every graph under one of the perturbations of ``choice``, drawn evenly and for each graph by itself.
+    """Return every graph under a perturbation drawn from ``choice``, independently per graph.
 
     Args:
         batch: Clean graphs.
@@ -58,20 +63,22 @@ def augment(
     nodes = torch.ones(batch.num_nodes, dtype=torch.bool, device=drawn.device)
     changed = batch
     for number, name in enumerate(choice):
-        mine = drawn == number
+        selected = drawn == number
         if name == "drop-nodes":
             nodes &= ~choose_rows(
-                batch.ptr, torch.where(mine, _share(batch.sizes, config.ratio), 0), generator
+                batch.ptr, torch.where(selected, _share(batch.sizes, config.ratio), 0), generator
             )
         elif name == "subgraph":
-            nodes &= ~mine[batch.batch] | grow_subgraph(
+            nodes &= ~selected[batch.batch] | grow_subgraph(
                 batch, _share(batch.sizes, config.subgraph_ratio), generator, config.subgraph_growth
             )
         elif name == "mask-attributes":
             masked = mask_attributes(batch, schema, config.ratio, generator).batch
-            x = torch.where(mine[batch.batch][:, None], masked.x, changed.x)
+            x = torch.where(selected[batch.batch][:, None], masked.x, changed.x)
             edge_attr = torch.where(
-                mine[batch.batch[batch.edge_index[0]]][:, None], masked.edge_attr, changed.edge_attr
+                selected[batch.batch[batch.edge_index[0]]][:, None],
+                masked.edge_attr,
+                changed.edge_attr,
             )
             changed = changed.with_attributes(x, edge_attr)
     if config.restore_edgeless:
@@ -90,10 +97,11 @@ def grow_subgraph(
     generator: torch.Generator,
     growth: Literal["frontier", "first-neighbours"] = "frontier",
 ) -> Bool[Tensor, "V"]:
-    """Return the nodes of one random connected subgraph a graph: a random node, then ``steps[n]`` times a random neighbour of it all.
+    """Return the nodes of one random connected subgraph a graph.
 
-    One sweep over the edges adds a node to every graph, so there are as many sweeps as the largest subgraph has nodes. A subgraph that has
-    filled its component stays smaller.
+    A random node, then ``steps[n]`` times a random neighbour of it all. One sweep over the edges
+    adds a node to every graph, so there are as many sweeps as the largest subgraph has nodes. A
+    subgraph that has filled its component stays smaller.
 
     Args:
         batch: Any graphs.
@@ -122,9 +130,10 @@ def grow_subgraph(
 def perturb_edges(
     batch: GraphBatch, graphs: Bool[Tensor, "N"], config: AugmentConfig, generator: torch.Generator
 ) -> GraphBatch:
-    """Return the batch with a share of the undirected edges of some graphs taken away, both directions together.
+    """Return the batch with a share of the undirected edges of some graphs removed.
 
-    Where edges are rewired, each lost edge comes back, with its attributes, between two nodes that no edge joined (while there are any).
+    Where edges are rewired, each lost edge comes back, with its attributes, between two nodes that
+    no edge joined (while there are any).
 
     Args:
         batch: Any graphs.
@@ -168,7 +177,10 @@ def perturb_edges(
 def _unordered_non_edges(
     batch: GraphBatch, counts: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return pairs as :func:`non_edges` does, but never one and its reverse; of two such, one is dropped."""
+    """Return pairs as :func:`non_edges` does, but never one and its reverse.
+
+    Of two such, one is dropped.
+    """
     pairs, graph = non_edges(batch, counts, generator)
     low, high = pairs.aminmax(dim=0)
     _, order = torch.unique(low * batch.num_nodes + high, return_inverse=True)

@@ -20,7 +20,8 @@ class MaskedView(NamedTuple):
     batch: GraphBatch
     """The graphs with masked attributes."""
     node_idx: Int[Tensor, "A"]
-    """Nodes concerned, ascending: the masked nodes, or where edges are masked the nodes that touch a masked edge."""
+    """Nodes concerned, ascending: the masked nodes, or where edges are masked the nodes that
+    touch a masked edge."""
     edge_idx: Int[Tensor, "B"]
     """Masked directed edges, ascending (both directions of each); empty where nodes are masked."""
 
@@ -32,19 +33,21 @@ def mask_attributes(
     generator: torch.Generator,
     columns: MaskedColumns = "all",
 ) -> MaskedView:
-    r"""Return the correlated view :math:`\mathcal G'` of every graph, by masking nodes or edges as the schema says.
+    r"""Return the correlated view :math:`\mathcal G'` of every graph: masked nodes or edges.
 
-    Implements the corruption of Eq. 5 and appendix B: in each graph exactly ``int(rate * n + 1)`` of its ``n`` nodes (molecules), or of its
-    ``n`` undirected edges (proteins; both directions together, parallel edges count as one), drawn without replacement; a graph without
-    edges keeps its attributes. The counts are those of the authors' script: at least one node is always masked.
+    Implements the corruption of Eq. 5 and appendix B: in each graph exactly ``int(rate * n + 1)``
+    of its ``n`` nodes (molecules), or of its ``n`` undirected edges (proteins; both directions
+    together, parallel edges count as one), drawn without replacement; a graph without edges keeps
+    its attributes. The counts are those of the authors' script: at least one node is always masked.
 
     Args:
         batch: Clean graphs :math:`\mathcal G`.
         schema: Says what is masked and which row stands for "masked".
         rate: Share to mask, in [0, 1).
         generator: Source of randomness.
-        columns: ``"all"`` writes the whole mask row (the paper); ``"first"`` writes the mask code in its first column and 0 in the others,
-            as the authors' script does (atom type 119, chirality 0).
+        columns: ``"all"`` writes the whole mask row (the paper); ``"first"`` writes the mask code
+            in its first column and 0 in the others, as the authors' script does (atom type 119,
+            chirality 0).
 
     Raises:
         ConfigError: If the schema has no row for "masked", or ``rate`` is out of range.
@@ -74,7 +77,7 @@ def mask_attributes(
 def mask_edges_around(
     batch: GraphBatch, schema: FeatureSchema, nodes: Int[Tensor, "A"]
 ) -> tuple[GraphBatch, Int[Tensor, "B"]]:
-    """Return the batch with every edge at one of ``nodes`` masked, in both directions, and the numbers of those edges.
+    """Return the batch with every edge at one of ``nodes`` masked, and the indices of those edges.
 
     Args:
         batch: Graphs, their nodes masked already or not.
@@ -86,7 +89,8 @@ def mask_edges_around(
     """
     if schema.edge_mask is None:
         raise ConfigError(
-            f"schema '{schema.name}' has no `edge_mask` row, which masking the edges around masked nodes needs."
+            f"schema '{schema.name}' has no `edge_mask` row,"
+            " which masking the edges around masked nodes needs."
         )
     edge_attr = batch.edge_attr
     chosen = touching(batch, nodes).nonzero().squeeze(1)
@@ -113,7 +117,8 @@ def mask_row(schema: FeatureSchema, columns: MaskedColumns = "all") -> tuple[flo
     row = schema.node_mask if schema.masked == "node" else schema.edge_mask
     if row is None:
         raise ConfigError(
-            f"schema '{schema.name}' has no `{schema.masked}_mask` row, which masking its {schema.masked}s needs."
+            f"schema '{schema.name}' has no `{schema.masked}_mask` row,"
+            f" which masking its {schema.masked}s needs."
         )
     if columns == "all":
         return row

@@ -18,8 +18,9 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 class Partitioner:
     """Cuts every graph into parts of almost equal size with few edges between them.
 
-    METIS works on one graph at a time. What it says of a topology is kept under a 64-bit fingerprint of (size, edges), so that from the
-    second epoch on a batch costs a search in a sorted list. The memory is one byte a node and 24 bytes a topology.
+    METIS works on one graph at a time. What it says of a topology is kept under a 64-bit
+    fingerprint of (size, edges), so that from the second epoch on a batch costs a search in a
+    sorted list. The memory is one byte a node and 24 bytes a topology.
     """
 
     def __init__(self, parts: int) -> None:
@@ -30,18 +31,18 @@ class Partitioner:
             raise MissingExtraError("pymetis", "partition") from None
         self.parts = parts
         self._options = self._metis.Options(seed=0)
-        self._settled, self._recent = _Memory(), _Memory()
+        self._sorted, self._recent = _Memory(), _Memory()
 
     def __call__(self, batch: GraphBatch) -> Int[Tensor, "V"]:
-        """Return the part of every node, from 0, numbered in the order in which a graph's nodes first meet them."""
+        """Return the part of every node, numbered from 0 by first occurrence in its graph."""
         ptr, edges = batch.ptr.cpu().numpy(), batch.edge_index.cpu().numpy()
         sizes = np.diff(ptr)
         keys = _fingerprints(ptr, edges, batch.batch.cpu().numpy())
-        unknown = ~(self._settled.knows(keys) | self._recent.knows(keys))
+        unknown = ~(self._sorted.knows(keys) | self._recent.knows(keys))
         if unknown.any():
             self._learn(keys, unknown, ptr, edges)
         out = np.empty(int(ptr[-1]), dtype=np.uint8)
-        for memory in (self._settled, self._recent):
+        for memory in (self._sorted, self._recent):
             known = memory.knows(keys)
             out[ragged_ranges(ptr[:-1][known], sizes[known])] = memory.recall(
                 keys[known], sizes[known]
@@ -66,8 +67,8 @@ class Partitioner:
             for g in graphs.tolist()
         ]
         self._recent = self._recent.joined(new, labels)
-        if len(self._recent.keys) > max(4096, len(self._settled.keys) // 4):
-            self._settled, self._recent = self._settled.merged(self._recent), _Memory()
+        if len(self._recent.keys) > max(4096, len(self._sorted.keys) // 4):
+            self._sorted, self._recent = self._sorted.merged(self._recent), _Memory()
 
     def _cut(self, offsets: np.ndarray, target: np.ndarray, start: int) -> np.ndarray:
         size = offsets.shape[0] - 1
@@ -77,12 +78,12 @@ class Partitioner:
             offsets - offsets[0], target[offsets[0] : offsets[-1]] - start
         )
         # recursive bisection: on graphs of this size the direct method leaves parts empty
-        found = np.asarray(
+        labels = np.asarray(
             self._metis.part_graph(
                 self.parts, neighbours, recursive=True, options=self._options
             ).vertex_part
         )
-        _, first, inverse = np.unique(found, return_index=True, return_inverse=True)
+        _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
         return np.argsort(np.argsort(first))[inverse].astype(np.uint8)
 
 

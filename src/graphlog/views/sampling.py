@@ -1,4 +1,7 @@
-"""Drawing within every graph of a batch at once: without replacement, in time and memory that grow with what is drawn."""
+"""Drawing within every graph of a batch at once.
+
+Without replacement, in time and memory that grow with what is drawn.
+"""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,7 +24,7 @@ def choose_rows(
     generator: torch.Generator,
     allowed: Bool[Tensor, "V"] | None = None,
 ) -> Bool[Tensor, "V"]:
-    """Return a mask of ``counts[n]`` rows drawn evenly, without replacement, from the rows of each graph (or the allowed ones).
+    """Return a mask of ``counts[n]`` rows of each graph, drawn evenly without replacement.
 
     Args:
         ptr: Row range of each graph.
@@ -46,10 +49,11 @@ def choose_rows(
 def draw_numbers(
     counts: Int[Tensor, "N"], totals: Int[Tensor, "N"], generator: torch.Generator
 ) -> tuple[Int[Tensor, "C"], Int[Tensor, "C"]]:
-    """Return, for every graph ``n``, ``counts[n]`` different numbers from ``range(totals[n])``, and the graph of each.
+    """Return ``counts[n]`` distinct numbers below ``totals[n]`` per graph, and their graphs.
 
-    All subsets are equally likely. Where more than half of the numbers are wanted, all of them are ranked by random keys; elsewhere
-    numbers are drawn and repeats drawn again, each of which succeeds more often than not. Either way the work grows with ``counts``.
+    All subsets are equally likely. Where more than half of the numbers are wanted, all of them are
+    ranked by random keys; elsewhere numbers are drawn and repeats drawn again, each of which
+    succeeds more often than not. Either way the work grows with ``counts``.
 
     Args:
         counts: How many to draw; at most ``totals``.
@@ -77,14 +81,17 @@ def draw_numbers(
 
 
 def random_nodes(ptr: Int[Tensor, "P"], generator: torch.Generator) -> Int[Tensor, "N"]:
-    """Return one node of every graph, all equally likely; of an empty graph, the place where its first node would be."""
+    """Return one node of every graph, all equally likely.
+
+    Of an empty graph, the place where its first node would be.
+    """
     sizes = ptr.diff()
     draw = uniform(sizes.shape[0], generator, ptr.device) * sizes
     return ptr[:-1] + torch.minimum(draw.long(), (sizes - 1).clamp_min(0))
 
 
 def undirected_pairs(batch: GraphBatch) -> tuple[Int[Tensor, "E"], Int[Tensor, "U"]]:
-    """Return the undirected edge each directed edge belongs to, and the graph of each undirected edge.
+    """Return the undirected edge of each directed edge, and the graph of each undirected edge.
 
     Batches from a store hold the two directions side by side; any other order costs one sort.
     """
@@ -110,10 +117,11 @@ def edge_pairs(batch: GraphBatch) -> Int[Tensor, "2 U"]:
 def non_edges(
     batch: GraphBatch, counts: Int[Tensor, "N"], generator: torch.Generator
 ) -> tuple[Int[Tensor, "2 M"], Int[Tensor, "M"]]:
-    """Return, in every graph, different ordered pairs of different nodes that no edge joins, and the graph of each.
+    """Return distinct ordered pairs of different nodes that no edge joins, and the graph of each.
 
-    All choices are equally likely. The pairs of a graph of ``n`` nodes are numbered ``n * source + target``; what is drawn is a rank among
-    the free numbers, and the number of that rank is found by bisection in the sorted list of taken ones: nothing of size ``n * n`` is made.
+    All choices are equally likely. The pairs of a graph of ``n`` nodes are numbered ``n * source +
+    target``; what is drawn is a rank among the free numbers, and the number of that rank is found
+    by bisection in the sorted list of taken ones: nothing of size ``n * n`` is made.
 
     Args:
         batch: Any graphs.

@@ -22,7 +22,9 @@ class Part(NamedTuple):
 def induced_part(
     batch: GraphBatch, nodes: Bool[Tensor, "V"], edges: Bool[Tensor, "E"] | None = None
 ) -> Part:
-    """Return the kept nodes and the edges between them (those that are also in ``edges``); order is kept, labels too.
+    """Return the kept nodes and the edges between them (those that are also in ``edges``).
+
+    Order is kept, labels too.
 
     Args:
         batch: Any graphs.
@@ -67,7 +69,8 @@ class Rings(NamedTuple):
     substructure: Bool[Tensor, "V"]
     """At most ``hops`` steps from the root."""
     context: Bool[Tensor, "V"]
-    """More than ``inner`` and at most ``outer`` steps away; what the root cannot reach belongs to neither."""
+    """More than ``inner`` and at most ``outer`` steps away; what the root cannot reach belongs
+    to neither."""
 
     @property
     def anchors(self) -> Bool[Tensor, "V"]:
@@ -87,26 +90,26 @@ class ContextViews(NamedTuple):
 
 
 def distances(batch: GraphBatch, roots: Int[Tensor, "N"], limit: int) -> Int[Tensor, "V"]:
-    """Return the steps from each graph's root to every node, -1 beyond ``limit`` steps (0: no limit) or out of reach.
+    """Return the steps from each graph's root to every node, -1 beyond ``limit`` steps (0.
 
-    All graphs are searched at once, one sweep over the edges a step.
+    No limit) or out of reach. All graphs are searched at once, one sweep over the edges a step.
 
     Args:
         batch: Any graphs.
         roots: One node a graph.
         limit: Steps after which to stop.
     """
-    found = torch.full((batch.num_nodes,), -1, dtype=torch.long, device=roots.device)
-    found[roots] = 0
+    steps = torch.full((batch.num_nodes,), -1, dtype=torch.long, device=roots.device)
+    steps[roots] = 0
     source, target = batch.edge_index[0], batch.edge_index[1]
     step = 0
     while limit == 0 or step < limit:
-        new = target[(found[source] == step) & (found[target] < 0)]
+        new = target[(steps[source] == step) & (steps[target] < 0)]
         if not new.shape[0]:
             break
         step += 1
-        found[new] = step
-    return found
+        steps[new] = step
+    return steps
 
 
 def rings(batch: GraphBatch, roots: Int[Tensor, "N"], hops: int, inner: int, outer: int) -> Rings:
@@ -115,7 +118,8 @@ def rings(batch: GraphBatch, roots: Int[Tensor, "N"], hops: int, inner: int, out
     Args:
         batch: Any graphs.
         roots: One node a graph.
-        hops: Reach of the substructure; 0: the whole graph, parts that the root cannot reach included.
+        hops: Reach of the substructure; 0: the whole graph, parts that the root cannot reach
+            included.
         inner: The context begins beyond this many steps.
         outer: The context ends after this many steps; 0: nowhere.
     """
