@@ -4,14 +4,19 @@ import codecs
 import hashlib
 import io
 import os
+import shutil
 import sys
+import tempfile
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphlog.errors import DataError, GraphLoGError, MissingExtraError
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 LONGEST_LINE = 1 << 26
 """Characters of a line; a file without line ends is no table, and must not be read into memory whole."""
@@ -68,6 +73,60 @@ def replacing(path: Path) -> Generator[Path]:
     """
     with writing(path), beside(path) as unfinished:
         yield unfinished
+
+
+def acquire_lock(path: Path, *, wait: bool = False) -> "BaseFileLock | None":
+    """Lock the file ``path`` against other processes.
+
+    The operating system frees the lock when its process ends, however it ends, so that no lock
+    outlives a process that was killed. The file stays.
+
+    Args:
+        path: The lock file; it is created where there is none.
+        wait: Wait for the process that holds the lock.
+
+    Returns:
+        The lock, to be freed by its ``release()``; None where another process holds it.
+
+    Raises:
+        OSError: If the file cannot be opened, or the file system has no locks.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path, timeout=-1 if wait else 0, thread_local=False)
+    try:
+        lock.acquire(poll_interval=0.2)
+    except Timeout:
+        return None
+    return lock
+
+
+@contextmanager
+def scratch_folder(out: Path) -> Generator[Path]:
+    """Give a hidden folder beside ``out`` for unfinished files and remove it afterwards.
+
+    Folders of the same file that a killed process left behind are removed first.
+
+    Raises:
+        GraphLoGError: If there cannot be one.
+    """
+    prefix, lock = f".{out.name}.partial-", None
+    with writing(out):
+        for old in out.absolute().parent.iterdir():
+            if old.name.startswith(prefix) and old.is_dir() and not old.is_symlink():
+                with suppress(OSError):
+                    if unused := acquire_lock(old / ".lock"):
+                        shutil.rmtree(old, ignore_errors=True)
+                        unused.release()
+        while lock is None:
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=out.absolute().parent))
+            with suppress(FileNotFoundError):  # removed as unused before it could be locked
+                lock = acquire_lock(folder / ".lock")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        lock.release()
 
 
 def hash_file(path: Path) -> str:

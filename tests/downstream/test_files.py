@@ -1,6 +1,7 @@
 """Embeddings and predictions in files: row i is row i, whole or not at all."""
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,16 @@ def test_an_output_that_cannot_be_is_refused_first(tmp_path: Path, table: Path):
         (tmp_path / "dir.npz").mkdir(exist_ok=True)
         with pytest.raises(ConfigError, match=message):
             embed_file(encoder, table, out)
+
+
+def test_a_killed_command_does_not_hinder_the_next(
+    tmp_path: Path, table: Path, predictor: Predictor
+):
+    for name in (".out.npz.partial-1", f".out.npz.partial-{os.getpid()}", ".out.csv.partial-1"):
+        (tmp_path / name).mkdir()
+    embed_file(tiny_encoder(), table, tmp_path / "out.npz")
+    predict_file(predictor, table, tmp_path / "out.csv")
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_failure_leaves_nothing_behind(

@@ -62,6 +62,32 @@ def test_other_peoples_folders_and_files_are_left_alone(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
 
+def test_a_linked_checkpoint_folder_is_unlinked_and_what_it_points_to_stays(tmp_path: Path) -> None:
+    run, scratch = finished(tmp_path / "run"), tmp_path / "scratch"
+    (run / "checkpoint").rename(scratch)
+    (run / "checkpoint").symlink_to(scratch)
+    before, kept = outcome(run), sorted(p.name for p in scratch.iterdir())
+    run_pretraining(families(64), small_config(epochs=2), run, overwrite=True)
+    assert outcome(run) == before
+    assert not (run / "checkpoint").is_symlink()
+    assert sorted(p.name for p in scratch.iterdir()) == kept
+
+
+def test_only_files_of_the_run_are_removed(tmp_path: Path) -> None:
+    run = finished(tmp_path / "run")
+    (run / "thesis.partial").write_text("mine")
+    (run / "model.safetensors.1.partial").write_text("half a model")
+    RunFolder.open(run, overwrite=True).close()
+    assert {p.name for p in run.iterdir()} == {".lock", "thesis.partial"}
+    other = tmp_path / "other"
+    (other / "checkpoint").mkdir(parents=True)
+    (other / "config.toml").write_text("[server]\nport = 80\n")
+    (other / "main.py").touch()
+    with pytest.raises(ConfigError, match="is no run folder"):
+        RunFolder.open(other, overwrite=True)
+    assert (other / "checkpoint").is_dir()
+
+
 def test_a_folder_in_use_names_the_process(tmp_path: Path) -> None:
     process = start(tmp_path / "run", {"epochs": 10_000}, resume=False)
     while not (tmp_path / "run" / "metrics.jsonl").exists():

@@ -1,7 +1,6 @@
 """The folder of a benchmark: finished cells, models, locks; safe for several processes and for sudden death."""
 
 import json
-import os
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -11,13 +10,11 @@ from typing import Any
 from graphlog.benchmark.grid import NOT_OF_THE_OUTCOME, CellSpec
 from graphlog.downstream.report import json_ready
 from graphlog.errors import ConfigError
-from graphlog.files import replacing, writing
-from graphlog.training.runfolder import try_lock
+from graphlog.files import acquire_lock, replacing, writing
 
 FORMAT, VERSION = "graphlog-cell", 1
 _LABELS = ("suite", "scale", "method", "backbone", "variant")
 """What a cell is called, as opposed to what it found."""
-_POLL_S = 0.5
 
 
 class Folder:
@@ -120,15 +117,12 @@ class Folder:
         The operating system frees the lock of a process that dies.
         """
         with writing(self.locks):
-            descriptor = os.open(self.locks / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+            lock = acquire_lock(self.locks / f"{name}.lock", wait=wait)
         try:
-            held = try_lock(descriptor)
-            while wait and not held:
-                time.sleep(_POLL_S)
-                held = try_lock(descriptor)
-            yield held
+            yield lock is not None
         finally:
-            os.close(descriptor)
+            if lock is not None:
+                lock.release()
 
     def _twin(self, spec: CellSpec) -> dict[str, Any] | None:
         for path in sorted(self.cells.glob(f"{spec.stage}-*-{spec.config_hash[:8]}.json")):

@@ -2,10 +2,8 @@
 
 import csv
 import os
-import shutil
 import zipfile
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from graphlog.downstream.sources import (
     streamed_graphs,
 )
 from graphlog.errors import ConfigError, MissingExtraError
-from graphlog.files import writing
+from graphlog.files import scratch_folder, writing
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 
@@ -79,7 +77,7 @@ def embed_file(
         DataError: If the source cannot be read.
     """
     check_output(out, FORMATS, source)
-    with streamed_graphs(source, encoder.schema, **reading) as store, scratch(out) as folder:
+    with streamed_graphs(source, encoder.schema, **reading) as store, scratch_folder(out) as folder:
         rows, total = output_rows(store)
         with writing(out):
             embeddings = _empty(folder / "embeddings.npy", total, encoder.width(layer))
@@ -124,18 +122,6 @@ def check_output(out: Path, formats: tuple[str, ...], source: Source = ()) -> No
             import pyarrow  # noqa: F401  # pyright: ignore[reportUnusedImport]
         except ImportError:
             raise MissingExtraError("pyarrow", "parquet") from None
-
-
-@contextmanager
-def scratch(out: Path) -> Generator[Path]:
-    """Give a folder beside ``out`` for unfinished files and remove it afterwards."""
-    folder = out.with_name(f".{out.name}.partial-{os.getpid()}")
-    with writing(out):
-        folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def save_rejects(folder: Path, rejects: list[Any]) -> Path | None:

@@ -18,7 +18,7 @@ from graphlog.datasets import DATASETS
 from graphlog.datasets.base import named_spec
 from graphlog.datasets.named import open_named
 from graphlog.domains.graph.reading import is_graphs
-from graphlog.downstream.embed import Written, check_output, save_rejects, scratch
+from graphlog.downstream.embed import Written, check_output, save_rejects
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.sources import (
     Source,
@@ -30,7 +30,7 @@ from graphlog.downstream.sources import (
     streamed_graphs,
     temporary_folder,
 )
-from graphlog.files import writing
+from graphlog.files import scratch_folder, writing
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 
@@ -64,7 +64,7 @@ def predict_file(
     with (
         _rereadable(source) as source,
         streamed_graphs(source, predictor.schema, **reading) as store,
-        scratch(out) as folder,
+        scratch_folder(out) as folder,
     ):
         rows, total = output_rows(store)
         predictions = np.full((total, len(predictor.targets)), np.nan, dtype=np.float32)

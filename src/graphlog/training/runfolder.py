@@ -5,20 +5,28 @@ import os
 import platform
 import re
 import shutil
-import sys
+import tomllib
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
 from graphlog import __version__
 from graphlog.errors import ConfigError
-from graphlog.files import replacing, writing
+from graphlog.files import acquire_lock, replacing, writing
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 _LOCK = ".lock"
-_OURS = ("config.toml", "metrics.jsonl", "model.safetensors", "versions.json", "checkpoint")
+_FILES = (
+    *("config.toml", "metrics.jsonl", "model.safetensors", "versions.json", "checkpoint"),
+    *("scores.json", "split.json"),  # of fine-tuning
+)
+_BAD_BATCH = re.compile(r"nonfinite-step-\d+\.json")
+_UNFINISHED = re.compile(r"(.+)\.\d+\.partial")  # as written by graphlog.files.beside
 _TARGETS = re.compile(r"targets-[0-9a-f]{16}\.(npy|growing)")
 _PACKAGES = (
     "torch",
@@ -34,8 +42,7 @@ _PACKAGES = (
 class RunFolder:
     """An existing, locked run folder."""
 
-    def __init__(self, path: Path, lock: int) -> None:
-        """Take over a folder whose lock is held as the file descriptor ``lock``."""
+    def __init__(self, path: Path, lock: "BaseFileLock") -> None:
         self.path = path
         self._lock = lock
         self.config = path / "config.toml"
@@ -58,11 +65,12 @@ class RunFolder:
         with writing(path):
             _check_usable(path, resume or overwrite)
             path.mkdir(parents=True, exist_ok=True)
-            lock = _acquire(path)
-            # an old run goes when it is replaced; what a killed process was writing goes always
-            for entry in filter(_is_ours, list(path.iterdir())):
-                if overwrite or entry.name.endswith(".partial"):
-                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            lock = _lock(path)
+            # a replaced run is removed, and always what a killed process was writing
+            for entry in list(path.iterdir()):
+                name = entry.name
+                if _is_unfinished(name) or (overwrite and _belongs_to_run(name)):
+                    _remove(entry)
         return cls(path, lock)
 
     def write(self, path: Path, text: str) -> None:
@@ -76,13 +84,14 @@ class RunFolder:
 
     def forget_targets(self) -> None:
         """Remove the targets that were worked out for this run; they are large, and a run that has ended needs them no more."""
-        for path in filter(_holds_targets, list(self.path.iterdir())):
-            with suppress(OSError):
-                path.unlink()
+        for path in list(self.path.iterdir()):
+            if _TARGETS.fullmatch(path.name):
+                with suppress(OSError):
+                    path.unlink()
 
     def close(self) -> None:
         """Let other processes in."""
-        os.close(self._lock)
+        self._lock.release()
 
 
 def versions(data_digest: str) -> dict[str, Any]:
@@ -114,59 +123,50 @@ def _check_usable(path: Path, may_exist: bool) -> None:
         raise ConfigError(
             f"run folder {path} exists; continue it with --resume or replace it with --overwrite."
         )
-    if entries and not (path / "config.toml").exists() and not all(map(_is_ours, entries)):
+    known = all(_belongs_to_run(e.name) or _is_unfinished(e.name) for e in entries)
+    if entries and not known and not _is_of_run(path / "config.toml"):
         raise ConfigError(f"{path} holds other files and is no run folder; choose another folder.")
 
 
-def _is_ours(entry: Path) -> bool:
-    return (
-        entry.name in _OURS
-        or entry.name.endswith(".partial")
-        or entry.match("nonfinite-step-*.json")
-        or _holds_targets(entry)
-    )
+def _is_of_run(config: Path) -> bool:
+    """Return whether a ``config.toml`` is one of ours: other programs have files of that name."""
+    try:
+        tables = tomllib.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return {"objective", "training"} <= tables.keys() or tables.get("kind") == "finetune"
 
 
-def _holds_targets(entry: Path) -> bool:
-    return _TARGETS.fullmatch(entry.name) is not None and entry.is_file()
+def _belongs_to_run(name: str) -> bool:
+    return name in _FILES or bool(_TARGETS.fullmatch(name) or _BAD_BATCH.fullmatch(name))
 
 
-def _acquire(path: Path) -> int:
-    """Lock ``path/.lock``; the operating system frees it when the process ends, however it ends."""
-    descriptor = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    if not try_lock(descriptor):
-        holder = (
-            os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-            if hasattr(os, "pread")
-            else ""
-        )
-        os.close(descriptor)
+def _is_unfinished(name: str) -> bool:
+    """Return whether a process of this folder was writing the file when it was killed."""
+    found = _UNFINISHED.fullmatch(name)
+    return found is not None and _belongs_to_run(found[1])
+
+
+def _remove(entry: Path) -> None:
+    """Remove a file or folder; of a link only the link, for what it points to lies elsewhere."""
+    if entry.is_dir() and not entry.is_symlink():
+        shutil.rmtree(entry)
+    else:
+        entry.unlink()
+
+
+def _lock(path: Path) -> "BaseFileLock":
+    """Lock ``path/.lock`` and write the number of this process there."""
+    file = path / _LOCK
+    lock = acquire_lock(file)
+    if lock is None:
+        holder = ""
+        with suppress(OSError):
+            holder = file.read_text(encoding="ascii", errors="replace")[:32].strip()
         who = f"process {holder}" if holder else "another process"
         raise ConfigError(
             f"run folder {path} is in use by {who}; wait for it to end or choose another folder."
         )
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, str(os.getpid()).encode())
-    return descriptor
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def try_lock(descriptor: int) -> bool:
-        """Lock an open file if no other process has; the lock goes when the file is closed or its process ends."""
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-else:
-    import fcntl
-
-    def try_lock(descriptor: int) -> bool:
-        """Lock an open file if no other process has; the lock goes when the file is closed or its process ends."""
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+    with suppress(OSError):  # Windows lets nobody write to a locked file
+        file.write_text(str(os.getpid()), encoding="ascii")
+    return lock

@@ -16,9 +16,8 @@ from jaxtyping import Float32
 from graphlog.data.store import GraphStore
 from graphlog.data.workers import available_workers, map_in_order
 from graphlog.domains import DOMAINS
-from graphlog.files import beside
+from graphlog.files import acquire_lock, beside
 from graphlog.training.log import Progress
-from graphlog.training.runfolder import try_lock
 
 _LARGEST = 10.0
 """Standardised targets are clipped here: a few molecules of a million lie dozens of deviations out."""
@@ -103,21 +102,20 @@ def _growing(kept: Path | None) -> Generator[BinaryIO | None]:
     if kept is None:
         yield None
         return
-    path, file, ours = kept.with_suffix(".growing"), None, False
-    with suppress(
-        OSError
-    ):  # where nothing can be kept, or a file system knows no locks, they are worked out again next time
-        file = path.open("a+b", buffering=0)
-        file.seek(0)  # Windows locks the byte that the file stands at
-        ours = try_lock(file.fileno())
+    path, file, lock = kept.with_suffix(".growing"), None, None
+    with suppress(OSError):  # nothing can be kept here: computed again next time
+        lock = acquire_lock(path)
+        file = path.open("a+b", buffering=0) if lock is not None else None
     try:
-        yield file if ours else None
+        yield file
     finally:
         if file is not None:
             file.close()
-    if ours and kept.exists():
-        with suppress(OSError):
-            path.unlink()
+        if lock is not None:
+            if kept.exists():
+                with suppress(OSError):
+                    path.unlink()
+            lock.release()
 
 
 def _append(file: BinaryIO, values: np.ndarray) -> bool:

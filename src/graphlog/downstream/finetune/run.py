@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,8 +32,6 @@ from graphlog.training.precision import choose_device, choose_precision
 from graphlog.training.runfolder import RunFolder, versions
 
 RULES = {"last": "last epoch", "best-valid": "best validation"}
-_OURS = ("scores.json", "split.json")
-"""Files a run folder of fine-tuning has beyond those of every run."""
 
 
 def finetune(
@@ -79,7 +76,9 @@ def finetune(
         else open_labelled(source, encoder.schema, **labelling)
     )
     check_folds(data, config)
-    folder = None if run_dir is None else _opened(run_dir, resume, overwrite)
+    folder = (
+        None if run_dir is None else RunFolder.open(run_dir, resume=resume, overwrite=overwrite)
+    )
     try:
         if folder is not None:
             _describe(folder, encoder, data, config, seeds)
@@ -361,16 +360,6 @@ def _info(
         "data_digest": data.store.digest,
         "pretrained": pretrained,
     }
-
-
-def _opened(run_dir: Path, resume: bool, overwrite: bool) -> RunFolder:
-    folder = RunFolder.open(run_dir, resume=resume, overwrite=overwrite)
-    if overwrite:
-        with writing(run_dir):
-            for name in _OURS:
-                (run_dir / name).unlink(missing_ok=True)
-            shutil.rmtree(folder.checkpoints, ignore_errors=True)
-    return folder
 
 
 def _describe(
