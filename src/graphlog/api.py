@@ -10,6 +10,7 @@ from jaxtyping import Float
 from graphlog.config import merge, read_toml
 from graphlog.data.split import DEFAULT_FRACTIONS, Split
 from graphlog.data.store import GraphStore, is_store, open_store
+from graphlog.datasets import resolve as fetch_dataset
 from graphlog.datasets.featurize import read_molecules
 from graphlog.datasets.splits import split_dataset
 from graphlog.domains import SCHEMAS
@@ -43,6 +44,7 @@ __all__ = [
     "cv_probe",
     "embed",
     "embed_file",
+    "fetch_dataset",
     "finetune",
     "fold_probe",
     "list_models",

@@ -1,14 +1,14 @@
-"""What can go wrong in a way the user can mend: one line saying what, where and how."""
+"""Errors caused by input: each message is one line that says what, where and how to fix it."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 _SHOWN = 24
-"""Known names in a message; of more, the nearest."""
+"""At most so many known names are listed, the nearest ones."""
 
 
 class GraphLoGError(ValueError):
-    """Something the user can mend; the command line prints it as one line and exits with code 2."""
+    """Base of all errors caused by input; the command line prints them in one line and exits with 2."""
 
 
 class DataError(GraphLoGError):
@@ -20,24 +20,24 @@ class ConfigError(GraphLoGError):
 
 
 class ModelFileError(GraphLoGError):
-    """A model, store or checkpoint that is truncated, tampered with, foreign, or from a newer format."""
+    """A model, store or checkpoint that is damaged, foreign, or of a newer format."""
 
 
 class NonFiniteLossError(GraphLoGError):
-    """A loss that became NaN or infinite; training stops and the last good checkpoint stays."""
+    """A loss became NaN or infinite; training stops and the last good checkpoint is kept."""
 
 
 class MissingExtraError(GraphLoGError):
-    """An optional dependency that is not installed; names the extra that brings it."""
+    """An optional dependency is missing; the message names the extra that installs it."""
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(
-            f"`{package}` is not installed; mend it with: pip install 'graphlog-torch[{extra}]'"
+            f"`{package}` is not installed; run: pip install 'graphlog-torch[{extra}]'"
         )
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
-    """Return the error for a name that is in no table, suggesting the nearest one that is.
+    """Return the error for an unknown name, suggesting the nearest known one.
 
     Example:
         >>> print(unknown_name("backbone", "ginn", ["gin", "gcn"]))

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from graphlog.cli.options import options_given, pretraining_settings
+from graphlog.cli.options import chosen_settings, pretraining_settings
 from graphlog.errors import ConfigError
 
 
 def test_options_and_pairs_become_one_set_of_settings():
-    assert options_given({"epochs": 3, "seed": None}, ["dropout=0.2", "epochs=3"]) == {
+    assert chosen_settings({"epochs": 3, "seed": None}, ["dropout=0.2", "epochs=3"]) == {
         "epochs": 3,
         "dropout": 0.2,
     }

@@ -31,6 +31,13 @@ def test_a_file_of_version_0_1_is_read_whatever_its_backbone() -> None:
     assert "substructure_at" in resolve_config("contextpred").to_toml()
 
 
+def test_a_file_without_a_newer_setting_takes_its_default() -> None:
+    usual, changed = resolve_config("contextpred"), resolve_config("contextpred", "biology")
+    older = {k: v for k, v in usual.options.items() if k != "substructure_at"}
+    assert OBJECTIVES["contextpred"].Config.parse(older).substructure_at == "root"
+    assert 'substructure_at = "centre"' in changed.to_toml()
+
+
 def test_overrides_beat_the_recipe_and_flags_beat_the_file() -> None:
     file = tomllib.loads(resolve_config("graphlog", "paper", {"epochs": 2}).to_toml())
     config = resolve_config(

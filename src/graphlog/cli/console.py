@@ -7,39 +7,40 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from graphlog.cli.exit_codes import INTERRUPTED, say
-from graphlog.errors import ConfigError
+from graphlog.cli.exit_codes import INTERRUPTED, printable, say
 
 if TYPE_CHECKING:
-    from graphlog.data.schema import FeatureSchema
-    from graphlog.data.store import GraphStore
     from graphlog.downstream.report import Report
     from graphlog.training.log import Progress
 
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """How one run of a verb talks to its user."""
+    """Output of one command."""
 
     quiet: bool = False
-    """No messages; results and errors only."""
+    """Whether to print neither messages nor the summary of what was written."""
     as_json: bool = False
-    """The result is one JSON document instead of tables."""
+    """Whether to print results as one JSON document instead of tables."""
 
     def say(self, text: str) -> None:
         """Print a message to standard error unless quiet."""
         if not self.quiet:
-            print(text, file=sys.stderr, flush=True)
+            say(text)
 
-    def result(self, summary: Mapping[str, Any] | Sequence[Any], *tables: "Table") -> None:
-        """Print what the verb found: ``summary`` as JSON where asked, ``tables`` otherwise."""
+    def summary(self, fields: Mapping[str, Any]) -> None:
+        """Print what a command has written, as JSON or as a table; nothing if quiet."""
+        if self.as_json or not self.quiet:
+            self.result(fields, fields_table(fields))
+
+    def result(self, value: Mapping[str, Any] | Sequence[Any], *tables: "Table") -> None:
+        """Print what was asked for: ``value`` as JSON with ``--json``, ``tables`` otherwise."""
         if self.as_json:
-            print(json.dumps(summary, indent=2, default=_plain))
+            print(json.dumps(value, indent=2, default=_plain))
             return
         for table in tables:
             table.print()
@@ -47,7 +48,7 @@ class Console:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under headings; drawn by rich on a terminal, as aligned plain text elsewhere."""
+    """Rows under column names; drawn by rich on a terminal, as aligned plain text elsewhere."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
@@ -102,8 +103,121 @@ class Table:
 
 
 def fields_table(fields: Mapping[str, object], title: str = "") -> Table:
-    """Return a two-column table of names and values."""
+    """Return a two-column table of names and values; fields that are None are left out."""
     return Table(("", ""), [(k, v) for k, v in fields.items() if v is not None], title)
+
+
+def report_tables(report: "Report") -> list[Table]:
+    """Return the tables of a report; areas under curves are shown in percent."""
+    from graphlog.downstream.metrics import LOWER_IS_BETTER
+
+    metric = report.metric
+    percent = metric not in LOWER_IS_BETTER and metric != "r2"
+    scale, unit = (100.0, " (%)") if percent else (1.0, "")
+    sizes = ", ".join(f"{name} {count:,}" for name, count in report.sizes.items())
+    metric_name = metric.replace("_", "-").upper()
+    title = f"{report.dataset}: {metric_name}{unit}, {report.split} split ({sizes})"
+
+    def number(value: float) -> str:
+        return "-" if math.isnan(value) else f"{value * scale:.2f}"
+
+    rows = [
+        (
+            r.model,
+            r.rule,
+            number(r.mean(metric)),
+            number(r.sd(metric)),
+            number(r.mean(metric, "valid")),
+            len(r.test.get(metric, [])),
+        )
+        for r in report.rows
+    ]
+    tables = [Table(("model", "rule", "test", "SD", "valid", "seeds"), rows, title)]
+    first = report.rows[0]
+    if first.halves:
+        names = tuple(half.replace("_", " ") for half in first.halves)
+        shown = [
+            (r.model, r.rule, *(number(r.mean(metric, half)) for half in first.halves))
+            for r in report.rows
+            if r.halves
+        ]
+        tables.append(Table(("model", "rule", *names), shown, "\nrandom halves of the test fold"))
+    if len(report.tasks) > 1 and first.per_task:
+        per_task = [(task, number(first.per_task.get(task, math.nan))) for task in report.tasks]
+        tables.append(Table(("task", "test"), per_task, f"\n{first.model}, {first.rule}, by task"))
+    if report.notes:
+        tables.append(Table(("", ""), [("note", note) for note in report.notes]))
+    return tables
+
+
+def job_progress(console: Console) -> "Progress":
+    """Return the progress display of training, embedding and predicting."""
+    from graphlog.training.log import make_progress
+
+    return make_progress(console.quiet)
+
+
+@contextmanager
+def reading_progress(console: Console) -> Generator[Callable[[int, int], None] | None]:
+    """Give a callback that shows the number of rows read and rejected; None if quiet."""
+    if console.quiet:
+        yield None
+    elif sys.stderr.isatty():
+        with _row_bar() as show:
+            yield show
+    else:
+        yield _row_lines()
+
+
+@contextmanager
+def interruptible() -> Generator[None]:
+    """Exit with code 130, and say how to resume, when training was stopped by Ctrl-C."""
+    from graphlog.training import TrainingInterrupted
+
+    try:
+        yield
+    except TrainingInterrupted as e:
+        say(f"graphlog: {e}")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _row_lines() -> Callable[[int, int], None]:
+    """Return a callback that prints a line every ten seconds."""
+    from graphlog.training.log import LINE_EVERY_S
+
+    started = printed = time.monotonic()
+
+    def show(done: int, rejected: int) -> None:
+        nonlocal printed
+        now = time.monotonic()
+        if now - printed >= LINE_EVERY_S:
+            printed = now
+            rate = done / (now - started)
+            say(f"read {done:,} rows, {rejected:,} rejected, {rate:,.0f} rows/s")
+
+    return show
+
+
+@contextmanager
+def _row_bar() -> Generator[Callable[[int, int], None]]:
+    """Show a line on the terminal that counts rows."""
+    from rich.console import Console as RichConsole
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    text = TextColumn(
+        "read {task.completed:,.0f} rows, {task.fields[rejected]:,} rejected, "
+        "{task.fields[rate]:,.0f} rows/s"
+    )
+    columns = (SpinnerColumn(), text, TimeElapsedColumn())
+    with Progress(*columns, console=RichConsole(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, rejected=0, rate=0.0)
+        started = time.monotonic()
+
+        def show(done: int, rejected: int) -> None:
+            rate = done / max(time.monotonic() - started, 1e-9)
+            bar.update(task, completed=done, rejected=rejected, rate=rate)
+
+        yield show
 
 
 def _text(value: object) -> str:
@@ -116,8 +230,10 @@ def _text(value: object) -> str:
             return f"{value:,}"
         case float():
             return f"{value:.4g}"
+        case list() | tuple():
+            return ", ".join(_text(v) for v in value)  # pyright: ignore[reportUnknownArgumentType]
         case _:
-            return " ".join(str(value).split())
+            return printable(" ".join(str(value).split()))
 
 
 def _plain(value: object) -> object:
@@ -126,188 +242,3 @@ def _plain(value: object) -> object:
         if convert is not None:
             return convert()
     return str(value)
-
-
-def job_progress(console: Console) -> "Progress":
-    """Return what follows training, embedding and predicting."""
-    from graphlog.training.log import make_progress
-
-    return make_progress(console.quiet)
-
-
-@contextmanager
-def reading_progress(console: Console) -> Generator[Callable[[int, int], None] | None]:
-    """Give a function that is told of rows done and rows rejected."""
-    if console.quiet:
-        yield None
-    elif sys.stderr.isatty():
-        with _RowBar() as bar:
-            yield bar
-    else:
-        yield _RowLines()
-
-
-@contextmanager
-def interruptible() -> Generator[None]:
-    """Turn training stopped by Ctrl-C, its state saved, into exit code 130 and the line that says how to go on."""
-    from graphlog.training import TrainingInterrupted
-
-    try:
-        yield
-    except TrainingInterrupted as e:
-        say(f"graphlog: {e}")
-        raise typer.Exit(INTERRUPTED) from None
-
-
-class _RowLines:
-    """A line on standard error every ten seconds of reading."""
-
-    def __init__(self) -> None:
-        self._started = self._said = time.monotonic()
-
-    def __call__(self, done: int, rejected: int) -> None:
-        from graphlog.training.log import LINE_EVERY_S
-
-        now = time.monotonic()
-        if now - self._said >= LINE_EVERY_S:
-            self._said = now
-            print(
-                f"read {done:,} rows, {rejected:,} rejected, {done / (now - self._started):,.0f} rows/s",
-                file=sys.stderr,
-                flush=True,
-            )
-
-
-class _RowBar:
-    """A line on the terminal that counts the rows read."""
-
-    def __enter__(self) -> Self:
-        from rich.console import Console as RichConsole
-        from rich.progress import Progress as RichProgress
-        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        text = TextColumn(
-            "read {task.completed:,.0f} rows, {task.fields[rejected]:,} rejected, {task.fields[rate]:,.0f} rows/s"
-        )
-        self._bar = RichProgress(
-            SpinnerColumn(),
-            text,
-            TimeElapsedColumn(),
-            console=RichConsole(stderr=True),
-            transient=True,
-        )
-        self._task = self._bar.add_task("", total=None, rejected=0, rate=0.0)
-        self._started = time.monotonic()
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def __call__(self, done: int, rejected: int) -> None:
-        rate = done / max(time.monotonic() - self._started, 1e-9)
-        self._bar.update(self._task, completed=done, rejected=rejected, rate=rate)
-
-
-def report_tables(report: "Report") -> list[Table]:
-    """Return the tables of a report; areas under curves are shown in per cent."""
-    from graphlog.downstream.metrics import LOWER_IS_BETTER
-
-    metric = report.metric
-    percent = metric not in LOWER_IS_BETTER and metric != "r2"
-    scale, unit = (100.0, " (%)") if percent else (1.0, "")
-    sizes = ", ".join(f"{name} {count:,}" for name, count in report.sizes.items())
-    title = f"{report.dataset}: {metric.replace('_', '-').upper()}{unit}, {report.split} split ({sizes})"
-    seeds = [len(r.test.get(metric, [])) for r in report.rows]
-    rows = [
-        (
-            r.model,
-            r.rule,
-            _number(r.mean(metric) * scale),
-            _number(r.sd(metric) * scale),
-            _number(r.mean(metric, "valid") * scale),
-            n,
-        )
-        for r, n in zip(report.rows, seeds, strict=True)
-    ]
-    tables = [Table(("model", "rule", "test", "SD", "valid", "seeds"), rows, title)]
-    halves = [half for half in report.rows[0].halves]
-    if halves:
-        shown = [
-            (r.model, r.rule, *(_number(r.mean(metric, half) * scale) for half in halves))
-            for r in report.rows
-            if r.halves
-        ]
-        tables.append(
-            Table(
-                ("model", "rule", *(half.replace("_", " ") for half in halves)),
-                shown,
-                "\nrandom halves of the test fold",
-            )
-        )
-    best = report.rows[0]
-    if len(report.tasks) > 1 and best.per_task:
-        per_task = [
-            (task, _number(best.per_task.get(task, math.nan) * scale)) for task in report.tasks
-        ]
-        tables.append(
-            Table(("task", "test"), per_task, f"\n{best.model}, {best.rule}, task by task")
-        )
-    if report.notes:
-        tables.append(Table(("", ""), [("note", note) for note in report.notes]))
-    return tables
-
-
-def _number(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.2f}"
-
-
-def read_graphs(
-    source: str,
-    schema: str,
-    console: Console,
-    *,
-    limit: int | None = None,
-    like: "FeatureSchema | None" = None,
-    **reading: Any,
-) -> "GraphStore":
-    """Return the graphs of a store, or those of a file or data set in ``schema``; named proteins are in their own.
-
-    Any graphs are read in the schema ``like``, or in what is found out about them.
-    """
-    import numpy as np
-
-    from graphlog.data.store import is_store, open_store
-    from graphlog.datasets.featurize import read_molecules
-    from graphlog.domains.graph.reading import is_graphs
-    from graphlog.domains.protein.stores import open_proteins
-    from graphlog.downstream.sources import domain_of, open_graphs
-
-    if is_store(source):
-        store = open_store(source)
-        return store if limit is None else store.subset(np.arange(min(limit, len(store))))
-    with reading_progress(console) as progress:
-        if is_graphs(source):
-            store = open_graphs(source, like, progress=progress, limit=limit, **reading)
-        elif schema == "protein" or domain_of(source) == "protein":
-            store = open_proteins(source, progress=progress, limit=limit, **reading)
-        else:
-            store = read_molecules(source, schema=schema, progress=progress, limit=limit, **reading)
-    console.say(
-        f"read {len(store):,} graphs from {source}; {len(store.rejects):,} of {store.num_rows:,} rows rejected"
-    )
-    return store
-
-
-def refuse_existing_run(folder: Path, resume: bool, overwrite: bool) -> None:
-    """Refuse a run folder before its input is read, which may take long.
-
-    Raises:
-        ConfigError: If there is a run and neither ``resume`` nor ``overwrite`` is given, or both are.
-    """
-    if resume and overwrite:
-        raise ConfigError("--resume and --overwrite contradict each other; choose one.")
-    if (folder / "config.toml").is_file() and not (resume or overwrite):
-        raise ConfigError(
-            f"run folder {folder} exists; continue it with --resume or replace it with --overwrite."
-        )

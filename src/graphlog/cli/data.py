@@ -2,13 +2,17 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from graphlog.cli import options as o
-from graphlog.cli.console import Console, Table, fields_table
+from graphlog.cli.console import Console, Table, fields_table, reading_progress
 from graphlog.cli.options import Json, Quiet
+from graphlog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from graphlog.data.store import GraphStore
 
 
 def convert(
@@ -26,7 +30,10 @@ def convert(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Convert an old checkpoint, chemistry or biology, to a model file; no code in it is ever run."""
+    """Convert a checkpoint of the pre-train-GNNs family.
+
+    Chemistry and biology; no code in the file is ever run.
+    """
     from graphlog.api import convert as run_conversion
 
     found = run_conversion(old, output, half=half)
@@ -40,12 +47,12 @@ def convert(
         "dim": config.dim,
         "bytes": output.stat().st_size,
     }
-    console.result(summary, fields_table(summary))
+    console.summary(summary)
     console.say(f"next: graphlog embed molecules.csv -m {output} -o embeddings.npz")
 
 
 app = typer.Typer(
-    help="The data sets known by name, and splits of any input.",
+    help="List, fetch and split data sets.",
     epilog="Example: graphlog data split bbbp --kind scaffold -o split.json",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -56,8 +63,8 @@ Name = Annotated[
 
 
 _KINDS = (
-    "scaffold (default), scaffold-balanced, random-scaffold or random; of proteins species (default of several species), network "
-    "(communities) or random, unless the named set has a default of its own; of any graphs random (default) or stratified by labels."
+    "Molecules: scaffold (default), scaffold-balanced, random-scaffold, random. Proteins: species, "
+    "network, random. Any graphs: random (default), stratified."
 )
 
 
@@ -65,7 +72,7 @@ _KINDS = (
 def list_datasets(
     data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False
 ) -> None:
-    """List the data sets: rows, tasks, kind, licence, and whether they are on this machine."""
+    """List the data sets known by name."""
     from graphlog.report.describe import describe_datasets
 
     found = describe_datasets()
@@ -91,7 +98,7 @@ def list_datasets(
 def get(
     name: Name, data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False
 ) -> None:
-    """Fetch a data set, check that it is the one this version knows, and print where it is."""
+    """Fetch a data set, check its sha256, and print its path."""
     from graphlog.datasets import resolve
 
     path = resolve(name)
@@ -102,7 +109,7 @@ def get(
 def info(
     name: Name, data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False
 ) -> None:
-    """Say all there is to know about a data set: tasks, metric, licence, source, hashes."""
+    """Describe a data set: tasks, metric, license, source, hashes."""
     from graphlog.report.describe import describe_dataset
 
     found = describe_dataset(name)
@@ -124,23 +131,27 @@ def split(
     ],
     kind: Annotated[str | None, typer.Option("--kind", metavar="KIND", help=_KINDS)] = None,
     fractions: Annotated[
-        str, typer.Option("--fractions", metavar="A,B,C", help="Shares of train, valid and test.")
+        str,
+        typer.Option("--fractions", metavar="A,B,C", help="Fractions of train, valid and test."),
     ] = "0.8,0.1,0.1",
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Of the kinds that shuffle.")
+        int,
+        typer.Option("--seed", metavar="N", min=0, help="Random seed of the kinds that shuffle."),
     ] = 0,
     test_species: Annotated[
         str | None,
         typer.Option(
             "--test-species",
             metavar="TAXON",
-            help="species: whom to test on (default: human, else the last).",
+            help="With species: species of the test fold (default: human, else the last).",
         ),
     ] = None,
     network: Annotated[
         str | None,
         typer.Option(
-            "--network", metavar="A,B", help="network: the files that a store INPUT was cut from."
+            "--network",
+            metavar="A,B",
+            help="With network: files of the network, where INPUT is a store.",
         ),
     ] = None,
     smiles_column: o.SmilesColumn = None,
@@ -150,19 +161,18 @@ def split(
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
-    """Split INPUT so that scaffolds, species or communities stay together; rows are counted from 0, rejected ones are in no fold.
+    """Split INPUT by scaffold, species, community or at random.
 
-    Proteins, for example: graphlog data split worm-go40 --kind network -o split.json. Of a labelled set, proteins without a
-    label are in no fold.
+    Rows are counted from 0; rejected rows, and proteins without any label in a labeled set, are in
+    no fold. Proteins, for example: graphlog data split worm-go40 --kind network -o split.json
     """
-    from graphlog.cli.console import read_graphs
     from graphlog.data.split import check_fractions
     from graphlog.downstream.embed import check_output, save_rejects
     from graphlog.downstream.protocol.splitting import split_file
 
     console = Console(quiet, as_json)
     check_output(output, (".json",), source)
-    shares = check_fractions(o.shares(fractions))
+    shares = check_fractions(o.fractions(fractions))
     graphs = read_graphs(
         source, "molecule", console, smiles_column=smiles_column, on_error=on_error, workers=workers
     )
@@ -177,4 +187,55 @@ def split(
         "kind": made,
         **{name: len(part) for name, part in zip(rows._fields, rows, strict=True)},
     }
-    console.result(summary, fields_table(summary))
+    console.summary(summary)
+
+
+def read_graphs(
+    source: str,
+    schema: str,
+    console: Console,
+    *,
+    limit: int | None = None,
+    like: Any = None,
+    **reading: Any,
+) -> "GraphStore":
+    """Return the graphs of a store, or those of a file or data set in ``schema``; named proteins are in their own.
+
+    Any graphs are read in the schema ``like``, or in what is found out about them.
+    """
+    import numpy as np
+
+    from graphlog.data.store import is_store, open_store
+    from graphlog.datasets.featurize import read_molecules
+    from graphlog.domains.graph.reading import is_graphs
+    from graphlog.domains.protein.stores import open_proteins
+    from graphlog.downstream.sources import domain_of, open_graphs
+
+    if is_store(source):
+        store = open_store(source)
+        return store if limit is None else store.subset(np.arange(min(limit, len(store))))
+    with reading_progress(console) as progress:
+        if is_graphs(source):
+            store = open_graphs(source, like, progress=progress, limit=limit, **reading)
+        elif schema == "protein" or domain_of(source) == "protein":
+            store = open_proteins(source, progress=progress, limit=limit, **reading)
+        else:
+            store = read_molecules(source, schema=schema, progress=progress, limit=limit, **reading)
+    console.say(
+        f"read {len(store):,} graphs from {source}; {len(store.rejects):,} of {store.num_rows:,} rows rejected"
+    )
+    return store
+
+
+def refuse_existing_run(folder: Path, resume: bool, overwrite: bool) -> None:
+    """Refuse a run folder before its input is read, which may take long.
+
+    Raises:
+        ConfigError: If there is a run and neither ``resume`` nor ``overwrite`` is given, or both are.
+    """
+    if resume and overwrite:
+        raise ConfigError("--resume and --overwrite contradict each other; choose one.")
+    if (folder / "config.toml").is_file() and not (resume or overwrite):
+        raise ConfigError(
+            f"run folder {folder} exists; continue it with --resume or replace it with --overwrite."
+        )

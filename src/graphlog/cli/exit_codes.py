@@ -1,4 +1,4 @@
-"""What the command line says, and with which exit code, when a run ends before its time."""
+"""Exit codes of the command line, and the one-line messages that go with them."""
 
 import contextlib
 import errno
@@ -12,31 +12,53 @@ from typing import TextIO
 
 from graphlog.errors import GraphLoGError
 
-MENDABLE, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
+INVALID_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
+
+_NO_MEMORY = "not enough memory; use a smaller --batch-size or --limit, or fewer --workers."
 
 
 class Interrupted(BaseException):
-    """Ctrl-C, under a name that the parser does not know and so cannot swallow."""
+    """Ctrl-C, as a class that the option parser does not catch."""
+
+
+def printable(text: str) -> str:
+    r"""Return ``text`` with control characters escaped, so that input cannot drive the terminal.
+
+    Example:
+        >>> printable("a\x1b[2Jb")
+        'a\\x1b[2Jb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c
+        if c.isprintable() or c in "\n\t"
+        else c.encode("unicode_escape", "backslashreplace").decode()
+        for c in text
+    )
 
 
 def say(line: str) -> None:
-    """Print one line to standard error; never fail, for this is how failures are told."""
+    """Print one line to standard error; never raises, since it reports failures."""
     with contextlib.suppress(OSError, ValueError):
-        print(line, file=sys.stderr, flush=True)
+        print(printable(line), file=sys.stderr, flush=True)
 
 
 def fail(message: str) -> int:
-    """Tell the user what to mend and return the exit code that goes with it."""
+    """Print an error message on one line and return the exit code for invalid input."""
     say(f"graphlog: error: {' '.join(message.split())}")
-    return MENDABLE
+    return INVALID_INPUT
 
 
-def ending_of(error: BaseException) -> int | None:
-    """Return the exit code for ``error`` after saying what it means, or None for a bug of ours."""
+def exit_code_of(error: BaseException) -> int | None:
+    """Print what ``error`` means and return its exit code; None for an internal error.
+
+    Args:
+        error: Whatever ended the command.
+    """
     match error:
-        case (
-            BrokenPipeError() | SystemExit(__context__=BrokenPipeError())
-        ):  # the parser turns one into the other
+        # the parser turns a closed pipe into SystemExit
+        case BrokenPipeError() | SystemExit(__context__=BrokenPipeError()):
             _silence_standard_output()
             return PIPE_CLOSED
         case KeyboardInterrupt() | Interrupted():
@@ -45,18 +67,13 @@ def ending_of(error: BaseException) -> int | None:
         case GraphLoGError():
             return fail(str(error))
         case MemoryError():
-            return fail(
-                "not enough memory; mend it with a smaller --batch-size, --limit or fewer --workers."
-            )
+            return fail(_NO_MEMORY)
         case OSError():
-            return _end_on_system_error(error)
+            return _exit_code_of_os_error(error)
         case RuntimeError() if _is_out_of_device_memory(error):
-            return fail(
-                "the device is out of memory; mend it with a smaller --batch-size or --device cpu."
-            )
-        case _ if hasattr(
-            error, "format_message"
-        ):  # the parser's own errors, whichever library they come from
+            return fail("the device is out of memory; use a smaller --batch-size or --device cpu.")
+        # usage errors of the parser, whichever library they come from
+        case _ if hasattr(error, "format_message"):
             message = _usage_message(error)
             return fail(message) if message else 0
         case _:
@@ -65,7 +82,7 @@ def ending_of(error: BaseException) -> int | None:
 
 @contextlib.contextmanager
 def warnings_as_lines() -> Generator[None]:
-    """Show warnings as one line each on standard error instead of with a line of source."""
+    """Show each warning as one line on standard error, without its line of source."""
 
     def show(
         message: Warning | str,
@@ -82,35 +99,44 @@ def warnings_as_lines() -> Generator[None]:
         yield
 
 
+def open_missing_streams() -> None:
+    """Replace standard streams that were closed by the caller (``>&-``) by the null device."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+
+
 def _silence_standard_output() -> None:
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _end_on_system_error(error: OSError) -> int | None:
-    where = f"'{error.filename}'" if error.filename else "standard output or a file of this run"
+def _exit_code_of_os_error(error: OSError) -> int | None:
+    name = error.filename
+    where = f"'{os.fsdecode(name)}'" if isinstance(name, str | bytes) else "an output file"
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             return fail(f"{where}: the disk is full; free some space, or write elsewhere with -o.")
         case errno.EROFS | errno.EACCES | errno.EPERM:
             return fail(
-                f"{where}: no permission to read or write there; choose another place or change its rights."
+                f"{where}: permission denied; choose another path or change its permissions."
             )
         case errno.EFBIG:
             return fail(
-                f"{where}: larger than a file may be there; write to another disk with -o, or raise the limit (ulimit -f)."
+                f"{where}: the file is too large; write to another disk with -o, "
+                "or raise the limit (ulimit -f)."
             )
         case errno.EIO:
-            return fail(
-                f"{where}: the disk does not answer (input/output error); write elsewhere with -o, or ask who runs it."
-            )
+            return fail(f"{where}: input/output error; check the disk, or write elsewhere with -o.")
         case errno.ENOMEM:
-            return fail(
-                "not enough memory; mend it with a smaller --batch-size, --limit or fewer --workers."
-            )
+            return fail(_NO_MEMORY)
         case errno.ENOENT:
             return fail(f"no such file or folder: {where}; check the path.")
-        case _ if error.filename:
+        case _ if name:
             return fail(f"{where}: {(error.strerror or str(error)).lower()}.")
         case _:
             return None
@@ -122,10 +148,10 @@ def _is_out_of_device_memory(error: RuntimeError) -> bool:
 
 
 def _usage_message(error: BaseException) -> str:
-    """Return one line for an error of the parser; nothing where it has shown a help page instead."""
+    """Return one line for a usage error; empty where the parser has shown a help page instead."""
     context = getattr(error, "ctx", None)
     option = getattr(error, "option_name", None)
-    message = str(getattr(error, "format_message")())  # noqa: B009 - the class is private to the parser
+    message = str(getattr(error, "format_message")())  # noqa: B009 - a private class of the parser
     if not message or type(error).__name__ == "NoArgsIsHelpError":
         return ""
     if option is not None and message.startswith("No such option"):

@@ -7,17 +7,17 @@ from typing import Annotated, Any
 import typer
 
 from graphlog.cli import options as o
-from graphlog.cli.console import Console, Table, fields_table
+from graphlog.cli.console import Console, Table, fields_table, job_progress
 from graphlog.cli.options import DataDir, Json, Quiet
 from graphlog.errors import ConfigError
 
 
 def models(quiet: Quiet = False, as_json: Json = False) -> None:
-    """List the shipped models: what they were trained on, their size, and how to use them."""
+    """List the shipped models."""
     from graphlog.downstream.models import list_models
     from graphlog.report.describe import describe_model
 
-    found = {name: describe_model(path) for name, path in list_models().items()}
+    shipped = {name: describe_model(path) for name, path in list_models().items()}
     columns = ("name", "objective", "recipe", "trained on", "encoder", "embedding", "size")
     rows = [
         (
@@ -29,13 +29,13 @@ def models(quiet: Quiet = False, as_json: Json = False) -> None:
             m["embedding"],
             m["size"],
         )
-        for name, m in found.items()
+        for name, m in shipped.items()
     ]
-    rows.append(("random", "none", "", "nothing", "the default recipe's, untrained", "jk", ""))
+    rows.append(("random", "none", "", "nothing", "untrained, of the default recipe", "jk", ""))
     console = Console(quiet, as_json)
-    console.result({"models": found}, Table(columns, rows))
+    console.result({"models": shipped}, Table(columns, rows))
     console.say(
-        "use one by its name: graphlog embed molecules.csv -m NAME -o embeddings.npz; more about it: graphlog info NAME"
+        "use one: graphlog embed molecules.csv -m NAME -o embeddings.npz; details: graphlog info NAME"
     )
 
 
@@ -43,34 +43,31 @@ def info(
     path: Annotated[
         str,
         typer.Argument(
-            metavar="PATH", help="A model file, a store, a run folder, or a shipped model's name."
+            metavar="PATH", help="Model file, store, run folder, or name of a shipped model."
         ),
     ],
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="Check every byte of a store against its recorded sha256."),
+        typer.Option("--verify", help="Check every file of a store against its sha256."),
     ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Say what PATH is made of: schema, settings, origin, size."""
+    """Describe a model, store or run."""
     from graphlog.report.describe import describe
 
-    found = describe(path, verify=verify)
-    Console(quiet, as_json).result(found, *_tables(found))
+    description = describe(path, verify=verify)
+    Console(quiet, as_json).result(description, *_tables(description))
 
 
-def _tables(found: Mapping[str, Any]) -> list[Table]:
-    plain = {
-        k: ", ".join(map(str, v)) if isinstance(v, list) else v
-        for k, v in found.items()
-        if not isinstance(v, Mapping)
-    }
-    tables = [fields_table(plain)]
-    tables += [
-        fields_table(_flat(v), f"\n{k}") for k, v in found.items() if isinstance(v, Mapping) and v
+def _tables(description: Mapping[str, Any]) -> list[Table]:
+    """Return a table of the plain fields, then one for each nested mapping."""
+    nested = {k: v for k, v in description.items() if isinstance(v, Mapping)}
+    plain = {k: v for k, v in description.items() if k not in nested}
+    return [
+        fields_table(plain),
+        *(fields_table(_flat(v), f"\n{k}") for k, v in nested.items() if v),
     ]
-    return tables
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -103,7 +100,7 @@ def plot(
     graphs: Annotated[
         int,
         typer.Option(
-            "--graphs", min=5, max=20_000, metavar="N", help="Graphs on the map, drawn at random."
+            "--graphs", min=5, max=20_000, metavar="N", help="Size of the random sample on the map."
         ),
     ] = 2000,
     colour: Annotated[
@@ -111,22 +108,21 @@ def plot(
         typer.Option(
             "--colour",
             metavar="prototype|scaffold|label",
-            help="What colours the map (default: prototype; label after finetune).",
+            help="Color of the map (default: prototype; label after finetune).",
         ),
     ] = None,
     seed: Annotated[
         int,
-        typer.Option(
-            "--seed", metavar="N", min=0, help="Decides the sample and the layout of the map."
-        ),
+        typer.Option("--seed", metavar="N", min=0, help="Random seed of sample and layout."),
     ] = 0,
     data_dir: DataDir = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Draw training curves, the collapse watch, the embedding map, the tree of prototypes and scores of RUN, as PNG and SVG.
+    """Draw the figures of a run or benchmark, as PNG and SVG.
 
-    Of a benchmark: scores, the curves of depth and batch size, maps and speeds.
+    Of a run: training curves, the collapse watch, the embedding map, the tree of prototypes and the
+    scores. Of a benchmark: scores, curves of depth and batch size, maps and speeds.
     """
     console = Console(quiet, as_json)
     if (run / "cells").is_dir():
@@ -134,7 +130,7 @@ def plot(
 
         if source or colour:
             raise ConfigError(
-                f"{run} is the folder of a benchmark, whose maps are drawn already; drop --input and --colour."
+                f"{run} is the folder of a benchmark, which has its own maps; drop --input and --colour."
             )
         paths = draw_figures(run, output)
     else:
@@ -151,7 +147,7 @@ def prototypes(
         str,
         typer.Argument(
             metavar="RUN",
-            help="Run folder of pretrain, a .safetensors file, or a shipped model's name.",
+            help="Run folder of pretrain, model file, or name of a shipped model.",
         ),
     ],
     output: Annotated[
@@ -168,14 +164,12 @@ def prototypes(
         typer.Option(
             "--input",
             metavar="INPUT",
-            help="Graphs to place in the tree (default: those the run was trained on).",
+            help="Graphs to assign (default: those the run was trained on).",
         ),
     ] = None,
     fit: Annotated[
         bool,
-        typer.Option(
-            "--fit", help="Fit prototypes to INPUT by K-means; for models that learnt none."
-        ),
+        typer.Option("--fit", help="Fit new prototypes to INPUT by K-means."),
     ] = False,
     graphs: Annotated[
         int,
@@ -184,16 +178,14 @@ def prototypes(
             min=5,
             max=20_000,
             metavar="N",
-            help="Graphs on the map, drawn at random; traits are judged by them.",
+            help="Size of the random sample on the map; traits are computed from it.",
         ),
     ] = 2000,
     targets: o.Targets = None,
     limit: o.Limit = None,
     seed: Annotated[
         int,
-        typer.Option(
-            "--seed", metavar="N", min=0, help="Decides sample, layout and fitted prototypes."
-        ),
+        typer.Option("--seed", metavar="N", min=0, help="Random seed of sample, layout and fit."),
     ] = 0,
     precision: o.Precision = None,
     device: o.Device = None,
@@ -205,14 +197,17 @@ def prototypes(
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
-    """Place every graph in the tree of prototypes of RUN: sizes, typical graphs, traits, novelty, and a page to explore them."""
-    from graphlog.cli.console import job_progress
+    """Assign every graph to the learned hierarchy of prototypes.
+
+    DIR gets tree.json (sizes, typical graphs, traits), members.csv (path, similarity and novelty of
+    every row) and atlas.html (a page to explore them).
+    """
     from graphlog.errors import ConfigError
     from graphlog.report.prototypes import write_prototypes
 
     if source is None and (limit is not None or smiles_column is not None or targets is not None):
         raise ConfigError(
-            "--limit, --smiles-column and --targets say how INPUT is read; name one with --input."
+            "--limit, --smiles-column and --targets describe INPUT; name one with --input."
         )
     console = Console(quiet, as_json)
     given = {"limit": limit, "smiles_column": smiles_column, "targets": o.names(targets) or None}
@@ -238,4 +233,4 @@ def prototypes(
         "in use": " / ".join(map(str, written.used)),
         **{path.stem: str(path) for path in written.paths},
     }
-    console.result(summary, fields_table(summary))
+    console.summary(summary)

@@ -1,4 +1,4 @@
-"""The Typer application, and how every run of it ends: exit codes and one-line errors."""
+"""The Typer application and the entry point ``graphlog``."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -11,35 +11,40 @@ from typer.main import get_command
 from graphlog import __version__
 from graphlog.cli.data import app as data_app
 from graphlog.cli.data import convert
-from graphlog.cli.exit_codes import Interrupted, ending_of, warnings_as_lines
+from graphlog.cli.exit_codes import (
+    Interrupted,
+    exit_code_of,
+    open_missing_streams,
+    warnings_as_lines,
+)
 from graphlog.cli.featurize import featurize
 from graphlog.cli.look import info, models, plot, prototypes
 from graphlog.cli.start import quickstart
 from graphlog.cli.train import benchmark, finetune, pretrain
 from graphlog.cli.use import embed, predict, probe
 
-START, DATA, LEARN, SHOW = "Start here", "Data", "Train and use an encoder", "Look"
+START, DATA, TRAIN, USE, LOOK = "Start here", "Data", "Train", "Use an encoder", "Look at results"
 
 VERBS: tuple[tuple[Callable[..., None], str, str], ...] = (
     (quickstart, START, "graphlog quickstart -o tour"),
     (featurize, DATA, "graphlog featurize zinc250k -o zinc.store"),
     (convert, DATA, "graphlog convert gin_contextpred.pth -o contextpred.safetensors"),
-    (pretrain, LEARN, "graphlog pretrain zinc.store -o run --epochs 11 --set encoder.dim=300"),
-    (embed, LEARN, "graphlog embed molecules.csv -m run -o embeddings.npz"),
-    (probe, LEARN, "graphlog probe bbbp -m run"),
-    (finetune, LEARN, "graphlog finetune bbbp -m run -o bbbp-run --seeds 0,1,2"),
-    (predict, LEARN, "graphlog predict new.csv -m bbbp-run -o predictions.csv"),
-    (benchmark, LEARN, "graphlog benchmark molecules -o bench --scale smoke"),
-    (models, SHOW, "graphlog models"),
-    (info, SHOW, "graphlog info run"),
-    (plot, SHOW, "graphlog plot run -o figures"),
-    (prototypes, SHOW, "graphlog prototypes run -o tree --input molecules.csv"),
+    (pretrain, TRAIN, "graphlog pretrain zinc.store -o run --epochs 11 --set encoder.dim=300"),
+    (finetune, TRAIN, "graphlog finetune bbbp -m run -o bbbp-run --seeds 0,1,2"),
+    (benchmark, TRAIN, "graphlog benchmark molecules -o bench --scale smoke"),
+    (embed, USE, "graphlog embed molecules.csv -m run -o embeddings.npz"),
+    (predict, USE, "graphlog predict new.csv -m bbbp-run -o predictions.csv"),
+    (probe, USE, "graphlog probe bbbp -m run"),
+    (models, LOOK, "graphlog models"),
+    (info, LOOK, "graphlog info run"),
+    (plot, LOOK, "graphlog plot run -o figures"),
+    (prototypes, LOOK, "graphlog prototypes run -o tree --input molecules.csv"),
 )
-"""Verb, the panel it is listed under, and the example at the foot of its help."""
+"""Each verb with its help panel and the example shown at the end of its help."""
 
 
 class _Verbs(TyperGroup):
-    """The verbs; an interrupted one says so, which the parser would not let it do."""
+    """Lets Ctrl-C reach :func:`main`; the parser would print "Aborted!" instead."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -51,8 +56,9 @@ class _Verbs(TyperGroup):
 app = typer.Typer(
     name="graphlog",
     cls=_Verbs,
-    help="Graph encoders pre-trained without labels, on molecules and other graphs.",
-    epilog="Example: graphlog quickstart -o tour. Exit codes: 0 done; 2 yours to mend, said in one line; 1 our bug; 130 interrupted.",
+    help="Pre-train graph encoders without labels, on molecules and other graphs.",
+    epilog="Example: graphlog quickstart -o tour. "
+    "Exit codes: 0 success, 1 internal error, 2 invalid input, 130 interrupted.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -69,15 +75,15 @@ def _print_version(wanted: bool) -> bool:
 
 
 @app.callback()
-def options_of_the_whole(
+def global_options(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:
-    """Graph encoders pre-trained without labels, on molecules and other graphs."""
+    """Pre-train graph encoders without labels, on molecules and other graphs."""
 
 
 for _verb, _panel, _example in VERBS:
@@ -86,14 +92,15 @@ app.add_typer(data_app, name="data", rich_help_panel=DATA)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; a bug keeps its traceback.
+    """Run one command and return its exit code; an internal error keeps its traceback.
 
     Args:
-        arguments: The words after ``graphlog``; those of the process where None.
+        arguments: The words after ``graphlog``; None takes those of the process.
 
     Returns:
-        0 done, 2 the user can mend it, 130 interrupted, 141 the reader of our output went away.
+        0 for success, 2 for invalid input, 130 if interrupted, 141 if the output pipe was closed.
     """
+    open_missing_streams()
     words = None if arguments is None else list(arguments)
     try:
         with warnings_as_lines():
@@ -102,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         sys.stdout.flush()
     except BaseException as e:
-        code = ending_of(e)
+        code = exit_code_of(e)
         if code is None:
             raise
         return code

@@ -1,4 +1,4 @@
-"""Options shared by several verbs, and how options become settings of a run."""
+"""Options shared by several verbs, and how options become the settings of a run."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -27,19 +27,17 @@ def _set_threads(count: int | None) -> int | None:
 
 
 def names(text: str | None) -> list[str]:
-    """Return the names of a list such as ``a,b``; nothing or ``none`` is no name."""
-    return (
-        []
-        if text is None or text == "none"
-        else [part.strip() for part in text.split(",") if part.strip()]
-    )
+    """Return the names in a list such as ``a,b``; ``none`` and no text give an empty list."""
+    if text is None or text == "none":
+        return []
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def numbers(text: str) -> list[int]:
-    """Return the whole numbers of a list such as ``0,1,2``.
+def integers(text: str) -> list[int]:
+    """Return the numbers in a list such as ``0,1,2``.
 
     Raises:
-        BadParameter: If a part is none.
+        BadParameter: If a part is not an integer.
     """
     try:
         return [int(part) for part in text.split(",")]
@@ -47,11 +45,11 @@ def numbers(text: str) -> list[int]:
         raise typer.BadParameter(f"expected whole numbers such as 0,1,2, found {text!r}.") from None
 
 
-def shares(text: str) -> list[float]:
-    """Return the numbers of a list such as ``0.8,0.1,0.1``.
+def fractions(text: str) -> list[float]:
+    """Return the numbers in a list such as ``0.8,0.1,0.1``.
 
     Raises:
-        BadParameter: If a part is none.
+        BadParameter: If a part is not a number.
     """
     try:
         return [float(part) for part in text.split(",")]
@@ -62,7 +60,7 @@ def shares(text: str) -> list[float]:
 Input = Annotated[
     str,
     typer.Argument(
-        metavar="INPUT", help="Molecule file, store folder, data set name, or - for standard input."
+        metavar="INPUT", help="Molecule file, store, data set name, or - for standard input."
     ),
 ]
 Model = Annotated[
@@ -71,13 +69,12 @@ Model = Annotated[
         "--model",
         "-m",
         metavar="MODEL",
-        help="A .safetensors file, a run folder, or a shipped model's name.",
+        help="Model file (.safetensors), run folder, name of a shipped model, or random.",
     ),
 ]
 Run = Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="Run folder to write.")]
 SmilesColumn = Annotated[
-    str | None,
-    typer.Option("--smiles-column", metavar="NAME", help="Column that holds the SMILES."),
+    str | None, typer.Option("--smiles-column", metavar="NAME", help="Column with the SMILES.")
 ]
 DataDir = Annotated[
     Path | None,
@@ -85,19 +82,17 @@ DataDir = Annotated[
         "--data-dir",
         metavar="DIR",
         callback=_set_data_root,
-        help="Where data sets are kept (default: $GRAPHLOG_DATA or the cache).",
+        help="Folder of the data sets (default: $GRAPHLOG_DATA or the user's cache).",
     ),
 ]
 OnError = Annotated[
     Literal["skip", "fail"],
-    typer.Option(
-        "--on-error", help="skip: list a bad row in rejects.csv and go on; fail: stop at the first."
-    ),
+    typer.Option("--on-error", help="List bad rows in rejects.csv, or stop at the first."),
 ]
 Workers = Annotated[
     int | None,
     typer.Option(
-        "--workers", min=1, metavar="N", help="Processes that read molecules (default: all cores)."
+        "--workers", min=1, metavar="N", help="Processes that read the input (default: all cores)."
     ),
 ]
 Threads = Annotated[
@@ -107,7 +102,7 @@ Threads = Annotated[
         min=1,
         metavar="N",
         callback=_set_threads,
-        help="Threads of each matrix product (default: all cores).",
+        help="Threads for computation (default: all cores).",
     ),
 ]
 Device = Annotated[
@@ -124,117 +119,119 @@ Layer = Annotated[
     Literal["jk", "last"] | None,
     typer.Option(
         "--layer",
-        help="Which embedding: all layers (jk) or the last (default: as stored with the model).",
+        help="Embedding of all layers (jk) or of the last (default: as stored in the model).",
     ),
 ]
 Targets = Annotated[
     str | None,
-    typer.Option("--targets", metavar="A,B", help="Columns to predict; known data sets need none."),
+    typer.Option("--targets", metavar="A,B", help="Label columns; known data sets need none."),
 ]
 Task = Annotated[
     Literal["auto", "classification", "regression", "multiclass"],
-    typer.Option("--task", help="Kind of target."),
+    typer.Option("--task", help="Kind of the labels."),
 ]
 BatchSize = Annotated[
-    int | None, typer.Option("--batch-size", min=1, metavar="N", help="Graphs a step.")
+    int | None, typer.Option("--batch-size", min=1, metavar="N", help="Graphs in one batch.")
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Any setting of a run's config.toml, such as batch_size=64; repeatable.",
+        help="Any setting of the run's config.toml, such as batch_size=64; repeatable.",
     ),
 ]
 Seeds = Annotated[
     str,
-    typer.Option(
-        "--seeds", metavar="0,1,2", help="One run each; scores are mean and SD over them."
-    ),
+    typer.Option("--seeds", metavar="0,1,2", help="One run per seed; scores are mean and SD."),
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", min=1, metavar="N", help="Only the first N rows of INPUT.")
+    int | None, typer.Option("--limit", min=1, metavar="N", help="Read the first N rows only.")
 ]
 SplitKind = Annotated[
     str | None,
     typer.Option(
         "--split",
         metavar="KIND|FILE",
-        help="scaffold, scaffold-balanced, random-scaffold, random, or a split.json (default: the data set's, else scaffold).",
+        help="scaffold, scaffold-balanced, random-scaffold, random, or a split.json "
+        "(default: that of the data set, else scaffold).",
     ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in RUN.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there already.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint in RUN.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")]
 Quiet = Annotated[
-    bool,
-    typer.Option("--quiet", "-q", help="No progress and no messages; errors and results only."),
+    bool, typer.Option("--quiet", "-q", help="Print no progress, messages or summary.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the summary as JSON on standard output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-_OF_TRAINING = ("epochs", "batch_size", "precision", "device", "seed", "learning_rate")
-_NOT_BESIDE_A_FILE = {"objective.name": "--objective", "recipe": "--recipe"}
+_TRAINING_SETTINGS = ("epochs", "batch_size", "precision", "device", "seed", "learning_rate")
+_MUST_MATCH_FILE = {"objective.name": "--objective", "recipe": "--recipe"}
 
 
-def options_given(named: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
-    """Return the settings chosen on the command line, by dotted name.
+def chosen_settings(named: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
+    """Return the settings given on the command line, by dotted name.
 
     Args:
-        named: Value of each option by the name of what it sets; None where it was not given.
+        named: Value of each option by the setting it stands for; None where it was not given.
         pairs: ``key=value`` texts of ``--set``.
 
     Raises:
-        ConfigError: If one key is given two values.
+        ConfigError: If one setting has two values.
     """
-    given = {key: value for key, value in named.items() if value is not None}
+    chosen = {key: value for key, value in named.items() if value is not None}
     for pair in pairs:
         path, value = parse_override(pair)
         key = ".".join(path)
-        if key in given and given[key] != value:
+        if key in chosen and chosen[key] != value:
             raise ConfigError(
-                f"`{key}` is set twice, to {given[key]!r} and by --set to {value!r}; give it once."
+                f"`{key}` is set twice, to {chosen[key]!r} and by --set to {value!r}; give it once."
             )
-        given[key] = value
-    return given
+        chosen[key] = value
+    return chosen
 
 
 def pretraining_settings(
     file: Path | None,
     named: Mapping[str, Any],
     pairs: Sequence[str],
-    beneath: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the tables of a pre-training run: those of ``file`` laid over ``beneath``, overlaid by the options.
+    """Return the settings of a pre-training run as nested tables: defaults, then file, then options.
+
+    Args:
+        file: Settings file (TOML).
+        named: As for :func:`chosen_settings`.
+        pairs: As for :func:`chosen_settings`.
+        defaults: Tables that the file and the options override.
 
     Raises:
-        ConfigError: If options contradict each other, or name another objective or recipe than the file.
+        ConfigError: If options contradict each other, or name another objective or recipe than the
+            file.
     """
-    pairs = [_in_full(pair) for pair in pairs]
-    given = options_given({_in_full(key): value for key, value in named.items()}, pairs)
-    tables = merge(beneath or {}, {} if file is None else read_toml(file))
-    for key, option in _NOT_BESIDE_A_FILE.items():
-        there = _look_up(tables, key)
-        if key in given and there not in (None, given[key]):
+    pairs = [_full_name(pair) for pair in pairs]
+    chosen = chosen_settings({_full_name(key): value for key, value in named.items()}, pairs)
+    tables = merge(defaults or {}, {} if file is None else read_toml(file))
+    for key, option in _MUST_MATCH_FILE.items():
+        in_file = _look_up(tables, key)
+        if key in chosen and in_file not in (None, chosen[key]):
             raise ConfigError(
-                f"{option} {given[key]} contradicts {file}, which says {there!r}; drop one of the two."
+                f"{option} {chosen[key]} contradicts {file}, which says {in_file!r}; drop one."
             )
-    for key, value in given.items():
+    for key, value in chosen.items():
         tables = merge(tables, _nested(key, value))
     return tables
 
 
-def _in_full(key: str) -> str:
-    """Return the key under which the settings keep what users may call by a shorter name."""
+def _full_name(key: str) -> str:
+    """Return the dotted name of a setting that may be given by a shorter one."""
     name, equals, value = key.partition("=")
     name = name.strip()
-    full = (
-        f"training.{name}"
-        if name in _OF_TRAINING
-        else "objective.name"
-        if name == "objective"
-        else name
-    )
-    return f"{full}{equals}{value}"
+    if name in _TRAINING_SETTINGS:
+        name = f"training.{name}"
+    elif name == "objective":
+        name = "objective.name"
+    return f"{name}{equals}{value}"
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``graphlog quickstart``: the whole tour on real molecules that came with the installation."""
+"""``graphlog quickstart``: a tour of the package, offline, on bundled molecules."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,13 +6,12 @@ from typing import Annotated
 import typer
 
 from graphlog.cli import options as o
-from graphlog.cli.console import Console, Table
+from graphlog.cli.console import Console, Table, job_progress
 
 
 def quickstart(
     output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="DIR", help="Folder for everything the tour makes."),
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the results.")
     ] = Path("graphlog-quickstart"),
     molecules: Annotated[
         int,
@@ -21,21 +20,18 @@ def quickstart(
         ),
     ] = 4000,
     epochs: Annotated[
-        int,
-        typer.Option(
-            "--epochs", metavar="N", min=2, help="Epochs of pre-training; the first is local."
-        ),
+        int, typer.Option("--epochs", metavar="N", min=2, help="Epochs of pre-training.")
     ] = 3,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", min=0, help="Decides everything random.")
-    ] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random seed.")] = 0,
     threads: o.Threads = 1,
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
-    """Pre-train a small model, fine-tune it, compare it with baselines, embed, draw: offline, in under three minutes."""
-    from graphlog.cli.console import job_progress
-    from graphlog.quickstart import run_quickstart
+    """Pre-train, fine-tune, compare and draw, in three minutes.
+
+    Works offline, on real molecules that come with RDKit.
+    """
+    from graphlog import run_quickstart
 
     console = Console(quiet, as_json)
     tour = run_quickstart(
@@ -54,6 +50,6 @@ def quickstart(
         ],
         f"{tour.dataset}: {tour.question}; lower is better",
     )
-    written = Table(("written", "what it is"), list(tour.written.items()), "")
-    following = Table(("try next",), [(line,) for line in tour.next_steps], "")
+    written = Table(("written", "content"), list(tour.written.items()))
+    following = Table(("try next",), [(line,) for line in tour.next_steps])
     console.result(tour.to_dict(), scores, written, following)

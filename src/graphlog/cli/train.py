@@ -1,29 +1,29 @@
 """Verbs that train: pretrain, finetune, benchmark."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from graphlog.cli import options as o
-from graphlog.cli.console import Console, Table, fields_table
+from graphlog.cli.console import Console, Table, interruptible, job_progress, report_tables
+from graphlog.cli.data import read_graphs, refuse_existing_run
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 
-_TASKS = f"Pretext task, graphlog by default: {', '.join(OBJECTIVES)}."
-_RECIPES = (
-    "default, paper, released or plus: bundles of settings; the other objectives have their own."
-)
+_OBJECTIVE = f"Pretext task (default: graphlog): {', '.join(OBJECTIVES)}."
+_RECIPE = "Named settings: default, paper, released or plus; other objectives have their own."
+_BASELINES = "ecfp-rf,ecfp-lr,random"
+_REPORTED = ("objective", "recipe", "epochs", "seed", "embedding", "schema", "data_digest")
 
 
 def pretrain(
     source: o.Input,
     output: o.Run,
     objective: Annotated[
-        str | None, typer.Option("--objective", metavar="NAME", help=_TASKS)
+        str | None, typer.Option("--objective", metavar="NAME", help=_OBJECTIVE)
     ] = None,
-    recipe: Annotated[str | None, typer.Option("--recipe", metavar="NAME", help=_RECIPES)] = None,
+    recipe: Annotated[str | None, typer.Option("--recipe", metavar="NAME", help=_RECIPE)] = None,
     backbone: Annotated[
         str | None,
         typer.Option("--backbone", metavar="gin|gcn|graphsage|gat", help="Message-passing layer."),
@@ -39,18 +39,17 @@ def pretrain(
     device: o.Device = None,
     seed: Annotated[
         int | None,
-        typer.Option(
-            "--seed", metavar="N", min=0, help="Decides weights, order, masks and samples."
-        ),
+        typer.Option("--seed", metavar="N", min=0, help="Random seed."),
     ] = None,
     init: Annotated[
-        str | None, typer.Option("--init", metavar="MODEL", help="Start from this model's weights.")
+        str | None,
+        typer.Option("--init", metavar="MODEL", help="Start from the weights of this model."),
     ] = None,
     resume: o.Resume = False,
     overwrite: o.Overwrite = False,
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="Settings file; options beside it win."),
+        typer.Option("--config", metavar="FILE", help="Settings file; options override it."),
     ] = None,
     settings: o.Settings = None,
     limit: o.Limit = None,
@@ -62,13 +61,12 @@ def pretrain(
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
-    """Train an encoder on INPUT without labels; RUN holds the model, checkpoints, settings and log.
+    """Pre-train an encoder on INPUT, without labels.
 
-    Ctrl-C leaves a run that --resume continues, bit for bit.
+    RUN holds the model, checkpoints, settings and log. After Ctrl-C or a crash, --resume continues
+    the run bit for bit.
     """
     from graphlog import api
-    from graphlog.cli.console import interruptible, job_progress, read_graphs, refuse_existing_run
-    from graphlog.cli.options import pretraining_settings
     from graphlog.downstream.embed import save_rejects
     from graphlog.report.describe import remember_input
     from graphlog.training import resolve_config
@@ -76,7 +74,7 @@ def pretrain(
     console = Console(quiet, as_json)
     refuse_existing_run(output, resume, overwrite)
     if resume and init is not None:
-        raise ConfigError("--init starts a run and --resume goes on with one; drop one of the two.")
+        raise ConfigError("--init starts a run and --resume continues one; drop one of the two.")
     named = {
         "objective": objective,
         "recipe": recipe,
@@ -91,7 +89,7 @@ def pretrain(
         else config
     )
     start = None if init is None else api.load(init)
-    chosen = pretraining_settings(
+    chosen = o.pretraining_settings(
         file, named, settings or [], {} if start is None else {"encoder": start.config.model_dump()}
     )
     schema = resolve_config(overrides=chosen).schema if start is None else start.schema.name
@@ -120,21 +118,11 @@ def pretrain(
         "graphs": len(graphs),
         "rejected": len(graphs.rejects),
         "rejects": rejects,
-        **_outcome(encoder.info),
+        **{key: encoder.info.get(key) for key in _REPORTED},
     }
-    console.result(summary, fields_table(summary))
+    console.summary(summary)
     labelled = "bbbp" if graphs.schema.domain == "molecule" else source
     console.say(f"next: graphlog probe {labelled} -m {output}; graphlog plot {output} -o figures")
-
-
-def _outcome(info: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: info.get(key)
-        for key in ("objective", "recipe", "epochs", "seed", "embedding", "schema", "data_digest")
-    }
-
-
-_BASELINES = "ecfp-rf,ecfp-lr,random"
 
 
 def finetune(
@@ -147,20 +135,20 @@ def finetune(
     epochs: Annotated[
         int | None,
         typer.Option(
-            "--epochs", metavar="N", min=1, help="Passes over the training fold (default: 100)"
+            "--epochs", metavar="N", min=1, help="Passes over the training fold (default: 100)."
         ),
     ] = None,
     seeds: o.Seeds = "0,1,2",
     select: Annotated[
         Literal["last", "best-valid"] | None,
-        typer.Option("--select", help="Whose weights predict (default: last)"),
+        typer.Option("--select", help="Epoch whose weights are kept (default: last)."),
     ] = None,
-    freeze: Annotated[bool, typer.Option("--freeze", help="Train the head alone.")] = False,
+    freeze: Annotated[bool, typer.Option("--freeze", help="Train the head only.")] = False,
     layer: o.Layer = None,
     batch_size: o.BatchSize = None,
     settings: o.Settings = None,
     baselines: Annotated[
-        str, typer.Option("--baselines", metavar="A,B", help="ecfp-rf, ecfp-lr, random, none.")
+        str, typer.Option("--baselines", metavar="A,B", help="ecfp-rf, ecfp-lr, random or none.")
     ] = _BASELINES,
     precision: o.Precision = None,
     device: o.Device = None,
@@ -174,12 +162,11 @@ def finetune(
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
-    """Train MODEL and a head on the labels of INPUT; RUN holds the predictor, its scores and its log.
+    """Train MODEL and a linear head on the labels of INPUT.
 
-    Data sets with known tasks need no --targets. With -m random the encoder starts untrained.
+    RUN holds the predictor, its scores and its log. Data sets with known tasks need no --targets.
+    With -m random the encoder starts untrained.
     """
-    from graphlog.cli.console import interruptible, job_progress, refuse_existing_run, report_tables
-    from graphlog.cli.options import options_given
     from graphlog.downstream.embed import save_rejects
     from graphlog.downstream.finetune import FinetuneConfig
     from graphlog.downstream.finetune.run import check_seeds
@@ -191,8 +178,8 @@ def finetune(
 
     console = Console(quiet, as_json)
     refuse_existing_run(output, resume, overwrite)
-    chosen_seeds, rows_beside = check_seeds(o.numbers(seeds)), o.names(baselines)
-    check_baselines(rows_beside)
+    chosen_seeds, baseline_names = check_seeds(o.integers(seeds)), o.names(baselines)
+    check_baselines(baseline_names)
     named = {
         "epochs": epochs,
         "select": select,
@@ -201,7 +188,7 @@ def finetune(
         "batch_size": batch_size,
     }
     config = FinetuneConfig.parse(
-        options_given({**named, "precision": precision, "device": device}, settings or [])
+        o.chosen_settings({**named, "precision": precision, "device": device}, settings or [])
     )
     encoder = load_for(model, source, device=config.device)
     reading: dict[str, Any] = {
@@ -219,7 +206,7 @@ def finetune(
             data,
             config,
             seeds=chosen_seeds,
-            baselines=rows_beside,
+            baselines=baseline_names,
             progress=job_progress(console),
             **run,
         )
@@ -237,7 +224,8 @@ _Suite = Annotated[
     str,
     typer.Argument(
         metavar="SUITE",
-        help="molecules, biology, backbones, ablation, sensitivity, embedding-map, speed; or report: render what is there.",
+        help="molecules, biology, backbones, ablation, sensitivity, embedding-map, speed, "
+        "or report to render the results in DIR.",
     ),
 ]
 _Output = Annotated[
@@ -246,10 +234,10 @@ _Output = Annotated[
         "--output",
         "-o",
         metavar="DIR",
-        help="Folder of cells, models and report; it is gone on with.",
+        help="Folder of results, models and report; an unfinished one is continued.",
     ),
 ]
-_Names = "a,b"
+_Names = "A,B"
 
 
 def benchmark(
@@ -258,28 +246,32 @@ def benchmark(
     scale: Annotated[
         str,
         typer.Option(
-            "--scale", metavar="smoke|small|paper", help="Minutes, hours, or the paper's protocol."
+            "--scale",
+            metavar="smoke|small|paper",
+            help="Minutes, hours, or the protocol of the paper.",
         ),
     ] = "small",
     methods: Annotated[
         str | None,
-        typer.Option("--methods", metavar=_Names, help="Objectives, untrained, ecfp-rf, ecfp-lr."),
+        typer.Option(
+            "--methods", metavar=_Names, help="Objectives, untrained, ecfp-rf or ecfp-lr."
+        ),
     ] = None,
     datasets: Annotated[
         str | None,
-        typer.Option("--datasets", metavar=_Names, help="Labelled data sets to judge on."),
+        typer.Option("--datasets", metavar=_Names, help="Labelled data sets to evaluate on."),
     ] = None,
     seeds: Annotated[
         str | None,
-        typer.Option("--seeds", metavar="0,1,2", help="Of pre-training and fine-tuning alike."),
+        typer.Option("--seeds", metavar="0,1,2", help="Seeds of pre-training and fine-tuning."),
     ] = None,
     backbones: Annotated[
-        str | None, typer.Option("--backbones", metavar=_Names, help="gin, gcn, graphsage, gat.")
+        str | None, typer.Option("--backbones", metavar=_Names, help="gin, gcn, graphsage or gat.")
     ] = None,
     domain: Annotated[
         str | None,
         typer.Option(
-            "--domain", metavar="molecule|protein", help="Graphs of suites that do not say."
+            "--domain", metavar="molecule|protein", help="Domain, for suites that have several."
         ),
     ] = None,
     stages: Annotated[
@@ -290,7 +282,7 @@ def benchmark(
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="List the cells and estimate the time; compute nothing."),
+        typer.Option("--dry-run", help="List the cells and estimate the time, without computing."),
     ] = False,
     precision: o.Precision = None,
     device: o.Device = None,
@@ -299,9 +291,10 @@ def benchmark(
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
-    """Pre-train, fine-tune and probe every method of SUITE under one protocol and render the paper's table or figure.
+    """Reproduce a table or figure of the paper.
 
-    Finished cells are kept, so a run that was stopped goes on, and several processes may work on one DIR at a time.
+    Every method of SUITE is pre-trained, fine-tuned and probed under one protocol. Finished cells
+    are kept: run the command again to continue. Several processes may share one DIR.
     """
     from graphlog import benchmark as bench
 
@@ -314,7 +307,7 @@ def benchmark(
     choices: dict[str, Any] = {
         "scale": scale,
         "domain": domain,
-        "seeds": None if seeds is None else o.numbers(seeds),
+        "seeds": None if seeds is None else o.integers(seeds),
     }
     for name, text in {
         "methods": methods,
@@ -334,7 +327,6 @@ def _run(suite: str, output: Path, choices: dict[str, Any], console: Console) ->
     import sys
 
     from graphlog import benchmark as bench
-    from graphlog.cli.console import interruptible
     from graphlog.errors import ConfigError
     from graphlog.training.log import Bar, Lines, Silent
 
@@ -355,7 +347,7 @@ def _run(suite: str, output: Path, choices: dict[str, Any], console: Console) ->
     console.result(summary, Table(tuple(summary), [tuple(summary.values())]))
     if outcome.failed:
         key, why = next(iter(outcome.failed.items()))
-        listed = f"all in {output / 'failures.jsonl'}; mend it and run the same command again"
+        listed = f"all in {output / 'failures.jsonl'}; fix the cause and run the same command again"
         raise ConfigError(
             f"{len(outcome.failed)} of {outcome.total} cells failed, such as {key}: {why} ({listed})."
         )

@@ -6,8 +6,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from graphlog.cli import options as o
-from graphlog.cli.console import Console, fields_table
+from graphlog.cli.console import Console, job_progress, report_tables
 from graphlog.errors import ConfigError
+
+_BASELINES, _FOLD_BASELINES = "random,ecfp-rf,ecfp-lr", "random,wl"
 
 
 def embed(
@@ -32,8 +34,10 @@ def embed(
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
-    """Write one embedding for every row of INPUT; row i of OUT is row i of INPUT, NaN where it is no molecule."""
-    from graphlog.cli.console import job_progress
+    """Write one embedding per row of INPUT.
+
+    Row i of OUT is row i of INPUT; it is NaN where the row cannot be read.
+    """
     from graphlog.downstream.embed import embed_file
     from graphlog.downstream.models import load_for
 
@@ -52,15 +56,16 @@ def embed(
         on_error=on_error,
         workers=workers,
     )
-    summary = {
-        "output": str(written.path),
-        "rows": written.rows,
-        "rejected": written.rejected,
-        "width": encoder.width(layer),
-        "layer": layer or encoder.layer,
-        "rejects": None if written.rejects is None else str(written.rejects),
-    }
-    console.result(summary, fields_table(summary))
+    console.summary(
+        {
+            "output": str(written.path),
+            "rows": written.rows,
+            "rejected": written.rejected,
+            "width": encoder.width(layer),
+            "layer": layer or encoder.layer,
+            "rejects": None if written.rejects is None else str(written.rejects),
+        }
+    )
 
 
 def predict(
@@ -82,8 +87,10 @@ def predict(
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
-    """Predict for every row of INPUT: its columns kept, one a target added, and graphlog_status."""
-    from graphlog.cli.console import job_progress
+    """Predict with a fine-tuned model for every row of INPUT.
+
+    OUT.csv has the columns of INPUT, one column per target, and graphlog_status.
+    """
     from graphlog.downstream.predict import predict_file
     from graphlog.downstream.predictor import Predictor
 
@@ -100,18 +107,16 @@ def predict(
         on_error=on_error,
         workers=workers,
     )
-    summary = {
-        "output": str(written.path),
-        "rows": written.rows,
-        "rejected": written.rejected,
-        "targets": list(predictor.targets),
-        "task": predictor.task,
-        "rejects": None if written.rejects is None else str(written.rejects),
-    }
-    console.result(summary, fields_table(summary))
-
-
-_BASELINES, _FOLD_BASELINES = "random,ecfp-rf,ecfp-lr", "random,wl"
+    console.summary(
+        {
+            "output": str(written.path),
+            "rows": written.rows,
+            "rejected": written.rejected,
+            "targets": list(predictor.targets),
+            "task": predictor.task,
+            "rejects": None if written.rejects is None else str(written.rejects),
+        }
+    )
 
 
 def probe(
@@ -125,7 +130,10 @@ def probe(
     c: Annotated[
         float,
         typer.Option(
-            "--c", metavar="C", min=1e-9, help="Fixed inverse penalty; validation chooses another."
+            "--c",
+            metavar="C",
+            min=1e-9,
+            help="Inverse penalty of one model; that of the other is chosen on validation.",
         ),
     ] = 0.1,
     baselines: Annotated[
@@ -133,17 +141,15 @@ def probe(
         typer.Option(
             "--baselines",
             metavar="A,B",
-            help="random, ecfp-rf, ecfp-lr, or none; of 10-fold: random, wl.",
+            help="random, ecfp-rf, ecfp-lr or none; with 10-fold: random, wl.",
         ),
     ] = None,
     protocol: Annotated[
         Literal["split", "10-fold"],
-        typer.Option(
-            "--protocol", help="One split, or InfoGraph's 10-fold accuracy of one target."
-        ),
+        typer.Option("--protocol", help="One split, or InfoGraph's 10-fold accuracy."),
     ] = "split",
     classifier: Annotated[
-        Literal["svm", "logistic"], typer.Option("--classifier", help="Of 10-fold.")
+        Literal["svm", "logistic"], typer.Option("--classifier", help="Classifier of 10-fold.")
     ] = "svm",
     device: o.Device = None,
     smiles_column: o.SmilesColumn = None,
@@ -154,8 +160,7 @@ def probe(
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
-    """Fit linear models to frozen embeddings of INPUT, beside fingerprints and the untrained encoder."""
-    from graphlog.cli.console import job_progress, report_tables
+    """Fit linear models to frozen embeddings, beside baselines."""
     from graphlog.downstream.models import load_for
     from graphlog.downstream.probe import probe as run_probe
     from graphlog.downstream.protocol.folds import fold_probe
@@ -163,24 +168,21 @@ def probe(
     console = Console(quiet, as_json)
     shared: dict[str, Any] = {
         "layer": layer,
-        "seeds": o.numbers(seeds),
+        "seeds": o.integers(seeds),
         "progress": job_progress(console),
+        "targets": o.names(targets) or None,
+        "task": task,
+        "smiles_column": smiles_column,
+        "on_error": on_error,
+        "workers": workers,
     }
-    shared |= {"targets": o.names(targets) or None, "task": task}
-    shared |= {"smiles_column": smiles_column, "on_error": on_error, "workers": workers}
     encoder = load_for(model, source, device=device or "auto")
     if protocol == "10-fold":
         if split is not None:
-            raise ConfigError("--protocol 10-fold deals its own folds; drop --split.")
-        report = fold_probe(
-            encoder,
-            source,
-            classifier=classifier,
-            baselines=o.names(baselines or _FOLD_BASELINES),
-            **shared,
-        )
+            raise ConfigError("--protocol 10-fold makes its own folds; drop --split.")
+        rows = o.names(baselines or _FOLD_BASELINES)
+        report = fold_probe(encoder, source, classifier=classifier, baselines=rows, **shared)
     else:
-        report = run_probe(
-            encoder, source, baselines=o.names(baselines or _BASELINES), c=c, split=split, **shared
-        )
+        rows = o.names(baselines or _BASELINES)
+        report = run_probe(encoder, source, baselines=rows, c=c, split=split, **shared)
     console.result(report.to_dict(), *report_tables(report))

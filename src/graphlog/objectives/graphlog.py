@@ -38,6 +38,11 @@ class GraphLoGViews(NamedTuple):
     """The same graphs with masked attributes."""
 
 
+def projection_head(width: int) -> nn.Sequential:
+    """Return the two-layer network between embeddings and prototypes."""
+    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+
+
 class GraphLoG(Objective[GraphLoGViews]):
     """The objective of Algorithm 1.
 
@@ -56,11 +61,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         self.schema = encoder.schema
         self.check_schema(self.schema)
         width = encoder.dim
-        self.head = (
-            nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
-            if config.projection_head
-            else None
-        )
+        self.head = projection_head(width) if config.projection_head else None
         self.attributes = (
             attribute_head(width, self.schema, config.attribute_columns)
             if config.attribute_weight > 0
@@ -100,13 +101,10 @@ class GraphLoG(Objective[GraphLoGViews]):
             self.register_buffer(f"parents_{level}", forest.parent(level).clone())
 
     def prepare_state(self, state: Mapping[str, Tensor]) -> None:
-        """Create prototypes of the shapes in ``state``, for ``load_state_dict`` to fill."""
-        layers: list[Tensor] = []
-        while (name := f"prototypes.{len(layers)}") in state:
-            layers.append(torch.empty_like(state[name]))
-        parents = [torch.empty_like(state[f"parents_{level}"]) for level in range(1, len(layers))]
-        if layers:
-            self.set_forest(PrototypeForest(layers, parents, validate=False))
+        """Create the prototypes in ``state``, for ``load_state_dict`` to fill."""
+        forest = PrototypeForest.from_state(state, validate=False)
+        if forest is not None:
+            self.set_forest(forest)
 
     def phases(self, epochs: int) -> tuple[Phase, ...]:
         """Return the local phase and the joint one (Algorithm 1).

@@ -1,6 +1,6 @@
 """The hierarchical prototypes C: a set of trees, one layer of vectors per level, roots first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass
 
 import torch
@@ -58,6 +58,25 @@ class PrototypeForest:
                     f"every prototype of layer {level - 1} must have a child,"
                     f" and every parent must lie in [0, {above})."
                 )
+
+    @classmethod
+    def from_state(
+        cls, state: Mapping[str, Tensor], validate: bool = True
+    ) -> "PrototypeForest | None":
+        """Return the forest stored as ``prototypes.0``, ... and ``parents_1``, ...; None if there is none.
+
+        Raises:
+            ValueError: If a layer has no parents, or the layers do not form trees.
+        """
+        layers: list[Tensor] = []
+        while (name := f"prototypes.{len(layers)}") in state:
+            layers.append(state[name])
+        if not layers:
+            return None
+        names = [f"parents_{level}" for level in range(1, len(layers))]
+        if missing := [name for name in names if name not in state]:
+            raise ValueError(f"`{missing[0]}` is missing.")
+        return cls(layers, [state[name] for name in names], validate)
 
     @property
     def depth(self) -> int:

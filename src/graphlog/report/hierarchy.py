@@ -12,7 +12,7 @@ from torch import nn
 from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
 from graphlog.errors import ConfigError, ModelFileError
-from graphlog.objectives import OBJECTIVES
+from graphlog.objectives.graphlog import projection_head
 from graphlog.ops.similarity import cosine_similarity
 from graphlog.prototypes.e_step import greedy_chains
 from graphlog.prototypes.forest import PrototypeForest
@@ -55,33 +55,31 @@ class Hierarchy:
         Raises:
             ModelFileError: If it holds prototypes but not the head they were trained behind.
         """
-        settings = model.info.get("settings", {}).get("objective", {})
-        name = settings.get("name")
-        if name not in OBJECTIVES or not model.extra:
-            return None
-        kind = OBJECTIVES[name]
-        objective = kind(
-            kind.Config.parse({k: v for k, v in settings.items() if k != "name"}, "objective."),
-            model.network,
-        )
-        objective.prepare_state(model.extra)
-        objective.to(model.device).eval()
-        # a shipped model keeps no heads it can do without, and those of an earlier version may be of another shape
-        own = objective.state_dict()
-        fitting = {
-            name: tensor
-            for name, tensor in model.extra.items()
-            if name in own and own[name].shape == tensor.shape
-        }
-        lacking = objective.load_state_dict(fitting, strict=False).missing_keys
-        forest: PrototypeForest | None = getattr(objective, "forest", None)
+        try:
+            forest = PrototypeForest.from_state(
+                {name: tensor.to(model.device) for name, tensor in model.extra.items()}
+            )
+        except ValueError as e:
+            raise ModelFileError(f"the prototypes stored with the model are damaged: {e}") from None
         if forest is None:
             return None
-        if any(key.startswith(("head.", "prototypes.")) for key in lacking):
+        settings = model.info.get("settings", {}).get("objective", {})
+        if not settings.get("projection_head", "head.0.weight" in model.extra):
+            return cls(model, forest, None)
+        head = projection_head(forest.layers[0].shape[1])
+        weights = {
+            name.removeprefix("head."): tensor
+            for name, tensor in model.extra.items()
+            if name.startswith("head.")
+        }
+        try:
+            head.load_state_dict(weights)
+        except RuntimeError:
             raise ModelFileError(
-                "the model holds prototypes but not the projection head they were trained behind; use the one of its run."
-            )
-        return cls(model, forest.detach(), getattr(objective, "head", None))
+                "the model has prototypes but not the projection head they were trained with; "
+                "use the model of the pre-training run."
+            ) from None
+        return cls(model, forest, head.to(model.device).eval())
 
     @classmethod
     def fitted(

@@ -1,6 +1,7 @@
 """Embeddings laid out on a plane."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +27,8 @@ def project(embeddings: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.nda
         return _project_with_sklearn(unit, perplexity, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        placed = TSNE(perplexity=perplexity, initialization="pca", random_state=seed, n_jobs=1).fit(
-            unit
-        )  # pyright: ignore[reportArgumentType]
-    return np.asarray(placed, dtype=np.float64)
+        layout: Any = TSNE(perplexity=perplexity, initialization="pca", random_state=seed, n_jobs=1)  # pyright: ignore[reportArgumentType]
+        return np.asarray(layout.fit(unit), dtype=np.float64)
 
 
 def sample_rows(total: int, limit: int, seed: int = 0) -> npt.NDArray[np.int64]:

@@ -1,0 +1,46 @@
+# The public names, listed once: lazy_loader reads them here at run time, type checkers as a stub.
+from .api import convert as convert
+from .api import cv_probe as cv_probe
+from .api import embed as embed
+from .api import embed_file as embed_file
+from .api import fetch_dataset as fetch_dataset
+from .api import finetune as finetune
+from .api import fold_probe as fold_probe
+from .api import list_models as list_models
+from .api import load as load
+from .api import load_predictor as load_predictor
+from .api import open_store as open_store
+from .api import predict as predict
+from .api import predict_file as predict_file
+from .api import pretrain as pretrain
+from .api import probe as probe
+from .api import random_encoder as random_encoder
+from .api import read_graphs as read_graphs
+from .api import read_molecules as read_molecules
+from .api import read_proteins as read_proteins
+from .api import scaffold_split as scaffold_split
+from .api import split_file as split_file
+from .api import split_proteins as split_proteins
+from .benchmark import run_benchmark as run_benchmark
+from .data.batch import GraphBatch as GraphBatch
+from .data.schema import FeatureSchema as FeatureSchema
+from .data.split import Split as Split
+from .data.store import GraphStore as GraphStore
+from .downstream.encoder import Encoder as Encoder
+from .downstream.predictor import Predictor as Predictor
+from .downstream.report import Report as Report
+from .encoders.base import Encoding as Encoding
+from .errors import ConfigError as ConfigError
+from .errors import DataError as DataError
+from .errors import GraphLoGError as GraphLoGError
+from .errors import ModelFileError as ModelFileError
+from .pyg import from_pyg as from_pyg
+from .pyg import to_pyg as to_pyg
+from .quickstart import run_quickstart as run_quickstart
+from .report.describe import describe as describe
+from .report.describe import describe_dataset as describe_dataset
+from .report.describe import describe_datasets as describe_datasets
+from .report.prototypes import write_prototypes as write_prototypes
+from .report.run import draw_run as draw_run
+
+__version__: str
