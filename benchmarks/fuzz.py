@@ -559,7 +559,9 @@ def _options(command: Any, draw: random.Random, folder: Path) -> list[str]:
         required = getattr(parameter, "required", False)
         if not required and draw.random() > 2 / max(len(command.params), 1):
             continue
-        choices = [str(c) for c in getattr(parameter.type, "choices", [])] or values
+        choices = [
+            str(c) for c in getattr(getattr(parameter, "type", None), "choices", [])
+        ] or values
         value = draw.choice(choices if draw.random() < 0.8 else values)
         if parameter.param_type_name == "argument":
             words.append(value)
