@@ -57,11 +57,13 @@ def test_targets_are_standardised_and_travel_with_the_batch(tiny_smiles: list[st
     spread = raw.std(axis=0)
     column = int(np.argmax(spread))
     wanted = (raw[[5, 2], column] - raw[:, column].mean()) / spread[column]
-    np.testing.assert_allclose(batch.y[:, column].numpy(), wanted, rtol=1e-4)
+    np.testing.assert_allclose(
+        batch.y[:, column].numpy(), wanted, atol=0.01
+    )  # kept in two bytes, the outermost thousandths left out
     everything = found[:].y
     assert everything is not None
     assert bool(everything.isfinite().all())
-    assert float(everything.abs().max()) <= 10
+    assert float(everything.abs().max()) <= 6
     assert found.digest == store.digest
     assert store[:2].y is None
 
@@ -71,7 +73,7 @@ def test_a_view_is_standardised_over_its_own_graphs(tiny_smiles: list[str]) -> N
     y = view[:].y
     assert y is not None
     assert len(view) == 16
-    assert float(y.mean(dim=0).abs().max()) < 1e-5
+    assert float(y.float().mean(dim=0).abs().max()) < 0.01
 
 
 def test_values_are_kept_beside_a_store_on_disk(
@@ -79,7 +81,7 @@ def test_values_are_kept_beside_a_store_on_disk(
 ) -> None:
     store_of(tiny_smiles, tmp_path / "mols")
     first = with_targets(open_store(tmp_path / "mols"), Silent())[:].y
-    kept = list(tmp_path.glob("mols.targets-*.npy"))
+    kept = list(tmp_path.glob("mols.targets-*.f16"))
     assert len(kept) == 1
     with monkeypatch.context() as patch:
         patch.setattr(module, "_compute", lambda *_: pytest.fail("worked out twice"))
@@ -131,7 +133,7 @@ def test_what_was_worked_out_before_a_kill_is_not_worked_out_again(
     wanted = with_targets(store_of(many), Silent())[:].y
     assert wanted is not None
     assert found.equal(wanted if on_disk else wanted.flip(0))
-    assert [path.suffix for path in tmp_path.glob("*targets-*")] == [".npy"]
+    assert [path.suffix for path in tmp_path.glob("*targets-*")] == [".f16"]
     with_targets(store, again, tmp_path)
     assert again.done == []
 
@@ -141,7 +143,7 @@ def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list
     config = resolve_config("descriptorpred", None, TINY)
     with pytest.raises(TrainingInterrupted):
         run_pretraining(store, config, run, progress=followed)
-    assert len(list(run.glob("targets-*.npy"))) == 1
+    assert len(list(run.glob("targets-*.f16"))) == 1
     with pytest.raises(
         ConfigError, match="exists; continue it with --resume"
     ):  # said before any descriptor is worked out

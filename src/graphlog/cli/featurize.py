@@ -104,7 +104,7 @@ def featurize(
         typer.Option(
             "--schema",
             metavar="NAME",
-            help="molecule or molecule-rich (default: that of the default recipe).",
+            help="molecule, molecule-rich or molecule-cip (default: that of the default recipe).",
         ),
     ] = None,
     targets: o.Targets = None,
@@ -112,6 +112,14 @@ def featurize(
         bool, typer.Option("--texts/--no-texts", help="Keep the SMILES in the store.")
     ] = True,
     limit: o.Limit = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--exclude",
+            metavar="FILE",
+            help="Leave out the molecules of this file or data set, stereo aside; repeatable.",
+        ),
+    ] = None,
     smiles_column: o.SmilesColumn = None,
     overwrite: o.Overwrite = False,
     data_dir: o.DataDir = None,
@@ -134,7 +142,7 @@ def featurize(
     GIN's text format; the schema is inferred and shown.
     """
     from graphlog.data.store import write_rejects
-    from graphlog.datasets.featurize import read_molecules
+    from graphlog.datasets.featurize import EXCLUDED, read_molecules
     from graphlog.downstream.embed import REJECTS, check_rejects
     from graphlog.report.describe import describe_store
     from graphlog.training import resolve_config
@@ -148,7 +156,12 @@ def featurize(
     given = {name: value for name, value in domain_options.items() if value is not None}
     graph_options = {p.name: given[p.name] for p in _ANY_GRAPHS if p.name in given}
     protein_options = {p.name: given[p.name] for p in _PROTEINS if p.name in given}
-    molecule_options = {"schema": schema, "smiles_column": smiles_column, "targets": targets}
+    molecule_options = {
+        "schema": schema,
+        "smiles_column": smiles_column,
+        "targets": targets,
+        "exclude": exclude,
+    }
     reading: dict[str, Any] = {
         "on_error": on_error,
         "workers": workers,
@@ -157,6 +170,8 @@ def featurize(
     }
     any_graphs = _graph_reading(source, graph_options, molecule_options) if domain is None else None
     proteins = _protein_reading(source, domain, schema, protein_options)
+    if exclude and proteins is not None:
+        raise ConfigError("--exclude compares SMILES and does not go with proteins; drop it.")
     with reading_progress(console) as progress:
         if any_graphs is not None:
             store = _read_graphs(source, any_graphs, progress=progress, **reading)
@@ -170,12 +185,17 @@ def featurize(
                 smiles_column=smiles_column,
                 targets="auto" if targets == "auto" else o.names(targets) or None,
                 keep_texts=texts,
+                exclude=exclude or (),
                 progress=progress,
                 **reading,
             )
     rejects = output.absolute().parent / REJECTS
     write_rejects(rejects, store.rejects)
     summary: dict[str, Any] = {**describe_store(output), "rejects": str(rejects)}
+    if exclude:
+        excluded = sum(r.reason == EXCLUDED for r in store.rejects)
+        summary["rejected rows"] -= excluded
+        summary["excluded rows"] = excluded
     _show(console, summary, with_schema=any_graphs is not None)
     console.say(f"next: graphlog pretrain {output} -o run")
 
@@ -183,10 +203,12 @@ def featurize(
 def _show(console: Console, summary: Mapping[str, Any], with_schema: bool) -> None:
     if console.quiet and not console.as_json:
         return
-    shown = ("path", "graphs", "input rows", "rejected rows", "nodes a graph", "size", "rejects")
-    tables = [
-        fields_table({**{k: summary[k] for k in shown}, "tasks": len(summary["tasks"]) or None})
-    ]
+    shown = (
+        *("path", "graphs", "input rows", "rejected rows", "excluded rows", "nodes a graph"),
+        *("size", "rejects"),
+    )
+    fields = {key: summary[key] for key in shown if key in summary}
+    tables = [fields_table({**fields, "tasks": len(summary["tasks"]) or None})]
     if with_schema:
         tables.append(fields_table(summary["schema"], "\nschema"))
     console.result(summary, *tables)

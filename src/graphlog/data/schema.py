@@ -43,7 +43,7 @@ class FeatureSchema:
     """
 
     name: str
-    """``molecule``, ``molecule-rich``, ``protein``, or the name of an inferred schema."""
+    """``molecule``, ``molecule-rich``, ``molecule-cip``, ``protein``, or the name of an inferred schema."""
     domain: str
     """``molecule``, ``protein`` or ``graph``: who turns a raw record into a graph of this schema."""
     node: tuple[Attribute, ...]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, UInt64
 
 from graphlog.data.chunk import GraphChunk, Reject
 from graphlog.data.labels import choose_tasks, read_labels
@@ -21,7 +21,7 @@ from graphlog.datasets.base import named_spec
 from graphlog.datasets.catalogue import MOLECULES
 from graphlog.datasets.named import open_named
 from graphlog.domains import SCHEMAS
-from graphlog.domains.molecule import featurize_smiles
+from graphlog.domains.molecule import constitution_keys, featurize_smiles
 from graphlog.errors import ConfigError, DataError, unknown_name
 
 MoleculeSource = str | Path | Iterable[object]
@@ -34,6 +34,8 @@ _CHARACTERS_A_PIECE = 1_000_000
 _LOOKED_AT = 1000
 _TEXT_KEPT = 1000
 _WORST_SHARE = 0.5
+EXCLUDED = "excluded: the molecule occurs in a list of those to leave out"
+"""Reason given for a row that was left out on request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +70,13 @@ def read_molecules(
     keep_texts: bool = True,
     limit: int | None = None,
     data_dir: Path | str | None = None,
+    exclude: Sequence[str | Path] = (),
 ) -> GraphStore:
     """Return the molecules of ``source`` as a graph store, with the rows that are none in its ``rejects``.
 
     Args:
         source: A molecule file, ``-`` for standard input, the name of a data set, a store folder, or SMILES.
-        schema: ``molecule`` or ``molecule-rich``.
+        schema: ``molecule``, ``molecule-rich`` or ``molecule-cip``.
         smiles_column: Name of the column of SMILES; None finds it.
         targets: Columns of labels; ``auto`` takes every column of numbers; None takes those of a data set, else none.
         on_error: ``skip`` lists bad rows and goes on; ``fail`` stops at the first.
@@ -83,6 +86,8 @@ def read_molecules(
         keep_texts: Whether the store keeps the SMILES.
         limit: Rows to read at most.
         data_dir: Where downloaded data sets are kept.
+        exclude: Files, or names of data sets, whose molecules are left out, whatever their stereo and isotopes; such rows are among the
+            ``rejects``, with the reason :data:`EXCLUDED`.
 
     Raises:
         DataError: If the source cannot be read, a label is not a number, or more than half of a file's rows are bad.
@@ -96,21 +101,57 @@ def read_molecules(
     processes = check_workers(workers)
     store = _as_store(source)
     if store is not None:
+        if exclude:
+            raise ConfigError(
+                f"{source} is a store already; leave molecules out when it is made from its SMILES."
+            )
         return store if store_path is None else store.save(store_path)
+    unwanted = _keys_of(exclude, data_dir, processes)
+    work = (
+        partial(featurize_smiles, schema=features)
+        if unwanted is None
+        else partial(_featurize_wanted, features, unwanted)
+    )
     with _open(source, smiles_column, targets, data_dir) as found:
         rows = found.rows if limit is None else islice(found.rows, limit)
         with StoreBuilder(
             features, store_path, found.tasks, {"name": Path(found.where).name}
         ) as builder:
             tally = _Tally(found, builder, on_error, keep_texts)
-            for piece, result in map_in_order(
-                partial(featurize_smiles, schema=features), _pieces(found, rows), processes
-            ):
+            for piece, result in map_in_order(work, _pieces(found, rows), processes):
                 tally.add(piece, *result)
                 if progress is not None:
                     progress(tally.done, tally.rejected)
             tally.refuse_if_mostly_bad()
             return builder.finish(tally.done)
+
+
+def _keys_of(
+    files: Sequence[str | Path], data_dir: Path | str | None, processes: int
+) -> UInt64[np.ndarray, "K"] | None:
+    """Return the keys of every molecule of ``files``, sorted; None where there are no files."""
+    if not files:
+        return None
+    keys: list[np.ndarray] = []
+    for file in files:
+        with _open(file, None, None, data_dir) as found:
+            pieces = ((None, smiles) for _, smiles in _pieces(found, found.rows))
+            keys += [part for _, part in map_in_order(constitution_keys, pieces, processes)]
+    known = np.unique(np.concatenate(keys))
+    return known[known > 0]
+
+
+def _featurize_wanted(
+    schema: FeatureSchema, unwanted: UInt64[np.ndarray, "K"], texts: Sequence[str]
+) -> tuple[GraphChunk, list[tuple[int, str]]]:
+    """Do what :func:`featurize_smiles` does with the molecules whose keys are not ``unwanted``."""
+    is_unwanted = np.isin(constitution_keys(texts), unwanted)
+    wanted = np.flatnonzero(~is_unwanted)
+    chunk, refused = featurize_smiles([texts[k] for k in wanted], schema)
+    rejects = [(int(wanted[k]), reason) for k, reason in refused] + [
+        (int(k), EXCLUDED) for k in np.flatnonzero(is_unwanted)
+    ]
+    return replace(chunk, rows=wanted[chunk.rows]), rejects
 
 
 def _pieces(found: _Input, rows: Iterable[Row]) -> Iterator[tuple[_Piece, list[str]]]:
@@ -148,7 +189,9 @@ class _Tally:
         reasons = {usable[position]: reason for position, reason in refused}
         for k, row in enumerate(piece.rows):
             reason = row.problem or reasons.get(k)
-            if reason is not None:
+            if reason == EXCLUDED:
+                self._builder.reject(Reject(row.row, row.smiles[:_TEXT_KEPT], reason))
+            elif reason is not None:
                 self._reject(Reject(row.row, row.smiles[:_TEXT_KEPT], reason))
         kept = np.array(usable, dtype=np.int64)[chunk.rows]
         numbers = np.array([row.row for row in piece.rows], dtype=np.int64)

@@ -3,11 +3,8 @@
 from difflib import get_close_matches
 from pathlib import Path
 
-import numpy as np
 import torch
-from torch import nn
 
-from graphlog.data.sampler import BatchSampler
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, is_store
 from graphlog.datasets.featurize import read_molecules
@@ -15,17 +12,17 @@ from graphlog.domains import SCHEMAS
 from graphlog.domains.graph.reading import is_graphs
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.sources import Source, domain_of, open_graphs
-from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder
+from graphlog.encoders.encoder import EncoderConfig, build_encoder
 from graphlog.errors import ConfigError, ModelFileError, unknown_name
 from graphlog.training.config import resolve_config
 from graphlog.training.randomness import seed_for
+from graphlog.training.statistics import BATCH_SIZE, BATCHES, calibrate
 
 SHIPPED = Path(__file__).parents[1] / "models"
 """Folder of the models that come with the package."""
 RANDOM = "random"
 CALIBRATION_SET = "nci5k"
 """Bundled molecules whose statistics an untrained encoder is given."""
-_CALIBRATION_BATCHES, _CALIBRATION_BATCH_SIZE = 20, 64
 
 
 def list_models() -> dict[str, Path]:
@@ -134,10 +131,7 @@ def random_encoder(
     )
     if graphs is None and schema.domain == "molecule":
         graphs = read_molecules(
-            CALIBRATION_SET,
-            schema=schema.name,
-            keep_texts=False,
-            limit=_CALIBRATION_BATCHES * _CALIBRATION_BATCH_SIZE,
+            CALIBRATION_SET, schema=schema.name, keep_texts=False, limit=BATCHES * BATCH_SIZE
         )
     if graphs is None:
         raise ConfigError(
@@ -146,26 +140,6 @@ def random_encoder(
     calibrate(network, graphs, seed)
     network.eval()
     return Encoder(network, layer or recipe.embedding, {"name": RANDOM, "seed": seed})
-
-
-def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
-    """Set the running statistics of every batch norm to their averages over up to 20 batches of ``graphs``."""
-    norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d)]
-    momenta = [norm.momentum for norm in norms]
-    network.eval()
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # cumulative average
-        norm.train()
-    sampler = BatchSampler(len(graphs), _CALIBRATION_BATCH_SIZE, seed)
-    with torch.no_grad():
-        for indices in sampler.epoch(0)[:_CALIBRATION_BATCHES]:
-            batch = graphs.take(np.sort(indices))
-            if batch.num_nodes > 1:  # one value has no variance
-                network(batch.to(next(network.parameters()).device))
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
-        norm.eval()
 
 
 def _resumable(path: Path) -> str:

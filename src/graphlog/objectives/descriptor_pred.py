@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
+from pydantic import Field
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
@@ -18,21 +19,50 @@ class DescriptorPredConfig(FrozenConfig):
 
     layer: Literal["jk", "last"] = "jk"
     """Predict from all layers' means, or from the graph embedding of the last layer."""
-    robust: bool = False
+    hidden: int = Field(512, ge=1)
+    """Width of the layer between the embedding and the descriptors."""
+    robust: bool = True
     """Huber's error in place of the squared one."""
+
+
+CHEMISTRY: Mapping[str, Any] = {
+    "objective": {},
+    "encoder": {
+        "backbone": "gin",
+        "layers": 5,
+        "dim": 300,
+        "jk": "last",
+        "readout": "mean",
+        "dropout": 0.0,
+    },
+    "training": {
+        "epochs": 10,
+        "batch_size": 256,
+        "learning_rate": 1e-3,
+        "schedule": "cosine",
+        "warmup": 0.02,
+        "average": 0.999,
+    },
+    "schema": "molecule-cip",
+    "embedding": "jk",
+}
+"""What measured best for molecules: one clean view a step, so twice as fast as a contrast of two."""
 
 
 class DescriptorPred(Objective[GraphBatch]):
     """A net on the graph embedding predicts every standardised descriptor of the domain."""
 
     Config: ClassVar[type[FrozenConfig]] = DescriptorPredConfig
-    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": comparison()}
+    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": CHEMISTRY,
+        "comparison": comparison(robust=False),
+    }
 
     def __init__(self, config: DescriptorPredConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
         self.config = config
         self.head = DescriptorHead(
-            encoder.embedding_width(config.layer), encoder.dim, encoder.schema
+            encoder.embedding_width(config.layer), config.hidden, encoder.schema
         )
 
     @property

@@ -108,8 +108,7 @@ def run_pretraining(
             folder.write(folder.config, config.to_toml())
             folder.write_json(folder.versions, versions(store.digest))
         run.train()
-        encoder.eval()
-        objective.eval()
+        run.finish()
         if folder is not None:
             with writing(
                 folder.model, "the last checkpoint is whole; free space, then go on with --resume"

@@ -22,6 +22,7 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError, ModelFileError, NonFiniteLossError
 from graphlog.files import writing
 from graphlog.objectives.base import LossTerms, Objective
+from graphlog.training.average import WeightAverage
 from graphlog.training.checkpoint import (
     Checkpoint,
     discard_after,
@@ -43,6 +44,7 @@ from graphlog.training.optim import NamedAdam, scheduled_rate
 from graphlog.training.precision import Precision, autocast
 from graphlog.training.randomness import generator_for, global_seed
 from graphlog.training.runfolder import RunFolder
+from graphlog.training.statistics import calibrate
 from graphlog.training.targets import with_targets
 from graphlog.training.watch import CollapseWatch
 
@@ -85,6 +87,7 @@ class Run:
         self.phases = objective.phases(config.epochs)
         self.cursor = Cursor()
         self.optimiser: NamedAdam | None = None
+        self.average = WeightAverage(config.average) if config.average > 0 else None
         self.meter = Meter()
         self.watch = CollapseWatch(encoder, config.watch_every, config.batch_size)
         self.sampler = BatchSampler(len(store), config.batch_size, config.seed)
@@ -118,6 +121,13 @@ class Run:
             self.watch.close()
             if self.metrics is not None:
                 self.metrics.close()
+
+    def finish(self) -> None:
+        """Leave the learner as it is to be used: with averaged weights where the settings say so, and statistics of clean graphs."""
+        if self.average is not None:
+            self.average.copy_to(self._named_parameters())
+        calibrate(self.encoder, self.store, self.config.seed)
+        self.objective.eval()
 
     def _phase(self, stop: StopRequest) -> None:
         phase = self.phases[self.cursor.phase]
@@ -190,6 +200,8 @@ class Run:
             losses = train_step(self._learner(), batch, step, self.setting, self._learning_rate())
         except NonFiniteLossError as e:
             raise NonFiniteLossError(f"{e}; {self._keep_batch(step, indices)}") from None
+        if self.average is not None:
+            self.average.update(self._named_parameters(), step)
         self.watch.after_step(len(indices))
         self.meter.add(_scalars(losses))
         self.cursor = replace(self.cursor, step=step, batch=self.cursor.batch + 1)
@@ -245,6 +257,8 @@ class Run:
         tensors = dict(weights)
         if self.optimiser is not None and (self.cursor.begun or not self.config.fresh_moments):
             tensors |= {f"optim.{k}": v for k, v in self.optimiser.state().items()}
+        if self.average is not None:
+            tensors |= {f"average.{k}": v for k, v in self.average.state().items()}
         meter = self.meter.state()
         tensors |= {f"meter.{k}": v for k, v in meter.items()} | {
             f"watch.{k}": v for k, v in seen.items()
@@ -302,6 +316,8 @@ class Run:
             ) from None
         if self.cursor.begun or not self.config.fresh_moments:
             self._start_optimiser().load_state(part(found.tensors, "optim."))
+        if self.average is not None:
+            self.average.load_state(part(found.tensors, "average."), device)
         self.meter.load_state(part(found.tensors, "meter."), fields["meter"], device)
         self.watch.load_state(part(found.tensors, "watch."), fields["watch"], device)
         self.progress.say(
@@ -309,15 +325,20 @@ class Run:
         )
 
     def _start_optimiser(self) -> NamedAdam:
-        named = [(f"model.{k}", p) for k, p in self.encoder.named_parameters()]
-        named += [(f"objective.{k}", p) for k, p in self.objective.named_parameters()]
-        self.optimiser = NamedAdam(named, self.config.learning_rate)
+        self.optimiser = NamedAdam(self._named_parameters(), self.config.learning_rate)
         return self.optimiser
+
+    def _named_parameters(self) -> list[tuple[str, torch.nn.Parameter]]:
+        named = [(f"model.{k}", p) for k, p in self.encoder.named_parameters()]
+        return named + [(f"objective.{k}", p) for k, p in self.objective.named_parameters()]
 
     def _learning_rate(self) -> float:
         steps = len(self.sampler) * self.config.epochs
         return scheduled_rate(
-            self.config.learning_rate, self.config.schedule, min(self.cursor.step / steps, 1.0)
+            self.config.learning_rate,
+            self.config.schedule,
+            min(self.cursor.step / steps, 1.0),
+            self.config.warmup,
         )
 
     def _learner(self) -> Learner:

@@ -27,7 +27,7 @@ _FILES = (
 )
 _BAD_BATCH = re.compile(r"nonfinite-step-\d+\.json")
 _UNFINISHED = re.compile(r"(.+)\.\d+\.partial")  # as written by graphlog.files.beside
-_TARGETS = re.compile(r"targets-[0-9a-f]{16}\.(npy|growing)")
+_TARGETS = re.compile(r"targets-[0-9a-f]{16}\.(npy|f16|growing)")
 _PACKAGES = (
     "torch",
     "numpy",

@@ -8,10 +8,9 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
-from zipfile import BadZipFile
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Bool, Float, Float16
 
 from graphlog.data.store import GraphStore
 from graphlog.data.workers import available_workers, map_in_order
@@ -19,16 +18,27 @@ from graphlog.domains import DOMAINS
 from graphlog.files import acquire_lock, beside
 from graphlog.training.log import Progress
 
-_LARGEST = 10.0
+_LARGEST = 6.0
 """Standardised targets are clipped here: a few molecules of a million lie dozens of deviations out."""
+_TAIL = 0.001
+"""Share of the values at either end that have no say in how far out they are themselves."""
+_SAMPLE = 100_000
+"""Records that mean and deviation are taken from, evenly spaced."""
+_RULE = f"tail {_TAIL}, sample {_SAMPLE}, clip {_LARGEST}"
+"""Statistics of the standardisation: what is kept under another rule is not used."""
+_LARGEST_KEPT = float(np.finfo(np.float16).max)
+_COLUMNS_AT_ONCE = 16
 _RECORDS_A_PIECE = 250
+_CHECKSUM = 32
+"""Bytes of the SHA-256 that follows the values in their file."""
 
 
 def with_targets(store: GraphStore, progress: Progress, run_dir: Path | None = None) -> GraphStore:
     """Return a view of the same graphs whose labels are the targets of their domain, standardised over the store.
 
-    A column that never varies is 0. The raw values are kept in a file beside a store that is on disk, else in the folder of the run, under
-    a name that depends on the content; what a killed process had worked out is not worked out again. The digest stays that of the graphs.
+    A column that never varies is 0. The raw values are kept, two bytes each and with their checksum, in a file beside a store that is on
+    disk, else in the folder of the run, under a name that depends on the graphs, the names of the targets, what works them out and how they
+    are standardised; what a killed process had worked out is not worked out again. The digest stays that of the graphs.
 
     Args:
         store: Graphs with their texts.
@@ -45,13 +55,13 @@ def with_targets(store: GraphStore, progress: Progress, run_dir: Path | None = N
         store if whole.path is None else whole
     )  # what is kept beside a store serves every view of it
     rows = np.arange(len(whole)) if wanted.indices is None else np.unique(wanted.indices)
-    kept = _kept_at(wanted, [*domain.targets, domain.targets_version()], run_dir)
+    kept = _kept_at(wanted, [*domain.targets, domain.targets_version(), _RULE], run_dir)
     values = _read(kept, (len(rows), len(domain.targets)))
     if values is None:
         values = _compute(whole.texts(rows), store.schema.domain, progress, kept)
     raw = values
     if len(rows) < len(whole):
-        raw = np.full((len(whole), len(domain.targets)), np.nan, dtype=np.float32)
+        raw = np.full((len(whole), len(domain.targets)), np.nan, dtype=np.float16)
         raw[rows] = values
     arrays = {**store.contents.arrays, "labels": _standardised(raw, store.indices)}
     manifest = store.contents.manifest.model_copy(update={"tasks": domain.targets})
@@ -59,24 +69,44 @@ def with_targets(store: GraphStore, progress: Progress, run_dir: Path | None = N
 
 
 def _standardised(
-    raw: Float32[np.ndarray, "M K"], indices: np.ndarray | None
-) -> Float32[np.ndarray, "M K"]:
-    """Return the columns with mean 0 and deviation 1 over the graphs that are trained on."""
-    seen = (raw if indices is None else raw[indices]).astype(np.float64)
-    known = ~np.isnan(seen)
-    count = known.sum(axis=0).clip(min=1)
-    mean = np.where(known, seen, 0.0).sum(axis=0) / count
-    spread = np.sqrt((np.where(known, seen - mean, 0.0) ** 2).sum(axis=0) / count)
-    scale = np.where(spread > 1e-6 * (1 + np.abs(mean)), spread, np.inf)
-    return ((raw - mean) / scale).clip(-_LARGEST, _LARGEST).astype(np.float32)
+    raw: Float16[np.ndarray, "M K"], indices: np.ndarray | None
+) -> Float16[np.ndarray, "M K"]:
+    """Return the columns with mean 0 and deviation 1 over the graphs that are trained on, clipped.
+
+    Both are those of the values between the outermost thousandths, so that a few monsters do not push all others together; of all values
+    where nothing varies in between, as with a rare fragment.
+    """
+    seen = np.arange(len(raw)) if indices is None else np.unique(indices)
+    sample = seen[np.linspace(0, len(seen) - 1, min(len(seen), _SAMPLE)).astype(np.int64)]
+    out = np.zeros(raw.shape, dtype=np.float16)
+    for start in range(0, raw.shape[1], _COLUMNS_AT_ONCE):
+        columns = slice(start, start + _COLUMNS_AT_ONCE)
+        mean, scale = _statistics(raw[sample, columns].astype(np.float64))
+        out[:, columns] = ((raw[:, columns] - mean) / scale).clip(-_LARGEST, _LARGEST)
+    return out
+
+
+def _statistics(
+    seen: Float[np.ndarray, "S K"],
+) -> tuple[Float[np.ndarray, "K"], Float[np.ndarray, "K"]]:
+    """Return mean and deviation of each column of values, NaN where unknown; an infinite deviation where it never varies."""
+    seen = np.where(np.isnan(seen).all(axis=0), 0.0, seen)
+    low, high = np.nanquantile(seen, (_TAIL, 1 - _TAIL), axis=0)
+    inner = np.clip(seen, low, high)
+    inner = np.where(_varies(inner), inner, seen)
+    return np.nanmean(inner, axis=0), np.where(_varies(inner), np.nanstd(inner, axis=0), np.inf)
+
+
+def _varies(values: Float[np.ndarray, "S K"]) -> Bool[np.ndarray, "K"]:
+    return np.nanstd(values, axis=0) > 1e-6 * (1 + np.abs(np.nanmean(values, axis=0)))
 
 
 def _compute(
     texts: Sequence[str], domain: str, progress: Progress, kept: Path | None
-) -> Float32[np.ndarray, "M K"]:
+) -> Float16[np.ndarray, "M K"]:
     """Work out the targets of every record and keep them; go on where a process that was killed had got to."""
     names = DOMAINS[domain].targets
-    values = np.empty((len(texts), len(names)), dtype=np.float32)
+    values = np.empty((len(texts), len(names)), dtype=np.float16)
     with _growing(kept) as file:
         done = 0 if file is None else _take_over(file, values)
         progress.begin(len(texts), done)
@@ -128,47 +158,53 @@ def _append(file: BinaryIO, values: np.ndarray) -> bool:
     return whole
 
 
-def _take_over(file: BinaryIO, values: Float32[np.ndarray, "M K"]) -> int:
+def _take_over(file: BinaryIO, values: Float16[np.ndarray, "M K"]) -> int:
     """Fill in the rows that the file holds, cut off what is not a whole row, and return their number."""
     file.seek(0)
     width = max(values.shape[1], 1)
     found = np.frombuffer(file.read(values.nbytes), dtype=np.uint8)
     rows = len(found) // (width * values.itemsize)
     values[:rows] = (
-        found[: rows * width * values.itemsize].view(np.float32).reshape(rows, values.shape[1])
+        found[: rows * width * values.itemsize].view(np.float16).reshape(rows, values.shape[1])
     )
     file.truncate(rows * width * values.itemsize)
     return rows
 
 
-def _values(domain: str, texts: Sequence[str]) -> Float32[np.ndarray, "M K"]:
-    return DOMAINS[domain].target_values(texts)
+def _values(domain: str, texts: Sequence[str]) -> Float16[np.ndarray, "M K"]:
+    return (
+        DOMAINS[domain].target_values(texts).clip(-_LARGEST_KEPT, _LARGEST_KEPT).astype(np.float16)
+    )
 
 
 def _kept_at(store: GraphStore, what: Sequence[str], run_dir: Path | None) -> Path | None:
     key = sha256("\n".join([store.digest, *what]).encode()).hexdigest()[:16]
     if store.path is not None:
         whole = store.path.resolve()  # "." has no name
-        return whole.with_name(f"{whole.name}.targets-{key}.npy")
-    return None if run_dir is None else run_dir / f"targets-{key}.npy"
+        return whole.with_name(f"{whole.name}.targets-{key}.f16")
+    return None if run_dir is None else run_dir / f"targets-{key}.f16"
 
 
-def _read(path: Path | None, shape: tuple[int, int]) -> Float32[np.ndarray, "M K"] | None:
+def _read(path: Path | None, shape: tuple[int, int]) -> Float16[np.ndarray, "M K"] | None:
     """Return what is in the file, or None where there is none or it is damaged."""
     try:
-        found = None if path is None else np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, BadZipFile):
+        content = None if path is None else path.read_bytes()
+    except OSError:
         return None
+    if content is None or len(content) != 2 * shape[0] * shape[1] + _CHECKSUM:
+        return None
+    values = memoryview(content)[:-_CHECKSUM]
     return (
-        found
-        if isinstance(found, np.ndarray) and found.shape == shape and found.dtype == np.float32
+        np.frombuffer(values, dtype=np.float16).reshape(shape)
+        if sha256(values).digest() == content[-_CHECKSUM:]
         else None
     )
 
 
-def _write(path: Path | None, values: np.ndarray) -> None:
+def _write(path: Path | None, values: Float16[np.ndarray, "M K"]) -> None:
     """Keep the values; where the folder cannot be written to, they are worked out again next time."""
     if path is None:
         return
     with suppress(OSError), beside(path) as unfinished, unfinished.open("wb") as file:
-        np.save(file, values, allow_pickle=False)
+        file.write(values.data)
+        file.write(sha256(values.data).digest())

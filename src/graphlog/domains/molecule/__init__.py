@@ -3,21 +3,24 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_RICH
+from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP, MOLECULE_RICH
 
 if TYPE_CHECKING:
     from graphlog.domains.molecule.bundled import rdkit_file
     from graphlog.domains.molecule.descriptor import DESCRIPTORS, descriptors
     from graphlog.domains.molecule.draw import draw_svg
     from graphlog.domains.molecule.fingerprint import morgan_fingerprints
+    from graphlog.domains.molecule.identity import constitution_keys
     from graphlog.domains.molecule.murcko import canonical, scaffold, scaffold_groups
     from graphlog.domains.molecule.parse import featurize_smiles
 
 __all__ = [
     "DESCRIPTORS",
     "MOLECULE",
+    "MOLECULE_CIP",
     "MOLECULE_RICH",
     "canonical",
+    "constitution_keys",
     "descriptors",
     "draw_svg",
     "featurize_smiles",
@@ -30,6 +33,7 @@ __all__ = [
 _HOMES = {
     "DESCRIPTORS": "descriptor",
     "canonical": "murcko",
+    "constitution_keys": "identity",
     "descriptors": "descriptor",
     "draw_svg": "draw",
     "featurize_smiles": "parse",

@@ -8,7 +8,7 @@ from jaxtyping import Float32
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains.base import Domain
-from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_RICH
+from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP, MOLECULE_RICH
 from graphlog.domains.molecule.targets import TARGETS
 
 
@@ -16,7 +16,7 @@ class MoleculeDomain(Domain):
     """SMILES to molecular graphs; RDKit is imported at the first record, not before."""
 
     name = "molecule"
-    schemas = {MOLECULE.name: MOLECULE, MOLECULE_RICH.name: MOLECULE_RICH}  # noqa: RUF012 - as constant as the schemas in it
+    schemas = {s.name: s for s in (MOLECULE, MOLECULE_RICH, MOLECULE_CIP)}  # noqa: RUF012 - as constant as the schemas in it
     targets = TARGETS
 
     def featurize(
@@ -41,6 +41,6 @@ class MoleculeDomain(Domain):
 
     def target_values(self, records: Sequence[str]) -> Float32[np.ndarray, "N K"]:
         """Return the descriptors named in ``targets`` of each SMILES; a NaN row where it cannot be parsed."""
-        from graphlog.domains.molecule.descriptor import descriptors
+        from graphlog.domains.molecule.quick import target_values
 
-        return descriptors(records, self.targets)
+        return target_values(records)

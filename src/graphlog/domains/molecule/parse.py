@@ -16,12 +16,14 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.domains.molecule.refuse import LONGEST, is_flat, parse_flat, parse_smiles
 from graphlog.domains.molecule.schema import (
     MOLECULE,
+    MOLECULE_CIP,
     MOLECULE_RICH,
     OTHER_BOND,
     OTHER_CHIRALITY,
     OTHER_DIRECTION,
     WILDCARD,
 )
+from graphlog.domains.molecule.stereo import cip_codes
 from graphlog.errors import ConfigError
 
 Codes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -103,8 +105,9 @@ _PLAIN: list[tuple[Callable[[Any], int], Codes, int]] = [
 class _Columns:
     """The raw answers of RDKit for the molecules of a chunk, one flat list an attribute."""
 
-    def __init__(self, rich: bool) -> None:
-        self.rich = rich
+    def __init__(self, schema: FeatureSchema) -> None:
+        self.rich = schema != MOLECULE
+        self.cip = schema == MOLECULE_CIP
         self.node_counts: list[int] = []
         self.edge_counts: list[int] = []
         self.element: list[int] = []
@@ -131,6 +134,10 @@ class _Columns:
         if flat:
             self.chirality.extend([0] * num_atoms)
             self.bond_stereo.extend([0] * num_bonds)
+        elif self.cip:
+            centres, axes = cip_codes(mol, atoms, bonds)
+            self.chirality.extend(centres)
+            self.bond_stereo.extend(axes)
         else:
             self.chirality.extend(map(Chem.Atom.GetChiralTag, atoms))
             self.bond_stereo.extend(
@@ -145,7 +152,7 @@ class _Columns:
         """Return the codes of all atoms, one row an atom."""
         columns = [
             _encode(self.element, _ELEMENT),
-            _encode(self.chirality, _RICH_CHIRALITY if self.rich else _CHIRALITY),
+            self._stereo(self.chirality, _RICH_CHIRALITY if self.rich else _CHIRALITY),
         ]
         if self.rich:
             columns += [
@@ -158,13 +165,17 @@ class _Columns:
         """Return the codes of all bonds, one row a bond."""
         if self.rich:
             stereo, conjugated = (
-                _encode(self.bond_stereo, _BOND_STEREO),
+                self._stereo(self.bond_stereo, _BOND_STEREO),
                 _encode(self.conjugated, _YES_NO),
             )
             return np.stack([_encode(self.bond_type, _RICH_BOND_TYPE), stereo, conjugated], axis=1)
         return np.stack(
             [_encode(self.bond_type, _BOND_TYPE), _encode(self.bond_stereo, _DIRECTION)], axis=1
         )
+
+    def _stereo(self, values: list[int], table: Codes) -> Codes:
+        """Return the codes of RDKit's stereo tags; CIP labels are codes already."""
+        return np.array(values, dtype=np.uint8) if self.cip else _encode(values, table)
 
 
 def _bond_types(bonds: list[Any], by_order: bool) -> list[int]:
@@ -187,7 +198,7 @@ def featurize_smiles(
 
     Args:
         texts: SMILES, CXSMILES extensions allowed; what is not text is refused like any other.
-        schema: ``MOLECULE`` or ``MOLECULE_RICH``.
+        schema: ``MOLECULE``, ``MOLECULE_RICH`` or ``MOLECULE_CIP``.
 
     Raises:
         ConfigError: If the schema is another one.
@@ -197,11 +208,11 @@ def featurize_smiles(
         >>> chunk.x.tolist(), chunk.edge_attr.tolist(), rejects
         ([[5, 0], [7, 0]], [[1, 0]], [(1, 'RDKit cannot parse: unclosed ring')])
     """
-    if schema not in (MOLECULE, MOLECULE_RICH):
+    if schema not in (MOLECULE, MOLECULE_RICH, MOLECULE_CIP):
         raise ConfigError(
-            f"SMILES become graphs of schema 'molecule' or 'molecule-rich', not '{schema.name}'."
+            f"SMILES become graphs of schema 'molecule', 'molecule-rich' or 'molecule-cip', not '{schema.name}'."
         )
-    columns = _Columns(rich=schema == MOLECULE_RICH)
+    columns = _Columns(schema)
     kept: list[int] = []
     rejects: list[tuple[int, str]] = []
     quiet = rdBase.BlockLogs()

@@ -6,6 +6,10 @@ tetrahedral, dative and other unusual bonds, wedged and crossed bond directions.
 
 ``molecule-rich`` has the nine atom and three bond features that users know from OGB, with OGB's numbers for every
 value OGB names, its ``misc`` included, and the codes for masks and self-loops appended behind them.
+
+``molecule-cip`` is ``molecule-rich`` with stereo that belongs to the molecule and not to its text: the tags of the other two
+say clockwise and counter-clockwise as seen along the order of the neighbours, so one molecule written in two ways has two
+embeddings; its labels are those of Cahn, Ingold and Prelog.
 """
 
 from graphlog.data.schema import Attribute, FeatureSchema
@@ -69,3 +73,25 @@ MOLECULE_RICH = FeatureSchema(
     self_loop=(5, 0, 0),
 )
 """OGB's features: more to learn from, no published weights of this family."""
+
+MOLECULE_CIP = FeatureSchema(
+    name="molecule-cip",
+    domain="molecule",
+    node=(
+        ATOM,
+        Attribute(
+            "cip_centre", 7
+        ),  # none, R, S, r, s; 5 specified but without such a label, 6 masked
+        *MOLECULE_RICH.node[2:],
+    ),
+    edge=(
+        MOLECULE_RICH.edge[0],
+        Attribute("cip_bond", 5),  # none, Z, E; 3 specified but without such a label, 4 masked
+        MOLECULE_RICH.edge[2],
+    ),
+    masked="node",
+    node_mask=(119, 6, 12, 12, 10, 6, 6, 2, 2),
+    edge_mask=(6, 4, 2),
+    self_loop=(5, 0, 0),
+)
+"""OGB's features with stereo that does not depend on how a SMILES is written: what new models read."""

@@ -1,0 +1,38 @@
+"""Statistics of batch normalisation, taken the same way for every encoder that is judged, trained or not."""
+
+import numpy as np
+import torch
+from torch import nn
+
+from graphlog.data.sampler import BatchSampler
+from graphlog.data.store import GraphStore
+from graphlog.encoders.encoder import GraphEncoder
+
+BATCHES, BATCH_SIZE = 20, 64
+"""Graphs that are looked at."""
+
+
+def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
+    """Set the running statistics of every batch norm to their averages over up to 20 batches of ``graphs``.
+
+    The network is in evaluation mode afterwards. During training the statistics follow the last batches of corrupted views under weights
+    that go on changing; what is used afterwards are whole graphs under the final weights.
+    """
+    norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d)]
+    momenta = [norm.momentum for norm in norms]
+    network.eval()
+    if not norms:
+        return
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # cumulative average
+        norm.train()
+    sampler = BatchSampler(len(graphs), BATCH_SIZE, seed)
+    with torch.no_grad():
+        for indices in sampler.epoch(0)[:BATCHES]:
+            batch = graphs.take(np.sort(indices))
+            if batch.num_nodes > 1:  # one value has no variance
+                network(batch.to(next(network.parameters()).device))
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+        norm.eval()
