@@ -1,7 +1,9 @@
 """What the documentation shows must work: its Python runs, its command lines parse, its pages name what exists."""
 
+import contextlib
 import gzip
 import inspect
+import io
 import re
 import shlex
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from house_support import ROOT
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+PYTHON = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 PAGES = [p for p in PAGES if not {"_build", "_generated"} & set(p.parts)]
 MOLECULES = (
@@ -24,6 +27,11 @@ def _blocks(page: Path, language: str) -> list[str]:
     return [
         code for kind, code in BLOCK.findall(page.read_text(encoding="utf-8")) if kind == language
     ]
+
+
+def _python_blocks(page: Path) -> list[tuple[str, str]]:
+    """Each block of Python with the output shown below it, or nothing."""
+    return PYTHON.findall(page.read_text(encoding="utf-8"))
 
 
 def _with(language: str) -> list[Path]:
@@ -48,8 +56,13 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "molecules.csv").write_text(MOLECULES, encoding="utf-8")
     (tmp_path / "molecules.csv.gz").write_bytes(gzip.compress(MOLECULES.encode()))
     namespace: dict[str, object] = {"__name__": "page"}
-    for number, code in enumerate(_blocks(page, "python")):
-        exec(compile(code, f"{_id(page)}, block {number}", "exec", dont_inherit=True), namespace)
+    for number, (code, shown) in enumerate(_python_blocks(page)):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(
+                compile(code, f"{_id(page)}, block {number}", "exec", dont_inherit=True), namespace
+            )
+        assert shown in ("", printed.getvalue())
 
 
 def _commands(page: Path) -> list[str]:
