@@ -15,8 +15,8 @@ from graphlog.datasets.featurize import read_molecules
 from graphlog.datasets.splits import split_dataset
 from graphlog.domains import SCHEMAS
 from graphlog.domains.graph.reading import is_graphs, read_graphs
+from graphlog.domains.protein.domain import open_proteins as read_proteins
 from graphlog.domains.protein.folds import split_proteins
-from graphlog.domains.protein.stores import open_proteins as read_proteins
 from graphlog.downstream import embed as _embed
 from graphlog.downstream import predict as _predict
 from graphlog.downstream import probe as _probe

@@ -176,7 +176,7 @@ def test_a_bad_line_is_rejected_by_name_and_the_others_stay_in_their_rows(tmp_pa
         ({"edges": EDGES + "b,1,0,9\n"}, "edge 1 - 0 is listed twice with different attributes"),
         (
             {"edges": EDGES + "a,0,1,1\n"},
-            "edges.csv line 5: rows of graph 'a' stand apart|line 5: graph 'a' is not in",
+            "edges.csv line 5: rows of graph 'a' are not consecutive|line 5: graph 'a' is not in",
         ),
         ({"edges": EDGES + "c,0,1,1\n"}, "line 5: graph 'c' is not in graphs.csv"),
         ({"edges": EDGES + "b,0,1\n"}, "edges.csv line 5: must have 4 fields"),

@@ -5,12 +5,11 @@ import numpy as np
 import pytest
 
 from graphlog.data.store import StoreBuilder
-from graphlog.domains.protein.domain import ProteinDomain
 from graphlog.domains.protein.ego import ego_networks
 from graphlog.domains.protein.network import Interactions, build_network
 from graphlog.domains.protein.schema import CHANNELS, PROTEIN, ProteinOptions, species_of
 from graphlog.encoders import legacy
-from graphlog.errors import ConfigError, DataError
+from graphlog.errors import ConfigError
 from protein_support import chunk_graphs, random_network, slow_members
 
 
@@ -88,22 +87,14 @@ def test_thresholds_by_channel() -> None:
         ProteinOptions.parse({"channel_score": {"text": 1}})
 
 
-def test_domain_names_what_it_cannot_use() -> None:
+def test_isolated_proteins_are_graphs_of_one_node_if_kept() -> None:
     network, _ = random_network(10, 6, seed=0)
-    lonely = int(np.flatnonzero(network.degrees == 0)[0])
-    joined = int(np.flatnonzero(network.degrees)[0])
-    records = [network.proteins[lonely], network.proteins[joined], "9.nobody"]
-    chunk, rejected = ProteinDomain(network).featurize(records)
-    assert [position for position, _ in rejected] == [0, 2]
-    assert chunk.rows.tolist() == [1]
-    assert chunk.texts == [records[1]]
+    isolated, joined = np.flatnonzero(network.degrees == 0)[0], np.flatnonzero(network.degrees)[0]
+    chunk = ego_networks(network, np.array([isolated, joined]), ProteinOptions())
     chunk.check(PROTEIN)
-    kept, _ = ProteinDomain(network, ProteinOptions(isolated="keep")).featurize(records)
-    assert kept.node_counts.tolist()[0] == 1
-    with pytest.raises(DataError, match="network"):
-        ProteinDomain().featurize(records)
-    assert ProteinDomain().group_keys(["6239.2RSSE.1", "YAL001C"]) == ["6239", None]
-    assert species_of(".x") is None
+    assert chunk.node_counts[0] == 1
+    assert chunk.texts == [network.proteins[isolated], network.proteins[joined]]
+    assert [species_of(name) for name in ("6239.2RSSE.1", "YAL001C", ".x")] == ["6239", None, None]
 
 
 def test_schema_is_that_of_the_published_weights() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from cli_support import Cli, run_command
 from graphlog.data.split import Split
-from graphlog.domains.protein.folds import communities, split_proteins
+from graphlog.domains.protein.folds import find_communities, split_proteins
 from graphlog.domains.protein.network import build_network, read_interactions
 from graphlog.domains.protein.reading import read_proteins
 from graphlog.errors import ConfigError, DataError
@@ -52,7 +52,7 @@ def test_species_that_are_not_there() -> None:
 def test_communities_are_found_and_kept_whole(tmp_path: Path) -> None:
     file = write(tmp_path / "9.protein.links.detailed.txt", clustered_links(20, 12))
     network = build_network(read_interactions(file))
-    found = communities(network)
+    found = find_communities(network)
     cluster = np.array([int(name[3:5]) for name in network.proteins])
     agreeing = sum(np.bincount(found[cluster == c]).max() for c in range(20))
     assert agreeing >= 0.95 * len(found)

@@ -7,7 +7,7 @@ import torch
 from downstream_support import tiny_encoder
 from graphlog import api
 from graphlog.data.store import GraphStore
-from graphlog.domains.protein.ego import NAME, NAMES, ego_statistics
+from graphlog.domains.protein.ego import STATISTICS, ego_statistics
 from graphlog.domains.protein.reading import read_proteins
 from graphlog.domains.protein.schema import CHANNELS, PROTEIN
 from graphlog.downstream.finetune import FinetuneConfig
@@ -21,6 +21,8 @@ from graphlog.objectives import OBJECTIVES
 from graphlog.training.config import resolve_config
 from graphlog.views.masking import mask_attributes
 from protein_support import clustered_links, write
+
+NAME = "ego-network statistics + logistic regression"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +38,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> GraphStore:
 
 def test_statistics_are_counts(store: GraphStore) -> None:
     found = ego_statistics(store)
-    assert found.shape == (96, len(NAMES))
+    assert found.shape == (96, len(STATISTICS))
     for graph in (0, 17, 95):
         batch = store[graph : graph + 1]
         edges, attributes = batch.edge_index.numpy(), batch.edge_attr.numpy()[:, : len(CHANNELS)]
@@ -47,7 +49,7 @@ def test_statistics_are_counts(store: GraphStore) -> None:
         )
         expected[3] = m / (n * (n - 1) / 2)
         np.testing.assert_allclose(found[graph], expected, rtol=1e-5)
-    assert ego_statistics(store.subset([])).shape == (0, len(NAMES))
+    assert ego_statistics(store.subset([])).shape == (0, len(STATISTICS))
 
 
 def test_unlabelled_proteins_are_left_out_and_the_test_fold_is_halved(store: GraphStore) -> None:

@@ -11,8 +11,9 @@ from graphlog.datasets import DATASETS, resolve
 from graphlog.datasets.catalogue_networks import LABELLED, LABELLED_SETS, NETWORKS, UNLABELLED
 from graphlog.domains import SCHEMAS
 from graphlog.domains.protein import stores
+from graphlog.domains.protein.domain import open_proteins
 from graphlog.domains.protein.reading import read_proteins
-from graphlog.domains.protein.stores import first_of_each, open_named_proteins, open_proteins, parts
+from graphlog.domains.protein.stores import first_of_each_species, open_named_proteins, parts
 from graphlog.downstream.protocol.splitting import split_file
 from graphlog.downstream.sources import output_rows, status_of, streamed_graphs
 from graphlog.downstream.tasks import open_labelled
@@ -152,7 +153,9 @@ def test_a_limit_is_of_each_species(counted: Callable[[], int], tmp_path: Path) 
     for file in files:
         write(file, clustered_links(2, 5, file.name.split(".")[0]))
     mixed = read_proteins(files)
-    assert [name.split(".")[0] for name in mixed.subset(first_of_each(mixed, 2)).texts()] == [
+    assert [
+        name.split(".")[0] for name in mixed.subset(first_of_each_species(mixed, 2)).texts()
+    ] == [
         "9606",
         "9606",
         "4932",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from graphlog.data.store import open_store
-from graphlog.domains.protein.labels import Names, tabled_functions
+from graphlog.domains.protein.labels import NameIndex, tabled_functions
 from graphlog.domains.protein.network import read_interactions
 from graphlog.domains.protein.ontology import read_ontology
 from graphlog.domains.protein.reading import read_proteins
@@ -173,7 +173,10 @@ def test_evidence_by_kind(tmp_path: Path) -> None:
             "line 2: a weight must be a number from 0 to 1, found '2'",
         ),
         ("gene1,gene2,network,weight\na,b,smell,1\n", "line 2: unknown evidence 'smell'"),
-        (HEADER.replace(" ", ",") + "\na,b,0,0,0,1,0,0,0,900\n", "name its taxon"),
+        (
+            HEADER.replace(" ", ",") + "\na,b,0,0,0,1,0,0,0,900\n",
+            "add its taxon id, as in --species 6239",
+        ),
     ],
 )
 def test_bad_networks_are_named_by_file_and_line(tmp_path: Path, text: str, message: str) -> None:
@@ -226,7 +229,10 @@ def test_worm_reproduces_the_published_derivation(mirror: Path) -> None:
     )
     assert len(store) == 10_735
     table = tabled_functions(
-        bio / "celegans_go40_labels.csv.gz", store.texts(), Names(store.texts()), ProteinOptions()
+        bio / "celegans_go40_labels.csv.gz",
+        store.texts(),
+        NameIndex(store.texts()),
+        ProteinOptions(),
     )
     assert store.tasks == table.tasks
     np.testing.assert_array_equal(store.labels, table.values)

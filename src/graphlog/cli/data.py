@@ -208,7 +208,7 @@ def read_graphs(
     from graphlog.data.store import is_store, open_store
     from graphlog.datasets.featurize import read_molecules
     from graphlog.domains.graph.reading import is_graphs
-    from graphlog.domains.protein.stores import open_proteins
+    from graphlog.domains.protein.domain import open_proteins
     from graphlog.downstream.sources import domain_of, open_graphs
 
     if is_store(source):

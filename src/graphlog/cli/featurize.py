@@ -277,7 +277,7 @@ def _protein_reading(
 
 
 def _read_proteins(source: str, arguments: Mapping[str, Any], **reading: Any) -> "GraphStore":
-    from graphlog.domains.protein.stores import open_proteins
+    from graphlog.domains.protein.domain import open_proteins
 
     several = "," in source and not Path(source).exists()
     return open_proteins(o.names(source) if several else source, **reading, **arguments)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from sklearn.model_selection import GroupKFold
 
 from graphlog.domains.molecule import scaffold_groups
-from graphlog.domains.protein.ego import NAME, ego_statistics
+from graphlog.domains.protein.ego import ego_statistics
 from graphlog.downstream.baselines import (
     MANY_TASKS,
     TREES,
@@ -168,9 +168,9 @@ def ecfp_rows(
         return [], []
     if data.store.schema.domain == "protein":
         statistics = standardised(ego_statistics(data.store), data.split.train)
-        return _linear_rows(NAME, [statistics], data, c, grid, jobs), [
-            "proteins have no fingerprints: statistics take their place"
-        ]
+        return _linear_rows(
+            "ego-network statistics + logistic regression", [statistics], data, c, grid, jobs
+        ), ["proteins have no fingerprints: statistics take their place"]
     if data.store.schema.domain == "graph":
         return [], ["no ECFP4 rows: by their schema these graphs are no molecules"]
     try:

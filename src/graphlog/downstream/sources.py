@@ -19,7 +19,7 @@ from graphlog.datasets.catalogue_networks import PROTEIN_SETS
 from graphlog.datasets.featurize import read_molecules
 from graphlog.domains import SCHEMAS
 from graphlog.domains.graph.reading import is_graphs, read_graphs
-from graphlog.domains.protein.stores import open_proteins
+from graphlog.domains.protein.domain import open_proteins
 from graphlog.errors import ConfigError, DataError
 
 Source = Any

@@ -1,7 +1,7 @@
-"""Graphs as a file gives them: numbers or words in columns, and the lines they stand on."""
+"""Graphs as a file lists them: numbers or words in columns, and the lines that they stand on."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,59 +11,55 @@ from jaxtyping import Int64
 from graphlog.data.chunk import distinct
 
 Column = npt.NDArray[Any]
-"""One attribute of many nodes or edges: int64, float64, or objects (numbers, words, None where missing)."""
+"""One attribute of many nodes or edges: int64, float64, or objects (numbers, words, None)."""
 
-
-MOST_NODES = 10_000_000
-"""Nodes of one graph at most: a number beyond is a slip, and would take all memory."""
+MAX_NODES = 10_000_000
+"""Largest number of nodes of a graph: a larger node number is an error, and would fill the memory."""
+MAX_TEXT = 200
+"""Characters of a bad line that are kept beside the reason of its rejection."""
 _INT64 = range(-(2**63), 2**63)
+_NO_EDGES: Int64[np.ndarray, "2 0"] = np.zeros((2, 0), dtype=np.int64)
 
 
 class Place(NamedTuple):
-    """Where something is listed: its first line, and how many lines further each next item stands."""
+    """Where the nodes or edges of a graph are listed."""
 
     file: str = ""
-    line: int = 0
-    step: int = 0
-    lines: tuple[int, ...] = ()
-    """The line of each item, where there are gaps."""
+    """Name of the file; empty where there is only one."""
+    lines: Sequence[int] = ()
+    """Line of each item, or one line for all; empty if unknown."""
 
     def of(self, item: int) -> str:
-        """Return the words for the line of an item, or nothing where lines are not known."""
-        file = f"{self.file} " if self.file else ""
-        line = self.lines[item] if self.lines else self.line + item * self.step
-        return f"{file}line {line}: " if line else ""
+        """Return the beginning of a message about an item, empty if its line is unknown."""
+        if not self.lines:
+            return ""
+        line = self.lines[item if len(self.lines) > 1 else 0]
+        return f"{self.file} line {line}: ".lstrip()
 
 
-NOWHERE = Place()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RawGraph:
+class RawGraph(NamedTuple):
     """One graph before its attributes have codes."""
 
     row: int
     """Number of the graph in its input, from 0."""
     text: str
-    """What to call it: its name, or the beginning of its line."""
+    """Its name, or the beginning of its line."""
     num_nodes: int = 0
     """Number of nodes."""
-    edge_index: Int64[np.ndarray, "2 E"] = field(
-        default_factory=lambda: np.zeros((2, 0), dtype=np.int64)
-    )
+    edge_index: Int64[np.ndarray, "2 E"] = _NO_EDGES
     """Ends of each listed edge, numbered within the graph."""
     node: tuple[Column, ...] = ()
     """Node attributes, column by column."""
     edge: tuple[Column, ...] = ()
     """Edge attributes, column by column."""
     labels: tuple[Any, ...] = ()
-    """A number, a word or None a label column."""
-    node_place: Place = NOWHERE
+    """A number, a word or None for each label column."""
+    node_place: Place = Place()
     """Where its nodes are listed."""
-    edge_place: Place = NOWHERE
+    edge_place: Place = Place()
     """Where its edges are listed."""
     problem: str | None = None
-    """Why it cannot be used; the other fields mean nothing then."""
+    """Why it cannot be used; the other fields have no meaning then."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,21 +84,58 @@ class RawGraphs:
 
     @property
     def degrees(self) -> Int64[np.ndarray, "V"]:
-        """Number of different neighbours of each node, itself aside; the two directions of an edge are one neighbour."""
+        """Number of different neighbours of each node, not counting itself or directions."""
         total = int(self.node_counts.sum())
         first = (np.cumsum(self.node_counts) - self.node_counts)[self.edge_graph]
         ends = self.edge_index + first
         ends = ends[:, ends[0] != ends[1]]
-        keys = distinct(ends.min(axis=0) * total + ends.max(axis=0))
-        return np.bincount(
-            np.concatenate([keys // max(total, 1), keys % max(total, 1)]), minlength=total
-        ).astype(np.int64)
+        pairs = distinct(ends.min(axis=0) * total + ends.max(axis=0))
+        both = np.concatenate(np.divmod(pairs, max(total, 1)))
+        return np.bincount(both, minlength=total).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Collection:
+    """Graphs in a file or folder."""
+
+    name: str
+    """Its name in messages."""
+    node: tuple[str, ...]
+    """Names of node attributes."""
+    edge: tuple[str, ...]
+    """Names of edge attributes."""
+    labels: tuple[str, ...]
+    """Names of labels."""
+    read: Callable[[], Iterator[RawGraph]]
+    """Iterates over the graphs; may be called again."""
+    classes: tuple[str, ...] = ()
+    """Labels that are classes even if they are numbers."""
+    matrices: bool = False
+    """Whether attributes are matrices without names, which may be one-hot."""
+
+
+def cell(text: str) -> Any:
+    """Return the content of a field: a whole number, a number, a word, or None if it is empty.
+
+    Example:
+        >>> cell("3"), cell(" 3.0"), cell("C.ar"), cell("")
+        (3, 3.0, 'C.ar', None)
+    """
+    text = text.strip()
+    if not text or "_" in text:  # Python's numbers may contain underscores; data's may not
+        return text or None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def column(values: Sequence[Any]) -> Column:
-    """Return values as one array: whole numbers, numbers, or objects where there are words or gaps.
+    """Return values as one array: whole numbers, numbers, or objects if there are words or gaps.
 
-    Whole numbers that 64 bits do not hold become numbers, and those that no number holds infinite.
+    Whole numbers beyond 64 bits become floating-point numbers, infinite if need be.
 
     Example:
         >>> column([1, 2.5]).dtype, column([True, 2]).dtype, column([1, None]).dtype
@@ -113,7 +146,7 @@ def column(values: Sequence[Any]) -> Column:
         try:
             return np.array(values, dtype=np.int64)
         except OverflowError:
-            return np.array([as_float(v) for v in values], dtype=np.float64)
+            pass
     if kinds <= {int, bool, float}:
         return np.array([as_float(v) for v in values], dtype=np.float64)
     array = np.empty(len(values), dtype=object)
@@ -122,7 +155,7 @@ def column(values: Sequence[Any]) -> Column:
 
 
 def as_float(value: float) -> float:
-    """Return a number of any size; infinity where none is as large.
+    """Return a number of any size as a float, infinite if it is too large.
 
     Example:
         >>> as_float(-(10**400))
@@ -135,66 +168,19 @@ def as_float(value: float) -> float:
 
 
 def join(graphs: Sequence[RawGraph]) -> RawGraphs:
-    """Return graphs, none with a problem and all with equally many columns, end to end."""
+    """Return graphs end to end; none may have a problem, and all must have the same columns."""
     node, edge = (len(graphs[0].node), len(graphs[0].edge)) if graphs else (0, 0)
     return RawGraphs(
         node_counts=np.array([g.num_nodes for g in graphs], dtype=np.int64),
         edge_counts=np.array([g.edge_index.shape[1] for g in graphs], dtype=np.int64),
-        edge_index=np.concatenate(
-            [np.zeros((2, 0), dtype=np.int64), *(g.edge_index for g in graphs)], axis=1
-        ),
+        edge_index=np.concatenate([_NO_EDGES, *(g.edge_index for g in graphs)], axis=1),
         node=tuple(_joined([g.node[k] for g in graphs]) for k in range(node)),
         edge=tuple(_joined([g.edge[k] for g in graphs]) for k in range(edge)),
     )
 
 
 def _joined(parts: Sequence[Column]) -> Column:
-    parts = [p for p in parts if len(p)]
-    if not parts:
-        return np.zeros(0, dtype=np.int64)
-    if any(p.dtype == object for p in parts):
-        return np.concatenate([p.astype(object) for p in parts])
-    return np.concatenate(parts)
-
-
-TEXT_KEPT = 200
-"""Characters of a bad line that are kept beside the reason of its rejection."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Collection:
-    """Graphs in a file or folder."""
-
-    name: str
-    """What to call it in messages."""
-    node: tuple[str, ...]
-    """Names of node attributes."""
-    edge: tuple[str, ...]
-    """Names of edge attributes."""
-    labels: tuple[str, ...]
-    """Names of labels."""
-    read: Callable[[], Iterator[RawGraph]]
-    """Goes over the graphs, from the first, each time."""
-    classes: tuple[str, ...] = ()
-    """Labels that name classes even where they are numbers."""
-    matrices: bool = False
-    """Whether attributes are nameless matrices, which may be one-hot."""
-
-
-def cell(text: str) -> Any:
-    """Return what is written: a whole number, a number, a word, or None for nothing.
-
-    Example:
-        >>> cell("3"), cell(" 3.0"), cell("C.ar"), cell("")
-        (3, 3.0, 'C.ar', None)
-    """
-    text = text.strip()
-    if not text:
-        return None
-    for kind in (int, float):
-        try:
-            # Python's own numbers may have underscores; data's may not
-            return text if "_" in text else kind(text)
-        except ValueError:
-            continue
-    return text
+    parts = [part for part in parts if len(part)]
+    if any(part.dtype == object for part in parts):
+        parts = [part.astype(object) for part in parts]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)

@@ -1,6 +1,6 @@
-"""Any graphs in, a store out: which reader a source is for, its labels, and two passes over it."""
+"""Any graphs in, a store out: what a source is, its labels, and two passes over its graphs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -9,132 +9,67 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32
 
-from graphlog.data.chunk import GraphChunk, Reject
+from graphlog.data.chunk import Reject
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import GraphStore, StoreBuilder, is_store, open_store
+from graphlog.data.store import (
+    GraphStore,
+    RowCollector,
+    StoreBuilder,
+    check_reading,
+    is_store,
+    open_store,
+)
+from graphlog.datasets.base import DatasetSpec
 from graphlog.datasets.catalogue_networks import GRAPHS
 from graphlog.datasets.download import fetch
 from graphlog.domains.graph.folder import find_tables, open_folder
-from graphlog.domains.graph.jsonlines import ENDINGS as JSON_ENDINGS
-from graphlog.domains.graph.jsonlines import open_jsonlines
+from graphlog.domains.graph.jsonlines import SUFFIXES, open_jsonlines
 from graphlog.domains.graph.raw import Collection, RawGraph, as_float, join
-from graphlog.domains.graph.schema import Survey, chunk_of, misplaced
-from graphlog.domains.graph.tudataset import ENDINGS as GIN_ENDINGS
-from graphlog.domains.graph.tudataset import find_parts, looks_like_gin, open_gin, open_tudataset
+from graphlog.domains.graph.schema import Survey, check_sizes, chunk_of, text_of
+from graphlog.domains.graph.tudataset import (
+    GIN_SUFFIXES,
+    find_parts,
+    looks_like_gin,
+    open_gin,
+    open_tudataset,
+)
 from graphlog.errors import ConfigError, DataError, unknown_name
 
-_MOST_CLASSES = 1000
+Progress = Callable[[int, int], None]
+"""Called as ``progress(graphs done, graphs rejected)``."""
+_GRAPHS_PER_CHUNK = 1000
+_MAX_CLASSES = 1000
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
-class LabelSurvey:
-    """What the labels of an input are; sees all before the first is written."""
-
-    def __init__(
-        self,
-        names: Sequence[str],
-        classes: Sequence[str] = (),
-        known: Mapping[str, Sequence[str]] | None = None,
-    ) -> None:
-        """Expect these columns; those in ``classes`` name classes even where they are numbers, those in ``known`` exactly these."""
-        self.names = tuple(names)
-        self._always = frozenset(classes)
-        self._known = {
-            name: list(texts) for name, texts in (known or {}).items() if name in self.names
-        }
-        self._values: list[set[Any]] = [set() for _ in names]
-        self._has_words = [False] * len(self.names)
-
-    def add(self, labels: Sequence[Any]) -> None:
-        """Take in the labels of a graph."""
-        for k, value in enumerate(labels):
-            if value is None or (not isinstance(value, str) and not _fits(value)):
-                continue
-            self._has_words[k] |= isinstance(value, str)
-            if len(self._values[k]) <= _MOST_CLASSES or self._has_words[k]:
-                self._values[k].add(value)
-            if self._has_words[k] and len(self._values[k]) > _MOST_CLASSES:
-                raise DataError(
-                    f"label '{self.names[k]}' has more than {_MOST_CLASSES:,} classes; leave it out if it is a name."
-                )
-
-    @property
-    def classes(self) -> dict[str, list[str]]:
-        """The classes of every label that names some, in the order of their numbers: numbers first, then words."""
-        return self._known | {
-            name: list(
-                dict.fromkeys(
-                    _text(v) for v in sorted(values, key=lambda v: (isinstance(v, str), v))
-                )
-            )
-            for name, values, words in zip(self.names, self._values, self._has_words, strict=True)
-            if name not in self._known and (words or name in self._always)
-        }
-
-    def wrong(self, labels: Sequence[Any]) -> str | None:
-        """Return what is wrong with the labels of a graph; NaN is missing, as is None."""
-        found = [
-            (n, v)
-            for n, v in zip(self.names, labels, strict=False)
-            if not isinstance(v, str | None) and v == v
-        ]
-        infinite = next((name for name, value in found if not _fits(value)), None)
-        if infinite is not None:
-            return f"label '{infinite}' must be finite and below {_FLOAT32_MAX:.2g}, or left out"
-        for name, value in zip(self.names, labels, strict=False):
-            if (
-                name in self._known
-                and value is not None
-                and value == value
-                and _text(value) not in self._known[name]
-            ):
-                return f"label '{name}' is {_text(value)!r}, a class that the store to be like does not know"
-        return None
-
-    def values(self, labels: Sequence[Sequence[Any]]) -> Float32[np.ndarray, "N T"]:
-        """Return the labels as numbers, NaN where missing."""
-        number = {
-            name: {text: k for k, text in enumerate(texts)} for name, texts in self.classes.items()
-        }
-        out = np.full((len(labels), len(self.names)), np.nan, dtype=np.float32)
-        for row, found in enumerate(labels):
-            for k, (name, value) in enumerate(zip(self.names, found, strict=False)):
-                if value is not None and value == value:
-                    out[row, k] = number[name][_text(value)] if name in number else value
-        return out
-
-
-def _fits(value: float) -> bool:
-    """Return whether a number is finite once stored; NaN is not."""
-    return abs(as_float(value)) <= _FLOAT32_MAX
-
-
-def _text(value: Any) -> str:
-    """Return the name of a class, the same however its number is written."""
-    return (
-        str(int(value))
-        if isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
-        else str(value)
-    )
-
-
 def is_graphs(source: Any) -> bool:
-    """Return whether ``source`` is the path or name of a collection of graphs, not of molecules, proteins, or a store."""
+    """Return whether ``source`` is the path or name of a collection of graphs.
+
+    Molecules, protein networks, stores and run folders are not.
+    """
     if not isinstance(source, str | Path) or str(source) == "-":
         return False
     path = Path(source)
-    if not path.exists():
-        return str(source) in GRAPHS
+    return recognizes(path) if path.exists() else str(source) in GRAPHS
+
+
+def recognizes(path: Path) -> bool:
+    """Return whether a file or folder is a collection of graphs by its name or first lines."""
     if path.is_dir():
-        is_run = (path / "config.toml").is_file()
-        return (
-            not is_store(path)
-            and not is_run
-            and bool(find_tables(path) or _json_files(path) or find_parts(path))
-        )
-    if path.name.endswith(JSON_ENDINGS) or path.suffix == ".zip":
+        if is_store(path) or (path / "config.toml").is_file():
+            return False
+        return bool(find_tables(path) or _json_files(path) or find_parts(path))
+    if path.name.endswith(SUFFIXES) or path.suffix == ".zip":
         return True
-    return path.name.endswith(GIN_ENDINGS) and looks_like_gin(path)
+    return path.name.endswith(GIN_SUFFIXES) and looks_like_gin(path)
+
+
+def verify_file(path: Path, spec: DatasetSpec) -> bool:
+    """Return whether a zip is whole and holds a TUDataset of as many graphs as ``spec`` says."""
+    try:
+        return sum(1 for _ in open_tudataset(path).read()) == spec.rows
+    except DataError:
+        return False
 
 
 def open_collection(source: str | Path, data_dir: Path | str | None = None) -> Collection:
@@ -142,42 +77,37 @@ def open_collection(source: str | Path, data_dir: Path | str | None = None) -> C
 
     Raises:
         ConfigError: If there is neither such a file nor such a data set.
-        DataError: If it is in none of the known formats, or cannot be fetched.
+        DataError: If it has none of the known formats, or cannot be downloaded.
     """
     path = Path(source)
     if not path.exists():
         if str(source) not in GRAPHS:
             raise unknown_name("file, folder or set of graphs", str(source), GRAPHS)
-        path = fetch(GRAPHS[str(source)], data_dir)
-    if path.is_dir() and find_tables(path):
-        return open_folder(path)
-    if path.is_dir() and (files := _json_files(path)):
+        path = fetch(GRAPHS[str(source)], data_dir, verify_file)
+    if path.is_dir():
+        if find_tables(path):
+            return open_folder(path)
+        files = _json_files(path)
         if len(files) > 1:
             raise DataError(f"{path}: holds {len(files)} JSON-lines files; name the one to read.")
-        return open_jsonlines(files[0])
-    if path.is_dir() or path.suffix == ".zip":
-        if path.is_dir() and not find_parts(path):
-            raise DataError(
-                f"{path}: holds no graphs: neither edges.csv, nor a .jsonl file, nor NAME_A.txt and NAME_graph_indicator.txt."
-            )
+        if files:
+            return open_jsonlines(files[0])
+        if find_parts(path):
+            return open_tudataset(path)
+        known = "edges.csv, a .jsonl file, or NAME_A.txt and NAME_graph_indicator.txt"
+        raise DataError(f"{path}: holds no graphs; a folder of graphs has {known}.")
+    if path.suffix == ".zip":
         return open_tudataset(path)
-    if path.name.endswith(JSON_ENDINGS):
+    if path.name.endswith(SUFFIXES):
         return open_jsonlines(path)
     if looks_like_gin(path):
         return open_gin(path)
-    raise DataError(
-        f"{path}: is no file of graphs; known are .jsonl, TUDataset's .zip, and GIN's .txt."
-    )
+    known = ".jsonl, TUDataset's .zip, and GIN's .txt"
+    raise DataError(f"{path}: is not a file of graphs; known are {known}.")
 
 
 def _json_files(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.iterdir() if p.name.endswith(JSON_ENDINGS))
-
-
-Progress = Callable[[int, int], None]
-"""Called as ``progress(graphs done, graphs rejected)``."""
-_GRAPHS_A_PIECE = 1000
-_WORST_SHARE = 0.5
+    return sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES))
 
 
 def read_graphs(
@@ -195,127 +125,175 @@ def read_graphs(
     """Return any graphs as a store, with those that cannot be used in its ``rejects``, by number.
 
     Args:
-        source: A folder of ``edges.csv``, ``nodes.csv`` and ``graphs.csv``; a ``.jsonl`` file with a graph a line; a folder or
-            zip of TUDataset; a text file of the GIN family; the name of a set (``mutag``); or a store, which is returned.
-        schema: How to read attributes: that of a model, so that these graphs are fit for it, or another store, whose numbers
-            of classes are kept too; None finds out what they are.
-        kinds: Where it does not guess right: attributes by name, to be taken as ``categorical`` or ``continuous``.
-        directed: Whether an edge is one direction only; else it stands for both, however it is listed.
+        source: A folder of ``edges.csv``, ``nodes.csv`` and ``graphs.csv``; a ``.jsonl`` file with
+            one graph a line; a folder or zip of TUDataset; a text file of the GIN family; the name
+            of a data set (``mutag``); or a store, which is returned.
+        schema: How to read attributes: the schema of a model, so that the model can use the graphs,
+            or another store, whose numbers of classes are kept too; None infers it.
+        kinds: Attributes to be read as ``categorical`` or ``continuous``, by name, where the
+            inferred kind is wrong.
+        directed: Whether an edge is one direction only; if not, it stands for both, however it is
+            listed.
         on_error: ``skip`` lists graphs that cannot be used and goes on; ``fail`` stops at the first.
         store_path: Folder to write the store to; None keeps it in memory.
-        progress: Called after each piece of work.
-        limit: Graphs to read at most.
+        progress: Called after each chunk of graphs.
+        limit: Largest number of graphs to read.
         data_dir: Where downloaded sets are kept.
 
     Raises:
-        DataError: Naming file, line or graph, if the input cannot be read, or more than half of its graphs cannot.
+        DataError: Naming file, line or graph, if the input cannot be read, or more than half of its
+            graphs cannot.
         ConfigError: If an option is not valid.
     """
-    if on_error not in ("skip", "fail"):
-        raise unknown_name("--on-error", on_error, ["skip", "fail"])
-    if limit is not None and limit < 1:
-        raise ConfigError(f"`limit` must be 1 or more, found {limit}.")
+    check_reading(on_error, limit)
     if schema is not None and kinds:
-        raise ConfigError("`schema` says already what kind each attribute is; drop `kinds`.")
+        raise ConfigError("`schema` already says what kind each attribute is; leave `kinds` out.")
     if is_store(source):
         store = open_store(source)
         store = store if limit is None else store.subset(np.arange(min(limit, len(store))))
         return store if store_path is None else store.save(store_path)
-    found = open_collection(source, data_dir)
-    labels = LabelSurvey(
-        found.labels,
-        found.classes,
-        schema.source.get("classes") if isinstance(schema, GraphStore) else None,
-    )
-    told = schema.schema if isinstance(schema, GraphStore) else schema
-    settled = _surveyed(found, labels, limit, kinds if told is None else None, told)
-    described: dict[str, Any] = {"name": Path(source).name, "kind": "graphs", "directed": directed}
-    described |= {"classes": labels.classes} if labels.classes else {}
-    with StoreBuilder(settled, store_path, labels.names, described) as builder:
-        tally = _Tally(found.name, builder, on_error)
-        for piece in _pieces(found.read(), limit):
-            tally.add(piece, settled, labels, directed)
-            if progress is not None:
-                progress(tally.done, tally.rejected)
-        tally.refuse_if_mostly_bad()
-        return builder.finish(tally.done)
-
-
-def _surveyed(
-    found: Collection,
-    labels: LabelSurvey,
-    limit: int | None,
-    kinds: Mapping[str, str] | None,
-    schema: FeatureSchema | None,
-) -> FeatureSchema:
-    """Go over the input once, and return the schema given, or else the one found out."""
-    survey = Survey(found.node, found.edge, found.matrices)
-    for piece in _pieces(found.read(), limit):
-        usable = [g for g in piece if g.problem is None]
+    graphs = open_collection(source, data_dir)
+    like = schema if isinstance(schema, GraphStore) else None
+    classes = like.source.get("classes") if like else None
+    labels = LabelSurvey(graphs.labels, graphs.classes, classes)
+    schema = like.schema if like else schema
+    if isinstance(schema, FeatureSchema) and schema.domain != "graph":
+        raise ConfigError(
+            f"{graphs.name} holds graphs of any kind, but schema '{schema.name}' is for "
+            f"{schema.domain}s; leave the schema out."
+        )
+    survey = Survey(graphs.node, graphs.edge, graphs.matrices)
+    for chunk in _chunks(graphs, limit):
+        usable = [graph for graph in chunk if graph.problem is None]
         for graph in usable:
             labels.add(graph.labels)
         if schema is None:
-            survey.add(join([g for g in usable if misplaced(g) is None]))
-    if schema is None:
-        return survey.schema(kinds=kinds, keep_constant=bool(kinds))
-    if schema.domain != "graph":
-        raise ConfigError(
-            f"{found.name} holds any graphs, but schema '{schema.name}' is for {schema.domain}s; leave the schema out."
-        )
-    return schema
+            survey.add(join([graph for graph in usable if check_sizes(graph) is None]))
+    if not isinstance(schema, FeatureSchema):
+        schema = survey.schema(kinds=kinds, keep_constant=bool(kinds))
+    about: dict[str, Any] = {"name": Path(source).name, "kind": "graphs", "directed": directed}
+    about |= {"classes": labels.classes} if labels.classes else {}
+    with StoreBuilder(schema, store_path, labels.names, about) as builder:
+        collector = RowCollector(builder, graphs.name, on_error, progress, "graph")
+        for chunk in _chunks(graphs, limit):
+            _add_chunk(collector, chunk, schema, labels, directed, graphs.name)
+        if not collector.done:
+            raise DataError(f"{graphs.name}: holds no graph.")
+        collector.refuse_if_mostly_bad("")
+        return builder.finish(collector.done)
 
 
-def _pieces(graphs: Iterable[RawGraph], limit: int | None) -> Iterator[list[RawGraph]]:
-    stream = iter(graphs if limit is None else islice(graphs, limit))
-    while piece := list(islice(stream, _GRAPHS_A_PIECE)):
-        yield piece
+def _chunks(graphs: Collection, limit: int | None) -> Iterator[list[RawGraph]]:
+    stream = islice(graphs.read(), limit)
+    while chunk := list(islice(stream, _GRAPHS_PER_CHUNK)):
+        yield chunk
 
 
-class _Tally:
-    """Takes in pieces in order: graphs and rejects to the builder, and counts."""
+def _add_chunk(
+    collector: RowCollector,
+    graphs: list[RawGraph],
+    schema: FeatureSchema,
+    labels: "LabelSurvey",
+    directed: bool,
+    where: str,
+) -> None:
+    graphs = [g._replace(problem=g.problem or labels.problem(g.labels)) for g in graphs]
+    try:
+        coded = chunk_of(graphs, schema, directed)
+    except DataError as e:
+        raise DataError(f"{where}: {e}") from None
+    rejects = [
+        Reject(graphs[k].row, graphs[k].text, reason)
+        for k, reason in sorted(coded.problems.items())
+    ]
+    used = [graphs[k] for k in coded.chunk.rows.tolist()]
+    rows = np.array([graph.row for graph in used], dtype=np.int64)
+    values = labels.values([graph.labels for graph in used]) if labels.names else None
+    collector.add(replace(coded.chunk, rows=rows, labels=values), rejects, len(graphs))
 
-    def __init__(self, where: str, builder: StoreBuilder, on_error: str) -> None:
-        self.done = self.rejected = 0
-        self._where, self._builder, self._on_error = where, builder, on_error
-        self._first: list[Reject] = []
 
-    def add(
-        self, piece: list[RawGraph], schema: FeatureSchema, labels: LabelSurvey, directed: bool
+class LabelSurvey:
+    """Turns labels of graphs into numbers: numbers as they are, words as the numbers of classes.
+
+    All labels must be added before the first is converted.
+
+    Args:
+        names: Names of the label columns.
+        classes: Labels that are classes even if they are numbers.
+        known: Classes of labels in the order of their numbers, if they are fixed.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        classes: Sequence[str] = (),
+        known: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        """Add what became of a piece."""
-        piece = [
-            g
-            if g.problem or (wrong := labels.wrong(g.labels)) is None
-            else replace(g, problem=wrong)
-            for g in piece
-        ]
-        try:
-            coded = chunk_of(piece, schema, directed)
-        except DataError as e:
-            raise DataError(f"{self._where}: {e}") from None
-        for k, reason in sorted(coded.problems.items()):
-            self._reject(Reject(piece[k].row, piece[k].text, reason))
-        chunk: GraphChunk = coded.chunk
-        kept = [piece[k] for k in chunk.rows.tolist()]
-        rows = np.array([g.row for g in kept], dtype=np.int64)
-        values = labels.values([g.labels for g in kept]) if labels.names else None
-        self._builder.add(replace(chunk, rows=rows, labels=values))
-        self.done += len(piece)
+        self.names = tuple(names)
+        self._always = frozenset(classes)
+        self._known = {name: list(t) for name, t in (known or {}).items() if name in self.names}
+        self._values: list[set[Any]] = [set() for _ in names]
+        self._has_words = [False] * len(self.names)
 
-    def _reject(self, reject: Reject) -> None:
-        if self._on_error == "fail":
-            raise DataError(f"{self._where}, graph {reject.row}: {reject.reason}.")
-        self._builder.reject(reject)
-        self.rejected += 1
-        if len(self._first) < 3:
-            self._first.append(reject)
+    def add(self, labels: Sequence[Any]) -> None:
+        """Include the labels of a graph.
 
-    def refuse_if_mostly_bad(self) -> None:
-        """Stop where there is nothing, or graphs are mostly bad."""
-        if not self.done:
-            raise DataError(f"{self._where}: holds no graph.")
-        if self.rejected > _WORST_SHARE * self.done:
-            examples = "; ".join(f"graph {r.row}: {r.reason}" for r in self._first)
-            raise DataError(
-                f"{self._where}: {self.rejected:,} of {self.done:,} graphs cannot be used. {examples}."
-            )
+        Raises:
+            DataError: If a label has too many classes.
+        """
+        for k, value in enumerate(labels):
+            if value is None or (not isinstance(value, str) and not _is_finite(value)):
+                continue
+            self._has_words[k] |= isinstance(value, str)
+            if len(self._values[k]) <= _MAX_CLASSES or self._has_words[k]:
+                self._values[k].add(value)
+            if self._has_words[k] and len(self._values[k]) > _MAX_CLASSES:
+                raise DataError(
+                    f"label '{self.names[k]}' has more than {_MAX_CLASSES:,} classes; leave it out "
+                    "if it is a name."
+                )
+
+    @property
+    def classes(self) -> dict[str, list[str]]:
+        """Classes of the labels that have any, in the order of their numbers.
+
+        Numbers come first, then words.
+        """
+        classes = dict(self._known)
+        for name, values, words in zip(self.names, self._values, self._has_words, strict=True):
+            if name not in classes and (words or name in self._always):
+                ordered = sorted(values, key=lambda value: (isinstance(value, str), value))
+                classes[name] = list(dict.fromkeys(map(text_of, ordered)))
+        return classes
+
+    def problem(self, labels: Sequence[Any]) -> str | None:
+        """Return what is wrong with the labels of a graph; None and NaN are missing labels."""
+        present = [(n, v) for n, v in zip(self.names, labels, strict=False) if not _is_missing(v)]
+        for name, value in present:
+            if not isinstance(value, str) and not _is_finite(value):
+                return f"label '{name}' must be finite and below {_FLOAT32_MAX:.2g}, or left out"
+        for name, value in present:
+            if name in self._known and text_of(value) not in self._known[name]:
+                known = "a class that the store to be like does not know"
+                return f"label '{name}' is {text_of(value)!r}, {known}"
+        return None
+
+    def values(self, labels: Sequence[Sequence[Any]]) -> Float32[np.ndarray, "N T"]:
+        """Return the labels of graphs as numbers, NaN where missing."""
+        numbers = {name: {t: k for k, t in enumerate(c)} for name, c in self.classes.items()}
+        values = np.full((len(labels), len(self.names)), np.nan, dtype=np.float32)
+        for row, graph_labels in enumerate(labels):
+            for k, (name, value) in enumerate(zip(self.names, graph_labels, strict=False)):
+                if not _is_missing(value):
+                    is_class = name in numbers
+                    values[row, k] = numbers[name][text_of(value)] if is_class else value
+        return values
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or value != value
+
+
+def _is_finite(value: float) -> bool:
+    """Return whether a number is finite once stored as float32; NaN is not."""
+    return abs(as_float(value)) <= _FLOAT32_MAX

@@ -1,4 +1,4 @@
-"""Schemas of any graphs: inferred from their attributes, and attributes turned into their codes."""
+"""Schemas of any graphs: inferred from their attributes; and attributes turned into their codes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,25 +9,26 @@ from jaxtyping import Float
 
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
-from graphlog.domains.graph.raw import MOST_NODES, Column, RawGraph, RawGraphs, join
+from graphlog.domains.graph.raw import MAX_NODES, Column, RawGraph, RawGraphs, join
 from graphlog.errors import DataError, unknown_name
 
 Kind = Literal["categorical", "continuous"]
 
 MAX_CODES = 4096
-"""Whole numbers from 0 below this are taken as codes as they are; a column of words has at most as many different ones."""
+"""Whole numbers in [0, MAX_CODES) are codes; a column of words may have at most this many values."""
 FEW_VALUES = 64
-"""Other whole numbers (negative, or large) are categories up to this many different ones, and quantities beyond."""
+"""Other whole numbers (negative or large) are categories up to this many different ones, and
+quantities beyond."""
 DEGREE_CAP = 255
 """Largest degree with a code of its own."""
-_SPECIAL = {"node": 1, "edge": 2}
-"""Codes beyond the values: "masked", and for edges "self-loop"."""
+_SPECIAL_CODES = {"node": 1, "edge": 2}
+"""Codes after the values: "masked", and for edges "self-loop"."""
 _SMALLEST_SPREAD = 1e-6
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class ColumnSurvey:
-    """What one column holds: its different values while they are few, and mean and spread of its numbers."""
+    """The different values of a column while they are few, and mean and spread of its numbers."""
 
     def __init__(self) -> None:
         self.values: set[int] | None = set()
@@ -37,124 +38,107 @@ class ColumnSurvey:
         self.mean = self.squares = 0.0
 
     def add(self, column: Column) -> None:
-        """Take in some more of the column; what is missing or not finite is passed over."""
+        """Include more of the column; what is missing or not finite is ignored."""
         if column.dtype == object:
             words = [v for v in column.tolist() if isinstance(v, str)]
-            self.num_words += len(words)
-            self.words = _added(self.words, set(words))
             numbers = [v for v in column.tolist() if not isinstance(v, str) and v is not None]
-            column = np.array(
-                numbers,
-                dtype=np.float64 if any(isinstance(v, float) for v in numbers) else np.int64,
-            )
+            self.num_words += len(words)
+            self.words = _union(self.words, set(words))
+            is_float = any(isinstance(v, float) for v in numbers)
+            column = np.array(numbers, dtype=np.float64 if is_float else np.int64)
         if column.dtype.kind == "f":
             usable = column[np.abs(column) <= _FLOAT32_MAX]  # NaN compares false
             whole = usable == np.floor(usable)
-            # numbers written with a point are quantities even where all happen to be whole; beside a NaN that cannot be told
-            self.has_fractions |= bool(len(usable)) and (
-                len(usable) == len(column) or not bool(whole.all())
-            )
-            self._weigh(usable)
+            # Numbers written with a point are quantities even if all of them are whole; next to a
+            # NaN, which makes whole numbers floats, it takes a fraction.
+            if len(usable):
+                self.has_fractions |= len(usable) == len(column) or not bool(whole.all())
+            self._add_moments(usable)
             column = usable[whole & (np.abs(usable) < 2**53)].astype(np.int64)
         else:
-            self._weigh(column.astype(np.float64))
-        self.values = _added(self.values, set(np.unique(column).tolist()))
+            self._add_moments(column.astype(np.float64))
+        self.values = _union(self.values, set(np.unique(column).tolist()))
 
-    def _weigh(self, numbers: np.ndarray) -> None:
-        if not len(numbers):
-            return
-        count, mean = len(numbers), float(numbers.mean())
-        total, apart = self.count + count, mean - self.mean
-        self.squares += (
-            float(((numbers - mean) ** 2).sum()) + apart * apart * self.count * count / total
-        )
-        self.mean += apart * count / total
-        self.count = total
+    def _add_moments(self, numbers: np.ndarray) -> None:
+        if len(numbers):
+            mean, total = float(numbers.mean()), self.count + len(numbers)
+            shift = mean - self.mean
+            self.squares += float(((numbers - mean) ** 2).sum())
+            self.squares += shift * shift * self.count * len(numbers) / total
+            self.mean += shift * len(numbers) / total
+            self.count = total
 
     @property
     def is_constant(self) -> bool:
-        """Whether every value seen is the same category."""
+        """Whether there is only one value, and it is a category."""
         return not self.has_fractions and len(self.values or ()) + len(self.words or ()) == 1
 
+    @property
+    def _are_codes(self) -> bool:
+        values = self.values
+        return values is not None and (not values or (min(values) >= 0 and max(values) < MAX_CODES))
+
     def kind(self) -> Kind:
-        """Return what the column is taken for."""
+        """Return whether the column holds categories or quantities."""
         if self.num_words:
-            # a few words among fractions are slips of the pen, to be rejected; otherwise all are names
-            return (
-                "continuous"
-                if self.has_fractions and self.num_words <= self.count
-                else "categorical"
-            )
+            # a few words among fractions are mistakes, to be rejected; otherwise all are names
+            is_mistake = self.has_fractions and self.num_words <= self.count
+            return "continuous" if is_mistake else "categorical"
         if self.has_fractions or self.values is None:
             return "continuous"
-        fits = not self.values or (min(self.values) >= 0 and max(self.values) < MAX_CODES)
-        return "categorical" if fits or len(self.values) <= FEW_VALUES else "continuous"
+        is_code = self._are_codes or len(self.values) <= FEW_VALUES
+        return "categorical" if is_code else "continuous"
 
     def attribute(self, name: str, kind: Kind, special: int) -> Attribute:
-        """Return the column of the schema.
+        """Return the column of the schema, with ``special`` codes after the values.
 
         Raises:
             DataError: If there are too many different categories.
         """
         if kind == "continuous":
             spread = float(np.sqrt(self.squares / self.count)) if self.count else 0.0
-            return Attribute(
-                name,
-                0,
-                shift=self.mean,
-                scale=spread if spread > _SMALLEST_SPREAD * max(1.0, abs(self.mean)) else 1.0,
-            )
-        if (
-            self.values is None
-            or self.words is None
-            or len(self.values) + len(self.words) > MAX_CODES
-        ):
+            is_spread = spread > _SMALLEST_SPREAD * max(1.0, abs(self.mean))
+            return Attribute(name, 0, shift=self.mean, scale=spread if is_spread else 1.0)
+        numbers, words = self.values, self.words
+        if numbers is None or words is None or len(numbers) + len(words) > MAX_CODES:
             raise DataError(
-                f"attribute '{name}' has more than {MAX_CODES:,} different values, too many for categories; leave it out."
+                f"attribute '{name}' has more than {MAX_CODES:,} different values, too many for "
+                "categories; leave it out."
             )
-        numbers = sorted(self.values)
-        if not self.words and (not numbers or (numbers[0] >= 0 and numbers[-1] < MAX_CODES)):
-            values = (
-                tuple(str(k) if k in self.values else "" for k in range(numbers[-1] + 1))
-                if numbers
-                else ("",)
-            )
+        if self._are_codes and not words:
+            largest = max(numbers, default=0)
+            values = tuple(str(k) if k in numbers else "" for k in range(largest + 1))
         else:
-            values = (*(str(v) for v in numbers), *sorted(self.words))
+            values = (*map(str, sorted(numbers)), *sorted(words))
         return Attribute(name, len(values) + special, values=values)
 
 
 class Survey:
-    """What all graphs of an input hold; :meth:`schema` says how to read them."""
+    """Collects what all graphs of an input hold; :meth:`schema` returns how to read them.
+
+    Args:
+        node: Names of node attributes.
+        edge: Names of edge attributes.
+        matrices: Whether attributes are matrices without names, which may be one-hot.
+    """
 
     def __init__(self, node: Sequence[str], edge: Sequence[str], matrices: bool = False) -> None:
-        """Expect these columns.
-
-        Args:
-            node: Names of node attributes.
-            edge: Names of edge attributes.
-            matrices: Whether the columns are those of a nameless matrix, which may be one category in one-hot form.
-        """
         self.names = {"node": tuple(node), "edge": tuple(edge)}
         self.columns = {kind: [ColumnSurvey() for _ in names] for kind, names in self.names.items()}
-        self._may_be_one_hot = {
-            kind: matrices and len(names) > 1 for kind, names in self.names.items()
-        }
-        self._seen_ones: dict[str, set[int]] = {"node": set(), "edge": set()}
+        self._is_one_hot = {kind: matrices and len(n) > 1 for kind, n in self.names.items()}
+        self._hot = {"node": set[int](), "edge": set[int]()}
         self.max_degree = 0
 
     def add(self, graphs: RawGraphs) -> None:
-        """Take in some more graphs."""
+        """Include more graphs."""
         for kind, columns in (("node", graphs.node), ("edge", graphs.edge)):
             for survey, column in zip(self.columns[kind], columns, strict=True):
                 survey.add(column)
-            if self._may_be_one_hot[kind]:
-                places = one_hot_places(columns)
-                self._may_be_one_hot[kind] = places is not None
-                self._seen_ones[kind] |= (
-                    set() if places is None else set(np.unique(places).tolist())
-                )
-        if not self.names["node"] or all(c.is_constant for c in self.columns["node"]):
+            if self._is_one_hot[kind]:
+                positions, is_bad = _hot_positions(columns)
+                self._is_one_hot[kind] = not is_bad.any()
+                self._hot[kind] |= set(np.unique(positions).tolist())
+        if all(c.is_constant for c in self.columns["node"]):
             self.max_degree = max(self.max_degree, int(graphs.degrees.max(initial=0)))
 
     def schema(
@@ -163,27 +147,30 @@ class Survey:
         kinds: Mapping[str, str] | None = None,
         keep_constant: bool = True,
     ) -> FeatureSchema:
-        """Return the schema of what was seen.
+        """Return the schema of the graphs.
 
         Args:
-            name: What to call it.
-            kinds: Columns that are to be taken as ``categorical`` or ``continuous`` whatever they hold.
-            keep_constant: Whether node attributes that never change are kept; else the degree takes their place.
+            name: Name of the schema.
+            kinds: Columns to be read as ``categorical`` or ``continuous`` whatever they hold.
+            keep_constant: Whether node attributes that never change are kept; if not, the degree
+                replaces them.
 
         Raises:
-            ConfigError: If ``kinds`` names a column or kind there is not.
+            ConfigError: If ``kinds`` has an unknown column or kind.
             DataError: If a column has too many categories.
         """
         chosen: dict[str, Any] = dict(kinds or {})
+        known = (*self.names["node"], *self.names["edge"])
         for key, kind in chosen.items():
-            if key not in (known := [*self.names["node"], *self.names["edge"]]):
+            if key not in known:
                 raise unknown_name("attribute", key, known)
             if kind not in ("categorical", "continuous"):
                 raise unknown_name("kind of attribute", str(kind), ("categorical", "continuous"))
         node, edge = self._attributes("node", chosen), self._attributes("edge", chosen)
-        if not node or (not keep_constant and all(c.is_constant for c in self.columns["node"])):
-            cap = min(self.max_degree, DEGREE_CAP)
-            node = (Attribute("degree", cap + 1 + _SPECIAL["node"], origin="degree"),)
+        is_constant = all(c.is_constant for c in self.columns["node"])
+        if not node or (is_constant and not keep_constant):
+            codes = min(self.max_degree, DEGREE_CAP) + 1
+            node = (Attribute("degree", codes + _SPECIAL_CODES["node"], origin="degree"),)
         return FeatureSchema(
             name=name,
             domain="graph",
@@ -196,30 +183,14 @@ class Survey:
         )
 
     def _attributes(self, kind: str, chosen: Mapping[str, Any]) -> tuple[Attribute, ...]:
-        names, special = self.names[kind], _SPECIAL[kind]
-        if (
-            self._may_be_one_hot[kind]
-            and self._seen_ones[kind]
-            and not any(n in chosen for n in names)
-        ):
-            values = tuple(str(k) if k in self._seen_ones[kind] else "" for k in range(len(names)))
+        names, special, hot = self.names[kind], _SPECIAL_CODES[kind], self._hot[kind]
+        if self._is_one_hot[kind] and hot and chosen.keys().isdisjoint(names):
+            values = tuple(str(k) if k in hot else "" for k in range(len(names)))
             return (Attribute(f"{kind}_0", len(values) + special, values=values, origin="one-hot"),)
         return tuple(
-            c.attribute(n, chosen.get(n, c.kind()), special)
-            for n, c in zip(names, self.columns[kind], strict=True)
+            survey.attribute(name, chosen.get(name, survey.kind()), special)
+            for name, survey in zip(names, self.columns[kind], strict=True)
         )
-
-
-def one_hot_places(columns: Sequence[Column]) -> np.ndarray | None:
-    """Return the position of the 1 in every row; None where a row is not 0 but for a single 1."""
-    if any(c.dtype == object for c in columns):
-        return None
-    matrix = np.stack(columns, axis=1)
-    return (
-        matrix.argmax(axis=1)
-        if np.isin(matrix, (0, 1)).all() and (matrix.sum(axis=1) == 1).all()
-        else None
-    )
 
 
 def _special_row(columns: Sequence[Attribute], from_last: int) -> tuple[float, ...]:
@@ -227,7 +198,7 @@ def _special_row(columns: Sequence[Attribute], from_last: int) -> tuple[float, .
     return tuple(float(c.cardinality - from_last) if c.is_categorical else c.shift for c in columns)
 
 
-def _added(values: Any, more: set[Any]) -> Any:
+def _union(values: Any, more: set[Any]) -> Any:
     """Return the union, or None once there are too many to keep."""
     if values is None or len(values) + len(more) > 2 * MAX_CODES:
         return None
@@ -235,8 +206,15 @@ def _added(values: Any, more: set[Any]) -> Any:
     return values if len(values) <= MAX_CODES else None
 
 
+def _hot_positions(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the position of the 1 in every row, and which rows are not 0 except for a single 1."""
+    matrix = np.stack([_as_numbers(column) for column in columns], axis=1)
+    is_bad = ~(np.isin(matrix, (0, 1)).all(axis=1) & (matrix.sum(axis=1) == 1))
+    return matrix.argmax(axis=1), is_bad
+
+
 class Unfit(NamedTuple):
-    """A node or edge with a value that the schema has no place for."""
+    """A node or edge with a value that the schema has no code for."""
 
     item: int
     """Its number among all nodes, or all edges."""
@@ -247,37 +225,42 @@ class Unfit(NamedTuple):
 def node_codes(
     graphs: RawGraphs, columns: tuple[Attribute, ...]
 ) -> tuple[Float[np.ndarray, "V F"], list[Unfit]]:
-    """Return the node attributes of ``graphs`` under the schema's ``columns``, and what does not fit.
+    """Return node attributes in the codes of the schema's ``columns``, and what does not fit.
 
     Raises:
-        DataError: If the number of columns is another.
+        DataError: If the number of columns differs.
     """
     if len(columns) == 1 and columns[0].origin == "degree":
-        return np.minimum(graphs.degrees, columns[0].cardinality - 2).astype(np.float64)[
-            :, None
-        ], []
+        codes = np.minimum(graphs.degrees, columns[0].cardinality - 2)
+        return codes.astype(np.float64)[:, None], []
     return _codes("node", graphs.node, int(graphs.node_counts.sum()), columns)
 
 
 def edge_codes(
     graphs: RawGraphs, columns: tuple[Attribute, ...]
 ) -> tuple[Float[np.ndarray, "E F"], list[Unfit]]:
-    """Return the same of edge attributes."""
+    """Return edge attributes in the codes of the schema's ``columns``, and what does not fit.
+
+    Raises:
+        DataError: If the number of columns differs.
+    """
     return _codes("edge", graphs.edge, graphs.edge_index.shape[1], columns)
 
 
 def _codes(
     kind: str, found: Sequence[Column], items: int, columns: tuple[Attribute, ...]
 ) -> tuple[Float[np.ndarray, "R F"], list[Unfit]]:
-    unfit = list[Unfit]()
+    unfit: list[Unfit] = []
     if len(columns) == 1 and columns[0].origin == "one-hot" and items and len(found) != 1:
-        if len(found) != len(columns[0].values):
-            raise DataError(
-                f"{kind} attributes must be {len(columns[0].values)} columns, 0 but for a single 1, found {len(found)}."
-            )
-        places, wrong = _places(found, columns[0])
-        unfit += [Unfit(item, f"{kind} attributes {reason}") for item, reason in wrong]
-        found = [places]
+        values = columns[0].values
+        if len(found) != len(values):
+            expected = f"{len(values)} columns, 0 but for a single 1"
+            raise DataError(f"{kind} attributes must be {expected}, found {len(found)}.")
+        positions, is_bad = _hot_positions(found)
+        reason = f"{kind} attributes must be 0 but for a single 1"
+        unfit += [Unfit(item, reason) for item in np.flatnonzero(is_bad).tolist()]
+        any_known = next(k for k, text in enumerate(values) if text)
+        found = [np.where(is_bad, any_known, positions)]
     if len(found) != len(columns) and items:
         names = ", ".join(c.name for c in columns) or "none"
         raise DataError(
@@ -285,139 +268,142 @@ def _codes(
         )
     codes = np.zeros((items, len(columns)))
     for k, (values, attribute) in enumerate(zip(found, columns, strict=False)):
-        codes[:, k], wrong = (
-            _known(values, attribute) if attribute.is_categorical else _numbers(values)
+        codes[:, k], wrong = (_categories if attribute.is_categorical else _numbers)(
+            values, attribute
         )
-        unfit += [
-            Unfit(item, f"{kind} attribute '{attribute.name}' {reason}") for item, reason in wrong
-        ]
+        name = f"{kind} attribute '{attribute.name}'"
+        unfit += [Unfit(item, f"{name} {reason}") for item, reason in wrong]
     return codes, unfit
 
 
-def _places(
-    found: Sequence[Column], attribute: Attribute
+def _categories(
+    values: Column, attribute: Attribute
 ) -> tuple[np.ndarray, Iterator[tuple[int, str]]]:
-    """Return the position of the 1 in every row, and the rows that are not 0 but for a single 1."""
-    matrix = np.stack([_as_numbers(c) for c in found], axis=1)
-    bad = ~(np.isin(matrix, (0, 1)).all(axis=1) & (matrix.sum(axis=1) == 1))
-    any_known = next(k for k, text in enumerate(attribute.values) if text)
-    return np.where(bad, any_known, matrix.argmax(axis=1)), (
-        (int(i), "must be 0 but for a single 1") for i in np.flatnonzero(bad)
-    )
-
-
-def _known(values: Column, attribute: Attribute) -> tuple[np.ndarray, Iterator[tuple[int, str]]]:
     if not attribute.values:  # codes as they are: one of the named schemas
-        codes, _ = _numbers(values)
-        bad = ~((codes >= 0) & (codes < attribute.cardinality) & (codes == np.floor(codes)))
+        codes, _ = _numbers(values, attribute)
+        is_bad = ~((codes >= 0) & (codes < attribute.cardinality) & (codes == np.floor(codes)))
         expected = f"must be a code in [0, {attribute.cardinality})"
-        return np.where(bad, 0, codes), (
-            (int(i), f"{expected}, found {_text(values[i])}") for i in np.flatnonzero(bad)
-        )
+        wrong = ((i, f"{expected}, found {text_of(values[i])}") for i in _where(is_bad))
+        return np.where(is_bad, 0, codes), wrong
     code_of = {text: code for code, text in enumerate(attribute.values) if text}
-    if values.dtype == object:
-        codes = np.array([code_of.get(_text(v), -1) for v in values.tolist()], dtype=np.int64)
-    else:
+    different, inverse = values, np.arange(len(values))
+    if values.dtype != object:
         different, inverse = np.unique(values, return_inverse=True)
-        codes = np.array([code_of.get(_text(v), -1) for v in different.tolist()], dtype=np.int64)[
-            inverse.reshape(-1)
-        ]
-    return np.maximum(codes, 0), ((int(i), _unseen(values[i])) for i in np.flatnonzero(codes < 0))
+    codes = np.array([code_of.get(text_of(v), -1) for v in different.tolist()], dtype=np.int64)
+    codes = codes[inverse.reshape(-1)]
+    wrong = ((i, _describe_unknown(values[i])) for i in _where(codes < 0))
+    return np.maximum(codes, 0), wrong
 
 
-def _unseen(value: object) -> str:
+def _describe_unknown(value: object) -> str:
     if value is None:
         return "is missing"
     if isinstance(value, float) and not np.isfinite(value):
         return f"must be finite, found {value}"
-    return f"is {_text(value)!r}, a category that the schema does not know: it was not there when the schema was made"
+    return (
+        f"is {text_of(value)!r}, a category that the schema does not know: it was not there when "
+        "the schema was made"
+    )
 
 
-def _numbers(values: Column) -> tuple[np.ndarray, Iterator[tuple[int, str]]]:
+def _numbers(values: Column, _: Attribute) -> tuple[np.ndarray, Iterator[tuple[int, str]]]:
     numbers = _as_numbers(values)
     with np.errstate(over="ignore"):
-        bad = ~np.isfinite(numbers.astype(np.float32))
-    return np.where(bad, 0.0, numbers), (
-        (int(i), _no_number(values[i])) for i in np.flatnonzero(bad)
-    )
+        is_bad = ~np.isfinite(numbers.astype(np.float32))
+    wrong = ((i, _describe_bad_number(values[i])) for i in _where(is_bad))
+    return np.where(is_bad, 0.0, numbers), wrong
+
+
+def _describe_bad_number(value: object) -> str:
+    return "is missing" if value is None else f"must be a finite number, found {text_of(value)!r}"
 
 
 def _as_numbers(values: Column) -> Float[np.ndarray, "R"]:
     if values.dtype == object:
-        return np.array(
-            [v if isinstance(v, int | float) else np.nan for v in values.tolist()], dtype=np.float64
-        )
+        numbers = [v if isinstance(v, int | float) else np.nan for v in values.tolist()]
+        return np.array(numbers, dtype=np.float64)
     return values.astype(np.float64)
 
 
-def _no_number(value: object) -> str:
-    return "is missing" if value is None else f"must be a finite number, found {_text(value)!r}"
+def _where(mask: np.ndarray) -> list[int]:
+    return np.flatnonzero(mask).tolist()
 
 
-def _text(value: object) -> str:
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(int(value)) if isinstance(value, bool) else str(value)
+def text_of(value: object) -> str:
+    """Return the name of a category, the same however its number is written."""
+    is_whole = isinstance(value, bool) or (isinstance(value, float) and value.is_integer())
+    return str(int(value)) if is_whole else str(value)  # pyright: ignore[reportArgumentType]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coded:
-    """What became of some graphs."""
+    """Graphs in the codes of a schema, and those that do not fit it."""
 
     chunk: GraphChunk
-    """Those that could be used; ``rows`` are positions among the graphs given."""
+    """The usable graphs; ``rows`` are positions among the graphs given."""
     problems: Mapping[int, str]
-    """Position of each other one, and why."""
+    """Position of each other graph, and why it cannot be used."""
 
 
 def chunk_of(graphs: Sequence[RawGraph], schema: FeatureSchema, directed: bool = False) -> Coded:
     """Return the graphs under ``schema``.
 
-    Unless ``directed``, an edge stands for both directions however often and whichever way it is listed, and an edge from a
-    node to itself is left out, since every encoder gives each node one.
+    Unless ``directed``, an edge stands for both directions however often and in whichever direction
+    it is listed, and self-loops are dropped, since every encoder adds one to each node.
+
+    Args:
+        graphs: The graphs.
+        schema: How to read their attributes.
+        directed: Whether an edge is one direction only.
 
     Raises:
-        DataError: If the attributes are not as many as the schema's.
+        DataError: If the number of attributes differs from the schema's.
     """
-    problems = {
-        k: found for k, g in enumerate(graphs) if (found := g.problem or misplaced(g)) is not None
-    }
-    kept = [k for k in range(len(graphs)) if k not in problems]
-    raw = join([graphs[k] for k in kept])
+    problems: dict[int, str] = {}
+    for k, graph in enumerate(graphs):
+        problem = graph.problem or check_sizes(graph)
+        if problem is not None:
+            problems[k] = problem
+    tried = [k for k in range(len(graphs)) if k not in problems]
+    raw = join([graphs[k] for k in tried])
     x, unfit_nodes = node_codes(raw, schema.node)
     edge_attr, unfit_edges = edge_codes(raw, schema.edge)
-    node_ends, edge_ends = np.cumsum(raw.node_counts), np.cumsum(raw.edge_counts)
-    for unfit, ends, name in ((unfit_nodes, node_ends, "node"), (unfit_edges, edge_ends, "edge")):
+    for unfit, counts, kind in (
+        (unfit_nodes, raw.node_counts, "node"),
+        (unfit_edges, raw.edge_counts, "edge"),
+    ):
+        ends = np.cumsum(counts)
         for item, reason in unfit:
             at = int(np.searchsorted(ends, item, side="right"))
-            local = item - int(ends[at - 1] if at else 0)
-            graph = graphs[kept[at]]
-            place = (graph.node_place if name == "node" else graph.edge_place).of(local)
-            problems.setdefault(kept[at], f"{place}{name} {local}: {reason}")
-    listed = (
-        np.arange(raw.edge_index.shape[1]) if directed else _once(raw, edge_attr, kept, problems)
-    )
-    good = np.array([k not in problems for k in kept], dtype=np.bool_)
-    of_node, of_edge = np.repeat(np.arange(len(kept)), raw.node_counts), raw.edge_graph[listed]
-    listed = listed[good[of_edge]]
+            local, graph = item - int(ends[at] - counts[at]), graphs[tried[at]]
+            place = (graph.node_place if kind == "node" else graph.edge_place).of(local)
+            problems.setdefault(tried[at], f"{place}{kind} {local}: {reason}")
+    edges = np.arange(raw.edge_index.shape[1])
+    if not directed:
+        edges = _undirected_edges(raw, edge_attr, tried, problems)
+    good = np.array([k not in problems for k in tried], dtype=np.bool_)
+    node_graph = np.repeat(np.arange(len(tried)), raw.node_counts)
+    edges = edges[good[raw.edge_graph[edges]]]
+    edge_counts = np.bincount(raw.edge_graph[edges], minlength=len(tried))[good]
     chunk = GraphChunk(
         node_counts=raw.node_counts[good],
-        edge_counts=np.bincount(raw.edge_graph[listed], minlength=len(kept))[good].astype(np.int64),
-        x=x[good[of_node]].astype(np.float32 if is_continuous(schema.node) else np.int64),
-        edge_index=raw.edge_index[:, listed],
-        edge_attr=edge_attr[listed].astype(np.float32 if is_continuous(schema.edge) else np.int64),
-        rows=np.array(kept, dtype=np.int64)[good],
+        edge_counts=edge_counts.astype(np.int64),
+        x=x[good[node_graph]].astype(np.float32 if is_continuous(schema.node) else np.int64),
+        edge_index=raw.edge_index[:, edges],
+        edge_attr=edge_attr[edges].astype(np.float32 if is_continuous(schema.edge) else np.int64),
+        rows=np.array(tried, dtype=np.int64)[good],
         undirected=not directed,
     )
     return Coded(chunk, problems)
 
 
-def misplaced(graph: RawGraph) -> str | None:
-    """Return what is wrong with the number of nodes or those that edges join; None if nothing."""
+def check_sizes(graph: RawGraph) -> str | None:
+    """Return what is wrong with the number of nodes or the ends of edges; None if nothing is."""
     if graph.num_nodes < 1:
         return "has no node"
-    if graph.num_nodes > MOST_NODES:
-        return f"{graph.node_place.of(0)}has {graph.num_nodes:,} nodes, more than the {MOST_NODES:,} that a graph may have"
+    if graph.num_nodes > MAX_NODES:
+        limit = f"more than the {MAX_NODES:,} that a graph may have"
+        return f"{graph.node_place.of(0)}has {graph.num_nodes:,} nodes, {limit}"
     outside = ((graph.edge_index < 0) | (graph.edge_index >= graph.num_nodes)).any(axis=0)
     if not outside.any():
         return None
@@ -426,21 +412,21 @@ def misplaced(graph: RawGraph) -> str | None:
     return f"{graph.edge_place.of(e)}edge {a} - {b} must join nodes in [0, {graph.num_nodes})"
 
 
-def _once(
-    raw: RawGraphs, edge_attr: np.ndarray, kept: Sequence[int], problems: dict[int, str]
+def _undirected_edges(
+    raw: RawGraphs, edge_attr: np.ndarray, tried: Sequence[int], problems: dict[int, str]
 ) -> np.ndarray:
-    """Return the first listing of every undirected edge; graphs where two listings differ in attributes become problems."""
+    """Return the first listing of every edge; adds graphs whose listings differ to ``problems``."""
     graph, ends = raw.edge_graph, raw.edge_index
     low, high = ends.min(axis=0, initial=2**62), ends.max(axis=0, initial=-1)
-    order = np.lexsort((np.arange(len(low)), high, low, graph))
+    order = np.lexsort((high, low, graph))  # stable: listings of an edge stay in their order
     keys = np.stack([graph, low, high])[:, order]
     is_first = np.ones(len(order), dtype=np.bool_)
     is_first[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
-    firsts = order[is_first][np.cumsum(is_first) - 1] if len(order) else order
-    differs = (edge_attr[order] != edge_attr[firsts]).any(axis=1)
-    for e in np.flatnonzero(differs).tolist():
-        a, b = ends[:, order[e]].tolist()
-        what = f"edge {a} - {b} is listed twice with different attributes; mend it, or read the graphs as directed"
-        problems.setdefault(kept[int(graph[order[e]])], what)
+    first = order[is_first][np.cumsum(is_first) - 1]
+    for e in order[(edge_attr[order] != edge_attr[first]).any(axis=1)].tolist():
+        a, b = ends[:, e].tolist()
+        problem = f"edge {a} - {b} is listed twice with different attributes"
+        advice = "correct it, or read the graphs as directed"
+        problems.setdefault(tried[int(graph[e])], f"{problem}; {advice}")
     chosen = np.sort(order[is_first])
     return chosen[ends[0, chosen] != ends[1, chosen]]

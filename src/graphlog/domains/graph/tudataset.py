@@ -1,9 +1,8 @@
-"""TUDataset's own format (a folder or zip of NAME_*.txt), and the text format of the GIN family."""
+"""TUDataset's own format (a folder or zip of ``NAME_*.txt``), and the text format of the GIN family."""
 
-import sys
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -12,330 +11,275 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from graphlog.domains.graph.raw import TEXT_KEPT, Collection, Place, RawGraph, cell, column
+from graphlog.domains.graph.raw import Collection, Column, Place, RawGraph, cell, column
 from graphlog.errors import DataError
 from graphlog.files import open_text
 
-_EDGES, _GRAPHS = "A", "graph_indicator"
 PARTS = (
-    _EDGES,
-    _GRAPHS,
-    "node_labels",
-    "node_attributes",
-    "edge_labels",
-    "edge_attributes",
-    "graph_labels",
-    "graph_attributes",
+    *("A", "graph_indicator", "node_labels", "node_attributes", "edge_labels"),
+    *("edge_attributes", "graph_labels", "graph_attributes"),
 )
-"""What comes after ``NAME_``; the first two are a must."""
+"""What follows ``NAME_``; the first two are required."""
+GIN_SUFFIXES = (".txt", ".txt.gz", ".txt.zst")
+_GIN_HEAD_LINES = 3
 
 
 def find_parts(path: Path) -> dict[str, str]:
-    """Return the files of the format in a folder or zip, by part: none unless edges and graphs are there.
+    """Return the files of the format in a folder or zip by part; none unless both required are there.
 
     Raises:
         DataError: If there are several sets, or the zip is damaged.
     """
-    names = _members(path) if path.is_file() else [p.name for p in path.iterdir()]
-    sets = {
-        PurePosixPath(n).name.removesuffix(f"_{_EDGES}.txt")
-        for n in names
-        if n.endswith(f"_{_EDGES}.txt")
-    }
+    names = [p.name for p in path.iterdir()] if path.is_dir() else _zip_members(path)
+    sets = {PurePosixPath(n).name.removesuffix("_A.txt") for n in names if n.endswith("_A.txt")}
     if len(sets) > 1:
-        raise DataError(
-            f"{path}: holds several sets ({', '.join(sorted(sets)[:3])}); keep each in its own folder."
-        )
-    found = {
-        part: n
-        for part in PARTS
-        for n in names
-        for s in sets
-        if PurePosixPath(n).name == f"{s}_{part}.txt"
-    }
-    return found if _EDGES in found and _GRAPHS in found else {}
+        found = ", ".join(sorted(sets)[:3])
+        raise DataError(f"{path}: holds several sets ({found}); keep each in its own folder.")
+    by_file = {PurePosixPath(n).name: n for n in names}
+    parts = {part: f"{name}_{part}.txt" for name in sets for part in PARTS}
+    parts = {part: by_file[file] for part, file in parts.items() if file in by_file}
+    return parts if "graph_indicator" in parts else {}
+
+
+def _zip_members(path: Path) -> list[str]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.namelist()
+    except (zipfile.BadZipFile, OSError) as e:
+        raise DataError(f"{path}: cannot be read as a zip ({e}); download it again.") from None
 
 
 def open_tudataset(path: Path) -> Collection:
-    """Return the graphs of a folder or zip. Labels of nodes, edges and graphs are categories; attributes are quantities.
+    """Return the graphs of a folder or zip.
 
-    The files are held in memory as numbers, since edges refer to nodes of the whole set.
+    Labels of nodes, edges and graphs are categories; attributes are quantities. The files are held
+    in memory, since edges refer to nodes of the whole set.
 
     Raises:
         DataError: Naming file and line, if a file is damaged or the files do not belong together.
     """
     files = _Files(path)
+    labels = files.columns("graph")
     return Collection(
         name=str(path),
-        node=files.names("node"),
-        edge=files.names("edge"),
-        labels=files.names("graph"),
+        node=tuple(files.columns("node")),
+        edge=tuple(files.columns("edge")),
+        labels=tuple(labels),
         read=files.graphs,
-        classes=tuple(n for n in files.names("graph") if n.startswith("label")),
+        classes=tuple(name for name in labels if name.startswith("label")),
     )
 
 
-def _members(path: Path) -> list[str]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.namelist()
-    except (zipfile.BadZipFile, OSError) as e:
-        raise DataError(f"{path}: cannot be read as a zip ({e}); fetch it again.") from None
-
-
 class _Files:
-    """The files of one set, read when needed."""
+    """The files of one set."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._parts = path, find_parts(path)
         if not self._parts:
-            raise DataError(
-                f"{path}: must hold NAME_A.txt and NAME_graph_indicator.txt, found neither or only one."
-            )
+            required = "NAME_A.txt and NAME_graph_indicator.txt"
+            raise DataError(f"{path}: must hold {required}, found neither or only one.")
 
-    def names(self, kind: str) -> tuple[str, ...]:
-        """Return names for the columns of labels and attributes of nodes, edges or graphs."""
-        widths = {
-            part: len(rows[0])
-            for part in (f"{kind}_labels", f"{kind}_attributes")
-            if (rows := self._tables.get(part))
-        }
-        stems = {f"{kind}_labels": "label", f"{kind}_attributes": "attribute"}
-        return tuple(
-            stems[p] if w == 1 else f"{stems[p]}_{k}" for p, w in widths.items() for k in range(w)
-        )
+    def columns(self, kind: str) -> dict[str, Column]:
+        """Return the columns of labels and attributes of nodes, edges or graphs by name."""
+        columns: dict[str, Column] = {}
+        for stem in ("label", "attribute"):
+            rows = self._rows.get(f"{kind}_{stem}s", [])
+            for k, values in enumerate(zip(*rows, strict=True)):
+                columns[stem if len(rows[0]) == 1 else f"{stem}_{k}"] = column(values)
+        return columns
 
     @cached_property
-    def _tables(self) -> dict[str, list[list[Any]]]:
-        return {part: self._rows(part) for part in self._parts}
-
-    def _rows(self, part: str) -> list[list[Any]]:
-        rows: list[list[Any]] = []
-        lines = [line.strip() for line in self._lines(part)]
-        while lines and not lines[-1]:
-            lines.pop()
-        for number, line in enumerate(lines, 1):
-            if not line:
-                raise DataError(
-                    f"{self._name(part)} line {number}: must not be blank, since lines are counted; remove it."
-                )
-            rows.append([cell(word) for word in line.split(",")])
-            if len(rows[-1]) != len(rows[0]):
-                raise DataError(
-                    f"{self._name(part)} line {number}: must have {len(rows[0])} columns, found {len(rows[-1])}."
-                )
-        return rows
+    def _rows(self) -> dict[str, list[list[Any]]]:
+        """The fields of every line, by part."""
+        parts: dict[str, list[list[Any]]] = {}
+        for part in self._parts:
+            lines = self._text(part).split("\n")
+            while lines and not lines[-1].strip():
+                lines.pop()
+            rows = parts[part] = [[cell(word) for word in line.split(",")] for line in lines]
+            for k, row in enumerate(rows):
+                if not lines[k].strip():
+                    raise self._error(
+                        part, k, "must not be blank, since lines are counted; remove it"
+                    )
+                if len(row) != len(rows[0]):
+                    raise self._error(
+                        part, k, f"must have {len(rows[0])} columns, found {len(row)}"
+                    )
+        return parts
 
     def _name(self, part: str) -> str:
         return PurePosixPath(self._parts[part]).name
 
-    def _lines(self, part: str) -> Iterator[str]:
+    def _error(self, part: str, row: int, problem: str) -> DataError:
+        return DataError(f"{self._path}: {self._name(part)} line {row + 1}: {problem}.")
+
+    def _text(self, part: str) -> str:
         if self._path.is_dir():
             with open_text(self._path / self._parts[part]) as lines:
-                yield from lines
-            return
+                return "".join(lines)
         try:
             with zipfile.ZipFile(self._path) as archive:
-                text = archive.read(self._parts[part]).decode("utf-8", "replace")
-        except (
-            zipfile.BadZipFile,
-            OSError,
-            EOFError,
-            zlib.error,
-            RuntimeError,
-        ) as e:  # the last: encrypted, or packed otherwise
-            raise DataError(
-                f"{self._path}: {self._parts[part]} cannot be unpacked ({e}); fetch it again, or unpack it yourself."
-            ) from None
-        yield from text.splitlines()
+                return archive.read(self._parts[part]).decode("utf-8", "replace")
+        except (zipfile.BadZipFile, OSError, EOFError, zlib.error, RuntimeError) as e:
+            # the last: encrypted, or compressed in another way
+            advice = "download it again, or unpack it yourself"
+            problem = f"{self._parts[part]} cannot be unpacked ({e})"
+            raise DataError(f"{self._path}: {problem}; {advice}.") from None
 
-    def _whole(self, part: str, width: int) -> Int64[np.ndarray, "R W"]:
-        rows = self._tables[part]
-        bad = next(
-            (
-                k
-                for k, row in enumerate(rows)
-                if len(row) != width or any(type(v) is not int for v in row)
-            ),
-            None,
-        )
-        if bad is not None:
-            raise DataError(
-                f"{self._name(part)} line {bad + 1}: must be {width} whole numbers, found {rows[bad]}."
-            )
+    def _integers(self, part: str, width: int) -> Int64[np.ndarray, "R W"]:
+        rows = self._rows[part]
+        for k, row in enumerate(rows):
+            if len(row) != width or any(type(v) is not int or abs(v) >= 2**63 for v in row):
+                found = ", ".join(map(str, row))
+                raise self._error(part, k, f"must be {width} whole numbers, found {found:.80}")
         return np.array(rows, dtype=np.int64).reshape(-1, width)
 
-    def _aligned(self, kind: str, rows: int) -> Mapping[str, list[list[Any]]]:
-        tables = {
-            p: self._tables[p]
-            for p in (f"{kind}_labels", f"{kind}_attributes")
-            if p in self._tables
-        }
-        for part, table in tables.items():
-            if len(table) != rows:
+    def _attributes(self, kind: str, count: int) -> tuple[Column, ...]:
+        for part in (f"{kind}_labels", f"{kind}_attributes"):
+            if part in self._rows and len(self._rows[part]) != count:
+                found = len(self._rows[part])
+                expected = f"must have {count} lines, one for each {kind}"
                 raise DataError(
-                    f"{self._name(part)}: must have {rows} lines, one {kind} each, found {len(table)}; fetch the set again."
+                    f"{self._path}: {self._name(part)}: {expected}, found {found}; download it again."
                 )
-        return tables
+        return tuple(self.columns(kind).values())
 
     def graphs(self) -> Iterator[RawGraph]:
         """Yield the graphs in their order."""
-        graph_of = self._whole(_GRAPHS, 1)[:, 0]
+        graph_of = self._integers("graph_indicator", 1)[:, 0]
         wrong = np.flatnonzero((np.diff(graph_of, prepend=graph_of[:1]) < 0) | (graph_of < 1))
         if len(wrong):
-            raise DataError(
-                f"{self._name(_GRAPHS)} line {wrong[0] + 1}: graphs must be numbered from 1 and in order, found {graph_of[wrong[0]]}."
-            )
-        ends = self._whole(_EDGES, 2) - 1
+            problem = "graphs must be numbered from 1 and in order"
+            row = int(wrong[0])
+            raise self._error("graph_indicator", row, f"{problem}, found {graph_of[row]}")
         total = int(graph_of.max(initial=0))
-        out = ((ends < 0) | (ends >= len(graph_of))).any(axis=1)
-        if out.any():
-            e = int(out.argmax())
-            raise DataError(
-                f"{self._name(_EDGES)} line {e + 1}: nodes must be in [1, {len(graph_of)}], found {(ends[e] + 1).tolist()}."
-            )
-        tables = {
-            kind: self._aligned(kind, rows)
-            for kind, rows in (("node", len(graph_of)), ("edge", len(ends)), ("graph", total))
-        }
-        starts = np.searchsorted(graph_of, np.arange(1, total + 2))
+        if total > 2 * len(graph_of):
+            problem = f"numbers {total} graphs, but there are {len(graph_of)} nodes"
+            raise self._error("graph_indicator", len(graph_of) - 1, f"{problem}; leave no gaps")
+        ends = self._integers("A", 2) - 1
+        outside = np.flatnonzero(((ends < 0) | (ends >= len(graph_of))).any(axis=1))
+        if len(outside):
+            row = int(outside[0])
+            found = f"must be in [1, {len(graph_of)}], found {(ends[row] + 1).tolist()}"
+            raise self._error("A", row, f"nodes {found}")
+        node = self._attributes("node", len(graph_of))
+        edge = self._attributes("edge", len(ends))
+        labels = [values.tolist() for values in self._attributes("graph", total)]
         order = np.argsort(graph_of[ends[:, 0]], kind="stable")
-        edge_starts = np.searchsorted(graph_of[ends[order, 0]], np.arange(1, total + 2))
-        columns = {
-            kind: [column(c) for table in found.values() for c in zip(*table, strict=True)]
-            for kind, found in tables.items()
-        }
-        labels = [c.tolist() for c in columns["graph"]]
+        numbers = np.arange(1, total + 2)
+        starts = np.searchsorted(graph_of, numbers)
+        edge_starts = np.searchsorted(graph_of[ends[order, 0]], numbers)
+        parts = [part for part in ("node_labels", "node_attributes") if part in self._parts]
+        listed = " or ".join(map(self._name, parts or ["graph_indicator"]))
         for g in range(total):
-            nodes, edges = (
-                slice(starts[g], starts[g + 1]),
-                order[edge_starts[g] : edge_starts[g + 1]],
-            )
-            strays = graph_of[ends[edges, 1]] != g + 1
+            start, stop = int(starts[g]), int(starts[g + 1])
+            edges = order[edge_starts[g] : edge_starts[g + 1]]
+            across = edges[graph_of[ends[edges, 1]] != g + 1]
+            problem = None
+            if len(across):
+                problem = f"{self._name('A')} line {across[0] + 1}: joins nodes of two graphs"
             yield RawGraph(
                 row=g,
                 text=f"graph {g + 1}",
-                num_nodes=int(starts[g + 1] - starts[g]),
-                edge_index=ends[edges].T - starts[g],
-                node=tuple(c[nodes] for c in columns["node"]),
-                edge=tuple(c[edges] for c in columns["edge"]),
+                num_nodes=stop - start,
+                edge_index=ends[edges].T - start,
+                node=tuple(values[start:stop] for values in node),
+                edge=tuple(values[edges] for values in edge),
                 labels=tuple(values[g] for values in labels),
-                node_place=Place(
-                    " or ".join(map(self._name, tables["node"] or (_GRAPHS,))),
-                    int(starts[g]) + 1,
-                    1,
-                ),
-                problem=self._stray(edges[strays]) if strays.any() else None,
+                node_place=Place(listed, range(start + 1, stop + 1)),
+                problem=problem,
             )
-
-    def _stray(self, edges: Int64[np.ndarray, "S"]) -> str:
-        return f"{self._name(_EDGES)} line {edges[0] + 1}: joins nodes of two graphs"
-
-
-ENDINGS = (".txt", ".txt.gz", ".txt.zst")
-TAG, LABEL = "tag", "label"
-_HEAD_LINES = 3
-
-
-class _BadNodeError(Exception):
-    """Why a line is no node."""
 
 
 def looks_like_gin(path: Path) -> bool:
-    """Return whether a file begins as the format does: a number, two numbers, and a node's line."""
+    """Return whether a file begins as the GIN family's format: a number, two numbers, a node."""
     try:
         with open_text(path) as lines:
-            head = [next(lines, "").split() for _ in range(_HEAD_LINES)]
+            head = [next(lines, "").split() for _ in range(_GIN_HEAD_LINES)]
     except DataError:
         return False
-    return (
-        [len(head[0]), len(head[1])] == [1, 2]
-        and len(head[2]) >= 2
-        and all(_is_count(w) for line in head[:2] for w in line[:1])
-    )
+    first, second, third = head
+    is_counted = len(first) == 1 and len(second) == 2 and len(third) >= 2
+    return is_counted and None not in (_count(first[0]), _count(second[0]))
 
 
 def open_gin(path: Path) -> Collection:
-    """Return the graphs of a file; tags are categories, labels classes, numbers behind the neighbours attributes."""
+    """Return the graphs of a file in the text format of the GIN family.
+
+    The first line is the number of graphs; each graph is a line ``nodes label`` and a line ``tag
+    degree neighbours… attributes…`` for each node. Tags are categories and labels are classes.
+    """
     with open_text(path) as lines:
-        words = [next(lines, "").split() for _ in range(_HEAD_LINES)][-1]
-    extra = max(len(words) - 2 - int(words[1]), 0) if len(words) > 1 and _is_count(words[1]) else 0
-    names = tuple(f"attribute_{k}" for k in range(extra))
+        words = [next(lines, "").split() for _ in range(_GIN_HEAD_LINES)][-1]
+    degree = _count(words[1]) if len(words) > 1 else None
+    extra = max(len(words) - 2 - degree, 0) if degree is not None else 0
     return Collection(
-        str(path), (TAG, *names), (), (LABEL,), lambda: _read(path, extra), classes=(LABEL,)
+        name=str(path),
+        node=("tag", *(f"attribute_{k}" for k in range(extra))),
+        edge=(),
+        labels=("label",),
+        read=lambda: _read_gin(path, extra),
+        classes=("label",),
     )
 
 
-def _is_count(word: str) -> bool:
-    return word.isascii() and word.isdigit()
+def _count(word: str) -> int | None:
+    """Return a whole number from 0 that 64 bits hold; None if the word is none."""
+    return int(word) if word.isascii() and word.isdigit() and len(word) < 19 else None
 
 
-def _read(path: Path, extra: int) -> Iterator[RawGraph]:
+def _read_gin(path: Path, extra: int) -> Iterator[RawGraph]:
     with open_text(path) as lines:
         numbered = enumerate(lines, 1)
-        _, first = next(numbered)
-        expected = int(first)
-        for row in range(expected):
+        total = _count(next(numbered)[1].strip()) or 0
+        for row in range(total):
             number, line = next(numbered, (0, ""))
             words = line.split()
-            if len(words) != 2 or not _is_count(words[0]):
-                where = (
-                    f"{path} line {number}"
-                    if number
-                    else f"{path}: ends before graph {row} of {expected}"
-                )
-                raise DataError(
-                    f"{where}: must be 'nodes label' of graph {row}, found {line.strip()[:40]!r}."
-                )
-            nodes = list(islice(numbered, int(words[0]) if len(words[0]) < 19 else sys.maxsize))
-            if len(nodes) != int(words[0]):
-                raise DataError(
-                    f"{path}: ends within graph {row} of {expected}; the file is cut off."
-                )
-            yield _graph(row, number, words[1], nodes, extra)
+            size = _count(words[0]) if len(words) == 2 else None
+            if size is None:
+                where = f"{path} line {number}"
+                if not number:
+                    where = f"{path}: ends before graph {row} of {total}"
+                found = line.strip()[:40]
+                raise DataError(f"{where}: must be 'nodes label' of graph {row}, found {found!r}.")
+            nodes = list(islice(numbered, size))
+            if len(nodes) != size:
+                problem = f"ends within graph {row} of {total}; the file is cut off"
+                raise DataError(f"{path}: {problem}.")
+            yield _gin_graph(row, number, words[1], [node.split() for _, node in nodes], extra)
         for number, line in numbered:
             if line.strip():
-                raise DataError(
-                    f"{path} line {number}: more lines than the {expected} graphs of the first line have."
-                )
+                problem = f"more lines than the {total} graphs of the first line have"
+                raise DataError(f"{path} line {number}: {problem}.")
 
 
-def _graph(row: int, number: int, label: str, nodes: list[tuple[int, str]], extra: int) -> RawGraph:
-    text = f"graph {row}"
-    tags: list[Any] = []
-    attributes: list[list[Any]] = []
+def _gin_graph(row: int, line: int, label: str, nodes: list[list[str]], extra: int) -> RawGraph:
+    place = Place(lines=range(line + 1, line + 1 + len(nodes)))
     ends: list[tuple[int, int]] = []
-    for k, (at, line) in enumerate(nodes):
-        try:
-            tag, neighbours, numbers = _node(line, len(nodes), extra)
-        except _BadNodeError as e:
-            return RawGraph(row, text, problem=f"line {at}: {e}")
-        tags.append(tag)
-        attributes.append(numbers)
-        ends.extend((k, neighbour) for neighbour in neighbours)
+    attributes: list[list[Any]] = []
+    for k, words in enumerate(nodes):
+        degree = _count(words[1]) if len(words) > 1 else None
+        problem, neighbours = None, list[int | None]()
+        if degree is None or len(words) != 2 + degree + extra:
+            expected = "must be 'tag degree neighbours' with as many neighbours as the degree says"
+            problem = f"{expected}, found {' '.join(words)[:40]!r}"
+        else:
+            neighbours = [_count(word) for word in words[2 : 2 + degree]]
+            for word, neighbour in zip(words[2:], neighbours, strict=False):
+                if neighbour is None or neighbour >= len(nodes):
+                    problem = f"neighbour {word} must be a node in [0, {len(nodes)})"
+                    break
+        if problem is not None:
+            return RawGraph(row, f"graph {row}", problem=f"{place.of(k)}{problem}")
+        ends += [(k, neighbour) for neighbour in neighbours if neighbour is not None]
+        attributes.append([cell(word) for word in (words[0], *words[2 + len(neighbours) :])])
     return RawGraph(
         row=row,
-        text=text[:TEXT_KEPT],
+        text=f"graph {row}",
         num_nodes=len(nodes),
         edge_index=np.array(ends, dtype=np.int64).reshape(-1, 2).T,
-        node=(column(tags), *(column([values[k] for values in attributes]) for k in range(extra))),
+        node=tuple(column([values[k] for values in attributes]) for k in range(1 + extra)),
         labels=(cell(label),),
-        node_place=Place(line=number + 1, step=1),
-    )
-
-
-def _node(line: str, num_nodes: int, extra: int) -> tuple[Any, list[int], list[Any]]:
-    words = line.split()
-    if len(words) < 2 or not _is_count(words[1]) or len(words) != 2 + int(words[1]) + extra:
-        raise _BadNodeError(
-            f"must be 'tag degree neighbours' with as many neighbours as the degree says, found {line.strip()[:40]!r}"
-        )
-    listed = words[2 : 2 + int(words[1])]
-    wrong = next((w for w in listed if not _is_count(w) or int(w) >= num_nodes), None)
-    if wrong is not None:
-        raise _BadNodeError(f"neighbour {wrong} must be a node in [0, {num_nodes})")
-    return (
-        cell(words[0]),
-        [int(w) for w in listed],
-        [cell(word) for word in words[2 + len(listed) :]],
+        node_place=place,
     )

@@ -1,64 +1,225 @@
-"""Proteins as a domain: records are names in a network, graphs are their ego-networks, groups are species."""
+"""Proteins as a domain: graphs are ego-networks in interaction networks, groups are species."""
 
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Int
 
-from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import FeatureSchema
-from graphlog.domains.base import Domain
-from graphlog.domains.protein.ego import ego_networks
-from graphlog.domains.protein.network import ProteinNetwork
-from graphlog.domains.protein.schema import PROTEIN, ProteinOptions
-from graphlog.errors import DataError
+from graphlog.data.split import Split
+from graphlog.data.store import GraphStore, is_store
+from graphlog.datasets.base import DatasetSpec, named_spec
+from graphlog.datasets.catalogue_networks import LABELLED_SETS, PROTEIN_SETS
+from graphlog.domains.base import BaselineFeatures, Domain, Input
+from graphlog.domains.protein.schema import PROTEIN, species_of
+from graphlog.errors import ConfigError, DataError
 
 
 class ProteinDomain(Domain):
-    """Names of proteins to their ego-networks in ``network``; names are ``<taxon>.<name>``, as STRING writes them."""
+    """Protein networks to the ego-network of every protein."""
 
     name = "protein"
-    schemas = {PROTEIN.name: PROTEIN}  # noqa: RUF012 - as constant as the schema in it
+    records = "proteins"
+    text_name = "protein"
+    node_name = "proteins in the ego-network"
+    schemas = {PROTEIN.name: PROTEIN}  # noqa: RUF012 - constant
+    drops_unlabelled = True
+    test_halves = True
+    wide_edges = True
 
-    def __init__(
-        self, network: ProteinNetwork | None = None, options: ProteinOptions | None = None
-    ) -> None:
-        self.network = network
-        self.options = options or ProteinOptions()
+    # Input
 
-    def featurize(
-        self, records: Sequence[str], schema: FeatureSchema = PROTEIN
-    ) -> tuple[GraphChunk, list[tuple[int, str]]]:
-        """Return the ego-networks of the proteins, and ``(position, reason)`` of each that has none.
+    def read(
+        self, source: Input, schema: FeatureSchema | None = None, **options: Any
+    ) -> GraphStore:
+        """Return the ego-networks of ``source``; see :func:`open_proteins` for the options."""
+        if source.spec is not None:
+            return open_proteins(source.spec.name, **options)
+        files = source.path if source.path is not None else list(source.records or ())
+        return open_proteins(files, **options)
 
-        Raises:
-            DataError: If there is no network to look in.
+    def verify(self, path: Path, spec: DatasetSpec) -> bool:
+        """Return whether a file is complete and begins as ``spec`` says."""
+        from graphlog.domains.protein.reading import verify_file
+
+        return verify_file(path, spec)
+
+    def find(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> list[Path] | None:
+        """Return the files that a data set is made from if all are on this machine; else None."""
+        from graphlog.domains.protein.stores import find_parts
+
+        return find_parts(spec, data_dir)
+
+    def parts(self, spec: DatasetSpec) -> list[DatasetSpec]:
+        """Return the networks, tables and ontologies that a labelled set is made from."""
+        from graphlog.domains.protein.stores import parts
+
+        return parts(spec) if spec.networks else []
+
+    # Folds
+
+    def default_split(self, store: GraphStore, task: str | None) -> str:
+        """Return ``species`` for proteins of several species, else ``random``."""
+        return "species" if len({species_of(name) for name in store.texts()}) > 1 else "random"
+
+    def split(
+        self,
+        store: GraphStore,
+        kind: str,
+        fractions: Sequence[float],
+        seed: int,
+        *,
+        source: Input | None = None,
+        classes: Int[np.ndarray, "M"] | None = None,
+        test_species: str | int | None = None,
+        networks: Sequence[str | Path] = (),
+        **options: Any,
+    ) -> Split:
+        """Return folds of the proteins that have labels, or of all if none have.
+
+        See :func:`~graphlog.domains.protein.folds.split_proteins` for the kinds.
+
+        Args:
+            store: The ego-networks.
+            kind: ``species``, ``network`` or ``random``.
+            fractions: Shares of train, valid and test.
+            seed: Of what is shuffled.
+            source: What they were read from, which names the networks unless ``networks`` does.
+            classes: Not used.
+            test_species: Taxon to test on, for ``species``.
+            networks: Files or named networks that the ego-networks were cut from, for ``network``.
+            options: None are known.
         """
-        if self.network is None:
-            raise DataError(
-                "ego-networks are cut out of a network; give ProteinDomain one, or read a file with read_proteins."
-            )
-        number = {name: k for k, name in enumerate(self.network.proteins)}
-        degrees, rejected, rows, proteins = self.network.degrees, [], [], []
-        for position, record in enumerate(records):
-            protein = number.get(record)
-            if protein is None:
-                rejected.append((position, "is not in the network"))
-            elif not degrees[protein] and self.options.isolated == "reject":
-                rejected.append((position, "has no interaction that reaches the thresholds"))
-            else:
-                rows.append(position)
-                proteins.append(protein)
-        chunk = ego_networks(self.network, np.array(proteins, dtype=np.int64), self.options)
-        return GraphChunk(
-            node_counts=chunk.node_counts,
-            edge_counts=chunk.edge_counts,
-            x=chunk.x,
-            edge_index=chunk.edge_index,
-            edge_attr=chunk.edge_attr,
-            rows=np.array(rows, dtype=np.int64),
-            texts=chunk.texts,
-        ), rejected
+        from graphlog.domains.protein.folds import split_proteins
 
-    def group_keys(self, records: Sequence[str]) -> list[str | None]:
-        """Return the species of each protein; None where the name has none."""
-        return [species_of(record) for record in records]
+        used = np.arange(len(store))
+        if store.labels is not None and not np.isnan(store.labels).all():
+            used = np.flatnonzero(~np.isnan(store.labels).all(axis=1))
+        if not networks and source is not None:
+            spec = source.spec
+            named = () if spec is None else spec.networks or (spec.name,)
+            networks = named or (() if source.path is None else (source.path,))
+        folds = split_proteins(
+            store.texts(used), kind, fractions, seed, test_species=test_species, networks=networks
+        )
+        return Split(*(used[fold] for fold in folds))
+
+    def groups(self, store: GraphStore) -> list[str | None]:
+        """Return the species of each protein; None where its name has none."""
+        return [species_of(name) for name in store.texts()]
+
+    # What is known about graphs without learning
+
+    def baseline_features(self, store: GraphStore) -> BaselineFeatures:
+        """Return the ego-network statistics."""
+        from graphlog.domains.protein.ego import ego_statistics
+
+        note = "proteins have no fingerprints: statistics take their place"
+        return BaselineFeatures("ego-network statistics", ego_statistics(store), note=note)
+
+    def downstream_readout(self, readout: str) -> str:
+        """Return ``mean+centre`` in place of ``mean``.
+
+        Pre-training pools the mean only, fine-tuning reads mean and centre: the rule of the
+        pre-train-GNNs family. The readout has no weights, so any encoder can be given it.
+        """
+        return "mean+centre" if readout == "mean" else readout
+
+    def describe(self, store: GraphStore) -> dict[str, Any]:
+        """Return the number of proteins of each species, and of those with labels."""
+        species = Counter(species_of(name) or "none named" for name in store.texts())
+        counts = ", ".join(f"{count:,} of {taxon}" for taxon, count in species.items())
+        if store.labels is None:
+            return {"proteins": counts}
+        labelled = int((~np.isnan(store.labels).all(axis=1)).sum())
+        return {"proteins": counts, "labelled": labelled}
+
+
+def open_proteins(
+    source: str | Path | Sequence[str | Path],
+    *,
+    targets: object = None,
+    smiles_column: str | None = None,
+    on_error: Literal["skip", "fail"] = "skip",
+    workers: int | None = None,
+    limit: int | None = None,
+    store_path: Path | str | None = None,
+    data_dir: Path | str | None = None,
+    progress: Any = None,
+    **reading: Any,
+) -> GraphStore:
+    """Return the ego-network of every protein of a named set or of network files.
+
+    Named sets (``worm-go40``, ``string-6239``) are cut once and kept in the data root.
+
+    Args:
+        source: Name of a set or network, network files, or a folder of them.
+        targets: Must be empty: networks have no label columns.
+        smiles_column: Must be None: networks have no SMILES.
+        on_error: ``skip`` lists what cannot be used; ``fail`` stops at the first.
+        workers: Processes that read networks.
+        limit: Largest number of proteins of each network.
+        store_path: Folder to write the store to.
+        data_dir: Where downloads and stores of named sets are kept.
+        progress: Called as ``progress(proteins done, proteins rejected)``.
+        reading: For files: ``annotations``, ``go``, ``go_terms``, ``aliases``, ``labels``,
+            ``species`` and any field of :class:`~graphlog.domains.protein.schema.ProteinOptions`, as
+            for :func:`graphlog.domains.protein.reading.read_proteins`.
+
+    Raises:
+        ConfigError: If a column of SMILES is named, or a named set is to be read in another way.
+        DataError: If something cannot be read.
+    """
+    from graphlog.domains.protein.reading import read_proteins
+    from graphlog.domains.protein.stores import first_of_each_species, open_named_proteins
+
+    if smiles_column is not None:
+        raise ConfigError("networks have no column of SMILES; leave --smiles-column out.")
+    if targets:
+        raise ConfigError(
+            "networks have no label columns; give --labels or --annotations, and choose targets when "
+            "fine-tuning."
+        )
+    shared = {"workers": workers, "data_dir": data_dir, "progress": progress}
+    spec = named_spec(source, PROTEIN_SETS)
+    if spec is None or (reading and not spec.networks):
+        reading = {**(spec.options if spec else {}), **reading, **shared}
+        return read_proteins(
+            source, on_error=on_error, limit=limit, store_path=store_path, **reading
+        )
+    if reading:
+        raise ConfigError(
+            f"how '{source}' is cut and labelled is fixed; to use other options "
+            f"({', '.join(reading)}), name its networks."
+        )
+    store = open_named_proteins(spec.name, **shared)
+    if on_error == "fail" and store.rejects:
+        first = store.rejects[0]
+        raise DataError(
+            f"{first.text}: {first.reason}; fix it, or skip such rows with --on-error skip."
+        )
+    store = store if limit is None else store.subset(first_of_each_species(store, limit))
+    return store if store_path is None else store.save(store_path)
+
+
+def split_store(
+    store: GraphStore,
+    source: str,
+    kind: str | None,
+    fractions: Sequence[float],
+    seed: int,
+    *,
+    test_species: str | None = None,
+    networks: Sequence[str] = (),
+) -> tuple[str, Split]:
+    """Return the kind and the folds of ego-networks that were read from ``source``."""
+    domain = ProteinDomain()
+    spec = named_spec(source, LABELLED_SETS)
+    given = None if spec or is_store(source) else Path(source)
+    described = Input(name=source, spec=spec, path=given) if spec or given else None
+    kind = kind or (spec.split if spec else domain.default_split(store, None))
+    chosen = {"test_species": test_species, "networks": networks, "source": described}
+    return kind, domain.split(store, kind, fractions, seed, **chosen)

@@ -1,6 +1,5 @@
-"""Ego-networks cut out of a whole network, many at once, and what they hold in few numbers."""
+"""Ego-networks cut out of a whole network, many at once, and simple statistics of them."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +11,16 @@ from graphlog.domains.protein.network import ProteinNetwork
 from graphlog.domains.protein.schema import CHANNELS, PROTEIN, ProteinOptions
 from graphlog.errors import ConfigError
 
-_CELLS = 1 << 22
-"""Entries of the table that says where in an ego-network a protein stands: a row for each centre cut together."""
+STATISTICS = (
+    *("proteins", "interactions", "partners of the centre", "density"),
+    *(f"interactions by {name}" for name in CHANNELS),
+    *(f"the centre's by {name}" for name in CHANNELS),
+)
+"""Names of the columns of :func:`ego_statistics`; all but the density are log(1 + count)."""
 
+_TABLE_ENTRIES = 1 << 22
+"""Entries of the table of positions, which has a row for each centre cut at the same time."""
+_GRAPHS_PER_BATCH = 1024
 _ROW_OF_CODE: Float[np.ndarray, "128 9"] = np.zeros(
     (1 << len(CHANNELS), len(PROTEIN.edge)), dtype=np.float32
 )
@@ -24,11 +30,11 @@ _ROW_OF_CODE[:, : len(CHANNELS)] = (
 
 
 class _Members(NamedTuple):
-    """Proteins of many ego-networks, ego-network after ego-network, the centre first in each."""
+    """Proteins of many ego-networks, one ego-network after the other, the centre first in each."""
 
     graph: Int[np.ndarray, "V"]
     protein: Int[np.ndarray, "V"]
-    place: Int[np.ndarray, "V"]
+    position: Int[np.ndarray, "V"]
 
 
 def ego_networks(
@@ -36,42 +42,34 @@ def ego_networks(
 ) -> GraphChunk:
     """Return the ego-network of every centre, with the centre as node 0.
 
-    The proteins of an ego-network are the centre, then its partners, strongest first, then theirs, and so on; both caps of
-    ``options`` apply in this order. All interactions between these proteins are kept.
+    The proteins of an ego-network are the centre, then its partners, strongest first, then theirs,
+    and so on; both caps of ``options`` apply in this order. All interactions between these proteins
+    are kept.
 
     Args:
         network: The whole network.
         centres: Numbers of proteins; they become the rows of the graphs.
         options: Radius and caps.
     """
-    # a separate table for every batch keeps its size bounded whatever the network's
-    table = np.full(
-        (max(1, _CELLS // max(len(network.proteins), 1)), len(network.proteins)), -1, dtype=np.int32
-    )
+    n = len(network.proteins)
+    # one table for all batches, bounded in size however large the network
+    table = np.full((max(1, _TABLE_ENTRIES // max(n, 1)), n), -1, dtype=np.int32)
     parts = [
         _cut(network, centres[k : k + len(table)].astype(np.int64), options, table)
         for k in range(0, len(centres), len(table))
     ]
-    node_counts, edge_counts, ends, codes = (
+    node_counts, edge_counts, edge_index, codes = (
         np.concatenate(column, axis=-1) for column in zip(*parts, strict=True)
     )
     return GraphChunk(
         node_counts=node_counts,
         edge_counts=edge_counts,
         x=np.ones((int(node_counts.sum()), 1), dtype=np.int64),
-        edge_index=ends,
+        edge_index=edge_index,
         edge_attr=_ROW_OF_CODE[codes],
         rows=centres.astype(np.int64),
         texts=[network.proteins[p] for p in centres.tolist()],
     )
-
-
-def in_batches(
-    centres: Integer[np.ndarray, "n"], size: int = 1024
-) -> Iterator[Integer[np.ndarray, "b"]]:
-    """Yield the centres ``size`` at a time."""
-    for start in range(0, len(centres), size):
-        yield centres[start : start + size]
 
 
 def _cut(
@@ -79,32 +77,25 @@ def _cut(
     centres: Int[np.ndarray, "b"],
     options: ProteinOptions,
     table: Integer[np.ndarray, "B N"],
-) -> tuple[
-    Int[np.ndarray, "b"], Int[np.ndarray, "b"], Integer[np.ndarray, "2 E"], Integer[np.ndarray, "E"]
-]:
-    members = _reach(network, centres, options, table.reshape(-1))
-    place = table.reshape(-1)
-    cell = members.graph * table.shape[1] + members.protein
-    place[cell] = members.place
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return node counts, edge counts, edges and their codes; leaves ``table`` filled with -1."""
+    n, position = table.shape[1], table.reshape(-1)
+    members = _reach(network, centres, options, position)
+    entry = members.graph * n + members.protein
+    position[entry] = members.position
     starts = network.once_offsets[members.protein]
     counts = network.once_offsets[members.protein + 1] - starts
-    listed = ragged_ranges(starts, counts)
-    graph = np.repeat(members.graph, counts)
-    here, there = (
-        np.repeat(members.place, counts),
-        place[graph * table.shape[1] + network.once_partners[listed]],
-    )
+    interactions = ragged_ranges(starts, counts)
+    graph, here = np.repeat(members.graph, counts), np.repeat(members.position, counts)
+    there = position[graph * n + network.once_partners[interactions]]
+    position[entry] = -1
     inside = there >= 0
-    place[cell] = -1
-    ends = np.stack(
-        [np.minimum(here[inside], there[inside]), np.maximum(here[inside], there[inside])]
-    )
-    sizes = np.bincount(members.graph, minlength=len(centres))
+    here, there = here[inside], there[inside]
     return (
-        sizes,
+        np.bincount(members.graph, minlength=len(centres)),
         np.bincount(graph[inside], minlength=len(centres)),
-        ends,
-        network.once_codes[listed[inside]],
+        np.stack([np.minimum(here, there), np.maximum(here, there)]),
+        network.once_codes[interactions[inside]],
     )
 
 
@@ -114,73 +105,57 @@ def _reach(
     options: ProteinOptions,
     seen: Integer[np.ndarray, "C"],
 ) -> _Members:
-    """Return the proteins within the radius, in the order in which they are reached; ``seen`` is left as it was."""
+    """Return the proteins within the radius in the order they are reached; restores ``seen``."""
     n = len(network.proteins)
-    found = [np.arange(len(centres)) * n + centres]
-    seen[found[0]] = 0
+    reached = [np.arange(len(centres)) * n + centres]
+    seen[reached[0]] = 0
     for _ in range(options.radius):
-        frontier = found[-1]
-        starts = network.offsets[frontier % n]
-        counts = np.minimum(network.offsets[frontier % n + 1] - starts, options.neighbours)
-        cell = (
-            np.repeat(frontier // n, counts) * n + network.partners[ragged_ranges(starts, counts)]
-        )
-        cell = cell[seen[cell] < 0]
-        _, first = np.unique(cell, return_index=True)
-        found.append(cell[np.sort(first)])
-        seen[found[-1]] = 0
-    every = np.concatenate(found)
-    seen[every] = -1
-    every = every[np.argsort(every // n, kind="stable")]
-    graph = every // n
+        graph, protein = np.divmod(reached[-1], n)
+        starts = network.offsets[protein]
+        counts = np.minimum(network.offsets[protein + 1] - starts, options.neighbours)
+        entry = np.repeat(graph, counts) * n + network.partners[ragged_ranges(starts, counts)]
+        entry = entry[seen[entry] < 0]
+        _, first = np.unique(entry, return_index=True)
+        reached.append(entry[np.sort(first)])
+        seen[reached[-1]] = 0
+    entries = np.concatenate(reached)
+    seen[entries] = -1
+    entries = entries[np.argsort(entries // n, kind="stable")]
+    graph, protein = np.divmod(entries, n)
     sizes = np.bincount(graph, minlength=len(centres))
-    place = np.arange(len(every)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    kept = place < options.nodes
-    return _Members(graph[kept], every[kept] % n, place[kept])
-
-
-NAME = "ego-network statistics + logistic regression"
-"""What the row is called."""
-NAMES = (
-    *("proteins", "interactions", "partners of the centre", "density"),
-    *(f"interactions by {name}" for name in CHANNELS),
-    *(f"the centre's by {name}" for name in CHANNELS),
-)
-"""The columns; all but the density are logarithms of one more than the count."""
-_GRAPHS_AT_ONCE = 1024
+    position = np.arange(len(entries)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    kept = position < options.nodes
+    return _Members(graph[kept], protein[kept], position[kept])
 
 
 def ego_statistics(store: GraphStore) -> Float32[np.ndarray, "M 18"]:
-    """Return for each ego-network its sizes, and by evidence channel how many interactions it and its centre have.
+    """Return sizes, and interactions by evidence channel, of each ego-network and of its centre.
 
     Raises:
-        ConfigError: If the graphs are no ego-networks.
+        ConfigError: If the graphs are not ego-networks.
     """
     if store.schema != PROTEIN:
         raise ConfigError(
-            f"ego-network statistics are of graphs of schema 'protein', found '{store.schema.name}'."
+            "ego-network statistics need graphs of schema 'protein', found "
+            f"'{store.schema.name}'; use a store of ego-networks."
         )
-    parts = [
-        _of(store, start, min(start + _GRAPHS_AT_ONCE, len(store)))
-        for start in range(0, len(store), _GRAPHS_AT_ONCE)
-    ]
-    return np.concatenate([np.empty((0, len(NAMES)), np.float32), *parts])
+    starts = range(0, len(store), _GRAPHS_PER_BATCH)
+    parts = [_statistics(store, k, min(k + _GRAPHS_PER_BATCH, len(store))) for k in starts]
+    return np.concatenate([np.empty((0, len(STATISTICS)), np.float32), *parts])
 
 
-def _of(store: GraphStore, start: int, stop: int) -> Float32[np.ndarray, "B 18"]:
-    batch = store[start:stop]
+def _statistics(store: GraphStore, start: int, stop: int) -> Float32[np.ndarray, "B 18"]:
+    batch, count = store[start:stop], stop - start
     source, graph = batch.edge_index[0].numpy(), batch.batch.numpy()
-    channels, count = batch.edge_attr.numpy()[:, : len(CHANNELS)].astype(np.float64), stop - start
+    channels = batch.edge_attr.numpy()[:, : len(CHANNELS)].astype(np.float64)
     owner = graph[source]
     is_centre = source == batch.ptr[:-1].numpy()[owner]
-    nodes, edges = batch.sizes.numpy().astype(np.float64), np.bincount(owner, minlength=count) / 2
-    by_channel = np.stack([np.bincount(owner, column, count) / 2 for column in channels.T], axis=1)
-    of_centre = np.stack(
-        [np.bincount(owner[is_centre], column, count) for column in channels[is_centre].T], axis=1
-    )
-    partners = np.bincount(owner[is_centre], minlength=count)
+    nodes = batch.sizes.numpy().astype(np.float64)
+    edges = np.bincount(owner, minlength=count) / 2
     density = edges / np.maximum(nodes * (nodes - 1) / 2, 1)
-    counts = np.concatenate(
-        [np.stack([nodes, edges, partners], axis=1), by_channel, of_centre], axis=1
-    )
+    by_channel = [np.bincount(owner, column, count) / 2 for column in channels.T]
+    centres = owner[is_centre]
+    of_centre = [np.bincount(centres, column, count) for column in channels[is_centre].T]
+    partners = np.bincount(centres, minlength=count)
+    counts = np.stack([nodes, edges, partners, *by_channel, *of_centre], axis=1)
     return np.insert(np.log1p(counts), 3, density, axis=1).astype(np.float32)

@@ -1,4 +1,4 @@
-"""The Gene Ontology: read from OBO or tables; which terms hold with which, and which make labels."""
+"""The Gene Ontology: read from OBO or tables; which terms hold together, which make good labels."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,56 +6,55 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, identity
 
 from graphlog.domains.protein.schema import ProteinOptions
-from graphlog.domains.protein.tables import open_columns, peek
+from graphlog.domains.protein.tables import line_error, open_columns
 from graphlog.errors import DataError
 from graphlog.files import open_text
 
 ROOTS = frozenset({"GO:0008150", "GO:0003674", "GO:0005575", "all"})
-"""Terms that hold for everything and say nothing."""
+"""Terms that hold for everything and carry no information."""
+_ASPECTS = {
+    **{"biological_process": "BP", "molecular_function": "MF", "cellular_component": "CC"},
+    **{"p": "BP", "f": "MF", "c": "CC"},
+}
+_RELATIONS = {"isa": "is_a", "part of": "part_of"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ontology:
-    """Terms and the relations along which annotations hold for broader terms."""
+    """Terms, and the relations along which annotations also hold for broader terms."""
 
     terms: tuple[str, ...]
     """Ids of the terms in use."""
     aspects: tuple[str, ...]
     """``BP``, ``MF`` or ``CC`` of each."""
     names: tuple[str, ...]
-    """What each is called."""
+    """Name of each."""
     parents: csr_matrix
-    """``parents[t, u]`` is set where ``u`` is directly broader than ``t``."""
+    """``parents[t, u]`` is nonzero where ``u`` is directly broader than ``t``."""
     renamed: Mapping[str, str] = field(default_factory=dict[str, str])
     """Other ids of terms: merged ones, and obsolete ones with a single replacement."""
     obsolete: frozenset[str] = frozenset()
     """Ids out of use without a replacement."""
 
     @property
-    def number(self) -> dict[str, int]:
-        """Place of each id, other ids of a term included."""
+    def numbers(self) -> dict[str, int]:
+        """Number of each id, including other ids of a term."""
         known = {term: k for k, term in enumerate(self.terms)}
         return {other: known[term] for other, term in self.renamed.items() if term in known} | known
 
 
-def parents_matrix(edges: Sequence[tuple[int, int]], size: int) -> csr_matrix:
-    """Return the matrix of ``(narrower, broader)`` pairs."""
-    pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
-    return csr_matrix(
-        (np.ones(len(pairs), dtype=np.int32), (pairs[:, 0], pairs[:, 1])), shape=(size, size)
-    )
+def pair_matrix(pairs: Sequence[tuple[int, int]], shape: tuple[int, int]) -> csr_matrix:
+    """Return the sparse matrix that counts ``(row, column)`` pairs."""
+    rows, columns = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return csr_matrix((np.ones(len(rows), dtype=np.int32), (rows, columns)), shape=shape)
 
 
 def propagate(direct: csr_matrix, parents: csr_matrix) -> csr_matrix:
-    """Return, for rows of terms, all the terms that hold with them: every entry of ``direct`` and all that is broader.
-
-    Ends also where terms are circular.
-    """
-    known = _binary(direct)
-    fresh = known
+    """Return ``direct`` (rows of terms) with every broader term added; cycles are no problem."""
+    known = fresh = _binary(direct)
     while fresh.nnz:
         reached = _binary(fresh @ parents)
         fresh = _binary(reached - reached.multiply(known).tocsr())
@@ -63,34 +62,38 @@ def propagate(direct: csr_matrix, parents: csr_matrix) -> csr_matrix:
     return known
 
 
+def _binary(matrix: csr_matrix) -> csr_matrix:
+    made = csr_matrix(matrix, dtype=np.int32)
+    made.eliminate_zeros()
+    made.data[:] = 1
+    return made
+
+
 def choose_terms(
     holds: csr_matrix, ontology: Ontology, options: ProteinOptions
 ) -> Int[np.ndarray, "T"]:
     """Return the terms that make good labels, largest first, ties by id.
 
-    Of the terms of the wanted branches with enough positive proteins, those are taken that have no narrower term with enough;
-    from the largest down, a term is chosen if it overlaps little with each one chosen before.
+    Candidates are the terms of the requested branches that have enough positive proteins while no
+    narrower term has. From the largest down, a candidate is chosen if it overlaps little with each
+    one chosen before.
 
     Args:
         holds: Proteins by terms, after :func:`propagate`.
-        ontology: What the columns are.
+        ontology: The terms of the columns.
         options: Branches, fewest positives, largest overlap, number of terms.
     """
     positives = np.asarray(holds.sum(axis=0)).reshape(-1)
-    wanted = np.isin(np.array(ontology.aspects), options.aspects) & ~np.isin(
-        np.array(ontology.terms), list(ROOTS)
-    )
-    able = np.flatnonzero(wanted & (positives >= options.min_positives))
-    if not len(able):
-        return able
-    itself = csr_matrix(
-        (np.ones(len(able), dtype=np.int32), (np.arange(len(able)), able)),
-        shape=(len(able), len(ontology.terms)),
-    )
-    broader = propagate(itself, ontology.parents) - itself
-    is_broader = np.asarray(broader[:, able].sum(axis=0)).reshape(-1) > 0
-    narrowest = able[~is_broader]
-    order = sorted(narrowest.tolist(), key=lambda t: (-int(positives[t]), ontology.terms[t]))
+    terms = np.array(ontology.terms)
+    allowed = np.isin(np.array(ontology.aspects), options.aspects) & ~np.isin(terms, list(ROOTS))
+    large = np.flatnonzero(allowed & (positives >= options.min_positives))
+    if not len(large):
+        return large
+    themselves = csr_matrix(identity(len(terms), dtype=np.int32, format="csr")[large])
+    broader = propagate(themselves, ontology.parents) - themselves
+    is_broader = np.asarray(broader[:, large].sum(axis=0)).reshape(-1) > 0
+    candidates = large[~is_broader].tolist()
+    order = sorted(candidates, key=lambda t: (-int(positives[t]), ontology.terms[t]))
     columns = holds[:, order].astype(np.int64)
     shared = (columns.T @ columns).toarray()
     sizes = np.diag(shared)
@@ -102,140 +105,103 @@ def choose_terms(
     return np.array(order, dtype=np.int64)[chosen]
 
 
-def _binary(matrix: csr_matrix) -> csr_matrix:
-    made = csr_matrix(matrix, dtype=np.int32)
-    made.eliminate_zeros()
-    made.data[:] = 1
-    return made
-
-
-_ASPECTS = {
-    "biological_process": "BP",
-    "molecular_function": "MF",
-    "cellular_component": "CC",
-    "p": "BP",
-    "f": "MF",
-    "c": "CC",
-}
-_RELATIONS = {"isa": "is_a", "part of": "part_of"}
-_Stanza = dict[str, list[str]]
-
-
 def read_ontology(
     path: Path | str, terms: Path | str | None = None, options: ProteinOptions | None = None
 ) -> Ontology:
     """Return the Gene Ontology.
 
     Args:
-        path: ``go-basic.obo``, or a table ``child parent relation``.
-        terms: Beside such a table, one of ``go_id aspect name``.
+        path: ``go-basic.obo``, or a table with the columns ``child parent relation``.
+        terms: For such a table, one with the columns ``go_id aspect name``.
         options: Says which relations count.
 
     Raises:
-        DataError: If a file is neither, or a relation names a term that is not there.
+        DataError: If a file is neither, or a relation refers to an unknown term.
     """
     relations = (options or ProteinOptions()).relations
     with open_text(path) as lines:
-        first, every = peek(lines)
-        if first.startswith("format-version"):
-            return _from_stanzas(_stanzas(every), str(path), relations)
+        if next(lines, "").startswith("format-version"):
+            return _read_obo(lines, path, relations)
     if terms is None:
         raise DataError(
-            f"{path}: is no OBO file; a table of edges needs one of terms beside it (go_terms)."
+            f"{path}: is no OBO file; with a table of edges, give a table of terms (go_terms)."
         )
-    return _from_tables(path, terms, relations)
+    return _read_tables(path, terms, relations)
 
 
-def _from_tables(path: Path | str, terms: Path | str, relations: tuple[str, ...]) -> Ontology:
-    ids, aspects, names = ((),) * 3
-    for _, (some_ids, some_aspects, some_names) in _rows(terms, ("go_id", "aspect", "name")):
-        ids, aspects, names = ids + some_ids, aspects + some_aspects, names + some_names
-    number = {term: k for k, term in enumerate(ids)}
-    left_out = ROOTS - number.keys()
+def _read_tables(path: Path | str, terms: Path | str, relations: tuple[str, ...]) -> Ontology:
+    rows: list[tuple[str, str, str]] = []
+    with open_columns(terms) as table:
+        for block in table.blocks(("go_id", "aspect", "name"), "list the terms in such a table"):
+            rows += zip(*block.columns, strict=True)
+    ids, aspects, names = zip(*rows, strict=True) if rows else ((), (), ())
+    numbers = {term: k for k, term in enumerate(ids)}
+    ignored = ROOTS - numbers.keys()
     edges: list[tuple[int, int]] = []
-    for line, columns in _rows(path, ("child", "parent", "relation")):
-        for k, (child, parent, relation) in enumerate(zip(*columns, strict=True)):
-            if _RELATIONS.get(relation, relation) not in relations or parent in left_out:
-                continue
-            for term in (child, parent):
-                if term not in number:
-                    raise DataError(
-                        f"{path}, line {line + k}: unknown term {term}; {terms} does not list it."
-                    )
-            edges.append((number[child], number[parent]))
-    return Ontology(
-        ids,
-        tuple(_ASPECTS.get(a.lower(), a) for a in aspects),
-        names,
-        parents_matrix(edges, len(ids)),
-    )
-
-
-def _rows(path: Path | str, names: tuple[str, ...]) -> Iterator[tuple[int, list[tuple[str, ...]]]]:
     with open_columns(path) as table:
-        places = [table.place(name) for name in names]
-        if None in places:
-            raise DataError(
-                f"{path}: must have the columns {', '.join(names)}, found {', '.join(table.header[:6])}."
-            )
-        for block in table.blocks([p for p in places if p is not None]):
-            yield block.first_line, block.columns
+        for block in table.blocks(("child", "parent", "relation"), "list the relations so"):
+            for line, child, parent, relation in zip(
+                block.lines.tolist(), *block.columns, strict=True
+            ):
+                if _RELATIONS.get(relation, relation) not in relations or parent in ignored:
+                    continue
+                for term in (child, parent):
+                    if term not in numbers:
+                        problem = f"unknown term {term}; {terms} does not list it"
+                        raise line_error(path, line, problem)
+                edges.append((numbers[child], numbers[parent]))
+    aspects = tuple(_ASPECTS.get(a.lower(), a) for a in aspects)
+    return Ontology(ids, aspects, names, pair_matrix(edges, (len(ids), len(ids))))
 
 
-def _stanzas(lines: Iterator[str]) -> Iterator[tuple[int, _Stanza]]:
-    """Yield every ``[Term]`` of an OBO file: values by tag, comments and qualifiers cut off."""
-    stanza: _Stanza | None = None
-    start = 0
-    for number, raw in enumerate(lines, start=1):
-        line = raw.strip()
-        if line.startswith("["):
-            if stanza is not None:
-                yield start, stanza
-            stanza, start = ({}, number) if line == "[Term]" else (None, number)
-        elif stanza is not None and ":" in line:
-            tag, _, value = line.partition(":")
-            stanza.setdefault(tag, []).append(value.partition(" ! ")[0].partition(" {")[0].strip())
-    if stanza is not None:
-        yield start, stanza
-
-
-def _from_stanzas(
-    stanzas: Iterator[tuple[int, _Stanza]], where: str, relations: tuple[str, ...]
-) -> Ontology:
+def _read_obo(lines: Iterator[str], path: Path | str, relations: tuple[str, ...]) -> Ontology:
     terms: list[tuple[str, str, str]] = []
     links: list[tuple[int, str, str]] = []
     renamed: dict[str, str] = {}
     obsolete: set[str] = set()
-    for line, found in stanzas:
-        if "id" not in found:
-            raise DataError(f"{where}, line {line}: a term has no id; fetch the file again.")
-        term = found["id"][0]
-        if found.get("is_obsolete", ["false"])[0] == "true":
-            replacements = found.get("replaced_by", [])
+    for line, tags in _term_stanzas(lines):
+        if "id" not in tags:
+            raise line_error(path, line, "a term has no id; download the file again")
+        term = tags["id"][0]
+        if tags.get("is_obsolete") == ["true"]:
+            replacements = tags.get("replaced_by", [])
             if len(replacements) == 1:
                 renamed[term] = replacements[0]
             else:
                 obsolete.add(term)
             continue
-        aspect = _ASPECTS.get(found.get("namespace", [""])[0], "")
-        terms.append((term, aspect, found.get("name", [""])[0]))
-        renamed |= dict.fromkeys(found.get("alt_id", []), term)
-        broader = [("is_a", parent) for parent in found.get("is_a", [])]
-        broader += [
-            (kind, parent)
-            for kind, _, parent in (r.partition(" ") for r in found.get("relationship", []))
-        ]
-        links += [(line, term, parent) for kind, parent in broader if kind in relations]
+        aspect = _ASPECTS.get(tags.get("namespace", [""])[0], "")
+        terms.append((term, aspect, tags.get("name", [""])[0]))
+        renamed |= dict.fromkeys(tags.get("alt_id", []), term)
+        broader = [f"is_a {parent}" for parent in tags.get("is_a", [])]
+        for relation, _, parent in (
+            r.partition(" ") for r in broader + tags.get("relationship", [])
+        ):
+            if relation in relations:
+                links.append((line, term, parent))
     if not terms:
-        raise DataError(f"{where}: holds no term; give the Gene Ontology's go-basic.obo.")
+        raise DataError(f"{path}: holds no term; use the Gene Ontology's go-basic.obo.")
     ids, aspects, names = zip(*terms, strict=True)
-    number = {term: k for k, term in enumerate(ids)}
+    numbers = {term: k for k, term in enumerate(ids)}
     for line, term, parent in links:
-        if parent not in number:
-            raise DataError(
-                f"{where}, line {line}: {term} is below {parent}, which is not there or obsolete; fetch the file again."
-            )
-    edges = [(number[term], number[parent]) for _, term, parent in links]
-    return Ontology(
-        ids, aspects, names, parents_matrix(edges, len(ids)), renamed, frozenset(obsolete)
-    )
+        if parent not in numbers:
+            problem = f"{term} is below {parent}, which is not there or obsolete"
+            raise line_error(path, line, f"{problem}; download the file again")
+    edges = [(numbers[term], numbers[parent]) for _, term, parent in links]
+    parents = pair_matrix(edges, (len(ids), len(ids)))
+    return Ontology(ids, aspects, names, parents, renamed, frozenset(obsolete))
+
+
+def _term_stanzas(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, list[str]]]]:
+    """Yield line and tags of every ``[Term]`` after the first line; comments are cut off."""
+    start, tags = 0, None
+    for number, line in enumerate(map(str.strip, lines), start=2):
+        if line.startswith("["):
+            if tags is not None:
+                yield start, tags
+            start, tags = number, {} if line == "[Term]" else None
+        elif tags is not None and ":" in line:
+            tag, _, value = line.partition(":")
+            tags.setdefault(tag, []).append(value.partition(" ! ")[0].partition(" {")[0].strip())
+    if tags is not None:
+        yield start, tags

@@ -1,41 +1,99 @@
-"""Networks and annotations in, store of ego-networks out."""
+"""From files of networks and annotations to a store of ego-networks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float32
 
 from graphlog.data.chunk import Reject
-from graphlog.data.store import GraphStore, StoreBuilder
+from graphlog.data.store import GraphStore, RowCollector, StoreBuilder, check_reading
 from graphlog.data.workers import check_workers, map_in_order
-from graphlog.domains.protein.ego import ego_networks, in_batches
+from graphlog.datasets.base import DatasetSpec
+from graphlog.datasets.catalogue_networks import NETWORKS, TAXA
+from graphlog.datasets.download import fetch
+from graphlog.domains.protein.ego import ego_networks
 from graphlog.domains.protein.labels import (
     Functions,
-    Names,
+    NameIndex,
     annotated_functions,
     read_aliases,
     tabled_functions,
 )
-from graphlog.domains.protein.network import (
-    NetworkFile,
-    ProteinNetwork,
-    build_network,
-    network_files,
-    read_interactions,
-)
+from graphlog.domains.protein.network import ProteinNetwork, build_network, read_interactions
 from graphlog.domains.protein.ontology import read_ontology
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions
 from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.files import open_text
 
 Files = str | Path | Sequence[str | Path]
 Labeller = Callable[[Sequence[str]], Functions]
 Progress = Callable[[int, int], None]
 """Called as ``progress(proteins done, proteins rejected)``."""
+_CENTRES_PER_CHUNK = 1024
+_NETWORK_FILE = "protein.links"
+
+
+class NetworkFile(NamedTuple):
+    """One network."""
+
+    path: Path
+    """Its file."""
+    species: str | None = None
+    """Its taxon, if known although the file does not tell it."""
+    options: Mapping[str, Any] = {}
+    """Options that a named network is usually read with."""
+
+
+def as_list(files: Files | None) -> list[str | Path]:
+    """Return the files as a list."""
+    return [] if files is None else [files] if isinstance(files, str | Path) else list(files)
+
+
+def network_files(source: Files, data_dir: Path | str | None = None) -> list[NetworkFile]:
+    """Return the network files that ``source`` names.
+
+    Args:
+        source: Files, folders (whose files come sorted), and names of data sets.
+        data_dir: Where downloads are kept.
+
+    Raises:
+        DataError: If a folder holds none, or there is nothing to read.
+        ConfigError: If a name is unknown.
+    """
+    files: list[NetworkFile] = []
+    for one in as_list(source):
+        path = Path(one)
+        if path.is_dir():
+            found = [NetworkFile(p) for p in sorted(path.iterdir()) if _NETWORK_FILE in p.name]
+            if not found:
+                expected = f"no network file (*{_NETWORK_FILE}.detailed*)"
+                raise DataError(f"{path}: holds {expected}; name the files themselves.")
+            files += found
+        elif str(one) in NETWORKS and not path.exists():
+            spec = NETWORKS[str(one)]
+            local = fetch(spec, data_dir, verify_file)
+            files.append(NetworkFile(local, TAXA.get(spec.name), spec.options))
+        elif not path.exists() and not path.suffix:
+            raise unknown_name("network file or data set", str(one), NETWORKS)
+        else:
+            files.append(NetworkFile(path))
+    if not files:
+        raise DataError("there is no network to read; name at least one file.")
+    return files
+
+
+def verify_file(path: Path, spec: DatasetSpec) -> bool:
+    """Return whether a file without a pinned sha256 is complete and begins as ``spec`` says."""
+    try:
+        with open_text(path) as lines:
+            header = " ".join(next(lines, "").split())
+            # read to the end: a truncated archive is an error only there
+            return header.startswith(spec.begins) and sum(1 for _ in lines) > 0
+    except DataError:
+        return False
 
 
 def read_proteins(
@@ -55,24 +113,27 @@ def read_proteins(
     data_dir: Path | str | None = None,
     **options: Any,
 ) -> GraphStore:
-    """Return a store with the ego-network of every protein of some networks; its text is ``<taxon>.<name>``, node 0 the centre.
+    """Return a store with the ego-network of every protein of some networks.
 
-    Rows are the proteins in the order of the files, sorted by name within each; behind them stand, as rejected rows, names and
-    terms of annotation files that no network or ontology knows.
+    The text of a graph is ``<taxon>.<name>``, and its node 0 is the centre. Rows are the proteins in
+    the order of the files, sorted by name within each. They are followed by rejected rows for names
+    and terms of annotation files that no network or ontology contains.
 
     Args:
-        source: Network files (one a species), a folder of them, or names of data sets (``string-6239``).
+        source: Network files (one for each species), a folder of them, or names of data sets
+            (``string-6239``).
         annotations: GO annotation files, from which labels are chosen.
-        go: The GO graph for them: an OBO file, or a table of edges with ``go_terms`` beside it.
+        go: The GO graph for them: an OBO file, or a table of edges together with ``go_terms``.
         go_terms: Table of terms.
         aliases: STRING's alias files, where annotations use other names than the networks.
-        labels: Instead of annotations, a table of labels, or what makes labels of the proteins' names.
-        species: Taxon of a network file that does not say.
+        labels: Instead of annotations, a table of labels, or a function from the names of the
+            proteins to labels.
+        species: Taxon of network files that do not tell it.
         on_error: ``skip`` lists what cannot be used; ``fail`` stops at the first.
-        workers: Processes that read networks, where there are many.
+        workers: Processes that read networks, if there are many.
         store_path: Folder to write the store to; None keeps it in memory.
         progress: Called as work goes on.
-        limit: Proteins of each network at most.
+        limit: Largest number of proteins of each network.
         data_dir: Where downloaded networks are kept.
         options: Any field of :class:`~graphlog.domains.protein.schema.ProteinOptions`.
 
@@ -80,139 +141,89 @@ def read_proteins(
         DataError: Naming file and line, if something cannot be read.
         ConfigError: If an option is unknown or does not fit.
     """
-    chosen = ProteinOptions.parse(options)
-    if on_error not in ("skip", "fail"):
-        raise unknown_name("--on-error", on_error, ["skip", "fail"])
+    settings = ProteinOptions.parse(options)
+    check_reading(on_error, limit)
     if annotations is not None and labels is not None:
-        raise ConfigError(
-            "`annotations` and `labels` both say what the labels are; give one of them."
-        )
+        raise ConfigError("`annotations` and `labels` both define the labels; give one of them.")
     if (annotations is None) != (go is None):
         raise ConfigError(
             "`annotations` and `go` (the GO graph) go together; give both or neither."
         )
     files = network_files(source, data_dir)
-    load = partial(_load, species=None if species is None else str(species), options=chosen)
-    networks = [
-        made
-        for _, made in map_in_order(load, ((None, file) for file in files), check_workers(workers))
-    ]
+    taxon = None if species is None else str(species)
+    load = partial(_load, species=taxon, options=settings)
+    pieces = ((None, file) for file in files)
+    networks = [made for _, made in map_in_order(load, pieces, check_workers(workers))]
+    _check_species(files, networks)
     proteins = [name for network in networks for name in network.proteins]
-    _refuse_repeats(files, networks)
     functions = labels(proteins) if callable(labels) else None
     if functions is None and (annotations is not None or labels is not None):
         known: dict[str, str] = {}
-        for file in _listed(aliases):
+        for file in as_list(aliases):
             known |= read_aliases(file)
-        names = Names(proteins, known)
+        index = NameIndex(proteins, known)
         if isinstance(labels, str | Path):
-            functions = tabled_functions(labels, proteins, names, chosen)
+            functions = tabled_functions(labels, proteins, index, settings)
         else:
-            functions = annotated_functions(
-                _listed(annotations),
-                proteins,
-                names,
-                read_ontology(str(go), go_terms, chosen),
-                chosen,
-            )
-    told = {
+            ontology = read_ontology(str(go), go_terms, settings)
+            listed = as_list(annotations)
+            functions = annotated_functions(listed, proteins, index, ontology, settings)
+    about: dict[str, Any] = {
         "name": ", ".join(file.path.name for file in files[:5]),
-        "species": [n.species for n in networks],
+        "species": [network.species for network in networks],
+        "options": settings.model_dump(mode="json"),
+        "networks": {network.species: network.counts for network in networks},
     }
-    told |= {
-        "options": chosen.model_dump(mode="json"),
-        "networks": {n.species: n.counts for n in networks},
-    }
-    told |= {"annotations": functions.counts} if functions else {}
-    with StoreBuilder(PROTEIN, store_path, functions.tasks if functions else (), told) as builder:
-        tally = _Tally(builder, functions, chosen, on_error, progress)
-        for network, start in zip(
-            networks, accumulate((len(n.proteins) for n in networks), initial=0), strict=False
-        ):
-            tally.add(network, start, len(network.proteins) if limit is None else limit)
-        tally.add_strays(len(proteins))
-        return builder.finish(len(proteins) + (len(functions.strays) if functions else 0))
+    about |= {"annotations": functions.counts} if functions else {}
+    tasks = functions.tasks if functions else ()
+    with StoreBuilder(PROTEIN, store_path, tasks, about) as builder:
+        collector = RowCollector(builder, about["name"], on_error, progress, "row")
+        start = 0
+        for network in networks:
+            _add_network(collector, network, start, functions, settings, limit)
+            start += len(network.proteins)
+        unmatched = functions.unmatched if functions else ()
+        for row, annotation in enumerate(unmatched, start=start):
+            collector.reject(Reject(row, annotation.text, annotation.reason))
+        return builder.finish(start + len(unmatched))
 
 
 def _load(file: NetworkFile, species: str | None, options: ProteinOptions) -> ProteinNetwork:
     return build_network(read_interactions(file.path, species or file.species), options)
 
 
-def _listed(files: Files | None) -> list[str | Path]:
-    return [] if files is None else [files] if isinstance(files, str | Path) else list(files)
-
-
-def _refuse_repeats(files: Sequence[NetworkFile], networks: Sequence[ProteinNetwork]) -> None:
-    seen: dict[str, Path] = {}
+def _check_species(files: Sequence[NetworkFile], networks: Sequence[ProteinNetwork]) -> None:
+    first: dict[str, Path] = {}
     for file, network in zip(files, networks, strict=True):
-        if network.species in seen:
-            raise DataError(
-                f"{file.path}: is of species {network.species}, as is {seen[network.species]}; give each species one file."
-            )
-        seen[network.species] = file.path
+        if network.species in first:
+            other = f"is of species {network.species}, and so is {first[network.species]}"
+            raise DataError(f"{file.path}: {other}; give each species one file.")
+        first[network.species] = file.path
 
 
-class _Tally:
-    """Takes in networks in order: ego-networks and rejects to the builder, and counts."""
-
-    def __init__(
-        self,
-        builder: StoreBuilder,
-        functions: Functions | None,
-        options: ProteinOptions,
-        on_error: str,
-        progress: Progress | None,
-    ) -> None:
-        self._builder, self._functions, self._options, self._on_error = (
-            builder,
-            functions,
-            options,
-            on_error,
-        )
-        self._progress = progress
-        self._done = self._rejected = 0
-
-    def add(self, network: ProteinNetwork, start: int, limit: int) -> None:
-        """Add the ego-networks of a network whose first protein is row ``start``."""
-        numbers = np.arange(min(len(network.proteins), limit))
-        values: Float32[np.ndarray, "N T"] | None = (
-            self._functions.values[start + numbers] if self._functions else None
-        )
-        lonely = (network.degrees[numbers] == 0) & (self._options.isolated == "reject")
-        bare = (
-            np.isnan(values).all(axis=1)
-            if values is not None and self._options.labelled_only
-            else np.zeros(len(numbers), dtype=np.bool_)
-        )
-        for number in np.flatnonzero(lonely | bare).tolist():
-            reason = (
-                "has no interaction that reaches the thresholds"
-                if lonely[number]
-                else "has no usable annotation"
-            )
-            self._reject(Reject(start + number, network.proteins[number], reason))
-        for batch in in_batches(numbers[~(lonely | bare)]):
-            chunk = ego_networks(network, batch, self._options)
-            self._builder.add(
-                replace(chunk, rows=start + batch, labels=None if values is None else values[batch])
-            )
-            self._tell(len(batch))
-        self._tell(int((lonely | bare).sum()))
-
-    def add_strays(self, start: int) -> None:
-        """List, from row ``start`` on, what annotations name and nothing else knows."""
-        for k, stray in enumerate(self._functions.strays if self._functions else ()):
-            self._reject(Reject(start + k, stray.text, stray.reason))
-
-    def _reject(self, reject: Reject) -> None:
-        if self._on_error == "fail":
-            raise DataError(
-                f"{reject.text}: {reject.reason}; mend it, or go on without it (--on-error skip)."
-            )
-        self._builder.reject(reject)
-        self._rejected += 1
-
-    def _tell(self, count: int) -> None:
-        self._done += count
-        if self._progress is not None:
-            self._progress(self._done, self._rejected)
+def _add_network(
+    collector: RowCollector,
+    network: ProteinNetwork,
+    start: int,
+    functions: Functions | None,
+    options: ProteinOptions,
+    limit: int | None,
+) -> None:
+    """Add the ego-networks of a network whose first protein is row ``start``."""
+    proteins = np.arange(len(network.proteins))[:limit]
+    values = functions.values[start + proteins] if functions else None
+    reasons = np.full(len(proteins), "", dtype=object)
+    if values is not None and options.labelled_only:
+        reasons[np.isnan(values).all(axis=1)] = "has no usable annotation"
+    if options.isolated == "reject":
+        isolated = network.degrees[proteins] == 0
+        reasons[isolated] = "has no interaction that reaches the thresholds"
+    rejected = np.flatnonzero(reasons != "").tolist()
+    rejects = [Reject(start + p, network.proteins[p], reasons[p]) for p in rejected]
+    collector.add(None, rejects, len(rejects))
+    usable = proteins[reasons == ""]
+    for k in range(0, len(usable), _CENTRES_PER_CHUNK):
+        centres = usable[k : k + _CENTRES_PER_CHUNK]
+        labels = None if values is None else values[centres]
+        chunk = ego_networks(network, centres, options)
+        collector.add(replace(chunk, rows=start + centres, labels=labels), (), len(centres))

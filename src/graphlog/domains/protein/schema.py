@@ -1,4 +1,4 @@
-"""What an ego-network looks like, and the options of cutting and labelling it."""
+"""The schema of ego-networks, and the options for cutting and labelling them."""
 
 from typing import Literal
 
@@ -30,42 +30,45 @@ PROTEIN = FeatureSchema(
 
 
 class ProteinOptions(FrozenConfig):
-    """How interactions are chosen, ego-networks are cut, and functions become labels."""
+    """How interactions are selected, ego-networks are cut, and functions become labels."""
 
     score: int = Field(default=700, ge=0, le=1000)
     """Lowest combined score of an interaction; STRING calls 700 high confidence, 400 medium."""
     channel_score: int | dict[str, int] = 1
-    """Lowest score at which a channel is set, one for all or one a channel; interactions with no channel set are left out."""
+    """Lowest score at which a channel is set, for all channels or by channel; interactions without
+    any channel set are dropped."""
     radius: int = Field(default=1, ge=1)
     """Steps from the centre to the farthest protein."""
     neighbours: int = Field(default=100, ge=1)
-    """Cap: from each protein reached, only its this many strongest partners (combined score, then name) are followed."""
+    """Cap: only this many of the strongest partners (by combined score, then name) of each protein are
+    followed."""
     nodes: int = Field(default=500, ge=1)
-    """Cap: an ego-network keeps the first this many proteins, the centre's own partners first."""
+    """Cap: largest number of proteins of an ego-network; the centre's own partners come first."""
     isolated: Literal["reject", "keep"] = "reject"
     """What becomes of a protein without partners: a rejected row, or a graph of one node."""
     evidence: tuple[str, ...] = ("IEA", "ND", "NAS")
-    """Evidence codes of annotations that do not count (electronic, none, no traceable author)."""
+    """Evidence codes of annotations to ignore (electronic, no data, no traceable author)."""
     aspects: tuple[Literal["BP", "MF", "CC"], ...] = ("BP", "MF")
     """Branches of the Gene Ontology that labels are chosen from."""
     relations: tuple[str, ...] = ("is_a", "part_of")
-    """Relations along which an annotation holds for broader terms too."""
+    """Relations along which an annotation also holds for broader terms."""
     min_positives: int = Field(default=100, ge=1)
     """Fewest positive proteins of a chosen term."""
     max_overlap: float = Field(default=0.8, gt=0, le=1)
-    """Two chosen terms share less than this part of the proteins that either has (Jaccard index)."""
+    """Upper bound (exclusive) of the Jaccard index of the proteins of two chosen terms."""
     terms: int = Field(default=40, ge=1)
-    """Terms to choose at most, the largest first."""
+    """Largest number of terms to choose; those with the most proteins come first."""
     labelled_only: bool = False
     """Whether proteins without a usable annotation are rejected instead of kept with empty labels."""
 
     @field_validator("channel_score")
     @classmethod
     def _known_channels(cls, value: int | dict[str, int]) -> int | dict[str, int]:
-        for name, least in (value if isinstance(value, dict) else {"": value}).items():
-            if name and name not in CHANNELS:
+        scores = value if isinstance(value, dict) else {CHANNELS[0]: value}
+        for name, lowest in scores.items():
+            if name not in CHANNELS:
                 raise ValueError(f"has no channel '{name}' (known: {', '.join(CHANNELS)})")
-            if not 1 <= least <= 1000:
+            if not 1 <= lowest <= 1000:
                 raise ValueError("must be from 1 to 1000")
         return value
 
@@ -77,7 +80,7 @@ class ProteinOptions(FrozenConfig):
 
 
 def species_of(name: str) -> str | None:
-    """Return the taxon before the first dot of a STRING name, None where there is none.
+    """Return the taxon before the first dot of a STRING name; None if it has none.
 
     Example:
         >>> species_of("6239.2RSSE.1"), species_of("YAL001C")

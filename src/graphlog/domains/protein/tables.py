@@ -1,70 +1,81 @@
-"""Lines of a table with a header, split and counted, with errors that name the file and the line."""
+"""Large tables with a header line, read column by column; errors name the file and the line."""
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
 
 from graphlog.errors import DataError
 from graphlog.files import open_text
 
-_LINES_A_BLOCK = 100_000
+_LINES_PER_BLOCK = 100_000
 
 
 class Block(NamedTuple):
     """Consecutive lines, column by column."""
 
-    first_line: int
-    """Number of the first of them in the file, from 1."""
+    lines: Int[np.ndarray, "B"]
+    """Number of each line in the file, from 1."""
     columns: list[tuple[str, ...]]
-    """The wanted columns."""
+    """The requested columns."""
 
 
-class Columns(NamedTuple):
+class ColumnTable(NamedTuple):
     """An open table."""
 
-    where: str
+    path: Path | str
     """The file."""
     header: tuple[str, ...]
-    """Names of all columns, as written, in lower case."""
+    """Names of all columns, in lower case."""
     delimiter: str
-    """What stands between them."""
+    """What separates fields: a tab, a comma or a space."""
     lines: Iterator[str]
-    """The lines behind the header."""
+    """The lines after the header."""
 
-    def place(self, *names: str) -> int | None:
-        """Return the place of the first of ``names`` that is a column."""
-        return next((self.header.index(name) for name in names if name in self.header), None)
+    def find(self, name: str) -> int | None:
+        """Return the position of a column; ``a|b`` finds ``a`` or else ``b``."""
+        return next((self.header.index(n) for n in name.split("|") if n in self.header), None)
 
-    def blocks(self, places: Sequence[int]) -> Iterator[Block]:
-        """Yield the columns at ``places``, many lines at a time; blank lines are passed over.
+    def blocks(self, names: Sequence[str], advice: str) -> Iterator[Block]:
+        """Yield some columns in blocks of many lines; blank lines are skipped.
+
+        Args:
+            names: The columns, as :meth:`find` takes them.
+            advice: What to do where one is missing; ends the message.
 
         Raises:
-            DataError: If a line has another number of fields than the header.
+            DataError: If a column is missing, or a line has more or fewer fields than the header.
         """
-        number, width = 2, len(self.header)
-        while lines := list(islice(self.lines, _LINES_A_BLOCK)):
+        found = {name: self.find(name) for name in names}
+        missing = [name.partition("|")[0] for name, index in found.items() if index is None]
+        if missing:
+            header = ", ".join(self.header[:6])
+            raise DataError(
+                f"{self.path}: has no column {', '.join(missing)} (found {header}); {advice}."
+            )
+        indices = [index for index in found.values() if index is not None]
+        first, width = 2, len(self.header)
+        while lines := list(islice(self.lines, _LINES_PER_BLOCK)):
             rows = [line.rstrip("\r\n").split(self.delimiter) for line in lines]
+            numbers = np.arange(first, first + len(rows))
+            first += len(rows)
             if any(len(row) != width for row in rows):
-                for k, row in enumerate(rows):
-                    if len(row) != width and row != [""]:
-                        raise DataError(
-                            f"{self.where}, line {number + k}: has {len(row)} fields, not {width} as the header; mend it."
-                        )
-                # numbers of lines stay right: a blank line ends a block
-                for start, stop in _runs(rows):
-                    yield Block(
-                        number + start, [tuple(row[p] for row in rows[start:stop]) for p in places]
-                    )
-            else:
-                yield Block(number, [tuple(row[p] for row in rows) for p in places])
-            number += len(lines)
+                filled = [row != [""] for row in rows]
+                numbers, rows = numbers[filled], [row for row in rows if row != [""]]
+                for line, row in zip(numbers.tolist(), rows, strict=True):
+                    if len(row) != width:
+                        problem = f"has {len(row)} fields, but the header has {width}; fix the line"
+                        raise line_error(self.path, line, problem)
+            yield Block(numbers, [tuple(row[k] for row in rows) for k in indices])
 
 
 @contextmanager
-def open_columns(path: Path | str) -> Generator[Columns]:
-    """Open a table with a header line; fields are separated by tabs, commas or single blanks.
+def open_columns(path: Path | str) -> Generator[ColumnTable]:
+    """Open a table with a header line; fields are separated by tabs, commas or single spaces.
 
     Raises:
         DataError: If it cannot be read or is empty.
@@ -72,21 +83,12 @@ def open_columns(path: Path | str) -> Generator[Columns]:
     with open_text(path) as lines:
         first = next(lines, "").rstrip("\r\n")
         if not first.strip():
-            raise DataError(f"{path}: is empty; it must begin with a line of column names.")
+            raise DataError(f"{path}: is empty; the first line must hold the column names.")
         delimiter = next((d for d in ("\t", ",", " ") if d in first), "\t")
         header = tuple(name.strip().lstrip("#").lower() for name in first.split(delimiter))
-        yield Columns(str(path), header, delimiter, lines)
+        yield ColumnTable(path, header, delimiter, lines)
 
 
-def peek(lines: Iterator[str]) -> tuple[str, Iterator[str]]:
-    """Return the first line and all lines."""
-    first = next(lines, "")
-    return first, chain([first] if first else [], lines)
-
-
-def _runs(rows: list[list[str]]) -> Iterator[tuple[int, int]]:
-    start = 0
-    for k in [k for k, row in enumerate(rows) if row == [""]] + [len(rows)]:
-        if k > start:
-            yield start, k
-        start = k + 1
+def line_error(path: Path | str, line: int, problem: str) -> DataError:
+    """Return the error for what is wrong with a line of a file."""
+    return DataError(f"{path}, line {line}: {problem}.")

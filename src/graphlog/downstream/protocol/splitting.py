@@ -10,7 +10,7 @@ from graphlog.datasets import DATASETS, resolve
 from graphlog.datasets.base import named_spec
 from graphlog.datasets.splits import split_dataset
 from graphlog.domains import SCHEMAS
-from graphlog.domains.protein.folds import split_store
+from graphlog.domains.protein.domain import split_store
 from graphlog.downstream.embed import check_output
 from graphlog.downstream.sources import domain_of, open_graphs
 from graphlog.downstream.tasks import split_graphs
