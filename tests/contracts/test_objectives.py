@@ -1,6 +1,7 @@
 """What every objective in the table must be able to do, with every backbone, whatever it computes."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ from encoder_support import BARE
 from graphlog.data.store import GraphStore
 from graphlog.domains import DOMAINS
 from graphlog.encoders import LAYERS
+from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
-from graphlog.objectives.base import Phase
+from graphlog.objectives.base import Objective, Phase
 from graphlog.training.config import resolve_config
 from graphlog.training.log import Silent
 from graphlog.training.pretrain import run_pretraining
@@ -28,6 +30,13 @@ SERVED = [(name, schema) for name in NAMES for schema in SCHEMAS if usable(name,
 every_objective = pytest.mark.parametrize("name", NAMES)
 
 
+def begin_last_phase(objective: Objective[Any], encoder: GraphEncoder) -> None:
+    """Go through ``begin_phase`` of every phase, as a run does; parameters may be created there."""
+    graphs = torch.randn(40, encoder.dim, generator=seeded(6))
+    for phase in objective.phases(5):
+        objective.begin_phase(phase, lambda limit=None: graphs[:limit], seeded(7))
+
+
 @pytest.mark.parametrize(("name", "schema"), SERVED)
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_finite_loss_and_a_gradient_for_every_parameter(
@@ -35,6 +44,7 @@ def test_finite_loss_and_a_gradient_for_every_parameter(
 ) -> None:
     encoder = encoder_for(SCHEMAS[schema], backbone)
     objective = make(name, encoder)
+    begin_last_phase(objective, encoder)
     found = run_once(objective, encoder, batch_for(SCHEMAS[schema]))
     assert found.total.isfinite()
     assert found.total.dtype == torch.float32
@@ -43,6 +53,7 @@ def test_finite_loss_and_a_gradient_for_every_parameter(
     found.total.backward()
     parameters = [*encoder.named_parameters(), *objective.named_parameters()]
     assert [n for n, p in parameters if p.grad is None or not p.grad.isfinite().all()] == []
+    assert [n for n, p in parameters if p.numel() and not p.grad.any()] == []
 
 
 @every_objective

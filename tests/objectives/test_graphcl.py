@@ -51,3 +51,10 @@ def test_without_its_own_share_the_loss_can_fall_below_zero() -> None:
     )
     assert released < infonce
     assert infonce > 0
+
+
+def test_no_recipe_sets_what_it_does_not_use() -> None:
+    for recipe in OBJECTIVES["graphcl"].RECIPES.values():
+        settings = recipe["objective"]
+        chosen = {*settings.get("first", ()), *settings.get("second", ())}
+        assert ("edge_perturbation" in settings) == ("perturb-edges" in chosen)

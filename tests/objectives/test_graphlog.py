@@ -44,6 +44,7 @@ def test_every_parameter_gets_a_gradient(recipe: str) -> None:
     for name, p in [*encoder.named_parameters(), *objective.named_parameters()]:
         assert p.grad is not None, name
         assert torch.isfinite(p.grad).all(), name
+        assert p.grad.any(), name
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
@@ -72,6 +73,8 @@ def test_total_is_the_weighted_sum_and_everything_is_reported(recipe: str) -> No
                 "posterior_perplexity",
             )
         }
+    if objective.config.global_form == "cross-entropy":
+        wanted.add("assignment_gap")
     assert set(found.watch) == wanted
     assert not any(v.requires_grad or v.ndim for v in found.watch.values())
 
@@ -143,11 +146,55 @@ def test_prototypes_can_be_fitted_again() -> None:
         ({}, 1, [("local", 1)]),
         ({"local_epochs": 3}, 5, [("local", 3), ("joint", 2)]),
         ({"global_weight": 0}, 5, [("local", 5)]),
-        ({"graph_weight": 0, "subgraph_weight": 0, "attribute_weight": 0}, 5, [("joint", 5)]),
+        (
+            {"graph_weight": 0, "subgraph_weight": 0, "attribute_weight": 0},
+            5,
+            [("local", 1), ("joint", 4)],
+        ),
     ],
 )
 def test_phases(switches: dict[str, float], epochs: int, wanted: list[tuple[str, int]]) -> None:
     assert [tuple(p) for p in build(**switches).phases(epochs)] == wanted
+
+
+def test_prototypes_alone_begin_with_the_local_losses() -> None:
+    """Clusters of an untrained network mean nothing: Algorithm 1 trains it locally first."""
+    encoder = small_encoder()
+    objective = build(encoder=encoder, graph_weight=0, subgraph_weight=0, attribute_weight=0)
+    found = step(objective, encoder, random_batch(SIZES))
+    assert set(found.terms) == {"graph", "subgraph"}
+    assert torch.equal(found.total, found.terms["graph"] + found.terms["subgraph"])
+    begin_joint(objective)
+    assert set(step(objective, encoder, random_batch(SIZES)).terms) == {"global"}
+    with pytest.raises(ConfigError, match="local_epochs"):
+        GraphLoGConfig.parse({"local_epochs": 0})
+
+
+def expected_root_gradient(objective: GraphLoG, graph_emb: Tensor) -> Tensor:
+    """Gradient of the global loss in the roots, averaged over 4,000 E-steps."""
+    total = torch.zeros_like(objective.prototypes[0])
+    for seed in range(40):
+        terms: dict[str, Tensor] = {}
+        repeated = graph_emb.repeat(100, 1) if objective.config.e_step == "sample" else graph_emb
+        objective._add_global_term(repeated, objective.forest, seeded(seed), terms, {})
+        total += torch.autograd.grad(terms["global"], objective.prototypes[0])[0] / 40
+    return total
+
+
+def test_the_global_loss_has_a_gradient_in_expectation() -> None:
+    """At the top layer, where nothing but the graphs' own term acts on the roots."""
+    emb = torch.randn(30, 16, generator=seeded(3))
+    size = {}
+    for name, switches in {
+        "balanced": {},
+        "same": {"e_step": "sample", "e_step_temperature": 0.0},
+    }.items():
+        objective = build(depth=1, centres=6, **switches)
+        begin_joint(objective)
+        size[name] = float(expected_root_gradient(objective, emb).norm())
+        gap = step(objective, small_encoder(), random_batch(SIZES)).watch["assignment_gap"]
+        assert (gap > 1e-2) == (name == "balanced")
+    assert size["balanced"] > 10 * size["same"]
 
 
 def test_prototypes_are_fitted_on_a_sample() -> None:
@@ -215,7 +262,7 @@ def test_losses_under_bf16_are_computed_in_float32(recipe: str) -> None:
     assert rough.total.dtype == torch.float32
     for name, term in rough.terms.items():
         assert term.dtype == torch.float32, name
-        assert abs(float(term.detach() - exact.terms[name].detach())) < 0.1 + 0.1 * abs(
+        assert abs(float(term.detach() - exact.terms[name].detach())) < 0.1 + 0.2 * abs(
             float(exact.terms[name].detach())
         ), name
 

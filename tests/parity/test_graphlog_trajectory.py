@@ -1,12 +1,17 @@
-"""Six optimiser steps of the ``released`` recipe against those recorded from the authors' script, in float32.
+"""Six optimiser steps of the ``released`` recipe against those recorded from the authors' script.
 
-The first step agrees to rounding; from the second on the two paths part, by 0.2 per cent there, and the reason is one rectifier. In
-the masked view of the first step unit 32 after the second layer stands at -1.7e-6 on nodes 11 and 12, where rounding of float32
-decides its sign: closed with us, open in the recording. The loss does not feel it, its gradient does by up to 1 per cent, and Adam's
-first step is the gradient's sign. With that unit open, and everything else in float64, four steps agree to 1e-4, tighter than the
-recording promises, and the prototypes at the end within its 1e-3. The new Adam of the fourth step makes steps of 1e-3 of what is left.
+The recording is in float32, so how far two correct runs may part is a matter of float32 arithmetic,
+and is computed here rather than chosen: the steps are taken in float64 from weights moved by the
+rounding error of a float32 sum of as many terms as the widest layer has (see :func:`tolerance`).
+The first step is then fixed to 6e-6. From the second on one rectifier decides: in the masked view
+of the first step unit 32 after the second layer stands at -1.7e-6 on nodes 11 and 12, which is
+within rounding: it is closed here, and open in the recording. Adam's first step is the gradient's
+sign, so the losses part by 0.2 per cent. With that unit open the deviation falls more than tenfold
+in the three steps that follow, which is what the second test shows.
 """
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +26,10 @@ from graphlog.objectives.graphlog import GraphLoG, GraphLoGViews
 from graphlog.prototypes import PrototypeForest
 from graphlog.views.masking import MaskedView
 
-NEAR = (1e-5, 3e-3, 1e-2, 3e-2, 3e-2, 6e-2)
-"""Largest relative difference of any loss, step by step, as we round."""
-NEAR_WITH_THE_UNIT_OPEN = (1e-5, 1e-4, 1e-4, 1e-4, 5e-3, 1e-2)
-"""The same, where the one undecided unit is as the recording had it."""
+SUM = 128
+"""Terms of the longest sums in a forward pass: the hidden width of the layers' MLPs."""
+UNIT_ROUNDOFF = 2.0**-24
+TERMS = ("subgraph", "graph", "global")
 MASKED_VIEW, NODES, UNIT, OPEN = 1, [11, 12], 32, 2e-6
 
 
@@ -69,47 +74,77 @@ def views_of_step(objective: GraphLoG, batch: GraphBatch, masked_idx: Tensor) ->
 
 
 def follow(
-    golden: Path, z: dict[str, np.ndarray], near: tuple[float, ...], double: bool = False
-) -> tuple[GraphLoG, GraphEncoder, np.ndarray]:
-    """Take the six steps, compare every loss, and return what was trained, and the node embeddings' rows before."""
+    golden: Path,
+    z: dict[str, np.ndarray],
+    dtype: torch.dtype = torch.float64,
+    prepare: Callable[[GraphLoG, GraphEncoder], None] | None = None,
+) -> tuple[np.ndarray, GraphLoG, GraphEncoder, np.ndarray]:
+    """Take the six steps.
+
+    Returns:
+        The losses of every step (subgraph, graph, global, total), the trained modules, and the
+        node table before.
+    """
     batch, encoder = recorded_batch(golden, z["clean_x"]), recorded_encoder(golden)
     objective = released_objective(encoder, z)
-    if double:
-        encoder.double()
-        objective.double()
-        open_the_unit(encoder)
+    encoder.to(dtype)
+    objective.to(dtype)
+    if prepare is not None:
+        prepare(objective, encoder)
     start = encoder.node.weight.detach()[:120].clone().numpy()
     generator = torch.Generator().manual_seed(0)
+    losses = []
     for step in range(6):
         if step == 3:
             parents = [
                 torch.from_numpy(z[c]).long()
                 for c in ("connection_middle_to_top", "connection_bottom_to_middle")
             ]
-            vectors = [
-                torch.from_numpy(z[f"proto{k}"]).to(encoder.node.weight.dtype) for k in (2, 1, 0)
-            ]
+            vectors = [torch.from_numpy(z[f"proto{k}"]).to(dtype) for k in (2, 1, 0)]
             objective.set_forest(PrototypeForest(vectors, parents))
         if step in (0, 3):
             optimiser = torch.optim.Adam(
                 [*encoder.parameters(), *objective.parameters()], lr=float(z["lr"])
             )
         masked = torch.from_numpy(z["masked_node_indices"][step]).long()
-        found = objective.loss(views_of_step(objective, batch, masked), encoder, generator)
+        result = objective.loss(views_of_step(objective, batch, masked), encoder, generator)
         optimiser.zero_grad()
-        found.total.backward()
+        result.total.backward()
         optimiser.step()
-        terms = [
-            found.terms[n].item() if n in found.terms else 0.0
-            for n in ("subgraph", "graph", "global")
-        ]
-        wanted = z["losses_intra_inter_proto_total"][step]
-        assert np.allclose([*terms, found.total.item()], wanted, rtol=near[step], atol=0), step
-    return objective, encoder, start
+        terms = [result.terms[name].item() if name in result.terms else 0.0 for name in TERMS]
+        losses.append([*terms, result.total.item()])
+    return np.array(losses), objective, encoder, start
 
 
-def open_the_unit(encoder: GraphEncoder) -> None:
-    """Lift the undecided unit above 0 in the masked view of the first step; that is by less than 4e-6, of values around 1."""
+def deviation(losses: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Relative deviation of every loss; 0 where both are 0, as the global term before step 4."""
+    return np.abs(losses - reference) / np.where(reference == 0, 1.0, np.abs(reference))
+
+
+def tolerance(golden: Path, z: dict[str, np.ndarray]) -> np.ndarray:
+    r"""Twice the largest deviation among 12 float64 runs from weights within rounding of each other.
+
+    A float32 sum of ``n`` terms errs by about :math:`\sqrt n` unit roundoffs, so every weight is
+    moved by a normal deviate of that size.
+    """
+
+    def moved(seed: int) -> Callable[[GraphLoG, GraphEncoder], None]:
+        def move(objective: GraphLoG, encoder: GraphEncoder) -> None:
+            generator = torch.Generator().manual_seed(seed)
+            with torch.no_grad():
+                for p in [*encoder.parameters(), *objective.parameters()]:
+                    deviate = torch.randn(p.shape, generator=generator, dtype=p.dtype)
+                    p.mul_(1 + math.sqrt(SUM) * UNIT_ROUNDOFF * deviate)
+
+        return move
+
+    exact = follow(golden, z)[0]
+    runs = [deviation(follow(golden, z, prepare=moved(seed))[0], exact) for seed in range(12)]
+    return 2 * np.max(runs, axis=0)
+
+
+def open_the_unit(_: GraphLoG, encoder: GraphEncoder) -> None:
+    """Lift the undecided unit above 0 in the masked view of the first step, by less than 4e-6."""
     passes = []
 
     def lift(module: torch.nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
@@ -124,26 +159,51 @@ def open_the_unit(encoder: GraphEncoder) -> None:
     encoder.norms[1].register_forward_hook(lift)
 
 
-def test_six_steps(golden: Path) -> None:
-    z = dict(np.load(golden / "graphlog_trajectory.npz"))
-    objective, encoder, start = follow(golden, z, NEAR)
-    weights = [
-        objective.config.subgraph_weight,
-        objective.config.graph_weight,
-        objective.config.global_weight,
-    ]
-    assert weights == list(z["weights_alpha_beta_gamma"])
-    compare_final(objective, encoder, z, start)
+@pytest.fixture(scope="module")
+def recorded(golden: Path) -> dict[str, np.ndarray]:
+    return dict(np.load(golden / "graphlog_trajectory.npz"))
 
 
-def test_what_parts_the_paths_is_one_undecided_unit(golden: Path) -> None:
-    z = dict(np.load(golden / "graphlog_trajectory.npz"))
-    objective, encoder, start = follow(golden, z, NEAR_WITH_THE_UNIT_OPEN, double=True)
-    compare_final(objective, encoder, z, start)
-    for k in range(3):
-        assert (
-            np.abs(objective.prototypes[2 - k].detach().numpy() - z[f"final_proto{k}"]).max() < 1e-3
-        )
+@pytest.fixture(scope="module")
+def allowed(golden: Path, recorded: dict[str, np.ndarray]) -> np.ndarray:
+    return tolerance(golden, recorded)
+
+
+def test_six_steps(golden: Path, recorded: dict[str, np.ndarray], allowed: np.ndarray) -> None:
+    losses, objective, encoder, start = follow(golden, recorded, torch.float32)
+    assert (deviation(losses, recorded["losses_intra_inter_proto_total"]) <= allowed).all()
+    assert allowed[0].max() < 1e-5
+    weights = [getattr(objective.config, f"{name}_weight") for name in TERMS]
+    assert weights == list(recorded["weights_alpha_beta_gamma"])
+    compare_final(objective, encoder, recorded, start)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"temperature": 0.041}, {"subgraph_positive": "own"}, {"prototype_candidates": "layer"}],
+)
+def test_other_settings_are_outside_the_tolerance(
+    golden: Path,
+    recorded: dict[str, np.ndarray],
+    allowed: np.ndarray,
+    change: dict[str, float],
+) -> None:
+    def alter(objective: GraphLoG, _: GraphEncoder) -> None:
+        objective.config = objective.config.updated(change)
+
+    losses = follow(golden, recorded, prepare=alter)[0]
+    assert (deviation(losses, recorded["losses_intra_inter_proto_total"]) > allowed).any()
+
+
+def test_what_parts_the_paths_is_one_undecided_unit(
+    golden: Path, recorded: dict[str, np.ndarray]
+) -> None:
+    wanted = recorded["losses_intra_inter_proto_total"]
+    closed = deviation(follow(golden, recorded)[0], wanted)
+    losses, objective, encoder, start = follow(golden, recorded, prepare=open_the_unit)
+    opened = deviation(losses, wanted)
+    assert (opened[1:4, :2] < 0.1 * closed[1:4, :2]).all()
+    compare_final(objective, encoder, recorded, start)
 
 
 def compare_final(

@@ -74,22 +74,13 @@ class EncoderConfig(FrozenConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _collect_layer_settings(cls, values: dict[str, Any], where: str = "encoder.") -> Any:
-        from graphlog.encoders import LAYERS
-
-        values = dict(values)
-        # files of version 0.1 hold the settings of every kind of layer, whatever the backbone
-        options = {key: values.pop(key) for key in _layer_settings() if key in values}
-        if "layer" not in values:
-            kind = _layer_config(LAYERS.get(str(values.get("backbone", "gin"))))
-            known = {key: value for key, value in options.items() if key in kind.model_fields}
-            values["layer"] = kind.parse(known, where)
-        return values
+    def _collect(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return _collect_layer_settings(values, "encoder.")
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], where: str = "") -> Self:
         """Validate ``values``, those of the layer first for clear messages."""
-        return super().parse(cls._collect_layer_settings(dict(values), where), where)
+        return super().parse(_collect_layer_settings(values, where), where)
 
     @model_serializer(mode="wrap")
     def _serialize_flat(self, serialize: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
@@ -111,6 +102,19 @@ class EncoderConfig(FrozenConfig):
         batch_norm = domain != "protein" if self.batch_norm == "auto" else self.batch_norm
         layer = self.layer.resolve_auto(domain)
         return self.updated({"batch_norm": batch_norm, **layer.model_dump()}, "encoder.")
+
+
+def _collect_layer_settings(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    from graphlog.encoders import LAYERS
+
+    # files of version 0.1 hold the settings of every kind of layer, whatever the backbone
+    options = {key: values[key] for key in _layer_settings() if key in values}
+    rest = {key: value for key, value in values.items() if key not in options}
+    if "layer" not in rest:
+        kind = _layer_config(LAYERS.get(str(rest.get("backbone", "gin"))))
+        known = {key: value for key, value in options.items() if key in kind.model_fields}
+        rest["layer"] = kind.parse(known, where)
+    return rest
 
 
 def _layer_config(layer: object) -> type[LayerConfig]:

@@ -85,6 +85,10 @@ class Objective(nn.Module, ABC, Generic[Views]):
     def prepare_state(self, state: Mapping[str, Tensor]) -> None:
         """Create the parameters that ``begin_phase`` made, so that ``state`` can be loaded next."""
 
+    def learning_rate_factors(self) -> Mapping[str, float]:
+        """Return multiples of the learning rate for parameters whose names start so; default: 1."""
+        return {}
+
     @abstractmethod
     def views(self, batch: GraphBatch, generator: torch.Generator) -> Views:
         """Return the corrupted or correlated graphs of a batch, without touching any parameter."""

@@ -119,6 +119,35 @@ def prototype_statistics(
     return statistics
 
 
+@torch.no_grad()
+def assignment_gap(
+    graph_emb: Float[Tensor, "N D"],
+    chains: Int[Tensor, "N Lp"],
+    forest: PrototypeForest,
+    *,
+    temperature: float,
+    draw_temperature: float | None,
+) -> Float[Tensor, ""]:
+    r"""Return the mean KL divergence from the assignment of roots to the model's softmax over them.
+
+    Where it is 0, roots are drawn from the distribution that the cross-entropy trains, and its
+    expected gradient is exactly zero: :math:`\mathbb E_q[\nabla \log q] = 0`.
+
+    Args:
+        graph_emb: Graph embeddings.
+        chains: Chains of the E-step.
+        forest: Hierarchical prototypes.
+        temperature: Of the cross-entropy.
+        draw_temperature: Of the draw; None where the E-step draws nothing, so that it is certain.
+    """
+    similarity = cosine_similarity(graph_emb, forest.layers[0])
+    log_model = (similarity / temperature).log_softmax(dim=1)
+    if draw_temperature is None:
+        return -log_model.gather(1, chains[:, :1]).mean()
+    log_draw = (similarity / draw_temperature).log_softmax(dim=1)
+    return (log_draw.exp() * (log_draw - log_model)).sum(dim=1).mean()
+
+
 def _one_hot(index: Tensor, logits: Tensor) -> Tensor:
     return torch.arange(logits.shape[1], device=index.device)[None, :] == index[:, None]
 

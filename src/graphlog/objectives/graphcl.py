@@ -49,9 +49,7 @@ class GraphCL(Objective[GraphCLViews]):
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": comparison(),
         "paper": published(),
-        "released": published(
-            subgraph_growth="first-neighbours", restore_edgeless=True, edge_perturbation="drop"
-        ),
+        "released": published(subgraph_growth="first-neighbours", restore_edgeless=True),
         "biology": published(
             "protein",
             first=("drop-nodes", "subgraph", "perturb-edges"),

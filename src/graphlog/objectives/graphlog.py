@@ -14,6 +14,7 @@ from graphlog.objectives.attribute_head import attribute_head
 from graphlog.objectives.base import EmbedStore, LossTerms, Objective, Phase
 from graphlog.objectives.descriptor_head import DescriptorHead
 from graphlog.objectives.global_semantic import (
+    assignment_gap,
     nce_loss,
     prototype_cross_entropy,
     prototype_statistics,
@@ -22,7 +23,7 @@ from graphlog.objectives.graphlog_config import RECIPE_NOTES, RECIPES, GraphLoGC
 from graphlog.objectives.local_instance import graph_loss, subgraph_loss
 from graphlog.ops.contrastive import full_precision
 from graphlog.prototypes.competitive import fit_competitive
-from graphlog.prototypes.e_step import greedy_chains, sample_chains
+from graphlog.prototypes.e_step import balanced_chains, greedy_chains, sample_chains
 from graphlog.prototypes.energy import corrupt_chains
 from graphlog.prototypes.forest import PrototypeForest
 from graphlog.prototypes.initialise import fit_forest
@@ -109,13 +110,12 @@ class GraphLoG(Objective[GraphLoGViews]):
     def phases(self, epochs: int) -> tuple[Phase, ...]:
         """Return the local phase and the joint one (Algorithm 1).
 
-        A phase without epochs or without losses is left out.
+        A phase without epochs is left out. The local phase is there whatever the weights: before
+        it, the statistics of batch normalisation are not those of any graph, and clusters of such
+        embeddings mean nothing.
         """
         c = self.config
-        has_local = (
-            c.graph_weight + c.subgraph_weight + c.attribute_weight + c.descriptor_weight > 0
-        )
-        local = epochs if c.global_weight == 0 else min(c.local_epochs, epochs) if has_local else 0
+        local = epochs if c.global_weight == 0 else min(c.local_epochs, epochs)
         return tuple(
             p for p in (Phase("local", local), Phase("joint", epochs - local)) if p.epochs > 0
         )
@@ -147,9 +147,14 @@ class GraphLoG(Objective[GraphLoGViews]):
                 generator=generator,
                 centres_rule=c.centres_rule,
                 min_members=c.min_members,
+                min_roots=c.min_roots,
                 space=c.kmeans_space,
             )
         self.set_forest(forest)
+
+    def learning_rate_factors(self) -> Mapping[str, float]:
+        """Return that of the prototypes, which follow the embeddings."""
+        return {"prototypes": self.config.prototype_rate}
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphLoGViews:
         """Return the batch and its correlated counterpart (Eq. 5)."""
@@ -166,18 +171,18 @@ class GraphLoG(Objective[GraphLoGViews]):
         Implements Eq. 9, Eq. 20 and the loop of Algorithm 1; the M-step is
         the optimiser step on the total. Without weights the total is the paper's plain sum.
         """
-        c = self.config
+        forest, weights = self.forest, self._weights()
         clean = encoder(views.clean)
         graph_emb = self._project(clean.graph_emb)
         terms: dict[str, Tensor] = {}
         watch: dict[str, Tensor] = {}
-        if c.graph_weight + c.subgraph_weight + c.attribute_weight > 0:
+        if weights["graph"] + weights["subgraph"] + weights["attribute"] > 0:
             view = encoder(views.view.batch)
-            if c.graph_weight > 0:
+            if weights["graph"] > 0:
                 self._add_graph_term(
                     graph_emb, self._project(view.graph_emb), generator, terms, watch
                 )
-            if c.subgraph_weight > 0:
+            if weights["subgraph"] > 0:
                 self._add_subgraph_term(
                     clean.node_emb, view.node_emb, views, generator, terms, watch
                 )
@@ -185,15 +190,20 @@ class GraphLoG(Objective[GraphLoGViews]):
                 terms["attribute"] = self.attributes.loss(
                     view.node_emb, views.clean, views.view.node_idx, views.view.edge_idx
                 )
-        forest = self.forest
-        if forest is not None and c.global_weight > 0:
+        if forest is not None and weights["global"] > 0:
             self._add_global_term(graph_emb, forest, generator, terms, watch)
         if self.descriptors is not None:
             terms["descriptor"] = self.descriptors.loss(clean.graph_emb, views.clean.y)
-        total = torch.stack(
-            [getattr(c, f"{name}_weight") * term for name, term in terms.items()]
-        ).sum()
+        total = torch.stack([weights[name] * term for name, term in terms.items()]).sum()
         return LossTerms(total, terms, watch)
+
+    def _weights(self) -> dict[str, float]:
+        c = self.config
+        names = ("graph", "subgraph", "attribute", "descriptor", "global")
+        weights: dict[str, float] = {name: getattr(c, f"{name}_weight") for name in names}
+        if self.forest is None and sum(weights.values()) == weights["global"]:
+            weights |= {"graph": 1.0, "subgraph": 1.0}  # the local phase of Algorithm 1 (Eq. 9)
+        return weights
 
     def _project(self, emb: Tensor) -> Tensor:
         return full_precision(emb if self.head is None else self.head(emb))
@@ -271,7 +281,11 @@ class GraphLoG(Objective[GraphLoGViews]):
         temperature = c.e_step_temperature or c.temperature
         with torch.autocast(graph_emb.device.type, enabled=False):
             fixed = graph_emb.detach()
-            if c.e_step == "greedy":
+            if c.e_step == "balanced":
+                chains = balanced_chains(
+                    fixed, forest.detach(), temperature=temperature, eps=c.cosine_eps
+                )
+            elif c.e_step == "greedy":
                 chains = greedy_chains(fixed, forest.detach(), c.cosine_eps)
             else:
                 chains = sample_chains(
@@ -286,9 +300,16 @@ class GraphLoG(Objective[GraphLoGViews]):
                     graph_emb,
                     chains,
                     forest,
-                    temperature=c.temperature,
+                    temperature=c.prototype_temperature or c.temperature,
                     candidates=c.prototype_candidates,
                     eps=c.cosine_eps,
+                )
+                watch["assignment_gap"] = assignment_gap(
+                    fixed,
+                    chains,
+                    forest.detach(),
+                    temperature=c.prototype_temperature or c.temperature,
+                    draw_temperature=temperature if c.e_step == "sample" else None,
                 )
             watch.update(
                 prototype_statistics(fixed, chains, forest.detach(), temperature=temperature)

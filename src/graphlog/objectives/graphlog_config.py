@@ -19,7 +19,8 @@ class GraphLoGConfig(FrozenConfig):
     """What GraphLoG is made of. The defaults are the ``default`` recipe."""
 
     local_epochs: int = Field(1, ge=0)
-    """Epochs with the local losses alone, before prototypes are fitted."""
+    """Epochs with the local losses alone, before prototypes are fitted (Algorithm 1); at least 1
+    where there are prototypes. Without any local weight, the two losses of Eq. 9 are used."""
     graph_weight: float = Field(1.0, ge=0)
     """Weight of the graph loss (Eq. 6); 0 leaves it out."""
     subgraph_weight: float = Field(1.0, ge=0)
@@ -67,8 +68,11 @@ class GraphLoGConfig(FrozenConfig):
     every upper layer."""
     initialisation: Literal["kmeans", "competitive"] = "kmeans"
     """K-means (paper), or moving averages and rival-penalised competition (script)."""
-    kmeans_space: Space = "unit"
-    """Cluster embeddings as they are or scaled to length 1."""
+    min_roots: int = Field(4, ge=1)
+    """Fewest prototypes of the top layer, as far as the layer below has that many."""
+    kmeans_space: Space = "raw"
+    """Cluster embeddings as they are or scaled to length 1. Prototypes much shorter than the
+    embeddings are moved by their own length in a few steps and fall out of use."""
     kmeans_sample: int = Field(20_000, ge=0)
     """Graphs that the prototypes are fitted on; 0: all of them."""
     competitive_passes: int = Field(5, ge=1)
@@ -76,10 +80,16 @@ class GraphLoGConfig(FrozenConfig):
     competitive_decay: float = Field(0.95, gt=0, lt=1)
     """Weight of the old centre in every move of the competitive initialisation."""
 
-    e_step: Literal["sample", "greedy"] = "sample"
-    """Draw chains (Eq. 12) or follow the nearest prototype down (script)."""
-    e_step_temperature: float = Field(0.0, ge=0)
-    """Temperature of the draw; 0: the same as ``temperature``. The paper's is 1."""
+    e_step: Literal["balanced", "sample", "greedy"] = "balanced"
+    """``balanced``: leaves get equal shares of the batch (Sinkhorn), ancestors follow from the
+    tree; ``sample``: draw chains (Eq. 12); ``greedy``: the nearest prototype down (script)."""
+    e_step_temperature: float = Field(0.05, ge=0)
+    """Temperature of the assignment; 0: the same as ``temperature``. The paper's is 1. Chains drawn
+    at the temperature of the cross-entropy leave it without a gradient in expectation."""
+    prototype_temperature: float = Field(0.0, ge=0)
+    """Divides the cosines of the cross-entropy over prototypes; 0: the same as ``temperature``."""
+    prototype_rate: float = Field(10.0, gt=0)
+    """Learning rate of the prototypes, as a multiple of the others'."""
     global_form: GlobalForm = "cross-entropy"
     """``nce``: difference of energies with noise chains (Eq. 19); ``cross-entropy``: softmax
     over prototypes."""
@@ -105,6 +115,11 @@ class GraphLoGConfig(FrozenConfig):
         )
         if sum(weights) == 0:
             raise ValueError("at least one of the loss weights must be above 0")
+        if self.global_weight > 0 and self.local_epochs == 0:
+            raise ValueError(
+                "`local_epochs` must be at least 1: clusters of an untrained network mean nothing;"
+                " or set `global_weight=0`"
+            )
         return self
 
 
@@ -124,10 +139,12 @@ PAPER: Mapping[str, Any] = {
     "min_members": 2,
     "centres_rule": "halve",
     "initialisation": "kmeans",
+    "min_roots": 1,
     "kmeans_space": "raw",
     "kmeans_sample": 0,
     "e_step": "sample",
     "e_step_temperature": 1.0,
+    "prototype_rate": 1.0,
     "global_form": "nce",
 }
 """The equations to the letter; the one rule that cannot be followed to the letter is
@@ -153,6 +170,9 @@ RELEASED: Mapping[str, Any] = {
     "competitive_passes": 5,
     "competitive_decay": 0.95,
     "e_step": "greedy",
+    "e_step_temperature": 0.0,
+    "prototype_temperature": 0.0,
+    "prototype_rate": 1.0,
     "global_form": "cross-entropy",
     "prototype_candidates": "siblings",
 }

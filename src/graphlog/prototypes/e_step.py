@@ -1,5 +1,7 @@
 """The E-step: assign every graph of a mini-batch to a chain of prototypes, root to leaf."""
 
+import math
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -90,6 +92,71 @@ def greedy_chains(
             )
         chains.append(similarity.argmax(dim=1))
     return torch.stack(chains, dim=1)
+
+
+@torch.no_grad()
+def balanced_assignment(
+    similarity: Float[Tensor, "N K"], *, temperature: float, iterations: int = 5
+) -> Float[Tensor, "N K"]:
+    r"""Share graphs out among prototypes so that every prototype gets an equal part of the batch.
+
+    Sinkhorn's iterations in log space scale the rows and columns of :math:`\exp(s / \tau)` until
+    rows sum to 1 and columns to ``N / K`` (Asano et al., 2020; Caron et al., 2020). Unlike the
+    model's own softmax, whose expected cross-entropy gradient vanishes, the result has a gradient,
+    and no prototype stays without graphs.
+
+    Args:
+        similarity: Cosines of graphs (rows) and prototypes (columns).
+        temperature: Sharpness :math:`\tau > 0` of the assignment; below that of the loss.
+        iterations: Passes over columns and rows; the rows come last and are exact.
+
+    Returns:
+        Probabilities; each row sums to 1.
+    """
+    log_share = similarity / temperature
+    target = math.log(max(similarity.shape[0], 1) / similarity.shape[1])
+    for _ in range(iterations):
+        log_share = log_share - log_share.logsumexp(dim=0, keepdim=True) + target
+        log_share = log_share.log_softmax(dim=1)
+    return log_share.exp()
+
+
+def leaf_chains(leaves: Int[Tensor, "N"], forest: PrototypeForest) -> Int[Tensor, "N Lp"]:
+    """Return the chain from the root to each of ``leaves``, which are indices into the last layer.
+
+    Example:
+        >>> forest = PrototypeForest([torch.eye(2), torch.ones(3, 2)], [torch.tensor([0, 0, 1])])
+        >>> leaf_chains(torch.tensor([2, 1]), forest)
+        tensor([[1, 2],
+                [0, 1]])
+    """
+    chain = [leaves]
+    for level in range(forest.depth - 1, 0, -1):
+        chain.append(forest.parent(level)[chain[-1]])
+    return torch.stack(chain[::-1], dim=1)
+
+
+@torch.no_grad()
+def balanced_chains(
+    graph_emb: Float[Tensor, "N D"],
+    forest: PrototypeForest,
+    *,
+    temperature: float,
+    eps: float = 0.0,
+) -> Int[Tensor, "N Lp"]:
+    """Assign leaves by :func:`balanced_assignment` over the batch; ancestors follow from the tree.
+
+    A departure from Eq. 12, which draws from the top down and lets prototypes fall out of use.
+
+    Args:
+        graph_emb: Graph embeddings of the mini-batch.
+        forest: Hierarchical prototypes, roots first.
+        temperature: Sharpness of the assignment.
+        eps: Added to the cosine's denominator.
+    """
+    similarity = cosine_similarity(graph_emb, forest.layers[-1], eps)
+    share = balanced_assignment(similarity, temperature=temperature)
+    return leaf_chains(share.argmax(dim=1), forest)
 
 
 def _draw(probabilities: Tensor, generator: torch.Generator | None) -> Tensor:

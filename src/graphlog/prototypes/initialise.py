@@ -26,6 +26,7 @@ def fit_forest(
     generator: torch.Generator,
     centres_rule: CentresRule = "halve",
     min_members: int = 2,
+    min_roots: int = 1,
     space: Space = "raw",
     backend: Backend = "auto",
 ) -> PrototypeForest:
@@ -50,6 +51,8 @@ def fit_forest(
         generator: Seeds the clusterings.
         centres_rule: How many centres a layer of few points gets.
         min_members: Smallest cluster that is kept (the paper: 2).
+        min_roots: Fewest prototypes of the top layer, as far as the layer below has that many;
+            where the rules above leave fewer, that many centres are fitted and none discarded.
         space: ``"raw"`` clusters the embeddings, ``"unit"`` their directions, which is what cosine
             similarity compares.
         backend: Implementation of K-means.
@@ -71,11 +74,14 @@ def fit_forest(
             "graph embeddings are not finite when prototypes are fitted; lower the learning rate."
         )
     points = embeddings.detach()
+    fewest = [1] * (depth - 1) + [min_roots]
     layers: list[Tensor] = []
     parents: list[Tensor] = []
     for level in range(depth):
         points = unit_rows(points) if space == "unit" else points
         fitted = _fit_layer(points, level, centres, generator, centres_rule, min_members, backend)
+        if fitted.centres.shape[0] < (num := min(fewest[level], points.shape[0])):
+            fitted = kmeans(points, num, generator, backend=backend)
         layers.append(fitted.centres)
         parents.append(fitted.assignment)
         points = fitted.centres

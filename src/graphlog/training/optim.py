@@ -33,12 +33,26 @@ class NamedAdam:
     """Adam over named parameters, whose state reads and writes as ``{"<parameter>/<moment>": tensor}``."""
 
     def __init__(
-        self, parameters: Iterable[tuple[str, nn.Parameter]], learning_rate: float
+        self,
+        parameters: Iterable[tuple[str, nn.Parameter]],
+        learning_rate: float,
+        factors: Mapping[str, float] | None = None,
     ) -> None:
-        """Collect the parameters that take gradients; no weight decay, as in the paper."""
+        """Collect the parameters that take gradients; no weight decay, as in the paper.
+
+        Args:
+            parameters: Parameters by name.
+            learning_rate: Step size.
+            factors: Multiples of it for the parameters whose names start so.
+        """
         self.parameters = {name: p for name, p in parameters if p.requires_grad}
+        groups: dict[float, list[nn.Parameter]] = {1.0: []}
+        for name, p in self.parameters.items():
+            own = [f for prefix, f in (factors or {}).items() if name.startswith(prefix)]
+            groups.setdefault(own[0] if own else 1.0, []).append(p)
+        self.factors = [factor for factor, members in groups.items() if members]
         self.adam = torch.optim.Adam(
-            list(self.parameters.values()),
+            [{"params": groups[f], "lr": f * learning_rate} for f in self.factors],
             lr=learning_rate,
             fused=_fusable(self.parameters.values()),
         )
@@ -50,7 +64,8 @@ class NamedAdam:
     def step(self, learning_rate: float | None = None) -> None:
         """Apply one update, from now on with step size ``learning_rate`` where it is given."""
         if learning_rate is not None:
-            self.adam.param_groups[0]["lr"] = learning_rate
+            for group, factor in zip(self.adam.param_groups, self.factors, strict=True):
+                group["lr"] = factor * learning_rate
         self.adam.step()
 
     def state(self) -> dict[str, Tensor]:

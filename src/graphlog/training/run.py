@@ -325,7 +325,11 @@ class Run:
         )
 
     def _start_optimiser(self) -> NamedAdam:
-        self.optimiser = NamedAdam(self._named_parameters(), self.config.learning_rate)
+        factors = {
+            f"objective.{name}": factor
+            for name, factor in self.objective.learning_rate_factors().items()
+        }
+        self.optimiser = NamedAdam(self._named_parameters(), self.config.learning_rate, factors)
         return self.optimiser
 
     def _named_parameters(self) -> list[tuple[str, torch.nn.Parameter]]:

@@ -23,6 +23,8 @@ PERPLEXITY_CEILING = 0.8
 """Share of a layer's prototypes above which the posterior is as good as uniform."""
 SOLVED_LOSS = 0.1
 """Prototype loss under which every graph has one certain chain."""
+ASSIGNMENT_GAP = 1e-4
+"""Nats between assignment and model under which the two count as the same distribution."""
 FEWEST_PROTOTYPES = 5
 """Smaller layers are not judged."""
 
@@ -186,6 +188,12 @@ def _alarms(values: Mapping[str, float], dim: int, rows: int) -> dict[str, str |
         loss = values["loss_global"]
         line = f"alarm: prototype loss {loss:.3f} (alarm under {SOLVED_LOSS}): the E-step is solved, the global term is switched off"
         alarms["loss_global"] = line if loss < SOLVED_LOSS else None
+    if (gap := values.get("assignment_gap")) is not None:
+        line = (
+            f"alarm: prototypes are assigned by the model's own distribution (divergence {gap:.0e}), "
+            "so the prototype loss has no gradient: set objective.e_step = 'balanced'"
+        )
+        alarms["assignment_gap"] = line if gap < ASSIGNMENT_GAP else None
     return alarms | _prototype_alarms(values)
 
 
