@@ -15,7 +15,7 @@ from copy import deepcopy
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -28,10 +28,10 @@ from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective, Phase
 from graphlog.training.config import PretrainConfig, resolve_config
 from graphlog.training.log import Silent
-from graphlog.training.loop import Learner, Setting, train_step
 from graphlog.training.optim import NamedAdam
 from graphlog.training.precision import choose_device, has_fast_bf16
-from graphlog.training.pretrain import run_pretraining
+from graphlog.training.pretrain import objective_loss, run_pretraining
+from graphlog.training.trainer import Setting
 from pyg_reference import ReferenceEncoder, largest_difference
 
 PRODUCTS = (
@@ -90,6 +90,21 @@ def molecules(count: int) -> tuple[GraphStore, str]:
         else "wehi10k"
     )
     return read_molecules(source, schema="molecule", limit=count, keep_texts=False), source
+
+
+class Learner(NamedTuple):
+    """What a step changes."""
+
+    encoder: Any
+    objective: Objective[Any]
+    optimiser: NamedAdam
+
+
+def train_step(learner: Learner, batch: GraphBatch, step: int, setting: Setting) -> None:
+    losses = objective_loss(learner.encoder, learner.objective, batch, step, setting)
+    learner.optimiser.zero_grad()
+    losses.total.backward()
+    learner.optimiser.step()
 
 
 def learner(encoder: Any, objective: Objective[Any]) -> Learner:

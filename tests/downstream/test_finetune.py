@@ -19,7 +19,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.tasks import LabelledGraphs
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
 from graphlog.training.log import read_metrics
-from graphlog.training.loop import TrainingInterrupted
+from graphlog.training.trainer import TrainingInterrupted
 
 NAN = float("nan")
 KEPT = {"baselines": (), "seeds": (0, 1)}
@@ -313,7 +313,7 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Predictor, "save", full)
     with pytest.raises(
-        ValueError, match="No space left on device; free space, then go on with --resume"
+        ValueError, match="No space left on device; free space, then continue with --resume"
     ):
         finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, run_dir=tmp_path / "run", **KEPT)
     assert not (tmp_path / "run" / "model.safetensors").exists()

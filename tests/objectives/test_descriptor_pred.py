@@ -14,9 +14,9 @@ from graphlog.errors import ConfigError, DataError
 from graphlog.training import targets as module
 from graphlog.training.config import resolve_config
 from graphlog.training.log import Silent
-from graphlog.training.loop import TrainingInterrupted
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.targets import with_targets
+from graphlog.training.trainer import TrainingInterrupted
 from objective_support import EDGE_MASKED, batch_for, encoder_for, make, run_once
 
 TINY = {
@@ -161,7 +161,7 @@ def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list
 def test_ctrl_c_while_targets_are_worked_out_says_how_to_go_on(
     tmp_path: Path, tiny_smiles: list[str]
 ) -> None:
-    with pytest.raises(TrainingInterrupted, match="go on with --resume"):
+    with pytest.raises(TrainingInterrupted, match="continue with --resume"):
         run_pretraining(
             store_of(tiny_smiles),
             resolve_config("descriptorpred", None, TINY),

@@ -119,7 +119,9 @@ def test_ctrl_c_saves_and_says_how_to_go_on(number: int, tmp_path: Path) -> None
         number, signal.default_int_handler
     )  # a background job is started deaf to SIGINT
     before = signal.getsignal(number)
-    with pytest.raises(TrainingInterrupted, match=r"after step 8; go on with --resume") as caught:
+    with pytest.raises(
+        TrainingInterrupted, match=r"after step 8; continue with --resume"
+    ) as caught:
         run_pretraining(store, config, tmp_path / "run", progress=Interrupter(8, number))
     assert "\n" not in str(caught.value)
     assert signal.getsignal(number) is before
@@ -191,7 +193,7 @@ def test_a_full_disk_gives_one_line_and_leaves_the_last_checkpoint(tmp_path: Pat
     run_pretraining(families(), small_config(checkpoint_every_s=0.0), tmp_path / "whole")
     line = told_by(until_full, str(run), 7)
     assert "File too large" in line
-    assert "the last checkpoint is whole; free space, then go on with --resume" in line
+    assert "the last checkpoint is whole; free space, then continue with --resume" in line
     assert max(p.name for p in (run / "checkpoint").glob("step-?????????")) == "step-000000006"
     run_pretraining(families(), small_config(checkpoint_every_s=0.0), run, resume=True)
     assert outcome(run) == outcome(tmp_path / "whole")

@@ -11,7 +11,7 @@ from graphlog.benchmark.sources import Graphs
 from graphlog.benchmark.stages import COMPUTE, Workplace
 from graphlog.errors import GraphLoGError
 from graphlog.training.log import Progress
-from graphlog.training.loop import TrainingInterrupted
+from graphlog.training.trainer import TrainingInterrupted
 
 _POLL_S = 2.0
 

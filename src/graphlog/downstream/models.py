@@ -131,7 +131,10 @@ def random_encoder(
     )
     if graphs is None and schema.domain == "molecule":
         graphs = read_molecules(
-            CALIBRATION_SET, schema=schema.name, keep_texts=False, limit=BATCHES * BATCH_SIZE
+            CALIBRATION_SET,
+            schema=schema.name,
+            keep_texts=False,
+            limit=BATCHES * BATCH_SIZE,
         )
     if graphs is None:
         raise ConfigError(

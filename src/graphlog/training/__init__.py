@@ -2,8 +2,8 @@
 
 from graphlog.training.config import PretrainConfig, read_config, resolve_config
 from graphlog.training.log import Progress, make_progress, read_metrics
-from graphlog.training.loop import TrainingInterrupted
 from graphlog.training.pretrain import PretrainResult, run_pretraining
+from graphlog.training.trainer import TrainingInterrupted
 
 __all__ = [
     "PretrainConfig",

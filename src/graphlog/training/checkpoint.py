@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import safetensors.torch
 from safetensors import SafetensorError
@@ -16,7 +16,7 @@ from torch import Tensor
 from graphlog.errors import ModelFileError
 
 FORMAT = "graphlog-checkpoint"
-VERSION = 1
+VERSION = 2
 KEPT = 2
 _TENSORS, _MANIFEST = "state.safetensors", "manifest.json"
 
@@ -60,6 +60,7 @@ def save_checkpoint(root: Path, checkpoint: Checkpoint) -> Path:
         "sha256": hashlib.sha256(payload).hexdigest(),
         "fields": checkpoint.fields,
     }
+    manifest["checksum"] = _checksum(manifest)
     _write(partial / _TENSORS, payload)
     _write(partial / _MANIFEST, json.dumps(manifest, indent=1).encode())
     os.rename(partial, final)
@@ -92,6 +93,15 @@ def load_checkpoint(root: Path, say: Callable[[str], None]) -> Checkpoint | None
             f"{problems[0]}, and no older checkpoint is whole; start again with --overwrite."
         )
     return None
+
+
+def recorded_precision(root: Path) -> Literal["fp32", "bf16"] | None:
+    """Return the number format that the run of these checkpoints computes in; None if unknown."""
+    try:
+        newest = load_checkpoint(root, lambda _: None)
+    except ModelFileError:  # reported when the checkpoint is restored
+        return None
+    return None if newest is None else newest.fields["environment"]["precision"]
 
 
 def discard_after(root: Path, step: int) -> None:
@@ -140,6 +150,9 @@ def _read(folder: Path) -> Checkpoint:
         raise _NewerFormatError(
             f"{folder}: written by a newer graphlog ({reads}); upgrade graphlog-torch."
         )
+    checksum: Any = manifest.pop("checksum", None)
+    if (checksum is not None or version > 1) and checksum != _checksum(manifest):
+        raise ModelFileError(f"checkpoint {folder} is damaged (its manifest was changed)")
     try:
         if hashlib.sha256(payload).hexdigest() != manifest["sha256"]:
             raise ModelFileError(f"checkpoint {folder} is damaged (its sha256 does not match)")
@@ -152,6 +165,11 @@ def _read(folder: Path) -> Checkpoint:
         raise ModelFileError(
             f"checkpoint {folder} is malformed ({type(e).__name__}: {e})"
         ) from None
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    """Return the hash of all other fields: a changed cursor or score would go unnoticed."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _write(path: Path, payload: bytes) -> None:

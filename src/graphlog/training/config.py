@@ -46,7 +46,7 @@ with warnings.catch_warnings():
         warmup: float = Field(default=0.0, ge=0, lt=1)
         """Share of the run over which the step size rises from 0."""
         average: float = Field(default=0.0, ge=0, lt=1)
-        """Decay of the moving average of the weights that the run ends with; 0: it ends with the weights of the last step."""
+        """Decay of the moving average of the weights that the run ends with; 0: none is taken."""
         fresh_moments: bool = True
         """Whether Adam forgets its moments where a phase begins (script), or keeps those of the parameters that stay."""
         seed: int = Field(default=0, ge=0)

@@ -226,6 +226,7 @@ class MetricsFile:
 
     def __init__(self, path: Path, keep_until_step: int) -> None:
         """Open ``path``; rows after ``keep_until_step`` belong to steps that will be repeated and are cut off."""
+        self.path = path
         rows = [row for row in read_metrics(path) if row["step"] <= keep_until_step]
         with beside(path) as unfinished:
             unfinished.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -15,7 +15,8 @@ Schedule = Literal["constant", "cosine"]
 def scheduled_rate(rate: float, schedule: Schedule, done: float, warmup: float = 0.0) -> float:
     """Return the step size when the share ``done`` of all steps is behind.
 
-    Over the first ``warmup`` of the run it rises in a line from 0; the schedule is that of the rest.
+    Over the first ``warmup`` of the run it rises in a line from 0; the schedule is that of the
+    rest.
 
     Example:
         >>> [round(scheduled_rate(1.0, "cosine", done), 3) for done in (0, 0.25, 0.5, 1)]
@@ -30,7 +31,7 @@ def scheduled_rate(rate: float, schedule: Schedule, done: float, warmup: float =
 
 
 class NamedAdam:
-    """Adam over named parameters, whose state reads and writes as ``{"<parameter>/<moment>": tensor}``."""
+    """Adam over named parameters, whose state is ``{"<parameter>/<moment>": tensor}``."""
 
     def __init__(
         self,
@@ -94,6 +95,49 @@ class NamedAdam:
             for moment, tensor in moments.items():
                 tensor.copy_(state[f"{name}/{moment}"])
             self.adam.state[parameter] = moments
+
+
+class WeightAverage:
+    r"""Holds :math:`a \leftarrow d a + (1 - d) w` of every parameter, taken after each step.
+
+    Early on :math:`d = (1 + t) / (10 + t)` where that is smaller than the decay, so that the
+    initial weights are soon forgotten.
+    """
+
+    def __init__(self, decay: float) -> None:
+        """Start with nothing; ``decay`` is the largest :math:`d`, between 0 and 1."""
+        self.decay = decay
+        self._averages: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def update(self, parameters: Iterable[tuple[str, nn.Parameter]], step: int) -> None:
+        """Take in the weights after ``step``, counted from 1; a new parameter starts as it is."""
+        decay = min(self.decay, (1 + step) / (10 + step))
+        averages: list[Tensor] = []
+        weights: list[Tensor] = []
+        for name, parameter in parameters:
+            if name in self._averages:
+                averages.append(self._averages[name])
+                weights.append(parameter.detach())
+            else:
+                self._averages[name] = parameter.detach().clone()
+        if averages:
+            torch._foreach_lerp_(averages, weights, 1 - decay)
+
+    @torch.no_grad()
+    def copy_to(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> None:
+        """Set the parameters to their averages."""
+        for name, parameter in parameters:
+            if name in self._averages:
+                parameter.copy_(self._averages[name])
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the averages by name."""
+        return dict(self._averages)
+
+    def load_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
+        """Continue from what :meth:`state` returned, in memory of its own."""
+        self._averages = {name: tensor.to(device, copy=True) for name, tensor in state.items()}
 
 
 def _fusable(parameters: Iterable[Tensor]) -> bool:

@@ -1,12 +1,19 @@
-"""Pre-training from start to end: phases, epochs, checkpoints, and going on where a run stopped."""
+"""Pre-training from start to end, also when it is continued where a run stopped."""
 
+import json
+from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
+from graphlog.data.batch import GraphBatch
+from graphlog.data.sampler import BatchSampler
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
@@ -14,14 +21,26 @@ from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.files import writing
 from graphlog.objectives import OBJECTIVES
-from graphlog.objectives.base import Objective
-from graphlog.training.config import PretrainConfig, read_config
-from graphlog.training.log import Progress, Silent
-from graphlog.training.loop import Setting
-from graphlog.training.precision import choose_device, choose_precision
-from graphlog.training.randomness import global_seed, seed_for
-from graphlog.training.run import Run, check_same, recorded_precision
+from graphlog.objectives.base import LossTerms, Objective
+from graphlog.training.checkpoint import part, recorded_precision
+from graphlog.training.config import PretrainConfig, read_config, resolve_config
+from graphlog.training.log import MetricsFile, Progress, Silent
+from graphlog.training.optim import WeightAverage, scheduled_rate
+from graphlog.training.precision import autocast, choose_device, choose_precision
+from graphlog.training.randomness import generator_for, global_seed, seed_for
 from graphlog.training.runfolder import RunFolder, versions
+from graphlog.training.statistics import calibrate
+from graphlog.training.targets import with_targets
+from graphlog.training.trainer import (
+    ADVICE,
+    Cursor,
+    Job,
+    Setting,
+    Trainer,
+    TrainingInterrupted,
+    stop_on_signal,
+)
+from graphlog.training.watch import CollapseWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +74,10 @@ def run_pretraining(
         store: The graphs; labels are not looked at.
         config: The settings; None takes those of the run folder to be resumed.
         run_dir: Where checkpoints, log and model go; None trains in memory only.
-        resume: Go on from the newest whole checkpoint of ``run_dir``.
+        resume: Continue from the newest whole checkpoint of ``run_dir``.
         overwrite: Replace the run in ``run_dir``.
         init: Encoder to start from instead of random weights; it is trained in place.
-        progress: Follows the run; None says nothing.
+        progress: Follows the run; None shows nothing.
 
     Raises:
         ConfigError: If settings, graphs, ``init`` and run folder do not fit each other.
@@ -67,104 +86,372 @@ def run_pretraining(
         TrainingInterrupted: After Ctrl-C, once the state has been saved.
     """
     progress = progress or Silent()
-    config = _settled(store, config, run_dir, resume, progress)
+    config = _resolve(store, config, run_dir, resume, progress)
     if len(store) < 2:
         raise DataError(f"pre-training compares graphs and needs at least 2, found {len(store)}.")
-    device = choose_device(config.device)
-    if resume and run_dir is not None and config.precision == "auto":
-        config = config.updated({"precision": recorded_precision(Path(run_dir) / "checkpoint")})
-    precision = choose_precision(config.precision, device, progress.say)
-    config = config.updated({"precision": precision})
     if note := getattr(OBJECTIVES[config.objective], "RECIPE_NOTES", {}).get(config.recipe):
         progress.say(f"note: {note}")
-    encoder, objective = _learners(store, config, init, device)
-    if objective.needs_targets:
+    job = Pretraining(store, config, init=init, progress=progress)
+    if job.objective.needs_targets:
         store.texts(np.arange(0))  # a store without texts is refused before any old run is touched
-    info = _info(store, config)
-    folder = (
-        None
-        if run_dir is None
-        else RunFolder.open(Path(run_dir), resume=resume, overwrite=overwrite)
-    )
+    if run_dir is None:
+        _train(job, None, progress)
+        return PretrainResult(job.encoder, job.objective, _info(store, config))
+    folder = RunFolder.open(Path(run_dir), resume=resume, overwrite=overwrite)
     try:
-        if (
-            folder is not None
-            and resume
-            and (done := _finished(folder, objective, config, store, progress)) is not None
-        ):
-            folder.forget_targets()
-            return done
-        run = Run(
-            store,
-            config,
-            encoder,
-            objective,
-            Setting(config.seed, device, precision),
-            folder,
-            progress,
-        )
-        if folder is not None:
-            run.restore() if resume else None
-            folder.write(folder.config, config.to_toml())
-            folder.write_json(folder.versions, versions(store.digest))
-        run.train()
-        run.finish()
-        if folder is not None:
-            with writing(
-                folder.model, "the last checkpoint is whole; free space, then go on with --resume"
-            ):
-                save_model(folder.model, encoder, info, extra=dict(objective.state_dict()))
-            folder.forget_targets()
-        return PretrainResult(encoder, objective, info)
+        if resume and (finished := _finished(folder, job, progress)) is not None:
+            folder.remove_targets()
+            return finished
+        job.folder = folder
+        _train(job, folder, progress, resume)
+        info = _info(store, config)
+        with writing(folder.model, ADVICE):
+            save_model(folder.model, job.encoder, info, extra=dict(job.objective.state_dict()))
+        folder.remove_targets()
+        return PretrainResult(job.encoder, job.objective, info)
     finally:
+        folder.close()
+
+
+class Pretraining(Job):
+    """An encoder and an objective, trained on graphs without labels."""
+
+    def __init__(
+        self,
+        store: GraphStore,
+        config: PretrainConfig,
+        *,
+        init: GraphEncoder | None = None,
+        progress: Progress | None = None,
+        embed_at_most: int | None = None,
+    ) -> None:
+        """Build encoder and objective.
+
+        Args:
+            store: The graphs.
+            config: The settings.
+            init: Encoder to start from instead of random weights; it is trained in place.
+            progress: Where alarms and losses are shown.
+            embed_at_most: Graphs that a phase may be prepared with; None takes all.
+
+        Raises:
+            ConfigError: If settings, graphs and ``init`` do not fit each other.
+        """
+        self.store, self.config, self.progress = store, config, progress or Silent()
+        self.folder: RunFolder | None = None
+        device = choose_device(config.device)
+        precision = choose_precision(config.precision, device, self.progress.say)
+        self.setting = Setting(config.seed, device, precision)
+        kind = OBJECTIVES[config.objective]
+        kind.check_schema(store.schema)
+        if init is None:
+            init = build_encoder(config.encoder, store.schema, seed_for(config.seed, "encoder"))
+        else:
+            _check_fits(init, config, store.schema)
+        with global_seed(config.seed, "objective"):
+            options = kind.Config.parse(config.options, "objective.")
+            objective: Objective[Any] = kind(options, init)
+        self.encoder = init.to(device).train()
+        self.objective = objective.to(device).train()
+        self.phases = self.objective.phases(config.epochs)
+        self.fresh_moments, self.log_every = config.fresh_moments, config.log_every
+        self.average = WeightAverage(config.average) if config.average > 0 else None
+        self.watch = CollapseWatch(self.encoder, config.watch_every, config.batch_size)
+        self.sampler = BatchSampler(len(store), config.batch_size, config.seed)
+        self._embed_at_most = embed_at_most
+        self._phase = 0
+
+    def parameters(self, phase: int) -> list[tuple[str, nn.Parameter]]:
+        """Return all parameters of encoder and objective."""
+        named = [(f"model.{name}", p) for name, p in self.encoder.named_parameters()]
+        return named + [(f"objective.{name}", p) for name, p in self.objective.named_parameters()]
+
+    def learning_rate(self, cursor: Cursor) -> float:
+        """Return the step size that the schedule has reached."""
+        done = min(cursor.step / (len(self.sampler) * self.config.epochs), 1.0)
+        c = self.config
+        return scheduled_rate(c.learning_rate, c.schedule, done, c.warmup)
+
+    def rate_factors(self) -> Mapping[str, float]:
+        """Return those that the objective asks for."""
+        factors = self.objective.learning_rate_factors()
+        return {f"objective.{name}": factor for name, factor in factors.items()}
+
+    def batches(self, epoch: int) -> list[np.ndarray]:
+        """Return the batches; a single graph left over joins the batch before it."""
+        batches = list(self.sampler.epoch(epoch))
+        if len(batches) > 1 and len(batches[-1]) == 1:
+            batches[-2:] = [np.concatenate(batches[-2:])]
+        return batches
+
+    def load(self, indices: np.ndarray) -> GraphBatch:
+        """Return the graphs."""
+        return self.store.take(indices)
+
+    def loss(self, batch: GraphBatch, step: int) -> LossTerms:
+        """Return the losses of the views of a batch."""
+        return objective_loss(self.encoder, self.objective, batch, step, self.setting)
+
+    def begin_phase(self, number: int) -> None:
+        """Prepare the objective for a phase."""
+        self._phase, phase = number, self.phases[number]
+        self.progress.stage(f"preparing phase '{phase.name}'")
+        with global_seed(self.config.seed, "begin", number, device=self.setting.device):
+            generator = generator_for(self.config.seed, "phase", number)
+            self.objective.begin_phase(phase, self._embed, generator)
+        self.objective.to(self.setting.device).train()
+
+    def before_step(self, step: int) -> None:
+        """Let the watch listen if the step's embeddings will be looked at."""
+        self.watch.before_step(step)
+
+    def after_step(self, step: int, graphs: int) -> None:
+        """Take the step into the average of the weights."""
+        if self.average is not None:
+            self.average.update(self.parameters(self._phase), step)
+        self.watch.after_step(graphs)
+
+    def log_due(self, step: int) -> bool:
+        """Return whether the watch looks after ``step``."""
+        return self.watch.due(step)
+
+    def row(self, means: dict[str, float], cursor: Cursor, is_epoch_end: bool) -> dict[str, Any]:
+        """Return losses and what the watch has seen; alarms are shown."""
+        watched, alarms = self.watch.look(means) if self.watch.due(cursor.step) else ({}, [])
+        self.progress.report(
+            {k.removeprefix("loss_"): v for k, v in means.items() if k.startswith("loss")}
+        )
+        for alarm in alarms:
+            self.progress.say(alarm)
+        head = {
+            "step": cursor.step,
+            "epoch": cursor.epoch,
+            "phase": self.phases[cursor.phase].name,
+        }
+        return {**head, **means, **watched, **({"alarms": alarms} if alarms else {})}
+
+    def stage(self, cursor: Cursor) -> str:
+        """Return phase and epoch."""
+        phase = self.phases[cursor.phase].name
+        return f"phase '{phase}', epoch {cursor.epoch + 1} of {self.config.epochs}"
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return weights, their average, what the watch has seen, and what the run depends on."""
+        weights = {f"model.{k}": v for k, v in self.encoder.state_dict().items()}
+        weights |= {f"objective.{k}": v for k, v in self.objective.state_dict().items()}
+        seen, watch = self.watch.state()
+        tensors = weights | {f"watch.{k}": v for k, v in seen.items()}
+        if self.average is not None:
+            tensors |= {f"average.{k}": v for k, v in self.average.state().items()}
+        fields = {
+            "settings": self.config.to_tables(),
+            "data_digest": self.store.digest,
+            "environment": self._environment(),
+            "watch": watch,
+        }
+        return tensors, fields
+
+    def load_state(self, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
+        """Continue from a state, provided that settings and graphs are the same."""
+        settings = deepcopy(fields["settings"])
+        settings["training"]["precision"] = fields["environment"]["precision"]
+        self.check_same(settings, fields["data_digest"])
+        for name, now in self._environment().items():
+            if (before := fields["environment"].get(name)) != now:
+                self.progress.say(
+                    f"{name} was {before} when the checkpoint was written, is {now} now: "
+                    "the last bits may differ"
+                )
+        device = self.setting.device
+        learned = part(tensors, "objective.")
+        self.objective.prepare_state(learned)
+        self.objective.to(device).load_state_dict(learned)
+        self.encoder.load_state_dict(part(tensors, "model."))
+        if self.average is not None:
+            self.average.load_state(part(tensors, "average."), device)
+        self.watch.load_state(part(tensors, "watch."), fields["watch"], device)
+
+    def check_same(self, settings: Mapping[str, Any], digest: str) -> None:
+        """Check that nothing that decides the outcome has changed since a run was started.
+
+        Raises:
+            ConfigError: Naming the first setting that has, or the data.
+        """
+        # settings of an earlier version are read as this one reads them
+        newer = {key: PretrainConfig.model_fields[key].default for key in ("warmup", "average")}
+        training = newer | settings["training"]
+        if training["precision"] == "auto":  # a finished run of version 0.1.0
+            training["precision"] = self.config.precision
+        settings = resolve_config(overrides={**settings, "training": training}).to_tables()
+        before, now = _flat(settings), _flat(self.config.to_tables())
+        for key in sorted(before.keys() | now.keys()):
+            if key != "training.checkpoint_every_s" and before.get(key) != now.get(key):
+                change = f"with {key} = {before.get(key)!r}, now {now.get(key)!r}"
+                raise ConfigError(f"the run was started {change}; keep it, or start another run.")
+        if digest != self.store.digest:
+            change = f"data digest {digest[:12]}, now {self.store.digest[:12]}"
+            raise ConfigError(
+                f"the run was started on other graphs ({change}); give it the same input."
+            )
+
+    def finish(self) -> None:
+        """Leave encoder and objective as they are to be used.
+
+        The weights are their average, where the settings say so, and the statistics of batch
+        normalisation are those of clean graphs.
+        """
+        self.watch.close()
+        if self.average is not None:
+            self.average.copy_to(self.parameters(self._phase))
+        calibrate(self.encoder, self.store, self.config.seed)
+        self.objective.eval()
+
+    def describe_batch(self, step: int, indices: np.ndarray) -> str:
+        """Write the rows of a batch into the run folder and return where."""
+        if self.folder is None:
+            return super().describe_batch(step, indices)
+        path = self.folder.path / f"nonfinite-step-{step}.json"
+        rows = {"indices": indices.tolist(), "rows": self.store.rows[indices].tolist()}
+        self.folder.write(path, json.dumps({"step": step, **rows}))
+        return f"its graphs are listed in {path}, the last checkpoint is whole"
+
+    def how_to_resume(self, cursor: Cursor) -> str:
+        """Return the folder to resume."""
+        if self.folder is None:
+            return f"stopped after step {cursor.step}; there is no run folder, nothing was kept"
+        return (
+            f"stopped after step {cursor.step}; continue with --resume and the same run folder "
+            f"({self.folder.path})"
+        )
+
+    @torch.no_grad()
+    def _embed(self, limit: int | None = None) -> Float[Tensor, "M D"]:
+        """Return graph embeddings in evaluation mode, in store order, or of a seeded subset."""
+        total = min(len(self.store), self._embed_at_most or len(self.store))
+        chosen = np.arange(total)
+        if limit is not None and limit < total:
+            draw = torch.randperm(
+                total, generator=generator_for(self.config.seed, "embed", self._phase)
+            )[:limit]
+            chosen = np.sort(draw.numpy())
+        self.encoder.eval()
+        parts: list[Tensor] = []
+        for start in range(0, len(chosen), self.config.batch_size):
+            batch = self.store.take(chosen[start : start + self.config.batch_size]).to(
+                self.setting.device
+            )
+            with autocast(self.setting.precision, self.setting.device):
+                parts.append(self.encoder(batch).graph_emb.float())
+        self.encoder.train()
+        return torch.cat(parts)
+
+    def _environment(self) -> dict[str, Any]:
+        """Return what may change the last bits of a result without being a setting."""
+        return {
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "device": self.setting.device.type,
+            "precision": self.setting.precision,
+        }
+
+
+def objective_loss(
+    encoder: GraphEncoder,
+    objective: Objective[Any],
+    batch: GraphBatch,
+    step: int,
+    setting: Setting,
+) -> LossTerms:
+    """Return the losses of one batch; all randomness is a function of the seed and of ``step``."""
+    seed, device = setting.seed, setting.device
+    batch = batch.to(device)
+    views = objective.views(batch, generator_for(seed, "views", step, device=device))
+    with global_seed(seed, "dropout", step, device=device), autocast(setting.precision, device):
+        return objective.loss(views, encoder, generator_for(seed, "loss", step, device=device))
+
+
+def _train(
+    job: Pretraining, folder: RunFolder | None, progress: Progress, resume: bool = False
+) -> None:
+    trainer = Trainer(
+        job,
+        progress,
+        checkpoints=None if folder is None else folder.checkpoints,
+        checkpoint_every_s=job.config.checkpoint_every_s,
+    )
+    total = len(job.store)
+    try:
         if folder is not None:
-            folder.close()
+            if resume and trainer.restore():
+                cursor = trainer.cursor
+                progress.say(
+                    f"continuing from step {cursor.step}, "
+                    f"epoch {cursor.epoch + 1} of {job.config.epochs}"
+                )
+            elif resume:
+                progress.say(f"no checkpoint in {folder.path}: starting from the beginning")
+            folder.write(folder.config, job.config.to_toml())
+            folder.write_json(folder.versions, versions(job.store.digest))
+            with writing(folder.metrics):
+                trainer.metrics = MetricsFile(folder.metrics, trainer.cursor.step)
+        if job.objective.needs_targets and not trainer.is_done:
+            job.store = with_targets(job.store, progress, None if folder is None else folder.path)
+        cursor = trainer.cursor
+        progress.begin(
+            total * job.config.epochs, total * cursor.epoch + cursor.batch * job.config.batch_size
+        )
+        with stop_on_signal() as stop:
+            trainer.run(stop)
+    except KeyboardInterrupt:
+        raise TrainingInterrupted(job.how_to_resume(trainer.cursor)) from None
+    finally:
+        progress.end()
+        job.watch.close()
+        if trainer.metrics is not None:
+            trainer.metrics.close()
+    job.finish()
 
 
-def _settled(
+def _resolve(
     store: GraphStore,
     config: PretrainConfig | None,
     run_dir: Path | None,
     resume: bool,
     progress: Progress,
 ) -> PretrainConfig:
-    """Return the settings with the schema of the store, which is what the encoder will see."""
+    """Return the settings with the schema of the store and a definite number format."""
     if config is None:
         if run_dir is None or not resume:
             raise ConfigError("`config` may be left out only where a run folder is resumed.")
         config = read_config(run_dir / "config.toml")
+    changes: dict[str, Any] = {}
     if config.schema != store.schema.name:
         progress.say(
-            f"the graphs have schema '{store.schema.name}' where the settings say '{config.schema}': taking theirs"
+            f"the graphs have schema '{store.schema.name}' where the settings say "
+            f"'{config.schema}': taking theirs"
         )
-        config = config.updated({"schema": store.schema.name})
-    return config
-
-
-def _learners(
-    store: GraphStore, config: PretrainConfig, init: GraphEncoder | None, device: torch.device
-) -> tuple[GraphEncoder, Objective[Any]]:
-    kind = OBJECTIVES[config.objective]
-    kind.check_schema(store.schema)
-    if init is None:
-        encoder = build_encoder(config.encoder, store.schema, seed_for(config.seed, "encoder"))
-    else:
-        _check_fits(init, config, store.schema)
-        encoder = init
-    with global_seed(config.seed, "objective"):
-        objective: Objective[Any] = kind(kind.Config.parse(config.options, "objective."), encoder)
-    return encoder.to(device).train(), objective.to(device).train()
+        changes["schema"] = store.schema.name
+    if config.precision == "auto":
+        recorded = recorded_precision(run_dir / "checkpoint") if resume and run_dir else None
+        device = choose_device(config.device)
+        changes["precision"] = choose_precision(recorded or "auto", device, Silent().say)
+    return config.updated(changes) if changes else config
 
 
 def _check_fits(init: GraphEncoder, config: PretrainConfig, schema: FeatureSchema) -> None:
     if init.schema != schema:
-        found = f"the model to start from reads schema '{init.schema.name}', the graphs have '{schema.name}'"
-        raise ConfigError(f"{found}; featurize them alike.")
-    ours, theirs = config.encoder.resolve_auto(schema.domain).model_dump(), init.config.model_dump()
-    for key, value in ours.items():
-        if theirs[key] != value:
-            found = f"`encoder.{key}` is {value!r} but {theirs[key]!r} in the model to start from"
-            raise ConfigError(f"{found}; set encoder.{key} = {theirs[key]!r}.")
+        raise ConfigError(
+            f"the model to start from reads schema '{init.schema.name}', the graphs have "
+            f"'{schema.name}'; featurize them alike."
+        )
+    wanted = config.encoder.resolve_auto(schema.domain).model_dump()
+    actual = init.config.model_dump()
+    for key, value in wanted.items():
+        if actual[key] != value:
+            raise ConfigError(
+                f"`encoder.{key}` is {value!r} but {actual[key]!r} in the model to start from; "
+                f"set encoder.{key} = {actual[key]!r}."
+            )
 
 
 def _info(store: GraphStore, config: PretrainConfig) -> dict[str, Any]:
@@ -183,14 +470,8 @@ def _info(store: GraphStore, config: PretrainConfig) -> dict[str, Any]:
     }
 
 
-def _finished(
-    folder: RunFolder,
-    objective: Objective[Any],
-    config: PretrainConfig,
-    store: GraphStore,
-    progress: Progress,
-) -> PretrainResult | None:
-    """Return the model of a run that had ended before; a damaged one is written again from the last checkpoint."""
+def _finished(folder: RunFolder, job: Pretraining, progress: Progress) -> PretrainResult | None:
+    """Return the model of a completed run; None where it has to be (re)written."""
     if not folder.model.exists():
         return None
     try:
@@ -198,14 +479,25 @@ def _finished(
     except ModelFileError as e:
         progress.say(f"{e} Writing it again from the last checkpoint.")
         return None
-    check_same(model.info["settings"], config.to_tables(), model.info["data_digest"], store.digest)
+    job.check_same(model.info["settings"], model.info["data_digest"])
+    objective = job.objective
     try:
         objective.prepare_state(model.extra)
         objective.load_state_dict(model.extra)
     except (RuntimeError, KeyError) as e:
-        found = f"{folder.model} is of another version of graphlog ({str(e).splitlines()[0]})"
+        reason = str(e).splitlines()[0]
         raise ModelFileError(
-            f"{found}; use it as it is, or train it again with --overwrite."
+            f"{folder.model} is of another version of graphlog ({reason}); use it as it is, or "
+            "train it again with --overwrite."
         ) from None
     progress.say(f"{folder.path} is complete already; nothing to do")
     return PretrainResult(model.encoder.eval(), objective.eval(), dict(model.info))
+
+
+def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tables.items():
+        flat |= (
+            _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+        )
+    return flat

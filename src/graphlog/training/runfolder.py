@@ -82,8 +82,8 @@ class RunFolder:
         """Write a JSON file in one piece."""
         self.write(path, json.dumps(fields, indent=1) + "\n")
 
-    def forget_targets(self) -> None:
-        """Remove the targets that were worked out for this run; they are large, and a run that has ended needs them no more."""
+    def remove_targets(self) -> None:
+        """Remove the targets computed for this run: they are large, and a completed run needs none."""
         for path in list(self.path.iterdir()):
             if _TARGETS.fullmatch(path.name):
                 with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Statistics of batch normalisation, taken the same way for every encoder that is judged, trained or not."""
+"""Statistics of batch normalisation, taken in the same way for every encoder, trained or not."""
 
 import numpy as np
 import torch
@@ -9,14 +9,20 @@ from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder
 
 BATCHES, BATCH_SIZE = 20, 64
-"""Graphs that are looked at."""
+"""Graphs the statistics are taken from."""
 
 
 def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
-    """Set the running statistics of every batch norm to their averages over up to 20 batches of ``graphs``.
+    """Set the running statistics of every batch norm to their averages over clean graphs.
 
-    The network is in evaluation mode afterwards. During training the statistics follow the last batches of corrupted views under weights
-    that go on changing; what is used afterwards are whole graphs under the final weights.
+    During training they follow corrupted views under weights that keep changing; what is used
+    afterwards are whole graphs under the final weights. The network is in evaluation mode
+    afterwards.
+
+    Args:
+        network: Its weights stay.
+        graphs: Unlabelled; up to 20 batches of 64 are drawn.
+        seed: Decides which.
     """
     norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d)]
     momenta = [norm.momentum for norm in norms]
@@ -27,9 +33,8 @@ def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
         norm.reset_running_stats()
         norm.momentum = None  # cumulative average
         norm.train()
-    sampler = BatchSampler(len(graphs), BATCH_SIZE, seed)
     with torch.no_grad():
-        for indices in sampler.epoch(0)[:BATCHES]:
+        for indices in BatchSampler(len(graphs), BATCH_SIZE, seed).epoch(0)[:BATCHES]:
             batch = graphs.take(np.sort(indices))
             if batch.num_nodes > 1:  # one value has no variance
                 network(batch.to(next(network.parameters()).device))

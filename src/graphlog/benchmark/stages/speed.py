@@ -8,7 +8,6 @@ from statistics import median, quantiles
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from graphlog.benchmark.grid import CellSpec
 from graphlog.benchmark.methods import method_named
@@ -16,17 +15,13 @@ from graphlog.benchmark.sources import about
 from graphlog.benchmark.stages.common import Found, Workplace, facts, settings_of
 from graphlog.data.sampler import BatchSampler
 from graphlog.data.store import GraphStore
-from graphlog.encoders.encoder import GraphEncoder, build_encoder
+from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import GraphLoGError
-from graphlog.objectives import OBJECTIVES
-from graphlog.objectives.base import Objective
 from graphlog.training.config import PretrainConfig
 from graphlog.training.log import Progress, Silent
-from graphlog.training.loop import Learner, Setting, train_step
-from graphlog.training.optim import NamedAdam
-from graphlog.training.precision import choose_device, choose_precision
-from graphlog.training.randomness import generator_for, global_seed, seed_for
+from graphlog.training.pretrain import Pretraining
 from graphlog.training.targets import with_targets
+from graphlog.training.trainer import Cursor, Trainer
 
 _FITTED_ON = 2000
 """Graphs that prototypes are fitted on before the clock runs."""
@@ -37,62 +32,37 @@ class Pace:
 
     def __init__(self, store: GraphStore, config: PretrainConfig, progress: Progress) -> None:
         """Build encoder, objective and optimiser, and begin the last phase."""
-        kind = OBJECTIVES[config.objective]
-        kind.check_schema(store.schema)
-        device = choose_device(config.device)
-        self.setting = Setting(
-            config.seed, device, choose_precision(config.precision, device, progress.say)
-        )
-        self.encoder = build_encoder(
-            config.encoder, store.schema, seed_for(config.seed, "encoder")
-        ).to(device)
-        with global_seed(config.seed, "objective"):
-            objective: Objective[Any] = kind(
-                kind.Config.parse(config.options, "objective."), self.encoder
-            )
-        self.objective = objective.to(device)
-        self.store = with_targets(store, progress) if self.objective.needs_targets else store
-        with global_seed(config.seed, "begin", device=device):
-            self.objective.begin_phase(
-                self.objective.phases(config.epochs)[-1],
-                self._embed,
-                generator_for(config.seed, "phase"),
-            )
-        self.objective.to(device).train()
-        self.encoder.train()
-        named = [(f"model.{name}", p) for name, p in self.encoder.named_parameters()]
-        named += [(f"objective.{name}", p) for name, p in self.objective.named_parameters()]
-        self.learner = Learner(self.encoder, self.objective, NamedAdam(named, config.learning_rate))
-        self.steps = 0
+        self.job = Pretraining(store, config, progress=progress, embed_at_most=_FITTED_ON)
+        if self.job.objective.needs_targets:
+            self.job.store = with_targets(store, progress)
+        self.trainer = Trainer(self.job, Silent())
+        self.trainer.cursor = Cursor(phase=len(self.job.phases) - 1)
+        self.trainer.begin_phase()
 
     def step(self, indices: Any) -> float:
         """Take one step, loading of the batch included, and return its seconds."""
         began = time.perf_counter()
-        train_step(self.learner, self.store.take(indices), self.steps, self.setting)
-        if self.setting.device.type == "cuda":
-            torch.cuda.synchronize(self.setting.device)
-        self.steps += 1
+        self.trainer.step(indices, self.job.load(indices))
+        device = self.job.setting.device
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         return time.perf_counter() - began
 
     def views_of_step(self, indices: Any) -> dict[str, float]:
         """Take one step and return how many encoded copies of a graph, and of a node, it takes; the objective's own encoders count too."""
         passed = {"graphs": 0, "nodes": 0}
         encoders = [
-            m for m in (self.encoder, *self.objective.modules()) if isinstance(m, GraphEncoder)
+            m
+            for m in (self.job.encoder, *self.job.objective.modules())
+            if isinstance(m, GraphEncoder)
         ]
         with _counted(encoders, passed):
             self.step(indices)
-        batch = self.store.take(indices)
+        batch = self.job.load(indices)
         return {
             "views": passed["graphs"] / batch.num_graphs,
             "node_views": passed["nodes"] / batch.num_nodes,
         }
-
-    @torch.no_grad()
-    def _embed(self, limit: int | None = None) -> Tensor:
-        count = min(len(self.store), _FITTED_ON, limit or _FITTED_ON)
-        self.encoder.eval()
-        return self.encoder(self.store[:count].to(self.setting.device)).graph_emb.float()
 
 
 def speed_cell(spec: CellSpec, workplace: Workplace) -> Found:

@@ -27,9 +27,9 @@ from graphlog.downstream.tasks import LabelledGraphs, folds_lacking, open_labell
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import writing
 from graphlog.training.log import MetricsFile, Progress, Silent
-from graphlog.training.loop import stop_on_signal
 from graphlog.training.precision import choose_device, choose_precision
 from graphlog.training.runfolder import RunFolder, versions
+from graphlog.training.trainer import stop_on_signal
 
 RULES = {"last": "last epoch", "best-valid": "best validation"}
 
@@ -395,5 +395,5 @@ def _describe(
 
 def _finish(folder: RunFolder, predictor: Predictor) -> None:
     folder.write_json(folder.path / "scores.json", predictor.report.to_dict())
-    with writing(folder.model, "free space, then go on with --resume"):
+    with writing(folder.model, "free space, then continue with --resume"):
         predictor.save(folder.model)

@@ -22,10 +22,10 @@ from graphlog.downstream.tasks import LabelledGraphs
 from graphlog.errors import ConfigError, NonFiniteLossError
 from graphlog.files import writing
 from graphlog.training.checkpoint import Checkpoint, load_checkpoint, part, save_checkpoint
-from graphlog.training.loop import StopRequest, TrainingInterrupted
 from graphlog.training.optim import NamedAdam
 from graphlog.training.precision import choose_device, choose_precision
 from graphlog.training.randomness import global_seed, seed_for
+from graphlog.training.trainer import StopRequest, TrainingInterrupted
 
 _EVALUATION_BATCH = 512
 _SAVES_SHARE = 20.0
@@ -177,7 +177,7 @@ class SeedRun:
             "best_epoch": self.state.best_epoch,
             "history": self.state.history,
         }
-        with writing(self.folder, "free space, then go on with --resume"):
+        with writing(self.folder, "free space, then continue with --resume"):
             self.folder.parent.mkdir(exist_ok=True)
             save_checkpoint(self.folder, Checkpoint(self.state.epoch, tensors, fields))
         self._saved_at = time.monotonic()

@@ -1,0 +1,414 @@
+"""The one trainer: phases, epochs and steps of any job, with its state on disk often enough.
+
+Pre-training and fine-tuning are jobs. A job says what the batches of an epoch are, what the loss of
+a batch is, what is evaluated and logged, and what belongs to its state; all else is here.
+"""
+
+import signal
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphlog.errors import GraphLoGError, ModelFileError, NonFiniteLossError
+from graphlog.files import writing
+from graphlog.objectives.base import LossTerms, Phase
+from graphlog.training.checkpoint import (
+    Checkpoint,
+    discard_after,
+    load_checkpoint,
+    part,
+    save_checkpoint,
+)
+from graphlog.training.log import Meter, MetricsFile, Progress
+from graphlog.training.optim import NamedAdam
+
+ADVICE = "the last checkpoint is whole; free space, then continue with --resume"
+_SAVE_SHARE = 20
+"""An epoch shorter than this many times the writing of a checkpoint ends without one."""
+
+
+class TrainingInterrupted(GraphLoGError):  # noqa: N818 - a request, not an error
+    """Ctrl-C or SIGTERM: the state has been saved; the message says how to continue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a step needs to know besides the batch."""
+
+    seed: int
+    device: torch.device
+    precision: Literal["fp32", "bf16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a job stands, between two steps."""
+
+    phase: int = 0
+    """Phases completed."""
+    begun: bool = False
+    """Whether ``begin_phase`` of the current one has been called."""
+    epoch: int = 0
+    """Epochs completed, all phases together."""
+    batch: int = 0
+    """Batches of the current epoch done."""
+    step: int = 0
+    """Optimiser steps done."""
+
+
+class Job(ABC):
+    """What a trainer trains."""
+
+    setting: Setting
+    phases: Sequence[Phase]
+    """Each has an optimiser of its own over the parameters trained then."""
+    fresh_moments: bool = False
+    """Whether Adam forgets its moments where a phase begins."""
+    log_every: int | None = None
+    """Steps between two rows of the log; None logs at the end of an epoch."""
+
+    @abstractmethod
+    def parameters(self, phase: int) -> list[tuple[str, nn.Parameter]]:
+        """Return the named parameters that a phase trains."""
+
+    @abstractmethod
+    def learning_rate(self, cursor: Cursor) -> float:
+        """Return the step size of the next step."""
+
+    def rate_factors(self) -> Mapping[str, float]:
+        """Return multiples of the step size for parameters, by how their names start."""
+        return {}
+
+    @abstractmethod
+    def batches(self, epoch: int) -> list[np.ndarray]:
+        """Return the indices of each batch of an epoch, counted from 0."""
+
+    @abstractmethod
+    def load(self, indices: np.ndarray) -> Any:
+        """Return a batch, which may be assembled in another thread."""
+
+    @abstractmethod
+    def loss(self, batch: Any, step: int) -> LossTerms:
+        """Return the losses of a batch; any randomness is a function of ``step``."""
+
+    def begin_phase(self, number: int) -> None:  # noqa: B027
+        """Prepare a phase; parameters may be created."""
+
+    def before_step(self, step: int) -> None:  # noqa: B027
+        """Prepare for a step, counted from 1."""
+
+    def after_step(self, step: int, graphs: int) -> None:  # noqa: B027
+        """Take note of a step that has been applied."""
+
+    def log_due(self, step: int) -> bool:
+        """Return whether ``step`` ends a row of the log that ``log_every`` does not."""
+        return False
+
+    @abstractmethod
+    def row(self, means: dict[str, float], cursor: Cursor, is_epoch_end: bool) -> dict[str, Any]:
+        """Evaluate what is due and return the row for the log.
+
+        Args:
+            means: Of the losses and scalars since the last row.
+            cursor: After the step; the epoch is not counted yet.
+            is_epoch_end: Whether the step was the last of its epoch.
+        """
+
+    def stage(self, cursor: Cursor) -> str | None:
+        """Return what the progress display calls the coming epoch; None leaves it as it is."""
+        return None
+
+    @abstractmethod
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return tensors and JSON-ready fields from which :meth:`load_state` continues.
+
+        Names that start with ``optim.`` and ``meter.``, and the fields ``cursor`` and ``meter``,
+        are the trainer's; weights start with ``model.`` or ``objective.``.
+        """
+
+    @abstractmethod
+    def load_state(self, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
+        """Continue from a state.
+
+        Raises:
+            ConfigError: If it belongs to other settings or other graphs.
+        """
+
+    def describe_batch(self, step: int, indices: np.ndarray) -> str:
+        """Return where to find the graphs of a batch whose loss is not finite."""
+        return f"its graphs were {indices[:8].tolist()} ..."
+
+    def how_to_resume(self, cursor: Cursor) -> str:
+        """Return what to tell a user who stopped the job."""
+        return f"stopped after step {cursor.step}"
+
+
+class Trainer:
+    """Runs a job from where it stands to its end."""
+
+    def __init__(
+        self,
+        job: Job,
+        progress: Progress,
+        *,
+        checkpoints: Path | None = None,
+        checkpoint_every_s: float = 60.0,
+        metrics: MetricsFile | None = None,
+    ) -> None:
+        """Stand at the start.
+
+        Args:
+            job: What to train.
+            progress: Follows the steps.
+            checkpoints: Folder of the checkpoints; None keeps all in memory.
+            checkpoint_every_s: Seconds between checkpoints within an epoch.
+            metrics: Where rows of the log go.
+        """
+        self.job, self.progress, self.metrics = job, progress, metrics
+        self.checkpoints, self.checkpoint_every_s = checkpoints, checkpoint_every_s
+        self.cursor = Cursor()
+        self.optimiser: NamedAdam | None = None
+        self.meter = Meter()
+        self._saved_at, self._save_took = time.monotonic(), 0.0
+        self._row_started, self._row_graphs = time.monotonic(), 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all phases are completed."""
+        return self.cursor.phase == len(self.job.phases)
+
+    def run(self, stop: "StopRequest") -> None:
+        """Train to the end, or until ``stop`` is asked for.
+
+        Raises:
+            NonFiniteLossError: If a loss becomes NaN or infinite.
+            TrainingInterrupted: After Ctrl-C, once the state has been saved.
+        """
+        try:
+            while not self.is_done:
+                self._run_phase(stop)
+        except KeyboardInterrupt:
+            raise TrainingInterrupted(self.job.how_to_resume(self.cursor)) from None
+
+    def begin_phase(self) -> None:
+        """Begin the current phase: the job's preparations, then its optimiser."""
+        carried = {} if self.optimiser is None or self.job.fresh_moments else self.optimiser.state()
+        self.job.begin_phase(self.cursor.phase)
+        self._start_optimiser().load_state(carried)
+        self.cursor = replace(self.cursor, begun=True)
+
+    def step(self, indices: np.ndarray, batch: Any) -> None:
+        """Update the weights on one batch.
+
+        Raises:
+            NonFiniteLossError: If a loss is NaN or infinite; nothing has been updated then.
+        """
+        if self.optimiser is None:
+            raise RuntimeError("a step before its phase has begun")
+        job, step = self.job, self.cursor.step + 1
+        job.before_step(step)
+        losses = job.loss(batch, step)
+        try:
+            check_finite(losses, step)
+        except NonFiniteLossError as e:
+            raise NonFiniteLossError(f"{e}; {job.describe_batch(step, indices)}") from None
+        self.optimiser.zero_grad()
+        losses.total.backward()
+        self.optimiser.step(job.learning_rate(self.cursor))
+        job.after_step(step, len(indices))
+        self.meter.add(
+            {
+                "loss": losses.total,
+                **{f"loss_{name}": value for name, value in losses.terms.items()},
+                **losses.watch,
+            }
+        )
+        self.cursor = replace(self.cursor, step=step, batch=self.cursor.batch + 1)
+        self.progress.advance(len(indices))
+        self._row_graphs += len(indices)
+
+    def save(self) -> None:
+        """Write a checkpoint.
+
+        Raises:
+            NonFiniteLossError: If a weight is NaN or infinite; the last checkpoint stays.
+            GraphLoGError: If the disk is full or the folder read-only; the last checkpoint stays.
+        """
+        if self.checkpoints is None:
+            return
+        tensors, fields = self.job.state()
+        weights = [t for name, t in tensors.items() if name.startswith(("model.", "objective."))]
+        if not all(bool(torch.isfinite(weight).all()) for weight in weights):
+            raise NonFiniteLossError(
+                f"a weight became NaN or infinite by step {self.cursor.step}; "
+                "try a lower learning rate."
+            )
+        keeps_moments = self.cursor.begun or not (self.job.fresh_moments or self.is_done)
+        if self.optimiser is not None and keeps_moments:
+            tensors |= {f"optim.{k}": v for k, v in self.optimiser.state().items()}
+        meter = self.meter.state()
+        tensors |= {f"meter.{k}": v for k, v in meter.items()}
+        fields |= {"cursor": asdict(self.cursor), "meter": list(meter)}
+        began = time.monotonic()
+        with writing(self.checkpoints, ADVICE):
+            self.checkpoints.parent.mkdir(exist_ok=True)
+            if self.metrics is not None:
+                self.metrics.sync()
+            save_checkpoint(self.checkpoints, Checkpoint(self.cursor.step, tensors, fields))
+        self._saved_at = time.monotonic()
+        self._save_took = self._saved_at - began
+
+    def restore(self) -> bool:
+        """Continue from the newest whole checkpoint; return False where there is none.
+
+        Raises:
+            ConfigError: If it belongs to other settings or other graphs.
+            ModelFileError: If every checkpoint is damaged, or of another version.
+        """
+        if self.checkpoints is None:
+            return False
+        checkpoint = load_checkpoint(self.checkpoints, self.progress.say)
+        if checkpoint is None:
+            return False
+        try:
+            self.cursor = Cursor(**checkpoint.fields["cursor"])
+            self.job.load_state(checkpoint.tensors, checkpoint.fields)
+            order = checkpoint.fields["meter"]
+            self.meter.load_state(
+                part(checkpoint.tensors, "meter."), order, self.job.setting.device
+            )
+        except (RuntimeError, KeyError, TypeError) as e:
+            raise ModelFileError(
+                f"the checkpoint of step {checkpoint.step} does not fit this version of graphlog "
+                f"({str(e).splitlines()[0]}); start again with --overwrite."
+            ) from None
+        with writing(self.checkpoints):
+            discard_after(self.checkpoints, checkpoint.step)
+        moments = part(checkpoint.tensors, "optim.")
+        if self.cursor.begun or moments:
+            self._start_optimiser().load_state(moments)
+        return True
+
+    def _run_phase(self, stop: "StopRequest") -> None:
+        if not self.cursor.begun:
+            self.save()
+            stop.at_once = True
+            self.begin_phase()
+            stop.at_once = False
+        end = sum(p.epochs for p in self.job.phases[: self.cursor.phase + 1])
+        while self.cursor.epoch < end:
+            if stage := self.job.stage(self.cursor):
+                self.progress.stage(stage)
+            self._run_epoch(stop)
+            wait = _SAVE_SHARE * self._save_took
+            if self.cursor.epoch < end and time.monotonic() - self._saved_at >= wait:
+                self.save()
+        self.cursor = replace(self.cursor, phase=self.cursor.phase + 1, begun=False)
+        if self.is_done:
+            self.save()
+
+    def _run_epoch(self, stop: "StopRequest") -> None:
+        batches = self.job.batches(self.cursor.epoch)
+        left = batches[self.cursor.batch :]
+        for indices, batch in zip(left, self._loaded(left), strict=True):
+            is_last = self.cursor.batch + 1 == len(batches)
+            self.step(indices, batch)
+            step, every = self.cursor.step, self.job.log_every
+            if is_last or (every is not None and step % every == 0) or self.job.log_due(step):
+                self._log(is_last)
+            if stop.asked:
+                self.save()
+                raise TrainingInterrupted(self.job.how_to_resume(self.cursor))
+            if not is_last and time.monotonic() - self._saved_at >= self.checkpoint_every_s:
+                self.save()
+        self.cursor = replace(self.cursor, epoch=self.cursor.epoch + 1, batch=0)
+
+    def _loaded(self, batches: list[np.ndarray]) -> Iterator[Any]:
+        """Yield the batches; for a GPU the next is assembled while the current is computed.
+
+        On a CPU assembling takes a fraction of a per cent of a step, and a second thread would
+        only get in its way.
+        """
+        if self.job.setting.device.type == "cpu":
+            yield from map(self.job.load, batches)
+            return
+        with ThreadPoolExecutor(max_workers=1) as worker:
+            pending = worker.submit(self.job.load, batches[0])
+            for following in [*batches[1:], None]:
+                batch = pending.result()
+                if following is not None:
+                    pending = worker.submit(self.job.load, following)
+                yield batch
+
+    def _log(self, is_epoch_end: bool) -> None:
+        now = time.monotonic()
+        rate = self._row_graphs / max(now - self._row_started, 1e-9)
+        row = self.job.row(self.meter.read(), self.cursor, is_epoch_end)
+        self._row_started, self._row_graphs = time.monotonic(), 0
+        if self.metrics is not None:
+            with writing(self.metrics.path, ADVICE):
+                self.metrics.write({**row, "graphs_per_s": round(rate, 1)})
+
+    def _start_optimiser(self) -> NamedAdam:
+        self.optimiser = NamedAdam(
+            self.job.parameters(self.cursor.phase),
+            self.job.learning_rate(self.cursor),
+            self.job.rate_factors(),
+        )
+        return self.optimiser
+
+
+def check_finite(losses: LossTerms, step: int) -> None:
+    """Raise NonFiniteLossError naming the first loss that is NaN or infinite."""
+    if bool(torch.isfinite(losses.total)):
+        return
+    bad = [name for name, value in losses.terms.items() if not bool(torch.isfinite(value))]
+    name = f"loss term '{bad[0]}'" if bad else "the total loss"
+    value = losses.terms[bad[0]] if bad else losses.total
+    raise NonFiniteLossError(f"{name} became {value.item()} at step {step}")
+
+
+class StopRequest:
+    """Whether the user asked to stop; set by a signal, looked at between steps."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.at_once = False
+
+    def handle(self, _number: int, _frame: FrameType | None) -> None:
+        """Note the request; asked twice, or while no step can end soon (``at_once``), stop now."""
+        if self.at_once or self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+
+@contextmanager
+def stop_on_signal() -> Generator[StopRequest, None, None]:
+    """Turn SIGINT and SIGTERM into a request inside the block.
+
+    Signals that are ignored (nohup) stay ignored; outside the main thread nothing changes.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handled = [n for n, handler in before.items() if handler not in (signal.SIG_IGN, None)]
+    for number in handled:
+        signal.signal(number, request.handle)
+    try:
+        yield request
+    finally:
+        for number in handled:
+            signal.signal(number, before[number])
