@@ -102,14 +102,7 @@ def fold_probe(
                 )
             )
         if "wl" in baselines:
-            kernel = wl_kernel(graphs)
-            subtrees = [
-                lambda train: (
-                    kernel[np.ix_(train, train)],
-                    kernel[:, train],
-                    SVC(kernel="precomputed"),
-                )
-            ] * len(seeds)
+            subtrees = [_subtrees(wl_kernel(graphs))] * len(seeds)
             rows.append(
                 deal.row(f"WL subtree counts ({ROUNDS} rounds)", "SVM, C by inner folds", subtrees)
             )
@@ -202,6 +195,13 @@ def _features(embeddings: Float[np.ndarray, "M W"], classifier: str) -> Fitted:
         # scikit-learn's own gamma, "scale"; the kernel is computed once for all C and inner folds
         kernel = rbf_kernel(x, x[train], gamma=1.0 / max(x.shape[1] * float(x[train].var()), 1e-12))
         return kernel[train], kernel, SVC(kernel="precomputed", cache_size=500)
+
+    return fitted
+
+
+def _subtrees(kernel: Float[np.ndarray, "M M"]) -> Fitted:
+    def fitted(train: Indices) -> tuple[np.ndarray, np.ndarray, Any]:
+        return kernel[np.ix_(train, train)], kernel[:, train], SVC(kernel="precomputed")
 
     return fitted
 
