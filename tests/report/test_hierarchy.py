@@ -28,7 +28,7 @@ def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     ).T
 
 
-def test_every_graph_walks_to_the_nearest_child_at_every_step(trained: Encoder):
+def test_every_graph_has_the_path_that_the_e_step_gives_it(trained: Encoder):
     hierarchy = hierarchy_of(trained, "it")
     places = hierarchy.place(chain_store(), batch_size=7)
     emb = trained.embed(CHAINS, "last")
@@ -37,18 +37,22 @@ def test_every_graph_walks_to_the_nearest_child_at_every_step(trained: Encoder):
             emb = hierarchy.head(torch.from_numpy(emb)).numpy()
     np.testing.assert_allclose(hierarchy.embed(chain_store()), emb, atol=1e-5)
     layers = [layer.numpy() for layer in hierarchy.forest.layers]
+    assert hierarchy.by_leaf == (trained.info["recipe"] == "default")
     for n in range(len(CHAINS)):
-        candidates = np.arange(len(layers[0]))
-        for level, layer in enumerate(layers):
-            cosine = _cosines(emb[n : n + 1], layer[candidates])[0]
-            chosen = places.paths[n, level]
-            assert chosen in candidates
-            assert cosine[candidates.tolist().index(chosen)] >= cosine.max() - 1e-5
-            assert places.similarities[n, level] == pytest.approx(
-                _cosines(emb[n : n + 1], layer[[chosen]])[0, 0], abs=1e-5
-            )
-            if level + 1 < len(layers):
-                candidates = np.flatnonzero(hierarchy.parents[level] == chosen)
+        cosines = [_cosines(emb[n : n + 1], layer)[0] for layer in layers]
+        path = places.paths[n]
+        if hierarchy.by_leaf:
+            assert cosines[-1][path[-1]] >= cosines[-1].max() - 1e-5
+            assert (path == ancestors(hierarchy.parents, path[-1:])[0]).all()
+        else:
+            candidates = np.arange(len(layers[0]))
+            for level, cosine in enumerate(cosines):
+                assert path[level] in candidates
+                assert cosine[path[level]] >= cosine[candidates].max() - 1e-5
+                if level + 1 < len(layers):
+                    candidates = np.flatnonzero(hierarchy.parents[level] == path[level])
+        for level, cosine in enumerate(cosines):
+            assert places.similarities[n, level] == pytest.approx(cosine[path[level]], abs=1e-5)
     np.testing.assert_allclose(
         places.novelty, np.maximum(1 - _cosines(emb, layers[-1]).max(axis=1), 0), atol=1e-5
     )

@@ -199,7 +199,8 @@ def test_prototypes_can_be_fitted_to_a_model_that_has_none(tmp_path: Path):
         write_prototypes("random", tmp_path / "tree", CHAINS)
     written = write_prototypes("random", tmp_path / "tree", CHAINS, fit=True)
     assert (
-        json.loads((tmp_path / "tree" / "tree.json").read_text())["origin"] == "fitted by K-means"
+        json.loads((tmp_path / "tree" / "tree.json").read_text())["origin"]
+        == "fitted in equal shares"
     )
     assert sum(written.used) > 1
 

@@ -169,7 +169,7 @@ def prototypes(
     ] = None,
     fit: Annotated[
         bool,
-        typer.Option("--fit", help="Fit new prototypes to INPUT by K-means."),
+        typer.Option("--fit", help="Fit a new tree to INPUT, with equal shares for its leaves."),
     ] = False,
     graphs: Annotated[
         int,

@@ -64,15 +64,7 @@ def fit_forest(
     """
     if depth < 1 or centres < 1:
         raise ConfigError(f"`depth` and `centres` must be at least 1, found {depth} and {centres}.")
-    if embeddings.shape[0] < 2:
-        raise ConfigError(
-            f"prototypes need at least 2 graphs, found {embeddings.shape[0]};"
-            " use a larger collection or `global_weight=0`."
-        )
-    if not bool(torch.isfinite(embeddings).all()):
-        raise NonFiniteLossError(
-            "graph embeddings are not finite when prototypes are fitted; lower the learning rate."
-        )
+    check_embeddings(embeddings)
     points = embeddings.detach()
     fewest = [1] * (depth - 1) + [min_roots]
     layers: list[Tensor] = []
@@ -87,6 +79,24 @@ def fit_forest(
         points = fitted.centres
     # the first assignment is that of the graphs themselves, which are no part of the forest
     return PrototypeForest(layers[::-1], parents[:0:-1])
+
+
+def check_embeddings(embeddings: Float[Tensor, "M D"]) -> None:
+    """Raise where there are fewer than two embeddings, or one is not finite.
+
+    Raises:
+        ConfigError: If there are fewer than two.
+        NonFiniteLossError: If one is not finite.
+    """
+    if embeddings.shape[0] < 2:
+        raise ConfigError(
+            f"prototypes need at least 2 graphs, found {embeddings.shape[0]};"
+            " use a larger collection or `global_weight=0`."
+        )
+    if not bool(torch.isfinite(embeddings).all()):
+        raise NonFiniteLossError(
+            "graph embeddings are not finite when prototypes are fitted; lower the learning rate."
+        )
 
 
 def _fit_layer(

@@ -14,15 +14,36 @@ from graphlog.downstream.encoder import Encoder
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.objectives.graphlog import projection_head
 from graphlog.ops.similarity import cosine_similarity
-from graphlog.prototypes.e_step import greedy_chains
+from graphlog.prototypes.balanced import fit_balanced_forest
+from graphlog.prototypes.e_step import greedy_chains, leaf_chains
 from graphlog.prototypes.forest import PrototypeForest
-from graphlog.prototypes.initialise import fit_forest
+from graphlog.prototypes.initialise import check_embeddings
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 from graphlog.training.randomness import seed_for
 
-_FITTED_TO = 20_000
-"""Graphs that K-means sees: as many as GraphLoG's own prototypes are born of."""
+_FITTED_TO = 50_000
+"""Graphs that a tree is fitted to."""
+
+
+class Standardize(nn.Module):
+    """Subtracts the mean of a collection and divides by its standard deviation.
+
+    Embeddings of most encoders share a large common part, which their cosines would see first.
+    """
+
+    mean: torch.Tensor
+    scale: torch.Tensor
+
+    def __init__(self, embeddings: Float[torch.Tensor, "M D"]) -> None:
+        super().__init__()
+        scale = embeddings.std(dim=0, unbiased=False)
+        self.register_buffer("mean", embeddings.mean(dim=0))
+        self.register_buffer("scale", torch.where(scale > 1e-6 * scale.max(), scale, 1.0))
+
+    def forward(self, embeddings: Float[torch.Tensor, "N D"]) -> Float[torch.Tensor, "N D"]:
+        """Return standardized embeddings."""
+        return (embeddings - self.mean) / self.scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +51,7 @@ class Places:
     """Where ``N`` graphs stand in a hierarchy of ``Lp`` layers."""
 
     paths: Int[np.ndarray, "N Lp"]
-    """Prototype of each layer, roots first: the walk of Eq. 12 at temperature 0, at each step to the nearest child."""
+    """Prototype of each layer, roots first (see :attr:`Hierarchy.by_leaf`)."""
     similarities: Float[np.ndarray, "N Lp"]
     """Cosine of the graph and each prototype of its path."""
     novelty: Float[np.ndarray, "N"]
@@ -39,14 +60,17 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """Prototypes and the space they live in: the final layer's graph embedding, behind the projection head where there is one."""
+    """Prototypes and the space they live in: the last layer's graph embedding, behind the head."""
 
     model: Encoder
     """What embeds."""
     forest: PrototypeForest
     """The prototypes, roots first."""
     head: nn.Module | None
-    """The projection head that stands between embedding and prototypes, if any."""
+    """What stands between embedding and prototypes, if anything: projection or standardization."""
+    by_leaf: bool = False
+    """Whether a graph's path is its nearest leaf and that leaf's ancestors, as balanced assignments
+    have it, or the walk of Eq. 12 at temperature 0, at each step to the nearest child."""
 
     @classmethod
     def of(cls, model: Encoder) -> Self | None:
@@ -64,8 +88,9 @@ class Hierarchy:
         if forest is None:
             return None
         settings = model.info.get("settings", {}).get("objective", {})
+        by_leaf = settings.get("e_step") == "balanced"
         if not settings.get("projection_head", "head.0.weight" in model.extra):
-            return cls(model, forest, None)
+            return cls(model, forest, None, by_leaf)
         head = projection_head(forest.layers[0].shape[1])
         weights = {
             name.removeprefix("head."): tensor
@@ -79,7 +104,7 @@ class Hierarchy:
                 "the model has prototypes but not the projection head they were trained with; "
                 "use the model of the pre-training run."
             ) from None
-        return cls(model, forest, head.to(model.device).eval())
+        return cls(model, forest, head.to(model.device).eval(), by_leaf)
 
     @classmethod
     def fitted(
@@ -92,9 +117,17 @@ class Hierarchy:
         seed: int = 0,
         **computing: Any,
     ) -> Self:
-        """Return prototypes fitted by K-means to the embeddings of a sample of ``store``, layer by layer, the way GraphLoG's are born.
+        """Return a tree fitted to the embeddings of ``store``, with equal shares for its leaves.
 
-        For models that were trained without any. ``computing`` as for :meth:`Encoder.embed_batches`.
+        It serves any encoder, whatever it was trained by; of large stores a sample is used.
+
+        Args:
+            model: The encoder.
+            store: The collection.
+            depth: Layers of the tree.
+            centres: Leaves.
+            seed: Of the sample and the clusterings.
+            computing: As for :meth:`Encoder.embed_batches`.
 
         Raises:
             ConfigError: If there are fewer than two graphs.
@@ -104,14 +137,16 @@ class Hierarchy:
             rows = np.sort(
                 np.random.default_rng(seed).choice(len(store), _FITTED_TO, replace=False)
             )
-        forest = fit_forest(
-            torch.from_numpy(model.embed_store(store.subset(rows), "last", **computing)),
+        emb = torch.from_numpy(model.embed_store(store.subset(rows), "last", **computing))
+        check_embeddings(emb)
+        head = Standardize(emb)
+        forest = fit_balanced_forest(
+            head(emb),
             depth=depth,
             centres=centres,
             generator=torch.Generator().manual_seed(seed_for(seed, "hierarchy")),
-            space="unit",
         )
-        return cls(model, forest, None)
+        return cls(model, forest, head, by_leaf=True)
 
     @property
     def parents(self) -> list[Int[np.ndarray, "_"]]:
@@ -154,8 +189,12 @@ class Hierarchy:
             store, "last", batch_size, precision=precision, progress=progress
         ):
             emb = self._projected(values)
-            chains = greedy_chains(emb, self.forest)
             cosines = [cosine_similarity(emb, layer) for layer in self.forest.layers]
+            chains = (
+                leaf_chains(cosines[-1].argmax(dim=1), self.forest)
+                if self.by_leaf
+                else greedy_chains(emb, self.forest)
+            )
             paths[graphs] = chains.cpu().numpy()
             found = [
                 cosine.gather(1, chains[:, level, None]) for level, cosine in enumerate(cosines)

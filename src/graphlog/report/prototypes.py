@@ -35,7 +35,8 @@ from graphlog.training.precision import Precision
 
 _FORMAT = 1
 _RULES = {
-    "path": "prototype numbers from root to leaf: at each layer the nearest child of the one above (Eq. 12 at temperature 0)",
+    "path": "prototype numbers from root to leaf: the nearest leaf and its ancestors where leaves were assigned in equal shares, "
+    "else at each layer the nearest child of the one above (Eq. 12 at temperature 0)",
     "similarity": "cosine of the graph and the leaf of its path, in the space of the prototypes",
     "novelty": "one minus the cosine to the nearest of all leaves",
     "traits": "means or shares that differ from those of the whole sample by at least 0.3 standard deviations; `effect` is how many",
@@ -82,7 +83,7 @@ def write_prototypes(
         model: An encoder with prototypes, or what names one: a model file, a run folder, a shipped model.
         out: Folder for the files.
         source: The collection; None takes the graphs that the run was trained on.
-        fit: Fit prototypes to the collection by K-means in place of the model's own; for models that learnt none.
+        fit: Fit a tree to the collection, with equal shares for its leaves, in place of the model's own.
         graphs: Graphs on the map, drawn at random; traits are judged by them too.
         seed: Decides sample, layout and fitted prototypes.
         precision: Of the encoder's matrix products.
@@ -127,7 +128,7 @@ def write_prototypes(
         about = {
             "model": named if isinstance(model, str | Path) else "a model",
             "collection": name_of(where) if source is not None else Path(where).name,
-            "origin": "learnt" if learnt else "fitted by K-means",
+            "origin": "learnt" if learnt else "fitted in equal shares",
             "layers": list(hierarchy.forest.sizes),
             "rejected": output_rows(store)[1] - len(store),
         }

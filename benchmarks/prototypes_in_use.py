@@ -1,0 +1,155 @@
+"""How many prototypes stay in use, with which E-step: pre-training on 20,000 molecules, one core.
+
+    python benchmarks/prototypes_in_use.py INPUT --runs runs/prototypes --results benchmarks/results
+
+Every variant is the recipe ``default`` with other settings of the prototypes, on a GIN of 5 layers
+of 64, one local and two joint epochs. Usage is that of the whole collection after training, by
+nearest prototype: the exponential of its entropy. The expected gradient is that of the global loss
+in the roots, over repeated E-steps on the same 512 graphs, as a share of the mean gradient's size.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import graphlog
+from graphlog.ops.similarity import cosine_similarity
+from graphlog.training.config import resolve_config
+from graphlog.training.log import Silent
+from graphlog.training.pretrain import PretrainResult, run_pretraining
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "drawn at the loss's temperature, unit length (0.1.0)": {
+        "e_step": "sample",
+        "e_step_temperature": 0.0,
+        "kmeans_space": "unit",
+        "min_roots": 1,
+        "prototype_rate": 1.0,
+    },
+    "drawn at the loss's temperature, raw": {
+        "e_step": "sample",
+        "e_step_temperature": 0.0,
+        "prototype_rate": 1.0,
+    },
+    "greedy": {"e_step": "greedy"},
+    "balanced, rate 1": {"prototype_rate": 1.0},
+    "balanced, rate 10 (default)": {},
+    "no prototypes": {"global_weight": 0.0},
+}
+TERMS = ("graph", "subgraph", "attribute", "global")
+
+
+def train(store: Any, switches: dict[str, Any], seed: int, run: Path) -> PretrainResult:
+    """Pre-train one variant."""
+    config = resolve_config(
+        "graphlog",
+        "default",
+        {
+            "objective": switches,
+            "encoder": {"layers": 5, "dim": 64},
+            "training": {"epochs": 3, "batch_size": 256, "precision": "fp32", "seed": seed},
+        },
+    )
+    return run_pretraining(store, config, run, overwrite=True, progress=Silent())
+
+
+def usage(emb: Tensor, layer: Tensor) -> float:
+    """Return the effective number of prototypes in use by nearest prototype."""
+    nearest = cosine_similarity(emb, layer).argmax(dim=1)
+    share = torch.bincount(nearest, minlength=layer.shape[0]).double() / nearest.shape[0]
+    return float(torch.special.entr(share).sum().exp())
+
+
+def root_gradient(objective: Any, emb: Tensor) -> float:
+    """Return the length of the mean gradient in the roots over the mean length of each, 50 E-steps."""
+    grads: list[Tensor] = []
+    for seed in range(50):
+        terms: dict[str, Tensor] = {}
+        generator = torch.Generator().manual_seed(seed)
+        objective._add_global_term(emb, objective.forest, generator, terms, {})
+        grads.append(torch.autograd.grad(terms["global"], objective.prototypes[0])[0].flatten())
+    stacked = torch.stack(grads)
+    return float(stacked.mean(dim=0).norm() / stacked.norm(dim=1).mean())
+
+
+def measure(store: Any, result: PretrainResult, run: Path) -> dict[str, float]:
+    """Return what one run ended with."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    last = {
+        f"loss_{t}": statistics.fmean(r[f"loss_{t}"] for r in rows[-5:])
+        for t in TERMS
+        if f"loss_{t}" in rows[-1]
+    }
+    encoder, objective = result.encoder, result.objective
+    with torch.no_grad():
+        emb = torch.cat([encoder(store[i : i + 512]).graph_emb for i in range(0, len(store), 512)])
+    forest = getattr(objective, "forest", None)
+    if forest is None:
+        return last
+    for level, layer in enumerate(forest.detach().layers):
+        last |= {f"prototypes_{level}": layer.shape[0], f"used_{level}": usage(emb, layer)}
+    return {**last, "root_gradient": root_gradient(objective, emb[:512])}
+
+
+def main() -> None:
+    """Run every variant and seed, and write the rows and a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("input", help="file of molecules")
+    parser.add_argument("--limit", type=int, default=20_000)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS))
+    parser.add_argument("--runs", type=Path, default=Path("runs/prototypes"))
+    parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    store = graphlog.read_molecules(options.input, limit=options.limit, schema="molecule-rich")
+    path = options.results / "prototypes_in_use.jsonl"
+    done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    for seed in options.seeds:
+        for number, name in enumerate(options.variants):
+            if any((row["variant"], row["seed"]) == (name, seed) for row in done):
+                continue
+            run = options.runs / f"{number}-s{seed}"
+            start = time.perf_counter()
+            result = train(store, VARIANTS[name], seed, run)
+            seconds = round(time.perf_counter() - start)
+            row = {"variant": name, "seed": seed, "seconds": seconds, **measure(store, result, run)}
+            done.append(row)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+    print(table(done))
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return the means over seeds as Markdown."""
+    columns = {
+        **{f"used_{level}": f"layer {level} in use" for level in range(3)},
+        "root_gradient": "expected gradient",
+        **{f"loss_{t}": f"{t} loss" for t in TERMS},
+    }
+    lines = [f"| E-step | seeds | {' | '.join(columns.values())} |"]
+    lines.append("|" + "---|" * (2 + len(columns)))
+    for name in dict.fromkeys(row["variant"] for row in rows):
+        own = [row for row in rows if row["variant"] == name]
+        cells: list[str] = []
+        for key in columns:
+            values = [row[key] for row in own if key in row]
+            total = [
+                row[f"prototypes_{key[5:]}"]
+                for row in own
+                if key.startswith("used_") and key in row
+            ]
+            mean = f"{statistics.fmean(values):.3g}" if values else ""
+            cells.append(f"{mean} of {statistics.fmean(total):.3g}" if total else mean)
+        lines.append(f"| {name} | {len(own)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
