@@ -9,7 +9,7 @@ import pytest
 
 from graphlog.data import workers as pool
 from graphlog.data.store import open_store
-from graphlog.datasets.featurize import read_molecules
+from graphlog.datasets.featurize import EXCLUDED, read_molecules
 from graphlog.domains.molecule import MOLECULE_RICH
 from graphlog.errors import ConfigError, DataError, GraphLoGError
 
@@ -132,6 +132,38 @@ def test_a_rich_store(tmp_path: Path) -> None:
     store = read_molecules(["CCO", "*C"], schema="molecule-rich", store_path=tmp_path / "store")
     assert store.schema == MOLECULE_RICH
     assert store[:2].x.shape == (5, 9)
+
+
+def test_molecules_of_other_files_are_left_out_whatever_their_stereo(tmp_path: Path) -> None:
+    unwanted = tmp_path / "b.csv"
+    unwanted.write_text("id,smiles\n1,C[C@@H](N)C(O)=O\n2,C1CCCCC1\n3,xx\n")
+    smiles = ["CCO", "OC(=O)C(C)N", "N[C@H](C)C(=O)O", "C1C", "C1CCCCC1.[Na+]", "C1CCCC[13CH2]1"]
+    store = read_molecules(smiles, exclude=[unwanted])
+    assert (store.rows.tolist(), store.num_rows) == ([0, 4], 6)
+    assert [(r.row, r.reason == EXCLUDED) for r in store.rejects] == [
+        (1, True),
+        (2, True),
+        (3, False),
+        (5, True),
+    ]
+    assert store.texts() == ["CCO", "C1CCCCC1.[Na+]"]
+
+
+def test_leaving_out_most_of_a_file_is_no_sign_of_a_wrong_column(tmp_path: Path) -> None:
+    path = write(tmp_path, "smiles\n" + "CCO\n" * 50 + "C\n")
+    assert len(read_molecules(path, exclude=[path], workers=1, on_error="fail")) == 0
+    read_molecules(["C"], store_path=tmp_path / "store")
+    assert "is a store already" in refusal(tmp_path / "store", ConfigError, exclude=[path])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_leave_out_the_same(tmp_path: Path, workers: int) -> None:
+    path = tmp_path / "a.smi"
+    path.write_text("".join("C" * (1 + k % 40) + "\n" for k in range(6000)))
+    (tmp_path / "b.smi").write_text("".join("C" * k + "\n" for k in range(1, 31)))
+    store = read_molecules(path, exclude=[tmp_path / "b.smi"], workers=workers)
+    assert (len(store), len(store.rejects)) == (1500, 4500)
+    assert store.num_nodes.min() == 31
 
 
 def test_a_store_is_opened_rather_than_read(tmp_path: Path) -> None:

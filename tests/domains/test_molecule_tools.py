@@ -9,10 +9,13 @@ from graphlog.domains.molecule import (
     descriptors,
     draw_svg,
     morgan_fingerprints,
+    rdkit_file,
     scaffold,
     scaffold_groups,
 )
 from graphlog.domains.molecule.murcko import scaffolds
+from graphlog.domains.molecule.quick import target_values
+from graphlog.domains.molecule.targets import TARGETS
 from graphlog.errors import DataError
 
 
@@ -71,3 +74,28 @@ def test_unparsable_input_is_named(call, capfd: pytest.CaptureFixture[str]) -> N
     with pytest.raises(DataError, match="C1CC"):
         call("C1CC")
     assert capfd.readouterr().err == ""
+
+
+def test_descriptors_worked_out_together_are_rdkits_own() -> None:
+    texts = [
+        line.split()[0]
+        for line in rdkit_file("rdkit-data", "NCI/first_5K.smi").read_text().splitlines()[::40]
+    ]
+    texts += [
+        "C",
+        "[H][H]",
+        "[Na+].[Cl-]",
+        "*",
+        "[Fe]",
+        "[U]",
+        "C[Si](C)(C)I",
+        "OP(O)(=O)OC",
+        "CS(=O)(=O)N",
+        "C[CH2]",
+        "C[C@H](N)C(=O)[O-].[K+]",
+        "x",
+    ]
+    ours, theirs = target_values(texts), descriptors(texts, TARGETS)
+    assert ours.shape == (len(texts), 196)
+    np.testing.assert_allclose(ours, theirs.clip(-65504, 65504), rtol=1e-5, atol=1e-5)
+    assert (np.nanstd(ours, axis=0) > 0).mean() > 0.8

@@ -1,0 +1,170 @@
+"""Stereo labels of ``molecule-cip``: what they mean, and that they do not depend on how a SMILES is written."""
+
+import random
+
+import numpy as np
+import pytest
+from rdkit import Chem, rdBase
+from rdkit.Chem.EnumerateStereoisomers import EnumerateStereoisomers, StereoEnumerationOptions
+
+from graphlog.domains import SCHEMAS
+from graphlog.domains.molecule import (
+    MOLECULE_CIP,
+    MOLECULE_RICH,
+    featurize_smiles,
+    rdkit_file,
+    stereo,
+)
+from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.models import random_encoder
+
+WAYS = 10
+SPECIAL = (
+    *(
+        "C[C@H](N)C(=O)O",
+        "OC[C@H]1OC(O)[C@H](O)[C@@H](O)[C@@H]1O",
+        "C[S@](=O)c1ccccc1",
+        "F/C=C/F",
+        "C/C=C\\C=C\\Cl",
+        "C[C@@](N)(F)Cl",
+    ),
+    *(
+        "O[C@@H](C(=O)[O-])[C@H](O)C(=O)[O-].[K+].[Na+]",
+        "C[N@+](CC)(CCC)c1ccccc1.[Cl-]",
+        "C[C@H]1CC[C@@H](C)CC1",
+        "C/N=C/c1ccccc1",
+    ),
+    *(
+        "O[C@H]1[C@H](O)[C@@H](O)[C@H](O)[C@H](O)[C@@H]1O",
+        "F[P@TB1](Cl)(Br)(I)C",
+        "[2H][C@H](C)O",
+        "N[C@@H](CS)C(=O)N[C@@H](C)C(O)=O",
+    ),
+)
+
+
+def column(smiles: str, kind: str) -> list[int]:
+    chunk, rejects = featurize_smiles([smiles], MOLECULE_CIP)
+    assert not rejects
+    return (chunk.x if kind == "atoms" else chunk.edge_attr)[:, 1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("smiles", "codes"),
+    [
+        ("C[C@H](N)C(=O)O", [2]),  # L-alanine is S
+        ("C[C@@H](N)C(=O)O", [1]),
+        ("C[C@H]1CC[C@@H](C)CC1", [3, 3]),  # r, r: pseudo-asymmetric
+        ("C[C@](C)(N)O", []),  # a tag on what is no centre
+        ("CC(N)C(=O)O", []),
+        ("F[P@TB1](Cl)(Br)(I)C", [5]),  # trigonal bipyramid
+    ],
+)
+def test_codes_of_centres(smiles: str, codes: list[int]) -> None:
+    found = [code for code in column(smiles, "atoms") if code]
+    assert (found if 3 not in codes else [{4: 3}.get(code, code) for code in found]) == codes
+
+
+@pytest.mark.parametrize(
+    ("smiles", "code"),
+    [("F/C=C/F", 2), ("F/C=C\\F", 1), ("FC=CF", 0), ("C/C=C(/C)C", 0), ("CC=N/O", 0)],
+)
+def test_codes_of_bonds(smiles: str, code: int) -> None:
+    codes = column(smiles, "bonds")
+    assert codes.count(0) == len(codes) - (code > 0)
+    assert max(codes) == code
+
+
+def test_what_takes_too_long_to_rank_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stereo, "_MOST_COMPARISONS", 1)
+    assert set(column("C[C@H]1CC[C@@H](C)C[C@H]1/C=C/C", "atoms")) == {0, 5}
+    assert set(column("C[C@H]1CC[C@@H](C)C[C@H]1/C=C/C", "bonds")) == {0, 3}
+
+
+def test_without_stereo_it_is_the_older_schema() -> None:
+    texts = [
+        line.split()[0]
+        for line in rdkit_file("rdkit-data", "NCI/first_5K.smi").read_text().splitlines()[::50]
+    ]
+    ours, theirs = (
+        featurize_smiles(texts, MOLECULE_CIP)[0],
+        featurize_smiles(texts, MOLECULE_RICH)[0],
+    )
+    np.testing.assert_array_equal(ours.x, theirs.x)
+    np.testing.assert_array_equal(ours.edge_attr, theirs.edge_attr)
+    assert SCHEMAS["molecule-cip"] is MOLECULE_CIP
+
+
+@pytest.fixture(scope="module")
+def encoder() -> Encoder:
+    return random_encoder(schema=MOLECULE_CIP)
+
+
+def test_mirror_images_differ(encoder: Encoder) -> None:
+    left, right, flat = encoder.embed(["C[C@H](N)C(=O)O", "C[C@@H](N)C(=O)O", "CC(N)C(=O)O"])
+    assert min(np.abs(left - right).max(), np.abs(left - flat).max()) > 0.01
+
+
+def stereoisomers(count: int) -> list[str]:
+    """Molecules of NCI, charges and counter-ions first, with every stereo element set at random."""
+    texts = [
+        line.split()[0]
+        for line in rdkit_file("rdkit-data", "NCI/first_5K.smi").read_text().splitlines()
+    ]
+    texts.sort(key=lambda text: not any(c in text for c in "+-."))
+    texts = [text for pair in zip(texts, reversed(texts), strict=True) for text in pair]
+    found: list[str] = list(SPECIAL)
+    options = StereoEnumerationOptions(maxIsomers=1, rand=7, unique=True)
+    for text in texts:
+        mol = Chem.MolFromSmiles(text)
+        if mol is None or len(found) == count:
+            continue
+        smiles = Chem.MolToSmiles(next(iter(EnumerateStereoisomers(mol, options=options))))
+        if any(c in smiles for c in "@/\\"):
+            found.append(smiles)
+    return found[:count]
+
+
+def ways_of_writing(smiles: str, count: int) -> list[str]:
+    """Other SMILES of a molecule that RDKit itself takes for the same: of some highly symmetric ones it writes the mirror image."""
+    mol = Chem.MolFromSmiles(smiles)
+    canonical = Chem.MolToSmiles(mol)
+    written = [Chem.MolToSmiles(mol, doRandom=True) for _ in range(count)]
+    return [text for text in written if Chem.CanonSmiles(text) == canonical]
+
+
+def assert_one_embedding(encoder: Encoder, molecules: list[str]) -> None:
+    quiet = rdBase.BlockLogs()
+    try:
+        Chem.rdBase.SeedRandomNumberGenerator(random.randrange(1 << 30))
+        rewritten = [
+            (k, text)
+            for k, smiles in enumerate(molecules)
+            for text in ways_of_writing(smiles, WAYS)
+        ]
+    finally:
+        del quiet
+    assert len(rewritten) > 0.9 * WAYS * len(molecules)
+    first = encoder.embed(molecules, workers=1)
+    others = encoder.embed([text for _, text in rewritten], workers=1)
+    gap = np.abs(others - first[[k for k, _ in rewritten]]).max(axis=1)
+    worst = int(gap.argmax())
+    assert gap[worst] < 1e-5 * np.abs(first).max(), (
+        molecules[rewritten[worst][0]],
+        rewritten[worst][1],
+        gap[worst],
+    )
+
+
+def test_an_embedding_does_not_depend_on_how_the_smiles_is_written(encoder: Encoder) -> None:
+    assert_one_embedding(encoder, stereoisomers(200))
+
+
+@pytest.mark.slow
+def test_nor_do_those_of_a_thousand_molecules(encoder: Encoder) -> None:
+    assert_one_embedding(encoder, stereoisomers(1000))
+
+
+def test_an_older_schema_does_depend_on_it() -> None:
+    with pytest.raises(AssertionError):
+        assert_one_embedding(random_encoder(schema=MOLECULE_RICH), stereoisomers(50))

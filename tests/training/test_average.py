@@ -1,0 +1,119 @@
+"""Warm-up, the moving average of the weights, and the statistics that a trained encoder is left with."""
+
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from graphlog.data.sampler import BatchSampler
+from graphlog.encoders.modelfile import read_model
+from graphlog.training import run_pretraining
+from graphlog.training.checkpoint import load_checkpoint, part
+from graphlog.training.optim import WeightAverage, scheduled_rate
+from graphlog.training.statistics import BATCH_SIZE, BATCHES
+from training_support import families, outcome, small_config, start
+
+
+def test_the_average_is_that_of_its_equation() -> None:
+    weight = nn.Parameter(torch.zeros(3))
+    average, wanted = WeightAverage(0.9), None
+    for step in range(1, 60):
+        weight.data = torch.randn(3)
+        average.update([("w", weight)], step)
+        decay = min(0.9, (1 + step) / (10 + step))
+        wanted = (
+            weight.data.clone() if wanted is None else decay * wanted + (1 - decay) * weight.data
+        )
+    assert wanted is not None
+    average.copy_to([("w", weight), ("another", nn.Parameter(torch.ones(1)))])
+    assert torch.allclose(weight, wanted, atol=1e-6)
+
+
+def test_a_parameter_born_later_starts_as_it_is() -> None:
+    average, old, young = (
+        WeightAverage(0.9),
+        nn.Parameter(torch.zeros(2)),
+        nn.Parameter(torch.full((2,), 5.0)),
+    )
+    average.update([("old", old)], 1)
+    average.update([("old", old), ("young", young)], 2)
+    assert torch.equal(average.state()["young"], young.detach())
+
+
+def test_the_rate_rises_in_a_line_and_then_follows_its_schedule() -> None:
+    rates = [scheduled_rate(2.0, "cosine", done, 0.1) for done in np.linspace(0, 1, 101)]
+    assert np.allclose(rates[:11], np.linspace(0, 2, 11))
+    assert rates[100] == pytest.approx(0, abs=1e-12)
+    assert all(a > b for a, b in pairwise(rates[10:]))
+    assert [scheduled_rate(2.0, "constant", done, 0.5) for done in (0.25, 0.5, 1)] == [
+        1.0,
+        2.0,
+        2.0,
+    ]
+
+
+def test_a_run_ends_with_the_average_and_statistics_of_clean_graphs(tmp_path: Path) -> None:
+    store, config = families(), small_config(average=0.8, warmup=0.1)
+    trained = run_pretraining(store, config, tmp_path / "run").encoder
+    checkpoint = load_checkpoint(tmp_path / "run" / "checkpoint", print)
+    assert checkpoint is not None
+    last, averaged = part(checkpoint.tensors, "model."), part(checkpoint.tensors, "average.model.")
+    for name, parameter in trained.named_parameters():
+        assert torch.equal(parameter, averaged[name])
+    assert any(
+        not torch.equal(parameter, last[name]) for name, parameter in trained.named_parameters()
+    )
+    sizes, means = [], []
+    with torch.no_grad():
+        trained.train()
+        for norm in trained.norms:
+            norm.momentum = 0.0  # looks at the batch and forgets it
+        for rows in BatchSampler(len(store), BATCH_SIZE, config.seed).epoch(0)[:BATCHES]:
+            batch = store.take(np.sort(rows))
+            seen: list[torch.Tensor] = []
+            hook = trained.norms[0].register_forward_pre_hook(
+                lambda _, given, seen=seen: seen.append(given[0])
+            )
+            trained(batch)
+            hook.remove()
+            sizes.append(len(rows))
+            means.append(seen[0].mean(dim=0))
+    assert len(sizes) == 3
+    assert torch.allclose(trained.norms[0].running_mean, torch.stack(means).mean(dim=0), atol=1e-5)
+
+
+def test_every_run_is_calibrated_and_a_finished_one_is_read_as_it_is(tmp_path: Path) -> None:
+    store = families()
+    trained = run_pretraining(store, small_config("released"), tmp_path / "run").encoder
+    read = read_model(tmp_path / "run" / "model.safetensors").encoder
+    assert all(norm.num_batches_tracked == 3 for norm in read.norms)
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(trained.state_dict().values(), read.state_dict().values(), strict=True)
+    )
+
+
+def test_kills_change_nothing_about_average_and_warm_up(tmp_path: Path) -> None:
+    settings = {
+        "checkpoint_every_s": 0.0,
+        "schedule": "cosine",
+        "warmup": 0.3,
+        "average": 0.9,
+        "fresh_moments": False,
+    }
+    whole = start(tmp_path / "whole", settings, resume=False)
+    whole.join()
+    for after in ("step-000000002", "step-000000005", "step-000000012"):
+        run = tmp_path / after
+        process = start(run, settings, resume=False)
+        while process.is_alive() and not (run / "checkpoint" / after).exists():
+            time.sleep(0.0005)
+        process.kill()
+        process.join()
+        again = start(run, settings, resume=True)
+        again.join()
+        assert outcome(run) == outcome(tmp_path / "whole")
