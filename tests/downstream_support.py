@@ -18,7 +18,13 @@ from graphlog.encoders.encoder import build_encoder
 
 TINY = EncoderConfig(dim=16, layers=2)
 QUICK = FinetuneConfig(
-    epochs=2, batch_size=8, dropout=0.0, precision="fp32", device="cpu", checkpoint_every_s=0.0
+    protocol="paper",
+    epochs=2,
+    batch_size=8,
+    dropout=0.0,
+    precision="fp32",
+    device="cpu",
+    checkpoint_every_s=0.0,
 )
 
 CHAINS = [f"{'C' * n}{end}" for n in range(1, 13) for end in ("O", "N", "Cl", "c1ccccc1")]

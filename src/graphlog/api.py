@@ -23,7 +23,7 @@ from graphlog.downstream import probe as _probe
 from graphlog.downstream.embed import Written
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig
-from graphlog.downstream.finetune.run import finetune as _finetune
+from graphlog.downstream.finetune import finetune as _finetune
 from graphlog.downstream.models import list_models, load, load_for, random_encoder
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.protocol import folds as _folds
@@ -148,7 +148,7 @@ def finetune(
     seeds: Sequence[int] = (0, 1, 2),
     *,
     targets: Sequence[str] | None = None,
-    epochs: int = 100,
+    epochs: int | None = None,
     select: str = "last",
     freeze: bool = False,
     layer: str | None = None,
@@ -168,10 +168,10 @@ def finetune(
             rows; None takes the data set's own, else ``scaffold``.
         seeds: Initial heads, order of the graphs, dropout.
         targets: Columns to predict; data sets with known tasks need none.
-        epochs: Passes over the training fold.
+        epochs: Passes over the training fold; None takes the protocol's.
         select: Whose weights predict: ``last`` or ``best-valid``. Scores of both are reported.
         freeze: Train the head alone.
-        layer: Embedding the head sees: ``jk`` or ``last``; None takes the encoder's own.
+        layer: Embedding the head sees: ``jk`` or ``last``; None takes the protocol's.
         baselines: Rows beside the result: ``ecfp-rf``, ``ecfp-lr``, ``random``.
         run_dir: Folder for log, checkpoints, scores and model; None keeps all in memory.
         resume: Go on in ``run_dir``; finished seeds are kept.
@@ -192,7 +192,13 @@ def finetune(
     if not isinstance(dataset, LabelledGraphs):
         labelling |= {"split": split, "targets": targets}
     config = FinetuneConfig.parse(
-        {**settings, "epochs": epochs, "select": select, "freeze": freeze, "layer": layer}
+        {
+            **settings,
+            **({} if epochs is None else {"epochs": epochs}),
+            "select": select,
+            "freeze": freeze,
+            "layer": layer,
+        }
     )
     return _finetune(
         load_for(encoder, _store_of(dataset)),

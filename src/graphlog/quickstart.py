@@ -12,8 +12,7 @@ from typing import Any
 from graphlog import api
 from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.finetune import FinetuneConfig
-from graphlog.downstream.finetune.run import finetune
+from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabelledGraphs, open_labelled

@@ -16,9 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.finetune import FinetuneConfig
-from graphlog.downstream.finetune.head import FineTuned
-from graphlog.downstream.finetune.run import train_on_all
+from graphlog.downstream.finetune import FinetuneConfig, train_on_all
+from graphlog.downstream.head import FineTuned
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import load
 from graphlog.downstream.predictor import predict_graphs
@@ -90,10 +89,11 @@ class _FineTunedEstimator(BaseEstimator):
     def __init__(
         self,
         encoder: str | Path | Encoder = DEFAULT_MODEL,
-        epochs: int = 100,
+        protocol: str = "default",
+        epochs: int | None = None,
         batch_size: int = 32,
         learning_rate: float = 1e-3,
-        dropout: float = 0.5,
+        dropout: float | None = None,
         freeze: bool = False,
         layer: str | None = None,
         invalid: str = "raise",
@@ -102,6 +102,7 @@ class _FineTunedEstimator(BaseEstimator):
         random_state: int = 0,
     ) -> None:
         self.encoder = encoder
+        self.protocol = protocol
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -141,17 +142,9 @@ class _FineTunedEstimator(BaseEstimator):
         return outputs
 
     def _config(self) -> FinetuneConfig:
-        keys = (
-            "epochs",
-            "batch_size",
-            "learning_rate",
-            "dropout",
-            "freeze",
-            "layer",
-            "precision",
-            "device",
-        )
-        return FinetuneConfig.parse({key: getattr(self, key) for key in keys})
+        names = ("protocol", "epochs", "batch_size", "learning_rate", "dropout", "freeze", "layer")
+        given = {name: getattr(self, name) for name in (*names, "precision", "device")}
+        return FinetuneConfig.parse({k: v for k, v in given.items() if v is not None})
 
     def __sklearn_tags__(self) -> Any:
         """Say that inputs are text."""
@@ -163,12 +156,13 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
 
     Args:
         encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
-        epochs: Passes over the training molecules.
+        protocol: ``default`` starts from a linear probe; ``paper`` is the paper's.
+        epochs: Passes over the training molecules; None takes the protocol's.
         batch_size: Molecules a step.
-        learning_rate: First step size of Adam; multiplied by 0.3 every 30 epochs.
-        dropout: Share of each layer's outputs dropped while training.
+        learning_rate: First step size of Adam for the head.
+        dropout: Share of each layer's outputs dropped while training; None takes the protocol's.
         freeze: Train the linear head alone.
-        layer: Embedding the head sees; None takes the model's own.
+        layer: Embedding the head sees; None takes the protocol's.
         invalid: ``raise`` for a molecule that cannot be read, or ``nan``: left out of training, NaN probabilities.
         precision: ``fp32``, ``bf16``, or ``auto`` (bf16 where the hardware computes in it).
         device: ``auto``, ``cpu`` or ``cuda``.

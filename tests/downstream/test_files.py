@@ -17,7 +17,7 @@ from downstream_support import (
     write_csv,
 )
 from graphlog.downstream.embed import embed_file
-from graphlog.downstream.finetune.run import finetune
+from graphlog.downstream.finetune import finetune
 from graphlog.downstream.predict import predict_file
 from graphlog.downstream.predictor import Predictor
 from graphlog.errors import ConfigError, DataError, GraphLoGError, ModelFileError

@@ -1,4 +1,6 @@
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -6,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-import graphlog.downstream.finetune.run as run_module
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, QUICK, labelled, tiny_encoder
 from graphlog.config import read_toml
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
-from graphlog.downstream.finetune.head import Head, masked_bce, masked_mse, twin
-from graphlog.downstream.finetune.run import finetune
-from graphlog.downstream.finetune.seed import SeedRun
+from graphlog.downstream.finetune import FinetuneConfig, finetune, start_of
+from graphlog.downstream.finetune_seed import SeedJob
+from graphlog.downstream.head import Head, copy_with_dropout, masked_bce, masked_mse
+from graphlog.downstream.linear import FIXED_C, linear_path, probe_weights, standardised
 from graphlog.downstream.models import load
-from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.predictor import Predictor, predict_graphs
 from graphlog.downstream.tasks import LabelledGraphs
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
 from graphlog.training.log import read_metrics
@@ -110,7 +112,7 @@ def test_freezing_changes_the_head_alone():
 
 
 def test_dropout_is_the_networks_own(tiny_store: Any):
-    network = twin(tiny_encoder().network, 0.5).train()
+    network = copy_with_dropout(tiny_encoder().network, 0.5).train()
     assert network.config.dropout == 0.5
     assert not torch.equal(network(tiny_store[:4]).graph_emb, network(tiny_store[:4]).graph_emb)
 
@@ -256,9 +258,9 @@ def test_a_used_folder_is_refused_resumed_or_replaced(
             tiny_encoder(), data, QUICK.updated({"dropout": 0.3}), run_dir=run, resume=True, **KEPT
         )
     trained: list[int] = []
-    whole = SeedRun.train_epoch
+    batches = SeedJob.batches
     monkeypatch.setattr(
-        SeedRun, "train_epoch", lambda self, stop: trained.append(self.seed) or whole(self, stop)
+        SeedJob, "batches", lambda self, epoch: trained.append(self.seed) or batches(self, epoch)
     )
     more = finetune(
         tiny_encoder(), data, QUICK, run_dir=run, resume=True, baselines=(), seeds=(0, 1, 2)
@@ -280,31 +282,36 @@ def test_a_used_folder_is_refused_resumed_or_replaced(
     assert [p.name for p in (run / "checkpoint").iterdir()] == ["seed-5"]
 
 
-@pytest.mark.parametrize("stop_after", [1, 3, 5])
+@pytest.mark.parametrize("stop_after", [1, 4, 7, 13])
+@pytest.mark.parametrize("protocol", ["default", "paper"])
 def test_an_interrupted_run_ends_with_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int, protocol: str
 ):
-    config = QUICK.updated({"epochs": 3, "dropout": 0.5})
-    data = labelled(IS_ALCOHOL)
+    """Killed between two steps, also within an epoch and in the second seed."""
+    config = QUICK.updated({"protocol": protocol, "epochs": 3, "dropout": 0.5})
+    if protocol == "default":
+        config = config.updated({"probe_first": True, "freeze_batch_norm": True})
+    data, run = labelled(IS_ALCOHOL), tmp_path / "run"
     whole = finetune(tiny_encoder("jk"), data, config, **KEPT)
-    done: list[int] = []
-    train_epoch = SeedRun.train_epoch
+    steps: list[int] = []
+    loss = SeedJob.loss
 
-    def failing(self: SeedRun, stop: Any) -> dict[str, Any]:
-        if len(done) == stop_after:
+    def failing(self: SeedJob, batch: Any, step: int) -> Any:
+        steps.append(step)
+        if len(steps) == stop_after:
             raise KeyboardInterrupt
-        done.append(self.seed)
-        return train_epoch(self, stop)
+        return loss(self, batch, step)
 
-    monkeypatch.setattr(SeedRun, "train_epoch", failing)
-    with pytest.raises(KeyboardInterrupt):
-        finetune(tiny_encoder("jk"), data, config, run_dir=tmp_path / "run", **KEPT)
-    monkeypatch.setattr(SeedRun, "train_epoch", train_epoch)
-    resumed = finetune(
-        tiny_encoder("jk"), data, config, run_dir=tmp_path / "run", resume=True, **KEPT
-    )
+    with monkeypatch.context() as patch:
+        patch.setattr(SeedJob, "loss", failing)
+        with pytest.raises(TrainingInterrupted, match="continue with --resume"):
+            finetune(tiny_encoder("jk"), data, config, run_dir=run, **KEPT)
+    resumed = finetune(tiny_encoder("jk"), data, config, run_dir=run, resume=True, **KEPT)
     np.testing.assert_array_equal(resumed.predict(CHAINS), whole.predict(CHAINS))
-    assert len(read_metrics(tmp_path / "run" / "metrics.jsonl")) == 6
+    rows = read_metrics(run / "metrics.jsonl")
+    assert [(row["seed"], row["epoch"]) for row in rows] == [
+        (seed, epoch) for seed in (0, 1) for epoch in (1, 2, 3)
+    ]
 
 
 def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -317,28 +324,96 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
     ):
         finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, run_dir=tmp_path / "run", **KEPT)
     assert not (tmp_path / "run" / "model.safetensors").exists()
-    assert run_module.finetune is finetune
 
 
-def test_a_wish_to_stop_is_followed_after_a_short_epoch_which_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    data, folder, longer = labelled(IS_ALCOHOL), tmp_path / "run", QUICK.updated({"epochs": 3})
-    train = SeedRun._train
+def test_a_request_to_stop_ends_the_step_and_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    data, run = labelled(IS_ALCOHOL), tmp_path / "run"
+    loss = SeedJob.loss
 
-    def asked(self: SeedRun, epoch: int, stop: Any) -> float:
-        stop.asked = epoch == 2
-        return train(self, epoch, stop)
+    def asking(self: SeedJob, batch: Any, step: int) -> Any:
+        if step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return loss(self, batch, step)
 
-    monkeypatch.setattr(SeedRun, "_train", asked)
-    with pytest.raises(
-        TrainingInterrupted, match="after epoch 2 of seed 0; continue with --resume"
-    ):
-        finetune(tiny_encoder(), data, longer, seeds=(0,), baselines=(), run_dir=folder)
-    assert sorted(p.name for p in (folder / "checkpoint" / "seed-0").iterdir()) == [
-        "step-000000001",
-        "step-000000002",
-    ]
-    monkeypatch.setattr("graphlog.downstream.finetune.seed._PATIENCE_S", -1.0)
-    with pytest.raises(TrainingInterrupted, match="up to the last checkpoint"):
-        finetune(tiny_encoder(), data, longer, seeds=(0,), baselines=(), run_dir=tmp_path / "other")
+    monkeypatch.setattr(SeedJob, "loss", asking)
+    with pytest.raises(TrainingInterrupted, match="in epoch 1 of seed 0; continue with --resume"):
+        finetune(tiny_encoder(), data, QUICK, seeds=(0,), baselines=(), run_dir=run)
+    assert (run / "checkpoint" / "seed-0" / "step-000000002").is_dir()
+
+
+def test_the_default_protocol_starts_at_the_probe_and_keeps_statistics():
+    """With a step size of nearly 0 the head is the probe's, and batch norms are as they came."""
+    encoder, data = tiny_encoder("last"), labelled(IS_ALCOHOL)
+    config = FinetuneConfig(epochs=1, learning_rate=1e-12, encoder_rate=1e-12, device="cpu")
+    (member,) = finetune(encoder, data, config, baselines=(), seeds=(0,)).members
+    assert member.layer == "jk"
+    for name, value in member.network.named_buffers():
+        assert torch.equal(value, encoder.network.get_buffer(name)), name
+    train = data.split.train
+    features = standardised(encoder.embed_store(data.store, "jk"), train)
+    expected = linear_path(features, data.labels, train, "classification", [FIXED_C])[FIXED_C]
+    predicted = predict_graphs([member], data.store)
+    assert np.corrcoef(predicted[:, 0], expected[:, 0])[0, 1] > 0.95
+
+
+@pytest.mark.parametrize("task", ["classification", "regression", "multiclass"])
+def test_the_head_of_a_probe_predicts_as_the_probe(task: str):
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(60, 5)).astype(np.float32)
+    y = (x @ draw.normal(size=(5, 3)) + 3).astype(np.float32)
+    labels = {
+        "classification": (y > 3).astype(np.float32),
+        "regression": y,
+        "multiclass": np.eye(3, dtype=np.float32)[y.argmax(axis=1)],
+    }[task]
+    if task != "multiclass":
+        labels[::4, 1] = NAN
+    head = Head(5, 3, task)  # type: ignore[arg-type]
+    head.fit_targets(labels)
+    head.fit_inputs(x, 0.1)
+    head.start_from_probe(x, labels)
+    with torch.no_grad():
+        found = head.predictions(head(torch.from_numpy(x))).numpy()
+    path = linear_path(standardised(x, np.arange(60)), labels, np.arange(60), task, [FIXED_C])  # type: ignore[arg-type]
+    tolerance = 0.02 if task != "regression" else 0.05
+    np.testing.assert_allclose(found, path[FIXED_C], atol=tolerance)
+
+
+def test_two_classes_of_three_have_a_probe():
+    labels = np.eye(3, dtype=np.float32)[[0, 0, 2, 2]]
+    x = np.array([[0.0], [0.1], [1.0], [1.1]], dtype=np.float32)
+    weight, bias = probe_weights(x, labels, "multiclass", 100.0)
+    assert (x @ weight.T + bias).argmax(axis=1).tolist() == [0, 0, 2, 2]
+    assert not weight[1].any()
+
+
+def test_schedules_scale_with_the_epochs():
+    """A decay that is due at epoch 30 of 100 is due at epoch 3 of 10."""
+    short = FinetuneConfig(protocol="paper", epochs=10)
+    rates = [short.learning_rate_at(epoch) for epoch in range(1, 11)]
+    np.testing.assert_allclose(rates[2:4], [1e-3, 3e-4])
+    assert rates[-1] == pytest.approx(1e-3 * 0.3**3)
+    cosine = FinetuneConfig(epochs=10)
+    rates = [cosine.learning_rate_at(epoch) for epoch in range(1, 11)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == 1e-3
+    assert rates[-1] < 1e-4
+
+
+def test_the_paper_protocol_is_the_papers():
+    paper = FinetuneConfig(protocol="paper")
+    assert (paper.epochs, paper.batch_size, paper.dropout) == (100, 32, 0.5)
+    assert (paper.schedule, paper.encoder_rate, paper.learning_rate) == ("step", None, 1e-3)
+    assert not paper.probe_first
+    assert not paper.freeze_batch_norm
+    assert FinetuneConfig(protocol="paper", epochs=5).epochs == 5
+    assert paper.updated({"epochs": 7}).schedule == "step"
+
+
+def test_an_untrained_encoder_is_trained_from_scratch():
+    encoder = tiny_encoder()
+    encoder.info["name"] = "random"
+    start = start_of(encoder, labelled(IS_ALCOHOL), FinetuneConfig(device="cpu"))
+    assert start.config.encoder_rate is None
+    assert not start.config.probe_first
+    assert start.embeddings is None

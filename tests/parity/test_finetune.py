@@ -8,7 +8,7 @@ import torch
 
 from encoder_support import golden_batch
 from graphlog.downstream.finetune import FinetuneConfig
-from graphlog.downstream.finetune.head import FineTuned, Head
+from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.metrics import evaluate
 from graphlog.encoders.legacy import encoder_from_weights
 
@@ -16,10 +16,11 @@ from graphlog.encoders.legacy import encoder_from_weights
 def test_learning_rate_of_every_epoch(golden: Path):
     with np.load(golden / "chem_finetune_lr.npz") as file:
         released = [
-            FinetuneConfig(schedule="released").learning_rate_at(int(e)) for e in file["epoch"]
+            FinetuneConfig(protocol="paper", schedule="released").learning_rate_at(int(e))
+            for e in file["epoch"]
         ]
         np.testing.assert_allclose(released, file["lr_used_during_epoch"], rtol=1e-12)
-    step = [FinetuneConfig().learning_rate_at(e) for e in (1, 30, 31, 60, 61)]
+    step = [FinetuneConfig(protocol="paper").learning_rate_at(e) for e in (1, 30, 31, 60, 61)]
     np.testing.assert_allclose(step, [1e-3, 1e-3, 3e-4, 3e-4, 9e-5])
 
 

@@ -10,8 +10,7 @@ from graphlog.data.store import GraphStore
 from graphlog.domains.protein.ego import STATISTICS, ego_statistics
 from graphlog.domains.protein.reading import read_proteins
 from graphlog.domains.protein.schema import CHANNELS, PROTEIN
-from graphlog.downstream.finetune import FinetuneConfig
-from graphlog.downstream.finetune.run import start_of
+from graphlog.downstream.finetune import FinetuneConfig, start_of
 from graphlog.downstream.models import load_for
 from graphlog.downstream.proteins.readout import judged
 from graphlog.downstream.report import Report

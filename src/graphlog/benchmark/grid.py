@@ -155,6 +155,7 @@ class Bench:
             if stage == "finetune":
                 tuning = FinetuneConfig.parse(
                     {
+                        "protocol": "paper",
                         **self.frame.finetuning,
                         "device": self.device,
                         "precision": "fp32" if self.precision == "auto" else self.precision,

@@ -14,7 +14,7 @@ from graphlog.datasets import DATASETS
 from graphlog.datasets.featurize import read_molecules
 from graphlog.domains import SCHEMAS
 from graphlog.domains.protein.stores import find_parts, open_named_proteins
-from graphlog.downstream.finetune.head import Head, twin
+from graphlog.downstream.head import Head, copy_with_dropout
 from graphlog.downstream.linear import GRID, linear_path
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.errors import GraphLoGError
@@ -126,7 +126,7 @@ class _Clock:
         device = choose_device(config.device)
         size = min(32, len(store))
         if key not in self._forward:
-            encoder = twin(build_encoder(config.encoder, store.schema), 0.5).to(device)
+            encoder = copy_with_dropout(build_encoder(config.encoder, store.schema), 0.5).to(device)
             head = Head(encoder.embedding_width("last"), 1, "classification").to(device)
             self._forward[key] = (
                 _least(lambda: _pass(encoder, head, store, size, backward=False)) / size

@@ -135,7 +135,14 @@ def finetune(
     epochs: Annotated[
         int | None,
         typer.Option(
-            "--epochs", metavar="N", min=1, help="Passes over the training fold (default: 100)."
+            "--epochs", metavar="N", min=1, help="Passes over the training fold (default: 40)."
+        ),
+    ] = None,
+    protocol: Annotated[
+        Literal["default", "paper"] | None,
+        typer.Option(
+            "--protocol",
+            help="default: probe first, encoder trained gently; paper: 100 epochs at one rate.",
         ),
     ] = None,
     seeds: o.Seeds = "0,1,2",
@@ -168,9 +175,8 @@ def finetune(
     With -m random the encoder starts untrained.
     """
     from graphlog.downstream.embed import save_rejects
-    from graphlog.downstream.finetune import FinetuneConfig
-    from graphlog.downstream.finetune.run import check_seeds
-    from graphlog.downstream.finetune.run import finetune as run_finetune
+    from graphlog.downstream.finetune import FinetuneConfig, check_seeds
+    from graphlog.downstream.finetune import finetune as run_finetune
     from graphlog.downstream.models import load_for
     from graphlog.downstream.probe import check_baselines
     from graphlog.downstream.tasks import open_labelled
@@ -181,6 +187,7 @@ def finetune(
     chosen_seeds, baseline_names = check_seeds(o.integers(seeds)), o.names(baselines)
     check_baselines(baseline_names)
     named = {
+        "protocol": protocol,
         "epochs": epochs,
         "select": select,
         "freeze": freeze or None,

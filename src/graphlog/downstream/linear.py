@@ -63,6 +63,57 @@ def linear_path(
     return {c: np.stack([column[k] for column in columns], axis=1) for k, c in enumerate(path)}
 
 
+def probe_weights(
+    features: Float[np.ndarray, "M W"],
+    labels: Float[np.ndarray, "M T"],
+    task: TaskKind,
+    c: float = FIXED_C,
+) -> tuple[Float[np.ndarray, "T W"], Float[np.ndarray, "T"]]:
+    """Return weights and intercepts of the linear models; 0 for a target that cannot be learnt.
+
+    Args:
+        features: Standardised, of the training rows.
+        labels: Of these rows, NaN where missing.
+        task: Kind of task.
+        c: Inverse strength of the penalty.
+    """
+    weight = np.zeros((labels.shape[1], features.shape[1]), dtype=np.float32)
+    bias = np.zeros(labels.shape[1], dtype=np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        if task == "multiclass":
+            rows = np.flatnonzero(~np.isnan(labels).any(axis=1))
+            classes = labels[rows].argmax(axis=1)
+            if learnable(classes):
+                model = _logistic(features, c).fit(features[rows], classes)
+                coefficients, intercepts = model.coef_, model.intercept_
+                if len(model.classes_) == 2:  # scikit-learn keeps the difference of the two
+                    coefficients = np.concatenate([-coefficients, coefficients]) / 2
+                    intercepts = np.concatenate([-intercepts, intercepts]) / 2
+                weight[model.classes_], bias[model.classes_] = coefficients, intercepts
+            return weight, bias
+        everything = np.arange(len(labels))
+        for t in range(labels.shape[1]):
+            fold = fold_of(labels, everything, t)
+            if not learnable(fold.labels):
+                continue
+            x, y = features[fold.rows], fold.labels
+            if task == "classification":
+                model = _logistic(features, c).fit(x, y.astype(np.int64))
+            else:
+                model = Ridge(alpha=1.0 / c).fit(x.astype(np.float64), y.astype(np.float64))
+            weight[t], bias[t] = model.coef_.reshape(-1), float(np.squeeze(model.intercept_))
+    return weight, bias
+
+
+def _logistic(x: Features, c: float = FIXED_C) -> LogisticRegression:
+    narrow = isinstance(x, np.ndarray) and x.shape[1] <= _NEWTON_WIDTH
+    solver = "newton-cholesky" if narrow else "lbfgs"
+    return LogisticRegression(
+        C=c, solver=solver, warm_start=True, max_iter=_MAX_ITERATIONS, tol=1e-4
+    )
+
+
 def _logistic_task(
     features: Features, labels: np.ndarray, train: np.ndarray, target: int, path: Sequence[float]
 ) -> list[np.ndarray]:
@@ -70,10 +121,7 @@ def _logistic_task(
     if not learnable(fold.labels):
         return [np.full(len(labels), np.nan, dtype=np.float32)] * len(path)
     x, y = features[fold.rows], fold.labels.astype(np.int64)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-    solver = (
-        "newton-cholesky" if isinstance(x, np.ndarray) and x.shape[1] <= _NEWTON_WIDTH else "lbfgs"
-    )
-    model = LogisticRegression(solver=solver, warm_start=True, max_iter=_MAX_ITERATIONS, tol=1e-4)
+    model = _logistic(x)
     results: list[np.ndarray] = []
     for c in path:
         model.set_params(C=c).fit(x, y)

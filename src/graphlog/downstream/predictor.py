@@ -14,7 +14,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder, evaluating
-from graphlog.downstream.finetune.head import FineTuned, Head, outputs_of
+from graphlog.downstream.head import FineTuned, Head, outputs_of
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import model_path
 from graphlog.downstream.report import Report

@@ -88,7 +88,7 @@ def run_pretraining(
     progress = progress or Silent()
     config = _resolve(store, config, run_dir, resume, progress)
     if len(store) < 2:
-        raise DataError(f"pre-training compares graphs and needs at least 2, found {len(store)}.")
+        raise DataError(f"pre-training needs at least 2 graphs to compare, found {len(store)}.")
     if note := getattr(OBJECTIVES[config.objective], "RECIPE_NOTES", {}).get(config.recipe):
         progress.say(f"note: {note}")
     job = Pretraining(store, config, init=init, progress=progress)
@@ -168,8 +168,8 @@ class Pretraining(Job):
 
     def learning_rate(self, cursor: Cursor) -> float:
         """Return the step size that the schedule has reached."""
-        done = min(cursor.step / (len(self.sampler) * self.config.epochs), 1.0)
         c = self.config
+        done = min(cursor.step / (len(self.sampler) * c.epochs), 1.0)
         return scheduled_rate(c.learning_rate, c.schedule, done, c.warmup)
 
     def rate_factors(self) -> Mapping[str, float]:
@@ -223,11 +223,8 @@ class Pretraining(Job):
         )
         for alarm in alarms:
             self.progress.say(alarm)
-        head = {
-            "step": cursor.step,
-            "epoch": cursor.epoch,
-            "phase": self.phases[cursor.phase].name,
-        }
+        phase = self.phases[cursor.phase].name
+        head = {"step": cursor.step, "epoch": cursor.epoch, "phase": phase}
         return {**head, **means, **watched, **({"alarms": alarms} if alarms else {})}
 
     def stage(self, cursor: Cursor) -> str:

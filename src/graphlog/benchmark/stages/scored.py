@@ -13,7 +13,7 @@ from graphlog.benchmark.sources import about
 from graphlog.benchmark.stages.common import Found, Workplace, facts, settings_of
 from graphlog.domains import SCHEMAS
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.finetune.run import RULES, finetune
+from graphlog.downstream.finetune import RULES, finetune
 from graphlog.downstream.linear import FIXED_C, GRID
 from graphlog.downstream.models import random_encoder
 from graphlog.downstream.probe import ecfp_rows, probe

@@ -1,4 +1,4 @@
-"""The linear head, the losses over labels that are present, and the pair of encoder and head."""
+"""The linear head, its losses over the labels that are present, and encoder and head together."""
 
 from typing import Literal
 
@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from graphlog.data.batch import GraphBatch
 from graphlog.downstream.encoder import Layer
+from graphlog.downstream.linear import probe_weights
 from graphlog.downstream.metrics import TaskKind
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.training.precision import autocast
@@ -18,10 +19,10 @@ _SMALLEST_SPREAD = 1e-6
 
 
 class Head(nn.Module):
-    """One linear output a target; regression is learnt in units of the labels' spread.
+    """One linear output per target; regression is learnt in units of the labels' spread.
 
-    Inputs are standardised where the encoder is frozen. Where it is trained they are not: embeddings drift away from
-    any statistics taken at the start, and columns that hardly varied then would come to rule the output.
+    Inputs are standardised where the encoder is frozen, or the head starts from the solution of a
+    linear probe. In the paper's protocol they are not.
     """
 
     input_shift: Tensor
@@ -30,7 +31,7 @@ class Head(nn.Module):
     target_scale: Tensor
 
     def __init__(self, width: int, targets: int, task: TaskKind) -> None:
-        """Draw the weights as torch draws them; inputs and targets are left as they are until fitted."""
+        """Draw the weights as torch does; inputs and targets stay as they are until fitted."""
         super().__init__()
         self.task: TaskKind = task
         self.linear = nn.Linear(width, targets)
@@ -39,12 +40,40 @@ class Head(nn.Module):
         self.register_buffer("target_shift", torch.zeros(targets))
         self.register_buffer("target_scale", torch.ones(targets))
 
-    def fit_inputs(self, embeddings: Float[np.ndarray, "M W"]) -> None:
-        """Standardise inputs from now on as these embeddings would be; constant columns become 0."""
+    def fit_inputs(
+        self, embeddings: Float[np.ndarray, "M W"], least_spread: float | None = None
+    ) -> None:
+        """Standardise inputs from now on as these embeddings would be.
+
+        Args:
+            embeddings: Of the training fold.
+            least_spread: None sets constant columns to 0; else columns that vary less than this
+                share of the median column are not scaled up further, because in an encoder that is
+                trained they would come to rule the output.
+        """
         spread = embeddings.std(axis=0, dtype=np.float64)
-        scale = np.where(spread > _SMALLEST_SPREAD, 1.0 / np.maximum(spread, _SMALLEST_SPREAD), 0.0)
+        if least_spread is None:
+            varies = spread > _SMALLEST_SPREAD
+            scale = np.where(varies, 1.0 / np.maximum(spread, _SMALLEST_SPREAD), 0.0)
+        else:
+            floor = max(least_spread * float(np.median(spread)), _SMALLEST_SPREAD)
+            scale = 1.0 / np.maximum(spread, floor)
         self.input_shift.copy_(torch.from_numpy(embeddings.mean(axis=0, dtype=np.float64)))
         self.input_scale.copy_(torch.from_numpy(scale))
+
+    def start_from_probe(
+        self, embeddings: Float[np.ndarray, "M W"], labels: Float[np.ndarray, "M T"]
+    ) -> None:
+        """Set the weights to those of a linear probe on these embeddings; targets are fitted."""
+        with torch.no_grad():
+            inputs = torch.from_numpy(embeddings)
+            features = ((inputs - self.input_shift) * self.input_scale).numpy()
+            targets = torch.from_numpy(labels)
+            if self.task == "regression":
+                targets = (targets - self.target_shift) / self.target_scale
+            weight, bias = probe_weights(features, targets.numpy(), self.task)
+            self.linear.weight.copy_(torch.from_numpy(weight))
+            self.linear.bias.copy_(torch.from_numpy(bias))
 
     def fit_targets(self, labels: Float[np.ndarray, "M T"]) -> None:
         """Express regression targets in units of their spread over these labels (NaN where missing)."""
@@ -104,7 +133,10 @@ def outputs_of(
 
 
 def masked_bce(logits: Float[Tensor, "N T"], labels: Float[Tensor, "N T"]) -> Float[Tensor, ""]:
-    """Return the binary cross-entropy summed over present labels (0 or 1; NaN is missing) and divided by their number, in float64."""
+    """Return the binary cross-entropy averaged over present labels, in float64.
+
+    Labels are 0 or 1, NaN where missing.
+    """
     present = ~labels.isnan()
     losses = F.binary_cross_entropy_with_logits(
         logits.double(), labels.nan_to_num(0.0).double(), reduction="none"
@@ -130,9 +162,9 @@ def masked_mse(values: Float[Tensor, "N T"], targets: Float[Tensor, "N T"]) -> F
     return errors.square().sum() / present.sum().clamp(min=1)
 
 
-def twin(encoder: GraphEncoder, dropout: float) -> GraphEncoder:
-    """Return a copy of ``encoder`` on its device that drops out ``dropout`` of every layer's outputs while training."""
-    with torch.random.fork_rng(devices=[]):  # its first weights are thrown away at once
+def copy_with_dropout(encoder: GraphEncoder, dropout: float) -> GraphEncoder:
+    """Return a copy of ``encoder``, on its device, with another dropout after every layer."""
+    with torch.random.fork_rng(devices=[]):  # its first weights are replaced at once
         copy = GraphEncoder(encoder.config.updated({"dropout": dropout}), encoder.schema)
     copy.load_state_dict(encoder.state_dict())
     return copy.to(next(encoder.parameters()).device)

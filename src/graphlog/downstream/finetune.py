@@ -1,8 +1,8 @@
-"""A whole fine-tuning run: all seeds, both selection rules, baselines, run folder."""
+"""Fine-tuning: encoder and linear head trained on labels, over several seeds, with every score."""
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,18 @@ import tomli_w
 
 from graphlog.data.split import Split
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.finetune.config import FinetuneConfig
-from graphlog.downstream.finetune.head import FineTuned, twin
-from graphlog.downstream.finetune.seed import SeedRun, Start
+from graphlog.downstream.finetune_seed import (
+    FROM_SCRATCH,
+    PAPER,
+    FinetuneConfig,
+    SeedJob,
+    Start,
+    log_row,
+)
+from graphlog.downstream.head import FineTuned, copy_with_dropout
 from graphlog.downstream.linear import FIXED_C, GRID
 from graphlog.downstream.metrics import Evaluation, evaluate
-from graphlog.downstream.models import random_encoder
+from graphlog.downstream.models import RANDOM, random_encoder
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines, ecfp_rows, make_report
 from graphlog.downstream.proteins.halves import half_scores
@@ -27,9 +33,10 @@ from graphlog.downstream.tasks import LabelledGraphs, folds_lacking, open_labell
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import writing
 from graphlog.training.log import MetricsFile, Progress, Silent
-from graphlog.training.precision import choose_device, choose_precision
 from graphlog.training.runfolder import RunFolder, versions
-from graphlog.training.trainer import stop_on_signal
+from graphlog.training.trainer import Trainer, stop_on_signal
+
+__all__ = ["PAPER", "FinetuneConfig", "finetune"]
 
 RULES = {"last": "last epoch", "best-valid": "best validation"}
 
@@ -51,13 +58,15 @@ def finetune(
 
     Args:
         encoder: Where training starts; it is not changed.
-        source: Labelled input, or what :func:`~graphlog.downstream.tasks.open_labelled` made of it.
-        config: How to train; None is the paper's protocol.
+        source: Labelled input, or what :func:`~graphlog.downstream.tasks.open_labelled` returned.
+        config: How to train; None is the default protocol.
         seeds: One run each: initial head, order of the graphs, dropout.
-        baselines: Rows set beside the result: ``ecfp-rf``, ``ecfp-lr`` (of proteins, statistics of the ego-networks take
-            their place), and ``random``, which fine-tunes an untrained encoder in the same way and doubles the time.
+        baselines: Rows set beside the result: ``ecfp-rf``, ``ecfp-lr`` (of proteins, statistics of
+            the ego-networks take their place), and ``random``, which trains an untrained encoder
+            from scratch and doubles the time.
         run_dir: Where settings, log, scores, checkpoints and model go; None keeps all in memory.
-        resume: Go on in ``run_dir``: finished seeds are kept, others continue at their last checkpoint.
+        resume: Continue in ``run_dir``: finished seeds are kept, others continue at their last
+            checkpoint.
         overwrite: Replace the run in ``run_dir``.
         progress: Follows the run.
         labelling: Passed to ``open_labelled`` (``targets``, ``task``, ``split``, ...).
@@ -67,7 +76,7 @@ def finetune(
         DataError: If there is nothing to learn or to choose by.
         TrainingInterrupted: After Ctrl-C; the last checkpoints are kept.
     """
-    config = resolve_precision(config or FinetuneConfig(), (progress or Silent()).say)
+    config, bar = (config or FinetuneConfig()).resolve_precision(), progress or Silent()
     seeds = check_seeds(seeds)
     check_baselines(baselines)
     data = (
@@ -82,10 +91,10 @@ def finetune(
     try:
         if folder is not None:
             _describe(folder, encoder, data, config, seeds)
-        runs = _train(encoder, data, config, seeds, folder, progress or Silent(), "")
+        runs = _train(encoder, data, config, seeds, folder, bar, "")
         rows = result_rows("fine-tuned", runs, data, config)
         if "random" in baselines:
-            rows += _untrained_rows(encoder, data, config, seeds, folder, progress or Silent())
+            rows += _untrained_rows(encoder, data, config, seeds, folder, bar)
         extra, notes = ecfp_rows(data, baselines, seeds, FIXED_C, sorted({FIXED_C, *GRID}), -1)
         report = make_report(data, [*rows, *extra], [*notes, *_notes(config, runs)])
         predictor = Predictor(
@@ -102,19 +111,11 @@ def finetune(
 def train_on_all(
     encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig, seed: int
 ) -> FineTuned:
-    """Return one model trained on the training fold alone, nothing scored: for callers that judge by themselves."""
-    config = resolve_precision(config, Silent().say)
-    run = SeedRun(start_of(encoder, data, config), seed)
+    """Return one model trained on the training fold, nothing scored: for scikit-learn."""
+    job = SeedJob(start_of(encoder, data, config.resolve_precision()), seed, Silent())
     with stop_on_signal() as stop:
-        while not run.is_done:
-            run.train_epoch(stop)
-    return FineTuned(run.model.network, run.model.head, run.model.layer).cpu().eval()
-
-
-def resolve_precision(config: FinetuneConfig, say: Callable[[str], None]) -> FinetuneConfig:
-    """Return the settings with ``auto`` replaced by the number format this machine trains in."""
-    precision = choose_precision(config.precision, choose_device(config.device), say)
-    return config.updated({"precision": precision})
+        Trainer(job, Silent()).run(stop)
+    return job.model.cpu().eval()
 
 
 def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
@@ -150,7 +151,7 @@ def check_folds(data: LabelledGraphs, config: FinetuneConfig) -> None:
 
 
 def result_rows(
-    model: str, runs: Sequence[SeedRun], data: LabelledGraphs, config: FinetuneConfig
+    model: str, runs: Sequence[SeedJob], data: LabelledGraphs, config: FinetuneConfig
 ) -> list[ScoreRow]:
     """Return the rows of both selection rules (the one that was asked for first), the last-k mean and the seeds' joint prediction."""
     rules = sorted(RULES, key=lambda rule: rule != config.select)
@@ -163,7 +164,7 @@ def result_rows(
         for fold in ("valid", "test")
     }
     detail = {
-        "best_epochs": [run.state.best_epoch for run in runs],
+        "best_epochs": [run.best_epoch for run in runs],
         "epochs": config.epochs,
         "seeds": [run.seed for run in runs],
     }
@@ -218,18 +219,24 @@ def run_digest(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig) -
         sha.update(encoder.config.readout.encode())
     sha.update(
         json.dumps(
-            [ours, config.layer or encoder.layer, data.task, data.metric], sort_keys=True
+            [ours, config.layer_of(encoder), data.task, data.metric], sort_keys=True
         ).encode()
     )
     return sha.hexdigest()
 
 
 def start_of(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig) -> Start:
-    """Return what all seeds begin with."""
+    """Return what all seeds begin with; an untrained encoder is trained from scratch."""
+    if encoder.info.get("name") == RANDOM:
+        config = config.updated(FROM_SCRATCH)
     encoder = judged(encoder, config.readout)
-    placed = Encoder(twin(encoder.network, 0.0), encoder.layer, encoder.info).moved(config.device)
-    embeddings = placed.embed_store(data.store, config.layer) if config.freeze else None
-    return Start(placed, data, config, embeddings, run_digest(encoder, data, config))
+    network = copy_with_dropout(encoder.network, 0.0)
+    encoder = Encoder(network, encoder.layer, encoder.info).moved(config.device)
+    embeddings = None
+    if config.freeze or config.probe_first:
+        graphs = data.store if config.freeze else data.store.subset(data.split.train)
+        embeddings = encoder.embed_store(graphs, config.layer_of(encoder))
+    return Start(encoder, data, config, embeddings, run_digest(encoder, data, config))
 
 
 def _train(
@@ -240,52 +247,36 @@ def _train(
     folder: RunFolder | None,
     bar: Progress,
     label: str,
-) -> list[SeedRun]:
-    begin = start_of(encoder, data, config)
-    parent = None if folder is None else folder.checkpoints
-    runs: list[SeedRun] = []
+) -> list[SeedJob]:
+    start = start_of(encoder, data, config)
+    jobs: list[SeedJob] = []
     log = None if folder is None or label else MetricsFile(folder.metrics, -1)
-    bar.begin(config.epochs * len(data.split.train) * len(seeds))
+    size = len(data.split.train)
+    bar.begin(config.epochs * size * len(seeds))
     try:
         with stop_on_signal() as stop:
             for seed in seeds:
-                run = SeedRun(
-                    begin, seed, None if parent is None else parent / f"{label}seed-{seed}"
-                )
                 bar.stage(f"{label}seed {seed}")
-                _run_seed(run, log, stop, bar)
-                runs.append(run)
+                job = SeedJob(start, seed, bar)
+                trainer = Trainer(
+                    job,
+                    bar,
+                    checkpoints=folder and folder.checkpoints / f"{label}seed-{seed}",
+                    checkpoint_every_s=config.checkpoint_every_s,
+                    metrics=log,
+                )
+                if trainer.restore():
+                    cursor = trainer.cursor
+                    bar.advance(size * cursor.epoch + min(cursor.batch * config.batch_size, size))
+                for row in job.history if log is not None else ():
+                    log.write(log_row(row))
+                trainer.run(stop)
+                jobs.append(job)
     finally:
         bar.end()
         if log is not None:
             log.close()
-    return runs
-
-
-def _run_seed(run: SeedRun, log: MetricsFile | None, stop: Any, bar: Progress) -> None:
-    size, metric = len(run.data.split.train), run.data.metric
-    for row in run.state.history:
-        _log(log, row, run.config)
-    bar.advance(size * run.state.epoch)
-    while not run.is_done:
-        row = run.train_epoch(stop)
-        _log(log, row, run.config)
-        bar.advance(size)
-        bar.report({"loss": row["loss"], f"valid {metric}": row["valid"][metric]})
-        if run.checkpoint_due:
-            run.save()
-
-
-def _log(log: MetricsFile | None, row: Mapping[str, Any], config: FinetuneConfig) -> None:
-    if log is not None:
-        scores = {
-            f"{fold}/{name}": value
-            for fold in ("valid", "test")
-            for name, value in row[fold].items()
-            if value == value
-        }
-        kept = {key: row[key] for key in ("seed", "epoch", "loss", "learning_rate", "seconds")}
-        log.write({"step": row["epoch"], **kept, **scores})
+    return jobs
 
 
 def _untrained_rows(
@@ -297,7 +288,7 @@ def _untrained_rows(
     bar: Progress,
 ) -> list[ScoreRow]:
     graphs = data.store.subset(np.sort(data.split.train))
-    runs: list[SeedRun] = []
+    runs: list[SeedJob] = []
     for seed in seeds:
         untrained = random_encoder(
             encoder.config, encoder.schema, layer=encoder.layer, seed=seed, graphs=graphs
@@ -324,13 +315,13 @@ def _score(
     )
 
 
-def _mean_of_last(run: SeedRun, fold: str, k: int, data: LabelledGraphs) -> Evaluation:
-    late = [row[fold] for row in run.state.history[-k:]]
+def _mean_of_last(run: SeedJob, fold: str, k: int, data: LabelledGraphs) -> Evaluation:
+    late = [row[fold] for row in run.history[-k:]]
     means = {name: float(np.mean([scores[name] for scores in late])) for name in late[0]}
     return Evaluation(means, {name: [float("nan")] * len(data.targets) for name in means}, ())
 
 
-def chosen_models(runs: Sequence[SeedRun], config: FinetuneConfig) -> list[FineTuned]:
+def chosen_models(runs: Sequence[SeedJob], config: FinetuneConfig) -> list[FineTuned]:
     """Return the model of each seed under the rule asked for, on the CPU; with ``freeze`` all share one encoder."""
     models: list[FineTuned] = []
     for run in runs:
@@ -340,9 +331,9 @@ def chosen_models(runs: Sequence[SeedRun], config: FinetuneConfig) -> list[FineT
     return models
 
 
-def _notes(config: FinetuneConfig, runs: Sequence[SeedRun]) -> list[str]:
+def _notes(config: FinetuneConfig, runs: Sequence[SeedJob]) -> list[str]:
     notes = [] if len(runs) > 1 else ["one seed: no spread is known"]
-    if any(not run.state.best_epoch for run in runs):
+    if any(not run.best_epoch for run in runs):
         notes.append(
             "no target has both classes in the valid fold: `best validation` is the last epoch"
         )
