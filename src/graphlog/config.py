@@ -1,5 +1,6 @@
 """Frozen settings that round-trip through TOML; unknown keys are refused with the nearest valid name."""
 
+import json
 import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -8,7 +9,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from graphlog.errors import ConfigError
+from graphlog.errors import ConfigError, DataError
 
 
 class FrozenConfig(BaseModel):
@@ -63,8 +64,22 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"no such file: {path}; check the path.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as e:
         raise ConfigError(f"{path}: not a valid TOML file ({e})") from None
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file.
+
+    Raises:
+        DataError: If the file is missing or is not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"no such file: {path}; check the path.") from None
+    except (ValueError, RecursionError) as e:
+        raise DataError(f"{path}: not a valid JSON file ({e})") from None
 
 
 def parse_override(text: str) -> tuple[list[str], Any]:

@@ -216,7 +216,7 @@ def _draw(
             f"{s.model}, {s.how}",
             s.mean,
             math.nan if s.sd is None else s.sd,
-            ours="GraphLoG" in s.model,
+            highlighted="GraphLoG" in s.model,
         )
         for s in scores
     ]

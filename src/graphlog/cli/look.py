@@ -127,11 +127,13 @@ def plot(
     console = Console(quiet, as_json)
     if (run / "cells").is_dir():
         from graphlog.benchmark import draw_figures
+        from graphlog.report.run import claim_figures
 
         if source or colour:
             raise ConfigError(
                 f"{run} is the folder of a benchmark, which has its own maps; drop --input and --colour."
             )
+        claim_figures(output, run)
         paths = draw_figures(run, output)
     else:
         from graphlog.report.run import draw_run

@@ -3,11 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from graphlog.config import read_json
 from graphlog.downstream.metrics import LOWER_IS_BETTER, Evaluation
+from graphlog.errors import DataError
 
 DDOF = 1
 """Standard deviations are those of a sample (divided by n - 1); the reference code divides by n."""
@@ -129,6 +132,26 @@ class Report:
         )
         kept = {k: fields[k] for k in ("dataset", "task", "metric", "split", "sizes", "skipped")}
         return cls(**kept, tasks=tuple(fields["tasks"]), rows=rows, notes=tuple(fields["notes"]))
+
+    @classmethod
+    def load(cls, path: Path) -> "Report":
+        """Read a ``scores.json``.
+
+        Raises:
+            DataError: If the file is missing or damaged.
+        """
+        fields = read_json(path)
+        try:
+            report = cls.from_dict(fields)
+            is_whole = bool(report.rows) and isinstance(report.to_dict(), dict)
+            names = (report.dataset, report.task, report.metric, report.split, *report.tasks)
+            is_whole &= all(isinstance(name, str) for name in names)
+            is_whole &= all(isinstance(n, int) for n in report.sizes.values())
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+            is_whole = False
+        if not is_whole:
+            raise DataError(f"{path}: not a report of scores, or damaged; fine-tune again.")
+        return report
 
     def __str__(self) -> str:
         percent = self.metric not in LOWER_IS_BETTER and self.metric != "r2"

@@ -20,6 +20,7 @@ from graphlog.report.style import (
     Axes,
     Figure,
     house_style,
+    literal,
     new_figure,
     whole_numbers,
 )
@@ -61,6 +62,7 @@ def pretraining_curves(rows: Sequence[Row], dim: int, rank_floor: float | None =
         dim: Width of the graph embeddings.
         rank_floor: Effective rank under which the watch rings.
     """
+    rows = _numeric(rows)
     keys = sorted({k for row in rows for k in row})
     prototypes = _layer_sizes(rows)
     panels = [
@@ -112,6 +114,7 @@ def pretraining_curves(rows: Sequence[Row], dim: int, rank_floor: float | None =
 
 def finetuning_curves(rows: Sequence[Row]) -> Figure:
     """Draw loss and scores over the epochs of a fine-tuning run: means over its seeds, the range of the seeds shaded."""
+    rows = _numeric(rows, "epoch")
     names = sorted({k.split("/")[1] for row in rows for k in row if "/" in k})
     panels = [Panel("Training loss", [Line("loss", "loss")])]
     panels += [
@@ -127,10 +130,31 @@ def finetuning_curves(rows: Sequence[Row]) -> Figure:
     return _draw_curves(panels, rows, "epoch")
 
 
+def _numeric(rows: Sequence[Row], x: str = "step") -> list[Row]:
+    """Return rows with their numbers, phase and alarms; anything else in a damaged log is dropped."""
+
+    def is_number(value: object) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+
+    def is_fit(key: str, value: object) -> bool:
+        return is_number(value) or (key == "phase" and isinstance(value, str))
+
+    kept: list[Row] = []
+    for row in rows:
+        if is_number(row.get(x)):
+            alarms = row.get("alarms")
+            texts = [str(a) for a in alarms] if isinstance(alarms, list) else []
+            kept.append({k: v for k, v in row.items() if is_fit(k, v)} | {"alarms": texts})
+    return kept
+
+
 def _layer_sizes(rows: Sequence[Row]) -> list[int]:
     """Return the number of prototypes of each layer, as last logged."""
     logged = {k: row[k] for row in rows for k in row if k.startswith("prototypes_total_")}
-    return [round(logged[f"prototypes_total_{level}"]) for level in range(len(logged))]
+    sizes: list[int] = []
+    while (count := logged.get(f"prototypes_total_{len(sizes)}", 0)) >= 1:
+        sizes.append(round(count))
+    return sizes
 
 
 def _per_layer(keys: Mapping[str, str], sizes: Sequence[int]) -> list[Line]:
@@ -174,19 +198,19 @@ def _draw_curves(panels: Sequence[Panel], rows: Sequence[Row], x: str) -> Figure
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
         if alarms:
-            told = "\n".join(fill(f"▲ {x} {at}: {line}", 150) for at, line in alarms[:6])
-            figure.supxlabel(told, x=0.01, ha="left", fontsize=8, color=ALARM)
+            lines_of_alarms = "\n".join(fill(f"▲ {x} {at}: {line}", 150) for at, line in alarms[:6])
+            figure.supxlabel(lines_of_alarms, x=0.01, ha="left", fontsize=8, color=ALARM)
     return figure
 
 
 def _draw_lines(axis: Axes, panel: Panel, rows: Sequence[Row], x: str) -> None:
     for place, line in enumerate(panel.lines):
-        found = _series(rows, x, line)
-        if not found:
+        series = _series(rows, x, line)
+        if not series:
             continue
-        xs, means = list(found), [fmean(values) for values in found.values()]
+        xs, means = list(series), [fmean(values) for values in series.values()]
         colour = HUES[(place if line.hue is None else line.hue) % len(HUES)]
-        marker = "o" if len(found) < 30 else None
+        marker = "o" if len(series) < 30 else None
         axis.plot(
             xs,
             means,
@@ -196,11 +220,11 @@ def _draw_lines(axis: Axes, panel: Panel, rows: Sequence[Row], x: str) -> None:
             markersize=3,
             label=line.label,
         )
-        if any(len(values) > 1 for values in found.values()):
+        if any(len(values) > 1 for values in series.values()):
             axis.fill_between(
                 xs,
-                [min(v) for v in found.values()],
-                [max(v) for v in found.values()],
+                [min(v) for v in series.values()],
+                [max(v) for v in series.values()],
                 color=colour,
                 alpha=0.15,
                 linewidth=0,
@@ -226,11 +250,11 @@ def _draw_lines(axis: Axes, panel: Panel, rows: Sequence[Row], x: str) -> None:
 
 def _series(rows: Sequence[Row], x: str, line: Line) -> dict[float, list[float]]:
     """Return the values at each place of ``x``; several seeds give several values."""
-    found: dict[float, list[float]] = {}
+    series: dict[float, list[float]] = {}
     for row in rows:
         if row.get(line.key) is not None:
-            found.setdefault(row[x], []).append(row[line.key] / line.divide_by)
-    return found
+            series.setdefault(row[x], []).append(row[line.key] / line.divide_by)
+    return series
 
 
 def _mark_alarm(axis: Axes, panel: Panel) -> None:
@@ -279,7 +303,7 @@ class Score:
     """Score, mean over seeds."""
     sd: float = math.nan
     """Standard deviation over seeds; NaN where there is one."""
-    ours: bool = False
+    highlighted: bool = False
     """Whether the method is the encoder in question rather than a baseline."""
 
 
@@ -302,16 +326,22 @@ def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]], title: str =
 def report_chart(reports: Sequence[Report], title: str = "") -> Figure:
     """Draw the test scores of reports, one panel each; rows of the encoder in question stand out from the baselines."""
     return score_chart(
-        [(f"{r.dataset}, {r.split} split", r.metric, report_scores(r)) for r in reports], title
+        [(literal(f"{r.dataset}, {r.split} split"), r.metric, report_scores(r)) for r in reports],
+        title,
     )
 
 
 def report_scores(report: Report) -> list[Score]:
-    """Return the rows of a report as bars; those of the first row's model, or of several of it, are ours."""
+    """Return the rows of a report as bars; those of the first row's model are highlighted."""
     metric = report.metric
-    ours = report.rows[0].model
+    model = report.rows[0].model
     return [
-        Score(f"{r.model}, {r.rule}", r.mean(metric), r.sd(metric), ours=r.model.startswith(ours))
+        Score(
+            literal(f"{r.model}, {r.rule}"),
+            r.mean(metric),
+            r.sd(metric),
+            highlighted=r.model.startswith(model),
+        )
         for r in report.rows
     ]
 
@@ -321,14 +351,14 @@ def _draw_bars(axis: Axes, name: str, metric: str, scores: Sequence[Score]) -> N
     finite = [s for s in scores if math.isfinite(s.mean)]
     spread = [0.0 if math.isnan(s.sd) else s.sd for s in finite]
     places = range(len(finite))
-    colours = [HUES[0] if s.ours else REFERENCE for s in finite]
+    colours = [HUES[0] if s.highlighted else REFERENCE for s in finite]
     bars = axis.barh(
         places,
         [s.mean - chance for s in finite],
         left=chance,
         height=0.66,
         color=colours,
-        hatch=["//" if not s.ours else "" for s in finite],
+        hatch=["//" if not s.highlighted else "" for s in finite],
     )
     for bar in bars:
         bar.set_edgecolor("white")
@@ -342,7 +372,7 @@ def _draw_bars(axis: Axes, name: str, metric: str, scores: Sequence[Score]) -> N
         capsize=2.5,
     )
     ends = [s.mean + d for s, d in zip(finite, spread, strict=True)]
-    reach = max([abs(e - chance) for e in ends] or [1.0])
+    reach = max([abs(e - chance) for e in ends], default=0.0) or 1.0
     for place, (score, end) in enumerate(zip(finite, ends, strict=True)):
         text = f"{score.mean:.3f}" + ("" if math.isnan(score.sd) else f" ± {score.sd:.3f}")
         axis.text(
@@ -352,7 +382,7 @@ def _draw_bars(axis: Axes, name: str, metric: str, scores: Sequence[Score]) -> N
             va="center",
             fontsize=8,
             color=INK,
-            fontweight="bold" if score.ours else "normal",
+            fontweight="bold" if score.highlighted else "normal",
         )
     axis.set_yticks(list(places), [s.name for s in finite])
     axis.tick_params(axis="y", length=0, labelcolor=INK)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from graphlog.config import read_toml
+from graphlog.config import read_json, read_toml
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.store import GraphStore, is_store, open_store
 from graphlog.datasets import DATASETS
@@ -41,15 +42,59 @@ def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
         return describe_store(folder, verify)
     if (folder / "config.toml").is_file():
         return describe_run(folder)
-    if folder.is_dir() and not (folder / "model.safetensors").is_file():
-        raise ModelFileError(
-            f"{folder} is neither a store, nor a run folder, nor a model: it has no manifest.json and no config.toml."
-        )
+    if _is_foreign(folder):
+        raise ModelFileError(f"{folder} is not a model, store or run: {_explain(folder)}.")
     return describe_model(model_path(path))
 
 
+def _is_foreign(path: Path) -> bool:
+    if path.is_dir():
+        return not (path / "model.safetensors").is_file()
+    return path.is_file() and path.suffix != ".safetensors"
+
+
+def _explain(path: Path) -> str:
+    """Return what a file or folder of another kind is, and which command reads it."""
+    name = path.name.lower()
+    if path.is_dir():
+        if (path / "cells").is_dir():
+            return f"it is a benchmark; see its report with: graphlog benchmark report -o {path}"
+        if (path / "tree.json").is_file():
+            return (
+                f"it was written by `graphlog prototypes`; open {path / 'atlas.html'} in a browser"
+            )
+        return "it has no manifest.json, config.toml or model.safetensors"
+    if name.endswith((".pth", ".pt", ".ckpt")):
+        return f"it is a PyTorch checkpoint; try: graphlog convert {path} -o model.safetensors"
+    if name.endswith(_TABLES):
+        return f"it is a table; read it with: graphlog featurize {path} -o molecules.store"
+    if name.endswith((".npz", ".npy")):
+        return "it holds arrays, such as the output of `graphlog embed`; read it with numpy.load"
+    if name.endswith(".json"):
+        return "it is a JSON file, such as a split, which --split takes"
+    return "it is not a file that graphlog writes"
+
+
+_TABLES = tuple(
+    f"{kind}{packed}"
+    for kind in (".csv", ".tsv", ".smi", ".smiles", ".txt", ".parquet", ".jsonl", ".sdf")
+    for packed in ("", ".gz", ".zst")
+)
+_CARD_FIELDS = ("trained on", "reads", "licence", "limits")
+
+
+def _model_card(path: Path) -> dict[str, str | None]:
+    """Return the license, origin and limits of a shipped model, from the card beside its file."""
+    card = path.with_suffix(".md")
+    if not card.is_file():
+        return {}
+    rows = re.findall(r"^\| ([\w ]+) \| (.*) \|$", card.read_text(encoding="utf-8"), re.MULTILINE)
+    fields = dict(rows)
+    return {**{name: fields.get(name) for name in _CARD_FIELDS}, "model card": str(card)}
+
+
 def describe_model(path: Path) -> dict[str, Any]:
-    """Return what a model file holds."""
+    """Return what a model file holds; license, origin and limits too where it is a shipped one."""
     found = read_model(path)
     encoder, info = found.encoder, found.info
     config = encoder.config
@@ -65,6 +110,7 @@ def describe_model(path: Path) -> dict[str, Any]:
             key: info.get(key)
             for key in ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")
         },
+        **_model_card(path),
         "schema": describe_schema(encoder.schema),
         "settings": config.model_dump(),
         "prototypes": " / ".join(map(str, prototype_layers(found.extra))) or None,
@@ -139,7 +185,7 @@ def describe_run(folder: Path) -> dict[str, Any]:
 def _scores(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
-    report = Report.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    report = Report.load(path)
     spread = {True: "", False: " ± {sd:.4f}"}
     return {
         f"{row['model']}, {row['rule']}": f"{row['metric']} {row['mean']:.4f}"
@@ -255,26 +301,34 @@ def _whereabouts(spec: DatasetSpec) -> tuple[str, str | None]:
     return ("with RDKit" if spec.origin.startswith("rdkit") else "yes"), str(found)
 
 
-_FILE = "input.json"
+_INPUT = "input.json"
 
 
 def remember_input(run: Path, source: str, **reading: Any) -> None:
-    """Write down which input ``run`` was trained on and how it was read (``limit``, ``smiles_column``), if the disk lets us.
+    """Write which input ``run`` was trained on and how it was read, so that figures need no input.
 
-    A run must not fail for want of this note, nor an error of the run be hidden by one of the note.
+    Errors of the disk are ignored: a run must not fail because of this note.
+
+    Args:
+        run: Run folder.
+        source: A path, the name of a data set, or ``-``.
+        reading: ``limit``, ``smiles_column``, ...
     """
     where = source if named_spec(source, DATASETS) or source == "-" else str(Path(source).resolve())
-    with suppress(OSError), beside(run / _FILE) as unfinished:
+    with suppress(OSError), beside(run / _INPUT) as unfinished:
         unfinished.write_text(json.dumps({"source": where, **reading}, indent=1), encoding="utf-8")
 
 
 def recall_input(run: Path) -> tuple[str, dict[str, Any]] | None:
-    """Return the input that ``run`` was trained on and how it was read; None where it does not say or the input is gone."""
+    """Return the input that ``run`` was trained on and how it was read; None if it is unknown."""
     try:
-        found = json.loads((run / _FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        note = read_json(run / _INPUT)
+    except (DataError, OSError):
         return None
-    source = found.pop("source")
-    if source == "-" or not (named_spec(source, DATASETS) or Path(source).exists()):
+    source = note.get("source") if isinstance(note, dict) else None
+    if not isinstance(source, str) or source == "-":
         return None
-    return source, {key: value for key, value in found.items() if value is not None}
+    if not (named_spec(source, DATASETS) or Path(source).exists()):
+        return None
+    kinds = {"limit": int, "smiles_column": str, "targets": list}
+    return source, {k: note[k] for k, kind in kinds.items() if isinstance(note.get(k), kind)}

@@ -22,6 +22,7 @@ from graphlog.report.style import (
     Axes,
     Figure,
     house_style,
+    literal,
     new_figure,
     save_figure,
 )
@@ -77,7 +78,7 @@ def embedding_map(
             _scatter_groups(axes, points, groups or ["all"] * len(points), legend, size, hues)
         if prototypes is not None:
             _draw_forest(axes, prototypes)
-        axes.set_title(title)
+        axes.set_title(literal(title))
         axes.set(xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
         axes.set_aspect("equal", adjustable="datalim")
         axes.grid(False)
@@ -111,7 +112,7 @@ def _scatter_groups(
             marker=marker,
             linewidths=0,
             alpha=0.75,
-            label=f"{name} ({len(chosen):,})",
+            label=f"{literal(name)} ({len(chosen):,})",
             zorder=2,
         )
     rest = ~np.isin(of_point, shown)
@@ -120,7 +121,7 @@ def _scatter_groups(
         axes.scatter(*points[rest].T, s=size * 0.7, c=FAINT, linewidths=0, label=name, zorder=1)
     if len(names) > 1 or hues is not None:
         axes.legend(
-            title=legend or None,
+            title=literal(legend) or None,
             loc="center left",
             bbox_to_anchor=(1.0, 0.5),
             markerscale=1.8,
@@ -151,7 +152,7 @@ def _scatter_values(
         zorder=2,
     )
     bar = figure.colorbar(marks, ax=axes, shrink=0.7, pad=0.02, extend="both")
-    bar.set_label(legend)
+    bar.set_label(literal(legend))
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 

@@ -1,17 +1,18 @@
-"""The pictures of a run folder: which ones there are depends on what the run was."""
+"""The figures of a run folder: curves, scores, embedding map, tree of prototypes."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from graphlog.config import read_toml
+from graphlog.config import read_json, read_toml
 from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import load
 from graphlog.downstream.report import Report
 from graphlog.downstream.sources import open_graphs
 from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.files import replacing, writing
 from graphlog.report.charts import finetuning_curves, pretraining_curves, report_chart
 from graphlog.report.describe import recall_input
 from graphlog.report.maps import COLOURS, draw_map
@@ -19,6 +20,10 @@ from graphlog.report.style import save_figure
 from graphlog.report.tree_figure import draw_tree
 from graphlog.training.log import read_metrics
 from graphlog.training.watch import RANK_FLOOR
+
+_STEMS = ("curves", "scores", "embedding-map", "prototype-tree")
+_MARK = "figures.json"
+"""File in a folder of figures that names the run they show."""
 
 
 def draw_run(
@@ -31,7 +36,7 @@ def draw_run(
     seed: int = 0,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
-    """Draw what there is to see of a run and return the files written, PNG and SVG of each figure.
+    """Draw the figures of a run and return the files written, PNG and SVG of each.
 
     Args:
         run: Folder written by ``pretrain`` or ``finetune``.
@@ -41,30 +46,29 @@ def draw_run(
         colour: What colours the map: ``prototype``, ``scaffold`` or ``label``; None is ``prototype`` for
             pre-training and ``label`` for fine-tuning.
         seed: Decides sample and layout of the map.
-        say: Told what cannot be drawn, and why.
+        say: Called with what cannot be drawn, and why.
 
     Raises:
-        ConfigError: If ``run`` is no run folder.
+        ConfigError: If ``run`` is not a run folder, or ``out`` holds the figures of another run.
         MissingExtraError: If matplotlib is not installed.
     """
     if colour is not None and colour not in COLOURS:
         raise unknown_name("colour", colour, COLOURS)
     if not (run / "config.toml").is_file():
         raise ConfigError(
-            f"{run} is no run folder (no config.toml in it); name a folder that pretrain or finetune wrote."
+            f"{run} is not a run folder (it has no config.toml); name a folder written by pretrain or finetune."
         )
     settings = read_toml(run / "config.toml")
     finetuned = settings.get("kind") == "finetune"
-    # read everything before anything is drawn, so that a refusal leaves nothing behind
+    # read everything before anything is drawn, so that an error leaves nothing behind
     model = load(run) if (run / "model.safetensors").is_file() else None
     store = None if model is None else _graphs(run, model, source)
+    claim_figures(out, run)
     paths = _draw_finetuning(run, out) if finetuned else draw_pretraining(run, out)
     if model is None:
         say(f"no map: {run} has no model yet; finish it with --resume")
     elif store is None:
-        say(
-            f"no map: the graphs that {run} was trained on are not to be found; name some with --input"
-        )
+        say(f"no map: the graphs that {run} was trained on were not found; name some with --input")
     else:
         stem = out / "embedding-map"
         paths += draw_map(
@@ -85,6 +89,26 @@ def draw_run(
     return paths
 
 
+def claim_figures(out: Path, run: Path) -> None:
+    """Mark ``out`` as the folder of the figures of ``run``.
+
+    Raises:
+        ConfigError: If it holds the figures of another run.
+    """
+    mark, name = out / _MARK, str(run.resolve())
+    owner = read_json(mark) if mark.is_file() else None
+    if owner is not None and owner != {"run": name}:
+        other = owner.get("run") if isinstance(owner, dict) else None
+        raise ConfigError(f"{out} holds the figures of {other}; name another folder with -o.")
+    present = [stem for stem in _STEMS if (out / f"{stem}.png").exists()]
+    if owner is None and present:
+        raise ConfigError(f"{out} holds another {present[0]}.png; name another folder with -o.")
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+    with replacing(mark) as unfinished:
+        unfinished.write_text(json.dumps({"run": name}), encoding="utf-8")
+
+
 def draw_pretraining(run: Path, out: Path) -> list[Path]:
     """Draw the curves of a pre-training run; nothing where it has no log yet."""
     rows = read_metrics(run / "metrics.jsonl")
@@ -100,7 +124,7 @@ def _draw_finetuning(run: Path, out: Path) -> list[Path]:
     if rows:
         paths += save_figure(finetuning_curves(rows), out / "curves")
     if (run / "scores.json").is_file():
-        report = Report.from_dict(json.loads((run / "scores.json").read_text(encoding="utf-8")))
+        report = Report.load(run / "scores.json")
         paths += save_figure(report_chart([report]), out / "scores")
     return paths
 

@@ -33,6 +33,7 @@ __all__ = [
     "Figure",
     "headline",
     "house_style",
+    "literal",
     "new_figure",
     "save_figure",
     "whole_numbers",
@@ -108,6 +109,16 @@ def headline(figure: Figure, text: str, size: float = 11.0) -> None:
     figure.suptitle(
         textwrap.fill(text, max(fitting, 20)), x=0.01, ha="left", fontsize=size, fontweight="bold"
     )
+
+
+def literal(text: str) -> str:
+    r"""Return ``text`` such that matplotlib shows it as it is.
+
+    Example:
+        >>> literal("$\\frac{y$")
+        '\\$\\frac{y\\$'
+    """
+    return text.replace("$", r"\$")
 
 
 def whole_numbers(axes: Axes) -> None:

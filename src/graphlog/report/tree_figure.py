@@ -14,6 +14,7 @@ from graphlog.report.style import (
     Axes,
     Figure,
     house_style,
+    literal,
     new_figure,
     save_figure,
 )
@@ -113,7 +114,7 @@ def _draw(
         axes.text(
             level + 0.05,
             top - min(tall / 2, 0.016),
-            words,
+            literal(words),
             fontsize=7,
             color=INK,
             va="center",

@@ -247,15 +247,15 @@ class MetricsFile:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of ``metrics.jsonl``; a last line cut short by a kill is left out."""
+    """Return the rows of ``metrics.jsonl``; damaged lines are left out."""
     if not path.exists():
         return []
     rows: list[dict[str, Any]] = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             row = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(row, dict) and "step" in row:
+        if isinstance(row, dict) and type(row.get("step")) is int:  # pyright: ignore[reportUnknownMemberType]
             rows.append(row)  # pyright: ignore[reportUnknownArgumentType]
     return rows

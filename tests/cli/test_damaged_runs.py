@@ -1,0 +1,142 @@
+"""Run folders with damaged files, hostile names and closed streams: one line, exit code 2, no traceback."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli_support import Cli, left_in
+from graphlog.cli.exit_codes import printable
+from graphlog.cli.main import main
+
+DEEP = 100_000
+
+
+@pytest.fixture
+def run(finetuned: Path, tmp_path: Path) -> Path:
+    """A copy of a fine-tuning run, to be damaged."""
+    return Path(shutil.copytree(finetuned, tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "{}",
+        "[]",
+        '{"rows": []}',
+        '{"rows": [{"model": 1}]}',
+        "[" * DEEP,
+        "\x00",
+    ],
+    ids=["cut", "empty", "a list", "no rows", "half a row", "deep", "binary"],
+)
+def test_damaged_scores_are_one_line(cli: Cli, run: Path, tmp_path: Path, content: str):
+    (run / "scores.json").write_text(content)
+    cli("info", run).refused("scores.json")
+    cli("plot", run, "-o", tmp_path / "figures").refused("scores.json")
+
+
+def test_scores_of_another_type_are_one_line(cli: Cli, run: Path):
+    fields = json.loads((run / "scores.json").read_text())
+    for key, value in {"metric": 3, "sizes": [], "tasks": [1], "rows": {"a": 1}}.items():
+        (run / "scores.json").write_text(json.dumps({**fields, key: value}))
+        cli("info", run).refused("scores.json")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"step": "1", "loss": 1.0}',
+        '{"step": 3, "epoch": "two", "loss": "a"}',
+        '{"step": 3, "epoch": 2, "loss": [1], "alarms": 7, "phase": {}}',
+        "[" * DEEP,
+        "null",
+    ],
+)
+def test_damaged_lines_of_the_log_are_left_out(cli: Cli, run: Path, tmp_path: Path, line: str):
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(line + "\n")
+    ended = cli("plot", run, "-o", tmp_path / "figures", "--graphs", "20")
+    assert ended.code == 0, ended.err
+    assert (tmp_path / "figures" / "curves.png").is_file()
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"source": 3}', '{"source": ["a"]}', "[" * DEEP])
+def test_a_damaged_note_of_the_input_leaves_the_map_out(
+    cli: Cli, run: Path, tmp_path: Path, content: str
+):
+    (run / "input.json").write_text(content)
+    ended = cli("plot", run, "-o", tmp_path / "figures")
+    assert ended.code == 0, ended.err
+    assert "--input" in ended.err
+    assert "embedding-map.png" not in left_in(tmp_path / "figures")
+
+
+def test_deep_nesting_is_one_line(cli: Cli, run: Path, molecules: Path, tmp_path: Path):
+    (run / "config.toml").write_text("a = " + "[" * DEEP)
+    cli("info", run).refused("config.toml")
+    (tmp_path / "split.json").write_text("[" * DEEP)
+    words = ["--targets", "oxygen", "--split", tmp_path / "split.json"]
+    cli("probe", molecules, "-m", "random", *words, "-q").refused("split.json")
+
+
+def test_a_target_that_looks_like_a_formula_is_drawn(cli: Cli, molecules: Path, tmp_path: Path):
+    name = r"$\frac{y$"
+    text = molecules.read_text().replace("oxygen", name, 1)
+    (tmp_path / "in.csv").write_text(text)
+    words = ["-o", tmp_path / "run", "--targets", name, "--split", "random", "--epochs", "1"]
+    few = ["--seeds", "0", "--baselines", "none", "-q"]
+    assert cli("finetune", tmp_path / "in.csv", "-m", "random", *words, *few).code == 0
+    ended = cli("plot", tmp_path / "run", "-o", tmp_path / "figures")
+    assert ended.code == 0, ended.err
+    assert {"scores.png", "embedding-map.png"} <= left_in(tmp_path / "figures")
+
+
+def test_figures_of_another_run_are_not_overwritten(
+    cli: Cli, finetuned: Path, pretrained: Path, tmp_path: Path
+):
+    figures = tmp_path / "figures"
+    assert cli("plot", finetuned, "-o", figures).code == 0
+    before = (figures / "curves.png").read_bytes()
+    cli("plot", pretrained, "-o", figures).refused(str(finetuned), "-o")
+    assert (figures / "curves.png").read_bytes() == before
+    assert cli("plot", finetuned, "-o", figures).code == 0
+    (figures / "figures.json").unlink()
+    cli("plot", finetuned, "-o", figures).refused("curves.png")
+
+
+def test_info_explains_a_file_of_another_kind(cli: Cli, molecules: Path, tmp_path: Path):
+    (tmp_path / "old.pth").write_bytes(b"x")
+    cli("info", molecules).refused("table", "featurize")
+    cli("info", tmp_path / "old.pth").refused("graphlog convert")
+    cli("info", tmp_path).refused("config.toml")
+    shipped = cli("info", "graphlog-zinc").out
+    for word in ("licence", "MIT", "limits", "no charges", "trained on", "zinc250k"):
+        assert word in shipped
+
+
+def test_messages_cannot_drive_the_terminal(cli: Cli, tmp_path: Path):
+    ended = cli("info", tmp_path / "a\x1b[2Jb\u202e.safetensors")
+    ended.refused("a\\x1b[2Jb\\u202e")
+    assert "\x1b" not in ended.err
+    assert printable("caf\xe9\t\u4f60\n") == "caf\xe9\t\u4f60\n"
+    assert printable(os.fsdecode(b"\xff.csv")) == "\\udcff.csv"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes descriptors through a shell")
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&- <&-"])
+def test_closed_streams_are_no_error(closed: str, tmp_path: Path):
+    command = f"{sys.executable} -m graphlog models --json {closed}"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    assert subprocess.run(command, shell=True, cwd=tmp_path, env=environment).returncode == 0
+
+
+def test_help_and_errors_name_the_exit_codes(capsys: pytest.CaptureFixture[str]):
+    assert main(["--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "Exit codes: 0 success, 1 internal error, 2 invalid input" in text
