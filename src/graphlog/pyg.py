@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
@@ -26,15 +26,18 @@ _CHUNK = 4096
 def from_pyg(graphs: Iterable[Any] | Data, schema: str | FeatureSchema | None = None) -> GraphStore:
     """Build a store from torch_geometric graphs.
 
-    Where all edges come as consecutive pairs ``(a, b), (b, a)`` with equal attributes, each pair is kept once;
-    otherwise edges stay as they are. Either way they come back in their order.
+    If all edges come as consecutive pairs ``(a, b), (b, a)`` with equal attributes, each pair is
+    stored once; otherwise edges stay as they are. Either way they come back in their order.
 
     Args:
-        graphs: A list of ``Data``, a data set, or one ``Data``; ``x``, ``edge_index``, ``edge_attr``, ``y`` and ``smiles`` are read.
-        schema: ``"molecule"`` and the like take codes as they are (the pre-train-GNNs family's); None infers one:
-            integer columns are categorical, a one-hot matrix becomes one categorical column, other columns are
-            continuous and are standardised when read by an encoder, and graphs without ``x`` get their nodes' degrees.
-            The schema of another store or of a model makes these graphs fit for it; categories it does not know are refused.
+        graphs: A list of ``Data``, a data set, a ``DataLoader`` or ``Batch`` (split into its
+            graphs), or one ``Data``; ``x``, ``edge_index``, ``edge_attr``, ``y`` and ``smiles`` are
+            read.
+        schema: ``"molecule"`` and the like take codes as they are (the pre-train-GNNs family's).
+            None infers one: integer columns are categorical, a one-hot matrix becomes one
+            categorical column, other columns are continuous and are standardized when read by an
+            encoder, and graphs without ``x`` get their nodes' degrees. The schema of another store
+            or of a model makes these graphs fit for it; unknown categories are refused.
 
     Returns:
         A store whose graph ``i`` is ``graphs[i]``.
@@ -43,7 +46,8 @@ def from_pyg(graphs: Iterable[Any] | Data, schema: str | FeatureSchema | None = 
         DataError: Naming the graph whose attributes, node numbers or widths do not fit.
         ConfigError: If the schema's name is unknown.
     """
-    packed = _pack([graphs] if isinstance(graphs, Data) else list(graphs))
+    items = [graphs] if isinstance(graphs, Data) else graphs
+    packed = _pack([graph for k, item in enumerate(items) for graph in _split(item, k)])
     if schema is None:
         survey = Survey(
             _names("node", packed.raw.node), _names("edge", packed.raw.edge), matrices=True
@@ -82,6 +86,19 @@ class _Packed:
     raw: RawGraphs
     labels: Array | None
     texts: list[str] | None
+
+
+def _split(item: Any, number: int) -> list[Any]:
+    """Return the graphs of a batch; anything else as it is."""
+    if not isinstance(item, Batch):
+        return [item]
+    try:
+        return item.to_data_list()
+    except RuntimeError:
+        raise DataError(
+            f"from_pyg: item {number} is a Batch without the limits of its graphs; make it with "
+            "Batch.from_data_list or a DataLoader, or give the graphs themselves."
+        ) from None
 
 
 def _pack(graphs: list[Any]) -> _Packed:

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.loader import DataLoader
 
 from graphlog.domains.molecule import MOLECULE, featurize_smiles
 from graphlog.errors import ConfigError, DataError
@@ -41,6 +42,18 @@ def test_molecules_come_back_with_the_codes_and_order_they_had(tiny_store):
     batch, expected = again[:], tiny_store[:]
     assert torch.equal(batch.x, expected.x)
     assert torch.equal(batch.edge_index, expected.edge_index)
+
+
+def test_batches_are_split_into_their_graphs():
+    graphs = [_ring(n, seed=n) for n in range(3, 83)]
+    for batched in (DataLoader(graphs, batch_size=8), Batch.from_data_list(graphs)):
+        store = from_pyg(batched)
+        assert store.num_nodes.tolist() == list(range(3, 83))
+        assert all(_same(a, b) for a, b in zip(graphs, to_pyg(store), strict=True))
+    one = graphs[0]
+    by_hand = Batch(x=one.x, edge_index=one.edge_index, batch=torch.zeros(3, dtype=torch.long))
+    with pytest.raises(DataError, match="item 1 is a Batch without the limits of its graphs"):
+        from_pyg([one, by_hand])
 
 
 def test_smiles_travel_as_texts():
