@@ -81,11 +81,11 @@ def _columns(path: Path, keys: Sequence[str]) -> tuple[str, ...]:
             raise DataError(f"{path} line 1: is no CSV ({e}).") from None
     for key in keys:
         if header.count(key) != 1:
-            found = ", ".join(header) or "an empty file"
+            found = " ".join(", ".join(header).split())[:200] or "an empty file"
             raise DataError(f"{path}: must have one column '{key}', found {found}.")
     repeated = {name for name in header if header.count(name) > 1}
     if repeated:
-        raise DataError(f"{path}: column '{min(repeated)}' is there twice; rename one.")
+        raise DataError(f"{path}: column {min(repeated)!r} is there twice; rename one.")
     return tuple(name for name in header if name not in keys)
 
 

@@ -167,8 +167,9 @@ def read_graphs(
         usable = [graph for graph in chunk if graph.problem is None]
         for graph in usable:
             labels.add(graph.labels)
-        if schema is None:
-            survey.add(join([graph for graph in usable if check_sizes(graph) is None]))
+        usable = [graph for graph in usable if check_sizes(graph) is None]
+        if schema is None and usable:
+            survey.add(join(usable))
     if not isinstance(schema, FeatureSchema):
         schema = survey.schema(kinds=kinds, keep_constant=bool(kinds))
     about: dict[str, Any] = {"name": Path(source).name, "kind": "graphs", "directed": directed}
