@@ -1,6 +1,7 @@
 """Every way to bring graphs gives the same graphs; what cannot be used is named by file, line or graph."""
 
 import gzip
+import os
 import zipfile
 from pathlib import Path
 
@@ -205,6 +206,14 @@ def test_a_bad_row_of_a_table_is_named(tmp_path, changes, words):
         ({"A": "1, 2\n2, x\n"}, "SET_A.txt line 2: must be 2 whole numbers"),
         ({"A": "1, 2\n3, 4\n"}, "SET_A.txt line 2: joins nodes of two graphs"),
         (
+            {"A": f"1, {2**63}\n", "edge_labels": "0\n"},
+            "SET_A.txt line 1: must be 2 whole numbers, found 1, 9223372036854775808",
+        ),
+        (
+            {"graph_indicator": f"1\n1\n1\n2\n{10**15}\n"},
+            "graph_indicator.txt line 5: numbers 1000000000000000 graphs, but there are 5 nodes",
+        ),
+        (
             {"graph_indicator": "1\n1\n2\n1\n2\n"},
             "graph_indicator.txt line 4: graphs must be numbered",
         ),
@@ -227,6 +236,8 @@ def test_a_bad_line_of_a_tudataset_is_named(tmp_path, changes, words):
         (GIN[:-10], "ends within graph 1"),
         (GIN + "1 no\n", "line 9: more lines than the 2 graphs"),
         (GIN.replace("2 no", "two no"), "line 6: must be 'nodes label'"),
+        (GIN.replace("2 no", "9" * 5000 + " no"), "line 6: must be 'nodes label'"),
+        (GIN.replace("7 2 0 2", "7 " + "9" * 5000 + " 0"), "line 4: must be 'tag degree"),
     ],
 )
 def test_a_bad_line_of_gin_text_is_named(tmp_path, text, words):
@@ -236,6 +247,8 @@ def test_a_bad_line_of_gin_text_is_named(tmp_path, text, words):
 
 
 def test_mostly_bad_graphs_are_refused(tmp_path):
+    with pytest.raises(DataError, match="1 of 1 graphs cannot be used"):
+        read_graphs(lines(tmp_path / "one.jsonl", [{"edges": [[0, 1]], "x": [[1]]}]))
     with pytest.raises(DataError, match="2 of 3 graphs cannot be used"):
         read_graphs(lines(tmp_path / "g.jsonl", ["{", "{", {"edges": [[0, 1]]}]))
 
@@ -269,6 +282,14 @@ def test_classes_keep_the_numbers_of_the_store_to_be_like(tmp_path):
     assert [(r.row, r.reason) for r in again.rejects] == [
         (3, "label 'y' is 'class9', a class that the store to be like does not know")
     ]
+
+
+def test_names_of_files_need_not_be_utf_8(tmp_path):
+    path = rings(tmp_path / os.fsdecode(b"a\xff.jsonl"))
+    store = read_graphs(path, store_path=tmp_path / os.fsdecode(b"store\xff"))
+    again = graphlog.open_store(str(store.path))
+    assert again.source["name"] == "a\\udcff.jsonl"
+    assert again.digest == read_graphs(path).digest
 
 
 def test_the_store_on_disk_is_the_one_in_memory(tmp_path):

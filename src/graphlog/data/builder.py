@@ -147,7 +147,7 @@ class StoreWriter:
                     "undirected": self._undirected is not False,
                     "tasks": self.tasks,
                     "texts_sha256": None if self._texts is None else self._texts.sha256.hexdigest(),
-                    "source": self.source,
+                    "source": _encodable(self.source),
                     "files": describe(arrays, self._partial),
                 }
             )
@@ -250,6 +250,15 @@ class StoreWriter:
         """Remove what was not finished."""
         if self._partial is not None:
             self.abort()
+
+
+def _encodable(value: Any) -> Any:
+    """Return a value in which every text is valid UTF-8; names of files may not be."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_encodable(key): _encodable(entry) for key, entry in value.items()}
+    return [_encodable(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 @contextmanager
