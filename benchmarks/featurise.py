@@ -47,7 +47,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def measure_once(source: str, schema: str, workers: int, limit: int) -> dict[str, float]:
     """Return what one featurising took; the body of each process."""
-    from graphlog.datasets.featurize import read_molecules
+    from graphlog.api import read_molecules
 
     with tempfile.TemporaryDirectory() as folder, Sampler() as memory:
         began = time.perf_counter()

@@ -117,7 +117,7 @@ def all_cases(good: Path, mounting: bool, fuzzed: int) -> Iterator[Case]:
 
 def make_table(good: Path) -> None:
     """Write 60 real molecules with a class, a number and a word, and a store of them in the plainer schema."""
-    from graphlog.datasets.featurize import read_molecules
+    from graphlog.api import read_molecules
 
     store = read_molecules("nci5k", limit=60, workers=1)
     lines = [

@@ -246,7 +246,7 @@ def interruptions(v: Verbs) -> Iterator[Case]:
 
 def fuzz(v: Verbs, count: int) -> Iterator[Case]:
     """Yield tables of fuzzed rows: mostly molecules, mostly none, and as a plain list."""
-    from graphlog.datasets.featurize import read_molecules
+    from graphlog.api import read_molecules
 
     store = read_molecules("nci5k", limit=500, workers=1)
     real = store.texts(range(len(store)))

@@ -123,7 +123,7 @@ def main() -> int:
         [source, *filter(None, [os.environ.get("PYTHONPATH")])]
     )
     sys.path.insert(0, source)
-    from graphlog.datasets.featurize import read_molecules
+    from graphlog.api import read_molecules
 
     luck, where, same = random.Random(options.seed), Counter[str](), 0
     with tempfile.TemporaryDirectory() as folder:

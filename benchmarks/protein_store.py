@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from graphlog.data.store import open_store
-from graphlog.datasets import resolve
 from graphlog.datasets.catalogue_networks import LABELLED_SETS
 from graphlog.datasets.download import fetch
+from graphlog.inputs import fetch_dataset
 from step import machine
 
 BUILD = """
@@ -106,9 +106,9 @@ def main() -> None:
             "peak_mb": max(b["peak_mb"] for b in result["builds"]),
         }
         result |= open_times(path, options.opens)
-    resolve(options.name)
+    fetch_dataset(options.name)
     started = time.perf_counter()
-    resolve(options.name)
+    fetch_dataset(options.name)
     result |= {
         "named_set_again_ms": 1e3 * (time.perf_counter() - started),
         "load_after": os.getloadavg()[0],

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphlog.api import read_molecules
 from graphlog.benchmark.grid import Bench
 from graphlog.benchmark.methods import method_named
 from graphlog.benchmark.scales import SCALES
 from graphlog.benchmark.stages.speed import Pace
 from graphlog.data.sampler import BatchSampler
 from graphlog.data.store import GraphStore
-from graphlog.datasets.featurize import read_molecules
 from graphlog.domains.protein.stores import open_named_proteins
 from graphlog.training.log import Silent
 from graphlog.training.precision import choose_device

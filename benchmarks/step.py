@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from graphlog.api import read_molecules
 from graphlog.data.batch import GraphBatch
 from graphlog.data.store import GraphStore
-from graphlog.datasets.featurize import read_molecules
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective, Phase

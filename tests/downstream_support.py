@@ -11,10 +11,10 @@ from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig
-from graphlog.downstream.sources import graphs_of_texts
 from graphlog.downstream.tasks import LabelledGraphs
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import build_encoder
+from graphlog.inputs import read
 
 TINY = EncoderConfig(dim=16, layers=2)
 QUICK = FinetuneConfig(
@@ -39,7 +39,7 @@ def tiny_encoder(layer: str = "last", seed: int = 0, schema: FeatureSchema = MOL
 
 
 def chain_store() -> GraphStore:
-    return graphs_of_texts(CHAINS, MOLECULE)
+    return read(CHAINS, MOLECULE)
 
 
 def labelled(

@@ -8,14 +8,11 @@ import numpy as np
 from jaxtyping import Float
 
 from graphlog.config import merge, read_toml
+from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split
-from graphlog.data.store import GraphStore, is_store, open_store
-from graphlog.datasets import resolve as fetch_dataset
-from graphlog.datasets.featurize import read_molecules
-from graphlog.datasets.splits import split_dataset
-from graphlog.domains import SCHEMAS
-from graphlog.domains.graph.reading import is_graphs, read_graphs
-from graphlog.domains.protein.domain import open_proteins as read_proteins
+from graphlog.data.store import GraphStore, open_store
+from graphlog.domains import DOMAINS, Input
+from graphlog.domains.molecule.domain import split_smiles
 from graphlog.domains.protein.folds import split_proteins
 from graphlog.downstream import embed as _embed
 from graphlog.downstream import predict as _predict
@@ -29,11 +26,11 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.protocol import folds as _folds
 from graphlog.downstream.protocol.splitting import split_file
 from graphlog.downstream.report import Report
-from graphlog.downstream.sources import Source, domain_of, open_graphs
 from graphlog.downstream.tasks import LabelledGraphs
 from graphlog.encoders.legacy import convert_pth
 from graphlog.encoders.modelfile import save_model
 from graphlog.errors import ConfigError, unknown_name
+from graphlog.inputs import InputLike, fetch_dataset, read, resolve, schema_for
 from graphlog.training.config import PretrainConfig, resolve_config
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
@@ -79,8 +76,86 @@ _LABELLING = (
 )
 
 
+def read_molecules(
+    source: InputLike,
+    *,
+    schema: str | FeatureSchema | None = None,
+    targets: str | Sequence[str] | None = None,
+    **options: Any,
+) -> GraphStore:
+    """Return molecules as a graph store, with the rows that are none in its ``rejects``.
+
+    Args:
+        source: A table (CSV, TSV, SMILES list, Parquet, Excel), an SDF file, ``-`` for standard input,
+            the name of a data set, a store folder, SMILES or RDKit molecules, or a data frame.
+        schema: ``molecule`` or ``molecule-rich``; None takes that of the default recipe.
+        targets: Columns of labels; ``auto`` takes every column of numbers; None takes those of a data
+            set, else none.
+        options: ``smiles_column``, ``on_error``, ``workers``, ``store_path``, ``progress``,
+            ``keep_texts``, ``limit`` and ``data_dir``, as for
+            :meth:`graphlog.domains.records.RecordDomain.read`.
+
+    Raises:
+        DataError: If the source cannot be read, a label is not a number, or more than half of a
+            table's rows are bad.
+        ConfigError: If a name or an option is not valid.
+
+    Example:
+        >>> read_molecules(["CCO", "C1CC"], schema="molecule").rejects[0].reason
+        'RDKit cannot parse: unclosed ring'
+    """
+    molecules = DOMAINS["molecule"]
+    found = resolve(source)
+    if found.store is not None and schema is None:
+        return read(found, **options)
+    if not isinstance(schema, FeatureSchema):
+        schema = molecules.schema_named(schema or resolve_config().schema)
+    return read(found, schema, domain="molecule", targets=targets, **options)
+
+
+def read_graphs(
+    source: InputLike, *, schema: FeatureSchema | GraphStore | None = None, **options: Any
+) -> GraphStore:
+    """Return any graphs as a store, with those that cannot be used in its ``rejects``, by number.
+
+    Args:
+        source: A folder of ``edges.csv``, ``nodes.csv`` and ``graphs.csv``; a ``.jsonl`` file with a
+            graph a line; a folder or zip of TUDataset; a text file of the GIN family; the name of a
+            set (``mutag``); or a store.
+        schema: How to read attributes: a model's schema, or another store, whose numbers of classes
+            are kept too; None infers it.
+        options: ``kinds``, ``directed``, ``on_error``, ``store_path``, ``progress``, ``limit`` and
+            ``data_dir``, as for :func:`graphlog.domains.graph.reading.read_graphs`.
+
+    Raises:
+        DataError: Naming file, line or graph, if the input cannot be read, or more than half of its
+            graphs cannot.
+        ConfigError: If an option is not valid.
+    """
+    like = schema if isinstance(schema, GraphStore) else None
+    features = schema.schema if isinstance(schema, GraphStore) else schema
+    return read(source, features, domain="graph", like=like, **options)
+
+
+def read_proteins(source: str | Path | Sequence[str | Path], **options: Any) -> GraphStore:
+    """Return the ego-network of every protein of a named set (``worm-go40``) or of network files.
+
+    Args:
+        source: Name of a set or network, network files (one a species), or a folder of them.
+        options: ``annotations``, ``go``, ``aliases``, ``labels``, ``species``, ``on_error``, ``limit``
+            and the like, as for :func:`graphlog.domains.protein.reading.read_proteins`.
+
+    Raises:
+        DataError: Naming file and line, if something cannot be read.
+        ConfigError: If an option is unknown or does not fit.
+    """
+    is_one = isinstance(source, str | Path)
+    found = resolve(source) if is_one else Input(name=f"{len(source)} networks", records=source)
+    return read(found, domain="protein", **options)
+
+
 def pretrain(
-    source: Source,
+    source: InputLike,
     objective: str | None = None,
     recipe: str | None = None,
     *,
@@ -121,7 +196,9 @@ def pretrain(
     if resume and run_dir is not None and not (given or config or objective or recipe):
         config = Path(run_dir) / "config.toml"
     settings = _pretrain_settings(objective, recipe, config, given)
-    store = open_graphs(source, _schema_of(source, settings, init), **dict(reading or {}))
+    found = resolve(source)
+    schema = schema_for(found, settings.schema) if init is None else load(init).schema
+    store = read(found, None if found.store is not None else schema, **dict(reading or {}))
     start = None if init is None else load(init).copy()
     folder = None if run_dir is None else Path(run_dir)
     result = run_pretraining(
@@ -143,7 +220,7 @@ def pretrain(
 
 def finetune(
     encoder: Model,
-    dataset: Source | LabelledGraphs,
+    dataset: InputLike | LabelledGraphs,
     split: Any = None,
     seeds: Sequence[int] = (0, 1, 2),
     *,
@@ -216,7 +293,7 @@ def finetune(
 
 def probe(
     encoder: Model,
-    dataset: Source | LabelledGraphs,
+    dataset: InputLike | LabelledGraphs,
     split: Any = None,
     *,
     targets: Sequence[str] | None = None,
@@ -245,7 +322,7 @@ def probe(
     )
 
 
-def fold_probe(encoder: Model, dataset: Source | LabelledGraphs, **options: Any) -> Report:
+def fold_probe(encoder: Model, dataset: InputLike | LabelledGraphs, **options: Any) -> Report:
     """Return the 10-fold accuracy of a classifier on frozen embeddings. See :func:`graphlog.downstream.protocol.folds.fold_probe`.
 
     Options: ``folds``, ``classifier`` (``svm`` or ``logistic``), ``baselines`` (``random``, ``wl``), ``seeds``, ``layer``, ``targets``.
@@ -254,33 +331,33 @@ def fold_probe(encoder: Model, dataset: Source | LabelledGraphs, **options: Any)
 
 
 def cv_probe(
-    encoder: Model, dataset: Source | LabelledGraphs, **options: Any
+    encoder: Model, dataset: InputLike | LabelledGraphs, **options: Any
 ) -> dict[float, float]:
     """Return the scaffold-cross-validated probe score at each C, inside train + validation only: for choosing between recipes."""
     return _probe.cv_probe(load_for(encoder, _store_of(dataset)), dataset, **options)
 
 
 def embed(
-    encoder: Model, source: Source, layer: str | None = None, **options: Any
+    encoder: Model, source: InputLike, layer: str | None = None, **options: Any
 ) -> Float[np.ndarray, "M W"]:
     """Return one float32 embedding an input row; NaN where a molecule cannot be read. See :meth:`Encoder.embed`."""
     return load_for(encoder, source).embed(source, layer, **options)
 
 
-def embed_file(encoder: Model, source: Source, out: str | Path, **options: Any) -> Written:
+def embed_file(encoder: Model, source: InputLike, out: str | Path, **options: Any) -> Written:
     """Write embeddings to ``.npz``, ``.parquet`` or ``.csv``, row for row. See :func:`graphlog.downstream.embed.embed_file`."""
     return _embed.embed_file(load_for(encoder, source), source, Path(out), **options)
 
 
 def predict(
-    predictor: str | Path | Predictor, source: Source, **options: Any
+    predictor: str | Path | Predictor, source: InputLike, **options: Any
 ) -> Float[np.ndarray, "M T"]:
     """Return probabilities or values, one row an input row; NaN where a molecule cannot be read. See :meth:`Predictor.predict`."""
     return load_predictor(predictor).predict(source, **options)
 
 
 def predict_file(
-    predictor: str | Path | Predictor, source: Source, out: str | Path, **options: Any
+    predictor: str | Path | Predictor, source: InputLike, out: str | Path, **options: Any
 ) -> Written:
     """Write the input's columns with predictions added as CSV. See :func:`graphlog.downstream.predict.predict_file`."""
     return _predict.predict_file(load_predictor(predictor), source, Path(out), **options)
@@ -310,7 +387,7 @@ def scaffold_split(
         >>> [len(part) for part in split]  # a group that does not fit goes to the next fold
         [3, 2, 0]
     """
-    return split_dataset(smiles, kind, fractions, seed)
+    return split_smiles(smiles, kind, fractions, seed)
 
 
 def convert(old: str | Path, path: str | Path, *, half: bool = False) -> Encoder:
@@ -333,7 +410,7 @@ def convert(old: str | Path, path: str | Path, *, half: bool = False) -> Encoder
     return load(path)
 
 
-def _store_of(dataset: Source | LabelledGraphs) -> Source:
+def _store_of(dataset: InputLike | LabelledGraphs) -> InputLike:
     return dataset.store if isinstance(dataset, LabelledGraphs) else dataset
 
 
@@ -345,20 +422,3 @@ def _pretrain_settings(
     else:
         tables = read_toml(Path(config)) if isinstance(config, str | Path) else dict(config or {})
     return resolve_config(objective, recipe, merge(tables, overrides))
-
-
-def _schema_of(source: Source, settings: PretrainConfig, init: Model | None) -> Any:
-    """Return the schema of the store, of the model to continue from, or of the settings, in this order."""
-    if isinstance(source, GraphStore):
-        return source.schema
-    if is_store(source):
-        return open_store(source).schema
-    if domain_of(source) == "protein":
-        return SCHEMAS["protein"]
-    if is_graphs(source) and init is None:
-        return None
-    if init is not None:
-        return load(init).schema
-    if settings.schema not in SCHEMAS:
-        raise unknown_name("schema", settings.schema, SCHEMAS)
-    return SCHEMAS[settings.schema]

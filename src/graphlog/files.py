@@ -152,6 +152,20 @@ def open_text(path: Path | str) -> Generator[Iterator[str]]:
     Raises:
         DataError: If it cannot be read, is not text, or its compressed data is damaged (raised where that is found).
     """
+    with (
+        open_bytes(path) as raw,
+        io.TextIOWrapper(raw, encoding="utf-8-sig", errors="graphlog.latin1", newline="") as text,
+    ):
+        yield _lines(text, "standard input" if str(path) == "-" else str(path))
+
+
+@contextmanager
+def open_bytes(path: Path | str) -> Generator[Any]:
+    """Give the bytes of a file, or of standard input for ``-``, decompressed by content, not by name.
+
+    Raises:
+        DataError: If it cannot be opened or is UTF-16 text.
+    """
     name = "standard input" if str(path) == "-" else str(path)
     try:
         raw = _open_bytes(path)
@@ -161,11 +175,8 @@ def open_text(path: Path | str) -> Generator[Iterator[str]]:
         raise DataError(f"{name} is a folder; name a file in it, or a graph store.") from None
     except OSError as e:
         raise DataError(f"cannot read {name}: {e.strerror or e}.") from None
-    with (
-        raw,
-        io.TextIOWrapper(raw, encoding="utf-8-sig", errors="graphlog.latin1", newline="") as text,
-    ):
-        yield _lines(text, name)
+    with raw:
+        yield raw
 
 
 def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
@@ -235,6 +246,9 @@ class _Borrowed(io.RawIOBase):
 class _GzipStream:
     """Members of a gzip file, one after the other."""
 
+    block = 1 << 14
+    """Bytes decompressed at once: at most 16 MB come of them, whatever the file."""
+
     def __init__(self) -> None:
         self._member = zlib.decompressobj(wbits=31)
 
@@ -260,6 +274,9 @@ class _GzipStream:
 
 class _ZstdStream:
     """Frames of a Zstandard file, one after the other."""
+
+    block = 1 << 10
+    """Bytes decompressed at once: at most 32 MB come of them, whatever the file."""
 
     def __init__(self) -> None:
         try:
@@ -298,7 +315,7 @@ class _Inflated(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
-            block = self._source.read(1 << 16)
+            block = self._source.read(self._stream.block)
             if not block:
                 if not self._stream.is_complete:
                     raise _DamagedError("it ends early")

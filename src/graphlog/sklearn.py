@@ -21,9 +21,9 @@ from graphlog.downstream.head import FineTuned
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import load
 from graphlog.downstream.predictor import predict_graphs
-from graphlog.downstream.sources import graphs_of_texts, texts_of
 from graphlog.downstream.tasks import LabelledGraphs
 from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.inputs import read, records_of
 
 __all__ = ["GraphClassifier", "GraphEmbedder", "GraphRegressor"]
 
@@ -252,12 +252,12 @@ def _texts(X: Any, estimator: Any) -> list[str]:  # noqa: N803
         raise ConfigError(
             "scikit-learn estimators take molecules, not a file; read its column of SMILES first."
         )
-    return texts_of(X)
+    return records_of(X)
 
 
 def _graphs(X: Any, encoder: Encoder | FineTuned, estimator: Any) -> GraphStore:  # noqa: N803
     schema = encoder.schema if isinstance(encoder, Encoder) else encoder.network.schema
-    store = graphs_of_texts(_texts(X, estimator), schema)
+    store = read(_texts(X, estimator), schema)
     if store.rejects and estimator.invalid == "raise":
         first = store.rejects[0]
         more = f" ({len(store.rejects)} such rows)" if len(store.rejects) > 1 else ""

@@ -343,7 +343,7 @@ def test_ctrl_c_is_answered(
     cli: Cli, tmp_path: Path, molecules: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(
-        "graphlog.datasets.featurize.featurize_smiles",
+        "graphlog.domains.molecule.parse.featurize_smiles",
         lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt),
     )
     ended = cli("featurize", molecules, "-o", tmp_path / "s", "--workers", "1")

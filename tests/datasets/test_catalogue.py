@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphlog.datasets import DATASETS, resolve
+from graphlog.api import read_molecules
+from graphlog.datasets import DATASETS
 from graphlog.datasets.base import hash_smiles
 from graphlog.datasets.catalogue import MOLECULES
-from graphlog.datasets.featurize import read_molecules
-from graphlog.datasets.named import open_named
+from graphlog.domains import DOMAINS
 from graphlog.errors import ConfigError, DataError
+from graphlog.inputs import fetch_dataset, resolve
 
 BUNDLED = ("nci5k", "wehi10k", "chembl2321810")
 LARGE = ("zinc2m", "zinc250k", "muv", "hiv", "toxcast", "qm8")
@@ -32,7 +33,7 @@ def test_specs_are_complete(spec) -> None:
 @pytest.mark.parametrize("name", [n for n in MOLECULES if n not in LARGE and n not in BUNDLED])
 def test_a_data_set_of_the_mirror(name: str, mirror: Path) -> None:
     check(name)
-    assert resolve(name) == mirror / DATASETS[name].path
+    assert fetch_dataset(name) == mirror / DATASETS[name].path
 
 
 @pytest.mark.parametrize("name", BUNDLED)
@@ -49,13 +50,13 @@ def test_a_large_data_set_of_the_mirror(name: str, mirror: Path) -> None:
 
 def check(name: str) -> None:
     spec = DATASETS[name]
-    with open_named(name) as (table, columns, tasks):
-        rows = list(table)
+    with DOMAINS["molecule"].open(resolve(name)) as table:
+        rows = list(table.rows)
     assert len(rows) == spec.rows
     assert not any(row.problem for row in rows)
-    assert hash_smiles(row.smiles for row in rows) == spec.sha256_smiles
-    assert len(columns) == len(tasks) == spec.num_tasks
-    assert tasks == spec.tasks or not spec.tasks
+    assert hash_smiles(row.record for row in rows) == spec.sha256_smiles
+    assert len(table.columns) == len(table.tasks) == spec.num_tasks
+    assert table.tasks == spec.tasks or not spec.tasks
 
 
 def test_labels_come_with_the_name(mirror: Path) -> None:
@@ -81,4 +82,4 @@ def test_a_file_in_the_way_of_a_name_wins(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_unknown_names_are_answered_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'freesolv'"):
-        resolve("free-solv")
+        fetch_dataset("free-solv")

@@ -12,11 +12,12 @@ import pytest
 
 from graphlog.datasets import DATASETS, molsets
 from graphlog.datasets.base import hash_smiles
-from graphlog.datasets.catalogue import MOLECULES
-from graphlog.datasets.download import data_root, download, fetch, find_local
-from graphlog.datasets.named import open_named
+from graphlog.datasets.download import data_root, download
+from graphlog.domains import DOMAINS
 from graphlog.errors import DataError
+from graphlog.inputs import resolve
 
+fetch = DOMAINS["molecule"].fetch
 PUBLIC = b"id,smiles,measured log solubility in mols per litre\n1,CCO,0.5\n2,C,1.5\n"
 
 
@@ -49,7 +50,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def spec_at(url: str, **fields):
     fields = {"sha256_smiles": hash_smiles(["CCO", "C"])} | fields
-    return replace(MOLECULES["esol"], url=f"{url}/delaney.csv", **fields)
+    return replace(DATASETS["esol"], url=f"{url}/delaney.csv", **fields)
 
 
 def test_the_data_root() -> None:
@@ -62,18 +63,18 @@ def test_a_public_file_is_fetched_once_and_read_under_our_names(
     url, folder = served
     (folder / "delaney.csv").write_bytes(PUBLIC)
     spec = spec_at(url)
-    assert find_local(spec) is None
+    assert DOMAINS["molecule"].find(spec) is None
     path = fetch(spec)
     assert path == cache / "public" / "esol.csv"
     (folder / "delaney.csv").unlink()
     assert fetch(spec) == path
     monkeypatch.setitem(DATASETS, "esol", spec)
-    with open_named("esol") as (table, columns, tasks):
-        assert (columns, tasks) == (
+    with DOMAINS["molecule"].open(resolve("esol")) as table:
+        assert (table.columns, table.tasks) == (
             ("measured log solubility in mols per litre",),
             ("logSolubility",),
         )
-        assert [row.fields[columns[0]] for row in table] == ["0.5", "1.5"]
+        assert [row.fields[table.columns[0]] for row in table.rows] == ["0.5", "1.5"]
 
 
 def test_another_content_is_refused_and_not_kept(served, cache: Path) -> None:
@@ -88,7 +89,7 @@ def test_a_mirror_may_be_an_address(
     served, cache: Path, monkeypatch: pytest.MonkeyPatch, mirror: Path
 ) -> None:
     url, folder = served
-    spec = MOLECULES["freesolv"]
+    spec = DATASETS["freesolv"]
     target = folder / "sub" / spec.path
     target.parent.mkdir(parents=True)
     target.write_bytes((mirror / spec.path).read_bytes())
@@ -101,12 +102,12 @@ def test_a_mirror_may_be_an_address(
 def test_a_mirror_with_another_file_says_so(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = tmp_path / "mirror" / MOLECULES["bbbp"].path
+    target = tmp_path / "mirror" / DATASETS["bbbp"].path
     target.parent.mkdir(parents=True)
     target.write_bytes(gzip.compress(b"smiles,p_np\nC,1\n"))
     monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path / "mirror"))
     with pytest.raises(DataError, match="is not the 'bbbp' this version knows"):
-        fetch(MOLECULES["bbbp"])
+        fetch(DATASETS["bbbp"])
 
 
 def test_a_damaged_cache_is_fetched_anew(served, cache: Path) -> None:
@@ -123,7 +124,7 @@ def test_labels_changed_in_the_cache_are_fetched_anew(served, cache: Path) -> No
     (folder / "delaney.csv").write_bytes(PUBLIC)
     path = fetch(spec_at(url))
     path.write_bytes(PUBLIC.replace(b"1.5", b"9.9"))  # the molecules are those that are pinned
-    assert find_local(spec_at(url)) is None
+    assert DOMAINS["molecule"].find(spec_at(url)) is None
     assert fetch(spec_at(url)).read_bytes() == PUBLIC
 
 
@@ -166,13 +167,11 @@ def test_the_zinc_sets_out_of_the_published_package(
     (folder / "json").write_text(json.dumps(listing))
     monkeypatch.setattr(molsets, "_SHA256", sha256)
     whole = replace(
-        MOLECULES["zinc2m"], url=f"{url}/json", sha256_smiles=hash_smiles(["CC", "CCO", "N", "O"])
+        DATASETS["zinc2m"], url=f"{url}/json", sha256_smiles=hash_smiles(["CC", "CCO", "N", "O"])
     )
     assert gzip.decompress(fetch(whole).read_bytes()) == b"CC\nCCO\nN\nO\n"
     monkeypatch.setitem(molsets._SAMPLES, "zinc10k", 2)
-    sample = replace(
-        MOLECULES["zinc10k"], url=f"{url}/json", sha256_smiles=hash_smiles(["CC", "N"])
-    )
+    sample = replace(DATASETS["zinc10k"], url=f"{url}/json", sha256_smiles=hash_smiles(["CC", "N"]))
     monkeypatch.setattr(
         molsets, "_address", lambda index: pytest.fail("the package is here already")
     )

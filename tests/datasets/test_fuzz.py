@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from graphlog.datasets.featurize import read_molecules
+from graphlog.api import read_molecules
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH, featurize_smiles, rdkit_file
 from graphlog.errors import GraphLoGError
 

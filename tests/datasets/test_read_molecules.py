@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graphlog.api import read_molecules
 from graphlog.data import workers as pool
 from graphlog.data.store import open_store
-from graphlog.datasets.featurize import EXCLUDED, read_molecules
+from graphlog.data.chunk import EXCLUDED
 from graphlog.domains.molecule import MOLECULE_RICH
 from graphlog.errors import ConfigError, DataError, GraphLoGError
 
@@ -35,7 +36,7 @@ def test_a_list_of_smiles() -> None:
     assert [(r.row, r.text, r.reason) for r in store.rejects] == [
         (1, "C1CC", "RDKit cannot parse: unclosed ring"),
         (2, "", "empty"),
-        (3, "", "not text but NoneType"),
+        (3, "", "empty"),
     ]
 
 
@@ -67,17 +68,18 @@ def test_a_file_with_labels(tmp_path: Path) -> None:
 
 
 def test_labels_that_are_not_numbers(tmp_path: Path) -> None:
-    path = write(tmp_path, "smiles,a,b\nCCO,1,1\nC,active,inf\n")
+    path = write(tmp_path, "smiles,a,b\nCCO,1,1\nC,strong,inf\n")
     assert (
         refusal(path, targets=["a"])
-        == f"{path}, data row 1: label 'a' must be a number or empty, found 'active'; mend it, or choose other --targets."
+        == f"{path}, data row 1: label 'a' must be a number, yes or no, or empty, found 'strong'; "
+        "correct it, or choose other --targets."
     )
     assert "data row 1: label 'b'" in refusal(path, targets=["b"])
     assert "did you mean 'a'" in refusal(path, targets=["aa"])
     assert "SMILES column and cannot be a label" in refusal(path, targets=["smiles"])
     assert "given more than once" in refusal(path, targets=["a", "a"])
     assert "no column of numbers" in refusal(write(tmp_path, "smiles,a\nC,x\n"), targets="auto")
-    assert "columns of a file" in refusal(["C"], ConfigError, targets=["a"])
+    assert "columns of a table" in refusal(["C"], ConfigError, targets=["a"])
 
 
 def test_labels_of_rejected_and_ragged_rows_do_not_stray(tmp_path: Path) -> None:
@@ -91,7 +93,7 @@ def test_labels_of_rejected_and_ragged_rows_do_not_stray(tmp_path: Path) -> None
 
 def test_mostly_bad_rows_are_an_error(tmp_path: Path) -> None:
     message = refusal(write(tmp_path, "smiles\nethanol\nwater\nCCO\n"))
-    assert "2 of 3 rows are no molecules" in message
+    assert "2 of 3 rows cannot be used" in message
     assert "row 0: 'ethanol'" in message
     assert len(read_molecules(write(tmp_path, "smiles\nethanol\nCCO\n"))) == 1
 
@@ -99,7 +101,7 @@ def test_mostly_bad_rows_are_an_error(tmp_path: Path) -> None:
 def test_on_error_fail_stops_at_the_first(tmp_path: Path) -> None:
     path = write(tmp_path, "smiles\nC\nC1C\nC1C\n")
     assert refusal(path, on_error="fail").startswith(
-        f"{path}, data row 1: 'C1C' RDKit cannot parse: unclosed ring; mend"
+        f"{path}, data row 1: 'C1C' RDKit cannot parse: unclosed ring; fix it"
     )
     assert "data row 1" in refusal(["C", ""], on_error="fail")
 

@@ -5,8 +5,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from graphlog.datasets.featurize import read_molecules
-from graphlog.datasets.splits import KINDS, split_dataset
+from graphlog.api import read_molecules
+from graphlog.domains.molecule.domain import SPLITS, split_smiles
 
 PINNED = {
     "scaffold": "2b7d78711645d83ec3c704708ce9e846b63ffd9db2b44d79822d54b19a0b7852",
@@ -22,7 +22,7 @@ def smiles() -> list[str]:
     return list(read_molecules("nci5k", limit=1000, workers=1).texts())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SPLITS)
 def test_rows_of_a_kind_are_pinned(kind: str, smiles: list[str]) -> None:
-    rows = np.concatenate(split_dataset(smiles, kind, (0.8, 0.1, 0.1), seed=0, workers=1))
+    rows = np.concatenate(split_smiles(smiles, kind, (0.8, 0.1, 0.1), seed=0, workers=1))
     assert hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest() == PINNED[kind]

@@ -12,6 +12,7 @@ from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH, featurize_smiles,
 from graphlog.domains.molecule import parse as parse_module
 from graphlog.domains.molecule.refuse import LONGEST
 from graphlog.errors import ConfigError
+from graphlog.inputs import read
 
 BOTH = pytest.mark.parametrize("schema", [MOLECULE, MOLECULE_RICH], ids=lambda s: s.name)
 
@@ -200,8 +201,8 @@ def test_tables_and_domain() -> None:
     domain = DOMAINS["molecule"]
     assert SCHEMAS["molecule"] is MOLECULE
     assert SCHEMAS["molecule-rich"] is MOLECULE_RICH
-    assert domain.group_keys(["Cc1ccccc1", "C1CC", "CC"]) == ["c1ccccc1", None, ""]
-    assert len(domain.featurize(["CCO"], MOLECULE)[0]) == 1
+    assert domain.groups(read(["Cc1ccccc1", "CC"], MOLECULE)) == ["c1ccccc1", ""]
+    assert domain.featurizer() is featurize_smiles
 
 
 def test_rdkit_is_loaded_late_and_torch_not_at_all() -> None:

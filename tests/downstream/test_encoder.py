@@ -9,10 +9,9 @@ from downstream_support import CHAINS, TINY, tiny_encoder
 from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.models import list_models, load, random_encoder
-from graphlog.downstream.sources import graphs_of_texts
+from graphlog.downstream.models import calibrate, list_models, load, random_encoder
 from graphlog.errors import ConfigError, DataError, ModelFileError
-from graphlog.training.statistics import calibrate
+from graphlog.inputs import read
 
 BAD = ["CCO", "not a molecule", "c1ccccc1", "", "C"]
 
@@ -58,11 +57,11 @@ def test_wrong_shapes_and_types_are_named():
 
 def test_a_store_gives_the_rows_of_its_input_and_a_view_its_own():
     encoder = tiny_encoder()
-    store = graphs_of_texts(BAD, MOLECULE)
+    store = read(BAD, MOLECULE)
     assert encoder.embed(store).shape[0] == 5
     np.testing.assert_array_equal(encoder.embed(store.subset([0, 2])), encoder.embed(store)[[0, 4]])
     with pytest.raises(
-        ConfigError, match="model reads 'molecule-rich'; make it again with --schema molecule-rich"
+        ConfigError, match="model reads 'molecule-rich'; build it again with --schema molecule-rich"
     ):
         tiny_encoder(schema=MOLECULE_RICH).embed(store)
 
@@ -132,7 +131,7 @@ def test_unknown_layer_is_named():
 
 
 def test_random_encoder_is_a_function_of_its_seed():
-    graphs = graphs_of_texts(CHAINS, MOLECULE)
+    graphs = read(CHAINS, MOLECULE)
     same = [
         random_encoder(TINY, MOLECULE, layer="last", seed=s, graphs=graphs).embed(CHAINS)
         for s in (0, 0, 1)
@@ -142,7 +141,7 @@ def test_random_encoder_is_a_function_of_its_seed():
 
 
 def test_calibration_gives_unit_statistics():
-    graphs = graphs_of_texts(CHAINS, MOLECULE)
+    graphs = read(CHAINS, MOLECULE)
     network = tiny_encoder().network
     calibrate(network, graphs)
     with torch.no_grad():

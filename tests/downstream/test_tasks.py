@@ -7,9 +7,9 @@ from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, write_csv
 from graphlog.data.split import Split
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.protocol.splitting import split_file
-from graphlog.downstream.sources import graphs_of_texts
 from graphlog.downstream.tasks import decide_task, open_labelled
 from graphlog.errors import ConfigError, DataError
+from graphlog.inputs import read
 
 NAN = float("nan")
 COLUMN = {"targets": ["y"], "split": "random"}
@@ -68,7 +68,7 @@ def test_unknown_task_and_target(tmp_path: Path):
 
 
 def test_text_labels_name_row_and_column(tmp_path: Path):
-    path = write_csv(tmp_path / "m.csv", CHAINS, y=["yes"] * len(CHAINS))
+    path = write_csv(tmp_path / "m.csv", CHAINS, y=["strong"] * len(CHAINS))
     with pytest.raises(DataError, match=r"row 0.*'y' must be a number"):
         open_labelled(path, MOLECULE, targets=["y"])
 
@@ -128,7 +128,7 @@ def test_folds_with_one_class_are_noted(tmp_path: Path):
 
 def test_a_store_without_labels_says_so():
     with pytest.raises(DataError, match="has no labels"):
-        open_labelled(graphs_of_texts(CHAINS, MOLECULE), MOLECULE)
+        open_labelled(read(CHAINS, MOLECULE), MOLECULE)
 
 
 def test_known_data_sets_need_nothing(mirror: Path):

@@ -61,7 +61,7 @@ def test_a_model_reads_new_files_in_its_own_schema(tmp_path):
     found = encoder.embed(lines(tmp_path / "new.jsonl", [good, bad, good]))
     assert np.isfinite(found[[0, 2]]).all()
     assert np.isnan(found[1]).all()
-    with pytest.raises(ConfigError, match="holds any graphs, but the model reads schema 'molecule"):
+    with pytest.raises(ConfigError, match="holds graphs, but the model reads molecules"):
         graphlog.load("random").embed(path)
 
 

@@ -11,9 +11,10 @@ import pytest
 from graphlog.data.split import Split
 from graphlog.data.tables import open_table
 from graphlog.datasets import DATASETS
-from graphlog.datasets.named import open_named
-from graphlog.datasets.splits import parallel_scaffold_groups, scaffold_split, split_dataset
+from graphlog.domains import DOMAINS
+from graphlog.domains.molecule.domain import split_smiles
 from graphlog.domains.molecule.murcko import scaffolds
+from graphlog.inputs import resolve
 
 SMALL = ("bbbp", "clintox", "sider", "bace", "tox21")
 LARGE = ("toxcast", "hiv", "muv")
@@ -50,9 +51,9 @@ def check_dataset(name: str, golden: Path) -> None:
         f"{name}@downstream"
     ]
     assert DATASETS[name].canonical_split == (expected["smiles_used"] == "RDKit canonical SMILES")
-    with open_named(name) as (table, _, _):
-        smiles = kept_smiles([row.smiles for row in table], expected)
-    check(split_dataset(smiles, "scaffold", canonical=DATASETS[name].canonical_split), expected)
+    with DOMAINS["molecule"].open(resolve(name)) as table:
+        smiles = kept_smiles([row.record for row in table.rows], expected)
+    check(split_smiles(smiles, "scaffold", canonical=DATASETS[name].canonical_split), expected)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -72,12 +73,12 @@ def test_scaffold_split_of_a_file_as_published(
 ) -> None:
     expected = json.loads((golden / "moleculenet_scaffold_split.json").read_text())[f"{name}@raw"]
     with open_table(mirror / "chem" / "raw" / f"{file}.csv.gz") as table:
-        smiles = kept_smiles([row.smiles for row in table], expected)
-    check(split_dataset(smiles, "scaffold", canonical=True), expected)
+        smiles = kept_smiles([row.record for row in table], expected)
+    check(split_smiles(smiles, "scaffold", canonical=True), expected)
 
 
 def test_labels_of_a_data_set_are_the_recorded_ones(golden: Path) -> None:
-    from graphlog.datasets.featurize import read_molecules
+    from graphlog.api import read_molecules
 
     expected = json.loads((golden / "moleculenet_scaffold_split.json").read_text())[
         "tox21@downstream"
@@ -95,26 +96,25 @@ def test_small_split_and_scaffolds(golden: Path) -> None:
         smiles = [str(s) for s in recorded["smiles"]]
         assert scaffolds(smiles) == [str(s) for s in recorded["scaffold"]]
         for tag, fractions in (("80", (0.8, 0.1, 0.1)), ("70", (0.7, 0.15, 0.15))):
-            for part, indices in scaffold_split(smiles, fractions)._asdict().items():
+            for part, indices in split_smiles(smiles, "scaffold", fractions)._asdict().items():
                 assert indices.tolist() == recorded[f"{part}_{tag}"].tolist()
 
 
 def test_groups_do_not_depend_on_the_number_of_workers(
     golden: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphlog.datasets.splits._SMILES_A_PIECE", 50)
+    monkeypatch.setattr("graphlog.domains.molecule.domain._SMILES_A_PIECE", 50)
     with np.load(golden / "chem_split_small.npz") as recorded:
         smiles = [str(s) for s in recorded["smiles"]]
-    np.testing.assert_array_equal(
-        parallel_scaffold_groups(smiles, workers=1), parallel_scaffold_groups(smiles, workers=2)
-    )
+    one, two = (np.concatenate(split_smiles(smiles, workers=n)) for n in (1, 2))
+    np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.parametrize("seed", [0, 42])
 def test_random_split_is_the_recorded_one(seed: int, golden: Path) -> None:
     with np.load(golden / "chem_split_small.npz") as recorded:
         for part, indices in (
-            split_dataset([str(s) for s in recorded["smiles"]], "random", seed=seed)
+            split_smiles([str(s) for s in recorded["smiles"]], "random", seed=seed)
             ._asdict()
             .items()
         ):

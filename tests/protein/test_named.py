@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphlog.datasets import DATASETS, resolve
+from graphlog.datasets import DATASETS
 from graphlog.datasets.catalogue_networks import LABELLED, LABELLED_SETS, NETWORKS, UNLABELLED
 from graphlog.domains import SCHEMAS
 from graphlog.domains.protein import stores
@@ -18,6 +18,7 @@ from graphlog.downstream.protocol.splitting import split_file
 from graphlog.downstream.sources import output_rows, status_of, streamed_graphs
 from graphlog.downstream.tasks import open_labelled
 from graphlog.errors import ConfigError, DataError
+from graphlog.inputs import fetch_dataset
 from graphlog.report.describe import describe_dataset
 from protein_support import clustered_links, write
 
@@ -113,7 +114,7 @@ def test_worm_go40(mirror: Path) -> None:
     assert any("negative or unknown" in note for note in data.notes)
     pool = open_named_proteins("worm-go40")
     assert len(pool) == 10_735
-    assert resolve("worm-go40") == pool.path
+    assert fetch_dataset("worm-go40") == pool.path
     assert describe_dataset("worm-go40")["here"] == "yes"
     chosen = open_labelled("worm-go40", SCHEMAS["protein"], targets=["GO:0006412"])
     assert chosen.targets == ("GO:0006412",)

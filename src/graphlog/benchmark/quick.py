@@ -11,13 +11,13 @@ from graphlog.benchmark.grid import CellSpec, is_baseline
 from graphlog.benchmark.stages.speed import Pace
 from graphlog.data.store import GraphStore
 from graphlog.datasets import DATASETS
-from graphlog.datasets.featurize import read_molecules
 from graphlog.domains import SCHEMAS
 from graphlog.domains.protein.stores import find_parts, open_named_proteins
 from graphlog.downstream.head import Head, copy_with_dropout
 from graphlog.downstream.linear import GRID, linear_path
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.errors import GraphLoGError
+from graphlog.inputs import read
 from graphlog.training.log import Silent
 from graphlog.training.precision import choose_device
 
@@ -87,9 +87,7 @@ class _Clock:
         schema = spec.frame.schema
         if schema not in self._stores:
             if SCHEMAS[schema].domain == "molecule":
-                self._stores[schema] = read_molecules(
-                    BUNDLED, schema=schema, limit=_GRAPHS, workers=1
-                )
+                self._stores[schema] = read(BUNDLED, SCHEMAS[schema], limit=_GRAPHS, workers=1)
             elif (
                 spec.frame.source in DATASETS
                 and find_parts(DATASETS[spec.frame.source]) is not None

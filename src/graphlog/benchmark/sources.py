@@ -12,9 +12,9 @@ from graphlog.benchmark.grid import CellSpec, described
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, open_store
 from graphlog.domains import SCHEMAS
-from graphlog.downstream.sources import open_graphs
 from graphlog.downstream.tasks import LabelledGraphs, open_labelled
 from graphlog.errors import ModelFileError
+from graphlog.inputs import read
 from graphlog.training.log import Progress
 
 _KEPT = 8
@@ -56,11 +56,9 @@ class Graphs:
     def _parse(self, spec: CellSpec, path: Path) -> None:
         frame = spec.frame
         if spec.domain == "molecule":
-            open_graphs(frame.source, _schema(frame.schema), store_path=path, limit=frame.limit)
+            read(frame.source, _schema(frame.schema), store_path=path, limit=frame.limit)
             return
-        whole = open_graphs(
-            frame.source, _schema(frame.schema)
-        )  # cut and kept by the catalogue itself
+        whole = read(frame.source, _schema(frame.schema))  # cut and kept by the catalogue itself
         chosen = (
             whole if frame.limit is None else whole.subset(np.arange(min(frame.limit, len(whole))))
         )

@@ -99,9 +99,9 @@ def get(
     name: Name, data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False
 ) -> None:
     """Fetch a data set, check its sha256, and print its path."""
-    from graphlog.datasets import resolve
+    from graphlog.inputs import fetch_dataset
 
-    path = resolve(name)
+    path = fetch_dataset(name)
     Console(quiet, as_json).result({"name": name, "path": str(path)}, Table(("",), [(path,)]))
 
 
@@ -203,24 +203,14 @@ def read_graphs(
 
     Any graphs are read in the schema ``like``, or in what is found out about them.
     """
-    import numpy as np
+    from graphlog.inputs import read, resolve, schema_for
 
-    from graphlog.data.store import is_store, open_store
-    from graphlog.datasets.featurize import read_molecules
-    from graphlog.domains.graph.reading import is_graphs
-    from graphlog.domains.protein.domain import open_proteins
-    from graphlog.downstream.sources import domain_of, open_graphs
-
-    if is_store(source):
-        store = open_store(source)
-        return store if limit is None else store.subset(np.arange(min(limit, len(store))))
+    found = resolve(source)
+    if found.store is not None:
+        return read(found, limit=limit)
     with reading_progress(console) as progress:
-        if is_graphs(source):
-            store = open_graphs(source, like, progress=progress, limit=limit, **reading)
-        elif schema == "protein" or domain_of(source) == "protein":
-            store = open_proteins(source, progress=progress, limit=limit, **reading)
-        else:
-            store = read_molecules(source, schema=schema, progress=progress, limit=limit, **reading)
+        wanted = like or schema_for(found, schema)
+        store = read(found, wanted, progress=progress, limit=limit, **reading)
     console.say(
         f"read {len(store):,} graphs from {source}; {len(store.rejects):,} of {store.num_rows:,} rows rejected"
     )

@@ -96,8 +96,12 @@ def featurize(
         Path, typer.Option("--output", "-o", metavar="STORE", help="Store folder to write.")
     ],
     domain: Annotated[
-        Literal["molecule", "protein"] | None,
-        typer.Option("--domain", help="Content of INPUT (default: that of the data set)."),
+        str | None,
+        typer.Option(
+            "--domain",
+            metavar="NAME",
+            help="Content of INPUT: molecule, protein or graph (default: what it shows).",
+        ),
     ] = None,
     schema: Annotated[
         str | None,
@@ -141,11 +145,10 @@ def featurize(
     Any graphs: INPUT is a folder with edges.csv, a .jsonl file, a folder or zip of TUDataset, or
     GIN's text format; the schema is inferred and shown.
     """
-    from graphlog.data.store import write_rejects
-    from graphlog.datasets.featurize import EXCLUDED, read_molecules
+    from graphlog.data.chunk import EXCLUDED, write_rejects
+    from graphlog.domains import SCHEMAS
     from graphlog.downstream.embed import REJECTS, check_rejects
     from graphlog.report.describe import describe_store
-    from graphlog.training import resolve_config
 
     if output.exists() and not overwrite:
         raise ConfigError(
@@ -153,42 +156,20 @@ def featurize(
         )
     check_rejects(output.absolute().parent, source)
     console = Console(quiet, as_json)
-    given = {name: value for name, value in domain_options.items() if value is not None}
-    graph_options = {p.name: given[p.name] for p in _ANY_GRAPHS if p.name in given}
-    protein_options = {p.name: given[p.name] for p in _PROTEINS if p.name in given}
-    molecule_options = {
-        "schema": schema,
+    options: dict[str, Any] = {
+        **_reading_options(domain_options),
         "smiles_column": smiles_column,
-        "targets": targets,
-        "exclude": exclude,
-    }
-    reading: dict[str, Any] = {
+        "targets": "auto" if targets == "auto" else o.names(targets) or None,
+        "keep_texts": None if texts else False,
+        "exclude": exclude or None,
         "on_error": on_error,
         "workers": workers,
         "store_path": output,
         "limit": limit,
+        "data_dir": data_dir,
     }
-    any_graphs = _graph_reading(source, graph_options, molecule_options) if domain is None else None
-    proteins = _protein_reading(source, domain, schema, protein_options)
-    if exclude and proteins is not None:
-        raise ConfigError("--exclude compares SMILES and does not go with proteins; drop it.")
     with reading_progress(console) as progress:
-        if any_graphs is not None:
-            store = _read_graphs(source, any_graphs, progress=progress, **reading)
-        elif proteins is not None:
-            columns = {"smiles_column": smiles_column, "targets": targets}
-            store = _read_proteins(source, proteins, progress=progress, **columns, **reading)
-        else:
-            store = read_molecules(
-                source,
-                schema=schema or resolve_config().schema,
-                smiles_column=smiles_column,
-                targets="auto" if targets == "auto" else o.names(targets) or None,
-                keep_texts=texts,
-                exclude=exclude or (),
-                progress=progress,
-                **reading,
-            )
+        store = _read(source, domain, schema, progress=progress, **options)
     rejects = output.absolute().parent / REJECTS
     write_rejects(rejects, store.rejects)
     summary: dict[str, Any] = {**describe_store(output), "rejects": str(rejects)}
@@ -196,7 +177,7 @@ def featurize(
         excluded = sum(r.reason == EXCLUDED for r in store.rejects)
         summary["rejected rows"] -= excluded
         summary["excluded rows"] = excluded
-    _show(console, summary, with_schema=any_graphs is not None)
+    _show(console, summary, with_schema=store.schema.name not in SCHEMAS)
     console.say(f"next: graphlog pretrain {output} -o run")
 
 
@@ -214,73 +195,46 @@ def _show(console: Console, summary: Mapping[str, Any], with_schema: bool) -> No
     console.result(summary, *tables)
 
 
-def _graph_reading(
-    source: str, options: Mapping[str, Any], molecule_options: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """Return the arguments of ``read_graphs``; None where INPUT does not hold any graphs.
-
-    Raises:
-        ConfigError: If an option does not fit INPUT.
-    """
-    from graphlog.data.store import is_store, open_store
-    from graphlog.domains.graph.reading import is_graphs
-    from graphlog.report.describe import schema_of
-
-    is_any = is_graphs(source)
-    for name, value in (molecule_options if is_any else options).items():
-        if value:
-            holds = "graphs" if is_any else "no graphs"
-            flag = name.replace("_", "-")
-            raise ConfigError(f"--{flag} does not go with {source}, which holds {holds}; drop it.")
-    if not is_any:
-        return None
-    kinds = {
-        name: kind for kind in ("categorical", "continuous") for name in o.names(options.get(kind))
-    }
-    like = options.get("like")
-    schema = None if like is None else open_store(like) if is_store(like) else schema_of(like)
-    return {"schema": schema, "kinds": kinds or None, "directed": options.get("directed", False)}
-
-
-def _read_graphs(
-    source: str, arguments: Mapping[str, Any], workers: int | None, **reading: Any
-) -> "GraphStore":
-    from graphlog.domains.graph.reading import read_graphs
-
-    return read_graphs(Path(source) if Path(source).exists() else source, **reading, **arguments)
-
-
-def _protein_reading(
-    source: str, domain: str | None, schema: str | None, options: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """Return the arguments of ``read_proteins``; None where INPUT holds no proteins.
-
-    Raises:
-        ConfigError: If an option is for proteins and INPUT holds none, or a score is no number.
-    """
-    from graphlog.downstream.sources import domain_of
-
-    if (domain or ("protein" if schema == "protein" else domain_of(source))) != "protein":
-        if options:
-            flag = next(iter(options)).replace("_", "-")
-            raise ConfigError(f"--{flag} is for networks of proteins; add --domain protein.")
-        return None
-    arguments = dict(options)
+def _reading_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of domains that were given, as their readers take them."""
+    options = {name: value for name, value in given.items() if value is not None}
     for name in ("annotations", "aliases"):
-        if name in arguments:
-            arguments[name] = o.names(arguments[name])
-    if "without_evidence" in arguments:
-        arguments["evidence"] = tuple(o.names(arguments.pop("without_evidence")))
-    if "channel_score" in arguments:
-        arguments["channel_score"] = _channel_scores(arguments["channel_score"])
-    return arguments
+        if name in options:
+            options[name] = o.names(options[name])
+    if "without_evidence" in options:
+        options["evidence"] = tuple(o.names(options.pop("without_evidence")))
+    if "channel_score" in options:
+        options["channel_score"] = _channel_scores(options["channel_score"])
+    kinds = {
+        name: kind
+        for kind in ("categorical", "continuous")
+        for name in o.names(options.pop(kind, None))
+    }
+    return {**options, "kinds": kinds} if kinds else options
 
 
-def _read_proteins(source: str, arguments: Mapping[str, Any], **reading: Any) -> "GraphStore":
-    from graphlog.domains.protein.domain import open_proteins
+def _read(
+    source: str, domain: str | None, schema: str | None, like: str | None = None, **options: Any
+) -> "GraphStore":
+    """Return the graphs of INPUT, or of each network it lists: ``a.txt.gz,b.txt.gz``."""
+    from graphlog.data.store import is_store, open_store
+    from graphlog.domains import Input, schema_named
+    from graphlog.inputs import read, resolve, schema_for
+    from graphlog.report.describe import schema_of
+    from graphlog.training import resolve_config
 
-    several = "," in source and not Path(source).exists()
-    return open_proteins(o.names(source) if several else source, **reading, **arguments)
+    wanted = None if schema is None else schema_named(schema)
+    networks = [] if Path(source).exists() else o.names(source)
+    if len(networks) > 1 and (domain or (wanted and wanted.domain)) == "protein":
+        found = Input(name=source, domain="protein", records=networks)
+    else:
+        found = resolve(source)
+    if like is not None:
+        wanted = schema_of(like)
+        options["like"] = open_store(like) if is_store(like) else None
+    elif wanted is None and domain is None:
+        wanted = schema_for(found, resolve_config().schema)
+    return read(found, wanted, domain=domain, **options)
 
 
 def _channel_scores(text: str) -> int | dict[str, int]:

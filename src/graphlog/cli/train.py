@@ -67,6 +67,7 @@ def pretrain(
     the run bit for bit.
     """
     from graphlog import api
+    from graphlog.domains import domain_of
     from graphlog.downstream.embed import save_rejects
     from graphlog.report.describe import remember_input
     from graphlog.training import resolve_config
@@ -121,7 +122,7 @@ def pretrain(
         **{key: encoder.info.get(key) for key in _REPORTED},
     }
     console.summary(summary)
-    labelled = "bbbp" if graphs.schema.domain == "molecule" else source
+    labelled = domain_of(graphs.schema).example or source
     console.say(f"next: graphlog probe {labelled} -m {output}; graphlog plot {output} -o figures")
 
 

@@ -27,6 +27,10 @@ TEXTS_A_BLOCK = 512
 _BLOCK_ROWS = 1 << 18
 
 
+EXCLUDED = "excluded: the molecule occurs in a list of those to leave out"
+"""Reason given for a row that was left out on request."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reject:
     """An input row that could not become a graph."""

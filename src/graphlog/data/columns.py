@@ -1,59 +1,76 @@
-"""Which column of a table holds the molecules."""
+"""Which column of a table holds the records."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import NamedTuple
 
 from graphlog.errors import DataError
 
-_SURE = frozenset({"smiles", "smile", "smi", "mol", "cxsmiles"})
-_LIKELY = ("molecule", "structure", "compound_structure", "ligand", "drug", "compound")
 _SHOWN = 20
 
 
-def _plain(name: str) -> str:
-    return name.strip().lower().replace(" ", "_").replace("-", "_")
+class RecordColumn(NamedTuple):
+    """How a domain recognizes the column of a table that holds its records."""
 
+    what: str = "SMILES"
+    """What the records are, for messages."""
+    sure: frozenset[str] = frozenset({"smiles", "smile", "smi", "mol", "cxsmiles"})
+    """Names that can hold nothing else, in lower case, words joined by underscores."""
+    word: str = "smiles"
+    """A first or last word that says the same."""
+    likely: tuple[str, ...] = ()
+    """Names that are taken where none of the above is there."""
 
-def is_smiles_name(name: str) -> bool:
-    """Return whether a column of this name holds SMILES by its name alone.
+    def is_name(self, name: str) -> bool:
+        """Return whether a column of this name holds the records by its name alone.
 
-    Example:
-        >>> [is_smiles_name(n) for n in ("SMILES", "canonical_smiles", "mol", "molecule", "mol_id")]
-        [True, True, True, False, False]
-    """
-    plain = _plain(name)
-    words = plain.split("_")
-    return plain in _SURE or plain.endswith("smiles") or words[0] == "smiles"
+        Example:
+            >>> [RecordColumn().is_name(n) for n in ("SMILES", "Structure (SMILES)", "mol", "mol_id")]
+            [True, True, True, False]
+        """
+        plain = _plain(name)
+        return plain in self.sure or plain.endswith(self.word) or plain.split("_")[0] == self.word
 
+    def find(self, columns: Sequence[str], wanted: str | None, where: str) -> int:
+        """Return the index of the column.
 
-def find_smiles_column(columns: Sequence[str], wanted: str | None, where: str) -> int:
-    """Return the index of the SMILES column.
+        Args:
+            columns: The header.
+            wanted: Its name, where the user gave one; upper and lower case may differ.
+            where: The file, for messages.
 
-    Args:
-        columns: The header.
-        wanted: Its name, where the user gave one; upper and lower case may differ.
-        where: The file, for messages.
-
-    Raises:
-        DataError: If there is none, or more than one; lists what there is.
-    """
-    if wanted is not None:
-        return _named(columns, wanted, where)
-    found = [k for k, name in enumerate(columns) if is_smiles_name(name)]
-    if not found:
-        found = [k for k, name in enumerate(columns) if _plain(name) in _LIKELY]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(columns[k] for k in found)
+        Raises:
+            DataError: If there is none, or more than one; lists what there is.
+        """
+        if wanted is not None:
+            return _named(columns, wanted, where)
+        found = [k for k, name in enumerate(columns) if self.is_name(name)]
+        if not found:
+            found = [k for k, name in enumerate(columns) if _plain(name) in self.likely]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(columns[k] for k in found)
+            raise DataError(
+                f"{where}: more than one column may hold {self.what}: {names}; choose one with "
+                "--smiles-column."
+            )
         raise DataError(
-            f"{where}: more than one column may hold SMILES: {names}; choose one with --smiles-column."
+            f"{where}: no {self.what} column found; name one with --smiles-column (or, if the file "
+            f"has no header, save it as .smi). Columns: {listed(columns)}"
         )
-    raise DataError(
-        f"{where}: no SMILES column found; name one with --smiles-column (or, if the file has no header, save it as .smi). "
-        f"Columns: {listed(columns)}"
-    )
+
+
+SMILES = RecordColumn(
+    likely=("molecule", "structure", "compound_structure", "ligand", "drug", "compound")
+)
+"""The column of SMILES."""
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", "_", name.strip().lower()).strip("_")
 
 
 def _named(columns: Sequence[str], wanted: str, where: str) -> int:
@@ -84,7 +101,7 @@ def listed(columns: Sequence[str]) -> str:
 
 
 def distinct(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the names with those that stand in the header before numbered, so that no column hides another.
+    """Return the names with repeated ones numbered, so that no column hides another.
 
     Example:
         >>> distinct(["smiles", "v", "v", "v.2"])

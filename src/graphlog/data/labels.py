@@ -14,7 +14,11 @@ from graphlog.errors import DataError
 
 ABSENT = frozenset({"", "nan", "na", "n/a", "null", "none", "-", "?", "<na>"})
 """What stands in a cell without a label, in any case."""
-_WORDS = {"true": 1.0, "false": 0.0}
+WORDS = {
+    **dict.fromkeys(("true", "yes", "active", "positive"), 1.0),
+    **dict.fromkeys(("false", "no", "inactive", "negative"), 0.0),
+}
+"""Words that stand for the two classes, in any case."""
 _NUMBERS_NOT_LABELS = frozenset({"id", "index", "row", "cid", "num", "number", "no"})
 
 
@@ -23,14 +27,14 @@ def label(text: str) -> float | None:
     """Return the number in a cell, NaN for an absent one, None for text that is no finite number.
 
     Example:
-        >>> label(" 1.5 "), label("N/A"), label("true"), label("active"), label("inf")
+        >>> label(" 1.5 "), label("N/A"), label("Active"), label("strong"), label("inf")
         (1.5, nan, 1.0, None, None)
     """
     plain = text.strip().lower()
     if plain in ABSENT:
         return math.nan
-    if plain in _WORDS:
-        return _WORDS[plain]
+    if plain in WORDS:
+        return WORDS[plain]
     try:
         value = float(plain)
     except ValueError:
@@ -38,30 +42,73 @@ def label(text: str) -> float | None:
     return value if math.isfinite(value) and abs(value) < 3e38 and "_" not in plain else None
 
 
-def read_labels(
-    rows: Sequence[Row], tasks: Sequence[str], where: str
-) -> Float32[np.ndarray, "N T"]:
-    """Return the labels of ``rows``.
+class LabelReader:
+    """Reads the label columns of a table and remembers what a user should be told about them."""
 
-    Raises:
-        DataError: Naming the first row and column whose text is not a number.
-    """
-    cells_of = itemgetter(*tasks) if len(tasks) > 1 else lambda fields: (fields[tasks[0]],)
-    table: list[list[float | None]] = []
-    for row in rows:
-        values: list[float | None] = list(map(label, cells_of(row.fields)))
-        if None in values:
-            if row.problem is None:
-                raise _not_a_number(where, row, tasks[values.index(None)])
-            values = [math.nan] * len(tasks)  # cells of a ragged row may stand under the wrong name
-        table.append(values)
-    return np.array(table, dtype=np.float32)
+    def __init__(self, tasks: Sequence[str], where: str) -> None:
+        self._tasks, self._where = tuple(tasks), where
+        self._cells_of = (
+            itemgetter(*tasks) if len(tasks) > 1 else lambda fields: (fields[tasks[0]],)
+        )
+        self._words: dict[str, set[str]] = {}
+        self._rounded: dict[str, float] = {}
 
+    def read(self, rows: Sequence[Row]) -> Float32[np.ndarray, "N T"]:
+        """Return the labels of ``rows``.
 
-def _not_a_number(where: str, row: Row, task: str) -> DataError:
-    text = row.fields[task].strip()
-    found = f"label '{task}' must be a number or empty, found {text[:40]!a}"
-    return DataError(f"{where}, data row {row.row}: {found}; mend it, or choose other --targets.")
+        Raises:
+            DataError: Naming the first row and column whose text is not a number.
+        """
+        table: list[list[float | None]] = []
+        distinct = set[str]()
+        for row in rows:
+            cells = self._cells_of(row.fields)
+            values: list[float | None] = list(map(label, cells))
+            if None in values:
+                if row.problem is None:
+                    raise self._not_a_number(row, self._tasks[values.index(None)])
+                values = [math.nan] * len(values)  # a ragged row's cells may be in wrong columns
+            distinct.update(cells)
+            table.append(values)
+        if any(cell.strip().lower() in WORDS for cell in distinct):
+            self._note_words(rows)
+        exact = np.array(table, dtype=np.float64)
+        labels = exact.astype(np.float32)
+        self._note_rounding(exact, labels)
+        return labels
+
+    def notes(self) -> list[str]:
+        """Return one line for each column that was not taken literally."""
+        lines: list[str] = []
+        for task, words in self._words.items():
+            meaning = ", ".join(f"{w} = {WORDS[w.lower()]:g}" for w in sorted(words))
+            lines.append(f"target '{task}': words are read as classes ({meaning})")
+        for task, value in self._rounded.items():
+            lines.append(
+                f"target '{task}': labels are kept in 32 bits, about 7 digits "
+                f"({value!r} became {float(np.float32(value))!r})"
+            )
+        return lines
+
+    def _note_words(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            for task in self._tasks:
+                word = row.fields[task].strip()
+                if row.problem is None and word.lower() in WORDS:
+                    self._words.setdefault(task, set()).add(word)
+
+    def _note_rounding(self, exact: np.ndarray, labels: np.ndarray) -> None:
+        changed = np.abs(exact - labels) > 1e-6 * np.abs(exact)
+        changed |= (exact != labels) & (exact == np.floor(exact))
+        for row, task in np.argwhere(changed).tolist():
+            self._rounded.setdefault(self._tasks[task], float(exact[row, task]))
+
+    def _not_a_number(self, row: Row, task: str) -> DataError:
+        text = row.fields[task].strip()
+        return DataError(
+            f"{self._where}, data row {row.row}: label '{task}' must be a number, yes or no, or "
+            f"empty, found {text[:40]!a}; correct it, or choose other --targets."
+        )
 
 
 def choose_tasks(
@@ -71,11 +118,13 @@ def choose_tasks(
 
     Args:
         table: The open table.
-        targets: Their names; ``auto`` takes every column of numbers that does not look like a running number; None takes none.
+        targets: Their names; ``auto`` takes every column of numbers that is no running number;
+            None takes none.
         first: The first rows, to look at for ``auto``.
 
     Raises:
-        DataError: If a name is no column, is the SMILES column, or stands in the header twice; or if ``auto`` finds none.
+        DataError: If a name is no column, is the SMILES column, or stands in the header twice;
+            or if ``auto`` finds none.
     """
     if targets is None:
         return ()
@@ -83,25 +132,28 @@ def choose_tasks(
         found = tuple(
             c
             for c in table.columns
-            if c != table.smiles_column and _looks_like_labels(c, [r.fields for r in first])
+            if c != table.record_column and _looks_like_labels(c, [r.fields for r in first])
         )
         if not found:
             raise DataError(
-                f"{table.where}: no column of numbers to take as labels; name the columns with --targets."
+                f"{table.where}: no column of numbers to take as labels; name the columns with "
+                "--targets."
             )
         return found
     names = [targets] if isinstance(targets, str) else list(targets)
     for name in names:
         if name not in table.columns:
             raise no_such_column(table.columns, name, table.where)
-        if name == table.smiles_column:
+        if name == table.record_column:
             raise DataError(
-                f"{table.where}: '{name}' is the SMILES column and cannot be a label too; choose another target."
+                f"{table.where}: '{name}' is the SMILES column and cannot be a label too; choose "
+                "another target."
             )
     twice = (table.repeated & set(names)) | repeated(names)
     if twice:
         raise DataError(
-            f"{table.where}: label column '{min(twice)}' is given more than once; give each once, under a name of its own."
+            f"{table.where}: label column '{min(twice)}' is given more than once; give each once, "
+            "under a name of its own."
         )
     return tuple(names)
 

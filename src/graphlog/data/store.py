@@ -14,6 +14,7 @@ from jaxtyping import Float, Int, Integer, Num
 from graphlog.data.batch import GraphBatch
 from graphlog.data.builder import StoreWriter
 from graphlog.data.chunk import (
+    EXCLUDED,
     TEXTS_A_BLOCK,
     Array,
     GraphChunk,
@@ -421,6 +422,9 @@ class RowCollector:
         Raises:
             DataError: If bad rows are not to be skipped.
         """
+        if reject.reason == EXCLUDED:
+            self._builder.reject(reject)
+            return
         if self._on_error == "fail":
             text = f"{reject.text[:80]!a} " if reject.text else ""
             raise DataError(

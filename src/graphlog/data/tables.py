@@ -1,19 +1,15 @@
-"""Molecule files as a stream of rows: CSV, TSV, SMILES lists, Parquet, standard input."""
+"""Tables as streams of rows: CSV, TSV, lists, Parquet, Excel, standard input, columns in memory."""
 
 import csv
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from graphlog.data.columns import (
-    distinct,
-    find_smiles_column,
-    is_smiles_name,
-    listed,
-    repeated,
-)
+import numpy as np
+
+from graphlog.data.columns import SMILES, RecordColumn, distinct, listed, repeated
 from graphlog.errors import DataError, MissingExtraError
 from graphlog.files import COMPRESSED, LONGEST_LINE, open_text
 
@@ -21,8 +17,9 @@ ENDINGS = {
     **{".csv": ",", ".tsv": "\t", ".tab": "\t"},
     **dict.fromkeys((".smi", ".smiles", ".ism", ".can", ".cxsmiles", ".txt"), " "),
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    ".xlsx": "xlsx",
 }
-"""Endings of molecule files and what parts their columns; each but Parquet may be followed by .gz or .zst."""
+"""Endings of tables and what separates their columns; those of text may be followed by .gz or .zst."""
 _NAMES = {",": "comma", "\t": "tab", ";": "semicolon", "|": "vertical bar"}
 _ROWS_A_BATCH = 4096
 _MOST_LINES = 1000
@@ -34,8 +31,8 @@ class Row(NamedTuple):
 
     row: int
     """Number from 0; the header and wholly blank lines are not counted."""
-    smiles: str
-    """What stands in the SMILES column."""
+    record: str
+    """Content of the column of records."""
     fields: Mapping[str, str]
     """All columns by name."""
     problem: str | None = None
@@ -46,11 +43,11 @@ class Table:
     """An open table: its columns, and its rows once, in order."""
 
     def __init__(
-        self, where: str, columns: Sequence[str], smiles_index: int, rows: Iterator[Row]
+        self, where: str, columns: Sequence[str], record_index: int, rows: Iterator[Row]
     ) -> None:
         self.where, self.columns, self._rows = where, distinct(columns), rows
         self.repeated = repeated(columns)
-        self.smiles_column = self.columns[smiles_index]
+        self.record_column = self.columns[record_index]
 
     def __iter__(self) -> Iterator[Row]:
         """Return the rows; a table can be read once."""
@@ -60,49 +57,81 @@ class Table:
 @contextmanager
 def open_table(
     path: Path | str,
-    smiles_column: str | None = None,
+    wanted: str | None = None,
     header: Sequence[str] | None = None,
     delimiter: str | None = None,
+    rule: RecordColumn = SMILES,
 ) -> Generator[Table]:
-    """Open a molecule file, or standard input for ``-``.
+    """Open a table, or standard input for ``-``.
 
     Args:
         path: The file.
-        smiles_column: Name of the SMILES column; None finds it.
+        wanted: Name of the column of records; None finds it.
         header: Names of the columns of a file that has no header line.
-        delimiter: What parts the columns, where the ending of the file's name is wrong about it.
+        delimiter: What separates the columns, where the ending of the file's name is wrong about it.
+        rule: How the column of records is found.
 
     Raises:
-        DataError: If it cannot be read, is empty, or has no or more than one SMILES column.
+        DataError: If it cannot be read, is empty, or has no or more than one column of records.
     """
     where = "standard input" if str(path) == "-" else str(path)
     kind = delimiter or (None if str(path) == "-" else kind_of(Path(path)))
-    if kind == "parquet":
-        with open_parquet(Path(path)) as (columns, records):
-            k = find_smiles_column(columns, smiles_column, where)
-            names = distinct(columns)
-            rows = (
-                Row(n, values[k].strip(), dict(zip(names, values, strict=True)))
-                for n, values in enumerate(records)
-            )
-            yield Table(where, columns, k, _not_empty(rows, where))
+    if kind in _BINARY:
+        with _BINARY[kind](Path(path)) as (columns, records):
+            k = rule.find(columns, wanted, where)
+            yield Table(where, columns, k, _not_empty(_numbered(records, columns, k), where))
         return
     with open_text(path) as lines:
         first = next((line for line in lines if line.strip("\r\n\t ,;\0")), None)
         if first is None:
-            raise DataError(f"{where}: is empty; it must hold at least one molecule.")
-        kind = _kind_by_content(first, kind, smiles_column)
+            raise DataError(f"{where}: is empty; it must hold at least one row.")
         everything = chain([first], lines)
+        kind = _kind_by_content(first, kind, wanted, rule) if header is None else kind or " "
         if kind == " ":
-            yield _smiles_list(everything, where, smiles_column, header)
+            yield _list(everything, where, wanted, header, rule)
         else:
-            yield _delimited(everything, where, kind, smiles_column, header)
+            yield _delimited(everything, where, kind, wanted, header, rule)
 
 
-def read_table(path: Path | str, smiles_column: str | None = None) -> Iterator[Row]:
-    """Yield the rows of a molecule file; see :func:`open_table`."""
-    with open_table(path, smiles_column) as table:
-        yield from table
+def open_columns(
+    columns: Mapping[str, Sequence[Any]],
+    where: str,
+    wanted: str | None = None,
+    rule: RecordColumn = SMILES,
+    text_of: Callable[[Any], str | None] | None = None,
+) -> Table:
+    """Return columns in memory, such as those of a data frame, as a table.
+
+    Args:
+        columns: Values by name, all of one length; None and NaN are empty cells.
+        where: What to call it in messages.
+        wanted: Name of the column of records; None finds it.
+        rule: How the column of records is found.
+        text_of: Turns a record into text.
+
+    Raises:
+        DataError: If columns differ in length, or no or more than one may hold records.
+    """
+    names = list(columns)
+    if len({len(values) for values in columns.values()}) > 1:
+        raise DataError(f"{where}: its columns differ in length; give one value a row in each.")
+    k = rule.find(names, wanted, where)
+
+    def text(column: int, value: Any) -> str:
+        found = text_of(value) if text_of is not None and column == k else None
+        return cell_text(value) if found is None else found
+
+    rows = (
+        [text(column, value) for column, value in enumerate(values)]
+        for values in zip(*columns.values(), strict=True)
+    )
+    return Table(where, names, k, _not_empty(_numbered(rows, names, k), where))
+
+
+def _numbered(records: Iterable[list[str]], columns: Sequence[str], k: int) -> Iterator[Row]:
+    names = distinct(columns)
+    for number, values in enumerate(records):
+        yield Row(number, values[k].strip(), dict(zip(names, values, strict=True)))
 
 
 def kind_of(path: Path) -> str:
@@ -123,31 +152,39 @@ def kind_of(path: Path) -> str:
     )
 
 
-def _kind_by_content(first: str, kind: str | None, wanted: str | None) -> str:
-    """Settle what the name leaves open: a list of SMILES may turn out to be a table by the names in its first line."""
-    if kind not in (None, " "):
+def _kind_by_content(first: str, kind: str | None, wanted: str | None, rule: RecordColumn) -> str:
+    """Return what separates the columns of a table with this first line.
+
+    A list of records may turn out to be a table, and one separated by semicolons is often named .csv.
+    """
+    if kind not in (None, " ") and len(first.split(kind)) > 1:
         return kind
     for delimiter in (",", "\t", ";"):
         cells = [cell.strip().strip('"') for cell in first.split(delimiter)]
-        if len(cells) > 1 and any(cell == wanted or is_smiles_name(cell) for cell in cells):
+        if len(cells) > 1 and any(cell == wanted or rule.is_name(cell) for cell in cells):
             return delimiter
-    return " "
+    return kind or " "
 
 
-def _smiles_list(
-    lines: Iterator[str], where: str, wanted: str | None, header: Sequence[str] | None
+def _list(
+    lines: Iterator[str],
+    where: str,
+    wanted: str | None,
+    header: Sequence[str] | None,
+    rule: RecordColumn,
 ) -> Table:
-    """Read lines of a SMILES and, after a blank, a name; a first line that is a heading is one."""
+    """Read lines of a record and, after a blank, a name; a first line that is a heading is one."""
     first = next(lines)
     head = first.split()
     is_heading = header is None and (
-        is_smiles_name(head[0]) or (wanted is not None and wanted in head)
+        rule.is_name(head[0]) or (wanted is not None and wanted in head)
     )
-    columns = tuple(
-        header
-        or (head if is_heading and len(head) > 1 else (head[0] if is_heading else "smiles", "name"))
-    )
-    k = find_smiles_column(columns, wanted, where) if is_heading or wanted is not None else 0
+    if header is None:
+        header = (
+            head if is_heading and len(head) > 1 else (head[0] if is_heading else rule.word, "name")
+        )
+    columns = tuple(header)
+    k = rule.find(columns, wanted, where) if is_heading or wanted is not None else 0
     names = distinct(columns)
     rest = lines if is_heading else chain([first], lines)
 
@@ -159,12 +196,9 @@ def _smiles_list(
             cells = line.rstrip("\r\n").split(None, len(columns) - 1)
             if len(cells) > 1 and cells[1].startswith("|") and k == 0:
                 cells = _with_extension(line)
-            smiles = cells[k].strip() if k < len(cells) else ""
-            yield Row(
-                number,
-                smiles,
-                dict(zip(names, cells + [""] * (len(columns) - len(cells)), strict=False)),
-            )
+            record = cells[k].strip() if k < len(cells) else ""
+            padded = cells + [""] * (len(columns) - len(cells))
+            yield Row(number, record, dict(zip(names, padded, strict=False)))
             number += 1
 
     return Table(where, columns, k, _not_empty(rows(), where))
@@ -187,6 +221,7 @@ def _delimited(
     delimiter: str,
     wanted: str | None,
     header: Sequence[str] | None,
+    rule: RecordColumn,
 ) -> Table:
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
     records = _records(lines, where, delimiter)
@@ -194,7 +229,7 @@ def _delimited(
     while header is None and len(columns) > 1 and not columns[-1]:
         columns.pop()  # a comma at the end of every line
     _refuse_other_delimiter(columns, where, delimiter)
-    k = find_smiles_column(columns, wanted, where)
+    k = rule.find(columns, wanted, where)
     names = distinct(columns)
 
     def rows() -> Iterator[Row]:
@@ -261,25 +296,21 @@ def _refuse_other_delimiter(columns: Sequence[str], where: str, delimiter: str) 
                 else f"save it with {_NAMES[delimiter]}s"
             )
             raise DataError(
-                f"{where}: its columns ({listed(cells)}) are parted by {name}s, not {_NAMES[delimiter]}s; {remedy}."
+                f"{where}: its columns ({listed(cells)}) are separated by {name}s, not "
+                f"{_NAMES[delimiter]}s; {remedy}."
             )
 
 
 def _not_empty(rows: Iterator[Row], where: str) -> Iterator[Row]:
     first = list(islice(rows, 1))
     if not first:
-        raise DataError(f"{where}: has a header but no rows; it must hold at least one molecule.")
+        raise DataError(f"{where}: has a header but no rows; it must hold at least one row.")
     yield from chain(first, rows)
 
 
 @contextmanager
-def open_parquet(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]]:
-    """Give the columns and the rows of a Parquet file, a null as empty text.
-
-    Raises:
-        MissingExtraError: If pyarrow is not installed.
-        DataError: If it cannot be read.
-    """
+def _open_parquet(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]]:
+    """Give the columns and the rows of a Parquet file, a null as empty text."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -301,7 +332,9 @@ def open_parquet(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]]
 def _rows(table: Any, path: Path, failure: type[Exception]) -> Iterator[list[str]]:
     try:
         for batch in table.iter_batches(batch_size=_ROWS_A_BATCH):
-            columns = [[_text(value) for value in column.to_pylist()] for column in batch.columns]
+            columns = [
+                [cell_text(value) for value in column.to_pylist()] for column in batch.columns
+            ]
             yield from (list(row) for row in zip(*columns, strict=True))
     except (failure, OSError) as e:
         raise DataError(
@@ -309,7 +342,43 @@ def _rows(table: Any, path: Path, failure: type[Exception]) -> Iterator[list[str
         ) from None
 
 
-def _text(value: Any) -> str:
-    if value is None:
+@contextmanager
+def _open_excel(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]]:
+    """Give the columns and the rows of the first sheet of an Excel file."""
+    if not path.exists():
+        raise DataError(f"no such file: {path}; check the path.")
+    try:
+        import openpyxl
+    except ImportError:
+        raise DataError(
+            f"{path}: reading Excel files needs `openpyxl`: pip install openpyxl, or save it as .csv."
+        ) from None
+    library: Any = openpyxl
+    try:
+        book = library.load_workbook(path, read_only=True, data_only=True)
+    except Exception as e:  # zipfile, XML and openpyxl raise errors of their own
+        raise DataError(f"{path}: not a readable Excel file ({type(e).__name__}: {e}).") from None
+    try:
+        rows = book.worksheets[0].iter_rows(values_only=True)
+        columns = [cell_text(value) for value in next(rows, ())]
+        width = len(columns)
+        filled = (
+            [cell_text(v) for v in row[:width]] for row in rows if any(v is not None for v in row)
+        )
+        yield columns, (values + [""] * (width - len(values)) for values in filled)
+    finally:
+        book.close()
+
+
+_BINARY = {"parquet": _open_parquet, "xlsx": _open_excel}
+
+
+def cell_text(value: Any) -> str:
+    """Return a value of a table as text; empty where it is missing."""
+    if isinstance(value, str):
+        return value
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return ""
+    if isinstance(value, float | np.floating) and value != value:
         return ""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 
@@ -65,12 +64,6 @@ class DatasetSpec:
     """How its labels come about: as listed in ``path``, as membership of any complex, or from GO annotations."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """How its ego-networks are cut and its functions chosen, where that is not the default."""
-
-
-def named_spec(source: object, table: Mapping[str, DatasetSpec]) -> DatasetSpec | None:
-    """Return the data set of ``table`` that ``source`` names; None where it is anything else, or a file or folder of that name is here."""
-    spec = table.get(source) if isinstance(source, str) else None
-    return None if spec is None or Path(spec.name).exists() else spec
 
 
 def hash_smiles(smiles: Iterable[str]) -> str:

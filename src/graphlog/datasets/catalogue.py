@@ -3,6 +3,8 @@
 from typing import Any
 
 from graphlog.datasets.base import DatasetSpec
+from graphlog.datasets.catalogue_networks import GRAPHS, PROTEIN_SETS
+from graphlog.errors import unknown_name
 
 _DEEPCHEM = "https://deepchemdata.s3-us-west-1.amazonaws.com/datasets/"
 _MOLSETS = "https://pypi.org/pypi/molsets/0.3.1/json"
@@ -271,3 +273,17 @@ _BUNDLED = (
 
 MOLECULES = {spec.name: spec for spec in (*_CLASSIFICATION, *_REGRESSION, *_PRETRAINING, *_BUNDLED)}
 """Every molecule data set by name."""
+
+DATASETS: dict[str, DatasetSpec] = {**MOLECULES, **PROTEIN_SETS, **GRAPHS}
+"""Every data set by name. What is added here is found by every verb and every call."""
+
+
+def find_spec(name: str) -> DatasetSpec:
+    """Return what is known about a data set.
+
+    Raises:
+        ConfigError: If there is none of that name; suggests the nearest.
+    """
+    if name not in DATASETS:
+        raise unknown_name("data set", name, DATASETS)
+    return DATASETS[name]

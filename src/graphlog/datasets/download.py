@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
 
-from graphlog.data.tables import open_table
-from graphlog.datasets.base import DatasetSpec, hash_smiles
+from graphlog.datasets.base import DatasetSpec
 from graphlog.datasets.molsets import unpack_molsets
 from graphlog.errors import DataError
-from graphlog.files import hash_file, open_text
+from graphlog.files import hash_file
 
 _TIMEOUT_S = 60
 _BLOCK = 1 << 20
@@ -36,8 +35,8 @@ Bundled = Callable[[DatasetSpec], Path | None]
 
 def find_local(
     spec: DatasetSpec,
-    data_dir: Path | str | None = None,
-    verify: Verify | None = None,
+    data_dir: Path | str | None,
+    verify: Verify,
     bundled: Bundled | None = None,
 ) -> Path | None:
     """Return the verified file of a data set if it is on this machine, in the cache, a mirror folder or RDKit; else None.
@@ -45,14 +44,8 @@ def find_local(
     Raises:
         DataError: If the mirror holds another file under its name.
     """
-    verify = verify or _holds
     if spec.origin.startswith("rdkit"):
-        if bundled is None:
-            from graphlog.domains.molecule import rdkit_file
-
-            path = rdkit_file(spec.origin, spec.path)
-        else:
-            path = bundled(spec)
+        path = None if bundled is None else bundled(spec)
         return path if path is not None and _is(path, spec.sha256_file) else None
     root, mirror = data_root(data_dir), _mirror()
     if _is_mirrored(root / spec.path, spec, verify):
@@ -72,8 +65,8 @@ def find_local(
 
 def fetch(
     spec: DatasetSpec,
-    data_dir: Path | str | None = None,
-    verify: Verify | None = None,
+    data_dir: Path | str | None,
+    verify: Verify,
     bundled: Bundled | None = None,
 ) -> Path:
     """Return the verified file of a data set, downloading it if it is not on this machine.
@@ -81,7 +74,6 @@ def fetch(
     Raises:
         DataError: If it can be found nowhere, or what was found is not what was pinned.
     """
-    verify = verify or _holds
     local = find_local(spec, data_dir, verify, bundled)
     if local is not None:
         return local
@@ -190,42 +182,3 @@ def _is_mirrored(path: Path, spec: DatasetSpec, verify: Verify) -> bool:
     if spec.sha256_file:
         return _is(path, spec.sha256_file)
     return path.is_file() and verify(path, spec)
-
-
-def _holds(path: Path, spec: DatasetSpec) -> bool:
-    try:
-        if spec.domain == "graph":
-            return _is_set(path, spec.rows)
-        if spec.domain == "protein":
-            return _begins(path, spec.begins)
-        with open_table(
-            path,
-            spec.smiles_column if spec.smiles_column != "smiles" else None,
-            spec.header,
-            _delimiter(spec),
-        ) as table:
-            return hash_smiles(row.smiles for row in table) in (
-                spec.sha256_smiles,
-                *spec.sha256_public_smiles,
-            )
-    except DataError:
-        return False
-
-
-def _begins(path: Path, expected: str) -> bool:
-    with open_text(path) as lines:
-        header = " ".join(next(lines, "").split())
-        return (
-            header.startswith(expected) and sum(1 for _ in lines) > 0
-        )  # to the end: a file cut off is found out
-
-
-def _is_set(path: Path, graphs: int) -> bool:
-    """Return whether a zip is whole and holds a TUDataset of that many graphs."""
-    from graphlog.domains.graph.tudataset import open_tudataset
-
-    return sum(1 for _ in open_tudataset(path).read()) == graphs
-
-
-def _delimiter(spec: DatasetSpec) -> str:
-    return " " if spec.origin == "molsets" else ","

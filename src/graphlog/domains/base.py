@@ -3,6 +3,7 @@
 from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -94,6 +95,8 @@ class Domain(ABC):
     """Fixed schemas by name, the default first; empty where the schema is inferred from the input."""
     targets: tuple[str, ...] = ()
     """Names of descriptors: what a record tells without labels, to be predicted from its graph."""
+    reads_memory: bool = False
+    """Whether :meth:`read` takes lists and data frames."""
     label_columns: bool = False
     """Whether labels are columns of the input that must be named; else the input brings its labels."""
     drops_unlabelled: bool = False
@@ -283,3 +286,7 @@ class Domain(ABC):
         if name not in self.schemas:
             raise unknown_name(f"schema of {self.records}", name, self.schemas)
         return self.schemas[name]
+
+    def reading_options(self) -> frozenset[str]:
+        """Return the names of the options that :meth:`read` takes."""
+        return frozenset(signature(self.read).parameters) - {"source", "schema", "options"}

@@ -2,6 +2,7 @@
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains.base import Domain
+from graphlog.domains.graph.domain import GraphDomain
 from graphlog.domains.molecule.domain import MoleculeDomain
 from graphlog.domains.protein.domain import ProteinDomain
 from graphlog.errors import unknown_name
@@ -40,5 +41,5 @@ def schema_named(name: str) -> FeatureSchema:
     return SCHEMAS[name]
 
 
-for _domain in (MoleculeDomain(), ProteinDomain()):
+for _domain in (MoleculeDomain(), ProteinDomain(), GraphDomain()):
     register(_domain)

@@ -9,11 +9,8 @@ from jaxtyping import Float, Num
 from joblib import Parallel, delayed
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
-from graphlog.data.store import GraphStore
-from graphlog.domains.molecule import morgan_fingerprints
 from graphlog.downstream.metrics import TaskKind
 
-ECFP_RADIUS, ECFP_BITS = 2, 2048
 TREES, TREES_MANY_TASKS, MANY_TASKS = 300, 100, 50
 
 Predictions = Float[np.ndarray, "M T"]
@@ -27,15 +24,6 @@ class Fold:
     """Indices of the labelled training rows."""
     labels: np.ndarray
     """Their labels."""
-
-
-def ecfp(store: GraphStore) -> Num[np.ndarray, "M 2048"]:
-    """Return the ECFP4 bits (Morgan, radius 2, 2048) of every graph, from its SMILES.
-
-    Raises:
-        DataError: If the store keeps no SMILES.
-    """
-    return morgan_fingerprints(store.texts(), radius=ECFP_RADIUS, bits=ECFP_BITS)
 
 
 def forest_predictions(

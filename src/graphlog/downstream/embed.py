@@ -12,17 +12,11 @@ import numpy as np
 from jaxtyping import Float
 
 from graphlog.data.chunk import is_reject_list, write_rejects
+from graphlog.domains import Input
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.sources import (
-    Source,
-    is_named,
-    output_rows,
-    rejects_of,
-    status_of,
-    streamed_graphs,
-)
 from graphlog.errors import ConfigError, MissingExtraError
 from graphlog.files import scratch_folder, writing
+from graphlog.inputs import InputLike, read_streamed, resolve
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 
@@ -48,7 +42,7 @@ class Written:
 
 def embed_file(
     encoder: Encoder,
-    source: Source,
+    source: InputLike,
     out: Path,
     *,
     layer: str | None = None,
@@ -76,25 +70,26 @@ def embed_file(
         ConfigError: If the ending of ``out`` is unknown.
         DataError: If the source cannot be read.
     """
-    check_output(out, FORMATS, source)
-    with streamed_graphs(source, encoder.schema, **reading) as store, scratch_folder(out) as folder:
-        rows, total = output_rows(store)
+    found = resolve(source, encoder.schema)
+    check_output(out, FORMATS, found)
+    with read_streamed(found, encoder.schema, **reading) as store, scratch_folder(out) as folder:
+        rows, total = store.output_rows, store.num_output_rows
         with writing(out):
             embeddings = _empty(folder / "embeddings.npy", total, encoder.width(layer))
             for graphs, values in encoder.embed_batches(
                 store, layer, batch_size, precision=precision, progress=progress
             ):
                 embeddings[rows[graphs]] = values
-            status = status_of(store)
+            status = store.output_status()
             finished = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}[
                 out.suffix
             ](folder, embeddings, status)
-            rejects = save_rejects(out.parent, rejects_of(store))
+            rejects = save_rejects(out.parent, store.output_rejects)
             os.replace(finished, out)
         return Written(out, total, total - len(store), rejects)
 
 
-def check_output(out: Path, formats: tuple[str, ...], source: Source = ()) -> None:
+def check_output(out: Path, formats: tuple[str, ...], source: Input | str | None = None) -> None:
     """Refuse an output file that could not or should not be written, before any work.
 
     Raises:
@@ -112,7 +107,7 @@ def check_output(out: Path, formats: tuple[str, ...], source: Source = ()) -> No
         raise ConfigError(
             f"there is no folder {out.absolute().parent}; make it, or choose another place."
         )
-    if is_named(source) and out.exists() and Path(source).exists() and out.samefile(source):
+    if _is_input(out, source):
         raise ConfigError(
             f"{out} is the input itself and would be lost; name another file with -o."
         )
@@ -132,7 +127,7 @@ def save_rejects(folder: Path, rejects: list[Any]) -> Path | None:
     return path if rejects else None
 
 
-def check_rejects(folder: Path, source: Source = ()) -> None:
+def check_rejects(folder: Path, source: Input | str | None = None) -> None:
     """Refuse to write a list of rejected rows over ``source``, or over a file that is no such list.
 
     Raises:
@@ -141,7 +136,7 @@ def check_rejects(folder: Path, source: Source = ()) -> None:
     path = folder / REJECTS
     if not path.exists():
         return
-    if is_named(source) and Path(source).exists() and path.samefile(source):
+    if _is_input(path, source):
         raise ConfigError(
             f"rejected rows would be listed in {path}, which is the input; rename it, or write elsewhere."
         )
@@ -149,6 +144,11 @@ def check_rejects(folder: Path, source: Source = ()) -> None:
         raise ConfigError(
             f"rejected rows would be listed in {path}, which holds something else; rename it, or write elsewhere."
         )
+
+
+def _is_input(path: Path, source: Input | str | None) -> bool:
+    given = source.path if isinstance(source, Input) else None if source is None else Path(source)
+    return given is not None and given.exists() and path.exists() and path.samefile(given)
 
 
 def _empty(path: Path, rows: int, width: int) -> Float[np.ndarray, "M W"]:

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
-from graphlog.downstream.sources import Source, open_graphs, output_rows
 from graphlog.encoders.base import Encoding
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import unknown_name
+from graphlog.inputs import InputLike, read
 from graphlog.training.log import Progress, Silent
 from graphlog.training.precision import Precision, autocast, choose_device, inference_precision
 
@@ -68,7 +68,7 @@ class Encoder(nn.Module):
 
     def embed(
         self,
-        source: Source,
+        source: InputLike,
         layer: str | None = None,
         batch_size: int = 512,
         *,
@@ -91,8 +91,8 @@ class Encoder(nn.Module):
             >>> graphlog.load("random").embed(["CCO", "not a molecule"], layer="last").shape
             (2, 300)
         """
-        store = open_graphs(source, self.schema, **reading)
-        rows, total = output_rows(store)
+        store = read(source, self.schema, **reading)
+        rows, total = store.output_rows, store.num_output_rows
         embeddings = np.full((total, self.width(layer)), np.nan, dtype=np.float32)
         embeddings[rows] = self.embed_store(
             store, layer, batch_size, precision=precision, progress=progress

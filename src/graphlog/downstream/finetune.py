@@ -28,10 +28,10 @@ from graphlog.downstream.probe import check_baselines, ecfp_rows, make_report
 from graphlog.downstream.proteins.halves import half_scores
 from graphlog.downstream.proteins.readout import judged
 from graphlog.downstream.report import ScoreRow, score_row
-from graphlog.downstream.sources import Source
 from graphlog.downstream.tasks import LabelledGraphs, folds_lacking, open_labelled
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import writing
+from graphlog.inputs import InputLike
 from graphlog.training.log import MetricsFile, Progress, Silent
 from graphlog.training.runfolder import RunFolder, versions
 from graphlog.training.trainer import Trainer, stop_on_signal
@@ -43,7 +43,7 @@ RULES = {"last": "last epoch", "best-valid": "best validation"}
 
 def finetune(
     encoder: Encoder,
-    source: Source | LabelledGraphs,
+    source: InputLike | LabelledGraphs,
     config: FinetuneConfig | None = None,
     *,
     seeds: Sequence[int] = (0, 1, 2),

@@ -6,14 +6,12 @@ from pathlib import Path
 import torch
 
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import GraphStore, is_store
-from graphlog.datasets.featurize import read_molecules
-from graphlog.domains import SCHEMAS
-from graphlog.domains.graph.reading import is_graphs
+from graphlog.data.store import GraphStore
+from graphlog.domains import domain_of, schema_named
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.sources import Source, domain_of, open_graphs
 from graphlog.encoders.encoder import EncoderConfig, build_encoder
 from graphlog.errors import ConfigError, ModelFileError, unknown_name
+from graphlog.inputs import InputLike, read, resolve
 from graphlog.training.config import resolve_config
 from graphlog.training.randomness import seed_for
 from graphlog.training.statistics import BATCH_SIZE, BATCHES, calibrate
@@ -21,8 +19,6 @@ from graphlog.training.statistics import BATCH_SIZE, BATCHES, calibrate
 SHIPPED = Path(__file__).parents[1] / "models"
 """Folder of the models that come with the package."""
 RANDOM = "random"
-CALIBRATION_SET = "nci5k"
-"""Bundled molecules whose statistics an untrained encoder is given."""
 
 
 def list_models() -> dict[str, Path]:
@@ -51,7 +47,7 @@ def load(model: str | Path | Encoder, *, device: str = "cpu", seed: int = 0) -> 
 
 
 def load_for(
-    model: str | Path | Encoder, source: Source, *, device: str = "cpu", seed: int = 0
+    model: str | Path | Encoder, source: InputLike, *, device: str = "cpu", seed: int = 0
 ) -> Encoder:
     """Return the encoder called ``model`` to be used on ``source``: ``random`` reads what that holds.
 
@@ -61,16 +57,13 @@ def load_for(
     """
     if str(model) != RANDOM or isinstance(model, Encoder):
         return load(model, device=device, seed=seed)
-    if isinstance(source, GraphStore) or is_store(source) or is_graphs(source):
-        graphs = open_graphs(source, None)
-    elif domain_of(source) == "protein":
-        graphs = open_graphs(source, SCHEMAS["protein"])
-    else:
+    found = resolve(source)
+    usual = schema_named(resolve_config().schema)
+    if found.domain in (None, usual.domain) and found.store is None:
         return load(model, device=device, seed=seed)
-    if graphs.schema == SCHEMAS[resolve_config().schema]:
-        return load(
-            model, device=device, seed=seed
-        )  # the same network whatever molecules it is used on
+    graphs = read(found)
+    if graphs.schema == usual:  # the same network whatever graphs it is used on
+        return load(model, device=device, seed=seed)
     return random_encoder(schema=graphs.schema, graphs=graphs, seed=seed).moved(device)
 
 
@@ -125,17 +118,12 @@ def random_encoder(
         graphs: Unlabelled graphs to take the statistics from; None takes bundled molecules.
     """
     recipe = resolve_config()
-    schema = schema or SCHEMAS[recipe.schema]
+    schema = schema or schema_named(recipe.schema)
     network = build_encoder(
         config or recipe.encoder, schema, torch.Generator().manual_seed(seed_for(seed, "encoder"))
     )
-    if graphs is None and schema.domain == "molecule":
-        graphs = read_molecules(
-            CALIBRATION_SET,
-            schema=schema.name,
-            keep_texts=False,
-            limit=BATCHES * BATCH_SIZE,
-        )
+    if graphs is None:
+        graphs = domain_of(schema).calibration_graphs(schema, BATCHES * BATCH_SIZE)
     if graphs is None:
         raise ConfigError(
             f"an untrained encoder of schema '{schema.name}' needs graphs to take its statistics from."

@@ -18,10 +18,10 @@ from graphlog.downstream.head import FineTuned, Head, outputs_of
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import model_path
 from graphlog.downstream.report import Report
-from graphlog.downstream.sources import Source, open_graphs, output_rows
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import ModelFileError
+from graphlog.inputs import InputLike, read
 from graphlog.training.checkpoint import part
 from graphlog.training.log import Progress, Silent
 from graphlog.training.precision import Precision, choose_device, inference_precision
@@ -73,7 +73,7 @@ class Predictor:
 
     def predict(
         self,
-        source: Source,
+        source: InputLike,
         batch_size: int = 512,
         *,
         precision: Precision = "fp32",
@@ -89,8 +89,8 @@ class Predictor:
             progress: Told of every batch.
             reading: Passed to ``read_molecules``.
         """
-        store = open_graphs(source, self.schema, **reading)
-        rows, total = output_rows(store)
+        store = read(source, self.schema, **reading)
+        rows, total = store.output_rows, store.num_output_rows
         predictions = np.full((total, len(self.targets)), np.nan, dtype=np.float32)
         for graphs, values in self.predict_batches(
             store, batch_size, precision=precision, progress=progress

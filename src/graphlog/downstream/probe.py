@@ -7,13 +7,11 @@ import numpy as np
 from jaxtyping import Float
 from sklearn.model_selection import GroupKFold
 
-from graphlog.domains.molecule import scaffold_groups
-from graphlog.domains.protein.ego import ego_statistics
+from graphlog.domains import domain_of
 from graphlog.downstream.baselines import (
     MANY_TASKS,
     TREES,
     TREES_MANY_TASKS,
-    ecfp,
     forest_predictions,
 )
 from graphlog.downstream.encoder import Encoder
@@ -23,9 +21,9 @@ from graphlog.downstream.models import random_encoder
 from graphlog.downstream.proteins.halves import half_scores
 from graphlog.downstream.proteins.readout import ReadoutChoice, judged
 from graphlog.downstream.report import Report, ScoreRow, score_row
-from graphlog.downstream.sources import Source
 from graphlog.downstream.tasks import LabelledGraphs, folds_lacking, open_labelled
 from graphlog.errors import DataError, unknown_name
+from graphlog.inputs import InputLike
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 
@@ -35,7 +33,7 @@ BASELINES: tuple[Baseline, ...] = ("random", "ecfp-rf", "ecfp-lr")
 
 def probe(
     encoder: Encoder,
-    source: Source | LabelledGraphs,
+    source: InputLike | LabelledGraphs,
     *,
     layer: str | None = None,
     readout: ReadoutChoice = "auto",
@@ -90,7 +88,7 @@ def probe(
 
 def cv_probe(
     encoder: Encoder,
-    source: Source | LabelledGraphs,
+    source: InputLike | LabelledGraphs,
     *,
     folds: int = 5,
     layer: str | None = None,
@@ -122,15 +120,14 @@ def cv_scores(
     jobs: int | None = -1,
 ) -> dict[float, float]:
     """Return the cross-validated mean score at each C of features of the graphs ``known`` of ``data``."""
-    is_molecules = data.store.schema.domain == "molecule"
+    shared = domain_of(data.store.schema).groups(data.store.subset(known))
     groups = (
-        scaffold_groups(data.store.texts(known))
-        if is_molecules
-        else np.random.default_rng(0).permutation(len(known))
+        np.random.default_rng(0).permutation(len(known)) if shared is None else _numbers(shared)
     )
     if len(np.unique(groups)) < folds:
         raise DataError(
-            f"{data.name}: {len(np.unique(groups))} scaffolds are too few for {folds} folds; lower the number of folds."
+            f"{data.name}: {len(np.unique(groups))} scaffolds are too few for {folds} folds; lower "
+            "the number of folds."
         )
     scores: dict[float, list[float]] = {c: [] for c in grid}
     for train, held in GroupKFold(folds).split(features, groups=groups):
@@ -142,6 +139,13 @@ def cv_scores(
                 evaluate(data.labels[known][held], predictions[held], data.task).scores[data.metric]
             )
     return {c: mean_over_tasks(np.array(values)) for c, values in scores.items()}
+
+
+def _numbers(groups: Sequence[str | None]) -> np.ndarray:
+    """Return a number for each group; None is a group of its own."""
+    keys = [(row,) if group is None else group for row, group in enumerate(groups)]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return np.array([numbers[key] for key in keys], dtype=np.int64)
 
 
 def check_baselines(names: Sequence[str]) -> None:
@@ -166,38 +170,32 @@ def ecfp_rows(
     """Return the rows of fingerprints asked for, and a note where the SMILES they need are not there."""
     if not {"ecfp-rf", "ecfp-lr"} & set(baselines):
         return [], []
-    if data.store.schema.domain == "protein":
-        statistics = standardised(ego_statistics(data.store), data.split.train)
-        return _linear_rows(
-            "ego-network statistics + logistic regression", [statistics], data, c, grid, jobs
-        ), ["proteins have no fingerprints: statistics take their place"]
-    if data.store.schema.domain == "graph":
-        return [], ["no ECFP4 rows: by their schema these graphs are no molecules"]
+    domain = domain_of(data.store.schema)
     try:
-        bits = ecfp(data.store)
+        known = domain.baseline_features(data.store)
     except DataError:
         return [], ["no ECFP4 rows: the store keeps no SMILES"]
+    if known is None:
+        return [], [f"no ECFP4 rows: {domain.records} have no fingerprints"]
+    notes = [known.note] if known.note else []
+    linear = f"{known.name} + {'ridge' if data.task == 'regression' else 'logistic'} regression"
+    if not known.binary:
+        values = standardised(known.values, data.split.train)
+        return _linear_rows(linear, [values], data, c, grid, jobs), notes
     rows: list[ScoreRow] = []
     if "ecfp-rf" in baselines:
-        is_large = (
-            len(data.targets) > MANY_TASKS
-        )  # a forest a target: hundreds of them take minutes a seed
+        # a forest a target: hundreds of them take minutes a seed
+        is_large = len(data.targets) > MANY_TASKS
         trees, grown = (TREES_MANY_TASKS, seeds[:1]) if is_large else (TREES, seeds)
         forests = [
-            forest_predictions(bits, data.labels, data.split.train, data.task, seed, jobs)
+            forest_predictions(known.values, data.labels, data.split.train, data.task, seed, jobs)
             for seed in grown
         ]
-        rows.append(
-            _row("ECFP4 + random forest", f"{trees} trees", forests, data, {"seeds": list(grown)})
-        )
+        detail = {"seeds": list(grown)}
+        rows.append(_row(f"{known.name} + random forest", f"{trees} trees", forests, data, detail))
     if "ecfp-lr" in baselines:
-        name = (
-            "ECFP4 + logistic regression"
-            if data.task != "regression"
-            else "ECFP4 + ridge regression"
-        )
-        rows += _linear_rows(name, [sparse_bits(bits)], data, c, grid, jobs)
-    return rows, []
+        rows += _linear_rows(linear, [sparse_bits(known.values)], data, c, grid, jobs)
+    return rows, notes
 
 
 def make_report(

@@ -9,18 +9,14 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.split import DEFAULT_FRACTIONS, Split, random_split, stratified_split
-from graphlog.data.store import GraphStore, is_store
-from graphlog.datasets import DATASETS
-from graphlog.datasets.base import named_spec
-from graphlog.datasets.splits import split_dataset
-from graphlog.domains.graph.reading import is_graphs
-from graphlog.domains.protein.folds import split_proteins
+from graphlog.data.split import DEFAULT_FRACTIONS, Split, random_split
+from graphlog.data.store import GraphStore
+from graphlog.domains import Input, domain_of
 from graphlog.downstream.metrics import TaskKind, check_metric
 from graphlog.downstream.protocol.classes import class_numbers, is_multiclass, one_hot_classes
-from graphlog.downstream.sources import Source, is_named, name_of, open_graphs
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.files import hash_file
+from graphlog.inputs import InputLike, read, resolve
 
 TaskChoice = Literal["auto", "classification", "regression", "multiclass"]
 _HALVES_SEED = 42
@@ -56,21 +52,21 @@ class LabelledGraphs:
     def sizes(self) -> dict[str, int]:
         """Number of graphs of each fold and of rejected rows."""
         folds = {name: len(part) for name, part in zip(self.split._fields, self.split, strict=True)}
-        if self.store.schema.domain == "protein":  # rows without a label are no rejects
+        if domain_of(self.store.schema).drops_unlabelled:
             return {**folds, "rejected": len(self.store.rejects)}
         return {**folds, "rejected": self.store.num_rows - len(self.store)}
 
     @property
     def halves(self) -> dict[str, Int[np.ndarray, "_"]]:
         """Two random halves of the test fold, as places in it: what the biology of the pre-train-GNNs family reports; else none."""
-        if self.store.schema.domain != "protein":
+        if not domain_of(self.store.schema).test_halves:
             return {}
         first, second, rest = random_split(len(self.split.test), (0.5, 0.5, 0.0), _HALVES_SEED)
         return {"test_first_half": first, "test_second_half": np.concatenate([second, rest])}
 
 
 def open_labelled(
-    source: Source,
+    source: InputLike,
     schema: FeatureSchema,
     *,
     targets: Sequence[str] | None = None,
@@ -98,43 +94,39 @@ def open_labelled(
         DataError: If labels are missing altogether, are text, or do not fit the task.
         ConfigError: If a target, task, metric or split is unknown.
     """
-    spec = named_spec(source, DATASETS)
+    found = resolve(source, schema)
+    domain, spec = domain_of(schema), found.spec
     known = spec is not None and spec.task is not None and not targets
-    if not targets and not known and not isinstance(source, GraphStore):
-        _refuse_unnamed_targets(source)
-    if is_named(source) and targets and schema.domain == "molecule":
-        reading["targets"] = list(targets)
-    store, unlabelled = open_graphs(source, schema, **reading), ()
+    if found.columns is not None and not targets:
+        reading["targets"] = "auto"
+    elif domain.label_columns and found.store is None and (targets or not known):
+        reading["targets"] = _named_targets(found, targets)
+    store = read(found, schema, **reading)
     labels, names = select_targets(store, targets)
-    if schema.domain == "protein":
+    notes = list(store.source.get("notes", ()))
+    if found.columns is not None and not targets:
+        notes.append(f"labels are all columns of numbers: {', '.join(names)}")
+    if domain.drops_unlabelled:
         store, labels, unlabelled = _labelled_only(store, labels)
-    asked = spec.task if spec and known and spec.task and task == "auto" else task
-    if is_multiclass(asked, store, names):
-        labels, names, kind, notes = *one_hot_classes(labels, names, store), "multiclass", []
+        notes += unlabelled
+    wanted = spec.task if spec and known and spec.task and task == "auto" else task
+    if is_multiclass(wanted, store, names):
+        labels, names, kind = *one_hot_classes(labels, names, store), "multiclass"
     else:
-        kind, notes = decide_task(labels, names, asked)
+        kind, unusual = decide_task(labels, names, wanted)
+        notes += unusual
     usual = spec.metric if spec and known and kind == spec.task else None
-    choice = split if split is not None else (spec.split if spec else "scaffold")
-    if schema.domain == "protein" and choice == "scaffold" and split is None:
-        choice = "random"
-    if schema.domain == "graph" and choice == "scaffold" and split is None:
-        choice = "random" if kind == "regression" else "stratified"
-    networks = spec.networks if spec else ()
-    file = Path(source) if isinstance(source, str | Path) and Path(source).is_file() else None
-    sha256 = hash_file(file) if file is not None and str(choice).endswith(".json") else None
-    canonical = spec is not None and spec.canonical_split
+    choice = split if split is not None else (spec.split if spec else None)
     folds, split_name = split_graphs(
         store,
-        choice,
+        domain.default_split(store, kind) if choice is None else choice,
         fractions,
         split_seed,
-        canonical=canonical,
-        networks=networks,
+        source=found,
         labels=labels,
-        sha256=sha256,
     )
     return LabelledGraphs(
-        name=name_of(source),
+        name=found.name,
         store=store,
         labels=labels,
         targets=names,
@@ -142,8 +134,16 @@ def open_labelled(
         metric=check_metric(metric or usual, kind),
         split=folds,
         split_name=split_name,
-        notes=(*notes, *unlabelled, *fold_notes(labels, names, kind, folds)),
+        notes=(*notes, *fold_notes(labels, names, kind, folds)),
     )
+
+
+def _named_targets(source: Input, targets: Sequence[str] | None) -> list[str]:
+    if not targets:
+        raise ConfigError(
+            f"which columns of {source.name} are to be predicted? Name them with --targets a,b."
+        )
+    return list(targets)
 
 
 def select_targets(
@@ -250,10 +250,9 @@ def split_graphs(
     split: SplitChoice,
     fractions: Sequence[float],
     seed: int,
-    canonical: bool = False,
-    networks: Sequence[str] = (),
+    *,
+    source: Input | None = None,
     labels: Float[np.ndarray, "M T"] | None = None,
-    sha256: str | None = None,
 ) -> tuple[Split, str]:
     """Return folds as graph indices of ``store`` and what to call them.
 
@@ -264,44 +263,28 @@ def split_graphs(
         split: A kind, a split file, or a Split of input rows.
         fractions: Shares of train, valid and test.
         seed: Of the kinds that shuffle.
-        canonical: Whether to take scaffolds of canonical SMILES.
-        networks: Networks that ego-networks were cut from, for the split ``network``.
+        source: What the graphs were read from; a split file must have been made for it.
         labels: Classes, for the split ``stratified``.
-        sha256: Hash of the input, which a split file must have been made for; None where there is no file to compare with.
 
     Raises:
         ConfigError: If the kind is unknown.
         DataError: If a file is malformed, or a fold is empty.
     """
     if not isinstance(split, str | Path):
-        folds, name = (
-            _graphs_of_rows(store, Split(*(np.asarray(part, dtype=np.int64) for part in split))),
-            "given",
-        )
+        rows = Split(*(np.asarray(part, dtype=np.int64) for part in split))
+        folds, name = _graphs_of_rows(store, rows), "given"
     elif str(split).endswith(".json"):
-        folds, name = (
-            _graphs_of_rows(store, Split.load(split, num_rows=store.num_rows, sha256=sha256)),
-            f"file {split}",
-        )
-    elif split == "random":
-        folds, name = random_split(len(store), fractions, seed), f"random (seed {seed})"
-    elif split == "stratified" and labels is not None:
-        folds, name = (
-            stratified_split(class_numbers(labels), fractions, seed),
-            f"stratified (seed {seed})",
-        )
-    elif store.schema.domain == "graph":
-        raise ConfigError(
-            f"graphs of schema '{store.schema.name}' have no groups to split by; choose random, stratified or a split file."
-        )
-    elif store.schema.domain == "protein":
-        folds = split_proteins(store.texts(), str(split), tuple(fractions), seed, networks=networks)
-        name = f"{split} (seed {seed})"
+        file = None if source is None else source.file
+        sha256 = None if file is None else hash_file(file)
+        rows = Split.load(split, num_rows=store.num_rows, sha256=sha256)
+        folds, name = _graphs_of_rows(store, rows), f"file {split}"
     else:
-        folds = split_dataset(
-            store.texts(), str(split), tuple(fractions), seed, canonical=canonical
+        kind = str(split)
+        classes = class_numbers(labels) if kind == "stratified" and labels is not None else None
+        folds = domain_of(store.schema).split(
+            store, kind, tuple(fractions), seed, source=source, classes=classes
         )
-        name = str(split) if split == "scaffold" else f"{split} (seed {seed})"
+        name = kind if kind == "scaffold" else f"{kind} (seed {seed})"
     for part, indices in zip(folds._fields, folds, strict=True):
         if not len(indices):
             found = f"the {part} fold is empty ({name} split of {len(store)} usable rows)"
@@ -342,14 +325,6 @@ def folds_lacking(
         if len(unusable):
             lacking[fold] = [names[int(t)] for t in unusable]
     return lacking
-
-
-def _refuse_unnamed_targets(source: Source) -> None:
-    """Refuse a file whose targets are not named; the folder of a store brings its own."""
-    if not is_graphs(source) and not is_store(source):
-        raise ConfigError(
-            f"which columns of {name_of(source)} are to be predicted? Name them with --targets a,b."
-        )
 
 
 def _graphs_of_rows(store: GraphStore, rows: Split) -> Split:

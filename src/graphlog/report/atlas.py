@@ -1,7 +1,6 @@
 """The atlas: one self-contained HTML page to explore the tree of prototypes in a browser."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
@@ -12,9 +11,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
 from graphlog.data.store import GraphStore
+from graphlog.domains import domain_of
 from graphlog.downstream.report import json_ready
-from graphlog.downstream.sources import output_rows
-from graphlog.errors import DataError
 from graphlog.report.hierarchy import Places
 from graphlog.report.tree import Node, names_of, path_name
 
@@ -23,35 +21,11 @@ _MARGIN = 12
 _LARGEST, _LARGEST_MOLECULE = 60, 120
 """Nodes up to which a drawing shows more than a ball of wool."""
 
-_IDLE = (
-    r"<!--.*?-->| (?:class|xmlns:\w+|xml:space|version|baseProfile)='[^']*'|"
-    r"(?:fill-rule:evenodd|stroke-linecap:butt|stroke-linejoin:miter);|;?stroke-opacity:1(?=')"
-)
-"""What a browser needs not be told, two thirds of a drawing: default styles, names of parts. A tenth of a pixel is enough, too."""
-
 
 def draw_graphs(store: GraphStore, graphs: Sequence[int]) -> list[str]:
-    """Return an ``<svg>`` element of each of ``graphs``; empty where a graph is too large to be drawn, or a molecule has no SMILES."""
-    if store.schema.domain == "molecule":
-        try:
-            texts = store.texts(list(graphs))
-        except DataError:
-            return [""] * len(graphs)
-        sizes = store.num_nodes[list(graphs)]
-        return [
-            _molecule(text) if size <= _LARGEST_MOLECULE else ""
-            for text, size in zip(texts, sizes, strict=True)
-        ]
-    return [_network(store, graph) for graph in graphs]
-
-
-def _molecule(smiles: str) -> str:
-    from graphlog.domains.molecule import draw_svg
-
-    drawing = draw_svg(smiles, WIDTH, HEIGHT)
-    return re.sub(
-        r"> <", "><", re.sub(r"\s+", " ", re.sub(_IDLE, "", re.sub(r"(\d\.\d)\d+", r"\1", drawing)))
-    )
+    """Return an ``<svg>`` element of each of ``graphs``; empty where a graph cannot be drawn."""
+    drawn = domain_of(store.schema).draw(store, graphs, WIDTH, HEIGHT)
+    return [_network(store, graph) for graph in graphs] if drawn is None else drawn
 
 
 def _network(store: GraphStore, graph: int) -> str:
@@ -117,7 +91,7 @@ def atlas_page(
     nodes = [node for root in roots for node in root.walk()]
     strangers = np.argsort(-places.novelty, kind="stable")[:_STRANGERS].tolist()
     shown = sorted({graph for node in nodes for graph, _ in node.typical} | set(strangers))
-    rows, names = output_rows(store)[0], names_of(store, sample.tolist())
+    rows, names = store.output_rows, names_of(store, sample.tolist())
     drawn = zip(
         shown, rows[shown].tolist(), names_of(store, shown), draw_graphs(store, shown), strict=True
     )

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,13 +12,9 @@ import numpy as np
 
 from graphlog.config import read_json, read_toml
 from graphlog.data.schema import Attribute, FeatureSchema
-from graphlog.data.store import GraphStore, is_store, open_store
-from graphlog.datasets import DATASETS
-from graphlog.datasets.base import DatasetSpec, named_spec
-from graphlog.datasets.download import find_local
-from graphlog.datasets.named import find_spec
-from graphlog.domains.protein.schema import species_of
-from graphlog.domains.protein.stores import find_parts, parts
+from graphlog.data.store import is_store, open_store
+from graphlog.datasets import DATASETS, DatasetSpec, find_spec
+from graphlog.domains import DOMAINS, domain_of
 from graphlog.downstream.models import model_path
 from graphlog.downstream.report import Report
 from graphlog.encoders.modelfile import read_model
@@ -138,24 +133,11 @@ def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
         "bytes a graph": round(store.nbytes / max(len(store), 1), 1),
         "tasks": list(store.tasks),
         "labels present": None if store.labels is None else int(np.isfinite(store.labels).sum()),
-        **describe_species(store),
+        **domain_of(store.schema).describe(store),
         "digest": store.digest,
         "verified": verify,
         "schema": describe_schema(store.schema),
         "source": store.source,
-    }
-
-
-def describe_species(store: GraphStore) -> dict[str, Any]:
-    """Return how many ego-networks of each species a store of proteins holds, and how many have labels; nothing for other graphs."""
-    if store.schema.domain != "protein":
-        return {}
-    species = Counter(species_of(name) or "none named" for name in store.texts())
-    labels = store.labels
-    labelled = {} if labels is None else {"labelled": int((~np.isnan(labels).all(axis=1)).sum())}
-    return {
-        "proteins": ", ".join(f"{count:,} of {taxon}" for taxon, count in species.items()),
-        **labelled,
     }
 
 
@@ -280,7 +262,7 @@ def describe_dataset(name: str) -> dict[str, Any]:
         "licence": spec.licence,
         "source": spec.source,
         "url": spec.url,
-        "made from": [part.name for part in parts(spec)] if spec.networks else [],
+        "made from": [part.name for part in DOMAINS[spec.domain].parts(spec)],
         "sha256": spec.sha256_file,
         "sha256 of its SMILES": spec.sha256_smiles,
         "here": here,
@@ -289,16 +271,15 @@ def describe_dataset(name: str) -> dict[str, Any]:
 
 
 def _whereabouts(spec: DatasetSpec) -> tuple[str, str | None]:
+    domain = DOMAINS[spec.domain]
     try:
-        if spec.networks:
-            files = find_parts(spec)
-            return ("no", None) if files is None else ("yes", ", ".join(map(str, files)))
-        found = find_local(spec)
+        files = domain.find(spec)
     except DataError:
         return "another file", None
-    if found is None:
+    if files is None:
         return "no", None
-    return ("with RDKit" if spec.origin.startswith("rdkit") else "yes"), str(found)
+    here = "yes" if domain.bundled(spec) is None else "with RDKit"
+    return here, ", ".join(map(str, files))
 
 
 _INPUT = "input.json"
@@ -314,7 +295,8 @@ def remember_input(run: Path, source: str, **reading: Any) -> None:
         source: A path, the name of a data set, or ``-``.
         reading: ``limit``, ``smiles_column``, ...
     """
-    where = source if named_spec(source, DATASETS) or source == "-" else str(Path(source).resolve())
+    is_path = source != "-" and (source not in DATASETS or Path(source).exists())
+    where = str(Path(source).resolve()) if is_path else source
     with suppress(OSError), beside(run / _INPUT) as unfinished:
         unfinished.write_text(json.dumps({"source": where, **reading}, indent=1), encoding="utf-8")
 
@@ -328,7 +310,7 @@ def recall_input(run: Path) -> tuple[str, dict[str, Any]] | None:
     source = note.get("source") if isinstance(note, dict) else None
     if not isinstance(source, str) or source == "-":
         return None
-    if not (named_spec(source, DATASETS) or Path(source).exists()):
+    if source not in DATASETS and not Path(source).exists():
         return None
     kinds = {"limit": int, "smiles_column": str, "targets": list}
     return source, {k: note[k] for k, kind in kinds.items() if isinstance(note.get(k), kind)}

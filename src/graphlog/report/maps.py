@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int, Integer
 
 from graphlog.data.store import GraphStore
-from graphlog.domains.molecule import scaffold
+from graphlog.domains import domain_of
 from graphlog.downstream.encoder import Encoder
 from graphlog.errors import DataError, unknown_name
 from graphlog.report.hierarchy import Hierarchy, ancestors
@@ -257,9 +257,10 @@ def _labels(
 
 
 def _scaffolds(store: GraphStore) -> list[str]:
-    if store.schema.domain != "molecule":
+    groups = domain_of(store.schema).groups(store)
+    if groups is None:
         return ["graphs"] * len(store)
-    return [_shortened(scaffold(text) or "no ring") for text in store.texts()]
+    return [_shortened(group or "no ring") for group in groups]
 
 
 def _shortened(name: str) -> str:

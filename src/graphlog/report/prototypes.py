@@ -9,22 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from graphlog.data.store import GraphStore, is_store
+from graphlog.data.store import GraphStore
+from graphlog.domains import Input, domain_of
 from graphlog.downstream.embed import save_rejects
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import load, load_for
 from graphlog.downstream.report import json_ready
-from graphlog.downstream.sources import (
-    Source,
-    is_named,
-    name_of,
-    output_rows,
-    rejects_of,
-    status_of,
-    streamed_graphs,
-)
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import replacing, writing
+from graphlog.inputs import InputLike, read_streamed, resolve
 from graphlog.report.atlas import atlas_page
 from graphlog.report.describe import recall_input
 from graphlog.report.hierarchy import Hierarchy, Places, hierarchy_of
@@ -64,7 +57,7 @@ class WrittenTree:
 def write_prototypes(
     model: Encoder | str | Path,
     out: str | Path,
-    source: Source | None = None,
+    source: InputLike | None = None,
     *,
     fit: bool = False,
     graphs: int = 2000,
@@ -102,14 +95,15 @@ def write_prototypes(
     )
     learnt = None if fit else hierarchy_of(encoder, named)
     where, remembered = _own_input(model, named) if source is None else (source, {})
-    if reading.get("targets") and not _is_molecule_file(where, encoder):
+    found = resolve(where, encoder.schema)
+    if reading.get("targets") and not _has_label_columns(found, encoder):
         raise ConfigError(
-            f"{name_of(where)} brings its own labels; drop --targets, which names columns of a molecule file."
+            f"{found.name} brings its own labels; drop --targets, which names columns of a molecule file."
         )
-    with streamed_graphs(where, encoder.schema, **remembered, **reading) as store:
+    with read_streamed(found, encoder.schema, **remembered, **reading) as store:
         if len(store) < (2 if fit else 1):
             raise DataError(
-                f"{name_of(where)} holds {len(store)} graphs, too few for a tree; name a larger collection."
+                f"{found.name} holds {len(store)} graphs, too few for a tree; name a larger collection."
             )
         if (
             source is None
@@ -117,7 +111,7 @@ def write_prototypes(
             and store.digest != encoder.info.get("data_digest")
         ):
             progress.say(
-                f"note: {name_of(where)} no longer holds the graphs that {named} was trained on"
+                f"note: {found.name} no longer holds the graphs that {named} was trained on"
             )
         computing: dict[str, Any] = {"precision": precision, "progress": progress}
         hierarchy = learnt or Hierarchy.fitted(encoder, store, seed=seed, **computing)
@@ -127,10 +121,10 @@ def write_prototypes(
         roots = build_tree(hierarchy, places, store, features_of(chosen), sample)
         about = {
             "model": named if isinstance(model, str | Path) else "a model",
-            "collection": name_of(where) if source is not None else Path(where).name,
+            "collection": found.name if source is not None else Path(str(where)).name,
             "origin": "learnt" if learnt else "fitted in equal shares",
             "layers": list(hierarchy.forest.sizes),
-            "rejected": output_rows(store)[1] - len(store),
+            "rejected": store.num_output_rows - len(store),
         }
         plane = project(hierarchy.embed(chosen, precision=precision), seed)
         page = atlas_page(roots, places, store, sample, plane, about)
@@ -151,8 +145,9 @@ def _own_input(model: Encoder | str | Path, named: str) -> tuple[str, dict[str, 
     return found
 
 
-def _is_molecule_file(source: Source, encoder: Encoder) -> bool:
-    return is_named(source) and encoder.schema.domain == "molecule" and not is_store(source)
+def _has_label_columns(source: Input, encoder: Encoder) -> bool:
+    is_named = source.path is not None or source.spec is not None
+    return is_named and domain_of(encoder.schema).label_columns
 
 
 def _check_folder(out: Path) -> None:
@@ -205,7 +200,7 @@ def _write(
     with replacing(paths[2]) as path:
         path.write_text(page, encoding="utf-8")
     (out / "rejects.csv").unlink(missing_ok=True)  # of another collection
-    rejects = save_rejects(out, rejects_of(store))
+    rejects = save_rejects(out, store.output_rejects)
     return WrittenTree(
         out,
         len(store),
@@ -217,14 +212,14 @@ def _write(
 
 
 def _write_members(path: Path, places: Places, store: GraphStore) -> None:
-    rows, total = output_rows(store)
+    rows, total = store.output_rows, store.num_output_rows
     graph_of_row = np.full(total, -1)
     graph_of_row[rows] = np.arange(len(store))
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file)
         table.writerow(["row", "path", "similarity", "novelty", "status"])
         for row, (graph, status) in enumerate(
-            zip(graph_of_row.tolist(), status_of(store), strict=True)
+            zip(graph_of_row.tolist(), store.output_status(), strict=True)
         ):
             if graph < 0:
                 table.writerow([row, "", "", "", status])

@@ -10,9 +10,9 @@ from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import load
 from graphlog.downstream.report import Report
-from graphlog.downstream.sources import open_graphs
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.files import replacing, writing
+from graphlog.inputs import read
 from graphlog.report.charts import finetuning_curves, pretraining_curves, report_chart
 from graphlog.report.describe import recall_input
 from graphlog.report.maps import COLOURS, draw_map
@@ -131,4 +131,4 @@ def _draw_finetuning(run: Path, out: Path) -> list[Path]:
 
 def _graphs(run: Path, model: Encoder, source: Any) -> GraphStore | None:
     found = recall_input(run) if source is None else (source, {})
-    return None if found is None else open_graphs(found[0], model.schema, **found[1])
+    return None if found is None else read(found[0], model.schema, **found[1])

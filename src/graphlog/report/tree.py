@@ -9,49 +9,10 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from graphlog.data.store import GraphStore
-from graphlog.downstream.sources import output_rows
+from graphlog.domains import domain_of
 from graphlog.errors import DataError
 from graphlog.report.hierarchy import Hierarchy, Places
 
-_PROPERTIES = {
-    "MolWt": "molecular weight",
-    "MolLogP": "logP",
-    "TPSA": "polar surface area",
-    "NumHDonors": "hydrogen-bond donors",
-    "NumHAcceptors": "hydrogen-bond acceptors",
-    "NumRotatableBonds": "rotatable bonds",
-    "NumAromaticRings": "aromatic rings",
-    "NumAliphaticRings": "aliphatic rings",
-    "FractionCSP3": "sp3 carbons, share",
-    "qed": "drug-likeness (QED)",
-}
-_FRAGMENTS = {
-    "fr_halogen": "halogen",
-    "fr_amide": "amide",
-    "fr_ester": "ester",
-    "fr_ether": "ether",
-    "fr_nitro": "nitro group",
-    "fr_nitrile": "nitrile",
-    "fr_sulfonamd": "sulfonamide",
-    "fr_sulfide": "thioether",
-    "fr_COO": "carboxylic acid",
-    "fr_Al_OH": "aliphatic hydroxyl",
-    "fr_phenol": "phenol",
-    "fr_NH2": "primary amine",
-    "fr_aniline": "aniline",
-    "fr_urea": "urea",
-    "fr_ketone": "ketone",
-    "fr_piperzine": "piperazine",
-    "fr_piperdine": "piperidine",
-    "fr_morpholine": "morpholine",
-    "fr_pyridine": "pyridine",
-    "fr_imidazole": "imidazole",
-    "fr_thiazole": "thiazole",
-    "fr_thiophene": "thiophene",
-    "fr_furan": "furan",
-    "fr_tetrazole": "tetrazole",
-    "fr_bicyclic": "fused rings",
-}
 _CLEAR = 0.3
 """Deviations from the mean of the collection from which a trait is told: between a small and a medium effect in Cohen's words."""
 _FEWEST = 5
@@ -96,17 +57,8 @@ class Trait:
 
 def features_of(store: GraphStore) -> list[Feature]:
     """Return what is known of the graphs of ``store`` that a person would ask for: few thousand graphs take seconds."""
-    nodes, edges = (
-        store.num_nodes.astype(np.float64),
-        store.num_edges / (2.0 if store.undirected else 1.0),
-    )
-    features = [
-        Feature(_counted(store, "nodes"), "mean", nodes),
-        Feature("edges a node", "mean", edges / np.maximum(nodes, 1)),
-    ]
-    if store.schema.domain == "molecule":
-        features = [features[0], *_chemistry(store)]
-    return features + _labels(store)
+    known = domain_of(store.schema).features(store)
+    return [Feature(*feature) for feature in known] + _labels(store)
 
 
 def traits_of(features: Sequence[Feature], members: Int[np.ndarray, "_"]) -> list[Trait]:
@@ -131,29 +83,6 @@ def traits_of(features: Sequence[Feature], members: Int[np.ndarray, "_"]) -> lis
         if abs(effect) >= max(_CLEAR, _SIGNIFICANT / np.sqrt(len(here))):
             found.append(Trait(feature.name, feature.kind, float(here.mean()), overall, effect))
     return sorted(found, key=lambda trait: -abs(trait.effect))[:_MOST]
-
-
-def _counted(store: GraphStore, what: str) -> str:
-    return {"molecule": "heavy atoms", "protein": "proteins in the ego-network"}.get(
-        store.schema.domain, what
-    )
-
-
-def _chemistry(store: GraphStore) -> list[Feature]:
-    from graphlog.domains.molecule import descriptors
-
-    try:
-        texts = store.texts()
-    except DataError:  # a store without SMILES
-        return []
-    table = descriptors(texts, [*_PROPERTIES, *_FRAGMENTS]).astype(np.float64)
-    count = len(_PROPERTIES)
-    properties = [Feature(name, "mean", table[:, k]) for k, name in enumerate(_PROPERTIES.values())]
-    present = np.where(np.isnan(table[:, count:]), np.nan, table[:, count:] > 0)
-    return properties + [
-        Feature(f"with {name}", "share", present[:, k])
-        for k, name in enumerate(_FRAGMENTS.values())
-    ]
 
 
 def _labels(store: GraphStore) -> list[Feature]:
@@ -286,7 +215,7 @@ def tree_as_json(node: Node, store: GraphStore) -> dict[str, Any]:
     """Return a node of the tree of ``store`` and all below it as plain values."""
     graphs = [graph for graph, _ in node.typical]
     named = zip(
-        node.typical, output_rows(store)[0][graphs].tolist(), names_of(store, graphs), strict=True
+        node.typical, store.output_rows[graphs].tolist(), names_of(store, graphs), strict=True
     )
     return {
         "path": node.name,

@@ -8,7 +8,7 @@ from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP, MOLECULE_RI
 if TYPE_CHECKING:
     from graphlog.domains.molecule.bundled import rdkit_file
     from graphlog.domains.molecule.descriptor import DESCRIPTORS, descriptors
-    from graphlog.domains.molecule.draw import draw_svg
+    from graphlog.domains.molecule.drawing import draw_svg
     from graphlog.domains.molecule.fingerprint import morgan_fingerprints
     from graphlog.domains.molecule.identity import constitution_keys
     from graphlog.domains.molecule.murcko import canonical, scaffold, scaffold_groups
@@ -35,7 +35,7 @@ _HOMES = {
     "canonical": "murcko",
     "constitution_keys": "identity",
     "descriptors": "descriptor",
-    "draw_svg": "draw",
+    "draw_svg": "drawing",
     "featurize_smiles": "parse",
     "morgan_fingerprints": "fingerprint",
     "rdkit_file": "bundled",

@@ -1,37 +1,221 @@
-"""Molecules as a domain: SMILES records, two schemas, Bemis-Murcko scaffolds as groups."""
+"""Molecules as a domain: SMILES, two schemas, Bemis-Murcko scaffolds as groups, ECFP as baseline."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from inspect import signature
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Int, UInt64
 
-from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import FeatureSchema
-from graphlog.domains.base import Domain
+from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
+from graphlog.data.store import GraphStore
+from graphlog.data.tables import Table, open_table
+from graphlog.data.workers import check_workers, map_in_order
+from graphlog.datasets import DATASETS, DatasetSpec
+from graphlog.datasets.base import hash_smiles
+from graphlog.domains.base import BaselineFeatures, GraphFeature, Input
 from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP, MOLECULE_RICH
 from graphlog.domains.molecule.targets import TARGETS
+from graphlog.domains.records import Featurizer, RecordDomain
+from graphlog.errors import DataError, unknown_name
+
+SPLITS = {
+    "scaffold": "largest-first",
+    "scaffold-balanced": "balanced",
+    "random-scaffold": "random",
+    "random": None,
+}
+"""Kinds of split of molecules, and how whole scaffolds are assigned in each."""
+_RECORD_OPTIONS = frozenset(signature(RecordDomain.read).parameters) - {
+    "self",
+    "source",
+    "schema",
+    "work",
+}
+_SMILES_A_PIECE = 1000
+_CALIBRATION_SET = "nci5k"
+_LARGEST_DRAWN = 120
+"""Atoms up to which a drawing can be read."""
 
 
-class MoleculeDomain(Domain):
-    """SMILES to molecular graphs; RDKit is imported at the first record, not before."""
+class MoleculeDomain(RecordDomain):
+    """SMILES, RDKit molecules and SDF files to molecular graphs; RDKit is imported when first needed."""
 
     name = "molecule"
-    schemas = {s.name: s for s in (MOLECULE, MOLECULE_RICH, MOLECULE_CIP)}  # noqa: RUF012 - as constant as the schemas in it
+    records = "molecules"
+    text_name = "smiles"
+    node_name = "heavy atoms"
+    schemas = {s.name: s for s in (MOLECULE, MOLECULE_RICH, MOLECULE_CIP)}  # noqa: RUF012 - constant
     targets = TARGETS
+    example = "bbbp"
 
-    def featurize(
-        self, records: Sequence[str], schema: FeatureSchema
-    ) -> tuple[GraphChunk, list[tuple[int, str]]]:
-        """Return the graphs of the SMILES and ``(position, reason)`` of each that is no molecule."""
+    # Input
+
+    def featurizer(self) -> Featurizer:
+        """Return :func:`~graphlog.domains.molecule.parse.featurize_smiles`."""
         from graphlog.domains.molecule.parse import featurize_smiles
 
-        return featurize_smiles(records, schema)
+        return featurize_smiles
 
-    def group_keys(self, records: Sequence[str]) -> list[str | None]:
-        """Return the Bemis-Murcko scaffold of each SMILES, chirality kept; None where it cannot be parsed."""
+    def read(
+        self,
+        source: Input,
+        schema: FeatureSchema | None = None,
+        *,
+        exclude: Sequence[str | Path] = (),
+        **options: Any,
+    ) -> GraphStore:
+        """Return molecules as a store; see :meth:`RecordDomain.read`.
+
+        Args:
+            source: What to read.
+            schema: ``molecule``, ``molecule-rich`` or ``molecule-cip``.
+            exclude: Files, or names of data sets, whose molecules are left out, whatever their
+                stereo and isotopes; such rows are among the rejects, with a reason of their own.
+            options: Of :meth:`RecordDomain.read`.
+        """
+        work = None
+        if exclude:
+            from graphlog.domains.molecule.identity import featurize_unless
+
+            work = partial(featurize_unless, unwanted=self._keys_of(exclude, options))
+        return super().read(source, schema, work=work, **options)
+
+    def reading_options(self) -> frozenset[str]:
+        """Return the options of :meth:`read` and of :meth:`RecordDomain.read`."""
+        return super().reading_options() | _RECORD_OPTIONS
+
+    def _keys_of(
+        self, files: Sequence[str | Path], options: Mapping[str, Any]
+    ) -> UInt64[np.ndarray, "K"]:
+        """Return the keys of every molecule of ``files``, sorted."""
+        from graphlog.domains.molecule.identity import constitution_keys
+
+        keys: list[np.ndarray] = []
+        for file in files:
+            is_set = str(file) in DATASETS and not Path(file).exists()
+            named = Input(name=str(file), spec=DATASETS[str(file)]) if is_set else None
+            source = named or Input(name=str(file), path=Path(file))
+            with self.open(source, data_dir=options.get("data_dir")) as table:
+                pieces = _pieces([row.record for row in table.rows])
+                workers = check_workers(options.get("workers"))
+                keys += [found for _, found in map_in_order(constitution_keys, pieces, workers)]
+        known = np.unique(np.concatenate(keys))
+        return known[known > 0]
+
+    def text_of(self, record: Any) -> str | None:
+        """Return a SMILES, that of an RDKit molecule, or None."""
+        if type(record).__module__.startswith("rdkit."):
+            from graphlog.domains.molecule.sdf import smiles_of
+
+            return smiles_of(record)
+        return super().text_of(record)
+
+    def recognizes(self, path: Path) -> bool:
+        """Return whether a file is an SDF file by its name."""
+        return path.name.lower().endswith((".sdf", ".sdf.gz", ".sdf.zst"))
+
+    @contextmanager
+    def open_path(self, path: Path, wanted: str | None) -> Generator[Table]:
+        """Open a table of SMILES, or an SDF file, whose data fields are the columns."""
+        if not self.recognizes(path):
+            with super().open_path(path, wanted) as table:
+                yield table
+            return
+        from graphlog.domains.molecule.sdf import open_sdf
+
+        with open_sdf(path) as table:
+            yield table
+
+    def bundled(self, spec: DatasetSpec) -> Path | None:
+        """Return the file of a data set that comes with RDKit."""
+        if not spec.origin.startswith("rdkit"):
+            return None
+        from graphlog.domains.molecule.bundled import rdkit_file
+
+        return rdkit_file(spec.origin, spec.path)
+
+    def verify(self, path: Path, spec: DatasetSpec) -> bool:
+        """Return whether a file holds the SMILES of a data set, in their order."""
+        wanted = spec.smiles_column if spec.smiles_column != "smiles" else None
+        delimiter = " " if spec.origin == "molsets" else ","
+        try:
+            with open_table(path, wanted, spec.header, delimiter) as table:
+                found = hash_smiles(row.record for row in table)
+        except DataError:
+            return False
+        return found in (spec.sha256_smiles, *spec.sha256_public_smiles)
+
+    # Folds
+
+    def default_split(self, store: GraphStore, task: str | None) -> str:
+        """Return ``scaffold``."""
+        return "scaffold"
+
+    def split(
+        self,
+        store: GraphStore,
+        kind: str,
+        fractions: Sequence[float],
+        seed: int,
+        *,
+        source: Input | None = None,
+        classes: Int[np.ndarray, "M"] | None = None,
+        workers: int | None = None,
+        **options: Any,
+    ) -> Split:
+        """Return folds of whole scaffolds, or those of :meth:`Domain.split`."""
+        if kind in ("random", "stratified") and (kind == "random" or classes is not None):
+            return super().split(store, kind, fractions, seed, classes=classes)
+        spec = None if source is None else source.spec
+        canonical = spec is not None and spec.canonical_split
+        return split_smiles(store.texts(), kind, fractions, seed, workers, canonical)
+
+    def groups(self, store: GraphStore) -> list[str | None]:
+        """Return the Bemis-Murcko scaffold of each molecule, empty where it has no ring."""
         from graphlog.domains.molecule.murcko import scaffolds
 
-        return scaffolds(records)
+        return scaffolds(store.texts())
+
+    # What is known about graphs without learning
+
+    def baseline_features(self, store: GraphStore) -> BaselineFeatures:
+        """Return ECFP4 fingerprints: Morgan, radius 2, 2048 bits."""
+        from graphlog.domains.molecule.fingerprint import morgan_fingerprints
+
+        return BaselineFeatures("ECFP4", morgan_fingerprints(store.texts()), binary=True)
+
+    def calibration_graphs(self, schema: FeatureSchema, limit: int) -> GraphStore:
+        """Return the first molecules that come with RDKit."""
+        source = Input(name=_CALIBRATION_SET, spec=DATASETS[_CALIBRATION_SET])
+        return self.read(source, schema, keep_texts=False, limit=limit)
+
+    def features(self, store: GraphStore) -> list[GraphFeature]:
+        """Return the number of atoms, properties that a chemist asks for, and functional groups."""
+        from graphlog.domains.molecule.traits import traits
+
+        size = super().features(store)[0]
+        return [size, *(traits(store.texts()) if store.has_texts else [])]
+
+    def draw(
+        self, store: GraphStore, graphs: Sequence[int], width: int, height: int
+    ) -> list[str] | None:
+        """Return structures; empty for molecules too large to be read."""
+        if not store.has_texts:
+            return [""] * len(graphs)
+        from graphlog.domains.molecule.drawing import compact_svg
+
+        sizes = store.num_nodes[list(graphs)]
+        return [
+            compact_svg(text, width, height) if size <= _LARGEST_DRAWN else ""
+            for text, size in zip(store.texts(list(graphs)), sizes, strict=True)
+        ]
+
+    # Descriptors
 
     def targets_version(self) -> str:
         """Return RDKit's version."""
@@ -41,6 +225,55 @@ class MoleculeDomain(Domain):
 
     def target_values(self, records: Sequence[str]) -> Float32[np.ndarray, "N K"]:
         """Return the descriptors named in ``targets`` of each SMILES; a NaN row where it cannot be parsed."""
-        from graphlog.domains.molecule.quick import target_values
+        return descriptors(records, self.targets)
 
-        return target_values(records)
+
+def split_smiles(
+    smiles: Sequence[str],
+    kind: str = "scaffold",
+    fractions: Sequence[float] = DEFAULT_FRACTIONS,
+    seed: int = 0,
+    workers: int | None = None,
+    canonical: bool = False,
+) -> Split:
+    """Return the indices of the three folds.
+
+    Args:
+        smiles: Molecules; one that cannot be parsed is a group of its own.
+        kind: ``scaffold`` (largest first, no chance), ``scaffold-balanced``, ``random-scaffold`` or
+            ``random``.
+        fractions: Shares of train, valid and test; sum to 1.
+        seed: Seed of the kinds that shuffle.
+        workers: Processes for the scaffolds; None takes every core, and none for few molecules.
+        canonical: Whether to take the scaffold of the canonical SMILES, as the pre-train-GNNs family
+            does for BBBP, ClinTox and ToxCast; the two can differ in the chirality that a scaffold
+            keeps.
+
+    Raises:
+        ConfigError: If the kind is unknown or the fractions do not fit.
+        DataError: If there is nothing to train on.
+
+    Example:
+        >>> split = split_smiles(["c1ccccc1C", "c1ccccc1", "CC", "C1CC1"], "scaffold", (0.5, 0.25, 0.25))
+        >>> [part.tolist() for part in split]
+        [[0, 1], [3], [2]]
+    """
+    if kind not in SPLITS:
+        raise unknown_name("split of molecules", kind, SPLITS)
+    check_fractions(fractions)
+    if not len(smiles):
+        raise DataError("there are no molecules to split; give at least one.")
+    rule = SPLITS[kind]
+    if rule is None:
+        return random_split(len(smiles), fractions, seed)
+    from graphlog.domains.molecule.murcko import group_numbers, scaffolds
+
+    work = partial(scaffolds, canonical_first=canonical)
+    pieces = _pieces(smiles)
+    keys = [key for _, found in map_in_order(work, pieces, check_workers(workers)) for key in found]
+    return group_split(group_numbers(keys), fractions, rule, seed)
+
+
+def _pieces(smiles: Sequence[str]) -> Iterator[tuple[None, list[str]]]:
+    for start in range(0, len(smiles), _SMILES_A_PIECE):
+        yield None, [str(s) for s in smiles[start : start + _SMILES_A_PIECE]]

@@ -1,12 +1,16 @@
 """When two SMILES are the same molecule for the purpose of keeping them apart: whatever their stereo and isotopes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import blake2b
 
 import numpy as np
 from jaxtyping import UInt64
 from rdkit import Chem, rdBase
 
+from graphlog.data.chunk import EXCLUDED, GraphChunk
+from graphlog.data.schema import FeatureSchema
+from graphlog.domains.molecule.parse import featurize_smiles
 from graphlog.domains.molecule.refuse import parse_smiles
 
 
@@ -28,3 +32,15 @@ def constitution_keys(smiles: Sequence[str]) -> UInt64[np.ndarray, "N"]:
     finally:
         del quiet
     return keys
+
+
+def featurize_unless(
+    texts: Sequence[str], schema: FeatureSchema, unwanted: UInt64[np.ndarray, "K"]
+) -> tuple[GraphChunk, list[tuple[int, str]]]:
+    """Do what ``featurize_smiles`` does with the molecules whose keys are not ``unwanted``."""
+    is_unwanted = np.isin(constitution_keys(texts), unwanted)
+    wanted = np.flatnonzero(~is_unwanted)
+    chunk, refused = featurize_smiles([texts[k] for k in wanted], schema)
+    rejects = [(int(wanted[k]), reason) for k, reason in refused]
+    rejects += [(int(k), EXCLUDED) for k in np.flatnonzero(is_unwanted)]
+    return replace(chunk, rows=wanted[chunk.rows]), rejects

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,9 +11,8 @@ from jaxtyping import Int
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import Split
-from graphlog.data.store import GraphStore, is_store
-from graphlog.datasets.base import DatasetSpec, named_spec
-from graphlog.datasets.catalogue_networks import LABELLED_SETS, PROTEIN_SETS
+from graphlog.data.store import GraphStore
+from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import BaselineFeatures, Domain, Input
 from graphlog.domains.protein.schema import PROTEIN, species_of
 from graphlog.errors import ConfigError, DataError
@@ -27,6 +27,7 @@ class ProteinDomain(Domain):
     node_name = "proteins in the ego-network"
     schemas = {PROTEIN.name: PROTEIN}  # noqa: RUF012 - constant
     drops_unlabelled = True
+    reads_memory = True
     test_halves = True
     wide_edges = True
 
@@ -36,10 +37,23 @@ class ProteinDomain(Domain):
         self, source: Input, schema: FeatureSchema | None = None, **options: Any
     ) -> GraphStore:
         """Return the ego-networks of ``source``; see :func:`open_proteins` for the options."""
-        if source.spec is not None:
-            return open_proteins(source.spec.name, **options)
-        files = source.path if source.path is not None else list(source.records or ())
-        return open_proteins(files, **options)
+        return open_proteins(source, **options)
+
+    def reading_options(self) -> frozenset[str]:
+        """Return the options of :func:`open_proteins`."""
+        from graphlog.domains.protein.reading import read_proteins
+        from graphlog.domains.protein.schema import ProteinOptions
+
+        own = {*signature(open_proteins).parameters, *signature(read_proteins).parameters}
+        return frozenset(own | set(ProteinOptions.model_fields)) - {"source", "reading", "options"}
+
+    def fetch(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
+        """Return the file of a network, or the store of a labelled set."""
+        from graphlog.domains.protein.stores import open_named_proteins
+
+        if spec.networks:
+            return Path(str(open_named_proteins(spec.name, data_dir).path))
+        return super().fetch(spec, data_dir)
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
         """Return whether a file is complete and begins as ``spec`` says."""
@@ -62,8 +76,10 @@ class ProteinDomain(Domain):
     # Folds
 
     def default_split(self, store: GraphStore, task: str | None) -> str:
-        """Return ``species`` for proteins of several species, else ``random``."""
-        return "species" if len({species_of(name) for name in store.texts()}) > 1 else "random"
+        """Return ``species`` for proteins of several species to be divided, else ``random``."""
+        if task is not None or len({species_of(name) for name in store.texts()}) < 2:
+            return "random"
+        return "species"
 
     def split(
         self,
@@ -139,7 +155,7 @@ class ProteinDomain(Domain):
 
 
 def open_proteins(
-    source: str | Path | Sequence[str | Path],
+    source: Input,
     *,
     targets: object = None,
     smiles_column: str | None = None,
@@ -156,7 +172,7 @@ def open_proteins(
     Named sets (``worm-go40``, ``string-6239``) are cut once and kept in the data root.
 
     Args:
-        source: Name of a set or network, network files, or a folder of them.
+        source: A named set or network, a network file, a folder of them, or a list of files.
         targets: Must be empty: networks have no label columns.
         smiles_column: Must be None: networks have no SMILES.
         on_error: ``skip`` lists what cannot be used; ``fail`` stops at the first.
@@ -184,15 +200,16 @@ def open_proteins(
             "fine-tuning."
         )
     shared = {"workers": workers, "data_dir": data_dir, "progress": progress}
-    spec = named_spec(source, PROTEIN_SETS)
+    spec = source.spec
     if spec is None or (reading and not spec.networks):
+        files = list(source.records or ()) or (str(source.path) if spec is None else spec.name)
         reading = {**(spec.options if spec else {}), **reading, **shared}
         return read_proteins(
-            source, on_error=on_error, limit=limit, store_path=store_path, **reading
+            files, on_error=on_error, limit=limit, store_path=store_path, **reading
         )
     if reading:
         raise ConfigError(
-            f"how '{source}' is cut and labelled is fixed; to use other options "
+            f"how '{source.name}' is cut and labelled is fixed; to use other options "
             f"({', '.join(reading)}), name its networks."
         )
     store = open_named_proteins(spec.name, **shared)
@@ -203,23 +220,3 @@ def open_proteins(
         )
     store = store if limit is None else store.subset(first_of_each_species(store, limit))
     return store if store_path is None else store.save(store_path)
-
-
-def split_store(
-    store: GraphStore,
-    source: str,
-    kind: str | None,
-    fractions: Sequence[float],
-    seed: int,
-    *,
-    test_species: str | None = None,
-    networks: Sequence[str] = (),
-) -> tuple[str, Split]:
-    """Return the kind and the folds of ego-networks that were read from ``source``."""
-    domain = ProteinDomain()
-    spec = named_spec(source, LABELLED_SETS)
-    given = None if spec or is_store(source) else Path(source)
-    described = Input(name=source, spec=spec, path=given) if spec or given else None
-    kind = kind or (spec.split if spec else domain.default_split(store, None))
-    chosen = {"test_species": test_species, "networks": networks, "source": described}
-    return kind, domain.split(store, kind, fractions, seed, **chosen)

@@ -4,6 +4,7 @@ from typing import Literal
 
 import torch
 
+from graphlog.domains import domain_of
 from graphlog.downstream.encoder import Encoder
 from graphlog.encoders.encoder import GraphEncoder
 
@@ -19,12 +20,12 @@ def judged(encoder: Encoder, readout: ReadoutChoice = "auto") -> Encoder:
     network = encoder.network
     if (
         readout == "encoder"
-        or network.schema.domain != "protein"
-        or network.config.readout != "mean"
+        or (wanted := domain_of(network.schema).downstream_readout(network.config.readout))
+        == network.config.readout
     ):
         return encoder
     with torch.random.fork_rng(devices=[]):  # its first weights are thrown away at once
-        centred = GraphEncoder(network.config.updated({"readout": "mean+centre"}), network.schema)
+        centred = GraphEncoder(network.config.updated({"readout": wanted}), network.schema)
     centred.load_state_dict(network.state_dict())
     made = Encoder(centred.to(encoder.device), encoder.layer, encoder.info, encoder.extra)
     return made.train(encoder.training)

@@ -18,9 +18,9 @@ from graphlog.downstream.models import random_encoder
 from graphlog.downstream.protocol.classes import class_numbers
 from graphlog.downstream.protocol.wl import ROUNDS, wl_kernel
 from graphlog.downstream.report import Report, ScoreRow
-from graphlog.downstream.sources import Source
 from graphlog.downstream.tasks import LabelledGraphs, open_labelled
 from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, Silent
 from graphlog.training.precision import Precision
 
@@ -37,7 +37,7 @@ Fitted = Callable[[Indices], tuple[np.ndarray, np.ndarray, Any]]
 
 def fold_probe(
     encoder: Encoder,
-    source: Source | LabelledGraphs,
+    source: InputLike | LabelledGraphs,
     *,
     folds: int = 10,
     classifier: str = "svm",

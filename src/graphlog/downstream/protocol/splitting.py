@@ -4,17 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions
 from graphlog.data.store import GraphStore
-from graphlog.datasets import DATASETS, resolve
-from graphlog.datasets.base import named_spec
-from graphlog.datasets.splits import split_dataset
-from graphlog.domains import SCHEMAS
-from graphlog.domains.protein.domain import split_store
+from graphlog.domains import DOMAINS, Input, domain_of
 from graphlog.downstream.embed import check_output
-from graphlog.downstream.sources import domain_of, open_graphs
-from graphlog.downstream.tasks import split_graphs
+from graphlog.downstream.protocol.classes import class_numbers
 from graphlog.files import hash_file
+from graphlog.inputs import read, resolve
 
 
 def split_file(
@@ -47,31 +45,35 @@ def split_file(
         ConfigError: If a name is unknown, or ``path`` cannot be written.
         DataError: If the source cannot be read, or does not have what the kind needs.
     """
-    name, path = str(source), Path(path)
-    check_output(path, (".json",), name)
+    found, path = resolve(source), Path(path)
+    check_output(path, (".json",), found)
     shares = check_fractions(fractions)
     if graphs is None:
-        graphs = open_graphs(
-            name, SCHEMAS["protein" if domain_of(name) == "protein" else "molecule"], **reading
-        )
-    if graphs.schema.domain == "protein":
-        kind, folds = split_store(
-            graphs, name, kind, shares, seed, test_species=test_species, networks=networks
-        )
-    elif graphs.schema.domain == "graph":
-        kind = kind or "random"
-        folds, _ = split_graphs(graphs, kind, shares, seed, labels=graphs.labels)
-    else:
-        kind = kind or "scaffold"
-        spec = named_spec(name, DATASETS)
-        canonical = spec is not None and spec.canonical_split
-        folds = split_dataset(graphs.texts(), kind, shares, seed, reading.get("workers"), canonical)
-    rows = Split(*(graphs.rows[part] for part in folds))
-    rows.save(path, kind, shares, _hash_of(name, graphs))
+        graphs = read(found, **reading)
+    domain = domain_of(graphs.schema)
+    every, labels = np.arange(len(graphs)), graphs.labels
+    if domain.drops_unlabelled and labels is not None:
+        every = every[~np.isnan(labels).all(axis=1)]
+    usual = found.spec.split if found.spec is not None and found.spec.task else None
+    kind = kind or usual or domain.default_split(graphs.subset(every), None)
+    given = {"test_species": test_species, "networks": networks, "workers": reading.get("workers")}
+    folds = domain.split(
+        graphs.subset(every),
+        kind,
+        shares,
+        seed,
+        source=found,
+        classes=None if labels is None or kind != "stratified" else class_numbers(labels[every]),
+        **{key: value for key, value in given.items() if value},
+    )
+    rows = Split(*(graphs.rows[every[part]] for part in folds))
+    rows.save(path, kind, shares, _hash_of(found, graphs))
     return rows
 
 
-def _hash_of(source: str, store: GraphStore) -> str:
+def _hash_of(source: Input, store: GraphStore) -> str:
     """Return the hash of the file that ``source`` stands for; of the graphs where there is none."""
-    path = resolve(source) if named_spec(source, DATASETS) else Path(source)
-    return hash_file(path) if path.is_file() else store.digest
+    path = source.file
+    if source.spec is not None:
+        path = DOMAINS[source.spec.domain].fetch(source.spec)
+    return hash_file(path) if path is not None and path.is_file() else store.digest

@@ -1,0 +1,66 @@
+"""RDKit molecules and SDF files as SMILES."""
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from rdkit import Chem, rdBase
+
+from graphlog.data.tables import Row, Table
+from graphlog.errors import DataError
+from graphlog.files import open_bytes
+
+_LOOKED_AT = 200
+"""Molecules whose data fields become the columns of the table."""
+_NAME = "_Name"
+
+
+def smiles_of(mol: Any) -> str:
+    """Return the SMILES of an RDKit molecule; empty where RDKit cannot write one.
+
+    Atoms are numbered as in the SMILES, not as in the molecule.
+    """
+    try:
+        return Chem.MolToSmiles(mol)
+    except Exception:  # RDKit raises errors of its own, among them for molecules it never sanitized
+        return ""
+
+
+@contextmanager
+def open_sdf(path: Path) -> Generator[Table]:
+    """Open an SDF file as a table of SMILES, names and data fields.
+
+    Raises:
+        DataError: If it cannot be read or holds no molecule.
+    """
+    with open_bytes(path) as stream:
+        rows = _rows(stream, path)
+        first = list(islice(rows, _LOOKED_AT))
+        if not first:
+            raise DataError(f"{path}: holds no molecule.")
+        columns = list(dict.fromkeys(chain(["smiles", "name"], *(row.fields for row in first))))
+        empty = dict.fromkeys(columns, "")
+        filled = (
+            row._replace(fields={**empty, **{k: v for k, v in row.fields.items() if k in empty}})
+            for row in chain(first, rows)
+        )
+        yield Table(str(path), columns, 0, filled)
+
+
+def _rows(stream: Any, path: Path) -> Iterator[Row]:
+    quiet = rdBase.BlockLogs()
+    try:
+        for number, mol in enumerate(Chem.ForwardSDMolSupplier(stream)):
+            if mol is None:
+                yield Row(number, "", {}, "RDKit cannot parse this SDF record")
+                continue
+            smiles = smiles_of(mol)
+            fields = {str(key): str(value) for key, value in mol.GetPropsAsDict().items()}
+            name = mol.GetProp(_NAME) if mol.HasProp(_NAME) else ""
+            yield Row(number, smiles, {**fields, "smiles": smiles, "name": name})
+    except (OSError, RuntimeError, UnicodeDecodeError) as e:
+        raise DataError(f"{path}: not a readable SDF file ({str(e).splitlines()[0]}).") from None
+    finally:
+        del quiet

@@ -1,0 +1,299 @@
+"""Domains whose graphs are each made of one text: read from tables, lists and data frames, in parallel."""
+
+import csv
+import hashlib
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+
+from graphlog.data.chunk import GraphChunk, Reject
+from graphlog.data.columns import SMILES, RecordColumn
+from graphlog.data.labels import LabelReader, choose_tasks
+from graphlog.data.manifest import read_contents
+from graphlog.data.schema import FeatureSchema
+from graphlog.data.store import GraphStore, RowCollector, StoreBuilder, check_reading
+from graphlog.data.tables import Row, Table, cell_text, open_columns, open_table
+from graphlog.data.workers import check_workers, map_in_order
+from graphlog.datasets.base import DatasetSpec
+from graphlog.domains.base import Domain, Input
+from graphlog.errors import ConfigError, DataError
+
+Featurizer = Callable[[Sequence[str], FeatureSchema], tuple[GraphChunk, list[tuple[int, str]]]]
+"""From texts to their graphs, and ``(position, reason)`` of each text that is none."""
+
+ROWS_A_PIECE = 1000
+"""Rows that travel to a worker together."""
+_CHARACTERS_A_PIECE = 1_000_000
+_PARALLEL_FROM = 20_000
+"""Records in memory from which starting processes pays."""
+_LOOKED_AT = 1000
+"""Rows looked at to find label columns."""
+_TEXT_KEPT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """An open input: its rows, and which columns are labels."""
+
+    where: str
+    rows: Iterator[Row]
+    columns: tuple[str, ...] = ()
+    """Label columns."""
+    tasks: tuple[str, ...] = ()
+    """What the labels are called; differs from ``columns`` where a public file's names do."""
+    is_table: bool = True
+    """Whether most rows must be usable; a list of records may hold anything."""
+
+
+class RecordDomain(Domain):
+    """Turns texts into graphs; a subclass says how, and which column of a table holds the texts."""
+
+    column: RecordColumn = SMILES
+    """How the column of records is found."""
+    label_columns = True
+    reads_memory = True
+
+    @abstractmethod
+    def featurizer(self) -> Featurizer:
+        """Return the function, of a module, that turns texts into graphs; worker processes call it."""
+
+    def text_of(self, record: Any) -> str | None:
+        """Return a record in memory as text, a missing one as empty text; None where it is no record."""
+        return cell_text(record) if isinstance(record, str) or not cell_text(record) else None
+
+    def read(
+        self,
+        source: Input,
+        schema: FeatureSchema | None = None,
+        *,
+        targets: str | Sequence[str] | None = None,
+        on_error: str = "skip",
+        workers: int | None = None,
+        limit: int | None = None,
+        store_path: Path | str | None = None,
+        data_dir: Path | str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        smiles_column: str | None = None,
+        keep_texts: bool = True,
+        work: Featurizer | None = None,
+    ) -> GraphStore:
+        """Return the graphs of a table, a data set, or records in memory.
+
+        Args:
+            source: What to read.
+            schema: One of the domain's; None takes the first.
+            targets: Columns of labels; ``auto`` takes every column of numbers; None takes those of
+                a data set, else none.
+            on_error: ``skip`` lists bad rows and goes on; ``fail`` stops at the first.
+            workers: Processes; None takes every core, and none for inputs too small to gain by it.
+            limit: Rows to read at most.
+            store_path: Folder to write the store to; None keeps it in memory.
+            data_dir: Where downloaded data sets are kept.
+            progress: Called as ``progress(rows done, rows rejected)``.
+            smiles_column: Name of the column of records; None finds it.
+            keep_texts: Whether the store keeps the texts.
+            work: Turns texts into graphs in place of :meth:`featurizer`.
+
+        Raises:
+            DataError: If the input cannot be read, a label is not a number, or more than half of
+                a table's rows are bad.
+            ConfigError: If an option is not valid.
+        """
+        features = schema or next(iter(self.schemas.values()))
+        if features not in self.schemas.values():
+            raise ConfigError(
+                f"{self.records} become graphs of schema {' or '.join(map(repr, self.schemas))}, not "
+                f"'{features.name}'."
+            )
+        check_reading(on_error, limit)
+        processes = check_workers(workers)
+        if workers is None and source.records is not None and len(source.records) < _PARALLEL_FROM:
+            processes = 1
+        with self.open(source, smiles_column, targets, data_dir) as table:
+            rows = table.rows if limit is None else islice(table.rows, limit)
+            about = {"name": Path(table.where).name}
+            with StoreBuilder(features, store_path, table.tasks, about) as builder:
+                collector = RowCollector(builder, table.where, on_error, progress)
+                labels = LabelReader(table.columns, table.where) if table.tasks else None
+                featurize = partial(work or self.featurizer(), schema=features)
+                for piece, result in map_in_order(featurize, _pieces(rows, labels), processes):
+                    collector.add(*_collected(piece, *result, keep_texts), len(piece.rows))
+                if table.is_table:
+                    advice = f", so this is probably the wrong column or file for {self.records}"
+                    collector.refuse_if_mostly_bad(f"{advice}; choose one with --smiles-column")
+                if labels is not None and labels.notes():
+                    builder.source["notes"] = labels.notes()
+                return builder.finish(collector.done)
+
+    def reading_options(self) -> frozenset[str]:
+        """Return the options of :meth:`read`."""
+        return super().reading_options() - {"work"}
+
+    def rows(
+        self,
+        source: Input,
+        store: GraphStore,
+        *,
+        smiles_column: str | None = None,
+        data_dir: Path | str | None = None,
+        limit: int | None = None,
+        **options: Any,
+    ) -> Iterator[Mapping[str, str]]:
+        """Yield the columns of a table; the row number and text of a list or store."""
+        if source.store is not None or source.records is not None:
+            yield from super().rows(source, store)
+            return
+        with self.open(source, smiles_column, None, data_dir) as table:
+            yield from (row.fields for row in islice(table.rows, limit))
+
+    @contextmanager
+    def open(
+        self,
+        source: Input,
+        wanted: str | None = None,
+        targets: str | Sequence[str] | None = None,
+        data_dir: Path | str | None = None,
+    ) -> Generator[OpenTable]:
+        """Open an input that is no store.
+
+        Args:
+            source: The input.
+            wanted: Name of the column of records; None finds it.
+            targets: Label columns, as for :meth:`read`.
+            data_dir: Where downloaded data sets are kept.
+        """
+        if source.records is not None:
+            if targets is not None:
+                raise ConfigError(
+                    f"`targets` are columns of a table; a list of {self.records} has none."
+                )
+            yield OpenTable(source.name, self._listed(source.records), is_table=False)
+        elif source.columns is not None:
+            table = open_columns(source.columns, source.name, wanted, self.column, self.text_of)
+            yield _with_labels(table, targets)
+        elif source.spec is not None:
+            with self._open_spec(source.spec, data_dir) as (table, names):
+                yield _named_labels(table, source.spec, names, targets)
+        else:
+            path = Path() if source.path is None else source.path
+            if path.is_dir():
+                read_contents(path)  # says that it is no store
+            with self.open_path(path, wanted) as table:
+                yield _with_labels(table, targets)
+
+    def _listed(self, records: Sequence[Any]) -> Iterator[Row]:
+        for number, record in enumerate(records):
+            text = self.text_of(record)
+            if text is None:
+                raise DataError(
+                    f"row {number}: a {self.column.what} must be text, found {record!r} "
+                    f"({type(record).__name__})."
+                )
+            yield Row(number, text, {})
+
+    @contextmanager
+    def open_path(self, path: Path, wanted: str | None) -> Generator[Table]:
+        """Open a file or standard input; ``wanted`` names the column of records."""
+        with open_table(path, wanted, rule=self.column) as table:
+            yield table
+
+    @contextmanager
+    def _open_spec(
+        self, spec: DatasetSpec, data_dir: Path | str | None
+    ) -> Generator[tuple[Table, dict[str, str]]]:
+        """Give the table of a data set, and our name of each label column that the file calls otherwise."""
+        path = self.fetch(spec, data_dir)
+        # public files name the column their own way; the mirror's is always `smiles`
+        with open_table(path, None, spec.header, rule=self.column) as table:
+            if spec.label_file is not None:
+                table = _joined(table, spec, path)
+            yield (
+                table,
+                {old: new for old, new in spec.public_tasks.items() if old in table.columns},
+            )
+
+
+def _with_labels(table: Table, targets: str | Sequence[str] | None) -> OpenTable:
+    rows = iter(table)
+    first = list(islice(rows, _LOOKED_AT)) if targets == "auto" else []
+    columns = choose_tasks(table, targets, first)
+    return OpenTable(table.where, chain(first, rows), columns, columns)
+
+
+def _named_labels(
+    table: Table, spec: DatasetSpec, names: Mapping[str, str], targets: str | Sequence[str] | None
+) -> OpenTable:
+    old_name = {new: old for old, new in names.items()}
+    if targets is None or targets == "auto":
+        targets = None
+        if spec.task is not None:
+            targets = spec.tasks or [c for c in table.columns if c != table.record_column]
+    listed = [targets] if isinstance(targets, str) else targets
+    columns = choose_tasks(table, listed and [old_name.get(t, t) for t in listed], ())
+    return OpenTable(spec.name, iter(table), columns, tuple(names.get(c, c) for c in columns))
+
+
+def _joined(table: Table, spec: DatasetSpec, path: Path) -> Table:
+    """Return the table with the labels of the file beside it as one more column, joined by name."""
+    file = path.parents[len(Path(spec.path).parts) - 1] / str(spec.label_file)
+    content = file.read_bytes() if file.is_file() else b""
+    if hashlib.sha256(content).hexdigest() != spec.sha256_label_file:
+        raise DataError(
+            f"{file}: is not the labels of '{spec.name}' that this version knows; pip install -U rdkit"
+        )
+    label_of = {line[0]: line[1] for line in csv.reader(content.decode("ascii").splitlines())}
+    task = spec.tasks[0]
+    rows = (
+        row._replace(fields={**row.fields, task: label_of.get(row.fields["name"], "")})
+        for row in table
+    )
+    columns = (*table.columns, task)
+    return Table(table.where, columns, columns.index(table.record_column), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows that are featurized together, and their labels."""
+
+    rows: list[Row]
+    labels: Float32[np.ndarray, "N T"] | None
+
+
+def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[tuple[_Piece, list[str]]]:
+    """Cut the rows so that neither many nor long ones make one piece large; beside each, its texts."""
+    waiting: list[Row] = []
+    size = 0
+    for row in chain(rows, [None]):
+        if row is not None:
+            waiting.append(row)
+            size += len(row.record)
+        if waiting and (row is None or len(waiting) >= ROWS_A_PIECE or size >= _CHARACTERS_A_PIECE):
+            piece = _Piece(waiting, None if labels is None else labels.read(waiting))
+            yield piece, [r.record for r in waiting if r.problem is None]
+            waiting, size = [], 0
+
+
+def _collected(
+    piece: _Piece, chunk: GraphChunk, refused: list[tuple[int, str]], keep_texts: bool
+) -> tuple[GraphChunk, list[Reject]]:
+    """Return the graphs and the rejected rows of a piece, by rows of the input."""
+    usable = [k for k, row in enumerate(piece.rows) if row.problem is None]
+    reasons = {usable[position]: reason for position, reason in refused}
+    rejects = [
+        Reject(row.row, row.record[:_TEXT_KEPT], reason)
+        for k, row in enumerate(piece.rows)
+        if (reason := row.problem or reasons.get(k)) is not None
+    ]
+    kept = np.array(usable, dtype=np.int64)[chunk.rows]
+    numbers = np.array([row.row for row in piece.rows], dtype=np.int64)
+    labels = None if piece.labels is None else piece.labels[kept]
+    texts = chunk.texts if keep_texts else None
+    return replace(chunk, rows=numbers[kept], labels=labels, texts=texts), rejects

@@ -1,0 +1,325 @@
+"""The one door: whatever a user names or holds becomes a typed input, and an input becomes a store."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphlog.data.manifest import is_store
+from graphlog.data.schema import FeatureSchema
+from graphlog.data.store import GraphStore, check_reading, open_store
+from graphlog.datasets import DATASETS, find_spec
+from graphlog.domains import DOMAINS, Domain, Input, schema_named
+from graphlog.errors import ConfigError, DataError, unknown_name
+
+InputLike = (
+    str | os.PathLike[str] | GraphStore | Input | Mapping[str, Sequence[Any]] | Iterable[Any]
+)
+"""A path, ``"-"``, the name of a data set, a store or its folder; a list, array or column of SMILES or of
+RDKit molecules; a data frame (pandas, polars, pyarrow) or a dictionary of columns; graphs of
+torch_geometric."""
+
+_FOR_STORES = ("on_error", "workers", "progress", "data_dir", "limit", "store_path")
+"""Options that mean something, or do no harm, where the graphs need no reading."""
+_DEFAULT_DOMAIN = "molecule"
+
+
+def resolve(source: InputLike, schema: FeatureSchema | None = None) -> Input:
+    """Return a typed description of what a user gave; nothing is read but names and first lines.
+
+    Args:
+        source: See :data:`InputLike`.
+        schema: Schema that graphs of torch_geometric are given; None infers one.
+
+    Raises:
+        ConfigError: If it names neither a file nor a data set.
+        DataError: If it is of no known kind.
+    """
+    if isinstance(source, Input):
+        return source
+    if isinstance(source, GraphStore):
+        return Input(
+            name=f"store of {len(source)} graphs", domain=source.schema.domain, store=source
+        )
+    if isinstance(source, str | os.PathLike):
+        return _named(source)
+    if (graphs := _torch_graphs(source)) is not None:
+        from graphlog.pyg import from_pyg
+
+        return resolve(from_pyg(graphs, schema))
+    if (columns := _columns(source)) is not None:
+        rows = len(next(iter(columns.values()), ()))
+        return Input(name=f"data frame of {rows} rows", columns=columns)
+    records = records_of(source)
+    return Input(name=f"{len(records)} molecules", records=records)
+
+
+def read(
+    source: InputLike,
+    schema: FeatureSchema | None = None,
+    *,
+    domain: str | None = None,
+    **options: Any,
+) -> GraphStore:
+    """Return the graphs of whatever a user gave.
+
+    Args:
+        source: See :data:`InputLike`.
+        schema: Schema of the graphs, such as a model's; None takes a store's own or the domain's.
+        domain: Who reads it, where the input does not tell.
+        options: Of the domain's ``read``; those that are None are left out.
+
+    Raises:
+        ConfigError: If a store has another schema, the input is of another domain than the schema,
+            or an option does not go with it.
+        DataError: If the input cannot be read.
+    """
+    found = resolve(source, schema)
+    told = {key: value for key, value in options.items() if value is not None}
+    if found.store is not None:
+        return _fitting(found.store, found.name, schema, told)
+    reader = reader_of(found, schema, domain)
+    known = reader.reading_options()
+    for option in told:
+        if option not in known:
+            raise _unfit(option, found.name, reader.records)
+    return reader.read(found, schema, **told)
+
+
+def schema_for(source: Input, name: str) -> FeatureSchema | None:
+    """Return the schema called ``name`` if the input can be read in it; None for the input's own."""
+    schema = schema_named(name)
+    is_free = source.store is None and source.domain in (None, schema.domain)
+    return schema if is_free else None
+
+
+def reader_of(source: Input, schema: FeatureSchema | None, domain: str | None = None) -> Domain:
+    """Return the domain that reads an input in ``schema``.
+
+    Raises:
+        ConfigError: If input and schema are of different domains.
+    """
+    own = domain or source.domain
+    name = own or (schema.domain if schema is not None else _DEFAULT_DOMAIN)
+    if name not in DOMAINS:
+        raise unknown_name("domain", name, DOMAINS)
+    reader = DOMAINS[name]
+    wanted = reader if schema is None else DOMAINS[schema.domain]
+    if wanted is not reader:
+        raise ConfigError(
+            f"{source.name} holds {reader.records}, but the model reads {wanted.records} (schema "
+            f"'{schema.name if schema else ''}'); give it a model of {reader.records}."
+        )
+    if (source.records is not None or source.columns is not None) and not reader.reads_memory:
+        raise ConfigError(
+            f"the model reads {reader.records} (schema '{schema.name if schema else ''}'), not a list "
+            f"or table in memory; give it a file or store of {reader.records}."
+        )
+    return reader
+
+
+@contextmanager
+def read_streamed(
+    source: InputLike, schema: FeatureSchema | None, **options: Any
+) -> Generator[GraphStore]:
+    """Give the graphs of an input, those of a file through a temporary store on disk, so that memory stays bounded."""
+    found = resolve(source, schema)
+    if found.path is None or is_store(found.path):
+        yield read(found, schema, **options)
+        return
+    with temporary_folder() as folder:
+        try:
+            store = read(found, schema, store_path=folder / "store", **options)
+        except DataError as e:
+            if isinstance(e.__cause__, OSError):  # the user did not choose this folder
+                raise no_room_for_temporary_files(e.__cause__) from None
+            raise
+        yield store
+
+
+@contextmanager
+def rereadable(source: Input) -> Generator[Input]:
+    """Give an input that can be read twice: standard input or a pipe is copied to a temporary file."""
+    if not source.is_stream:
+        yield source
+        return
+    with temporary_folder() as folder:
+        # what kind of table it is shows in its first line
+        path = folder / "input.txt"
+        try:
+            with path.open("wb") as copy:
+                if str(source.path) == "-":
+                    shutil.copyfileobj(sys.stdin.buffer, copy)
+                elif source.path is not None:
+                    with source.path.open("rb") as pipe:
+                        shutil.copyfileobj(pipe, copy)
+        except OSError as e:
+            raise no_room_for_temporary_files(e) from None
+        yield Input(name=source.name, domain=source.domain, path=path)
+
+
+@contextmanager
+def temporary_folder() -> Generator[Path]:
+    """Give a folder that is removed afterwards.
+
+    Raises:
+        DataError: If there is no place for one.
+    """
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="graphlog-", ignore_cleanup_errors=True)
+    except OSError as e:
+        raise no_room_for_temporary_files(e) from None
+    with folder as path:
+        yield Path(path)
+
+
+def no_room_for_temporary_files(error: OSError) -> DataError:
+    """Return the error for temporary files that could not be written."""
+    where = tempfile.tempdir or "the folder for temporary files"
+    return DataError(
+        f"cannot write temporary files in {where}: {error.strerror or error}; free space there, or "
+        "name another folder in the variable TMPDIR."
+    )
+
+
+def _named(source: str | os.PathLike[str]) -> Input:
+    path, name = Path(source), str(source)
+    if name == "-":
+        return Input(name="standard input", path=path)
+    if isinstance(source, str) and source in DATASETS and not path.exists():
+        spec = DATASETS[source]
+        return Input(name=source, domain=spec.domain, spec=spec)
+    if not path.exists():
+        if path.suffix or len(path.parts) > 1:
+            raise DataError(f"no such file: {path}; check the path.")
+        raise unknown_name("file or data set", name, DATASETS)
+    if is_store(path):
+        store = open_store(path)
+        store.verify()
+        return Input(name=name, domain=store.schema.domain, store=store)
+    if path.is_fifo():  # looking into it would consume it
+        return Input(name=name, path=path)
+    owner = next((d.name for d in DOMAINS.values() if d.recognizes(path)), None)
+    return Input(name=name, domain=owner, path=path)
+
+
+def _fitting(
+    store: GraphStore, name: str, schema: FeatureSchema | None, options: dict[str, Any]
+) -> GraphStore:
+    """Return a store that is used as it is, or its first graphs, saved where that is asked for."""
+    for option in options:
+        if option not in _FOR_STORES:
+            raise _unfit(option, name, "graphs that are parsed already")
+    if schema is not None and store.schema != schema:
+        found, wanted = store.schema.name, schema.name
+        if found == wanted:
+            raise ConfigError(
+                f"the store's schema '{found}' has other columns or codes than the model's; build it "
+                "again (any graphs: --like MODEL)."
+            )
+        raise ConfigError(
+            f"the store has schema '{found}' but the model reads '{wanted}'; build it again with "
+            f"--schema {wanted}."
+        )
+    limit = options.get("limit")
+    check_reading(options.get("on_error", "skip"), limit)
+    if limit is not None:
+        store = store.subset(np.arange(min(limit, len(store))))
+    path = options.get("store_path")
+    return store if path is None else store.save(path)
+
+
+def _unfit(option: str, name: str, records: str) -> ConfigError:
+    flag = {"keep_texts": "no-texts", "kinds": "categorical", "evidence": "without-evidence"}
+    named = f"--{flag.get(option, option).replace('_', '-')}"
+    owner = next((d for d in DOMAINS.values() if option in d.reading_options()), None)
+    if owner is None or records == owner.records:
+        return ConfigError(f"{named} does not go with {name}, which holds {records}; drop it.")
+    return ConfigError(
+        f"{named} is for {owner.records}, and {name} holds {records}; drop it, or add --domain "
+        f"{owner.name}."
+    )
+
+
+def _torch_graphs(source: Any) -> Any:
+    """Return graphs of torch_geometric, or None; without importing it."""
+    if "torch_geometric" not in sys.modules:
+        return None
+    from torch_geometric.data import Data, Dataset
+    from torch_geometric.loader import DataLoader
+
+    if isinstance(source, Data | Dataset | DataLoader):
+        return source
+    is_list = isinstance(source, list | tuple) and len(source) > 0
+    return source if is_list and isinstance(source[0], Data) else None
+
+
+def _columns(source: Any) -> dict[str, Sequence[Any]] | None:
+    """Return the columns of a data frame or dictionary; None for anything else."""
+    if isinstance(source, Mapping):
+        return {str(name): records_of(values) for name, values in source.items()}
+    kind = f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}"
+    match kind:
+        case "pandas.DataFrame":
+            named = ((str(c), source.iloc[:, k].tolist()) for k, c in enumerate(source.columns))
+        case "polars.DataFrame":
+            named = ((c, source.get_column(c).to_list()) for c in source.columns)
+        case "pyarrow.Table":
+            named = ((c, source.column(k).to_pylist()) for k, c in enumerate(source.column_names))
+        case _:
+            return None
+    columns: dict[str, Sequence[Any]] = {}
+    for name, values in named:
+        if name in columns:
+            raise DataError(f"data frame: two columns are named '{name}'; rename one.")
+        columns[name] = values
+    return columns
+
+
+def records_of(source: Any) -> list[Any]:
+    """Return a list, array or column (also of shape (n, 1)) as a list.
+
+    Raises:
+        DataError: If it has more than one column, or is no collection at all.
+
+    Example:
+        >>> records_of(np.array([["CCO"], [None]], dtype=object))
+        ['CCO', None]
+    """
+    if hasattr(source, "to_pylist"):  # pyarrow
+        return source.to_pylist()
+    if isinstance(source, np.ndarray) or hasattr(source, "to_numpy"):
+        values = np.asarray(source, dtype=object)
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim != 1:
+            raise DataError(
+                f"molecules must be one column of SMILES, found an array of shape {values.shape}."
+            )
+        return values.tolist()
+    if isinstance(source, Iterable):
+        rows = list(source)
+        if rows and isinstance(rows[0], list | tuple | np.ndarray):
+            return records_of(np.array(rows, dtype=object))
+        return rows
+    raise DataError(
+        f"cannot read a {type(source).__name__}; give a path, the name of a data set, a store, a "
+        "list of SMILES or a data frame."
+    )
+
+
+def fetch_dataset(name: str, data_dir: Path | str | None = None) -> Path:
+    """Return the verified file of a data set, or the store made of its files; downloaded if need be.
+
+    Raises:
+        ConfigError: If there is none of that name.
+        DataError: If it can be found nowhere.
+    """
+    spec = find_spec(name)
+    return DOMAINS[spec.domain].fetch(spec, data_dir)
