@@ -9,9 +9,10 @@ from downstream_support import CHAINS, TINY, tiny_encoder
 from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.models import calibrate, list_models, load, random_encoder
+from graphlog.downstream.models import list_models, load, random_encoder
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.inputs import read
+from graphlog.training.statistics import calibrate
 
 BAD = ["CCO", "not a molecule", "c1ccccc1", "", "C"]
 

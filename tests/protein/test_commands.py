@@ -201,7 +201,7 @@ def test_more_bad_input(cli: Cli, tmp_path: Path) -> None:
     cli("featurize", tmp_path, *protein).refused("holds no network file")
     network = write(tmp_path / "9.txt", links([("a", "b", 900)]))
     cli("featurize", network, "-o", tmp_path / "s", "--score", "3").refused(
-        "--score is for networks", "--domain protein"
+        "--score is for proteins", "--domain protein"
     )
     cli("featurize", f"{network},{network}", *protein).refused("each species one file")
 

@@ -7,18 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graphlog.api import read_proteins as open_proteins
 from graphlog.datasets import DATASETS
 from graphlog.datasets.catalogue_networks import LABELLED, LABELLED_SETS, NETWORKS, UNLABELLED
 from graphlog.domains import SCHEMAS
 from graphlog.domains.protein import stores
-from graphlog.domains.protein.domain import open_proteins
 from graphlog.domains.protein.reading import read_proteins
 from graphlog.domains.protein.stores import first_of_each_species, open_named_proteins, parts
 from graphlog.downstream.protocol.splitting import split_file
-from graphlog.downstream.sources import output_rows, status_of, streamed_graphs
 from graphlog.downstream.tasks import open_labelled
 from graphlog.errors import ConfigError, DataError
-from graphlog.inputs import fetch_dataset
+from graphlog.inputs import fetch_dataset, read_streamed
 from graphlog.report.describe import describe_dataset
 from protein_support import clustered_links, write
 
@@ -121,8 +120,8 @@ def test_worm_go40(mirror: Path) -> None:
 
 
 def test_proteins_beyond_a_limit_are_no_rejects(mirror: Path) -> None:
-    with streamed_graphs("string-6239", SCHEMAS["protein"], limit=5) as store:
-        assert (len(store), output_rows(store)[1], status_of(store)) == (5, 5, ["ok"] * 5)
+    with read_streamed("string-6239", SCHEMAS["protein"], limit=5) as store:
+        assert (len(store), store.num_output_rows, store.output_status()) == (5, 5, ["ok"] * 5)
 
 
 def test_worm_network_is_worm_go40_split_by_communities(mirror: Path, tmp_path: Path) -> None:
