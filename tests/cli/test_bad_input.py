@@ -32,7 +32,7 @@ UNUSABLE = {
         ["smiles", "canonical_smiles", "--smiles-column"],
     ),
     "an unknown column": (GOOD, ["--smiles-column", "smile"], ["smile", "smiles"]),
-    "the wrong delimiter": ("smiles;y\nCCO;1\n", [], ["semicolon"]),
+    "the wrong delimiter": ("name;y\nCCO;1\n", [], ["semicolon"]),
     "all rows bad": ("smiles\nxx(\nyy)\n", [], ["2 of 2", "--smiles-column"]),
     "labels that are text": (
         "smiles,y\nCCO,high\nCC,low\n",
