@@ -9,8 +9,8 @@ import pytest
 
 from graphlog.api import read_molecules
 from graphlog.data import workers as pool
-from graphlog.data.store import open_store
 from graphlog.data.chunk import EXCLUDED
+from graphlog.data.store import open_store
 from graphlog.domains.molecule import MOLECULE_RICH
 from graphlog.errors import ConfigError, DataError, GraphLoGError
 
