@@ -1,5 +1,7 @@
 """GraphLoG as a whole: recipes, phases, switches, gradients, saved state, odd batches."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -15,7 +17,7 @@ from graphlog.objectives.graphlog_config import GraphLoGConfig
 from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded, small_encoder
 
 SIZES = [5, 9, 12, 7, 1, 20, 3, 8, 11, 6, 14, 4]
-RECIPES = ["default", "paper", "released"]
+RECIPES = ["default", "graphlog", "paper", "released"]
 
 
 def build(
@@ -206,9 +208,9 @@ def test_prototypes_are_fitted_on_a_sample() -> None:
 
     for recipe in RECIPES:
         build(recipe).begin_phase(Phase("joint", 1), embed, seeded())
-    assert asked == [20_000, None, None]
+    assert asked == [20_000, 20_000, None, None]
     build().begin_phase(Phase("local", 1), embed, seeded())
-    assert len(asked) == 3
+    assert len(asked) == 4
 
 
 @pytest.mark.parametrize(
@@ -286,3 +288,69 @@ def test_settings_that_contradict_each_other() -> None:
         )
     with pytest.raises(ConfigError, match="did you mean `temperature`"):
         GraphLoGConfig.parse({"temprature": 0.1})
+
+
+MENDED = {
+    "local_heads": True,
+    "skip_symmetric": True,
+    "mask_rate_max": 0.6,
+    "drop_rate": 0.3,
+}
+
+
+@pytest.mark.parametrize("switch", MENDED)
+@pytest.mark.parametrize("schema", [NODE_MASKED, EDGE_MASKED], ids=["nodes", "edges"])
+@pytest.mark.parametrize("anchors", ["all", "masked"])
+def test_switches_of_the_local_term(switch: str, schema: object, anchors: str) -> None:
+    encoder, batch = small_encoder(schema), random_batch([1, 2, *SIZES], schema=schema)
+    objective = build(encoder=encoder, subgraph_anchors=anchors, **{switch: MENDED[switch]})
+    begin_joint(objective)
+    found = step(objective, encoder, batch)
+    found.total.backward()
+    assert torch.isfinite(found.total)
+    for name, p in [*encoder.named_parameters(), *objective.named_parameters()]:
+        assert p.grad is not None, name
+        assert p.grad.any(), name
+
+
+def test_a_dropped_subgraph_is_gone_from_the_view() -> None:
+    objective, batch = build(drop_rate=0.3, mask_rate_max=0.6), random_batch([1, 3, *SIZES])
+    views = objective.views(batch, seeded(1))
+    left = torch.bincount(batch.batch[views.present_idx], minlength=batch.num_graphs)
+    assert left.tolist() == [n - int(0.3 * n) for n in batch.sizes.tolist()]
+    assert torch.equal(views.part.x, batch.x[views.present_idx])
+    masked = torch.bincount(views.part.batch[views.view.node_idx], minlength=batch.num_graphs)
+    for n, count in zip(left.tolist(), masked.tolist(), strict=True):
+        assert int(0.3 * n + 1) <= count <= min(n, int(0.6 * n + 1))
+    assert len(set((masked / left).tolist())) > 3
+
+
+def test_symmetric_nodes_are_no_negatives() -> None:
+    """On a ring of equal atoms all nodes look the same: nothing is left to be told apart."""
+    ends = torch.arange(6)
+    edges = torch.stack([ends, (ends + 1) % 6])
+    batch = GraphBatch(
+        x=torch.zeros(6, 2, dtype=torch.long),
+        edge_index=torch.cat([edges, edges.flip(0)], dim=1),
+        edge_attr=torch.zeros(12, 2, dtype=torch.long),
+        batch=torch.zeros(6, dtype=torch.long),
+        ptr=torch.tensor([0, 6]),
+    )
+    encoder = small_encoder().eval()
+    losses = {
+        skip: float(step(build(skip_symmetric=skip), encoder, batch).terms["subgraph"].detach())
+        for skip in (False, True)
+    }
+    assert losses[True] == pytest.approx(0.0, abs=1e-6)
+    assert losses[False] == pytest.approx(math.log(6), abs=1e-5)
+
+
+def test_the_local_heads_leave_the_embedding_of_prototypes_alone() -> None:
+    encoder, batch = small_encoder(), random_batch(SIZES)
+    objective = build(local_heads=True, graph_weight=0, subgraph_weight=0, attribute_weight=0)
+    begin_joint(objective)
+    before = step(objective, encoder.eval(), batch).total
+    with torch.no_grad():
+        for p in [*objective.graph_head.parameters(), *objective.node_head.parameters()]:
+            p.zero_()
+    assert torch.equal(step(objective, encoder, batch).total, before)

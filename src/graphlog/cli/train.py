@@ -12,7 +12,9 @@ from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 
 _OBJECTIVE = f"Pretext task (default: graphlog): {', '.join(OBJECTIVES)}."
-_RECIPE = "Named settings: default, paper, released or plus; other objectives have their own."
+_RECIPE = (
+    "Named settings: default, graphlog, paper, released or plus; other objectives have their own."
+)
 _BASELINES = "ecfp-rf,ecfp-lr,random"
 _REPORTED = ("objective", "recipe", "epochs", "seed", "embedding", "schema", "data_digest")
 

@@ -109,7 +109,7 @@ _ENCODER: Mapping[str, Any] = {
 
 
 def comparison(**objective: Any) -> dict[str, Any]:
-    """Return a recipe with encoder and training of GraphLoG's ``graphlog`` recipe."""
+    """Return a recipe with the encoder and training of GraphLoG's own ``default``."""
     training = {"epochs": 11, "batch_size": 512, "learning_rate": 1e-3}
     return {
         "objective": objective,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
@@ -21,13 +22,17 @@ from graphlog.objectives.global_semantic import (
 )
 from graphlog.objectives.graphlog_config import RECIPE_NOTES, RECIPES, GraphLoGConfig
 from graphlog.objectives.local_instance import graph_loss, subgraph_loss
+from graphlog.ops.colours import refine_colours
 from graphlog.ops.contrastive import full_precision
 from graphlog.prototypes.competitive import fit_competitive
 from graphlog.prototypes.e_step import balanced_chains, greedy_chains, sample_chains
 from graphlog.prototypes.energy import corrupt_chains
 from graphlog.prototypes.forest import PrototypeForest
 from graphlog.prototypes.initialise import fit_forest
+from graphlog.views.augment import drop_subgraphs
 from graphlog.views.masking import MaskedView, mask_attributes, mask_row
+from graphlog.views.sampling import uniform
+from graphlog.views.subgraphs import induced_part
 
 
 class GraphLoGViews(NamedTuple):
@@ -36,7 +41,11 @@ class GraphLoGViews(NamedTuple):
     clean: GraphBatch
     """The graphs as they are."""
     view: MaskedView
-    """The same graphs with masked attributes."""
+    """The same graphs, or what is left of them, with masked attributes."""
+    part: GraphBatch | None = None
+    """What is left of the graphs, unmasked, where a subgraph was dropped."""
+    present_idx: Int[Tensor, "B"] | None = None
+    """Nodes of ``clean`` that are left."""
 
 
 def projection_head(width: int) -> nn.Sequential:
@@ -63,6 +72,8 @@ class GraphLoG(Objective[GraphLoGViews]):
         self.check_schema(self.schema)
         width = encoder.dim
         self.head = projection_head(width) if config.projection_head else None
+        self.graph_head = projection_head(width) if config.local_heads else None
+        self.node_head = projection_head(width) if config.local_heads else None
         self.attributes = (
             attribute_head(width, self.schema, config.attribute_columns)
             if config.attribute_weight > 0
@@ -159,9 +170,17 @@ class GraphLoG(Objective[GraphLoGViews]):
     def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphLoGViews:
         """Return the batch and its correlated counterpart (Eq. 5)."""
         c = self.config
-        return GraphLoGViews(
-            batch, mask_attributes(batch, self.schema, c.mask_rate, generator, c.masked_columns)
-        )
+        part, present_idx = None, None
+        if c.drop_rate > 0:
+            dropped = drop_subgraphs(batch, c.drop_rate, generator)
+            present_idx, part = (~dropped).nonzero().squeeze(1), induced_part(batch, ~dropped).batch
+        rate: float | Tensor = c.mask_rate
+        if c.mask_rate_max > c.mask_rate:
+            share = uniform(batch.num_graphs, generator, batch.ptr.device)
+            rate = c.mask_rate + (c.mask_rate_max - c.mask_rate) * share
+        source = batch if part is None else part
+        masked = mask_attributes(source, self.schema, rate, generator, c.masked_columns)
+        return GraphLoGViews(batch, masked, part, present_idx)
 
     def loss(
         self, views: GraphLoGViews, encoder: GraphEncoder, generator: torch.Generator
@@ -173,22 +192,34 @@ class GraphLoG(Objective[GraphLoGViews]):
         """
         forest, weights = self.forest, self._weights()
         clean = encoder(views.clean)
-        graph_emb = self._project(clean.graph_emb)
+        graph_emb = _project(self.head, clean.graph_emb)
         terms: dict[str, Tensor] = {}
         watch: dict[str, Tensor] = {}
         if weights["graph"] + weights["subgraph"] + weights["attribute"] > 0:
             view = encoder(views.view.batch)
             if weights["graph"] > 0:
-                self._add_graph_term(
-                    graph_emb, self._project(view.graph_emb), generator, terms, watch
-                )
+                pair = (clean.graph_emb, view.graph_emb)
+                if self.graph_head is None:
+                    pair = (graph_emb, _project(self.head, view.graph_emb))
+                else:
+                    pair = tuple(full_precision(self.graph_head(emb)) for emb in pair)
+                self._add_graph_term(*pair, generator, terms, watch)
             if weights["subgraph"] > 0:
+                colours = None
+                if self.config.skip_symmetric:
+                    batch = views.clean
+                    colours = refine_colours(
+                        batch.x, batch.edge_index, batch.edge_attr, len(encoder.layers)
+                    )
                 self._add_subgraph_term(
-                    clean.node_emb, view.node_emb, views, generator, terms, watch
+                    clean.node_emb, view.node_emb, views, colours, generator, terms, watch
                 )
             if self.attributes is not None:
                 terms["attribute"] = self.attributes.loss(
-                    view.node_emb, views.clean, views.view.node_idx, views.view.edge_idx
+                    view.node_emb,
+                    views.part or views.clean,
+                    views.view.node_idx,
+                    views.view.edge_idx,
                 )
         if forest is not None and weights["global"] > 0:
             self._add_global_term(graph_emb, forest, generator, terms, watch)
@@ -204,16 +235,6 @@ class GraphLoG(Objective[GraphLoGViews]):
         if self.forest is None and sum(weights.values()) == weights["global"]:
             weights |= {"graph": 1.0, "subgraph": 1.0}  # the local phase of Algorithm 1 (Eq. 9)
         return weights
-
-    def _project(self, emb: Tensor) -> Tensor:
-        return full_precision(emb if self.head is None else self.head(emb))
-
-    def _project_rows(self, emb: Tensor, rows: Tensor) -> Tensor:
-        """Project some rows only; the others, which nobody looks at, become zero."""
-        if self.head is None:
-            return full_precision(emb)
-        projected = self._project(emb[rows])
-        return projected.new_zeros(emb.shape[0], projected.shape[1]).index_copy(0, rows, projected)
 
     def _add_graph_term(
         self,
@@ -241,18 +262,20 @@ class GraphLoG(Objective[GraphLoGViews]):
         node_emb: Tensor,
         view_emb: Tensor,
         views: GraphLoGViews,
+        colours: Tensor | None,
         generator: torch.Generator,
         terms: dict[str, Tensor],
         watch: dict[str, Tensor],
     ) -> None:
-        c = self.config
-        masked_idx = views.view.node_idx
-        node_emb = self._project(node_emb)
-        view_emb = (
-            self._project_rows(view_emb, masked_idx)
-            if c.subgraph_anchors == "masked"
-            else self._project(view_emb)
-        )
+        c, head = self.config, self.head if self.node_head is None else self.node_head
+        masked_idx, present_idx = views.view.node_idx, views.present_idx
+        rows = masked_idx if c.subgraph_anchors == "masked" else None
+        node_emb, view_emb = _project(head, node_emb), _project(head, view_emb, rows)
+        if (
+            present_idx is not None
+        ):  # rows of the clean graphs; dropped nodes, never looked at, are 0
+            masked_idx = present_idx[masked_idx]
+            view_emb = torch.zeros_like(node_emb).index_copy(0, present_idx, view_emb)
         with torch.autocast(node_emb.device.type, enabled=False):
             result = subgraph_loss(
                 node_emb,
@@ -264,6 +287,8 @@ class GraphLoG(Objective[GraphLoGViews]):
                 eps=c.cosine_eps,
                 anchors=c.subgraph_anchors,
                 positive=c.subgraph_positive,
+                present_idx=present_idx,
+                colours=colours,
                 generator=generator,
             )
         terms["subgraph"] = result.loss
@@ -314,3 +339,13 @@ class GraphLoG(Objective[GraphLoGViews]):
             watch.update(
                 prototype_statistics(fixed, chains, forest.detach(), temperature=temperature)
             )
+
+
+def _project(head: nn.Module | None, emb: Tensor, rows: Tensor | None = None) -> Tensor:
+    """Project embeddings in full precision; with ``rows``, those alone, the others become zero."""
+    if head is None:
+        return full_precision(emb)
+    if rows is None:
+        return full_precision(head(emb))
+    projected = full_precision(head(emb[rows]))
+    return projected.new_zeros(emb.shape[0], projected.shape[1]).index_copy(0, rows, projected)

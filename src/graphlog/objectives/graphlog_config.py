@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from graphlog.config import FrozenConfig
 from graphlog.objectives.attribute_head import AttributeColumns
+from graphlog.objectives.base import comparison
 from graphlog.objectives.global_semantic import Candidates
 from graphlog.objectives.local_instance import Anchors, LocalForm, Positive
 from graphlog.prototypes.initialise import CentresRule, Space
@@ -38,6 +39,10 @@ class GraphLoGConfig(FrozenConfig):
 
     mask_rate: float = Field(0.3, ge=0, lt=1)
     """Share of a graph's nodes (or edges) whose attributes are masked."""
+    mask_rate_max: float = Field(0.0, ge=0, lt=1)
+    """If above ``mask_rate``, every graph draws its share between the two."""
+    drop_rate: float = Field(0.0, ge=0, lt=1)
+    """Share of a graph's nodes that its view lacks, one connected subgraph; 0 drops none."""
     masked_columns: MaskedColumns = "all"
     """``first``: only the first column gets its mask code, the others 0 (script: chirality
     "unspecified")."""
@@ -55,7 +60,14 @@ class GraphLoGConfig(FrozenConfig):
     cosine_eps: float = Field(0.0, ge=0)
     """Added to the denominators of cosines and softmaxes (script: 1e-6)."""
     projection_head: bool = False
-    """Compare a two-layer projection of the embeddings instead of the embeddings (script)."""
+    """Compare a two-layer projection of the embeddings instead of the embeddings (script);
+    prototypes live in the projected space too."""
+    local_heads: bool = False
+    """Compare projections of graphs and of nodes, each with a head of its own, in the local losses
+    only, so that the embedding itself need not be invariant."""
+    skip_symmetric: bool = False
+    """Leave out negatives of a node that the encoder cannot tell from it; as negatives they put
+    a floor under the subgraph loss."""
 
     depth: int = Field(3, ge=1)
     """Layers of prototypes."""
@@ -178,6 +190,17 @@ RELEASED: Mapping[str, Any] = {
 }
 """The authors' script to the letter."""
 
+GRAPHLOG: Mapping[str, Any] = {
+    "attribute_weight": 0.0,
+    "mask_rate": 0.15,
+    "mask_rate_max": 0.6,
+    "drop_rate": 0.2,
+    "local_heads": True,
+    "skip_symmetric": True,
+}
+"""The paper's three losses, mended, on any graph: views that leave something to solve, projection
+heads, no impossible negatives, prototypes that stay in use."""
+
 PLUS: Mapping[str, Any] = {
     "graph_weight": 0.1,
     "subgraph_weight": 0.1,
@@ -188,45 +211,12 @@ PLUS: Mapping[str, Any] = {
 """Outside the paper: descriptors lead, GraphLoG's own terms and the masked attributes go along
 with light weights."""
 
-_ENCODER: Mapping[str, Any] = {
-    "backbone": "gin",
-    "layers": 5,
-    "dim": 300,
-    "jk": "last",
-    "readout": "mean",
-    "dropout": 0.0,
-}
-_TRAINING: Mapping[str, Any] = {"epochs": 11, "batch_size": 512, "learning_rate": 1e-3}
-
 RECIPES: Mapping[str, Mapping[str, Any]] = {
-    "default": {
-        "objective": {},
-        "encoder": _ENCODER,
-        "training": _TRAINING,
-        "schema": "molecule-rich",
-        "embedding": "jk",
-    },
-    "paper": {
-        "objective": PAPER,
-        "encoder": _ENCODER,
-        "training": _TRAINING,
-        "schema": "molecule",
-        "embedding": "last",
-    },
-    "released": {
-        "objective": RELEASED,
-        "encoder": _ENCODER,
-        "training": _TRAINING,
-        "schema": "molecule",
-        "embedding": "last",
-    },
-    "plus": {
-        "objective": PLUS,
-        "encoder": _ENCODER,
-        "training": _TRAINING,
-        "schema": "molecule-rich",
-        "embedding": "jk",
-    },
+    "default": comparison(),
+    "graphlog": comparison(**GRAPHLOG),
+    "paper": {**comparison(**PAPER), "schema": "molecule", "embedding": "last"},
+    "released": {**comparison(**RELEASED), "schema": "molecule", "embedding": "last"},
+    "plus": comparison(**PLUS),
 }
 """Whole set-ups by name, for :func:`graphlog.pretrain` and ``--recipe``."""
 

@@ -6,7 +6,7 @@ Similar graphs and subgraphs close, others apart. Pure functions of embeddings.
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graphlog.ops.contrastive import info_nce, log_softmax_share, margin, mean_or_zero
@@ -89,6 +89,8 @@ def subgraph_loss(
     eps: float = 0.0,
     anchors: Anchors = "all",
     positive: Positive = "own",
+    present_idx: Int[Tensor, "B"] | None = None,
+    colours: Int[Tensor, "V"] | None = None,
     generator: torch.Generator | None = None,
 ) -> PairLoss:
     r"""Return :math:`\mathcal L_{\mathrm{sub}}`.
@@ -114,13 +116,15 @@ def subgraph_loss(
         positive: ``"own"``: the same node (the paper); ``"masked"``, for ``"infonce"`` from masked
             anchors: any masked node of its graph, as in the authors' script, where nothing draws a
             node towards itself rather than towards another masked one.
+        present_idx: Nodes that the view still has, the anchors where these are ``"all"``; None
+            for every node.
+        colours: Nodes of a graph with equal colours are no negatives of ``"infonce"`` for each
+            other; None makes all others negatives.
         generator: Draws the negatives of ``"margin"``.
     """
-    chosen = (
-        masked_idx
-        if anchors == "masked"
-        else torch.arange(node_emb.shape[0], device=node_emb.device)
-    )
+    chosen = masked_idx if anchors == "masked" else present_idx
+    if chosen is None:
+        chosen = torch.arange(node_emb.shape[0], device=node_emb.device)
     padding = plan_padding(ptr)
     similarity = grouped_cosine(view_emb, node_emb, padding, eps)
     own = unpad_values([s.diagonal(dim1=1, dim2=2) for s in similarity], padding)[chosen]
@@ -141,6 +145,11 @@ def subgraph_loss(
     if positive == "masked":
         is_masked = torch.zeros_like(graph, dtype=torch.bool).index_fill(0, masked_idx, True)
         targets = [m[:, None, :] for m in pad_values(is_masked, padding)]
+    if colours is not None:
+        candidates = [
+            c & _differs_or_same_node(k)
+            for c, k in zip(candidates, pad_values(colours, padding), strict=True)
+        ]
     shares = [
         log_softmax_share(
             s / temperature, c.expand_as(s), None if t is None else t.expand_as(s), eps
@@ -148,6 +157,11 @@ def subgraph_loss(
         for s, c, t in zip(similarity, candidates, targets, strict=True)
     ]
     return _pair_loss(-mean_or_zero(unpad_values(shares, padding)[chosen]), own, others)
+
+
+def _differs_or_same_node(colours: Int[Tensor, "G S"]) -> Bool[Tensor, "G S S"]:
+    same_node = torch.eye(colours.shape[1], dtype=torch.bool, device=colours.device)
+    return (colours[:, :, None] != colours[:, None, :]) | same_node
 
 
 def _drawn_similarity(

@@ -91,6 +91,19 @@ def augment(
     return induced_part(changed, nodes).batch
 
 
+def drop_subgraphs(batch: GraphBatch, rate: float, generator: torch.Generator) -> Bool[Tensor, "V"]:
+    """Return the nodes of one random connected subgraph per graph, ``int(rate * n)`` of ``n`` nodes.
+
+    Args:
+        batch: Any graphs.
+        rate: Share of the nodes, below 1, so that at least one node is left.
+        generator: Source of randomness.
+    """
+    sizes = _share(batch.sizes, rate)
+    grown = grow_subgraph(batch, (sizes - 1).clamp_min(0), generator)
+    return grown & (sizes > 0)[batch.batch]
+
+
 def grow_subgraph(
     batch: GraphBatch,
     steps: Int[Tensor, "N"],

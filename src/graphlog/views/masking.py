@@ -3,7 +3,7 @@
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
@@ -29,7 +29,7 @@ class MaskedView(NamedTuple):
 def mask_attributes(
     batch: GraphBatch,
     schema: FeatureSchema,
-    rate: float,
+    rate: float | Float[Tensor, "N"],
     generator: torch.Generator,
     columns: MaskedColumns = "all",
 ) -> MaskedView:
@@ -43,7 +43,7 @@ def mask_attributes(
     Args:
         batch: Clean graphs :math:`\mathcal G`.
         schema: Says what is masked and which row stands for "masked".
-        rate: Share to mask, in [0, 1).
+        rate: Share to mask, in [0, 1); one for all graphs, or one each.
         generator: Source of randomness.
         columns: ``"all"`` writes the whole mask row (the paper); ``"first"`` writes the mask code
             in its first column and 0 in the others, as the authors' script does (atom type 119,
@@ -52,7 +52,7 @@ def mask_attributes(
     Raises:
         ConfigError: If the schema has no row for "masked", or ``rate`` is out of range.
     """
-    if not 0.0 <= rate < 1.0:
+    if isinstance(rate, float) and not 0.0 <= rate < 1.0:
         raise ConfigError(f"`mask_rate` must be in [0, 1), found {rate}.")
     row = mask_row(schema, columns)
     if schema.masked == "node":
@@ -128,7 +128,7 @@ def mask_row(schema: FeatureSchema, columns: MaskedColumns = "all") -> tuple[flo
     return tuple(value if k == mark else 0.0 for k, value in enumerate(row))
 
 
-def num_masked(sizes: Int[Tensor, "N"], rate: float) -> Int[Tensor, "N"]:
+def num_masked(sizes: Int[Tensor, "N"], rate: float | Float[Tensor, "N"]) -> Int[Tensor, "N"]:
     """Return ``int(rate * n + 1)`` for every size ``n``, and 0 for an empty one.
 
     Example:
