@@ -101,11 +101,11 @@ def recorded_precision(root: Path) -> Literal["fp32", "bf16"] | None:
         newest = load_checkpoint(root, lambda _: None)
     except ModelFileError:  # reported when the checkpoint is restored
         return None
-    return None if newest is None else newest.fields["environment"]["precision"]
+    return None if newest is None else newest.fields.get("environment", {}).get("precision")
 
 
 def discard_after(root: Path, step: int) -> None:
-    """Remove damaged checkpoints later than ``step`` and whatever a killed process left half-written."""
+    """Remove checkpoints after ``step``, and what a killed process was writing."""
     for folder in _newest_first(root):
         if _step(folder) > step:
             _remove(folder)

@@ -21,7 +21,7 @@ _TOP = ("recipe", "schema", "embedding")
 _TABLES = ("objective", "encoder", "training")
 
 with warnings.catch_warnings():
-    # pydantic reserves `schema` for a method deprecated since its version 2; here it is the word of the domain.
+    # pydantic reserves `schema` for a deprecated method; here it is the term of the domain
     warnings.filterwarnings("ignore", message='Field name "schema"', category=UserWarning)
 
     class PretrainConfig(FrozenConfig):
@@ -42,13 +42,13 @@ with warnings.catch_warnings():
         learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
         """Step size of Adam."""
         schedule: Schedule = "constant"
-        """Course of the step size: ``constant`` (paper and script), or ``cosine``, falling to 0 over the whole run."""
+        """Step size over the run: ``constant`` (paper and script) or ``cosine``, falling to 0."""
         warmup: float = Field(default=0.0, ge=0, lt=1)
         """Share of the run over which the step size rises from 0."""
         average: float = Field(default=0.0, ge=0, lt=1)
         """Decay of the moving average of the weights that the run ends with; 0: none is taken."""
         fresh_moments: bool = True
-        """Whether Adam forgets its moments where a phase begins (script), or keeps those of the parameters that stay."""
+        """Whether Adam forgets its moments where a phase begins (script)."""
         seed: int = Field(default=0, ge=0)
         """Decides initial weights, order of the graphs, masks and samples."""
         precision: Precision = "auto"
@@ -67,7 +67,7 @@ with warnings.catch_warnings():
         """Switches of the objective, complete."""
 
         def to_tables(self) -> dict[str, Any]:
-            """Return the settings as the nested tables of ``config.toml``; :func:`resolve_config` reads them back."""
+            """Return the tables of ``config.toml``; :func:`resolve_config` reads them back."""
             values = self.model_dump()
             tables = {key: values.pop(key) for key in _TOP}
             tables["objective"] = {"name": values.pop("objective"), **values.pop("options")}
@@ -94,13 +94,15 @@ def resolve_config(
     """Lay ``overrides`` over the recipe's bundle and validate the whole.
 
     Args:
-        objective: Name of the pretext task; None takes ``objective.name`` of the overrides, else ``graphlog``.
-        recipe: Name of one of its bundles; None takes ``recipe`` of the overrides, else ``default``.
-        overrides: Nested tables as in ``config.toml``, or dotted keys (``"encoder.dim"``); settings of
-            ``training`` may also stand at the top.
+        objective: Name of the pretext task; None takes ``objective.name`` of the overrides, else
+            ``graphlog``.
+        recipe: Name of one of its bundles; None takes ``recipe`` of the overrides, else
+            ``default``.
+        overrides: Nested tables as in ``config.toml``, or dotted keys
+            (``"encoder.dim"``); settings of ``training`` may also stand at the top.
 
     Raises:
-        ConfigError: On an unknown objective, recipe or key (with the nearest known one) or a bad value.
+        ConfigError: On an unknown objective, recipe or key, or a bad value.
 
     Example:
         >>> resolve_config("graphlog", "default", {"encoder.dim": 64, "epochs": 2}).encoder.dim
@@ -137,15 +139,16 @@ def read_config(path: Path) -> PretrainConfig:
 
 
 def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``values`` with the three tables present, dotted keys opened and loose training settings moved in."""
+    """Return nested tables: dotted keys are expanded, loose training settings moved in."""
     arranged: dict[str, Any] = {table: {} for table in _TABLES}
-    for key, value in _opened(values).items():
+    for key, value in _expand(values).items():
         if key == "objective" and isinstance(value, str):
             arranged["objective"]["name"] = value
         elif key in _TABLES:
             if not isinstance(value, Mapping):
                 raise ConfigError(
-                    f"`{key}` must be a table of settings such as {key}.name = value, found {value!r}."
+                    f"`{key}` must be a table of settings such as {key}.name = value, "
+                    f"found {value!r}."
                 )
             arranged[key] = merge(arranged[key], value)
         elif key in _TOP:
@@ -162,14 +165,14 @@ def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:
     return arranged
 
 
-def _opened(values: Mapping[str, Any]) -> dict[str, Any]:
-    opened: dict[str, Any] = {}
+def _expand(values: Mapping[str, Any]) -> dict[str, Any]:
+    expanded: dict[str, Any] = {}
     for key, value in values.items():
         head, *rest = key.split(".")
         for part in reversed(rest):
             value = {part: value}
-        opened = merge(opened, {head: value})
-    return opened
+        expanded = merge(expanded, {head: value})
+    return expanded
 
 
 def _training_keys() -> list[str]:

@@ -1,4 +1,4 @@
-"""What a run tells: a bar on a terminal or plain lines elsewhere, and ``metrics.jsonl``, exact across restarts."""
+"""Progress of a run, as a bar on a terminal or plain lines, and its log, exact across restarts."""
 
 import json
 import os
@@ -24,7 +24,7 @@ class Progress(Protocol):
     """Follows one run."""
 
     def begin(self, total: int, done: int = 0) -> None:
-        """Say that ``total`` graphs are to be processed, ``done`` of which were by an earlier process."""
+        """Expect ``total`` graphs, ``done`` of which an earlier process has handled."""
         ...
 
     def stage(self, text: str) -> None:
@@ -48,29 +48,11 @@ class Progress(Protocol):
         ...
 
 
-class Silent:
-    """Says nothing."""
-
-    def begin(self, total: int, done: int = 0) -> None:
-        """Ignore."""
-
-    def stage(self, text: str) -> None:
-        """Ignore."""
-
-    def advance(self, graphs: int) -> None:
-        """Ignore."""
-
-    def report(self, values: Mapping[str, float]) -> None:
-        """Ignore."""
-
-    def say(self, line: str) -> None:
-        """Ignore."""
-
-    def end(self) -> None:
-        """Ignore."""
+class Silent(Progress):
+    """Shows nothing."""
 
 
-class Lines:
+class Lines(Progress):
     """Plain lines on standard error, one about every ten seconds."""
 
     def __init__(self, every_s: float = LINE_EVERY_S) -> None:
@@ -116,7 +98,7 @@ class Lines:
         """Nothing to take away."""
 
 
-class Bar:
+class Bar(Progress):
     """A progress bar on standard error with rate, losses and time left."""
 
     def __init__(self) -> None:
@@ -187,7 +169,7 @@ def _duration(seconds: float) -> str:
 
 
 class Meter:
-    """Running sums of the scalars of each step, kept where they were computed and read out once a row."""
+    """Running sums of the scalars of each step, on their device until a row is written."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -202,7 +184,7 @@ class Meter:
             self._sums[name] = self._sums[name] + pair if name in self._sums else pair
 
     def read(self) -> dict[str, float]:
-        """Return the means since the last call and start anew."""
+        """Return the means since the last call, and start again."""
         names = list(self._sums)
         if not names:
             return {}
@@ -225,7 +207,7 @@ class MetricsFile:
     """An append-only file of JSON rows, each carrying the ``step`` it ends at."""
 
     def __init__(self, path: Path, keep_until_step: int) -> None:
-        """Open ``path``; rows after ``keep_until_step`` belong to steps that will be repeated and are cut off."""
+        """Open ``path`` and cut off the rows after ``keep_until_step``, which are repeated."""
         self.path = path
         rows = [row for row in read_metrics(path) if row["step"] <= keep_until_step]
         with beside(path) as unfinished:

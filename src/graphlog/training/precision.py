@@ -27,17 +27,18 @@ def choose_device(name: str) -> torch.device:
         raise ConfigError(f"`device` must be auto, cpu or cuda, found '{name}'.")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
-            f"`device` is '{name}' but torch sees no CUDA device here; use device=auto or device=cpu."
+            f"`device` is '{name}' but torch sees no CUDA device; use device=auto or device=cpu."
         )
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            f"`device` is '{name}' but there are only {torch.cuda.device_count()} CUDA devices here."
+            f"`device` is '{name}' but there are {torch.cuda.device_count()} CUDA devices only; "
+            "use device=auto."
         )
     return device
 
 
 def has_fast_bf16(device: torch.device) -> bool:
-    """Return whether bf16 matrix products run in hardware; emulated ones are many times slower than fp32."""
+    """Return whether bf16 products run in hardware; emulated ones are far slower than fp32."""
     if device.type == "cuda":
         return torch.cuda.get_device_capability(device) >= (8, 0)
     if not hasattr(torch.cpu, "get_capabilities"):  # torch before 2.11 cannot say
@@ -49,13 +50,14 @@ def has_fast_bf16(device: torch.device) -> bool:
 def choose_precision(
     name: Precision, device: torch.device, warn: Callable[[str], None]
 ) -> Literal["fp32", "bf16"]:
-    """Return the format to train in; an explicit ``bf16`` is obeyed, with a line where it is emulated."""
+    """Return the format to train in; a warning says where bf16 is emulated."""
     fast = has_fast_bf16(device)
     if name == "auto":
         return "bf16" if fast else "fp32"
     if name == "bf16" and not fast:
         warn(
-            f"bf16 is emulated on this {device.type} and much slower than fp32 here; precision=auto would choose fp32"
+            f"bf16 is emulated on this {device.type} and much slower than fp32; "
+            "precision=auto would choose fp32"
         )
     return name
 

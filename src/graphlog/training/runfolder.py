@@ -83,7 +83,7 @@ class RunFolder:
         self.write(path, json.dumps(fields, indent=1) + "\n")
 
     def remove_targets(self) -> None:
-        """Remove the targets computed for this run: they are large, and a completed run needs none."""
+        """Remove the targets computed for this run: they are large and no longer needed."""
         for path in list(self.path.iterdir()):
             if _TARGETS.fullmatch(path.name):
                 with suppress(OSError):

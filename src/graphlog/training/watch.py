@@ -1,4 +1,4 @@
-"""The collapse watch: how much of the embedding space is in use, and alarms while there is time to stop."""
+"""The collapse watch: how much of the embedding space is in use, and early alarms."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ REPEATS = 2
 RANK_FLOOR = 20 / 300
 """Effective rank, as a share of the width, under which the embeddings count as collapsed."""
 OCCUPANCY_FLOOR = 0.2
-"""Share of a layer's prototypes that must be in use, by nearest prototype (by sampling it looks healthy for long)."""
+"""Share of a layer's prototypes that must be in use, by nearest prototype."""
 PERPLEXITY_CEILING = 0.8
 """Share of a layer's prototypes above which the posterior is as good as uniform."""
 SOLVED_LOSS = 0.1
@@ -30,10 +30,11 @@ FEWEST_PROTOTYPES = 5
 
 
 def effective_rank(embeddings: Float[Tensor, "N D"]) -> float:
-    r"""Return RankMe of the centred embeddings: :math:`\exp(-\sum_k p_k \log p_k)`, p the normalised singular values.
+    r"""Return RankMe of the centred embeddings.
 
-    1 where all graphs lie on a line, at most ``min(N - 1, D)``; 0 where all are equal. Singular values
-    are taken from the smaller Gram matrix, in float64.
+    :math:`\exp(-\sum_k p_k \log p_k)` with normalised singular values :math:`p_k`: 1 where all
+    graphs lie on a line, at most ``min(N - 1, D)``, 0 where all are equal. Singular values are
+    taken from the smaller Gram matrix, in float64.
     """
     centred = embeddings.double() - embeddings.double().mean(dim=0)
     gram = centred.T @ centred if centred.shape[0] > centred.shape[1] else centred @ centred.T
@@ -47,13 +48,19 @@ def effective_rank(embeddings: Float[Tensor, "N D"]) -> float:
 
 
 def alignment(first: Float[Tensor, "N D"], second: Float[Tensor, "N D"]) -> float:
-    """Return the mean squared distance of the two views of a graph on the unit sphere (Wang & Isola, 2020); 0 is best."""
+    """Return the mean squared distance of a graph's two views on the unit sphere; 0 is best.
+
+    Wang & Isola (2020).
+    """
     gap = torch.nn.functional.normalize(first, dim=1) - torch.nn.functional.normalize(second, dim=1)
     return float(gap.square().sum(dim=1).mean())
 
 
 def uniformity(embeddings: Float[Tensor, "N D"]) -> float:
-    r"""Return :math:`\log E \exp(-2 \|u - v\|^2)` over pairs on the unit sphere (Wang & Isola, 2020); 0 is collapse."""
+    r"""Return :math:`\log E \exp(-2 \|u - v\|^2)` over pairs on the unit sphere; 0 is collapse.
+
+    Wang & Isola (2020).
+    """
     unit = torch.nn.functional.normalize(embeddings, dim=1)
     squared = (2 - 2 * unit @ unit.T).clamp_min(0)
     upper = torch.triu_indices(len(unit), len(unit), offset=1, device=unit.device)
@@ -75,7 +82,7 @@ class CollapseWatch:
     """
 
     def __init__(self, encoder: GraphEncoder, every: int, batch_size: int) -> None:
-        """Look every ``every`` steps (0: never) at :data:`ROWS` graphs or at what ``every`` steps show."""
+        """Look every ``every`` steps (0: never) at up to :data:`ROWS` graphs."""
         self.every = every
         self.dim = encoder.dim
         self._window = min(max(every, 1), -(-ROWS // batch_size))
@@ -180,25 +187,31 @@ def _alarms(values: Mapping[str, float], dim: int, rows: int) -> dict[str, str |
     floor = RANK_FLOOR * dim
     rank = values.get("rank")
     if rank is not None and rows > 4 * floor:
-        line = f"alarm: collapse, effective rank {rank:.1f} of {dim} (alarm under {floor:.0f}): the embeddings use few directions"
+        line = (
+            f"alarm: collapse, effective rank {rank:.1f} of {dim} (alarm under {floor:.0f}): "
+            "the embeddings use few directions"
+        )
         alarms["rank"] = line if rank < floor else None
     if (
         values.get("floor_loss_global", -1.0) >= 0
     ):  # below 0 it is a difference of energies, which has no such floor
         loss = values["loss_global"]
-        line = f"alarm: prototype loss {loss:.3f} (alarm under {SOLVED_LOSS}): the E-step is solved, the global term is switched off"
+        line = (
+            f"alarm: prototype loss {loss:.3f} (alarm under {SOLVED_LOSS}): the E-step is solved, "
+            "the global term is switched off"
+        )
         alarms["loss_global"] = line if loss < SOLVED_LOSS else None
     if (gap := values.get("assignment_gap")) is not None:
         line = (
-            f"alarm: prototypes are assigned by the model's own distribution (divergence {gap:.0e}), "
-            "so the prototype loss has no gradient: set objective.e_step = 'balanced'"
+            "alarm: prototypes are assigned by the model's own distribution "
+            f"(divergence {gap:.0e}), so the prototype loss has no gradient: set objective.e_step = 'balanced'"
         )
         alarms["assignment_gap"] = line if gap < ASSIGNMENT_GAP else None
     return alarms | _prototype_alarms(values)
 
 
 def _prototype_alarms(values: Mapping[str, float]) -> dict[str, str | None]:
-    """Return the alarms of each layer of prototypes; layers of fewer than five are too small to judge."""
+    """Return the alarms of each layer of prototypes that has at least five."""
     alarms: dict[str, str | None] = {}
     totals = {
         name.rsplit("_", 1)[1]: total
@@ -209,12 +222,16 @@ def _prototype_alarms(values: Mapping[str, float]) -> dict[str, str | None]:
         if total < FEWEST_PROTOTYPES:
             continue
         used = values[f"prototypes_used_nearest_{level}"]
-        line = f"alarm: graphs crowd on {used:.1f} of {total:.0f} prototypes of layer {level} (alarm under {OCCUPANCY_FLOOR:.0%})"
+        line = (
+            f"alarm: graphs crowd on {used:.1f} of {total:.0f} prototypes of layer {level} "
+            f"(alarm under {OCCUPANCY_FLOOR:.0%})"
+        )
         alarms[f"occupancy_{level}"] = line if used < OCCUPANCY_FLOOR * total else None
         spread = values[f"posterior_perplexity_{level}"]
         line = (
-            f"alarm: the E-step spreads over {spread:.1f} of {total:.0f} prototypes of layer {level} "
-            f"(alarm over {PERPLEXITY_CEILING:.0%}) and carries little information: lower objective.e_step_temperature"
+            f"alarm: the E-step spreads over {spread:.1f} of {total:.0f} prototypes of layer "
+            f"{level} (alarm over {PERPLEXITY_CEILING:.0%}) and carries little information: "
+            "lower objective.e_step_temperature"
         )
         alarms[f"perplexity_{level}"] = line if spread > PERPLEXITY_CEILING * total else None
     return alarms
