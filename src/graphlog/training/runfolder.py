@@ -56,8 +56,8 @@ class RunFolder:
         """Create, continue or empty the folder, and lock it against other processes.
 
         Raises:
-            ConfigError: If it exists and neither ``resume`` nor ``overwrite`` is given, both are, or
-                another process is using it.
+            ConfigError: If it exists and neither ``resume`` nor ``overwrite`` is set, if both are,
+                or if another process is using it.
             GraphLoGError: If it cannot be written to.
         """
         if resume and overwrite:
