@@ -88,7 +88,7 @@ def run_pretraining(
     progress = progress or Silent()
     config = _resolve(store, config, run_dir, resume, progress)
     if len(store) < 2:
-        raise DataError(f"pre-training needs at least 2 graphs to compare, found {len(store)}.")
+        raise DataError(f"pre-training compares graphs and needs at least 2, found {len(store)}.")
     if note := getattr(OBJECTIVES[config.objective], "RECIPE_NOTES", {}).get(config.recipe):
         progress.say(f"note: {note}")
     job = Pretraining(store, config, init=init, progress=progress)

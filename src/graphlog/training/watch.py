@@ -204,7 +204,8 @@ def _alarms(values: Mapping[str, float], dim: int, rows: int) -> dict[str, str |
     if (gap := values.get("assignment_gap")) is not None:
         line = (
             "alarm: prototypes are assigned by the model's own distribution "
-            f"(divergence {gap:.0e}), so the prototype loss has no gradient: set objective.e_step = 'balanced'"
+            f"(divergence {gap:.0e}), so the prototype loss has no gradient: "
+            "set objective.e_step = 'balanced'"
         )
         alarms["assignment_gap"] = line if gap < ASSIGNMENT_GAP else None
     return alarms | _prototype_alarms(values)
