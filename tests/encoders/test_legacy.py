@@ -179,3 +179,50 @@ def test_code_is_refused_and_not_run(zipped: bool, tmp_path: Path) -> None:
 @pytest.mark.parametrize("schema", [MOLECULE, PROTEIN], ids=lambda s: s.name)
 def test_schemas_are_those_of_the_domains(schema: FeatureSchema) -> None:
     assert SCHEMAS[schema.name] == schema
+
+
+def test_one_flipped_bit_is_found_by_the_checksum(tmp_path: Path) -> None:
+    path = saved(family_weights(), tmp_path / "old.pth")
+    payload = bytearray(path.read_bytes())
+    values = torch.full((8,), 1.0).numpy().tobytes()
+    at = bytes(payload).index(values[:12])  # inside the weights of a norm, which are all 1
+    payload[at] ^= 1
+    path.write_bytes(payload)
+    with pytest.raises(ModelFileError, match="damaged"):
+        convert_pth(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("gnns.0.mlp.0.weight", torch.full((12, 6), torch.nan), "not finite"),
+        ("batch_norms.1.running_var", torch.full((6,), torch.inf), "not finite"),
+        ("gnns.1.mlp.2.weight", torch.ones(6, 12, dtype=torch.complex64), "complex64"),
+        ("gnns.1.mlp.2.weight", torch.ones(6, 12).to_sparse(), "sparse"),
+        ("gnns.300000.mlp.0.weight", torch.ones(12, 6), "not numbered from 0"),
+        ("gnns.x.mlp.0.weight", torch.ones(12, 6), "not numbered from 0"),
+        ("x_embedding1.weight", torch.ones(120), "do not fit"),
+        ("x_embedding1.weight", torch.ones(120, 50_000), "do not fit"),
+    ],
+)
+def test_weights_that_are_none(key: str, value: Tensor, reason: str, tmp_path: Path) -> None:
+    path = saved(family_weights() | {key: value}, tmp_path / "old.pth")
+    with pytest.raises(ModelFileError, match=reason) as caught:
+        convert_pth(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_weight_larger_than_its_storage_is_refused(tmp_path: Path) -> None:
+    wide = torch.ones(1, 1).expand(120, 60_000)
+    with pytest.raises(ModelFileError, match=r"repeats its values|do not fit"):
+        convert_pth(saved(family_weights() | {"x_embedding1.weight": wide}, tmp_path / "old.pth"))
+
+
+def test_a_dictionary_that_holds_itself_and_a_deep_one(tmp_path: Path) -> None:
+    endless: dict[str, object] = {"weights": family_weights()}
+    endless["again"] = endless
+    assert convert_pth(saved(endless, tmp_path / "endless.pth")).encoder.config.layers == 2
+    deep: dict[str, object] = dict(family_weights())
+    for _ in range(400):
+        deep = {"inner": deep}
+    assert convert_pth(saved(deep, tmp_path / "deep.pth")).encoder.config.layers == 2

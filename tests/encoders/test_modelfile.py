@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from encoder_support import SCHEMAS, random_batch
-from graphlog.encoders import LAYERS
+from graphlog.encoders import LAYERS, modelfile
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.encoders.legacy import MOLECULE
@@ -144,6 +144,52 @@ def test_one_flipped_bit(path: Path) -> None:
 def test_altered_description(path: Path, change: dict[str, object], reason: str) -> None:
     rewrite(path, change)
     refused(path, reason)
+
+
+def sign(path: Path) -> None:
+    """Make the description's checksum right again, as a program that alters models would."""
+    about, tensors = modelfile._read(path)
+    about.pop("sha256", None)
+    rewrite(path, {"sha256": modelfile._digest(tensors, about)})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"config": {"layers": 3_000_000, "dim": 8}},
+        {"config": {"layers": 1000, "dim": 60_000}},
+        {"config": {"dim": 10**9}},
+        {"config": 5},
+        {"config": None},
+        {"config": {"backbone": ["gin"]}},
+        {"schema": {}},
+        {"schema": 3},
+        {"info": 7},
+    ],
+    ids=str,
+)
+def test_a_signed_description_of_something_else(path: Path, change: dict[str, object]) -> None:
+    """In a moment and in one line, whatever the file promises."""
+    rewrite(path, change)
+    sign(path)
+    refused(path, "does not describe a model")
+
+
+def test_weights_that_are_not_finite(path: Path, tmp_path: Path) -> None:
+    encoder = trained()
+    with torch.no_grad():
+        encoder.layers[0].lift.weight[0, 0] = torch.nan
+    save_model(tmp_path / "broken", encoder, {})
+    refused(tmp_path / "broken", "not finite")
+
+
+def test_a_model_does_not_follow_its_file(path: Path) -> None:
+    """The weights are copies: what happens to the file later is nothing to them."""
+    encoder = read_model(path).encoder
+    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    path.write_bytes(bytes(path.stat().st_size))
+    assert all(torch.equal(v, before[k]) for k, v in encoder.state_dict().items())
+    assert all(p.requires_grad for p in encoder.parameters())
 
 
 def test_foreign_files(tmp_path: Path, path: Path) -> None:

@@ -1,6 +1,6 @@
 """The encoder: input embedding, layers (Eq. 1), jumping knowledge and readout (Eq. 2)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -113,6 +113,38 @@ class GraphEncoder(nn.Module):
         return torch.cat(
             [*means, batch.sizes.clamp(min=1).to(means[0].dtype).log()[:, None]], dim=1
         )
+
+
+def encoder_from_state(
+    config: EncoderConfig, schema: FeatureSchema, state: Mapping[str, Tensor]
+) -> GraphEncoder:
+    """Return an encoder with these weights, which it takes copies of.
+
+    Nothing is allocated before all names and shapes have matched, so that a file that promises
+    more than it holds costs no memory.
+
+    Raises:
+        ValueError: If a weight is not a matrix of finite real numbers.
+        RuntimeError: If names or shapes are not those of the encoder.
+    """
+    with torch.device("meta"):
+        encoder = GraphEncoder(config, schema)
+    copies = {name: _checked_copy(name, tensor) for name, tensor in state.items()}
+    encoder.load_state_dict(copies, assign=True)
+    return encoder
+
+
+def _checked_copy(name: str, tensor: Tensor) -> Tensor:
+    if tensor.layout != torch.strided or tensor.is_complex() or tensor.is_quantized:
+        raise ValueError(f"`{name}` holds {tensor.dtype} in layout {tensor.layout}")
+    if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        raise ValueError(f"`{name}` repeats its values: {tuple(tensor.shape)}")
+    if not tensor.is_floating_point():
+        return tensor.clone()
+    if not bool(tensor.isfinite().all()):
+        raise ValueError(f"`{name}` holds values that are not finite")
+    single = tensor if tensor.dtype == torch.float64 else tensor.float()
+    return single.clone(memory_format=torch.contiguous_format)
 
 
 def build_encoder(

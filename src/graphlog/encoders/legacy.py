@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.encoders.base import EncoderConfig
-from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.encoder import GraphEncoder, encoder_from_state
 from graphlog.encoders.modelfile import ModelFile
 from graphlog.errors import ModelFileError
 
@@ -88,7 +89,7 @@ def convert_pth(path: Path | str, backbone: str | None = None) -> ModelFile:
         )
     try:
         encoder = encoder_from_weights(weights, backbone)
-    except (KeyError, RuntimeError, ValueError, IndexError) as e:
+    except (KeyError, RuntimeError, ValueError, IndexError, TypeError) as e:
         raise ModelFileError(
             f"{path}: its weights do not fit an encoder of the family ({str(e).splitlines()[0]})."
         ) from None
@@ -102,6 +103,11 @@ def _load(path: Path) -> Any:
     if not path.is_file():
         raise ModelFileError(f"no such checkpoint: {path}")
     try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                damaged = archive.testzip()  # torch does not look at the checksums
+            if damaged is not None:
+                raise zipfile.BadZipFile(damaged)
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise ModelFileError(
@@ -116,13 +122,16 @@ def _load(path: Path) -> Any:
 
 def _states(checkpoint: Any) -> Iterator[dict[str, Tensor]]:
     """Yield every dictionary of named tensors in a checkpoint, the outermost first."""
-    if not isinstance(checkpoint, Mapping):
-        return
-    tensors = {str(k): v for k, v in checkpoint.items() if isinstance(v, Tensor)}
-    if tensors:
-        yield tensors
-    for value in checkpoint.values():
-        yield from _states(value)
+    waiting, seen = [checkpoint], set[int]()
+    while waiting:
+        value = waiting.pop()
+        if not isinstance(value, Mapping) or id(value) in seen:  # one may hold itself
+            continue
+        seen.add(id(value))
+        tensors = {str(k): v for k, v in value.items() if isinstance(v, Tensor)}
+        if tensors:
+            yield tensors
+        waiting.extend(reversed(list(value.values())))
 
 
 def _without_prefix(state: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
@@ -160,36 +169,38 @@ def encoder_from_weights(weights: Mapping[str, Tensor], backbone: str) -> GraphE
     """
     chemistry = "x_embedding1.weight" in weights
     node = "x_embedding1.weight" if chemistry else "gnns.0.input_node_embeddings.weight"
+    numbers = {k.split(".")[1] for k in weights if k.startswith("gnns.")}
+    if numbers != {str(number) for number in range(len(numbers))}:
+        raise ValueError(f"its {len(numbers)} layers are not numbered from 0 on")
     shape: dict[str, Any] = {
         "backbone": backbone,
-        "layers": 1 + max(int(k.split(".")[1]) for k in weights if k.startswith("gnns.")),
+        "layers": len(numbers),
         "dim": weights[node].shape[1],
     }
     if backbone == "gat":
         shape["heads"] = weights["gnns.0.att"].shape[1]
     config = EncoderConfig.parse(shape)
     schema = MOLECULE if chemistry else PROTEIN
-    encoder = GraphEncoder(config, schema)
     state = {
         "node.weight": _stacked(weights, "x_embedding", schema.node) if chemistry else weights[node]
     }
-    for number in range(config.layers):
-        layer = {
-            k.removeprefix(f"gnns.{number}."): v
-            for k, v in weights.items()
-            if k.startswith(f"gnns.{number}.")
-        }
+    layers: dict[str, dict[str, Tensor]] = {number: {} for number in numbers}
+    for key, value in weights.items():
+        if key.startswith("gnns."):
+            _, number, name = key.split(".", 2)
+            layers[number][name] = value
+    for number, layer in layers.items():
         state |= {f"layers.{number}.{k}": v for k, v in _layer(layer, schema).items()}
     state |= {
         k.replace("batch_norms.", "norms."): v
         for k, v in weights.items()
         if k.startswith("batch_norms.")
     }
-    for name, start in encoder.state_dict().items():
-        if name.endswith("num_batches_tracked"):  # checkpoints older than torch 0.4.1 do not count
-            state.setdefault(name, start)
-    encoder.load_state_dict(state)
-    return encoder
+    for name in [name for name in state if name.endswith(".running_mean")]:
+        # checkpoints older than torch 0.4.1 do not count batches
+        counter = name.replace("running_mean", "num_batches_tracked")
+        state.setdefault(counter, torch.tensor(0))
+    return encoder_from_state(config, schema, state)
 
 
 def _layer(weights: Mapping[str, Tensor], schema: FeatureSchema) -> dict[str, Tensor]:

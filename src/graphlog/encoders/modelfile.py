@@ -13,8 +13,8 @@ from torch import Tensor
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.base import EncoderConfig
-from graphlog.encoders.encoder import GraphEncoder
-from graphlog.errors import ConfigError, GraphLoGError, ModelFileError
+from graphlog.encoders.encoder import GraphEncoder, encoder_from_state
+from graphlog.errors import ConfigError, ModelFileError
 from graphlog.files import beside
 
 FORMAT = "graphlog-model"
@@ -130,15 +130,12 @@ def read_model(path: Path | str) -> ModelFile:
             " copy or make it again."
         )
     try:
-        encoder = GraphEncoder(
-            EncoderConfig.parse(about["config"]), FeatureSchema.from_dict(about["schema"])
-        )
         weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
-        if any(v.dtype == torch.float64 for v in weights.values()):
-            encoder.double()
-        encoder.load_state_dict(weights)
+        encoder = encoder_from_state(
+            EncoderConfig.parse(about["config"]), FeatureSchema.from_dict(about["schema"]), weights
+        )
         info = dict(about["info"])
-    except (GraphLoGError, KeyError, ValueError, RuntimeError) as e:
+    except (KeyError, ValueError, RuntimeError, TypeError, AttributeError) as e:
         raise ModelFileError(
             f"{path}: does not describe a model this version can build ({str(e).splitlines()[0]})."
         ) from None
@@ -156,7 +153,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             about = json.loads((file.metadata() or {}).get(KEY, "{}"))
             tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a mapping
         return (about if isinstance(about, dict) else {}), tensors  # pyright: ignore[reportUnknownVariableType]
-    except (SafetensorError, OSError, ValueError) as e:
+    except (SafetensorError, OSError, ValueError, RecursionError) as e:
         raise ModelFileError(
             f"{path}: not a complete safetensors file ({str(e).splitlines()[0]});"
             " copy or make it again."
