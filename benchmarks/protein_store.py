@@ -25,7 +25,7 @@ from step import machine
 BUILD = """
 import json, resource, sys, time
 started = time.perf_counter()
-from graphlog.domains.protein import read_proteins
+from graphlog.api import read_proteins
 imported = time.perf_counter()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 store = read_proteins(sys.argv[1], labels=sys.argv[2] or None, store_path=sys.argv[3], workers=2, limit=int(sys.argv[4]) or None)

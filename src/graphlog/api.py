@@ -125,7 +125,7 @@ def read_graphs(
         schema: How to read attributes: a model's schema, or another store, whose numbers of classes
             are kept too; None infers it.
         options: ``kinds``, ``directed``, ``on_error``, ``store_path``, ``progress``, ``limit`` and
-            ``data_dir``, as for :func:`graphlog.domains.graph.reading.read_graphs`.
+            ``data_dir``, as for :meth:`graphlog.domains.graph.domain.GraphDomain.read`.
 
     Raises:
         DataError: Naming file, line or graph, if the input cannot be read, or more than half of its

@@ -239,7 +239,10 @@ def _unfit(option: str, name: str, records: str) -> ConfigError:
     flag = {"keep_texts": "no-texts", "kinds": "categorical", "evidence": "without-evidence"}
     named = f"--{flag.get(option, option).replace('_', '-')}"
     owner = next((d for d in DOMAINS.values() if option in d.reading_options()), None)
-    if owner is None or records == owner.records:
+    if owner is None:
+        options = set[str]().union(*(d.reading_options() for d in DOMAINS.values()))
+        return unknown_name("option", option, options)
+    if records == owner.records:
         return ConfigError(f"{named} does not go with {name}, which holds {records}; drop it.")
     return ConfigError(
         f"{named} is for {owner.records}, and {name} holds {records}; drop it, or add --domain "

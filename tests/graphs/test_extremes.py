@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from graphlog.api import read_graphs
 from graphlog.cli.console import report_tables
-from graphlog.domains.graph.reading import read_graphs
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.errors import DataError
 from graphs_support import tables

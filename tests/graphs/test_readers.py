@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import graphlog
+from graphlog.api import read_graphs
 from graphlog.datasets.catalogue_networks import GRAPHS as NAMED
-from graphlog.domains.graph.reading import is_graphs, read_graphs
 from graphlog.errors import ConfigError, DataError
+from graphlog.inputs import resolve
 from graphs_support import EDGES, GRAPHS, NODES, lines, rings, tables
 
 GIN = "2\n3 yes\n5 1 1\n7 2 0 2\n5 1 1\n2 no\n5 1 1\n5 1 0\n"
@@ -106,15 +107,12 @@ def test_tudataset(tmp_path, packed):
 def test_what_is_a_collection_of_graphs(tmp_path):
     (tmp_path / "m.txt").write_text("CCO\n")
     (tmp_path / "g.txt").write_text(GIN)
-    assert is_graphs(tables(tmp_path / "f"))
-    assert is_graphs(tu_folder(tmp_path / "SET"))
-    assert is_graphs(tmp_path / "g.txt")
-    assert is_graphs("mutag")
     run = tables(tmp_path / "run")
     (run / "config.toml").write_text("kind = 'pretrain'\n")
-    assert not any(
-        is_graphs(s) for s in (run, tmp_path / "m.txt", tmp_path, "bbbp", "-", ["CCO"], "nothing")
-    )
+    graphs = [tables(tmp_path / "f"), tu_folder(tmp_path / "SET"), tmp_path / "g.txt", "mutag"]
+    others = [run, tmp_path / "m.txt", tmp_path, "bbbp", "-", ["CCO"]]
+    assert {resolve(source).domain for source in graphs} == {"graph"}
+    assert {resolve(source).domain for source in others} == {None, "molecule"}
 
 
 def test_both_directions_are_one_edge_and_loops_go_unless_directed(tmp_path):

@@ -151,7 +151,7 @@ def test_the_catalogue_names_proteins(cli: Cli) -> None:
         (["--species", "10"], ["of species 9, not 10"]),
         (["--on-error", "fail"], ["9.d", "thresholds", "--on-error skip"]),
         (["--targets", "x"], ["no label columns"]),
-        (["--smiles-column", "x"], ["no column of SMILES"]),
+        (["--smiles-column", "x"], ["--smiles-column is for molecules"]),
     ],
 )
 def test_contradicting_options(cli: Cli, files: Path, words: list[str], told: list[str]) -> None:

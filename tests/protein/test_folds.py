@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from cli_support import Cli, run_command
+from graphlog.api import read_proteins
 from graphlog.data.split import Split
 from graphlog.domains.protein.folds import find_communities, split_proteins
 from graphlog.domains.protein.network import build_network, read_interactions
-from graphlog.domains.protein.reading import read_proteins
 from graphlog.errors import ConfigError, DataError
 from protein_support import clustered_links, links, write
 

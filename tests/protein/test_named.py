@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphlog.api import read_proteins as open_proteins
+from graphlog.api import read_proteins
 from graphlog.datasets import DATASETS
 from graphlog.datasets.catalogue_networks import LABELLED, LABELLED_SETS, NETWORKS, UNLABELLED
 from graphlog.domains import SCHEMAS
 from graphlog.domains.protein import stores
-from graphlog.domains.protein.reading import read_proteins
 from graphlog.domains.protein.stores import first_of_each_species, open_named_proteins, parts
 from graphlog.downstream.protocol.splitting import split_file
 from graphlog.downstream.tasks import open_labelled
@@ -72,12 +71,12 @@ def test_another_input_makes_another_store(counted: Callable[[], int], tmp_path:
 
 
 def test_options_of_a_named_network_and_of_a_labelled_set(counted: Callable[[], int]) -> None:
-    wide = open_proteins("string-9606", radius=3, limit=2)
-    assert wide.num_nodes.min() > open_proteins("string-9606", limit=2).num_nodes.min()
+    wide = read_proteins("string-9606", radius=3, limit=2)
+    assert wide.num_nodes.min() > read_proteins("string-9606", limit=2).num_nodes.min()
     with pytest.raises(ConfigError, match="is cut and labelled is fixed"):
-        open_proteins("worm-go40", radius=2)
-    with pytest.raises(ConfigError, match="no column of SMILES"):
-        open_proteins("string-9606", smiles_column="smiles")
+        read_proteins("worm-go40", radius=2)
+    with pytest.raises(ConfigError, match="--smiles-column is for molecules"):
+        read_proteins("string-9606", smiles_column="smiles")
     with pytest.raises(ConfigError, match="did you mean 'worm-go40'"):
         open_named_proteins("worm-go4")
 
@@ -146,7 +145,7 @@ def test_yeast_complexes(mirror: Path) -> None:
 
 
 def test_a_limit_is_of_each_species(counted: Callable[[], int], tmp_path: Path) -> None:
-    assert open_proteins("string-9606", limit=3).texts() == open_named_proteins(
+    assert read_proteins("string-9606", limit=3).texts() == open_named_proteins(
         "string-9606"
     ).texts([0, 1, 2])
     files = [tmp_path / f"{taxon}.protein.links.detailed.txt" for taxon in ("9606", "4932")]

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graphlog.api import read_proteins
 from graphlog.data.store import open_store
 from graphlog.domains.protein.labels import NameIndex, tabled_functions
 from graphlog.domains.protein.network import read_interactions
 from graphlog.domains.protein.ontology import read_ontology
-from graphlog.domains.protein.reading import read_proteins
 from graphlog.domains.protein.schema import ProteinOptions
 from graphlog.errors import ConfigError, DataError
 from protein_support import HEADER, OBO, links, write
@@ -199,7 +199,7 @@ def test_contradictions(tmp_path: Path) -> None:
         read_proteins(network, annotations=network)
     with pytest.raises(ConfigError, match="one of them"):
         read_proteins(network, annotations=network, go=network, labels=network)
-    with pytest.raises(ConfigError, match="did you mean `radius`"):
+    with pytest.raises(ConfigError, match="did you mean 'radius'"):
         read_proteins(network, radios=2)
     with pytest.raises(ConfigError, match="did you mean 'string-6239'"):
         read_proteins("string-6293")

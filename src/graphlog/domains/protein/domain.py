@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -14,8 +14,19 @@ from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import BaselineFeatures, Domain, Input
-from graphlog.domains.protein.schema import PROTEIN, species_of
+from graphlog.domains.protein.ego import ego_statistics
+from graphlog.domains.protein.folds import split_proteins
+from graphlog.domains.protein.reading import read_proteins, verify_file
+from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, species_of
+from graphlog.domains.protein.stores import (
+    find_parts,
+    first_of_each_species,
+    open_named_proteins,
+    parts,
+)
 from graphlog.errors import ConfigError, DataError
+
+_SHARED_OPTIONS = ("workers", "data_dir", "progress")
 
 
 class ProteinDomain(Domain):
@@ -34,43 +45,80 @@ class ProteinDomain(Domain):
     # Input
 
     def read(
-        self, source: Input, schema: FeatureSchema | None = None, **options: Any
+        self,
+        source: Input,
+        schema: FeatureSchema | None = None,
+        *,
+        targets: object = None,
+        on_error: str = "skip",
+        limit: int | None = None,
+        store_path: Path | str | None = None,
+        **options: Any,
     ) -> GraphStore:
-        """Return the ego-networks of ``source``; see :func:`open_proteins` for the options."""
-        return open_proteins(source, **options)
+        """Return the ego-network of every protein of a named set or of network files.
+
+        Named sets (``worm-go40``, ``string-6239``) are cut once and kept in the data root.
+
+        Args:
+            source: A named set or network, a network file, a folder of them, or a list of files.
+            schema: Always that of ego-networks.
+            targets: Must be empty: networks have no label columns.
+            on_error: ``skip`` lists what cannot be used; ``fail`` stops at the first.
+            limit: Largest number of proteins of each network.
+            store_path: Folder to write the store to.
+            options: As for :func:`~graphlog.domains.protein.reading.read_proteins`; named sets take
+                ``workers``, ``data_dir`` and ``progress`` only.
+
+        Raises:
+            ConfigError: If targets are named, or a named set is to be read in another way.
+            DataError: If something cannot be read.
+        """
+        if targets:
+            raise ConfigError(
+                "networks have no label columns; give --labels or --annotations, and choose targets "
+                "when fine-tuning."
+            )
+        spec = source.spec
+        changed = [name for name in options if name not in _SHARED_OPTIONS]
+        if spec is None or (changed and not spec.networks):
+            files = list(source.records or ()) or (str(source.path) if spec is None else spec.name)
+            options = {**(spec.options if spec else {}), **options, "limit": limit}
+            return read_proteins(files, on_error=on_error, store_path=store_path, **options)
+        if changed:
+            raise ConfigError(
+                f"how '{source.name}' is cut and labelled is fixed; to use other options "
+                f"({', '.join(changed)}), name its networks."
+            )
+        store = open_named_proteins(spec.name, **options)
+        if on_error == "fail" and store.rejects:
+            first = store.rejects[0]
+            raise DataError(
+                f"{first.text}: {first.reason}; fix it, or skip such rows with --on-error skip."
+            )
+        store = store if limit is None else store.subset(first_of_each_species(store, limit))
+        return store if store_path is None else store.save(store_path)
 
     def reading_options(self) -> frozenset[str]:
-        """Return the options of :func:`open_proteins`."""
-        from graphlog.domains.protein.reading import read_proteins
-        from graphlog.domains.protein.schema import ProteinOptions
-
-        own = {*signature(open_proteins).parameters, *signature(read_proteins).parameters}
-        return frozenset(own | set(ProteinOptions.model_fields)) - {"source", "reading", "options"}
+        """Return the options of :meth:`read`."""
+        cutting = {*signature(read_proteins).parameters, *ProteinOptions.model_fields} - {"source"}
+        return super().reading_options() | cutting - {"options"}
 
     def fetch(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
         """Return the file of a network, or the store of a labelled set."""
-        from graphlog.domains.protein.stores import open_named_proteins
-
         if spec.networks:
             return Path(str(open_named_proteins(spec.name, data_dir).path))
         return super().fetch(spec, data_dir)
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
         """Return whether a file is complete and begins as ``spec`` says."""
-        from graphlog.domains.protein.reading import verify_file
-
         return verify_file(path, spec)
 
     def find(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> list[Path] | None:
         """Return the files that a data set is made from if all are on this machine; else None."""
-        from graphlog.domains.protein.stores import find_parts
-
         return find_parts(spec, data_dir)
 
     def parts(self, spec: DatasetSpec) -> list[DatasetSpec]:
         """Return the networks, tables and ontologies that a labelled set is made from."""
-        from graphlog.domains.protein.stores import parts
-
         return parts(spec) if spec.networks else []
 
     # Folds
@@ -109,8 +157,6 @@ class ProteinDomain(Domain):
             networks: Files or named networks that the ego-networks were cut from, for ``network``.
             options: None are known.
         """
-        from graphlog.domains.protein.folds import split_proteins
-
         used = np.arange(len(store))
         if store.labels is not None and not np.isnan(store.labels).all():
             used = np.flatnonzero(~np.isnan(store.labels).all(axis=1))
@@ -131,8 +177,6 @@ class ProteinDomain(Domain):
 
     def baseline_features(self, store: GraphStore) -> BaselineFeatures:
         """Return the ego-network statistics."""
-        from graphlog.domains.protein.ego import ego_statistics
-
         note = "proteins have no fingerprints: statistics take their place"
         return BaselineFeatures("ego-network statistics", ego_statistics(store), note=note)
 
@@ -152,71 +196,3 @@ class ProteinDomain(Domain):
             return {"proteins": counts}
         labelled = int((~np.isnan(store.labels).all(axis=1)).sum())
         return {"proteins": counts, "labelled": labelled}
-
-
-def open_proteins(
-    source: Input,
-    *,
-    targets: object = None,
-    smiles_column: str | None = None,
-    on_error: Literal["skip", "fail"] = "skip",
-    workers: int | None = None,
-    limit: int | None = None,
-    store_path: Path | str | None = None,
-    data_dir: Path | str | None = None,
-    progress: Any = None,
-    **reading: Any,
-) -> GraphStore:
-    """Return the ego-network of every protein of a named set or of network files.
-
-    Named sets (``worm-go40``, ``string-6239``) are cut once and kept in the data root.
-
-    Args:
-        source: A named set or network, a network file, a folder of them, or a list of files.
-        targets: Must be empty: networks have no label columns.
-        smiles_column: Must be None: networks have no SMILES.
-        on_error: ``skip`` lists what cannot be used; ``fail`` stops at the first.
-        workers: Processes that read networks.
-        limit: Largest number of proteins of each network.
-        store_path: Folder to write the store to.
-        data_dir: Where downloads and stores of named sets are kept.
-        progress: Called as ``progress(proteins done, proteins rejected)``.
-        reading: For files: ``annotations``, ``go``, ``go_terms``, ``aliases``, ``labels``,
-            ``species`` and any field of :class:`~graphlog.domains.protein.schema.ProteinOptions`, as
-            for :func:`graphlog.domains.protein.reading.read_proteins`.
-
-    Raises:
-        ConfigError: If a column of SMILES is named, or a named set is to be read in another way.
-        DataError: If something cannot be read.
-    """
-    from graphlog.domains.protein.reading import read_proteins
-    from graphlog.domains.protein.stores import first_of_each_species, open_named_proteins
-
-    if smiles_column is not None:
-        raise ConfigError("networks have no column of SMILES; leave --smiles-column out.")
-    if targets:
-        raise ConfigError(
-            "networks have no label columns; give --labels or --annotations, and choose targets when "
-            "fine-tuning."
-        )
-    shared = {"workers": workers, "data_dir": data_dir, "progress": progress}
-    spec = source.spec
-    if spec is None or (reading and not spec.networks):
-        files = list(source.records or ()) or (str(source.path) if spec is None else spec.name)
-        reading = {**(spec.options if spec else {}), **reading, **shared}
-        return read_proteins(
-            files, on_error=on_error, limit=limit, store_path=store_path, **reading
-        )
-    if reading:
-        raise ConfigError(
-            f"how '{source.name}' is cut and labelled is fixed; to use other options "
-            f"({', '.join(reading)}), name its networks."
-        )
-    store = open_named_proteins(spec.name, **shared)
-    if on_error == "fail" and store.rejects:
-        first = store.rejects[0]
-        raise DataError(
-            f"{first.text}: {first.reason}; fix it, or skip such rows with --on-error skip."
-        )
-    store = store if limit is None else store.subset(first_of_each_species(store, limit))
-    return store if store_path is None else store.save(store_path)
