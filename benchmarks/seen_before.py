@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from graphlog.api import read_molecules
-from graphlog.benchmark.grid import Bench
+from graphlog.benchmark.cells import Planner
 from graphlog.benchmark.methods import method_named
 from graphlog.benchmark.scales import SCALES
-from graphlog.benchmark.stages.speed import Pace
+from graphlog.benchmark.speed import TimedObjective
 from graphlog.data.sampler import BatchSampler
 from graphlog.data.store import GraphStore
 from graphlog.domains.protein.stores import open_named_proteins
@@ -53,18 +53,18 @@ def seconds_of_steps(
     store: GraphStore, domain: str, num_batches: int, steps: int
 ) -> dict[str, Any]:
     """Return median and quartiles of a step's seconds, and AttrMasking's median over GraphPartition's."""
-    bench = Bench("speed", "small", domain, SCALES["small"].frames[domain])
-    configs = {name: bench.settings(method_named(name), "gin", 0, {}) for name in METHODS}
-    paces = {name: Pace(store, config, Silent()) for name, config in configs.items()}
+    planner = Planner("speed", "small", "", domain, SCALES["small"].domains[domain])
+    configs = {name: planner.pretraining(method_named(name), "gin", 0) for name in METHODS}
+    timed = {name: TimedObjective(store, config, Silent()) for name, config in configs.items()}
     size = configs[METHODS[0]].batch_size
     batches = BatchSampler(len(store), size, 0, drop_last=True).epoch(0)[:num_batches]
-    for pace in paces.values():
+    for objective in timed.values():
         for batch in batches:
-            pace.step(batch)
+            objective.step(batch)
     taken: dict[str, list[float]] = {name: [] for name in METHODS}
     for number in range(steps):
         for name in METHODS[:: 1 if number % 2 else -1]:
-            taken[name].append(paces[name].step(batches[number % len(batches)]))
+            taken[name].append(timed[name].step(batches[number % len(batches)]))
     return {
         "graphs": len(store),
         "batch_size": size,

@@ -11,20 +11,21 @@ from typing import Any
 
 import torch
 
-import graphlog.benchmark.report as rendering
+import graphlog.benchmark.pages as pages
 import training_support
 from graphlog.benchmark import run
 from graphlog.benchmark.scales import SCALES, Scale
+from graphlog.benchmark.table import BenchmarkFolder, newest_cells
 
 OWN_FILE = Path(__file__).parent / "objectives" / "degree_pred.py"
 METHODS = ("untrained", "graphlog", "ecfp-lr")
-_CLOCKS = {"seconds", "graphs_per_s", "timing_notes"}
+_TIMED = {"seconds", "graphs_per_s"}
 
 
 def tiny_scale() -> Scale:
     """The smoke scale, smaller still."""
-    frame = replace(
-        SCALES["smoke"].frames["molecule"],
+    settings = replace(
+        SCALES["smoke"].domains["molecule"],
         source="nci5k",
         limit=64,
         encoder={"layers": 2, "dim": 8},
@@ -33,7 +34,7 @@ def tiny_scale() -> Scale:
         mapped=30,
         timed_steps=1,
     )
-    return Scale(seeds=(0, 1), frames={"molecule": frame})
+    return Scale(seeds=(0, 1), domains={"molecule": settings})
 
 
 def no_figures() -> tuple[None, str]:
@@ -47,7 +48,7 @@ def job(
     """Run the tiny benchmark and write the keys of what this process computed; the body of a process that may be killed."""
     torch.set_num_threads(1)
     SCALES["smoke"] = tiny_scale()  # pyright: ignore[reportIndexIssue]
-    rendering._load_figures = no_figures
+    pages._load_figures = no_figures
     outcome = run(suite, folder, scale="smoke", **{"methods": METHODS, **(choices or {})})
     Path(out).write_text(json.dumps(outcome.computed))
 
@@ -66,18 +67,30 @@ def start(folder: Path, out: Path, **choices: Any) -> BaseProcess:
 
 
 def cells(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return the cells of a folder without what clocks told."""
-    found = {path.stem: json.loads(path.read_text()) for path in (folder / "cells").glob("*.json")}
-    return {
-        key: {name: value for name, value in cell.items() if name not in _CLOCKS}
-        for key, cell in found.items()
-    }
+    """Return the cells of a folder by key, without what was timed."""
+    rows, details = newest_cells(BenchmarkFolder(folder).load())
+    rows = rows[~rows["metric"].isin(_TIMED)]
+    found: dict[str, dict[str, Any]] = {}
+    for key, cell in details.items():
+        part = rows[rows["cell"] == key]
+        places = part[["rule", "fold", "task", "metric"]].itertuples(index=False, name=None)
+        scores = dict(zip(places, part["value"], strict=True))
+        head = part.iloc[0] if len(part) else {}
+        kept = {name: cell[name] for name in cell.keys() - {"timing_notes"}}
+        names = ("stage", "method", "variant", "dataset")
+        found[key] = {**kept, **{name: str(head[name]) for name in names}, "scores": scores}
+    return found
+
+
+def rules(cell: dict[str, Any]) -> set[str]:
+    """Return the selection rules that a cell has scores under."""
+    return {rule for rule, *_ in cell["scores"]}
 
 
 def tables(folder: Path) -> dict[str, str]:
     """Return the tables of scores of a report."""
     files = [p for kind in ("md", "csv", "tex") for p in (folder / "report").glob(f"*.{kind}")]
-    return {p.name: p.read_text() for p in files if not p.name.startswith(("timing", "speed"))}
+    return {p.name: p.read_text() for p in files if not p.name.startswith("speed")}
 
 
 def own_objective() -> ModuleType:

@@ -1,4 +1,4 @@
-"""Cells out of thin air: every suite's files with made-up scores, for tests of what is rendered from them."""
+"""Made-up cells of every suite, as the JSON files of version 0.1 that a folder still reads."""
 
 import json
 import zlib
@@ -70,7 +70,7 @@ def cell(
         "variant": variant or {},
         "dataset": dataset,
         "seed": seed,
-        "metric": "roc_auc",
+        "metric": "roc_auc" if stage in ("finetune", "probe") else None,
         "task": "classification",
         "scores": scores,
         "config": {"pretrain": settings, "finetune": {"epochs": 10, "batch_size": 32}}
@@ -93,6 +93,7 @@ def cell(
 
 def write(folder: Path, fields: dict[str, Any]) -> Path:
     """Write a cell under a name made of what it is."""
+    folder = folder / "cells"
     folder.mkdir(parents=True, exist_ok=True)
     words = [
         fields["stage"],

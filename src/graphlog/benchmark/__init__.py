@@ -1,7 +1,6 @@
-"""The compared methods in one loop: grids of cells, and the tables and figures rendered from them."""
+"""Compares pre-training methods: suites of cells, one table of results, pages and figures."""
 
-from graphlog.benchmark.calls import Preview, draw_figures, preview, run, write_report
-from graphlog.benchmark.calls import run as run_benchmark
-from graphlog.benchmark.runner import Outcome
+from graphlog.benchmark.runner import Outcome, Preview, draw_figures, preview, run, write_report
+from graphlog.benchmark.runner import run as run_benchmark
 
 __all__ = ["Outcome", "Preview", "draw_figures", "preview", "run", "run_benchmark", "write_report"]

@@ -1,153 +1,275 @@
-"""The folder of a benchmark: finished cells, models, locks; safe for several processes and for sudden death."""
+"""The cells of a benchmark: what each one is, what decides its outcome, and what it needs first."""
 
+import hashlib
 import json
-import time
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from graphlog.benchmark.grid import NOT_OF_THE_OUTCOME, CellSpec
-from graphlog.downstream.report import json_ready
-from graphlog.errors import ConfigError
-from graphlog.files import acquire_lock, replacing, writing
+from graphlog.benchmark.methods import FOREST, MAIN_BACKBONE, Method
+from graphlog.benchmark.scales import Domain, ScaleSettings
+from graphlog.data.manifest import is_store
+from graphlog.data.store import open_store
+from graphlog.datasets import DATASETS
+from graphlog.downstream.baselines import MANY_TASKS
+from graphlog.downstream.finetune import FinetuneConfig
+from graphlog.errors import unknown_name
+from graphlog.objectives import OBJECTIVES
+from graphlog.training.config import PretrainConfig, resolve_config
 
-FORMAT, VERSION = "graphlog-cell", 1
-_LABELS = ("suite", "scale", "method", "backbone", "variant")
-"""What a cell is called, as opposed to what it found."""
+STAGES = ("pretrain", "finetune", "probe", "map", "speed")
+NOT_OF_THE_OUTCOME = {"checkpoint_every_s", "log_every", "watch_every", "device"}
+"""Settings in which two cells of the same outcome may differ."""
+Variant = tuple[tuple[str, str | int | float | bool], ...]
 
 
-class Folder:
-    """A folder that a benchmark is computed in."""
+@dataclass(frozen=True, slots=True, eq=False)
+class CellSpec:
+    """One cell to compute. Cells of the same ``config_hash`` have the same outcome."""
 
-    def __init__(self, path: Path) -> None:
-        """Name the folder; it is made by the first cell.
+    stage: str
+    """``pretrain``, ``finetune``, ``probe``, ``map`` or ``speed``."""
+    suite: str
+    scale: str
+    changes: str
+    """Source and split, where they are not the scale's own; mostly empty."""
+    domain: Domain
+    settings: ScaleSettings
+    method: Method
+    backbone: str | None
+    """None for fingerprints."""
+    variant: Variant
+    """What the suite varies; mostly nothing."""
+    dataset: str | None
+    seed: int | None
+    """None where nothing is random."""
+    config: Mapping[str, Any]
+    """Everything that decides the outcome, defaults included."""
+    config_hash: str
+    """sha256 of the part that differs from the defaults, so that a new setting changes no hash."""
+    origin: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The part of the configuration that decides the encoder."""
+    pretraining: PretrainConfig | None = None
+    """Settings of the encoder: how it is pre-trained, or would be."""
+    finetuning: FinetuneConfig | None = None
+    share: float = 1.0
+    """Share of the pre-training graphs that is used."""
+    model: str = ""
+    """Folder of the pre-trained model that the cell makes or needs; empty where there is none."""
+    companions: Mapping[str, PretrainConfig] = field(default_factory=dict[str, PretrainConfig])
+    """Settings of all methods that are timed together with this one."""
 
-        Raises:
-            ConfigError: If there is a file of that name.
+    @property
+    def key(self) -> str:
+        """Identifier of the cell in tables and file names."""
+        words = [str(value) for pair in self.variant for value in pair]
+        seed = [] if self.seed is None else [f"s{self.seed}"]
+        parts = [self.stage, self.scale, self.method.name, self.backbone, *words, self.dataset]
+        return "-".join(word for word in (*parts, *seed, self.config_hash[:8]) if word)
+
+    @property
+    def command(self) -> str:
+        """Command that computes the cell among those of its suite."""
+        other = self.domain == "protein" and self.suite != "biology"
+        domain = " --domain protein" if other else ""
+        changes = "".join(f" --{change.replace('=', ' ')}" for change in self.changes.split())
+        return f"graphlog benchmark {self.suite} -o DIR --scale {self.scale}{domain}{changes}"
+
+    @property
+    def work_key(self) -> str:
+        """Name of the work, equal for cells of the same outcome; one process times at a time."""
+        return "speed" if self.stage == "speed" else f"{self.stage}-{self.config_hash[:16]}"
+
+    @property
+    def title(self) -> str:
+        """Name of the cell in progress messages."""
+        varied = [f"{name}={value}" for name, value in self.variant]
+        seed = None if self.seed is None else f"seed {self.seed}"
+        words = [self.stage, self.method.name, self.backbone, *varied, self.dataset, seed]
+        return " ".join(word for word in words if word)
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """A request with every name resolved; makes the cells of its suite."""
+
+    suite: str
+    scale: str
+    changes: str
+    domain: Domain
+    settings: ScaleSettings
+    methods: tuple[Method, ...] = ()
+    backbones: tuple[str, ...] = (MAIN_BACKBONE,)
+    seeds: tuple[int, ...] = (0,)
+    finetuned: tuple[str, ...] = ()
+    probed: tuple[str, ...] = ()
+    device: str = "auto"
+    precision: str = "auto"
+
+    def pretraining(
+        self, method: Method, backbone: str, seed: int, changes: Mapping[str, Any] | None = None
+    ) -> PretrainConfig:
+        """Return how ``method`` is pre-trained at this scale; of an untrained one, its encoder."""
+        scale = self.settings
+        encoder = {**scale.encoder, "backbone": backbone}
+        overrides: dict[str, Any] = {f"encoder.{name}": value for name, value in encoder.items()}
+        overrides |= {"schema": scale.schema, "embedding": "jk", **scale.training, "seed": seed}
+        overrides |= {"device": self.device, "precision": self.precision, **(changes or {})}
+        if method.kind != "pretrained":
+            return resolve_config(overrides=overrides)
+        return resolve_config(method.objective, method.recipe_for(self.domain), overrides)
+
+    def pretrain_cell(
+        self,
+        method: Method,
+        backbone: str,
+        seed: int,
+        variant: Variant = (),
+        changes: Mapping[str, Any] | None = None,
+        share: float = 1.0,
+    ) -> CellSpec:
+        """Return the cell of one pre-training.
+
+        An untrained method has no such cell to compute; its result serves :meth:`evaluations`.
         """
-        if path.exists() and not path.is_dir():
-            raise ConfigError(f"{path} is a file; name a folder for the benchmark.")
-        self.path = path
-        self.cells, self.models, self.runs = path / "cells", path / "models", path / "runs"
-        self.stores, self.locks, self.failures = (
-            path / "stores",
-            path / "locks",
-            path / "failures.jsonl",
+        config = self.pretraining(method, backbone, seed, changes)
+        if method.kind == "untrained":
+            fields = ("encoder", "schema", "embedding", "seed")
+            origin = {"untrained": {name: getattr(config, name) for name in fields}}
+        else:
+            source = {**identity(self.settings.source), "limit": self.settings.limit}
+            part = {} if share == 1.0 else {"share": share}
+            origin = {"source": {**source, **part}, "pretrain": config}
+        cell = self._cell("pretrain", method, backbone, variant, None, seed, origin)
+        model = cell.config_hash[:16] if method.kind == "pretrained" else ""
+        return replace(cell, origin=origin, pretraining=config, share=share, model=model)
+
+    def evaluations(self, trained: CellSpec) -> Iterator[CellSpec]:
+        """Yield a pre-training cell, where there is anything to train, and its evaluations."""
+        if trained.method.kind == "pretrained":
+            yield trained
+        precision = "fp32" if self.precision == "auto" else self.precision
+        tuning = FinetuneConfig.parse(
+            {
+                "protocol": "paper",
+                **self.settings.finetuning,
+                "device": self.device,
+                "precision": precision,
+            }
+        )
+        for dataset in self.finetuned:
+            config = {"dataset": self._labelled(dataset), "finetune": tuning}
+            cell = self._derived("finetune", trained, dataset, config)
+            yield replace(cell, finetuning=tuning)
+        for dataset in self.probed:
+            config = {"dataset": self._labelled(dataset), "layer": self.settings.probe_layer}
+            yield self._derived("probe", trained, dataset, config)
+
+    def baseline_cells(self, method: Method) -> Iterator[CellSpec]:
+        """Yield the cells of a model on fingerprints, on every data set that suits it.
+
+        The linear one is deterministic, and a forest of many targets has one seed.
+        """
+        small = self.settings.forested
+        for dataset in dict.fromkeys([*self.finetuned, *self.probed]):
+            if method.name == FOREST and small is not None and dataset not in small:
+                continue
+            many = DATASETS[dataset].num_tasks > MANY_TASKS
+            seeds = self.seeds[:1] if many else self.seeds
+            for seed in seeds if method.name == FOREST else (None,):
+                config = {
+                    "features": method.name,
+                    "schema": self.settings.schema,
+                    "dataset": self._labelled(dataset),
+                }
+                yield self._cell("probe", method, None, (), dataset, seed, config)
+
+    def map_cell(self, trained: CellSpec) -> CellSpec:
+        """Return the cell of the map of ``trained``."""
+        return self._derived("map", trained, None, {"graphs": self.settings.mapped})
+
+    def speed_cell(self, method: Method, backbone: str, seed: int) -> CellSpec:
+        """Return the cell of the throughput of ``method``, measured in turns with all others."""
+        timed = [m for m in self.methods if m.kind == "pretrained"]
+        config = {"together": [m.name for m in timed], "steps": self.settings.timed_steps}
+        cell = self._derived("speed", self.pretrain_cell(method, backbone, seed), None, config)
+        companions = {m.name: self.pretraining(m, backbone, seed) for m in timed}
+        return replace(cell, model="", companions=companions)
+
+    def _derived(
+        self, stage: str, trained: CellSpec, dataset: str | None, config: Mapping[str, Any]
+    ) -> CellSpec:
+        """Return a cell that needs the encoder of ``trained``."""
+        cell = self._cell(
+            stage,
+            trained.method,
+            trained.backbone,
+            trained.variant,
+            dataset,
+            trained.seed,
+            {**trained.origin, **config},
+        )
+        return replace(cell, pretraining=trained.pretraining, model=trained.model)
+
+    def _cell(
+        self,
+        stage: str,
+        method: Method,
+        backbone: str | None,
+        variant: Variant,
+        dataset: str | None,
+        seed: int | None,
+        config: Mapping[str, Any],
+    ) -> CellSpec:
+        whole = {"stage": stage, "seed": seed, **config}
+        decisive = json.dumps(_plain(whole, complete=False), sort_keys=True)
+        return CellSpec(
+            stage=stage,
+            suite=self.suite,
+            scale=self.scale,
+            changes=self.changes,
+            domain=self.domain,
+            settings=self.settings,
+            method=method,
+            backbone=backbone,
+            variant=variant,
+            dataset=dataset,
+            seed=seed,
+            config=_plain(whole, complete=True),
+            config_hash=hashlib.sha256(decisive.encode()).hexdigest(),
         )
 
-    def make(self) -> None:
-        """Make the folders.
-
-        Raises:
-            GraphLoGError: If that is not possible.
-        """
-        with writing(self.path):
-            for folder in (self.cells, self.models, self.runs, self.stores, self.locks):
-                folder.mkdir(parents=True, exist_ok=True)
-
-    def model(self, spec: CellSpec) -> Path:
-        """Return the run folder of the model that a cell makes or needs."""
-        return self.models / spec.model
-
-    def read(self, spec: CellSpec) -> dict[str, Any] | None:
-        """Return a finished cell.
-
-        A file that is damaged, or whose settings are not those of ``spec``, is as good as none. Settings that the
-        program did not have when the file was written do not matter: at their defaults they change nothing.
-        """
-        found = _parsed(self.cells / f"{spec.key}.json")
-        if (
-            found is None
-            or found.get("config_hash") != spec.config_hash
-            or not _agree(found.get("config", {}), spec.config)
-        ):
-            return None
-        return found
-
-    def has(self, spec: CellSpec) -> bool:
-        """Return whether a cell is finished; one that another suite has computed under another name is entered under this one."""
-        if self.read(spec) is not None:
-            return True
-        twin = self._twin(spec)
-        if twin is None:
-            return False
-        self.write(spec, {key: value for key, value in twin.items() if key not in _LABELS})
-        return True
-
-    def write(self, spec: CellSpec, found: Mapping[str, Any]) -> None:
-        """Write a finished cell in one piece."""
-        head = {
-            "format": FORMAT,
-            "version": VERSION,
-            "stage": spec.stage,
-            "suite": spec.suite,
-            "scale": spec.scale,
-        }
-        head |= {
-            "domain": spec.domain,
-            "method": spec.method.name,
-            "backbone": spec.backbone,
-            "variant": dict(spec.variant),
-        }
-        head |= {"dataset": spec.dataset, "seed": spec.seed, "command": spec.command}
-        fields = {**found, **head, "config": spec.config, "config_hash": spec.config_hash}
-        with replacing(self.cells / f"{spec.key}.json") as unfinished:
-            unfinished.write_text(
-                json.dumps(json_ready(fields), indent=1, sort_keys=True) + "\n", encoding="utf-8"
-            )
-
-    def fail(self, spec: CellSpec, error: Exception) -> None:
-        """Put a cell that could not be computed on the list of failures."""
-        row = {
-            "cell": spec.key,
-            "error": str(error),
-            "kind": type(error).__name__,
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        }
-        with writing(self.failures), self.failures.open("a", encoding="utf-8") as file:
-            file.write(
-                json.dumps(row) + "\n"
-            )  # one write of one short line: processes do not cut into each other
-
-    @contextmanager
-    def claimed(self, name: str, *, wait: bool = False) -> Generator[bool]:
-        """Hold the lock ``name`` inside the block; give False at once if another process does, or ``wait`` for it.
-
-        The operating system frees the lock of a process that dies.
-        """
-        with writing(self.locks):
-            lock = acquire_lock(self.locks / f"{name}.lock", wait=wait)
-        try:
-            yield lock is not None
-        finally:
-            if lock is not None:
-                lock.release()
-
-    def _twin(self, spec: CellSpec) -> dict[str, Any] | None:
-        for path in sorted(self.cells.glob(f"{spec.stage}-*-{spec.config_hash[:8]}.json")):
-            found = _parsed(path)
-            if (
-                found is not None
-                and found.get("config_hash") == spec.config_hash
-                and _agree(found.get("config", {}), spec.config)
-            ):
-                return found
-        return None
+    def _labelled(self, dataset: str) -> dict[str, Any]:
+        """Return what identifies a labelled data set and its folds."""
+        split = self.settings.split
+        return {**identity(dataset), **({"split": split} if split else {})}
 
 
-def _parsed(path: Path) -> dict[str, Any] | None:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) and found.get("format") == FORMAT else None  # pyright: ignore[reportUnknownVariableType]
+def identity(source: str) -> dict[str, Any]:
+    """Return the name of a data set or a graph store and the hashes of its contents.
+
+    Raises:
+        ConfigError: If there is none of that name.
+    """
+    if is_store(source):
+        return {"name": Path(source).name, "digest": open_store(source).digest}
+    if source not in DATASETS:
+        raise unknown_name("data set", source, DATASETS)
+    spec = DATASETS[source]
+    digests = [spec.sha256_smiles or spec.sha256_file, spec.sha256_label_file]
+    return {"name": source, "sha256": "+".join(digest for digest in digests if digest)}
 
 
-def _agree(before: Any, now: Any) -> bool:
-    """Return whether two settings are equal wherever both say something that decides the outcome."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        return all(
-            _agree(before[key], now[key]) for key in before.keys() & now.keys() - NOT_OF_THE_OUTCOME
-        )  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    return json.dumps(before) == json.dumps(now) or before == now
+def _plain(value: Any, complete: bool) -> Any:
+    """Return ``value`` as JSON: all settings, or the decisive ones that differ from defaults."""
+    if hasattr(value, "model_dump"):
+        outside = set[str]() if complete else NOT_OF_THE_OUTCOME & set(type(value).model_fields)
+        plain = value.model_dump(mode="json", exclude_defaults=not complete, exclude=outside)
+        if isinstance(value, PretrainConfig) and not complete:
+            options = OBJECTIVES[value.objective].Config.parse(value.options, "objective.")
+            plain["options"] = options.model_dump(mode="json", exclude_defaults=True)
+        return plain
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v, complete) for k, v in value.items()}
+    return value

@@ -1,4 +1,4 @@
-"""The compared methods by name: what is pre-trained, and the rows that need no pre-training."""
+"""The compared methods by name, and how methods, data sets, rules and scores are printed."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,10 @@ from typing import Literal
 from graphlog.errors import unknown_name
 from graphlog.objectives import OBJECTIVES
 
+REFERENCE, MAIN_BACKBONE = "graphlog", "gin"
 UNTRAINED, FOREST, LINEAR = "untrained", "ecfp-rf", "ecfp-lr"
+BASELINES = (FOREST, LINEAR)
+"""Rows without an encoder; on proteins, statistics of the ego-network replace the fingerprints."""
 COMPARED = (
     UNTRAINED,
     "edgepred",
@@ -16,12 +19,14 @@ COMPARED = (
     "contextpred",
     "graphpartition",
     "graphcl",
-    "graphlog",
+    REFERENCE,
 )
 """The rows of the paper's Tables 1 and 2, in its order."""
-FINGERPRINTS = (FOREST, LINEAR)
-_RECIPES = ("paper", "released", "plus")
-LOSSES = ("subgraph", "graph", "global")
+ACROSS_BACKBONES = (UNTRAINED, "edgepred", "attrmasking", "contextpred", "graphcl", REFERENCE)
+"""The rows of Table 3."""
+FOUR_BACKBONES = ("gcn", "graphsage", "gat", "gin")
+LOSSES = {"subgraph": "L_sub", "graph": "L_graph", "global": "L_global"}
+"""The three losses of GraphLoG and how Table 4 heads them."""
 ABLATED = (
     "subgraph",
     "graph",
@@ -35,6 +40,66 @@ ABLATED = (
 CONFIGURATIONS = ("subgraph", "subgraph+graph", "subgraph+graph+global")
 """The panels (a) to (c) of Figure 4."""
 
+METHOD_LABELS: Mapping[str, str] = {
+    "untrained": "Untrained",
+    "edgepred": "EdgePred",
+    "infograph": "InfoGraph",
+    "attrmasking": "AttrMasking",
+    "contextpred": "ContextPred",
+    "graphpartition": "GraphPartition",
+    "graphcl": "GraphCL",
+    "graphlog": "GraphLoG",
+    "graphlog-paper": "GraphLoG (paper recipe)",
+    "graphlog-released": "GraphLoG (released recipe)",
+    "graphlog-plus": "GraphLoG (plus recipe)",
+    "infomax": "Infomax",
+    "graphmae": "GraphMAE",
+    "descriptorpred": "DescriptorPred",
+    "ecfp-rf": "ECFP4 + random forest",
+    "ecfp-lr": "ECFP4 + logistic regression",
+}
+"""Methods in the order of their rows: the paper's, then the others, then fingerprints."""
+STATISTICS_LABEL = "Statistics + logistic regression"
+DATASET_LABELS: Mapping[str, str] = {
+    "bbbp": "BBBP",
+    "tox21": "Tox21",
+    "toxcast": "ToxCast",
+    "sider": "SIDER",
+    "clintox": "ClinTox",
+    "muv": "MUV",
+    "hiv": "HIV",
+    "bace": "BACE",
+}
+BACKBONE_LABELS: Mapping[str, str] = {
+    "gcn": "GCN",
+    "graphsage": "GraphSAGE",
+    "gat": "GAT",
+    "gin": "GIN",
+}
+RULE_LABELS: Mapping[str, str] = {
+    "last": "last epoch",
+    "best-valid": "epoch of the best validation score",
+    "fixed-C": "fixed C",
+    "validated-C": "C chosen on the validation fold",
+}
+"""Selection rules of fine-tuning and of linear probes."""
+STAGE_LABELS: Mapping[str, str] = {
+    "finetune": "fine-tuned",
+    "probe": "linear probe of frozen embeddings",
+}
+DOMAIN_LABELS: Mapping[str, str] = {"molecule": "molecules", "protein": "biology"}
+METRIC_LABELS: Mapping[str, str] = {
+    "roc_auc": "ROC-AUC",
+    "average_precision": "average precision",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "r2": "R²",
+}
+VARIED_LABELS: Mapping[str, str] = {
+    "depth": "depth of the prototypes",
+    "batch_size": "batch size",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Method:
@@ -42,25 +107,23 @@ class Method:
 
     name: str
     """As typed by the user."""
-    kind: Literal["pretrained", "untrained", "fingerprint"]
-    """Whether an encoder is pre-trained, left as drawn, or there is none."""
+    kind: Literal["pretrained", "untrained", "baseline"]
+    """Whether an encoder is pre-trained, left as initialised, or there is none."""
     objective: str = ""
     """The pretext task of a pre-trained one."""
     recipe: str = "default"
-    """Whose switches of the objective it takes; encoder, schema and training are those of the scale."""
+    """Whose switches of the objective it takes; encoder, schema and training are the scale's."""
 
     def recipe_for(self, domain: str) -> str:
-        """Return the recipe for graphs of ``domain``: the sources have switches of their own for biology."""
+        """Return the recipe for graphs of ``domain``; some methods have one for biology."""
         recipes = OBJECTIVES[self.objective].RECIPES
-        return (
-            "biology"
-            if domain == "protein" and self.recipe == "default" and "biology" in recipes
-            else self.recipe
-        )
+        if domain == "protein" and self.recipe == "default" and "biology" in recipes:
+            return "biology"
+        return self.recipe
 
 
 def method_named(name: str) -> Method:
-    """Return a method: a row without pre-training, ``graphlog-<recipe>``, or any objective of ``OBJECTIVES``.
+    """Return a method: one without pre-training, ``graphlog-<recipe>``, or any objective.
 
     Raises:
         ConfigError: If there is none of that name; the nearest is suggested.
@@ -69,34 +132,41 @@ def method_named(name: str) -> Method:
         >>> method_named("graphlog-paper").recipe
         'paper'
     """
-    table = known_methods()
-    if name not in table:
-        raise unknown_name("method", name, table)
-    return table[name]
+    methods = [Method(UNTRAINED, "untrained"), *(Method(name, "baseline") for name in BASELINES)]
+    methods += [Method(name, "pretrained", name) for name in OBJECTIVES]
+    methods += [
+        Method(f"{REFERENCE}-{recipe}", "pretrained", REFERENCE, recipe)
+        for recipe in OBJECTIVES[REFERENCE].RECIPES
+        if recipe not in ("default", "biology")
+    ]
+    known = {method.name: method for method in methods}
+    if name not in known:
+        raise unknown_name("method", name, known)
+    return known[name]
 
 
-def known_methods() -> Mapping[str, Method]:
-    """Return every method by name; an objective added to ``OBJECTIVES`` is among them at once."""
-    rows = [Method(UNTRAINED, "untrained"), *(Method(name, "fingerprint") for name in FINGERPRINTS)]
-    rows += [Method(name, "pretrained", name) for name in OBJECTIVES]
-    rows += [Method(f"graphlog-{recipe}", "pretrained", "graphlog", recipe) for recipe in _RECIPES]
-    return {row.name: row for row in rows}
-
-
-def methods_named(names: Iterable[str]) -> tuple[Method, ...]:
-    """Return methods in the order given, each once."""
-    return tuple(method_named(name) for name in dict.fromkeys(names))
-
-
-def weights_of(losses: str) -> dict[str, float]:
-    """Return the switches that leave GraphLoG with the losses named, and without the term that the paper does not have.
+def loss_weights(losses: str) -> dict[str, float]:
+    """Return the overrides that leave GraphLoG with the named losses of the paper alone.
 
     Example:
-        >>> weights_of("graph+global")
+        >>> loss_weights("graph+global")
         {'objective.attribute_weight': 0.0, 'objective.subgraph_weight': 0.0}
     """
-    left_out = [loss for loss in LOSSES if loss not in losses.split("+")]
-    return {
-        "objective.attribute_weight": 0.0,
-        **{f"objective.{loss}_weight": 0.0 for loss in left_out},
-    }
+    absent = [loss for loss in LOSSES if loss not in losses.split("+")]
+    return {f"objective.{loss}_weight": 0.0 for loss in ("attribute", *absent)}
+
+
+def label(name: str, labels: Mapping[str, str]) -> str:
+    """Return how a name is printed; an unknown one as it is."""
+    return labels.get(name, name)
+
+
+def in_order(names: Iterable[str], labels: Mapping[str, str]) -> list[str]:
+    """Return known names in the order of ``labels``, then the others sorted.
+
+    Example:
+        >>> in_order({"zzz", "gin", "gcn"}, BACKBONE_LABELS)
+        ['gcn', 'gin', 'zzz']
+    """
+    unique = set(names)
+    return [name for name in labels if name in unique] + sorted(unique - labels.keys())

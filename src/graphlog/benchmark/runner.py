@@ -1,148 +1,241 @@
-"""Walking the grid: what is finished is skipped, what another process works on is left to it, what fails is listed."""
+"""Runs the missing cells of a suite, and the public calls of the benchmark."""
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from graphlog.benchmark.cells import Folder
-from graphlog.benchmark.estimate import Estimate, in_words
-from graphlog.benchmark.grid import CellSpec
-from graphlog.benchmark.sources import Graphs
-from graphlog.benchmark.stages import COMPUTE, Workplace
+from graphlog.benchmark.cells import STAGES, CellSpec
+from graphlog.benchmark.pages import draw_pages, write_pages
+from graphlog.benchmark.plan import Request, plan_cells
+from graphlog.benchmark.speed import speed_cell
+from graphlog.benchmark.stages import (
+    CellContext,
+    finetune_cell,
+    map_cell,
+    pretrain_cell,
+    probe_cell,
+)
+from graphlog.benchmark.table import BenchmarkFolder
 from graphlog.errors import GraphLoGError
-from graphlog.training.log import Progress
+from graphlog.files import writing
+from graphlog.training.log import Progress, Silent
 from graphlog.training.trainer import TrainingInterrupted
 
+COMPUTE = {
+    "pretrain": pretrain_cell,
+    "finetune": finetune_cell,
+    "probe": probe_cell,
+    "map": map_cell,
+    "speed": speed_cell,
+}
+"""How a cell of each stage is computed."""
 _POLL_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a suite would compute."""
+
+    cells: tuple[CellSpec, ...]
+    """All cells, in the order of their computation."""
+    finished: frozenset[str]
+    """Keys of those that are finished already."""
+
+    def stages(self) -> list[tuple[str, int, int]]:
+        """Return for each stage its name, the number of its cells and of the finished ones."""
+        keys = {s: [spec.key for spec in self.cells if spec.stage == s] for s in STAGES}
+        return [(s, len(k), len(self.finished.intersection(k))) for s, k in keys.items() if k]
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the cells of one walk."""
+    """What became of the cells in one run."""
 
     total: int
     computed: list[str] = field(default_factory=list[str])
     """Keys of the cells that this process computed."""
     failed: dict[str, str] = field(default_factory=dict[str, str])
-    """What was wrong with those that could not be computed, by key."""
+    """Error messages of the cells that could not be computed, by key."""
     waiting: list[str] = field(default_factory=list[str])
-    """Cells that need a model that nobody is making."""
+    """Cells that need a model that no process is training."""
 
 
-class Walk:
-    """One process at work on the cells of a folder."""
+def run(
+    suite: str, output: str | Path, *, progress: Progress | None = None, **choices: Any
+) -> Outcome:
+    """Compute every missing cell of a suite, then write the report.
 
-    def __init__(self, cells: Sequence[CellSpec], workplace: Workplace, estimate: Estimate) -> None:
-        """Stand at the start."""
-        self.workplace, self.folder, self.say = workplace, workplace.folder, workplace.progress.say
+    Several processes may share ``output``; each cell is computed by one of them. A killed run
+    resumes: at most the steps since the last checkpoint are lost.
+
+    Args:
+        suite: ``molecules``, ``biology``, ``backbones``, ``ablation``, ``sensitivity``,
+            ``embedding-map`` or ``speed``.
+        output: Folder of tables, models and the report.
+        progress: Receives progress; None: nobody.
+        choices: ``scale``, ``methods``, ``datasets``, ``seeds``, ``backbones``, ``domain``,
+            ``stages``, ``source``, ``split``, ``device``, ``precision``; see
+            :class:`~graphlog.benchmark.plan.Request`.
+
+    Returns:
+        The computed, failed and waiting cells.
+
+    Raises:
+        ConfigError: If a name is unknown; the nearest one is suggested.
+        TrainingInterrupted: After Ctrl-C.
+    """
+    folder = BenchmarkFolder(Path(output))
+    cells = plan_cells(Request(suite, **choices))
+    folder.make()
+    folder.merge()
+    outcome = Runner(cells, CellContext(folder, progress or Silent())).run()
+    folder.merge()
+    if not folder.load().empty:
+        write_report(output)
+    return outcome
+
+
+def preview(suite: str, output: str | Path, **choices: Any) -> Preview:
+    """Return the cells of a suite and which are finished; nothing is written.
+
+    Arguments are those of :func:`run`.
+    """
+    folder = BenchmarkFolder(Path(output))
+    cells = plan_cells(Request(suite, **choices))
+    return Preview(tuple(cells), frozenset(s.key for s in cells if folder.is_finished(s)))
+
+
+def write_report(output: str | Path) -> list[Path]:
+    """Render the cells of a folder as tables and figures into ``report``.
+
+    Returns:
+        The files: pages, CSV, LaTeX and figures.
+
+    Raises:
+        DataError: If there are no cells.
+    """
+    folder = BenchmarkFolder(Path(output))
+    if folder.path.is_dir():
+        folder.make()
+        folder.merge()
+    return write_pages(folder, folder.path / "report")
+
+
+def draw_figures(output: str | Path, out: str | Path) -> list[Path]:
+    """Draw the figures of a benchmark's folder ``output`` into ``out``.
+
+    Returns:
+        The files, PNG and SVG.
+
+    Raises:
+        DataError: If there are no cells.
+        MissingExtraError: If matplotlib is not installed.
+    """
+    with writing(Path(out)):
+        return draw_pages(BenchmarkFolder(Path(output)), Path(out))
+
+
+class Runner:
+    """One process at work on the cells of a folder.
+
+    Args:
+        cells: Cells to compute, in this order as far as they do not wait for each other.
+        context: The folder and who is told.
+    """
+
+    def __init__(self, cells: Sequence[CellSpec], context: CellContext) -> None:
+        self.context, self.folder, self.say = context, context.folder, context.progress.say
         self.pending = list(cells)
-        self.estimate = estimate
         self.outcome = Outcome(len(cells))
-        self._broken: set[str] = set()
+        self._failed_models: set[str] = set()
 
     def run(self) -> Outcome:
-        """Compute every cell that is not there, and return when all are: those of other processes are waited for.
+        """Compute every missing cell; cells of other processes are waited for.
 
         Raises:
             TrainingInterrupted: After Ctrl-C; finished cells and checkpoints are kept.
         """
-        self.folder.make()
-        told = False
+        announced = False
         while True:
             before = len(self.pending)
             held = self._pass()
             if not self.pending:
                 return self.outcome
-            if len(self.pending) == before and not held:
+            if len(self.pending) < before:
+                continue
+            if not held:
                 self.outcome.waiting = [spec.key for spec in self.pending]
                 return self.outcome
-            if len(self.pending) == before:
-                if not told:
-                    self.say(
-                        f"waiting for {held} cell{'s' * (held != 1)} that other processes work on"
-                    )
-                told = True
-                time.sleep(_POLL_S)
+            if not announced:
+                self.say(f"waiting for {held} cell{'s' * (held != 1)} of other processes")
+            announced = True
+            time.sleep(_POLL_S)
 
     def _pass(self) -> int:
         """Try every pending cell once; return how many other processes hold."""
         held = 0
         left: list[CellSpec] = []
-        queue, self.pending = self.pending, []
+        queue = self.pending
         for position, spec in enumerate(queue):
-            state = self._try(spec, [*left, *queue[position:]])
+            self.pending = [*left, *queue[position:]]
+            state = self._try(spec)
             held += state == "held"
             if state in ("held", "waiting"):
                 left.append(spec)
         self.pending = left
         return held
 
-    def _try(self, spec: CellSpec, still: Sequence[CellSpec]) -> str:
-        if self._is_done(spec, still):
+    def _try(self, spec: CellSpec) -> str:
+        if self._is_done(spec):
             return "done"
-        needs_model = bool(spec.model) and spec.stage != "pretrain"
-        if needs_model and spec.model in self._broken:
+        needed = "" if spec.stage == "pretrain" else spec.model
+        if needed in self._failed_models:
             self._fail(spec, GraphLoGError("its pre-training failed"), listed=False)
             return "failed"
-        if needs_model and not (self.folder.model(spec) / "model.safetensors").is_file():
-            return "held" if self._is_made_elsewhere(spec) else "waiting"
-        with self.folder.claimed(spec.work_key) as mine:
-            if not mine:
+        if needed and not self.folder.model(needed).is_file():
+            return "held" if self._is_trained_elsewhere(needed) else "waiting"
+        with self.folder.claimed(spec.work_key) as claimed:
+            if not claimed:
                 return "held"
-            if self._is_done(spec, still):
-                return "done"
-            return self._compute(spec, still)
+            return "done" if self._is_done(spec) else self._compute(spec)
 
-    def _is_done(self, spec: CellSpec, still: Sequence[CellSpec]) -> bool:
-        """Return whether a cell is finished; a pre-training whose model is gone is not while cells are left that need the model."""
+    def _is_done(self, spec: CellSpec) -> bool:
+        """Return whether a cell is finished, with its model if a pending cell needs that."""
         if not self.folder.has(spec):
             return False
-        if spec.stage != "pretrain" or (self.folder.model(spec) / "model.safetensors").is_file():
+        if spec.stage != "pretrain" or self.folder.model(spec.model).is_file():
             return True
         return not any(
             other.model == spec.model and other.stage != "pretrain" and not self.folder.has(other)
-            for other in still
+            for other in self.pending
         )
 
-    def _is_made_elsewhere(self, spec: CellSpec) -> bool:
-        with self.folder.claimed(f"pretrain-{spec.model}") as free:
-            return not free
+    def _is_trained_elsewhere(self, model: str) -> bool:
+        with self.folder.claimed(f"pretrain-{model}") as claimed:
+            return not claimed
 
-    def _compute(self, spec: CellSpec, still: Sequence[CellSpec]) -> str:
-        done = self.outcome.total - len(still)
-        self.say(f"[{done + 1}/{self.outcome.total}] {spec.title}")
+    def _compute(self, spec: CellSpec) -> str:
+        number = f"[{self.outcome.total - len(self.pending) + 1}/{self.outcome.total}]"
+        self.say(f"{number} {spec.title}")
         began = time.monotonic()
         try:
-            found = COMPUTE[spec.stage](spec, self.workplace)
+            result = COMPUTE[spec.stage](spec, self.context)
         except TrainingInterrupted:
             raise
         except GraphLoGError as e:
             self._fail(spec, e)
             return "failed"
-        self.folder.write(spec, found)
+        self.folder.write(spec, result)
         self.outcome.computed.append(spec.key)
-        took = time.monotonic() - began
-        self.estimate.learn(spec, found["seconds"])
-        left = self.estimate.of(still[1:])
-        self.say(
-            f"[{done + 1}/{self.outcome.total}] {spec.title}: {in_words(took)}{f', about {in_words(left)} left' if left else ''}"
-        )
+        self.say(f"{number} {spec.title}: {time.monotonic() - began:.1f} s")
         return "done"
 
     def _fail(self, spec: CellSpec, error: GraphLoGError, listed: bool = True) -> None:
         self.outcome.failed[spec.key] = str(error)
         if spec.stage == "pretrain":
-            self._broken.add(spec.model)
+            self._failed_models.add(spec.model)
         if listed:
             self.folder.fail(spec, error)
             self.say(f"{spec.title} failed: {error}")
-
-
-def walk(cells: Sequence[CellSpec], folder: Folder, progress: Progress) -> Outcome:
-    """Compute ``cells`` in ``folder``."""
-    estimate = Estimate()
-    for spec in cells:
-        found = folder.read(spec)
-        if found is not None:
-            estimate.learn(spec, found["seconds"])
-    return Walk(cells, Workplace(folder, Graphs(folder, progress), progress), estimate).run()

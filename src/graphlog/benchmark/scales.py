@@ -10,13 +10,13 @@ Domain = Literal["molecule", "protein"]
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ScaleSettings:
     """What all methods of one domain share at one scale, so that only the method differs."""
 
     schema: str
     """Features of the graphs."""
     source: str
-    """Data set to pre-train on."""
+    """Data set to pre-train on, or the folder of a graph store."""
     limit: int | None
     """Its first rows that are used; None: all."""
     encoder: Mapping[str, Any]
@@ -29,12 +29,14 @@ class Frame:
     """Data sets to fine-tune on."""
     probed: tuple[str, ...]
     """Data sets to probe on."""
+    split: str | None = None
+    """Kind of split of the labelled data sets; None: each one's own."""
     probed_across: tuple[str, ...] | None = None
-    """Data sets that the many encoders of Table 3 and Figure 3 are probed on; None: those of ``probed``."""
+    """Data sets that the many encoders of Table 3 and Figure 3 are probed on; None: ``probed``."""
     forested: tuple[str, ...] | None = None
     """Data sets small enough for a forest on fingerprints; None: all."""
     probe_layer: Literal["jk", "last"] = "last"
-    """Embedding the linear probes see: the paper's graph embedding, which is fine-tuned too, or ``jk``, six times as wide and slow."""
+    """Embedding of the linear probes: the paper's graph embedding, or ``jk``, six times as wide."""
     depths: tuple[int, ...] = (1, 2, 3, 4, 5)
     """Depths of the hierarchy of prototypes in Figure 3."""
     batch_sizes: tuple[int, ...] = (32, 64, 128, 256, 512)
@@ -51,16 +53,16 @@ class Scale:
 
     seeds: tuple[int, ...]
     """Of pre-training and, with the same number, of fine-tuning."""
-    frames: Mapping[Domain, Frame]
+    domains: Mapping[Domain, ScaleSettings]
     """One a domain."""
 
 
 EIGHT = ("bbbp", "tox21", "toxcast", "sider", "clintox", "muv", "hiv", "bace")
 """The paper's data sets in its order."""
 FOUR = ("bbbp", "sider", "clintox", "bace")
-"""Those it chose its settings by: the small ones."""
+"""The small ones, on which the paper chose its settings."""
 
-_SMALL = Frame(
+_SMALL = ScaleSettings(
     schema="molecule",
     source="zinc250k",
     limit=50_000,
@@ -73,7 +75,7 @@ _SMALL = Frame(
     forested=("bbbp", "tox21", "sider", "clintox", "bace"),
     probe_layer="last",
 )
-_PAPER = Frame(
+_PAPER = ScaleSettings(
     schema="molecule",
     source="zinc2m",
     limit=None,
@@ -85,7 +87,7 @@ _PAPER = Frame(
     batch_sizes=(32, 64, 128, 256, 512, 1024),
     mapped=5000,
 )
-_SMOKE = Frame(
+_SMOKE = ScaleSettings(
     schema="molecule",
     source="wehi10k",
     limit=512,
@@ -108,19 +110,19 @@ _WORM: Mapping[str, Any] = {
     "forested": None,
 }
 _CENTRE = {"readout": "mean+centre"}
-"""Proteins are judged by the embedding of the whole ego-network and of its centre, as in the family's biology."""
+"""Proteins are embedded by their whole ego-network and its centre, as in pre-train-GNNs."""
 
 SCALES: Mapping[str, Scale] = {
     "smoke": Scale(
         seeds=(0, 1),
-        frames={
+        domains={
             "molecule": _SMOKE,
             "protein": replace(_SMOKE, **_WORM, limit=256, encoder={**_SMOKE.encoder, **_CENTRE}),
         },
     ),
     "small": Scale(
         seeds=(0, 1, 2),
-        frames={
+        domains={
             "molecule": _SMALL,
             "protein": replace(
                 _SMALL,
@@ -133,13 +135,17 @@ SCALES: Mapping[str, Scale] = {
     ),
     "paper": Scale(
         seeds=(0, 1, 2, 3, 4),
-        frames={
+        domains={
             "molecule": _PAPER,
             "protein": replace(_PAPER, **_WORM, encoder={**_PAPER.encoder, **_CENTRE}),
         },
     ),
 }
-"""Minutes on bundled data; hours on two cores; the paper's protocol (worm in place of its 50 species)."""
+"""Minutes on bundled data; hours on two cores; the paper's protocol.
+
+Proteins are those of the worm, split at random, unless ``--source``, ``--datasets`` and ``--split``
+name others; the paper pre-trains on 50 species.
+"""
 
 
 def scale_named(name: str) -> Scale:

@@ -125,7 +125,7 @@ def plot(
     scores. Of a benchmark: scores, curves of depth and batch size, maps and speeds.
     """
     console = Console(quiet, as_json)
-    if (run / "cells").is_dir():
+    if (run / "cells").is_dir() or (run / "rows").is_dir() or any(run.glob("*.csv.gz")):
         from graphlog.benchmark import draw_figures
         from graphlog.report.run import claim_figures
 

@@ -85,7 +85,7 @@ class EncoderConfig(FrozenConfig):
     @model_serializer(mode="wrap")
     def _serialize_flat(self, serialize: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
         values = serialize(self)
-        layer = values.pop("layer")
+        layer = values.pop("layer", {})  # absent where defaults are left out
         return {**values, **layer}
 
     def layer_as(self, kind: type[LayerSettings]) -> LayerSettings:

@@ -16,6 +16,7 @@ try:
     import matplotlib as mpl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
 except ImportError:
     raise MissingExtraError("matplotlib", "plot") from None
@@ -31,6 +32,7 @@ __all__ = [
     "REFERENCE",
     "Axes",
     "Figure",
+    "Line2D",
     "headline",
     "house_style",
     "literal",

@@ -1,41 +1,44 @@
 """Cells rendered as tables: what is measured, what is not, and how it is printed."""
 
-import csv
-import io
 import json
 import statistics
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from benchmark import factory
-from graphlog.benchmark.tables import (
-    Item,
-    Sheet,
-    comma_separated,
-    latex,
-    lay_out,
-    markdown,
-    read_cells,
-    score_grids,
+from graphlog.benchmark.layout import (
+    MARKDOWN,
+    MINUS,
+    escape_latex,
+    table_frame,
+    table_latex,
+    table_records,
 )
-from graphlog.benchmark.tables.names import MINUS
-from graphlog.benchmark.tables.timing import speed_grid, speed_sheet, timing_sheet
-from graphlog.errors import DataError, ModelFileError
+from graphlog.benchmark.pivots import Table
+from graphlog.benchmark.table import PROTOCOL, BenchmarkFolder, newest_cells
+from graphlog.benchmark.tables import score_tables, speed_tables, timing
 
 
-def _grids(folder: Path):
-    return {grid.name: grid for grid in score_grids(read_cells(folder))}
+def _tables(folder: Path) -> dict[str, Table]:
+    files = sorted((folder / "cells").iterdir())
+    return _cached_tables(folder, tuple((path.name, path.stat().st_mtime_ns) for path in files))
+
+
+@cache
+def _cached_tables(folder: Path, state: tuple[tuple[str, int], ...]) -> dict[str, Table]:
+    rows, _ = newest_cells(BenchmarkFolder(folder).load())
+    return {table.name: table for table in score_tables(rows)}
 
 
 def _lines(folder: Path, name: str) -> dict[str, list[str]]:
-    """Return the fields of a Markdown table's lines by their first non-empty one; a quoted line belongs to the one above."""
-    found, above = {}, ""
-    for line in markdown(lay_out(_grids(folder)[name])).splitlines():
-        if line.startswith("| "):
-            fields = [f.strip() for f in line.strip("|").split("|")]
-            above, key = (fields[0], fields[0]) if fields[0] else (above, f"{above} paper")
-            found[key] = fields
+    """Return the texts of a table's lines by the first one; a quoted line follows its row."""
+    frame = table_frame(_tables(folder)[name], MARKDOWN)
+    found, above = {"Method": list(frame.columns)}, ""
+    for fields in frame.itertuples(index=False, name=None):
+        above, key = (fields[0], fields[0]) if fields[0] else (above, f"{above} paper")
+        found[key] = list(fields)
     return found
 
 
@@ -47,7 +50,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_suite_has_its_tables_under_both_rules(everything: Path):
-    names = set(_grids(everything))
+    names = set(_tables(everything))
     for rule in ("last", "best-valid"):
         for table in (
             "molecules",
@@ -67,7 +70,10 @@ def test_every_suite_has_its_tables_under_both_rules(everything: Path):
 
 def test_table_1_by_hand(everything: Path):
     lines = _lines(everything, "molecules-finetune-last")
-    cells = [json.loads(p.read_text()) for p in everything.glob("finetune-graphcl-gin-*.json")]
+    cells = [
+        json.loads(p.read_text())
+        for p in (everything / "cells").glob("finetune-graphcl-gin-*.json")
+    ]
     by = {
         (c["dataset"], c["seed"]): 100 * c["scores"]["last"]["test"]
         for c in cells
@@ -95,13 +101,13 @@ def test_table_1_by_hand(everything: Path):
     ]
     assert lines["GraphCL paper"][6] == f"*{statistics.fmean([69.5, 60.8, 70.1, 78.2]):.1f}*"
     assert lines["GraphLoG"][-1] == "reference"
-    assert lines["ECFP4 + logistic regression"][-2] == "none drawn"
+    assert lines["ECFP4 + logistic regression"][-2] == "not random"
 
 
 def test_rows_stand_in_the_papers_order(everything: Path):
-    grid = _grids(everything)["molecules-finetune-last"]
+    grid = _tables(everything)["molecules-finetune-last"]
     assert [row.key for row in grid.rows] == [*factory.METHODS, "ecfp-rf", "ecfp-lr"]
-    assert grid.columns == ("bbbp", "sider", "clintox", "bace")
+    assert tuple(grid.columns) == ("bbbp", "sider", "clintox", "bace")
 
 
 def test_the_printed_average_of_the_paper_is_kept_for_its_eight(tmp_path: Path):
@@ -113,7 +119,7 @@ def test_the_printed_average_of_the_paper_is_kept_for_its_eight(tmp_path: Path):
 
 def test_what_was_not_measured_says_so_and_is_not_averaged(tmp_path: Path):
     factory.write_molecules(tmp_path, methods=("untrained", "graphcl", "graphlog"))
-    for path in tmp_path.glob("finetune-graphcl-gin-bace-*.json"):
+    for path in (tmp_path / "cells").glob("finetune-graphcl-gin-bace-*.json"):
         path.unlink()
     lines = _lines(tmp_path, "molecules-finetune-last")
     head = lines["Method"]
@@ -127,7 +133,7 @@ def test_what_was_not_measured_says_so_and_is_not_averaged(tmp_path: Path):
 
 def test_a_seed_that_is_missing_somewhere_is_left_out_of_the_average_only(tmp_path: Path):
     factory.write_molecules(tmp_path, methods=("untrained", "graphlog"))
-    next(tmp_path.glob("finetune-graphlog-gin-bace-s2-*.json")).unlink()
+    next((tmp_path / "cells").glob("finetune-graphlog-gin-bace-s2-*.json")).unlink()
     lines = _lines(tmp_path, "molecules-finetune-last")
     assert lines["GraphLoG"][lines["Method"].index("BACE")].endswith("(2 seeds)**")
     assert lines["GraphLoG"][lines["Method"].index("Average of 4")].endswith("(2 seeds)")
@@ -202,8 +208,8 @@ def test_fingerprints_stand_beside_fine_tuned_models_under_the_like_rule(tmp_pat
 
 def test_the_differences_of_the_csv_are_those_of_the_paired_test(everything: Path):
     stats = pytest.importorskip("scipy.stats")
-    grid = _grids(everything)["molecules-finetune-last"]
-    rows = list(csv.DictReader(io.StringIO(comma_separated(lay_out(grid)))))
+    grid = _tables(everything)["molecules-finetune-last"]
+    rows = table_records(grid).to_dict("records")
     found = next(
         r
         for r in rows
@@ -213,30 +219,26 @@ def test_the_differences_of_the_csv_are_those_of_the_paired_test(everything: Pat
     )
     ours, theirs = ([grid.average(m)[s] for s in factory.SEEDS] for m in ("edgepred", "graphlog"))
     expected = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
-    assert (float(found["ci95_low"]), float(found["ci95_high"])) == pytest.approx(
-        (expected.low, expected.high)
-    )
-    assert int(found["seeds"]) == 3
+    assert (found["ci95_low"], found["ci95_high"]) == pytest.approx((expected.low, expected.high))
+    assert found["seeds"] == 3
 
 
 def test_table_3_averages_over_data_sets_and_leaves_gaps(everything: Path, tmp_path: Path):
-    grid = _grids(everything)["molecules-backbones-finetune-last"]
-    under = _grids(everything)["molecules-backbones-gat-finetune-last"]
-    assert grid.columns == ("gcn", "graphsage", "gat", "gin")
+    grid = _tables(everything)["molecules-backbones-finetune-last"]
+    under = _tables(everything)["molecules-backbones-gat-finetune-last"]
+    assert tuple(grid.columns) == ("gcn", "graphsage", "gat", "gin")
     for seed in factory.SEEDS:
-        by_hand = statistics.fmean(under.at("graphcl/gat", d)[seed] for d in factory.MOLECULES)
+        by_hand = statistics.fmean(under.at("graphcl", d)[seed] for d in factory.MOLECULES)
         assert grid.at("graphcl", "gat")[seed] == pytest.approx(by_hand)
-    assert grid.printed["graphlog", "gat"] == (69.5, 1.0)
+    assert grid.paper["graphlog", "gat"] == (69.5, 1.0)
     assert "infograph" not in [row.key for row in grid.rows]
 
 
 def test_table_3_compares_methods_with_graphlog_under_the_same_backbone(everything: Path):
-    grid = _grids(everything)["molecules-backbones-gat-finetune-last"]
+    grid = _tables(everything)["molecules-backbones-gat-finetune-last"]
     lines = _lines(everything, grid.name)
-    differences = [
-        grid.average("graphcl/gat")[s] - grid.average("graphlog/gat")[s] for s in factory.SEEDS
-    ]
-    assert {row.key.rpartition("/")[2] for row in grid.rows} == {"gat"}
+    differences = [grid.average("graphcl")[s] - grid.average("graphlog")[s] for s in factory.SEEDS]
+    assert grid.title.startswith("Table 3. Methods under GAT")
     assert lines["Method"][-4:] == ["without ClinTox", "Rank", "Seeds", "Δ to GraphLoG [95 % CI]"]
     assert lines["GraphCL"][-1].startswith(
         f"{statistics.fmean(differences):+.1f} [".replace("-", MINUS)
@@ -253,130 +255,84 @@ def test_data_sets_asked_for_beside_the_usual_ones_stand_apart(tmp_path: Path):
                     "probe", method, dataset, seed, found, backbone=backbone, domain="protein"
                 )
                 factory.write(tmp_path, fields)
-    grids = _grids(tmp_path)
-    assert grids["biology-probe-fixed-c"].columns == ("worm-go40",)
-    assert grids["biology-others-probe-fixed-c"].columns == ("worm-yeast",)
+    grids = _tables(tmp_path)
+    assert grids["biology-probe-fixed-c"].columns == {"worm-go40": "worm-go40"}
+    assert grids["biology-others-probe-fixed-c"].columns == {"worm-yeast": "worm-yeast"}
     assert not grids["biology-others-probe-fixed-c"].averaged
-    assert grids["biology-backbones-gcn-probe-fixed-c"].columns == ("worm-go40",)
+    assert grids["biology-backbones-gcn-probe-fixed-c"].columns == {"worm-go40": "worm-go40"}
     said = _lines(tmp_path, "biology-backbones-probe-fixed-c")["GraphLoG"]
     assert "not measured" not in said
 
 
 def test_table_4_has_the_papers_rows_and_the_default_recipe_below(everything: Path):
-    grid = _grids(everything)["molecules-ablation-finetune-last"]
-    assert [row.key for row in grid.rows] == [*factory.LOSSES, "default"]
+    grid = _tables(everything)["molecules-ablation-finetune-last"]
+    assert [row.key for row in grid.rows][:8] == [*factory.LOSSES, "graphlog"]
     assert grid.rows[3].heads == ("✓", "✓", "")
     assert grid.reference == factory.LOSSES[-1]
-    assert "other data than ours" in markdown(lay_out(grid))
+    assert any("other data and another split" in note for note in grid.notes)
 
 
 def test_table_4_is_on_the_data_sets_of_the_ablation(tmp_path: Path):
     factory.write_ablation(tmp_path)
     factory.write_molecules(tmp_path, (*factory.MOLECULES, "tox21"), ("graphlog",))
-    assert "tox21" not in _grids(tmp_path)["molecules-ablation-finetune-last"].columns
+    assert "tox21" not in _tables(tmp_path)["molecules-ablation-finetune-last"].columns
 
 
 def test_cells_serve_every_table_whatever_suite_wrote_them(tmp_path: Path):
     factory.write_ablation(tmp_path, suite="molecules")
-    assert "molecules-ablation-finetune-last" in _grids(tmp_path)
-
-
-def test_two_settings_for_one_place_are_refused(tmp_path: Path):
-    fields = factory.cell("finetune", "graphlog", "bbbp", 0, {"last": {"test": 0.7}})
-    factory.write(tmp_path, fields)
-    factory.write(tmp_path, {**fields, "config_hash": "f" * 64})
-    with pytest.raises(DataError, match="same cell with different settings"):
-        read_cells(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("text", "error", "said"),
-    [
-        ('{"format": "graphlog-cell", "ver', DataError, "not a whole cell"),
-        ("[1, 2]", DataError, "not a whole cell"),
-        ('{"format": "other", "version": 1}', DataError, "no cell of a benchmark"),
-        ('{"format": "graphlog-cell", "version": 99}', ModelFileError, "update graphlog"),
-        ('{"format": "graphlog-cell", "version": 1}', DataError, "KeyError"),
-    ],
-)
-def test_a_file_that_is_no_cell_is_named(
-    tmp_path: Path, text: str, error: type[Exception], said: str
-):
-    (tmp_path / "bad.json").write_text(text)
-    with pytest.raises(error, match=said) as caught:
-        read_cells(tmp_path)
-    assert "bad.json" in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert "molecules-ablation-finetune-last" in _tables(tmp_path)
 
 
 def test_domains_share_a_folder(tmp_path: Path):
     factory.write_speed(tmp_path)
-    molecules = read_cells(tmp_path)
-    for path in list(tmp_path.glob("*.json")):
+    for path in list((tmp_path / "cells").glob("*.json")):
         fields = json.loads(path.read_text())
-        (tmp_path / f"protein-{path.name}").write_text(
-            json.dumps(
-                {
-                    **fields,
-                    "domain": "protein",
-                    "config_hash": "f",
-                    "graphs_per_s": fields["graphs_per_s"] / 2,
-                }
-            )
-        )
-    cells = read_cells(tmp_path)
-    assert len(cells) == 2 * len(molecules)
-    fast, slow = (speed_grid(cells, domain) for domain in ("molecule", "protein"))
-    assert fast is not None
-    assert slow is not None
+        fields |= {"domain": "protein", "config_hash": "f"}
+        fields["graphs_per_s"] /= 2
+        path.with_name(f"protein-{path.name}").write_text(json.dumps(fields))
+    fast, slow = speed_tables(*newest_cells(BenchmarkFolder(tmp_path).load()))
     assert (fast.name, slow.name) == ("speed-molecules", "speed-biology")
-    for place, series in fast.series.items():
-        assert {seed: rate / 2 for seed, rate in series.items()} == slow.series[place]
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path):
-    with pytest.raises(DataError, match="no folder of cells"):
-        read_cells(tmp_path / "none")
+    assert [row.key for row in fast.rows] == [row.key for row in slow.rows]
+    for row in fast.rows:
+        for column in fast.columns:
+            assert (fast.at(row.key, column) / 2).tolist() == slow.at(row.key, column).tolist()
 
 
 def test_latex_escapes_what_it_must():
     text = r"50% of {A_B} & $x$ #1 ~ ^ \ < > | ± " + "\N{MINUS SIGN}1 ✓"
-    sheet = Sheet(
-        "s",
-        text,
-        ("A_B", "x"),
-        ((Item(text), Item("1", strong=True)), (Item(""), Item("2", quoted=True))),
-        notes=(text,),
+    escaped = (
+        r"50\% of \{A\_B\} \& \$x\$ \#1 \textasciitilde{} \textasciicircum{} \textbackslash{} "
+        r"$<$ $>$ $|$ $\pm$ $-$1 $\checkmark$"
     )
-    said = latex(sheet)
-    escaped = r"50\% of \{A\_B\} \& \$x\$ \#1 \textasciitilde{} \textasciicircum{} \textbackslash{} $<$ $>$ $|$ $\pm$ $-$1 $\checkmark$"
-    assert said.count(escaped) == 3
-    assert r"\textbf{1}" in said
-    assert r"\textit{2}" in said
-    assert said.isascii()
+    assert escape_latex(text) == escaped
+
+
+def test_latex_marks_the_best_and_the_quoted(everything: Path):
+    said = table_latex(_tables(everything)["molecules-finetune-last"])
+    assert said.count(r"\textbf{") == 4
+    assert r"\textit{69.5 $\pm$ 0.5}" in said
+    assert r"\label{tab:molecules-finetune-last}" in said
+    assert r"\toprule" in said
 
 
 def test_every_table_is_plain_latex_with_as_many_fields_as_columns(everything: Path):
-    for grid in _grids(everything).values():
-        said = latex(lay_out(grid))
-        assert said.isascii(), grid.name
+    for table in _tables(everything).values():
+        said = table_latex(table)
+        assert said.isascii(), table.name
         body = said.split(r"\toprule")[1].split(r"\bottomrule")[0]
         counts = {
             line.replace(r"\&", "").count("&") for line in body.splitlines() if line.endswith(r"\\")
         }
-        assert len(counts) == 1, grid.name
+        assert len(counts) == 1, table.name
 
 
 def test_throughput_is_compared_with_attrmasking(everything: Path):
-    cells = read_cells(everything)
-    grid = speed_grid(cells, "molecule")
-    assert grid is not None
-    said = markdown(speed_sheet(grid))
-    assert "| AttrMasking | GIN | 790 ± 10 | 1.00 | 790 ± 10 | 1.00 | 3 |" in said
-    assert "| GraphCL | GIN | 610 ± 10 | 0.77 | 1,220 ± 20 | 1.54 | 3 |" in said
-    timing = timing_sheet(cells)
-    assert timing is not None
-    assert {row[0].text for row in timing.rows} == {"speed", "finetune", "probe", "map"}
+    rows, details = newest_cells(BenchmarkFolder(everything).load())
+    (table,) = speed_tables(rows, details)
+    lines = [list(line) for line in table_frame(table, MARKDOWN).itertuples(index=False)]
+    assert ["AttrMasking", "GIN", "790 ± 10", "1.00", "790 ± 10", "1.00", "3"] in lines
+    assert ["GraphCL", "GIN", "610 ± 10", "0.77", "1,220 ± 20", "1.54", "3"] in lines
+    assert set(timing(rows, details)["stage"]) == {"speed", "finetune", "probe", "map"}
 
 
 def test_the_printed_average_stands_only_beside_the_eight_sets_it_is_of(tmp_path: Path):
@@ -393,7 +349,7 @@ def test_one_backbone_that_is_not_the_main_one_has_its_table(tmp_path: Path):
         tmp_path,
         factory.cell("finetune", "graphlog", "bbbp", 0, found, backbone="gat", domain="molecule"),
     )
-    assert _grids(tmp_path)["molecules-backbones-finetune-last"].columns == ("gat",)
+    assert _tables(tmp_path)["molecules-backbones-finetune-last"].columns == {"gat": "GAT"}
 
 
 def test_work_that_suites_share_is_timed_once(tmp_path: Path):
@@ -402,24 +358,27 @@ def test_work_that_suites_share_is_timed_once(tmp_path: Path):
     )
     factory.write(tmp_path, one)
     factory.write(tmp_path, {**one, "suite": "sensitivity", "variant": {"depth": 3}})
-    sheet = timing_sheet(read_cells(tmp_path))
-    assert sheet is not None
-    assert [(r["cells"], r["seconds_mean"]) for r in sheet.records] == [(1, 10.0)]
+    found = timing(*newest_cells(BenchmarkFolder(tmp_path).load()))
+    assert found["cells"].tolist() == [1]
+    assert found["seconds"].tolist() == [10.0]
 
 
-def test_the_timing_in_larger_company_counts(tmp_path: Path):
-    def timed(rate: float, *together: str):
-        hashed = f"{len(together):064x}"
-        fields = {
-            "suite": "speed",
-            "graphs_per_s": rate,
-            "together": list(together),
-            "config_hash": hashed,
-            "domain": "molecule",
-        }
-        return factory.cell("speed", "graphcl", None, 0, {}, **fields)
+@pytest.mark.parametrize("mixed", [False, True])
+def test_rows_of_the_old_protocol_are_marked(tmp_path: Path, mixed: bool):
+    factory.write_molecules(tmp_path, methods=("untrained", "graphlog"))
+    rows = BenchmarkFolder(tmp_path).load()
+    if mixed:
+        rows.loc[rows["method"] == "graphlog", "protocol"] = PROTOCOL
+    tables = {table.name: table for table in score_tables(newest_cells(rows)[0])}
+    names = table_frame(tables["molecules-finetune-last"], MARKDOWN)["Method"].tolist()
+    assert ("Untrained †" in names) == mixed
+    assert "GraphLoG" in names
+    assert "ECFP4 + logistic regression" in names  # nothing changed for fingerprints
 
-    factory.write(tmp_path, timed(9.0, "attrmasking", "graphcl"))
-    factory.write(tmp_path, timed(7.0, "attrmasking", "graphcl", "graphlog"))
-    (cell,) = read_cells(tmp_path)
-    assert cell.raw["graphs_per_s"] == 7.0
+
+@pytest.mark.parametrize("name", ["molecules-ablation", "molecules-sensitivity-depth"])
+def test_rows_without_pretraining_stand_beside_variants(everything: Path, name: str):
+    table = _tables(everything)[f"{name}-finetune-last"]
+    keys = [row.key for row in table.rows if row.group == table.rows[-1].group]
+    assert keys[-3:] == ["untrained", "ecfp-rf", "ecfp-lr"]
+    assert all(table.measured(key) == list(table.columns) for key in keys)
