@@ -6,6 +6,7 @@ import torch
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader
 
+from downstream_support import tiny_encoder
 from graphlog.domains.molecule import MOLECULE, featurize_smiles
 from graphlog.errors import ConfigError, DataError
 from graphlog.pyg import from_pyg, to_pyg
@@ -54,6 +55,20 @@ def test_batches_are_split_into_their_graphs():
     by_hand = Batch(x=one.x, edge_index=one.edge_index, batch=torch.zeros(3, dtype=torch.long))
     with pytest.raises(DataError, match="item 1 is a Batch without the limits of its graphs"):
         from_pyg([one, by_hand])
+
+
+def test_an_encoder_takes_graphs_of_torch_geometric(tiny_store):
+    encoder, graphs = tiny_encoder(), to_pyg(tiny_store)
+    encoding = encoder(Batch.from_data_list(graphs))
+    expected = encoder(tiny_store[:])
+    assert torch.equal(encoding.node_emb, expected.node_emb)
+    assert torch.equal(encoding.graph_emb, expected.graph_emb)
+    assert torch.equal(encoder(graphs[1]).graph_emb, encoder(tiny_store[1:2]).graph_emb)
+    embeddings = encoder.embed(tiny_store)
+    for source in (graphs, Batch.from_data_list(graphs), DataLoader(graphs, batch_size=2)):
+        np.testing.assert_allclose(encoder.embed(source), embeddings, atol=1e-6)
+    with pytest.raises(DataError, match="unclosed ring"):  # a missing row would shift the others
+        encoder(["CCO", "C1CC"])
 
 
 def test_smiles_travel_as_texts():

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
+from graphlog.domains import domain_of
 from graphlog.encoders.base import Encoding
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
@@ -24,6 +25,8 @@ from graphlog.training.precision import Precision, autocast, choose_device, infe
 
 Layer = Literal["jk", "last"]
 LAYERS = ("jk", "last")
+ReadoutChoice = Literal["auto", "encoder"]
+"""How graphs are pooled downstream: ``auto`` as their domain says, ``encoder`` as in pre-training."""
 
 
 class Encoder(nn.Module):
@@ -62,8 +65,15 @@ class Encoder(nn.Module):
         """Return the number of columns of an embedding."""
         return self.network.embedding_width(check_layer(layer or self.layer))
 
-    def forward(self, batch: GraphBatch) -> Encoding:
-        """Return node and graph embeddings of the final layer (Eq. 5), with gradients."""
+    def forward(self, batch: GraphBatch | Any) -> Encoding:
+        """Return node and graph embeddings of the final layer (Eq. 5), with gradients.
+
+        Args:
+            batch: Graphs of a store, ``store[a:b]``, or of torch_geometric: a ``Batch``, one
+                ``Data``, or a list of them, whose order of graphs and nodes is kept.
+        """
+        if not isinstance(batch, GraphBatch):
+            batch = read(batch, self.schema, on_error="fail")[:]
         return self.network(batch.to(self.device))
 
     def embed(
@@ -149,6 +159,21 @@ class Encoder(nn.Module):
         """
         found = read_model(Path(path))
         return cls(found.encoder, found.info.get("embedding", "last"), found.info, found.extra)
+
+    def with_readout(self, readout: ReadoutChoice = "auto") -> "Encoder":
+        """Return the encoder with the readout that its domain uses downstream.
+
+        For proteins, an encoder that pools the mean over the ego-network gets its centre beside it.
+        A readout has no weights; this encoder keeps its own.
+        """
+        wanted = domain_of(self.schema).downstream_readout(self.config.readout)
+        if readout == "encoder" or wanted == self.config.readout:
+            return self
+        with torch.random.fork_rng(devices=[]):  # the initial weights are replaced at once
+            network = GraphEncoder(self.config.updated({"readout": wanted}), self.schema)
+        network.load_state_dict(self.network.state_dict())
+        changed = Encoder(network.to(self.device), self.layer, self.info, self.extra)
+        return changed.train(self.training)
 
     def copy(self) -> "Encoder":
         """Return an encoder with weights of its own."""

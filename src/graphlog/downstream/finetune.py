@@ -25,8 +25,6 @@ from graphlog.downstream.metrics import Evaluation, evaluate
 from graphlog.downstream.models import RANDOM, random_encoder
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines, ecfp_rows, make_report
-from graphlog.downstream.proteins.halves import half_scores
-from graphlog.downstream.proteins.readout import judged
 from graphlog.downstream.report import ScoreRow, score_row
 from graphlog.downstream.tasks import LabelledGraphs, folds_lacking, open_labelled
 from graphlog.errors import ConfigError, DataError
@@ -229,7 +227,7 @@ def start_of(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig) -> 
     """Return what all seeds begin with; an untrained encoder is trained from scratch."""
     if encoder.info.get("name") == RANDOM:
         config = config.updated(FROM_SCRATCH)
-    encoder = judged(encoder, config.readout)
+    encoder = encoder.with_readout(config.readout)
     network = copy_with_dropout(encoder.network, 0.0)
     encoder = Encoder(network, encoder.layer, encoder.info).moved(config.device)
     embeddings = None
@@ -309,7 +307,7 @@ def _score(
         fold: [evaluate(data.labels[rows], p, data.task) for p in predictions[fold]]
         for fold, rows in folds.items()
     }
-    halves = half_scores(data, predictions["test"])
+    halves = data.half_scores(predictions["test"])
     return score_row(
         model, rule, scored["test"], scored["valid"], data.metric, data.targets, detail, halves
     )

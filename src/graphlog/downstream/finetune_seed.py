@@ -15,10 +15,9 @@ from torch import Tensor, nn
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.sampler import seeded_permutation
-from graphlog.downstream.encoder import Encoder, Layer, check_layer, evaluating
+from graphlog.downstream.encoder import Encoder, Layer, ReadoutChoice, check_layer, evaluating
 from graphlog.downstream.head import FineTuned, Head, copy_with_dropout, outputs_of
 from graphlog.downstream.metrics import better, evaluate
-from graphlog.downstream.proteins.readout import ReadoutChoice
 from graphlog.downstream.tasks import LabelledGraphs
 from graphlog.errors import ConfigError
 from graphlog.objectives.base import LossTerms, Phase

@@ -14,12 +14,10 @@ from graphlog.downstream.baselines import (
     TREES_MANY_TASKS,
     forest_predictions,
 )
-from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.encoder import Encoder, ReadoutChoice
 from graphlog.downstream.linear import FIXED_C, GRID, linear_path, sparse_bits, standardised
 from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
 from graphlog.downstream.models import random_encoder
-from graphlog.downstream.proteins.halves import half_scores
-from graphlog.downstream.proteins.readout import ReadoutChoice, judged
 from graphlog.downstream.report import Report, ScoreRow, score_row
 from graphlog.downstream.tasks import LabelledGraphs, folds_lacking, open_labelled
 from graphlog.errors import DataError, unknown_name
@@ -68,7 +66,7 @@ def probe(
         labelling: Passed to ``open_labelled`` (``targets``, ``task``, ``split``, ...).
     """
     check_baselines(baselines)
-    encoder = judged(encoder, readout)
+    encoder = encoder.with_readout(readout)
     data = (
         source
         if isinstance(source, LabelledGraphs)
@@ -272,5 +270,5 @@ def _row(
         data.metric,
         data.targets,
         detail,
-        half_scores(data, [p[test] for p in predictions]),
+        data.half_scores([p[test] for p in predictions]),
     )

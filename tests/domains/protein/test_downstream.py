@@ -12,7 +12,6 @@ from graphlog.domains.protein.ego import STATISTICS, ego_statistics
 from graphlog.domains.protein.schema import CHANNELS, PROTEIN
 from graphlog.downstream.finetune import FinetuneConfig, start_of
 from graphlog.downstream.models import load_for
-from graphlog.downstream.proteins.readout import judged
 from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import open_labelled
 from graphlog.errors import ConfigError
@@ -65,15 +64,15 @@ def test_unlabelled_proteins_are_left_out_and_the_test_fold_is_halved(store: Gra
 
 def test_the_centre_is_read_downstream_unless_told_otherwise(store: GraphStore) -> None:
     encoder = tiny_encoder(schema=PROTEIN)
-    assert judged(encoder).width() == 2 * encoder.width()
-    assert judged(encoder, "encoder") is encoder
-    assert judged(judged(encoder)).width() == 2 * encoder.width()
+    assert encoder.with_readout().width() == 2 * encoder.width()
+    assert encoder.with_readout("encoder") is encoder
+    assert encoder.with_readout().with_readout().width() == 2 * encoder.width()
     torch.testing.assert_close(
-        torch.from_numpy(judged(encoder).embed_store(store)[:, :16]),
+        torch.from_numpy(encoder.with_readout().embed_store(store)[:, :16]),
         torch.from_numpy(encoder.embed_store(store)),
     )
     molecules = tiny_encoder()
-    assert judged(molecules) is molecules
+    assert molecules.with_readout() is molecules
     data = open_labelled(store, PROTEIN)
     quick = {"epochs": 1, "device": "cpu", "precision": "fp32"}
     assert start_of(encoder, data, FinetuneConfig(**quick)).encoder.config.readout == "mean+centre"
