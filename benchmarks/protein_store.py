@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from graphlog.data.store import open_store
-from graphlog.datasets.catalogue_networks import LABELLED_SETS
+from graphlog.datasets import DATASETS
 from graphlog.datasets.download import fetch
 from graphlog.inputs import fetch_dataset
 from step import machine
@@ -51,8 +51,8 @@ def parse_arguments() -> argparse.Namespace:
 
 def build(options: argparse.Namespace, path: Path) -> dict[str, float]:
     """Build the store in a fresh process and return its seconds and memory."""
-    spec = LABELLED_SETS[options.name]
-    words = [spec.networks[0], str(fetch(spec)), str(path), str(options.limit)]
+    spec = DATASETS[options.name]
+    words = [spec.details["networks"][0], str(fetch(spec)), str(path), str(options.limit)]
     done = subprocess.run(
         [sys.executable, "-c", BUILD, *words], capture_output=True, text=True, check=True
     )

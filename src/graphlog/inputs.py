@@ -215,7 +215,10 @@ def _fitting(
     """Return a store that is used as it is, or its first graphs, saved where that is asked for."""
     for option in options:
         if option not in _FOR_STORES:
-            raise _unfit(option, name, "graphs that are parsed already")
+            flag = option.replace("_", "-")
+            raise ConfigError(
+                f"{name} is a store already; build it again from its input to use --{flag}."
+            )
     if schema is not None and store.schema != schema:
         found, wanted = store.schema.name, schema.name
         if found == wanted:

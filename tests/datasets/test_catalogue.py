@@ -1,5 +1,6 @@
 """Every named data set: found, verified, with the rows, columns and labels it promises."""
 
+import hashlib
 import re
 from pathlib import Path
 
@@ -7,13 +8,13 @@ import numpy as np
 import pytest
 
 from graphlog.api import read_molecules
-from graphlog.datasets import DATASETS
-from graphlog.datasets.base import hash_smiles
-from graphlog.datasets.catalogue import MOLECULES
+from graphlog.datasets import DATASETS, DatasetSpec
 from graphlog.domains import DOMAINS
+from graphlog.domains.records import details_of, hash_smiles
 from graphlog.errors import ConfigError, DataError
 from graphlog.inputs import fetch_dataset, resolve
 
+MOLECULES = {name: spec for name, spec in DATASETS.items() if spec.domain == "molecule"}
 BUNDLED = ("nci5k", "wehi10k", "chembl2321810")
 LARGE = ("zinc2m", "zinc250k", "muv", "hiv", "toxcast", "qm8")
 
@@ -22,8 +23,8 @@ LARGE = ("zinc2m", "zinc250k", "muv", "hiv", "toxcast", "qm8")
 def test_specs_are_complete(spec) -> None:
     assert DATASETS[spec.name] is spec
     assert re.fullmatch(r"[a-z][a-z0-9]*", spec.name)
-    assert re.fullmatch(r"[0-9a-f]{64}", spec.sha256_file)
-    assert re.fullmatch(r"[0-9a-f]{64}", spec.sha256_smiles)
+    assert re.fullmatch(r"[0-9a-f]{64}", spec.sha256)
+    assert all(re.fullmatch(r"[0-9a-f]{64}", h) for h in details_of(spec).sha256_smiles)
     assert (spec.url is None) == (spec.name in BUNDLED)
     assert spec.url is None or spec.url.startswith("https://")
     assert (spec.task is None) == (spec.metric is None) == (spec.num_tasks == 0)
@@ -54,7 +55,7 @@ def check(name: str) -> None:
         rows = list(table.rows)
     assert len(rows) == spec.rows
     assert not any(row.problem for row in rows)
-    assert hash_smiles(row.record for row in rows) == spec.sha256_smiles
+    assert hash_smiles(row.record for row in rows) == details_of(spec).sha256_smiles[0]
     assert len(table.columns) == len(table.tasks) == spec.num_tasks
     assert table.tasks == spec.tasks or not spec.tasks
 
@@ -83,3 +84,42 @@ def test_a_file_in_the_way_of_a_name_wins(tmp_path: Path, monkeypatch: pytest.Mo
 def test_unknown_names_are_answered_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'freesolv'"):
         fetch_dataset("free-solv")
+
+
+def test_a_data_set_added_to_the_catalogue_is_found_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import graphlog
+    from graphlog.cli.main import main
+
+    smiles = [f"{'C' * n}{end}" for n in range(2, 22) for end in ("O", "N")]
+    table = "smiles,odour\n" + "".join(f"{s},{int('O' in s)}\n" for s in smiles)
+    (tmp_path / "odour.csv").write_text(table)
+    monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path))
+    spec = DatasetSpec(
+        name="odour",
+        description="Whether a molecule smells.",
+        domain="molecule",
+        rows=len(smiles),
+        path="odour.csv",
+        sha256=hashlib.sha256(table.encode()).hexdigest(),
+        tasks=("odour",),
+        num_tasks=1,
+        task="classification",
+        metric="roc_auc",
+        split="random",
+        licence="CC0",
+        source="made up",
+        details={"sha256_smiles": [hash_smiles(smiles)]},
+    )
+    monkeypatch.setitem(DATASETS, "odour", spec)
+    assert graphlog.read_molecules("odour").tasks == ("odour",)
+    assert graphlog.fetch_dataset("odour") == tmp_path / "odour.csv"
+    assert graphlog.describe_dataset("odour")["here"] == "yes"
+    assert "odour" in [row["name"] for row in graphlog.describe_datasets()]
+    report = graphlog.probe("graphlog-zinc", "odour", baselines=(), seeds=(0,))
+    assert (report.dataset, report.tasks, report.split) == ("odour", ("odour",), "random (seed 0)")
+    assert main(["data", "list", "--json"]) == 0
+    assert '"odour"' in capsys.readouterr().out
+    assert main(["featurize", "odour", "-o", str(tmp_path / "s"), "-q"]) == 0
+    assert graphlog.open_store(tmp_path / "s").tasks == ("odour",)

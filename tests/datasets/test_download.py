@@ -4,16 +4,16 @@ import gzip
 import http.server
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from graphlog.datasets import DATASETS, molsets
-from graphlog.datasets.base import hash_smiles
+import graphlog.datasets.download as module
+from graphlog.datasets import DATASETS
 from graphlog.datasets.download import data_root, download
 from graphlog.domains import DOMAINS
+from graphlog.domains.records import hash_smiles
 from graphlog.errors import DataError
 from graphlog.inputs import resolve
 
@@ -48,9 +48,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def spec_at(url: str, **fields):
-    fields = {"sha256_smiles": hash_smiles(["CCO", "C"])} | fields
-    return replace(DATASETS["esol"], url=f"{url}/delaney.csv", **fields)
+def changed(name: str, url: str, smiles: list[str]):
+    """A data set of the catalogue at another address, with other molecules."""
+    spec = DATASETS[name]
+    details = {**spec.details, "sha256_smiles": [hash_smiles(smiles)]}
+    return spec.updated({"url": url, "details": details})
+
+
+def spec_at(url: str):
+    return changed("esol", f"{url}/delaney.csv", ["CCO", "C"])
 
 
 def test_the_data_root() -> None:
@@ -165,14 +171,12 @@ def test_the_zinc_sets_out_of_the_published_package(
         ]
     }
     (folder / "json").write_text(json.dumps(listing))
-    monkeypatch.setattr(molsets, "_SHA256", sha256)
-    whole = replace(
-        DATASETS["zinc2m"], url=f"{url}/json", sha256_smiles=hash_smiles(["CC", "CCO", "N", "O"])
-    )
+    monkeypatch.setattr(module, "_MOSES_SHA256", sha256)
+    whole = changed("zinc2m", f"{url}/json", ["CC", "CCO", "N", "O"])
     assert gzip.decompress(fetch(whole).read_bytes()) == b"CC\nCCO\nN\nO\n"
-    monkeypatch.setitem(molsets._SAMPLES, "zinc10k", 2)
-    sample = replace(DATASETS["zinc10k"], url=f"{url}/json", sha256_smiles=hash_smiles(["CC", "N"]))
+    monkeypatch.setitem(module._MOSES_SAMPLES, "zinc10k", 2)
+    sample = changed("zinc10k", f"{url}/json", ["CC", "N"])
     monkeypatch.setattr(
-        molsets, "_address", lambda index: pytest.fail("the package is here already")
+        module, "_moses_address", lambda index: pytest.fail("the package is here already")
     )
     assert gzip.decompress(fetch(sample).read_bytes()) == b"CC\nN\n"

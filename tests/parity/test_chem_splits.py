@@ -14,6 +14,7 @@ from graphlog.datasets import DATASETS
 from graphlog.domains import DOMAINS
 from graphlog.domains.molecule.domain import split_smiles
 from graphlog.domains.molecule.murcko import scaffolds
+from graphlog.domains.records import details_of
 from graphlog.inputs import resolve
 
 SMALL = ("bbbp", "clintox", "sider", "bace", "tox21")
@@ -50,10 +51,15 @@ def check_dataset(name: str, golden: Path) -> None:
     expected = json.loads((golden / "moleculenet_scaffold_split.json").read_text())[
         f"{name}@downstream"
     ]
-    assert DATASETS[name].canonical_split == (expected["smiles_used"] == "RDKit canonical SMILES")
+    assert details_of(DATASETS[name]).canonical_split == (
+        expected["smiles_used"] == "RDKit canonical SMILES"
+    )
     with DOMAINS["molecule"].open(resolve(name)) as table:
         smiles = kept_smiles([row.record for row in table.rows], expected)
-    check(split_smiles(smiles, "scaffold", canonical=DATASETS[name].canonical_split), expected)
+    check(
+        split_smiles(smiles, "scaffold", canonical=details_of(DATASETS[name]).canonical_split),
+        expected,
+    )
 
 
 @pytest.mark.parametrize("name", SMALL)

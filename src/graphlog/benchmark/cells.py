@@ -257,7 +257,8 @@ def identity(source: str) -> dict[str, Any]:
     if source not in DATASETS:
         raise unknown_name("data set", source, DATASETS)
     spec = DATASETS[source]
-    digests = [spec.sha256_smiles or spec.sha256_file, spec.sha256_label_file]
+    smiles = next(iter(spec.details.get("sha256_smiles", ())), spec.sha256)
+    digests = [smiles, spec.details.get("sha256_label_file")]
     return {"name": source, "sha256": "+".join(digest for digest in digests if digest)}
 
 

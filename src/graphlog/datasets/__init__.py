@@ -1,6 +1,5 @@
 """Named data sets: what is known about each, and where its file comes from."""
 
-from graphlog.datasets.base import DatasetSpec
-from graphlog.datasets.catalogue import DATASETS, find_spec
+from graphlog.datasets.catalogue import DATASETS, DatasetSpec, find_spec
 
 __all__ = ["DATASETS", "DatasetSpec", "find_spec"]

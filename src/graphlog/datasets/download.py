@@ -1,20 +1,29 @@
 """Where the file of a named data set is: cache, mirror, or its public address; nothing unverified is ever used."""
 
+import gzip
+import json
 import os
+import random
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator
+import zipfile
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
-from graphlog.datasets.base import DatasetSpec
-from graphlog.datasets.molsets import unpack_molsets
+from graphlog.datasets.catalogue import DatasetSpec
 from graphlog.errors import DataError
-from graphlog.files import hash_file
+from graphlog.files import beside, hash_file
 
 _TIMEOUT_S = 60
 _BLOCK = 1 << 20
+_MOSES_SHA256 = "7f4450e3ebecebe79c3a2a55950c93daddee071120daf64a163d03481e811d34"
+_MOSES_PARTS = tuple(
+    f"moses/dataset/data/{part}.csv.gz" for part in ("train", "test", "test_scaffolds")
+)
+_MOSES_SAMPLES = {"zinc10k": 10_000, "zinc250k": 250_000}
 
 
 def data_root(data_dir: Path | str | None = None) -> Path:
@@ -46,7 +55,7 @@ def find_local(
     """
     if spec.origin.startswith("rdkit"):
         path = None if bundled is None else bundled(spec)
-        return path if path is not None and _is(path, spec.sha256_file) else None
+        return path if path is not None and _is(path, spec.sha256) else None
     root, mirror = data_root(data_dir), _mirror()
     if _is_mirrored(root / spec.path, spec, verify):
         return root / spec.path
@@ -58,7 +67,7 @@ def find_local(
         if _is_mirrored(path, spec, verify):
             return path
         raise DataError(
-            f"{path}: is not the '{spec.name}' this version knows (its sha256 is not {spec.sha256_file[:12]}…); replace it."
+            f"{path}: is not the '{spec.name}' this version knows (its sha256 is not {spec.sha256[:12]}…); replace it."
         )
     return None
 
@@ -98,7 +107,7 @@ def fetch(
     target = _public_path(spec, root)
     with _blame_network(spec, spec.url):
         if spec.origin == "molsets":
-            unpack_molsets(spec.url, target, download)
+            _unpack_moses(spec.url, target)
         else:
             download(spec.url, target, lambda path: verify(path, spec))
     if not verify(target, spec):
@@ -179,6 +188,55 @@ def _is(path: Path, sha256: str) -> bool:
 
 
 def _is_mirrored(path: Path, spec: DatasetSpec, verify: Verify) -> bool:
-    if spec.sha256_file:
-        return _is(path, spec.sha256_file)
+    if spec.sha256:
+        return _is(path, spec.sha256)
     return path.is_file() and verify(path, spec)
+
+
+def _unpack_moses(index: str, target: Path) -> None:
+    """Write the data set that ``target`` is named after, from the wheel that the package index lists with the pinned hash.
+
+    Args:
+        index: Address of the package's description (JSON) on the index.
+        target: ``zinc10k.smi.gz``, ``zinc250k.smi.gz`` or ``zinc2m.smi.gz``.
+
+    Raises:
+        DataError: If the index does not list the wheel.
+    """
+    wheel = target.with_name("molsets.whl")
+    if not wheel.is_file() or not _is_moses(wheel):
+        download(_moses_address(index), wheel, _is_moses)
+    smiles = list(_moses_smiles(wheel))
+    size = _MOSES_SAMPLES.get(target.name.partition(".")[0])
+    if size is not None:
+        order = list(range(len(smiles)))
+        random.Random(0).shuffle(order)
+        smiles = [smiles[k] for k in sorted(order[:size])]
+    with (
+        beside(target) as unfinished,
+        gzip.open(unfinished, "wt", encoding="ascii", compresslevel=6) as f,
+    ):
+        f.writelines(f"{text}\n" for text in smiles)
+
+
+def _moses_address(index: str) -> str:
+    with urllib.request.urlopen(index, timeout=_TIMEOUT_S) as answer:
+        listed: list[dict[str, Any]] = json.load(answer)["urls"]
+    for file in listed:
+        if file["digests"]["sha256"] == _MOSES_SHA256:
+            return file["url"]
+    raise DataError(
+        f"{index}: no longer lists the pinned wheel (sha256 {_MOSES_SHA256[:12]}…); set $GRAPHLOG_MIRROR to a copy of the data."
+    )
+
+
+def _is_moses(path: Path) -> bool:
+    return hash_file(path) == _MOSES_SHA256
+
+
+def _moses_smiles(wheel: Path) -> Iterator[str]:
+    with zipfile.ZipFile(wheel) as files:
+        for part in _MOSES_PARTS:
+            with files.open(part) as packed, gzip.open(packed, "rt", encoding="ascii") as lines:
+                next(lines)
+                yield from (line.strip().partition(",")[0] for line in lines)

@@ -13,7 +13,7 @@ from jaxtyping import Float, Float32, Int, Num
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import Split, random_split, stratified_split
 from graphlog.data.store import GraphStore
-from graphlog.datasets.base import DatasetSpec
+from graphlog.datasets import DatasetSpec
 from graphlog.datasets.download import fetch, find_local
 from graphlog.errors import ConfigError, unknown_name
 

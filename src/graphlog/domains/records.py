@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
+from pydantic import Field
 
+from graphlog.config import FrozenConfig
 from graphlog.data.chunk import GraphChunk, Reject
 from graphlog.data.columns import SMILES, RecordColumn
 from graphlog.data.labels import LabelReader, choose_tasks
@@ -22,7 +24,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder, check_reading
 from graphlog.data.tables import Row, Table, cell_text, open_columns, open_table
 from graphlog.data.workers import check_workers, map_in_order
-from graphlog.datasets.base import DatasetSpec
+from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import Domain, Input
 from graphlog.errors import ConfigError, DataError
 
@@ -37,6 +39,29 @@ _PARALLEL_FROM = 20_000
 _LOOKED_AT = 1000
 """Rows looked at to find label columns."""
 _TEXT_KEPT = 1000
+
+
+class TableDetails(FrozenConfig):
+    """How a table of the catalogue is read."""
+
+    sha256_smiles: tuple[str, ...] = ()
+    """Hashes of its column of records (:func:`hash_smiles`): of the mirror's file, and of public files
+    with other rows."""
+    header: tuple[str, ...] | None = None
+    """Names of the columns of a file without a header."""
+    public_tasks: dict[str, str] = Field(default_factory=dict)
+    """Label columns whose names differ in the public file, and their names here."""
+    canonical_split: bool = False
+    """Whether the pre-train-GNNs family takes scaffolds of its canonical SMILES."""
+    label_file: str | None = None
+    """File of ``name,label`` lines beside ``path``, where labels are kept apart."""
+    sha256_label_file: str = ""
+    """Hash of that file."""
+
+
+def details_of(spec: DatasetSpec) -> TableDetails:
+    """Return how a table of the catalogue is read."""
+    return TableDetails.parse(spec.details, f"{spec.name}: details.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,13 +237,11 @@ class RecordDomain(Domain):
         """Give the table of a data set, and our name of each label column that the file calls otherwise."""
         path = self.fetch(spec, data_dir)
         # public files name the column their own way; the mirror's is always `smiles`
-        with open_table(path, None, spec.header, rule=self.column) as table:
-            if spec.label_file is not None:
+        details = details_of(spec)
+        with open_table(path, None, details.header, rule=self.column) as table:
+            if details.label_file is not None:
                 table = _joined(table, spec, path)
-            yield (
-                table,
-                {old: new for old, new in spec.public_tasks.items() if old in table.columns},
-            )
+            yield table, {k: v for k, v in details.public_tasks.items() if k in table.columns}
 
 
 def _with_labels(table: Table, targets: str | Sequence[str] | None) -> OpenTable:
@@ -243,9 +266,10 @@ def _named_labels(
 
 def _joined(table: Table, spec: DatasetSpec, path: Path) -> Table:
     """Return the table with the labels of the file beside it as one more column, joined by name."""
-    file = path.parents[len(Path(spec.path).parts) - 1] / str(spec.label_file)
+    details = details_of(spec)
+    file = path.parents[len(Path(spec.path).parts) - 1] / str(details.label_file)
     content = file.read_bytes() if file.is_file() else b""
-    if hashlib.sha256(content).hexdigest() != spec.sha256_label_file:
+    if hashlib.sha256(content).hexdigest() != details.sha256_label_file:
         raise DataError(
             f"{file}: is not the labels of '{spec.name}' that this version knows; pip install -U rdkit"
         )
@@ -297,3 +321,16 @@ def _collected(
     labels = None if piece.labels is None else piece.labels[kept]
     texts = chunk.texts if keep_texts else None
     return replace(chunk, rows=numbers[kept], labels=labels, texts=texts), rejects
+
+
+def hash_smiles(smiles: Iterable[str]) -> str:
+    r"""Return the sha256 of the SMILES, stripped and each followed by a line end.
+
+    Example:
+        >>> hash_smiles(["CCO"]) == hashlib.sha256(b"CCO\n").hexdigest()
+        True
+    """
+    total = hashlib.sha256()
+    for text in smiles:
+        total.update(f"{text.strip()}\n".encode("utf-8", "surrogatepass"))
+    return total.hexdigest()

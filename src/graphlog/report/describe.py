@@ -263,8 +263,8 @@ def describe_dataset(name: str) -> dict[str, Any]:
         "source": spec.source,
         "url": spec.url,
         "made from": [part.name for part in DOMAINS[spec.domain].parts(spec)],
-        "sha256": spec.sha256_file,
-        "sha256 of its SMILES": spec.sha256_smiles,
+        "sha256": spec.sha256,
+        "sha256 of its SMILES": next(iter(spec.details.get("sha256_smiles", ())), ""),
         "here": here,
         "path": where,
     }

@@ -10,7 +10,7 @@ import pytest
 
 import graphlog
 from graphlog.api import read_graphs
-from graphlog.datasets.catalogue_networks import GRAPHS as NAMED
+from graphlog.datasets import DATASETS
 from graphlog.errors import ConfigError, DataError
 from graphlog.inputs import resolve
 from graphs_support import EDGES, GRAPHS, NODES, lines, rings, tables
@@ -312,6 +312,6 @@ def test_options_that_make_no_sense_are_refused(tmp_path):
 @pytest.mark.parametrize("name", ["mutag", "ptc"])
 def test_named_sets_hold_what_is_said_of_them(name, mirror):
     store = read_graphs(name)
-    assert len(store) == NAMED[name].rows
+    assert len(store) == DATASETS[name].rows
     assert not store.rejects
     assert store.undirected

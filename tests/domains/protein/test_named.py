@@ -9,7 +9,6 @@ import pytest
 
 from graphlog.api import read_proteins
 from graphlog.datasets import DATASETS
-from graphlog.datasets.catalogue_networks import LABELLED, LABELLED_SETS, NETWORKS, UNLABELLED
 from graphlog.domains import SCHEMAS
 from graphlog.domains.protein import stores
 from graphlog.domains.protein.stores import first_of_each_species, open_named_proteins, parts
@@ -82,14 +81,13 @@ def test_options_of_a_named_network_and_of_a_labelled_set(counted: Callable[[], 
 
 
 def test_every_species_has_an_address() -> None:
-    assert len(LABELLED) == 8
-    assert len(UNLABELLED) == 42
-    for taxon in (*LABELLED, *UNLABELLED):
-        assert str(NETWORKS[f"string-{taxon}"].url).startswith("https://stringdb-downloads.org/")
-    every = parts(LABELLED_SETS["go-8"])
+    named = [spec for name, spec in DATASETS.items() if name.startswith("string-")]
+    assert len(named) == 50
+    for spec in named:
+        assert str(spec.url).startswith("https://stringdb-downloads.org/")
+    every = parts(DATASETS["go-8"])
     assert len(every) == 8 + 1 + 8 + 8  # networks, the ontology, annotations, aliases
     assert all(part.url and part.url.startswith("https://") for part in every)
-    assert {*LABELLED_SETS, *NETWORKS} <= set(DATASETS)
 
 
 def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

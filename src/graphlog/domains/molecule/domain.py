@@ -16,11 +16,10 @@ from graphlog.data.store import GraphStore
 from graphlog.data.tables import Table, open_table
 from graphlog.data.workers import check_workers, map_in_order
 from graphlog.datasets import DATASETS, DatasetSpec
-from graphlog.datasets.base import hash_smiles
 from graphlog.domains.base import BaselineFeatures, GraphFeature, Input
 from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP, MOLECULE_RICH
 from graphlog.domains.molecule.targets import TARGETS
-from graphlog.domains.records import Featurizer, RecordDomain
+from graphlog.domains.records import Featurizer, RecordDomain, details_of, hash_smiles
 from graphlog.errors import DataError, unknown_name
 
 SPLITS = {
@@ -141,14 +140,14 @@ class MoleculeDomain(RecordDomain):
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
         """Return whether a file holds the SMILES of a data set, in their order."""
-        wanted = spec.smiles_column if spec.smiles_column != "smiles" else None
+        details = details_of(spec)
         delimiter = " " if spec.origin == "molsets" else ","
         try:
-            with open_table(path, wanted, spec.header, delimiter) as table:
+            with open_table(path, None, details.header, delimiter) as table:
                 found = hash_smiles(row.record for row in table)
         except DataError:
             return False
-        return found in (spec.sha256_smiles, *spec.sha256_public_smiles)
+        return found in details.sha256_smiles
 
     # Folds
 
@@ -172,7 +171,7 @@ class MoleculeDomain(RecordDomain):
         if kind in ("random", "stratified") and (kind == "random" or classes is not None):
             return super().split(store, kind, fractions, seed, classes=classes)
         spec = None if source is None else source.spec
-        canonical = spec is not None and spec.canonical_split
+        canonical = spec is not None and details_of(spec).canonical_split
         return split_smiles(store.texts(), kind, fractions, seed, workers, canonical)
 
     def groups(self, store: GraphStore) -> list[str | None]:

@@ -17,7 +17,7 @@ from graphlog.domains.base import BaselineFeatures, Domain, Input
 from graphlog.domains.protein.ego import ego_statistics
 from graphlog.domains.protein.folds import split_proteins
 from graphlog.domains.protein.reading import read_proteins, verify_file
-from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, species_of
+from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, details_of, species_of
 from graphlog.domains.protein.stores import (
     find_parts,
     first_of_each_species,
@@ -80,9 +80,9 @@ class ProteinDomain(Domain):
             )
         spec = source.spec
         changed = [name for name in options if name not in _SHARED_OPTIONS]
-        if spec is None or (changed and not spec.networks):
+        if spec is None or (changed and not details_of(spec).networks):
             files = list(source.records or ()) or (str(source.path) if spec is None else spec.name)
-            options = {**(spec.options if spec else {}), **options, "limit": limit}
+            options = {**(details_of(spec).options if spec else {}), **options, "limit": limit}
             return read_proteins(files, on_error=on_error, store_path=store_path, **options)
         if changed:
             raise ConfigError(
@@ -105,7 +105,7 @@ class ProteinDomain(Domain):
 
     def fetch(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
         """Return the file of a network, or the store of a labelled set."""
-        if spec.networks:
+        if details_of(spec).networks:
             return Path(str(open_named_proteins(spec.name, data_dir).path))
         return super().fetch(spec, data_dir)
 
@@ -119,7 +119,7 @@ class ProteinDomain(Domain):
 
     def parts(self, spec: DatasetSpec) -> list[DatasetSpec]:
         """Return the networks, tables and ontologies that a labelled set is made from."""
-        return parts(spec) if spec.networks else []
+        return parts(spec) if details_of(spec).networks else []
 
     # Folds
 
@@ -162,7 +162,7 @@ class ProteinDomain(Domain):
             used = np.flatnonzero(~np.isnan(store.labels).all(axis=1))
         if not networks and source is not None:
             spec = source.spec
-            named = () if spec is None else spec.networks or (spec.name,)
+            named = () if spec is None else details_of(spec).networks or (spec.name,)
             networks = named or (() if source.path is None else (source.path,))
         folds = split_proteins(
             store.texts(used), kind, fractions, seed, test_species=test_species, networks=networks

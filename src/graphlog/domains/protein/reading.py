@@ -11,8 +11,7 @@ import numpy as np
 from graphlog.data.chunk import Reject
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder, check_reading
 from graphlog.data.workers import check_workers, map_in_order
-from graphlog.datasets.base import DatasetSpec
-from graphlog.datasets.catalogue_networks import NETWORKS, TAXA
+from graphlog.datasets import DATASETS, DatasetSpec
 from graphlog.datasets.download import fetch
 from graphlog.domains.protein.ego import ego_networks
 from graphlog.domains.protein.labels import (
@@ -24,7 +23,7 @@ from graphlog.domains.protein.labels import (
 )
 from graphlog.domains.protein.network import ProteinNetwork, build_network, read_interactions
 from graphlog.domains.protein.ontology import read_ontology
-from graphlog.domains.protein.schema import PROTEIN, ProteinOptions
+from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, details_of
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.files import open_text
 
@@ -72,17 +71,23 @@ def network_files(source: Files, data_dir: Path | str | None = None) -> list[Net
                 expected = f"no network file (*{_NETWORK_FILE}.detailed*)"
                 raise DataError(f"{path}: holds {expected}; name the files themselves.")
             files += found
-        elif str(one) in NETWORKS and not path.exists():
-            spec = NETWORKS[str(one)]
-            local = fetch(spec, data_dir, verify_file)
-            files.append(NetworkFile(local, TAXA.get(spec.name), spec.options))
+        elif str(one) in networks() and not path.exists():
+            spec = networks()[str(one)]
+            local, details = fetch(spec, data_dir, verify_file), details_of(spec)
+            files.append(NetworkFile(local, details.taxon, details.options))
         elif not path.exists() and not path.suffix:
-            raise unknown_name("network file or data set", str(one), NETWORKS)
+            raise unknown_name("network file or data set", str(one), networks())
         else:
             files.append(NetworkFile(path))
     if not files:
         raise DataError("there is no network to read; name at least one file.")
     return files
+
+
+def networks() -> dict[str, DatasetSpec]:
+    """Return every named network."""
+    proteins = (spec for spec in DATASETS.values() if spec.domain == PROTEIN.domain)
+    return {spec.name: spec for spec in proteins if not details_of(spec).networks}
 
 
 def verify_file(path: Path, spec: DatasetSpec) -> bool:
@@ -91,7 +96,7 @@ def verify_file(path: Path, spec: DatasetSpec) -> bool:
         with open_text(path) as lines:
             header = " ".join(next(lines, "").split())
             # read to the end: a truncated archive is an error only there
-            return header.startswith(spec.begins) and sum(1 for _ in lines) > 0
+            return header.startswith(details_of(spec).begins) and sum(1 for _ in lines) > 0
     except DataError:
         return False
 

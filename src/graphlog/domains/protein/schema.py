@@ -1,11 +1,12 @@
 """The schema of ego-networks, and the options for cutting and labelling them."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
 from graphlog.config import FrozenConfig
 from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.datasets import DatasetSpec
 
 CHANNELS = (
     "neighborhood",
@@ -88,3 +89,27 @@ def species_of(name: str) -> str | None:
     """
     taxon, dot, _ = name.partition(".")
     return taxon if dot and taxon.isdecimal() else None
+
+
+class NetworkDetails(FrozenConfig):
+    """How a network, a labelled set or another file of the catalogue is read."""
+
+    begins: str = "protein1 protein2"
+    """How the first line of a file without a pinned sha256 begins."""
+    taxon: str | None = None
+    """Species of a network whose proteins carry none."""
+    networks: tuple[str, ...] = ()
+    """Of a labelled set: the networks whose ego-networks it holds; ``path`` is its table of labels."""
+    labelling: Literal["", "table", "complexes", "go"] = ""
+    """Whether labels are listed in ``path``, are membership of any complex, or GO annotations."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """How its ego-networks are cut and its functions chosen: fields of :class:`ProteinOptions`."""
+    label_file: str | None = None
+    """A second table of labels."""
+    sha256_label_file: str = ""
+    """Hash of that table."""
+
+
+def details_of(spec: DatasetSpec) -> NetworkDetails:
+    """Return how a data set of proteins is read."""
+    return NetworkDetails.parse(spec.details, f"{spec.name}: details.")

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,22 +12,16 @@ from filelock import FileLock
 from jaxtyping import Int
 
 from graphlog.data.store import GraphStore, open_store
-from graphlog.datasets.base import DatasetSpec
-from graphlog.datasets.catalogue_networks import (
-    GO_GRAPH,
-    LABELLED_SETS,
-    NETWORKS,
-    PROTEIN_SETS,
-    alias_file,
-    annotation_file,
-)
+from graphlog.datasets import DATASETS, DatasetSpec
+from graphlog.datasets.catalogue import PARTS
 from graphlog.datasets.download import data_root, fetch, find_local
 from graphlog.domains.protein.labels import complex_membership
 from graphlog.domains.protein.reading import Progress, read_proteins, verify_file
-from graphlog.domains.protein.schema import ProteinOptions, species_of
+from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, details_of, species_of
 from graphlog.errors import DataError, ModelFileError, unknown_name
 from graphlog.files import hash_file
 
+_ONTOLOGY = "go-graph"
 _VERSION = 1
 """Increase when ego-networks are cut or labelled in another way, so that stores are built again."""
 
@@ -53,9 +46,10 @@ def open_named_proteins(
         ConfigError: If there is none of that name.
         DataError: If a file that it is made from cannot be found.
     """
-    if name not in PROTEIN_SETS:
-        raise unknown_name("network or set of proteins", name, PROTEIN_SETS)
-    spec = PROTEIN_SETS[name]
+    known = {n: spec for n, spec in DATASETS.items() if spec.domain == PROTEIN.domain}
+    if name not in known:
+        raise unknown_name("network or set of proteins", name, known)
+    spec = known[name]
     files = {part.name: fetch(part, data_dir, verify_file) for part in parts(spec)}
     folder = data_root(data_dir) / "stores"
     path = folder / f"{name}-{_key(spec, files)}"
@@ -70,7 +64,7 @@ def open_named_proteins(
                 if path.exists():
                     shutil.rmtree(path)  # damaged; all it is made from is here
                 store = read_proteins(
-                    list(spec.networks or (name,)),
+                    list(details_of(spec).networks or (name,)),
                     **_reading_options(spec, files),
                     data_dir=data_dir,
                     store_path=path,
@@ -87,12 +81,15 @@ def open_named_proteins(
 
 def parts(spec: DatasetSpec) -> list[DatasetSpec]:
     """Return every file that a network or labelled set is made from, its own file first."""
-    own = [replace(spec, networks=(), label_file=None)] if spec.path else []
-    others = [NETWORKS[name] for name in spec.networks]
-    if spec.label_file:
-        others.append(next(s for s in LABELLED_SETS.values() if s.path == spec.label_file))
-    if spec.labelling == "go":
-        others += [GO_GRAPH, *map(annotation_file, _taxa(spec)), *map(alias_file, _taxa(spec))]
+    details = details_of(spec)
+    own = [spec.updated({"details": {}})] if spec.path else []
+    others = [DATASETS[name] for name in details.networks]
+    if details.label_file:
+        others.append(next(s for s in DATASETS.values() if s.path == details.label_file))
+    if details.labelling == "go":
+        names = [_ONTOLOGY]
+        names += [f"{kind}-{taxon}" for kind in ("gaf", "aliases") for taxon in _taxa(spec)]
+        others += [PARTS[name] for name in names]
     return [*own, *others]
 
 
@@ -114,16 +111,17 @@ def first_of_each_species(store: GraphStore, limit: int) -> Int[np.ndarray, "M"]
 
 
 def _taxa(spec: DatasetSpec) -> list[str]:
-    return [name.removeprefix("string-") for name in spec.networks]
+    return [name.removeprefix("string-") for name in details_of(spec).networks]
 
 
 def _reading_options(spec: DatasetSpec, files: dict[str, Path]) -> dict[str, Any]:
-    options = dict(spec.options)
-    match spec.labelling:
+    details = details_of(spec)
+    options = dict(details.options)
+    match details.labelling:
         case "go":
             options["annotations"] = [files[f"gaf-{taxon}"] for taxon in _taxa(spec)]
             options["aliases"] = [files[f"aliases-{taxon}"] for taxon in _taxa(spec)]
-            options["go"] = files[GO_GRAPH.name]
+            options["go"] = files[_ONTOLOGY]
         case "complexes":
             tables = files[spec.name], files["yeast-complexes"]
             options["labels"] = partial(complex_membership, *tables)
@@ -135,9 +133,10 @@ def _reading_options(spec: DatasetSpec, files: dict[str, Path]) -> dict[str, Any
 
 
 def _key(spec: DatasetSpec, files: dict[str, Path]) -> str:
+    details = details_of(spec)
     hashes = {name: hash_file(path) for name, path in sorted(files.items())}
-    options = ProteinOptions.parse(spec.options).model_dump(mode="json")
-    inputs = [_VERSION, spec.name, spec.labelling, options, hashes]
+    options = ProteinOptions.parse(details.options).model_dump(mode="json")
+    inputs = [_VERSION, spec.name, details.labelling, options, hashes]
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
 
 
