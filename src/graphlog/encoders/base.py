@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import Adjacency, GraphBatch
 from graphlog.data.schema import FeatureSchema
+from graphlog.domains import DOMAINS
 from graphlog.encoders.attributes import expand_attributes
 from graphlog.errors import unknown_name
 from graphlog.ops.segment import segment_ids, segment_sum
@@ -99,7 +100,8 @@ class EncoderConfig(FrozenConfig):
 
     def resolve_auto(self, domain: str) -> "EncoderConfig":
         """Return the settings with every ``auto`` replaced by what graphs of ``domain`` need."""
-        batch_norm = domain != "protein" if self.batch_norm == "auto" else self.batch_norm
+        is_wide = domain in DOMAINS and DOMAINS[domain].wide_edges
+        batch_norm = not is_wide if self.batch_norm == "auto" else self.batch_norm
         layer = self.layer.resolve_auto(domain)
         return self.updated({"batch_norm": batch_norm, **layer.model_dump()}, "encoder.")
 

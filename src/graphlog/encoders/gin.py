@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.data.schema import FeatureSchema
+from graphlog.domains import DOMAINS
 from graphlog.encoders.attributes import AttributeTable, add_product
 from graphlog.encoders.base import (
     EncoderConfig,
@@ -29,7 +30,8 @@ class GINConfig(LayerConfig):
         """Return the settings with the variant that graphs of ``domain`` need."""
         if self.edge_mode != "auto":
             return self
-        return self.updated({"edge_mode": "concat" if domain == "protein" else "add"})
+        is_wide = domain in DOMAINS and DOMAINS[domain].wide_edges
+        return self.updated({"edge_mode": "concat" if is_wide else "add"})
 
 
 class GIN(MessagePassing):

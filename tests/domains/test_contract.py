@@ -1,0 +1,199 @@
+"""What every domain must do, and a domain that is defined here alone: from a file to predictions."""
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import graphlog
+from graphlog.cli.main import main
+from graphlog.data.chunk import GraphChunk
+from graphlog.data.columns import RecordColumn
+from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.domains import DOMAINS, SCHEMAS, Domain, domain_of, register
+from graphlog.domains.records import RecordDomain
+from graphlog.errors import ConfigError
+from graphlog.inputs import read, resolve
+from graphs_support import rings
+from protein_support import clustered_links, write
+
+SMALL = {"dim": 8, "layers": 2}
+WORDS = [w * n for w in ("ab", "cde", "fg", "hij", "klmn") for n in range(1, 9)]
+
+PATH = FeatureSchema(
+    "path", "path", node=(Attribute("letter", 27),), edge=(), masked="node", node_mask=(26,)
+)
+
+
+def paths(words, schema):
+    """Return a path for each word of small letters."""
+    good = [k for k, w in enumerate(words) if w.isascii() and w.isalpha() and w.islower()]
+    bad = [(k, "not a word of small letters") for k in range(len(words)) if k not in good]
+    kept = [words[k] for k in good]
+    sizes = np.array([len(w) for w in kept], dtype=np.int64)
+    steps = np.concatenate([np.arange(n - 1) for n in sizes] or [[]]).astype(np.int64)
+    letters = np.array([[ord(c) - 97] for w in kept for c in w], dtype=np.int64).reshape(-1, 1)
+    edges, none = np.stack([steps, steps + 1]), np.zeros((len(steps), 0), dtype=np.int64)
+    return GraphChunk(sizes, sizes - 1, letters, edges, none, np.array(good, np.int64), kept), bad
+
+
+class PathDomain(RecordDomain):
+    """A word is a path of letters."""
+
+    name, records, schemas = "path", "words", {"path": PATH}
+    text_name = "word"
+    column = RecordColumn(what="word", sure=frozenset({"word"}), word="word")
+
+    def featurizer(self) -> Any:
+        return paths
+
+
+class Case(NamedTuple):
+    """An input of a domain, with labels, and how it is named."""
+
+    source: Path
+    """A file or folder."""
+    rows: int
+    targets: list[str] | None
+    schema: list[str]
+    """What the command line is told beside the input."""
+    rejected: int
+
+
+def _molecules(folder: Path) -> Case:
+    smiles = [f"{'C' * n}{end}" for n in range(2, 22) for end in ("O", "N")]
+    path = folder / "molecules.csv"
+    path.write_text("smiles,y\n" + "".join(f"{s},{int('O' in s)}\n" for s in [*smiles, "C1C"]))
+    return Case(path, len(smiles) + 1, ["y"], [], 1)
+
+
+def _words(folder: Path) -> Case:
+    path = folder / "words.csv"
+    path.write_text("word,y\n" + "".join(f"{w},{int('a' in w)}\n" for w in [*WORDS, "C3PO"]))
+    return Case(path, len(WORDS) + 1, ["y"], ["--schema", "path"], 1)
+
+
+def _graphs(folder: Path) -> Case:
+    return Case(rings(folder / "rings.jsonl", 40, 2), 40, None, [], 0)
+
+
+def _proteins(folder: Path) -> Case:
+    links = folder / "9.protein.links.detailed.txt"
+    write(links, clustered_links(4, 10, "9"))
+    names = [name for name in read(resolve(links), domain="protein").texts()]
+    labels = folder / "labels.csv"
+    labels.write_text("protein,y\n" + "".join(f"{n},{k % 2}\n" for k, n in enumerate(names)))
+    store = folder / "proteins.store"
+    read(resolve(links), domain="protein", labels=labels, min_positives=5, store_path=store)
+    return Case(store, len(names), None, [], 0)
+
+
+CASES: dict[str, Callable[[Path], Case]] = {
+    "molecule": _molecules,
+    "path": _words,
+    "graph": _graphs,
+    "protein": _proteins,
+}
+
+
+@pytest.fixture(autouse=True)
+def path_domain() -> Iterator[None]:
+    """The domain of this file, registered for the time of a test."""
+    register(PathDomain())
+    yield
+    del DOMAINS["path"], SCHEMAS["path"]
+
+
+@pytest.fixture(params=list(CASES))
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
+    """An input of each domain."""
+    return CASES[request.param](tmp_path)
+
+
+@pytest.mark.parametrize("domain", [*DOMAINS.values(), PathDomain()], ids=lambda d: d.name)
+def test_what_a_domain_says_of_itself(domain: Domain) -> None:
+    assert all(schema.domain == domain.name for schema in domain.schemas.values())
+    assert {"targets", "on_error", "workers", "limit", "store_path"} <= domain.reading_options()
+    assert {"data_dir", "progress"} <= domain.reading_options()
+    if not domain.targets:
+        with pytest.raises(ConfigError, match="no descriptors"):
+            domain.target_values([])
+
+
+def test_from_a_file_to_predictions(case: Case, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    domain = case.schema[1] if case.schema else None
+    schema = SCHEMAS[domain] if domain else None
+    store = read(case.source, schema, **({"targets": case.targets} if case.targets else {}))
+    own = domain_of(store.schema)
+    assert (store.num_rows, len(store.rejects)) == (case.rows, case.rejected)
+    assert store.labels is not None
+    train, valid, test = own.split(store, "random", (0.5, 0.25, 0.25), 0)
+    assert sorted([*train, *valid, *test]) == list(range(len(store)))
+    assert own.default_split(store, "classification")
+    assert all(len(f.values) == len(store) for f in own.features(store))
+    features = own.baseline_features(store)
+    assert features is None or len(features.values) == len(store)
+    groups = own.groups(store)
+    assert groups is None or len(groups) == len(store)
+    drawn = own.draw(store, [0, 1], 200, 140)
+    assert drawn is None or len(drawn) == 2
+    assert isinstance(own.describe(store), dict)
+
+    encoder = graphlog.pretrain(
+        store, epochs=2, batch_size=16, encoder=SMALL, objective="graphlog", run_dir=folder / "run"
+    )
+    z = graphlog.embed(encoder, case.source)
+    assert z.shape == (case.rows, encoder.width())
+    assert np.isnan(z).any(axis=1).sum() == case.rejected
+    labelled: dict[str, Any] = {"split": "random", "targets": case.targets}
+    report = graphlog.probe(encoder, case.source, seeds=(0,), **labelled)
+    assert report.task == "classification"
+    predictor = graphlog.finetune(
+        encoder, case.source, seeds=(0,), epochs=2, baselines=(), run_dir=folder / "ft", **labelled
+    )
+    assert predictor.predict(case.source).shape == (case.rows, 1)
+    written = graphlog.write_prototypes(encoder, folder / "tree", case.source)
+    assert written.graphs == case.rows - case.rejected
+    tree = json.loads((folder / "tree" / "tree.json").read_text())
+    assert tree["graphs"] == case.rows - case.rejected
+
+
+def test_the_command_line(case: Case, tmp_path: Path) -> None:
+    def run(*words: object) -> None:
+        assert main([str(word) for word in (*words, "-q")]) == 0
+
+    store, model = tmp_path / "a.store", tmp_path / "run"
+    labels = ["--targets", ",".join(case.targets)] if case.targets else []
+    if case.source.suffix != ".store":
+        run("featurize", case.source, "-o", store, *labels, *case.schema)
+    else:
+        store = case.source
+    small = ["--epochs", "1", "--batch-size", "16", "--set", "encoder.dim=8", "--set"]
+    run("pretrain", store, "-o", model, *small, "encoder.layers=2")
+    run("embed", case.source, "-m", model, "-o", tmp_path / "z.npz")
+    assert len(np.load(tmp_path / "z.npz")["embeddings"]) == case.rows
+    run("data", "split", store, "--kind", "random", "-o", tmp_path / "split.json")
+    options = ["--split", "random", "--seeds", "0", "--epochs", "1"]
+    run("finetune", case.source, "-m", model, "-o", tmp_path / "ft", *labels, *options)
+    run("predict", case.source, "-m", tmp_path / "ft", "-o", tmp_path / "p.csv")
+    with (tmp_path / "p.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == case.rows
+    assert sum(row["graphlog_status"] != "ok" for row in rows) == case.rejected
+    run("probe", case.source, "-m", model, *labels, "--split", "random", "--seeds", "0")
+    run("prototypes", model, "-o", tmp_path / "tree", "--input", case.source, "--fit")
+    run("info", store)
+
+
+def test_an_input_of_another_domain_is_refused_in_one_line(tmp_path: Path) -> None:
+    encoder = graphlog.pretrain(WORDS, schema="path", epochs=1, batch_size=8, encoder=SMALL)
+    with pytest.raises(ConfigError, match="holds graphs, but the model reads words"):
+        encoder.embed(_graphs(tmp_path).source)
+    with pytest.raises(ConfigError, match="--radius is for proteins"):
+        read(_words(tmp_path).source, PATH, radius=2)
