@@ -1,4 +1,4 @@
-"""Everything that works on molecules works on any graphs: objectives, backbones, probes, fine-tuning, prediction."""
+"""What works on molecules works on any graphs: objectives, backbones, probes, predictions."""
 
 import csv
 

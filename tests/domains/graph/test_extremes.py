@@ -1,4 +1,4 @@
-"""Values that are too large, oddly typed or out of line are named or taken for what they are; none is a traceback."""
+"""Values that are too large, oddly typed or misplaced are named; none is a traceback."""
 
 import csv
 import json

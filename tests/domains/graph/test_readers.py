@@ -1,4 +1,4 @@
-"""Every way to bring graphs gives the same graphs; what cannot be used is named by file, line or graph."""
+"""Every format gives the same graphs; what cannot be used is named by file, line or graph."""
 
 import gzip
 import os
@@ -261,7 +261,7 @@ def test_new_graphs_are_read_in_an_older_schema_and_unseen_categories_named(tmp_
     ]
     with pytest.raises(
         DataError,
-        match="line 1: node 0: node attribute 'node_0' is '8', a category that the schema does not know",
+        match="line 1: node 0: node attribute 'node_0' is '8', a category that the schema does not",
     ):
         read_graphs(lines(tmp_path / "b.jsonl", new), schema=first.schema, on_error="fail")
 

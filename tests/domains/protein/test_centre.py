@@ -1,4 +1,4 @@
-"""The centre-node readout against recorded numbers, and edge masking against the recorded example."""
+"""The centre-node readout against recorded numbers, and edge masking against an example."""
 
 from pathlib import Path
 

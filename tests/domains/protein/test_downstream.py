@@ -1,4 +1,4 @@
-"""Probing and fine-tuning on proteins: the centre beside the mean, two halves, and a floor under the table."""
+"""Probing and fine-tuning on proteins: centre beside mean, two halves, statistics as baseline."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Ego-networks against a slow way of cutting them, and what is at the edges: caps, isolated proteins, self-loops, repeats."""
+"""Ego-networks against a slow way of cutting them; caps, isolated proteins, self-loops, repeats."""
 
 import networkx as nx
 import numpy as np

@@ -1,4 +1,4 @@
-"""From network, ontology and annotation files to a store; and every way in which such files are wrong."""
+"""From network, ontology and annotation files to a store; and how such files can be wrong."""
 
 import gzip
 from itertools import pairwise
@@ -75,7 +75,7 @@ def test_functions_become_labels(tmp_path: Path) -> None:
     store = read_proteins(
         network, annotations=annotations, go=obo, min_positives=1, store_path=tmp_path / "store"
     )
-    # the narrowest terms: `narrow` (a) and `part` (c1, by way of its replacement); a's NOT is no positive
+    # the narrowest: `narrow` (a) and `part` (c1, through its replacement); NOT is no positive
     assert store.tasks == ("GO:0000003", "GO:0000005")
     labels = dict(zip(store.texts(), store.labels.tolist(), strict=True))
     assert labels["9.a"] == [1, 0]
@@ -141,7 +141,8 @@ def test_table_of_labels_and_several_species(tmp_path: Path) -> None:
 def test_evidence_by_kind(tmp_path: Path) -> None:
     table = write(
         tmp_path / "y.csv",
-        "gene1,gene2,network,weight\nA,B,ppi,1\nB,A,coexpression,0.8\nA,C,genetic_interaction,0.2\n",
+        "gene1,gene2,network,weight\nA,B,ppi,1\nB,A,coexpression,0.8\n"
+        "A,C,genetic_interaction,0.2\n",
     )
     store = read_proteins(table, species=4932, score=500)
     assert store.texts() == ["4932.A", "4932.B"]

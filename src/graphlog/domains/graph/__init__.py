@@ -1,1 +1,1 @@
-"""Graphs of any kind: their attributes are surveyed, stored as a schema, and checked in every later graph."""
+"""Graphs of any kind: their attributes become a schema, which later graphs must fit."""

@@ -61,7 +61,7 @@ class GraphDomain(Domain):
         kinds: Mapping[str, str] | None = None,
         directed: bool = False,
     ) -> GraphStore:
-        """Return any graphs as a store, with those that cannot be used in its ``rejects``, by number.
+        """Return any graphs as a store; those that cannot be used are in its ``rejects``.
 
         The input is read twice: to infer its attributes and classes, and to pack its graphs.
 
@@ -125,7 +125,7 @@ class GraphDomain(Domain):
             return builder.finish(collector.done)
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
-        """Return whether a zip is whole and holds a TUDataset of as many graphs as ``spec`` says."""
+        """Return whether a zip is whole and holds a TUDataset with the graphs that are expected."""
         try:
             return sum(1 for _ in open_tudataset(path).read()) == spec.rows
         except DataError:
@@ -184,12 +184,11 @@ def _add_chunk(
 ) -> None:
     graphs = [g._replace(problem=g.problem or labels.problem(g.labels)) for g in graphs]
     try:
-        coded = chunk_of(graphs, schema, directed)
+        chunk, reasons = chunk_of(graphs, schema, directed)
     except DataError as e:
         raise DataError(f"{where}: {e}") from None
-    problems = sorted(coded.problems.items())
-    rejects = [Reject(graphs[k].row, graphs[k].text, reason) for k, reason in problems]
-    used = [graphs[k] for k in coded.chunk.rows.tolist()]
+    rejects = [Reject(graphs[k].row, graphs[k].text, reasons[k]) for k in sorted(reasons)]
+    used = [graphs[k] for k in chunk.rows.tolist()]
     rows = np.array([graph.row for graph in used], dtype=np.int64)
     values = labels.values([graph.labels for graph in used]) if labels.names else None
-    collector.add(replace(coded.chunk, rows=rows, labels=values), rejects, len(graphs))
+    collector.add(replace(chunk, rows=rows, labels=values), rejects, len(graphs))

@@ -14,7 +14,7 @@ Column = npt.NDArray[Any]
 """One attribute of many nodes or edges: int64, float64, or objects (numbers, words, None)."""
 
 MAX_NODES = 10_000_000
-"""Largest number of nodes of a graph: a larger node number is an error, and would fill the memory."""
+"""Largest number of nodes of a graph; a larger one is a mistake, and would fill the memory."""
 MAX_TEXT = 200
 """Characters of a bad line that are kept beside the reason of its rejection."""
 _INT64 = range(-(2**63), 2**63)

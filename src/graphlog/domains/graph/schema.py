@@ -1,7 +1,6 @@
 """Schemas of any graphs: inferred from their attributes; and attributes turned into their codes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from graphlog.errors import DataError, unknown_name
 Kind = Literal["categorical", "continuous"]
 
 MAX_CODES = 4096
-"""Whole numbers in [0, MAX_CODES) are codes; a column of words may have at most this many values."""
+"""Whole numbers below this are codes; a column of words may have at most this many values."""
 FEW_VALUES = 64
 """Other whole numbers (negative or large) are categories up to this many different ones, and
 quantities beyond."""
@@ -335,18 +334,12 @@ def text_of(value: object) -> str:
     return str(int(value)) if is_whole else str(value)  # pyright: ignore[reportArgumentType]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Coded:
-    """Graphs in the codes of a schema, and those that do not fit it."""
+def chunk_of(
+    graphs: Sequence[RawGraph], schema: FeatureSchema, directed: bool = False
+) -> tuple[GraphChunk, dict[int, str]]:
+    """Return the usable graphs in the codes of ``schema``, and why each other one is not usable.
 
-    chunk: GraphChunk
-    """The usable graphs; ``rows`` are positions among the graphs given."""
-    problems: Mapping[int, str]
-    """Position of each other graph, and why it cannot be used."""
-
-
-def chunk_of(graphs: Sequence[RawGraph], schema: FeatureSchema, directed: bool = False) -> Coded:
-    """Return the graphs under ``schema``.
+    ``rows`` of the chunk and keys of the reasons are positions in ``graphs``.
 
     Unless ``directed``, an edge stands for both directions however often and in whichever direction
     it is listed, and self-loops are dropped, since every encoder adds one to each node.
@@ -394,7 +387,7 @@ def chunk_of(graphs: Sequence[RawGraph], schema: FeatureSchema, directed: bool =
         rows=np.array(tried, dtype=np.int64)[good],
         undirected=not directed,
     )
-    return Coded(chunk, problems)
+    return chunk, problems
 
 
 def check_sizes(graph: RawGraph) -> str | None:

@@ -1,4 +1,4 @@
-"""TUDataset's own format (a folder or zip of ``NAME_*.txt``), and the text format of the GIN family."""
+"""TUDataset's format (a folder or zip of ``NAME_*.txt``), and the GIN family's text format."""
 
 import zipfile
 import zlib
@@ -25,7 +25,7 @@ _GIN_HEAD_LINES = 3
 
 
 def find_parts(path: Path) -> dict[str, str]:
-    """Return the files of the format in a folder or zip by part; none unless both required are there.
+    """Return the files in a folder or zip by part; none unless both required ones are there.
 
     Raises:
         DataError: If there are several sets, or the zip is damaged.
@@ -139,10 +139,8 @@ class _Files:
         for part in (f"{kind}_labels", f"{kind}_attributes"):
             if part in self._rows and len(self._rows[part]) != count:
                 found = len(self._rows[part])
-                expected = f"must have {count} lines, one for each {kind}"
-                raise DataError(
-                    f"{self._path}: {self._name(part)}: {expected}, found {found}; download it again."
-                )
+                problem = f"must have {count} lines, one for each {kind}, found {found}"
+                raise DataError(f"{self._path}: {self._name(part)}: {problem}; download it again.")
         return tuple(self.columns(kind).values())
 
     def graphs(self) -> Iterator[RawGraph]:

@@ -75,8 +75,8 @@ class ProteinDomain(Domain):
         """
         if targets:
             raise ConfigError(
-                "networks have no label columns; give --labels or --annotations, and choose targets "
-                "when fine-tuning."
+                "networks have no label columns; give --labels or --annotations, and choose "
+                "targets when fine-tuning."
             )
         spec = source.spec
         changed = [name for name in options if name not in _SHARED_OPTIONS]

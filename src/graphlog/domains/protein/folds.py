@@ -62,7 +62,7 @@ def split_proteins(
         data_dir: Where downloaded networks and their communities are kept.
 
     Raises:
-        ConfigError: If the kind is unknown, a species is not there, or ``network`` lacks its networks.
+        ConfigError: If kind or species is unknown, or ``network`` lacks its networks.
         DataError: If there is nothing to train on, or a protein is in none of the networks.
     """
     if kind not in KINDS:
@@ -141,7 +141,7 @@ def _communities_of(
 def _cached_communities(
     file: NetworkFile, data_dir: Path | str | None
 ) -> tuple[Sequence[str], Sequence[int]]:
-    """Return a network's proteins and communities, from the data root if they were computed before."""
+    """Return proteins and communities of a network, from the data root if they are there."""
     options = ProteinOptions.parse(file.options)
     described = options.model_dump(mode="json")
     inputs = [_VERSION, file.species, COMMUNITIES, described, hash_file(file.path)]

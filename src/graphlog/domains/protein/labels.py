@@ -54,7 +54,7 @@ class Functions:
     tasks: tuple[str, ...]
     """Ids of the functions."""
     values: Float[np.ndarray, "N T"]
-    """1: has it; 0: has it not, or unknown; the rows of proteins without usable annotation are NaN."""
+    """1: has it; 0: has it not, or unknown; NaN rows: proteins without usable annotation."""
     unmatched: tuple[UnmatchedAnnotation, ...] = ()
     """What could not be used."""
     counts: dict[str, int] = field(default_factory=dict[str, int])
@@ -99,7 +99,7 @@ def _is_negated(qualifier: str) -> bool:
 
 
 def read_aliases(path: Path | str) -> dict[str, str]:
-    """Return the protein of each alias in STRING's ``protein.aliases`` file, ambiguous ones left out."""
+    """Return the protein of each unambiguous alias in STRING's ``protein.aliases`` file."""
     proteins: dict[str, str] = {}
     ambiguous: set[str] = set()
     with open_columns(path) as table:
@@ -114,8 +114,8 @@ def read_aliases(path: Path | str) -> dict[str, str]:
 class NameIndex:
     """From names in annotations to the numbers of proteins of a network.
 
-    A name is looked up as written, then among aliases. The name of a gene stands for all its isoforms
-    (``D1.2`` for ``D1.2a`` and ``D1.2b``).
+    A name is looked up as written, then among aliases. The name of a gene stands for all its
+    isoforms (``D1.2`` for ``D1.2a`` and ``D1.2b``).
 
     Args:
         proteins: Names of the proteins, ``<taxon>.<name>``.
@@ -239,7 +239,7 @@ def tabled_functions(
         options: Says how functions of lists are chosen.
 
     Raises:
-        DataError: Naming file and line, if a label is neither 0 nor 1, or a protein is listed twice.
+        DataError: Naming file and line, if a label is not 0 or 1, or a protein is listed twice.
     """
     collector = _Collector([path])
     with open_columns(path) as table:

@@ -27,7 +27,7 @@ PROTEIN = FeatureSchema(
     edge_mask=(0.0,) * 8 + (1.0,),
     self_loop=(0.0,) * 7 + (1.0, 0.0),
 )
-"""The layout of the pre-train-GNNs family. Node 0 of every graph is the centre; every node has code 1."""
+"""The layout of the pre-train-GNNs family: node 0 is the centre, and every node has code 1."""
 
 
 class ProteinOptions(FrozenConfig):
@@ -41,8 +41,7 @@ class ProteinOptions(FrozenConfig):
     radius: int = Field(default=1, ge=1)
     """Steps from the centre to the farthest protein."""
     neighbours: int = Field(default=100, ge=1)
-    """Cap: only this many of the strongest partners (by combined score, then name) of each protein are
-    followed."""
+    """Cap: only this many partners of each protein are followed, the strongest by combined score."""
     nodes: int = Field(default=500, ge=1)
     """Cap: largest number of proteins of an ego-network; the centre's own partners come first."""
     isolated: Literal["reject", "keep"] = "reject"
@@ -60,7 +59,7 @@ class ProteinOptions(FrozenConfig):
     terms: int = Field(default=40, ge=1)
     """Largest number of terms to choose; those with the most proteins come first."""
     labelled_only: bool = False
-    """Whether proteins without a usable annotation are rejected instead of kept with empty labels."""
+    """Whether proteins without a usable annotation are rejected, not kept with empty labels."""
 
     @field_validator("channel_score")
     @classmethod
