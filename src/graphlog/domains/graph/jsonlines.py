@@ -1,4 +1,4 @@
-"""JSON lines: a graph each, ``{"edges": [[0, 1]], "x": [[6], [8]], "edge_attr": [[1]], "y": 0}``."""
+"""Lines of JSON: ``{"edges": [[0, 1]], "x": [[6], [8]], "edge_attr": [[1]], "y": 0}``."""
 
 import json
 from collections.abc import Iterator

@@ -121,8 +121,8 @@ def read_proteins(
     """Return a store with the ego-network of every protein of some networks.
 
     The text of a graph is ``<taxon>.<name>``, and its node 0 is the centre. Rows are the proteins
-    in the order of the files, sorted by name within each. They are followed by rejected rows for names
-    and terms of annotation files that no network or ontology contains.
+    in the order of the files, sorted by name within each. They are followed by rejected rows for
+    names and terms of annotation files that no network or ontology contains.
 
     Args:
         source: Network files (one for each species), a folder of them, or names of data sets

@@ -41,7 +41,7 @@ class ProteinOptions(FrozenConfig):
     radius: int = Field(default=1, ge=1)
     """Steps from the centre to the farthest protein."""
     neighbours: int = Field(default=100, ge=1)
-    """Cap: only this many partners of each protein are followed, the strongest by combined score."""
+    """Cap: only this many partners of each protein are followed, those with the highest scores."""
     nodes: int = Field(default=500, ge=1)
     """Cap: largest number of proteins of an ego-network; the centre's own partners come first."""
     isolated: Literal["reject", "keep"] = "reject"
