@@ -10,27 +10,28 @@ from jaxtyping import Float
 from graphlog.config import merge, read_toml
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split
-from graphlog.data.store import GraphStore, open_store
-from graphlog.domains import DOMAINS, Input
+from graphlog.data.store import GraphStore, is_store, open_store, write_rejects
+from graphlog.domains import DOMAINS, Input, schema_named
 from graphlog.domains.molecule.domain import split_smiles
 from graphlog.domains.protein.folds import split_proteins
 from graphlog.downstream import embed as _embed
 from graphlog.downstream import predict as _predict
 from graphlog.downstream import probe as _probe
-from graphlog.downstream.embed import Written
+from graphlog.downstream.embed import REJECTS, Written, check_rejects, save_rejects
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.finetune import FinetuneConfig
+from graphlog.downstream.finetune import FinetuneConfig, check_seeds
 from graphlog.downstream.finetune import finetune as _finetune
 from graphlog.downstream.models import list_models, load, load_for, random_encoder
 from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.protocol import folds as _folds
 from graphlog.downstream.protocol.splitting import split_file
 from graphlog.downstream.report import Report
-from graphlog.downstream.tasks import LabelledGraphs
+from graphlog.downstream.tasks import LabelledGraphs, open_labelled
 from graphlog.encoders.legacy import convert_pth
 from graphlog.encoders.modelfile import save_model
 from graphlog.errors import ConfigError, unknown_name
-from graphlog.inputs import InputLike, fetch_dataset, read, resolve, schema_for
+from graphlog.inputs import InputLike, fetch_dataset, read, remember_input, resolve, schema_for
 from graphlog.training.config import PretrainConfig, resolve_config
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
@@ -41,6 +42,7 @@ __all__ = [
     "cv_probe",
     "embed",
     "embed_file",
+    "featurize",
     "fetch_dataset",
     "finetune",
     "fold_probe",
@@ -154,6 +156,56 @@ def read_proteins(source: str | Path | Sequence[str | Path], **options: Any) -> 
     return read(found, domain="protein", **options)
 
 
+def featurize(
+    source: InputLike,
+    output: str | Path,
+    *,
+    domain: str | None = None,
+    schema: str | None = None,
+    like: Model | GraphStore | None = None,
+    overwrite: bool = False,
+    **options: Any,
+) -> GraphStore:
+    """Read any input into a store folder; ``rejects.csv`` beside it lists the rows left out.
+
+    Args:
+        source: See :data:`graphlog.inputs.InputLike`; of proteins also several files, ``"a.gz,b.gz"``.
+        output: The store folder.
+        domain: ``molecule``, ``protein`` or ``graph``; None takes that of the input.
+        schema: Name of a fixed schema; None takes that of the default recipe, or infers one.
+        like: Model or store whose schema to use instead.
+        overwrite: Whether to replace a store at ``output``.
+        options: Of the reader of the domain, such as ``smiles_column`` or ``radius``.
+
+    Raises:
+        ConfigError: If ``output`` exists, or an option does not fit the input.
+        DataError: If the input cannot be read.
+    """
+    output = Path(output)
+    if output.exists() and not overwrite:
+        raise ConfigError(
+            f"{output} exists already; replace it with --overwrite, or name another folder."
+        )
+    folder = output.absolute().parent
+    check_rejects(folder, source if isinstance(source, str) else None)
+    wanted = None if schema is None else schema_named(schema)
+    names = source.split(",") if isinstance(source, str) and not Path(source).exists() else []
+    if len(names) > 1 and (domain or (wanted and wanted.domain)) == "protein":
+        found = Input(name=str(source), domain="protein", records=[n.strip() for n in names])
+    else:
+        found = resolve(source)
+    if like is not None:
+        if isinstance(like, str | Path) and is_store(like):
+            like = open_store(like)
+        wanted = like.schema if isinstance(like, GraphStore) else load(like).schema
+        options["like"] = like if isinstance(like, GraphStore) else None
+    elif wanted is None and domain is None:
+        wanted = schema_for(found, resolve_config().schema)
+    graphs = read(found, wanted, domain=domain, store_path=output, **options)
+    write_rejects(folder / REJECTS, graphs.rejects)
+    return graphs
+
+
 def pretrain(
     source: InputLike,
     objective: str | None = None,
@@ -192,24 +244,35 @@ def pretrain(
         >>> pretrain(["CCO", "CCN", "c1ccccc1"], epochs=2, batch_size=2, encoder={"dim": 8, "layers": 2}).config.dim
         8
     """
-    given = overrides if seed is None else {**overrides, "seed": seed}
-    if resume and run_dir is not None and not (given or config or objective or recipe):
-        config = Path(run_dir) / "config.toml"
-    settings = _pretrain_settings(objective, recipe, config, given)
-    found = resolve(source)
-    schema = schema_for(found, settings.schema) if init is None else load(init).schema
-    store = read(found, None if found.store is not None else schema, **dict(reading or {}))
-    start = None if init is None else load(init).copy()
     folder = None if run_dir is None else Path(run_dir)
-    result = run_pretraining(
-        store,
-        settings,
-        folder,
-        resume=resume,
-        overwrite=overwrite,
-        init=None if start is None else start.network,
-        progress=progress,
-    )
+    if folder is not None:
+        _check_run(folder, resume, overwrite)
+    given = overrides if seed is None else {**overrides, "seed": seed}
+    if resume and folder is not None and not (given or config or objective or recipe):
+        config = folder / "config.toml"
+    settings = _pretrain_settings(objective, recipe, config, given)
+    start = None if init is None else load(init).copy()
+    options = dict(reading or {})
+    found = resolve(source)
+    schema = schema_for(found, settings.schema) if start is None else start.schema
+    store = read(found, None if found.store is not None else schema, **options)
+    if progress is not None and found.store is None:
+        rejected = f"{len(store.rejects):,} of {store.num_rows:,} rows rejected"
+        progress.say(f"read {len(store):,} graphs from {found.name}; {rejected}")
+    try:
+        result = run_pretraining(
+            store,
+            settings,
+            folder,
+            resume=resume,
+            overwrite=overwrite,
+            init=None if start is None else start.network,
+            progress=progress,
+        )
+    finally:
+        if folder is not None and (folder / "config.toml").is_file():
+            remember_input(folder, found, **options)
+            save_rejects(folder, store.rejects)
     return Encoder(
         result.encoder,
         result.info.get("embedding", settings.embedding),
@@ -268,6 +331,11 @@ def finetune(
             )
     if not isinstance(dataset, LabelledGraphs):
         labelling |= {"split": split, "targets": targets}
+    folder = None if run_dir is None else Path(run_dir)
+    if folder is not None:
+        _check_run(folder, resume, overwrite)
+    check_seeds(seeds)
+    check_baselines(baselines)
     config = FinetuneConfig.parse(
         {
             **settings,
@@ -277,18 +345,28 @@ def finetune(
             "layer": layer,
         }
     )
-    return _finetune(
-        load_for(encoder, _store_of(dataset)),
-        dataset,
+    model = load_for(encoder, _store_of(dataset), device=config.device)
+    if isinstance(dataset, LabelledGraphs):
+        found, data = None, dataset
+    else:
+        found = resolve(dataset, model.schema)
+        data = open_labelled(found, model.schema, **labelling)
+    predictor = _finetune(
+        model,
+        data,
         config,
         seeds=seeds,
         baselines=baselines,
-        run_dir=None if run_dir is None else Path(run_dir),
+        run_dir=folder,
         resume=resume,
         overwrite=overwrite,
         progress=progress,
-        **labelling,
     )
+    if folder is not None:
+        save_rejects(folder, data.store.rejects)
+    if folder is not None and found is not None:
+        remember_input(folder, found, **{**labelling, "targets": list(predictor.targets)})
+    return predictor
 
 
 def probe(
@@ -345,7 +423,10 @@ def embed(
 
 
 def embed_file(encoder: Model, source: InputLike, out: str | Path, **options: Any) -> Written:
-    """Write embeddings to ``.npz``, ``.parquet`` or ``.csv``, row for row. See :func:`graphlog.downstream.embed.embed_file`."""
+    """Write embeddings to ``.npz``, ``.parquet`` or ``.csv``, row for row.
+
+    Options are those of :func:`graphlog.downstream.embed.embed_file`.
+    """
     return _embed.embed_file(load_for(encoder, source), source, Path(out), **options)
 
 
@@ -359,7 +440,10 @@ def predict(
 def predict_file(
     predictor: str | Path | Predictor, source: InputLike, out: str | Path, **options: Any
 ) -> Written:
-    """Write the input's columns with predictions added as CSV. See :func:`graphlog.downstream.predict.predict_file`."""
+    """Write the input's columns with predictions added as CSV.
+
+    Options are those of :func:`graphlog.downstream.predict.predict_file`.
+    """
     return _predict.predict_file(load_predictor(predictor), source, Path(out), **options)
 
 
@@ -408,6 +492,20 @@ def convert(old: str | Path, path: str | Path, *, half: bool = False) -> Encoder
     found = convert_pth(old)
     save_model(path, found.encoder, found.info, found.extra, half=half)
     return load(path)
+
+
+def _check_run(folder: Path, resume: bool, overwrite: bool) -> None:
+    """Refuse a run folder before the input is read, which may take long.
+
+    Raises:
+        ConfigError: If it holds a run and neither ``resume`` nor ``overwrite`` is given, or both are.
+    """
+    if resume and overwrite:
+        raise ConfigError("--resume and --overwrite contradict each other; choose one.")
+    if (folder / "config.toml").is_file() and not (resume or overwrite):
+        raise ConfigError(
+            f"run folder {folder} exists; continue it with --resume or replace it with --overwrite."
+        )
 
 
 def _store_of(dataset: InputLike | LabelledGraphs) -> InputLike:

@@ -1,22 +1,25 @@
 """The one door: whatever a user names or holds becomes a typed input, and an input becomes a store."""
 
+import json
 import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from graphlog.config import read_json
 from graphlog.data.manifest import is_store
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, check_reading, open_store
 from graphlog.datasets import DATASETS, find_spec
 from graphlog.domains import DOMAINS, Domain, Input, schema_named
 from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.files import beside
 
 InputLike = (
     str | os.PathLike[str] | GraphStore | Input | Mapping[str, Sequence[Any]] | Iterable[Any]
@@ -28,6 +31,9 @@ torch_geometric."""
 _FOR_STORES = ("on_error", "workers", "progress", "data_dir", "limit", "store_path")
 """Options that mean something, or do no harm, where the graphs need no reading."""
 _DEFAULT_DOMAIN = "molecule"
+_NOTE = "input.json"
+_NOTED: dict[str, type] = {"limit": int, "smiles_column": str, "targets": list}
+"""File in a run folder that names its input, and the options it keeps."""
 
 
 def resolve(source: InputLike, schema: FeatureSchema | None = None) -> Input:
@@ -186,6 +192,37 @@ def no_room_for_temporary_files(error: OSError) -> DataError:
         f"cannot write temporary files in {where}: {error.strerror or error}; free space there, or "
         "name another folder in the variable TMPDIR."
     )
+
+
+def remember_input(run: Path, source: Input, **options: Any) -> None:
+    """Note in a run folder what it was trained on, so that its figures need no input.
+
+    Errors of the disk are ignored: a run must not fail because of this note.
+
+    Args:
+        run: Run folder.
+        source: What was read; inputs in memory and streams are not noted.
+        options: How it was read: ``limit``, ``smiles_column``, ``targets``.
+    """
+    path = source.path if source.store is None else source.store.path
+    where = None if path is None or source.is_stream else str(path.resolve())
+    where = source.spec.name if source.spec is not None else where
+    if where is not None:
+        note = {"source": where, **{name: options.get(name) for name in _NOTED}}
+        with suppress(OSError), beside(run / _NOTE) as unfinished:
+            unfinished.write_text(json.dumps(note, indent=1), encoding="utf-8")
+
+
+def recall_input(run: Path) -> tuple[str, dict[str, Any]] | None:
+    """Return what a run was trained on and how it was read; None if unknown or no longer there."""
+    try:
+        note = read_json(run / _NOTE)
+    except (DataError, OSError):
+        return None
+    source = note.get("source") if isinstance(note, dict) else None
+    if not isinstance(source, str) or not (source in DATASETS or Path(source).exists()):
+        return None
+    return source, {k: note[k] for k, kind in _NOTED.items() if isinstance(note.get(k), kind)}
 
 
 def _named(source: str | os.PathLike[str]) -> Input:

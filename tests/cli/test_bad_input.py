@@ -381,7 +381,7 @@ def test_a_write_that_fails_somewhere_is_one_line(
         ),
         (["data", "split", "{molecules}", "-o", "split.txt"], ["split.txt", ".json"]),
         (["info", "run.safetensor"], ["did you mean run.safetensors?"]),
-        (["info", "."], ["neither a store"]),
+        (["info", "."], ["not a model, store or run"]),
         (
             ["embed", "gone.csv", "-m", "{pretrained}", "-o", "e.npz"],
             ["no such file: gone.csv; check the path"],

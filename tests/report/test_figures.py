@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from graphlog.errors import GraphLoGError
+from graphlog.inputs import remember_input, resolve
 from graphlog.report.charts import Score, finetuning_curves, pretraining_curves, score_chart
-from graphlog.report.describe import remember_input
 from graphlog.report.maps import PrototypeMap, embedding_map
 from graphlog.report.projection import project, sample_rows
 from graphlog.report.style import HUES, MARKERS, save_figure
@@ -190,10 +190,11 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_of_a_figure(
 def test_the_note_of_an_input_neither_fails_a_run_nor_hides_its_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    source = resolve("bbbp")
     monkeypatch.setattr(
         Path,
         "write_text",
         lambda *_, **__: (_ for _ in ()).throw(OSError(28, "No space left on device")),
     )
-    remember_input(tmp_path, "molecules.csv", limit=3)
+    remember_input(tmp_path, source, limit=3)
     assert list(tmp_path.iterdir()) == []

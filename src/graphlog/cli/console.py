@@ -1,5 +1,6 @@
 """Standard output and standard error: tables, JSON, messages and progress."""
 
+import csv
 import json
 import math
 import sys
@@ -7,6 +8,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -157,16 +159,35 @@ def job_progress(console: Console) -> "Progress":
     return make_progress(console.quiet)
 
 
-@contextmanager
-def reading_progress(console: Console) -> Generator[Callable[[int, int], None] | None]:
-    """Give a callback that shows the number of rows read and rejected; None if quiet."""
-    if console.quiet:
-        yield None
-    elif sys.stderr.isatty():
-        with _row_bar() as show:
-            yield show
-    else:
-        yield _row_lines()
+def row_progress(progress: "Progress") -> Callable[[int, int], None]:
+    """Return a callback that shows the rows read and rejected; on a terminal often, else rarely."""
+    from graphlog.training.log import LINE_EVERY_S
+
+    interval = 0.5 if sys.stderr.isatty() else LINE_EVERY_S
+    started = shown = time.monotonic()
+
+    def show(done: int, rejected: int) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now - shown < interval:
+            return
+        if shown == started:
+            progress.begin(0)
+        shown = now
+        rate = done / (now - started)
+        progress.stage(f"read {done:,} rows, {rejected:,} rejected, {rate:,.0f} rows/s")
+
+    return show
+
+
+def rejected_rows(folder: Path) -> tuple[int, Path | None]:
+    """Return how many rows ``rejects.csv`` in ``folder`` lists, and its path if there are any."""
+    path = folder / "rejects.csv"
+    if not path.is_file():
+        return 0, None
+    with path.open(encoding="utf-8", newline="") as file:
+        count = sum(1 for _ in csv.reader(file)) - 1
+    return (count, path) if count > 0 else (0, None)
 
 
 @contextmanager
@@ -179,45 +200,6 @@ def interruptible() -> Generator[None]:
     except TrainingInterrupted as e:
         say(f"graphlog: {e}")
         raise typer.Exit(INTERRUPTED) from None
-
-
-def _row_lines() -> Callable[[int, int], None]:
-    """Return a callback that prints a line every ten seconds."""
-    from graphlog.training.log import LINE_EVERY_S
-
-    started = printed = time.monotonic()
-
-    def show(done: int, rejected: int) -> None:
-        nonlocal printed
-        now = time.monotonic()
-        if now - printed >= LINE_EVERY_S:
-            printed = now
-            rate = done / (now - started)
-            say(f"read {done:,} rows, {rejected:,} rejected, {rate:,.0f} rows/s")
-
-    return show
-
-
-@contextmanager
-def _row_bar() -> Generator[Callable[[int, int], None]]:
-    """Show a line on the terminal that counts rows."""
-    from rich.console import Console as RichConsole
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    text = TextColumn(
-        "read {task.completed:,.0f} rows, {task.fields[rejected]:,} rejected, "
-        "{task.fields[rate]:,.0f} rows/s"
-    )
-    columns = (SpinnerColumn(), text, TimeElapsedColumn())
-    with Progress(*columns, console=RichConsole(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, rejected=0, rate=0.0)
-        started = time.monotonic()
-
-        def show(done: int, rejected: int) -> None:
-            rate = done / max(time.monotonic() - started, 1e-9)
-            bar.update(task, completed=done, rejected=rejected, rate=rate)
-
-        yield show
 
 
 def _text(value: object) -> str:

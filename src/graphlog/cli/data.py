@@ -2,17 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from graphlog.cli import options as o
-from graphlog.cli.console import Console, Table, fields_table, reading_progress
+from graphlog.cli.console import Console, Table, fields_table, job_progress, row_progress
 from graphlog.cli.options import Json, Quiet
-from graphlog.errors import ConfigError
-
-if TYPE_CHECKING:
-    from graphlog.data.store import GraphStore
 
 
 def convert(
@@ -99,9 +95,9 @@ def get(
     name: Name, data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False
 ) -> None:
     """Fetch a data set, check its sha256, and print its path."""
-    from graphlog.inputs import fetch_dataset
+    from graphlog import api
 
-    path = fetch_dataset(name)
+    path = api.fetch_dataset(name)
     Console(quiet, as_json).result({"name": name, "path": str(path)}, Table(("",), [(path,)]))
 
 
@@ -166,66 +162,27 @@ def split(
     Rows are counted from 0; rejected rows, and proteins without any label in a labeled set, are in
     no fold. Proteins, for example: graphlog data split worm-go40 --kind network -o split.json
     """
-    from graphlog.data.split import check_fractions
-    from graphlog.downstream.embed import check_output, save_rejects
-    from graphlog.downstream.protocol.splitting import split_file
+    from graphlog import api
 
     console = Console(quiet, as_json)
-    check_output(output, (".json",), source)
-    shares = check_fractions(o.fractions(fractions))
-    graphs = read_graphs(
-        source, "molecule", console, smiles_column=smiles_column, on_error=on_error, workers=workers
+    progress = job_progress(console)
+    rows = api.split_file(
+        source,
+        output,
+        kind,
+        fractions=o.fractions(fractions),
+        seed=seed,
+        test_species=test_species,
+        networks=o.names(network),
+        smiles_column=smiles_column,
+        on_error=on_error,
+        workers=workers,
+        progress=row_progress(progress),
     )
-    chosen: dict[str, Any] = {"test_species": test_species, "networks": o.names(network)}
-    rows = split_file(
-        source, output, kind, fractions=shares, seed=seed, graphs=graphs, workers=workers, **chosen
-    )
-    save_rejects(output.parent, graphs.rejects)
-    made = json.loads(output.read_text(encoding="utf-8"))["kind"]
+    progress.end()
     summary = {
         "output": str(output),
-        "kind": made,
+        "kind": json.loads(output.read_text(encoding="utf-8"))["kind"],
         **{name: len(part) for name, part in zip(rows._fields, rows, strict=True)},
     }
     console.summary(summary)
-
-
-def read_graphs(
-    source: str,
-    schema: str,
-    console: Console,
-    *,
-    limit: int | None = None,
-    like: Any = None,
-    **reading: Any,
-) -> "GraphStore":
-    """Return the graphs of a store, or those of a file or data set in ``schema``; named proteins are in their own.
-
-    Any graphs are read in the schema ``like``, or in what is found out about them.
-    """
-    from graphlog.inputs import read, resolve, schema_for
-
-    found = resolve(source)
-    if found.store is not None:
-        return read(found, limit=limit)
-    with reading_progress(console) as progress:
-        wanted = like or schema_for(found, schema)
-        store = read(found, wanted, progress=progress, limit=limit, **reading)
-    console.say(
-        f"read {len(store):,} graphs from {source}; {len(store.rejects):,} of {store.num_rows:,} rows rejected"
-    )
-    return store
-
-
-def refuse_existing_run(folder: Path, resume: bool, overwrite: bool) -> None:
-    """Refuse a run folder before its input is read, which may take long.
-
-    Raises:
-        ConfigError: If there is a run and neither ``resume`` nor ``overwrite`` is given, or both are.
-    """
-    if resume and overwrite:
-        raise ConfigError("--resume and --overwrite contradict each other; choose one.")
-    if (folder / "config.toml").is_file() and not (resume or overwrite):
-        raise ConfigError(
-            f"run folder {folder} exists; continue it with --resume or replace it with --overwrite."
-        )

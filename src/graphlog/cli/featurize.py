@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from graphlog.cli import options as o
-from graphlog.cli.console import Console, fields_table, reading_progress
+from graphlog.cli.console import Console, fields_table, job_progress, row_progress
 from graphlog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from graphlog.data.store import GraphStore
+    pass
 
 
 class _Option(NamedTuple):
@@ -145,17 +145,13 @@ def featurize(
     Any graphs: INPUT is a folder with edges.csv, a .jsonl file, a folder or zip of TUDataset, or
     GIN's text format; the schema is inferred and shown.
     """
-    from graphlog.data.chunk import EXCLUDED, write_rejects
+    from graphlog import api
+    from graphlog.data.chunk import EXCLUDED
     from graphlog.domains import SCHEMAS
-    from graphlog.downstream.embed import REJECTS, check_rejects
     from graphlog.report.describe import describe_store
 
-    if output.exists() and not overwrite:
-        raise ConfigError(
-            f"{output} exists already; replace it with --overwrite, or name another folder."
-        )
-    check_rejects(output.absolute().parent, source)
     console = Console(quiet, as_json)
+    progress = job_progress(console)
     options: dict[str, Any] = {
         **_reading_options(domain_options),
         "smiles_column": smiles_column,
@@ -164,14 +160,20 @@ def featurize(
         "exclude": exclude or None,
         "on_error": on_error,
         "workers": workers,
-        "store_path": output,
         "limit": limit,
         "data_dir": data_dir,
     }
-    with reading_progress(console) as progress:
-        store = _read(source, domain, schema, progress=progress, **options)
-    rejects = output.absolute().parent / REJECTS
-    write_rejects(rejects, store.rejects)
+    store = api.featurize(
+        source,
+        output,
+        domain=domain,
+        schema=schema,
+        overwrite=overwrite,
+        progress=row_progress(progress),
+        **options,
+    )
+    progress.end()
+    rejects = output.absolute().parent / "rejects.csv"
     summary: dict[str, Any] = {**describe_store(output), "rejects": str(rejects)}
     if exclude:
         excluded = sum(r.reason == EXCLUDED for r in store.rejects)
@@ -211,30 +213,6 @@ def _reading_options(given: Mapping[str, Any]) -> dict[str, Any]:
         for name in o.names(options.pop(kind, None))
     }
     return {**options, "kinds": kinds} if kinds else options
-
-
-def _read(
-    source: str, domain: str | None, schema: str | None, like: str | None = None, **options: Any
-) -> "GraphStore":
-    """Return the graphs of INPUT, or of each network it lists: ``a.txt.gz,b.txt.gz``."""
-    from graphlog.data.store import is_store, open_store
-    from graphlog.domains import Input, schema_named
-    from graphlog.inputs import read, resolve, schema_for
-    from graphlog.report.describe import schema_of
-    from graphlog.training import resolve_config
-
-    wanted = None if schema is None else schema_named(schema)
-    networks = [] if Path(source).exists() else o.names(source)
-    if len(networks) > 1 and (domain or (wanted and wanted.domain)) == "protein":
-        found = Input(name=source, domain="protein", records=networks)
-    else:
-        found = resolve(source)
-    if like is not None:
-        wanted = schema_of(like)
-        options["like"] = open_store(like) if is_store(like) else None
-    elif wanted is None and domain is None:
-        wanted = schema_for(found, resolve_config().schema)
-    return read(found, wanted, domain=domain, **options)
 
 
 def _channel_scores(text: str) -> int | dict[str, int]:

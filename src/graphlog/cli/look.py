@@ -127,14 +127,14 @@ def plot(
     console = Console(quiet, as_json)
     if (run / "cells").is_dir() or (run / "rows").is_dir() or any(run.glob("*.csv.gz")):
         from graphlog.benchmark import draw_figures
-        from graphlog.report.run import claim_figures
+        from graphlog.report.style import figures_of
 
         if source or colour:
             raise ConfigError(
                 f"{run} is the folder of a benchmark, which has its own maps; drop --input and --colour."
             )
-        claim_figures(output, run)
-        paths = draw_figures(run, output)
+        with figures_of(run, output):
+            paths = draw_figures(run, output)
     else:
         from graphlog.report.run import draw_run
 

@@ -6,8 +6,15 @@ from typing import Annotated, Any, Literal
 import typer
 
 from graphlog.cli import options as o
-from graphlog.cli.console import Console, Table, interruptible, job_progress, report_tables
-from graphlog.cli.data import read_graphs, refuse_existing_run
+from graphlog.cli.console import (
+    Console,
+    Table,
+    interruptible,
+    job_progress,
+    rejected_rows,
+    report_tables,
+    row_progress,
+)
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 
@@ -70,12 +77,8 @@ def pretrain(
     """
     from graphlog import api
     from graphlog.domains import domain_of
-    from graphlog.downstream.embed import save_rejects
-    from graphlog.report.describe import remember_input
-    from graphlog.training import resolve_config
 
     console = Console(quiet, as_json)
-    refuse_existing_run(output, resume, overwrite)
     if resume and init is not None:
         raise ConfigError("--init starts a run and --resume continues one; drop one of the two.")
     named = {
@@ -84,47 +87,42 @@ def pretrain(
         "encoder.backbone": backbone,
         "epochs": epochs,
         "batch_size": batch_size,
+        "precision": precision,
+        "device": device,
+        "seed": seed,
     }
-    named |= {"precision": precision, "device": device, "seed": seed}
-    file = (
-        output / "config.toml"
-        if resume and config is None and (output / "config.toml").is_file()
-        else config
-    )
+    kept = output / "config.toml"
+    file = kept if resume and config is None and kept.is_file() else config
     start = None if init is None else api.load(init)
-    chosen = o.pretraining_settings(
-        file, named, settings or [], {} if start is None else {"encoder": start.config.model_dump()}
-    )
-    schema = resolve_config(overrides=chosen).schema if start is None else start.schema.name
-    like = None if start is None else start.schema
-    reading: dict[str, Any] = {
-        "smiles_column": smiles_column,
-        "on_error": on_error,
-        "workers": workers,
-    }
-    graphs = read_graphs(source, schema, console, limit=limit, like=like, **reading)
-    run: dict[str, Any] = {
-        "run_dir": output,
-        "resume": resume,
-        "overwrite": overwrite,
-        "init": start,
-    }
-    try:
-        with interruptible():
-            encoder = api.pretrain(graphs, config=chosen, progress=job_progress(console), **run)
-    finally:
-        if (output / "config.toml").is_file():
-            remember_input(output, source, limit=limit, smiles_column=smiles_column)
-    rejects = save_rejects(output, graphs.rejects)
+    defaults = {} if start is None else {"encoder": start.config.model_dump()}
+    progress = job_progress(console)
+    with interruptible():
+        encoder = api.pretrain(
+            source,
+            config=o.pretraining_settings(file, named, settings or [], defaults),
+            run_dir=output,
+            resume=resume,
+            overwrite=overwrite,
+            init=start,
+            progress=progress,
+            reading={
+                "smiles_column": smiles_column,
+                "on_error": on_error,
+                "workers": workers,
+                "limit": limit,
+                "progress": row_progress(progress),
+            },
+        )
+    rejected, rejects = rejected_rows(output)
     summary = {
         "run": str(output),
-        "graphs": len(graphs),
-        "rejected": len(graphs.rejects),
+        "graphs": encoder.info["graphs"],
+        "rejected": rejected,
         "rejects": rejects,
         **{key: encoder.info.get(key) for key in _REPORTED},
     }
     console.summary(summary)
-    labelled = domain_of(graphs.schema).example or source
+    labelled = domain_of(encoder.schema).example or source
     console.say(f"next: graphlog probe {labelled} -m {output}; graphlog plot {output} -o figures")
 
 
@@ -177,18 +175,9 @@ def finetune(
     RUN holds the predictor, its scores and its log. Data sets with known tasks need no --targets.
     With -m random the encoder starts untrained.
     """
-    from graphlog.downstream.embed import save_rejects
-    from graphlog.downstream.finetune import FinetuneConfig, check_seeds
-    from graphlog.downstream.finetune import finetune as run_finetune
-    from graphlog.downstream.models import load_for
-    from graphlog.downstream.probe import check_baselines
-    from graphlog.downstream.tasks import open_labelled
-    from graphlog.report.describe import remember_input
+    from graphlog import api
 
     console = Console(quiet, as_json)
-    refuse_existing_run(output, resume, overwrite)
-    chosen_seeds, baseline_names = check_seeds(o.integers(seeds)), o.names(baselines)
-    check_baselines(baseline_names)
     named = {
         "protocol": protocol,
         "epochs": epochs,
@@ -196,37 +185,32 @@ def finetune(
         "freeze": freeze or None,
         "layer": layer,
         "batch_size": batch_size,
+        "precision": precision,
+        "device": device,
     }
-    config = FinetuneConfig.parse(
-        o.chosen_settings({**named, "precision": precision, "device": device}, settings or [])
-    )
-    encoder = load_for(model, source, device=config.device)
-    reading: dict[str, Any] = {
-        "smiles_column": smiles_column,
-        "on_error": on_error,
-        "workers": workers,
-    }
-    data = open_labelled(
-        source, encoder.schema, targets=o.names(targets) or None, task=task, split=split, **reading
-    )
-    run: dict[str, Any] = {"run_dir": output, "resume": resume, "overwrite": overwrite}
     with interruptible():
-        predictor = run_finetune(
-            encoder,
-            data,
-            config,
-            seeds=chosen_seeds,
-            baselines=baseline_names,
+        predictor = api.finetune(
+            model,
+            source,
+            split,
+            o.integers(seeds),
+            targets=o.names(targets) or None,
+            task=task,
+            baselines=o.names(baselines),
+            run_dir=output,
+            resume=resume,
+            overwrite=overwrite,
             progress=job_progress(console),
-            **run,
+            smiles_column=smiles_column,
+            on_error=on_error,
+            workers=workers,
+            **o.chosen_settings(named, settings or []),
         )
-    save_rejects(output, data.store.rejects)
-    remember_input(output, source, smiles_column=smiles_column, targets=list(predictor.targets))
-    console.result(
-        {"run": str(output), **predictor.report.to_dict()}, *report_tables(predictor.report)
-    )
+    report = {"run": str(output), **predictor.report.to_dict()}
+    console.result(report, *report_tables(predictor.report))
     console.say(
-        f"next: graphlog predict INPUT -m {output} -o predictions.csv; graphlog plot {output} -o figures"
+        f"next: graphlog predict INPUT -m {output} -o predictions.csv; "
+        f"graphlog plot {output} -o figures"
     )
 
 

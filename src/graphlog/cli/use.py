@@ -38,12 +38,11 @@ def embed(
 
     Row i of OUT is row i of INPUT; it is NaN where the row cannot be read.
     """
-    from graphlog.downstream.embed import embed_file
-    from graphlog.downstream.models import load_for
+    from graphlog import api
 
     console = Console(quiet, as_json)
-    encoder = load_for(model, source, device=device or "auto")
-    written = embed_file(
+    encoder = api.load_for(model, source, device=device or "auto")
+    written = api.embed_file(
         encoder,
         source,
         output,
@@ -91,12 +90,11 @@ def predict(
 
     OUT.csv has the columns of INPUT, one column per target, and graphlog_status.
     """
-    from graphlog.downstream.predict import predict_file
-    from graphlog.downstream.predictor import Predictor
+    from graphlog import api
 
     console = Console(quiet, as_json)
-    predictor = Predictor.load(run, device=device or "auto")
-    written = predict_file(
+    predictor = api.load_predictor(run, device=device or "auto")
+    written = api.predict_file(
         predictor,
         source,
         output,
@@ -161,9 +159,7 @@ def probe(
     as_json: o.Json = False,
 ) -> None:
     """Fit linear models to frozen embeddings, beside baselines."""
-    from graphlog.downstream.models import load_for
-    from graphlog.downstream.probe import probe as run_probe
-    from graphlog.downstream.protocol.folds import fold_probe
+    from graphlog import api
 
     console = Console(quiet, as_json)
     shared: dict[str, Any] = {
@@ -176,13 +172,13 @@ def probe(
         "on_error": on_error,
         "workers": workers,
     }
-    encoder = load_for(model, source, device=device or "auto")
+    encoder = api.load_for(model, source, device=device or "auto")
     if protocol == "10-fold":
         if split is not None:
             raise ConfigError("--protocol 10-fold makes its own folds; drop --split.")
         rows = o.names(baselines or _FOLD_BASELINES)
-        report = fold_probe(encoder, source, classifier=classifier, baselines=rows, **shared)
+        report = api.fold_probe(encoder, source, classifier=classifier, baselines=rows, **shared)
     else:
         rows = o.names(baselines or _BASELINES)
-        report = run_probe(encoder, source, baselines=rows, c=c, split=split, **shared)
+        report = api.probe(encoder, source, split, baselines=rows, c=c, **shared)
     console.result(report.to_dict(), *report_tables(report))

@@ -1,16 +1,14 @@
 """What a data set, a model, a store or a run is made of, as plain values for people and for JSON."""
 
-import json
 import math
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graphlog.config import read_json, read_toml
+from graphlog.config import read_toml
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.store import is_store, open_store
 from graphlog.datasets import DATASETS, DatasetSpec, find_spec
@@ -19,7 +17,6 @@ from graphlog.downstream.models import model_path
 from graphlog.downstream.report import Report
 from graphlog.encoders.modelfile import read_model
 from graphlog.errors import DataError, ModelFileError
-from graphlog.files import beside
 
 
 def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
@@ -280,37 +277,3 @@ def _whereabouts(spec: DatasetSpec) -> tuple[str, str | None]:
         return "no", None
     here = "yes" if domain.bundled(spec) is None else "with RDKit"
     return here, ", ".join(map(str, files))
-
-
-_INPUT = "input.json"
-
-
-def remember_input(run: Path, source: str, **reading: Any) -> None:
-    """Write which input ``run`` was trained on and how it was read, so that figures need no input.
-
-    Errors of the disk are ignored: a run must not fail because of this note.
-
-    Args:
-        run: Run folder.
-        source: A path, the name of a data set, or ``-``.
-        reading: ``limit``, ``smiles_column``, ...
-    """
-    is_path = source != "-" and (source not in DATASETS or Path(source).exists())
-    where = str(Path(source).resolve()) if is_path else source
-    with suppress(OSError), beside(run / _INPUT) as unfinished:
-        unfinished.write_text(json.dumps({"source": where, **reading}, indent=1), encoding="utf-8")
-
-
-def recall_input(run: Path) -> tuple[str, dict[str, Any]] | None:
-    """Return the input that ``run`` was trained on and how it was read; None if it is unknown."""
-    try:
-        note = read_json(run / _INPUT)
-    except (DataError, OSError):
-        return None
-    source = note.get("source") if isinstance(note, dict) else None
-    if not isinstance(source, str) or source == "-":
-        return None
-    if source not in DATASETS and not Path(source).exists():
-        return None
-    kinds = {"limit": int, "smiles_column": str, "targets": list}
-    return source, {k: note[k] for k, kind in kinds.items() if isinstance(note.get(k), kind)}

@@ -17,9 +17,8 @@ from graphlog.downstream.models import load, load_for
 from graphlog.downstream.report import json_ready
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import replacing, writing
-from graphlog.inputs import InputLike, read_streamed, resolve
+from graphlog.inputs import InputLike, read_streamed, recall_input, resolve
 from graphlog.report.atlas import atlas_page
-from graphlog.report.describe import recall_input
 from graphlog.report.hierarchy import Hierarchy, Places, hierarchy_of
 from graphlog.report.projection import project, sample_rows
 from graphlog.report.tree import Node, build_tree, features_of, path_name, tree_as_json

@@ -1,29 +1,22 @@
 """The figures of a run folder: curves, scores, embedding map, tree of prototypes."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from graphlog.config import read_json, read_toml
+from graphlog.config import read_toml
 from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import load
 from graphlog.downstream.report import Report
 from graphlog.errors import ConfigError, DataError, unknown_name
-from graphlog.files import replacing, writing
-from graphlog.inputs import read
+from graphlog.inputs import read, recall_input
 from graphlog.report.charts import finetuning_curves, pretraining_curves, report_chart
-from graphlog.report.describe import recall_input
 from graphlog.report.maps import COLOURS, draw_map
-from graphlog.report.style import save_figure
+from graphlog.report.style import figures_of, save_figure
 from graphlog.report.tree_figure import draw_tree
 from graphlog.training.log import read_metrics
 from graphlog.training.watch import RANK_FLOOR
-
-_STEMS = ("curves", "scores", "embedding-map", "prototype-tree")
-_MARK = "figures.json"
-"""File in a folder of figures that names the run they show."""
 
 
 def draw_run(
@@ -63,50 +56,32 @@ def draw_run(
     # read everything before anything is drawn, so that an error leaves nothing behind
     model = load(run) if (run / "model.safetensors").is_file() else None
     store = None if model is None else _graphs(run, model, source)
-    claim_figures(out, run)
-    paths = _draw_finetuning(run, out) if finetuned else draw_pretraining(run, out)
-    if model is None:
-        say(f"no map: {run} has no model yet; finish it with --resume")
-    elif store is None:
-        say(f"no map: the graphs that {run} was trained on were not found; name some with --input")
-    else:
-        stem = out / "embedding-map"
-        paths += draw_map(
-            model,
-            store,
-            stem,
-            graphs=graphs,
-            colour=colour or ("label" if finetuned else "prototype"),
-            seed=seed,
-        )
-        paths += (
-            []
-            if finetuned
-            else draw_tree(model, store, out / "prototype-tree", graphs=graphs, seed=seed)
-        )
+    with figures_of(run, out):
+        paths = _draw_finetuning(run, out) if finetuned else draw_pretraining(run, out)
+        if model is None:
+            say(f"no map: {run} has no model yet; finish it with --resume")
+        elif store is None:
+            say(
+                f"no map: the graphs that {run} was trained on were not found; name some with --input"
+            )
+        else:
+            stem = out / "embedding-map"
+            paths += draw_map(
+                model,
+                store,
+                stem,
+                graphs=graphs,
+                colour=colour or ("label" if finetuned else "prototype"),
+                seed=seed,
+            )
+            paths += (
+                []
+                if finetuned
+                else draw_tree(model, store, out / "prototype-tree", graphs=graphs, seed=seed)
+            )
     if not paths:
         raise DataError(f"{run} has nothing to draw yet: neither a log nor a model.")
     return paths
-
-
-def claim_figures(out: Path, run: Path) -> None:
-    """Mark ``out`` as the folder of the figures of ``run``.
-
-    Raises:
-        ConfigError: If it holds the figures of another run.
-    """
-    mark, name = out / _MARK, str(run.resolve())
-    owner = read_json(mark) if mark.is_file() else None
-    if owner is not None and owner != {"run": name}:
-        other = owner.get("run") if isinstance(owner, dict) else None
-        raise ConfigError(f"{out} holds the figures of {other}; name another folder with -o.")
-    present = [stem for stem in _STEMS if (out / f"{stem}.png").exists()]
-    if owner is None and present:
-        raise ConfigError(f"{out} holds another {present[0]}.png; name another folder with -o.")
-    with writing(out):
-        out.mkdir(parents=True, exist_ok=True)
-    with replacing(mark) as unfinished:
-        unfinished.write_text(json.dumps({"run": name}), encoding="utf-8")
 
 
 def draw_pretraining(run: Path, out: Path) -> list[Path]:

@@ -6,10 +6,11 @@ Importing this module needs the ``plot`` extra; without it the error names it.
 import textwrap
 from collections.abc import Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from graphlog.errors import MissingExtraError
+from graphlog.errors import ConfigError, MissingExtraError
 from graphlog.files import replacing, writing
 
 try:
@@ -33,6 +34,7 @@ __all__ = [
     "Axes",
     "Figure",
     "Line2D",
+    "figures_of",
     "headline",
     "house_style",
     "literal",
@@ -55,6 +57,10 @@ METRIC_NAMES = {
 }
 REFERENCE = "#A6A6A6"
 """Fill of baselines, beside which ours stands in the first hue."""
+
+_STEMS = ("curves", "scores", "embedding-map", "prototype-tree")
+"""Names of the figures of a run."""
+_SOURCE: ContextVar[str | None] = ContextVar("source", default=None)
 
 _STYLE: dict[str, Any] = {
     "figure.dpi": 110,
@@ -128,6 +134,38 @@ def whole_numbers(axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
 
 
+@contextmanager
+def figures_of(run: Path, out: Path) -> Generator[None]:
+    """Mark figures saved inside the block as those of ``run``.
+
+    Raises:
+        ConfigError: If ``out`` holds figures of another run, which would be overwritten.
+    """
+    name = str(run.resolve())
+    for path in sorted(out.glob("*.png")) if out.is_dir() else ():
+        owner = _source_of(path)
+        if owner is not None and owner != name:
+            raise ConfigError(f"{out} holds the figures of {owner}; name another folder with -o.")
+        if owner is None and path.stem in _STEMS:
+            raise ConfigError(f"{out} holds another {path.name}; name another folder with -o.")
+    token = _SOURCE.set(name)
+    try:
+        yield
+    finally:
+        _SOURCE.reset(token)
+
+
+def _source_of(path: Path) -> str | None:
+    """Return the run that a figure is of; None if it does not say."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as image:
+            return image.info.get("Source")
+    except (OSError, UnidentifiedImageError):
+        return None
+
+
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
     """Write ``stem.png`` and ``stem.svg``, each whole or not at all, and return their paths."""
     with writing(stem.parent):
@@ -140,7 +178,7 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
                 unfinished,
                 format=kind,
                 facecolor="white",
-                metadata={"Date": None} if kind == "svg" else None,
+                metadata={"Date": None} if kind == "svg" else {"Source": _SOURCE.get()},
             )
         paths.append(path)
     return paths

@@ -9,7 +9,7 @@ import numpy as np
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions
 from graphlog.data.store import GraphStore
 from graphlog.domains import DOMAINS, Input, domain_of
-from graphlog.downstream.embed import check_output
+from graphlog.downstream.embed import check_output, save_rejects
 from graphlog.downstream.protocol.classes import class_numbers
 from graphlog.files import hash_file
 from graphlog.inputs import read, resolve
@@ -68,6 +68,7 @@ def split_file(
     )
     rows = Split(*(graphs.rows[every[part]] for part in folds))
     rows.save(path, kind, shares, _hash_of(found, graphs))
+    save_rejects(path.absolute().parent, graphs.rejects)
     return rows
 
 
