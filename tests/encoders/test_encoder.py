@@ -134,11 +134,7 @@ def test_the_domain_settles_the_family() -> None:
         chemistry.config.layer.edge_mode,
         chemistry.config.batch_norm,
         len(chemistry.norms),
-    ) == (
-        "add",
-        True,
-        2,
-    )
+    ) == ("add", True, 2)
     assert (biology.config.layer.edge_mode, biology.config.batch_norm, len(biology.norms)) == (
         "concat",
         False,

@@ -290,12 +290,7 @@ def test_settings_that_contradict_each_other() -> None:
         GraphLoGConfig.parse({"temprature": 0.1})
 
 
-MENDED = {
-    "local_heads": True,
-    "skip_symmetric": True,
-    "mask_rate_max": 0.6,
-    "drop_rate": 0.3,
-}
+MENDED = {"local_heads": True, "skip_symmetric": True, "mask_rate_max": 0.6, "drop_rate": 0.3}
 
 
 @pytest.mark.parametrize("switch", MENDED)

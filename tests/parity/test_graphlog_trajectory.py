@@ -183,10 +183,7 @@ def test_six_steps(golden: Path, recorded: dict[str, np.ndarray], allowed: np.nd
     [{"temperature": 0.041}, {"subgraph_positive": "own"}, {"prototype_candidates": "layer"}],
 )
 def test_other_settings_are_outside_the_tolerance(
-    golden: Path,
-    recorded: dict[str, np.ndarray],
-    allowed: np.ndarray,
-    change: dict[str, float],
+    golden: Path, recorded: dict[str, np.ndarray], allowed: np.ndarray, change: dict[str, float]
 ) -> None:
     def alter(objective: GraphLoG, _: GraphEncoder) -> None:
         objective.config = objective.config.updated(change)

@@ -8,13 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphlog.views.sampling import (
-    choose_rows,
-    draw_numbers,
-    edge_pairs,
-    non_edges,
-    random_nodes,
-)
+from graphlog.views.sampling import choose_rows, draw_numbers, edge_pairs, non_edges, random_nodes
 from graphlog_support import offsets, seeded
 from objective_support import batch_for, edges_of
 
