@@ -176,10 +176,9 @@ def expected_root_gradient(objective: GraphLoG, graph_emb: Tensor) -> Tensor:
     """Gradient of the global loss in the roots, averaged over 4,000 E-steps."""
     total = torch.zeros_like(objective.prototypes[0])
     for seed in range(40):
-        terms: dict[str, Tensor] = {}
         repeated = graph_emb.repeat(100, 1) if objective.config.e_step == "sample" else graph_emb
-        objective._add_global_term(repeated, objective.forest, seeded(seed), terms, {})
-        total += torch.autograd.grad(terms["global"], objective.prototypes[0])[0] / 40
+        loss, _ = objective._global_term(repeated, objective.forest, seeded(seed))
+        total += torch.autograd.grad(loss, objective.prototypes[0])[0] / 40
     return total
 
 

@@ -35,10 +35,7 @@ def code_rows(values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...]) -> 
 
 
 def table_rows(columns: tuple[Attribute, ...]) -> int:
-    """Return the number of indicator columns.
-
-    There is one per code, one per continuous column, and one for the bias of the latter.
-    """
+    """Return the number of indicator columns: codes, continuous columns, and a bias for these."""
     continuous = sum(not c.is_categorical for c in columns)
     return sum(c.cardinality for c in columns) + continuous + (continuous > 0)
 

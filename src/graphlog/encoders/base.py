@@ -218,10 +218,7 @@ class Neighbourhood:
 
 
 class MessagePassing(nn.Module, ABC):
-    """One layer of Eq. 1: new node embeddings from old ones and edge attributes.
-
-    It is built from ``(config, schema)``.
-    """
+    """One layer of Eq. 1, built from ``(config, schema)``: new node embeddings from old ones."""
 
     @abstractmethod
     def forward(

@@ -60,10 +60,7 @@ class GAT(MessagePassing):
     def _attend(
         self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood
     ) -> Float[Tensor, "E H"]:
-        """Return the attention of each edge.
-
-        Scores are taken from narrow products, never from (V, heads, D) copies.
-        """
+        """Return the attention of each edge, from narrow products without (V, heads, D) copies."""
         receiver, sender = self.attention.unflatten(1, (2, -1)).unbind(1)  # (heads, D) each
         both = torch.stack([receiver, sender])
         folded = torch.einsum(

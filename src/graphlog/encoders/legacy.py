@@ -135,10 +135,7 @@ def _states(checkpoint: Any) -> Iterator[dict[str, Tensor]]:
 
 
 def _without_prefix(state: Mapping[str, Tensor]) -> tuple[str, dict[str, Tensor]]:
-    """Return the weights of the encoder by their bare names.
-
-    Of several encoders (such as an EMA copy) it takes the one nearest the top.
-    """
+    """Return the encoder's weights by bare names; of several encoders, the one nearest the top."""
     prefixes = {m[1] for k in state if (m := re.match(r"(|.*\.)gnns\.0\.", k))}
     prefix = min(prefixes, key=lambda p: (p.count("."), len(p), p))
     return prefix, {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}

@@ -90,10 +90,7 @@ class ChannelHead(nn.Module):
         node_idx: Int[Tensor, "A"],
         edge_idx: Int[Tensor, "B"],
     ) -> Float[Tensor, ""]:
-        """Return the mean cross-entropy over masked edges.
-
-        The answer is the largest channel, the first of equals.
-        """
+        """Return the mean cross-entropy of masked edges; the first largest channel is right."""
         ends = clean.edge_index[:, edge_idx]
         scores = full_precision(self.linear(node_emb[ends[0]] + node_emb[ends[1]]))
         answers = clean.edge_attr[edge_idx][:, list(self.channels)].argmax(dim=1)
@@ -101,10 +98,7 @@ class ChannelHead(nn.Module):
 
 
 def evidence_channels(schema: FeatureSchema) -> tuple[int, ...]:
-    """Return the edge columns that mark neither a self-loop nor a masked edge.
-
-    There are none unless all columns are continuous.
-    """
+    """Return the edge columns that mark neither a self-loop nor a mask; none if there are codes."""
     if any(c.is_categorical for c in schema.edge):
         return ()
     special = [row for row in (schema.edge_mask, schema.self_loop) if row is not None]

@@ -57,10 +57,7 @@ class Objective(nn.Module, ABC, Generic[Views]):
 
     @property
     def needs_targets(self) -> bool:
-        """Whether batches must carry, as ``y``, the standardised targets of the schema's domain.
-
-        Most tasks need none.
-        """
+        """Whether batches must carry the domain's standardised targets as ``y``; most tasks: no."""
         return False
 
     @abstractmethod
@@ -77,10 +74,7 @@ class Objective(nn.Module, ABC, Generic[Views]):
         return (Phase("train", epochs),)
 
     def begin_phase(self, phase: Phase, embed: EmbedStore, generator: torch.Generator) -> None:
-        """Prepare a phase (GraphLoG: K-means).
-
-        Parameters may be created here; the optimiser is made afterwards.
-        """
+        """Prepare a phase (GraphLoG: K-means); parameters may be created, the optimiser follows."""
 
     def prepare_state(self, state: Mapping[str, Tensor]) -> None:
         """Create the parameters that ``begin_phase`` made, so that ``state`` can be loaded next."""

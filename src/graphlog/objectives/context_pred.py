@@ -62,10 +62,7 @@ class ContextPredConfig(FrozenConfig):
 
 
 class ContextPred(Objective[ContextViews]):
-    """Binary cross-entropy on inner products of root and context.
-
-    The context has an encoder of its own, which is discarded after training.
-    """
+    """Binary cross-entropy on inner products of root and context, which has its own encoder."""
 
     Config: ClassVar[type[FrozenConfig]] = ContextPredConfig
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -86,10 +83,7 @@ class ContextPred(Objective[ContextViews]):
         self.context = GraphEncoder(encoder.config.updated(shape), encoder.schema)
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> ContextViews:
-        """Return substructure and context of a random root in every graph.
-
-        Graphs too small for a context are left out.
-        """
+        """Return substructure and context of a random root per graph, but of graphs too small."""
         c = self.config
         return context_views(batch, random_nodes(batch.ptr, generator), c.hops, c.inner, c.outer)
 

@@ -82,10 +82,7 @@ def same_part_loss(
 
 
 class GraphPartition(Objective[GraphPartitionViews]):
-    """Each graph is cut by METIS into balanced parts.
-
-    A linear map of the node embeddings predicts them.
-    """
+    """A linear map of the node embeddings predicts the balanced parts that METIS cuts."""
 
     Config: ClassVar[type[FrozenConfig]] = GraphPartitionConfig
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -21,7 +21,7 @@ from graphlog.objectives.global_semantic import (
     prototype_statistics,
 )
 from graphlog.objectives.graphlog_config import RECIPE_NOTES, RECIPES, GraphLoGConfig
-from graphlog.objectives.local_instance import graph_loss, subgraph_loss
+from graphlog.objectives.local_instance import PairLoss, graph_loss, subgraph_loss
 from graphlog.ops.colours import refine_colours
 from graphlog.ops.contrastive import full_precision
 from graphlog.prototypes.competitive import fit_competitive
@@ -190,39 +190,28 @@ class GraphLoG(Objective[GraphLoGViews]):
         Implements Eq. 9, Eq. 20 and the loop of Algorithm 1; the M-step is
         the optimiser step on the total. Without weights the total is the paper's plain sum.
         """
-        forest, weights = self.forest, self._weights()
+        weights, terms, watch = self._weights(), dict[str, Tensor](), dict[str, Tensor]()
         clean = encoder(views.clean)
-        graph_emb = _project(self.head, clean.graph_emb)
-        terms: dict[str, Tensor] = {}
-        watch: dict[str, Tensor] = {}
         if weights["graph"] + weights["subgraph"] + weights["attribute"] > 0:
             view = encoder(views.view.batch)
             if weights["graph"] > 0:
-                pair = (clean.graph_emb, view.graph_emb)
-                if self.graph_head is None:
-                    pair = (graph_emb, _project(self.head, view.graph_emb))
-                else:
-                    pair = tuple(full_precision(self.graph_head(emb)) for emb in pair)
-                self._add_graph_term(*pair, generator, terms, watch)
+                pair = self._graph_term(clean.graph_emb, view.graph_emb, generator)
+                terms["graph"] = pair.loss
+                watch |= {"cos_graph_pos": pair.positive, "cos_graph_neg": pair.negative}
             if weights["subgraph"] > 0:
-                colours = None
-                if self.config.skip_symmetric:
-                    batch = views.clean
-                    colours = refine_colours(
-                        batch.x, batch.edge_index, batch.edge_attr, len(encoder.layers)
-                    )
-                self._add_subgraph_term(
-                    clean.node_emb, view.node_emb, views, colours, generator, terms, watch
-                )
+                colours = self._colours(views.clean, len(encoder.layers))
+                pair = self._subgraph_term(clean.node_emb, view.node_emb, views, colours, generator)
+                terms["subgraph"] = pair.loss
+                watch |= {"cos_node_pos": pair.positive, "cos_node_neg": pair.negative}
             if self.attributes is not None:
+                unmasked = views.clean if views.part is None else views.part
                 terms["attribute"] = self.attributes.loss(
-                    view.node_emb,
-                    views.part or views.clean,
-                    views.view.node_idx,
-                    views.view.edge_idx,
+                    view.node_emb, unmasked, views.view.node_idx, views.view.edge_idx
                 )
-        if forest is not None and weights["global"] > 0:
-            self._add_global_term(graph_emb, forest, generator, terms, watch)
+        if self.forest is not None and weights["global"] > 0:
+            emb = _project(self.head, clean.graph_emb)
+            terms["global"], seen = self._global_term(emb, self.forest, generator)
+            watch |= seen
         if self.descriptors is not None:
             terms["descriptor"] = self.descriptors.loss(clean.graph_emb, views.clean.y)
         total = torch.stack([weights[name] * term for name, term in terms.items()]).sum()
@@ -236,17 +225,13 @@ class GraphLoG(Objective[GraphLoGViews]):
             weights |= {"graph": 1.0, "subgraph": 1.0}  # the local phase of Algorithm 1 (Eq. 9)
         return weights
 
-    def _add_graph_term(
-        self,
-        graph_emb: Tensor,
-        view_emb: Tensor,
-        generator: torch.Generator,
-        terms: dict[str, Tensor],
-        watch: dict[str, Tensor],
-    ) -> None:
-        c = self.config
+    def _graph_term(
+        self, graph_emb: Tensor, view_emb: Tensor, generator: torch.Generator
+    ) -> PairLoss:
+        c, head = self.config, self.graph_head or self.head
+        graph_emb, view_emb = _project(head, graph_emb), _project(head, view_emb)
         with torch.autocast(graph_emb.device.type, enabled=False):
-            result = graph_loss(
+            return graph_loss(
                 graph_emb,
                 view_emb,
                 form=c.local_form,
@@ -254,30 +239,29 @@ class GraphLoG(Objective[GraphLoGViews]):
                 eps=c.cosine_eps,
                 generator=generator,
             )
-        terms["graph"] = result.loss
-        watch["cos_graph_pos"], watch["cos_graph_neg"] = result.positive, result.negative
 
-    def _add_subgraph_term(
+    def _colours(self, batch: GraphBatch, rounds: int) -> Tensor | None:
+        if not self.config.skip_symmetric:
+            return None
+        return refine_colours(batch.x, batch.edge_index, batch.edge_attr, rounds)
+
+    def _subgraph_term(
         self,
         node_emb: Tensor,
         view_emb: Tensor,
         views: GraphLoGViews,
         colours: Tensor | None,
         generator: torch.Generator,
-        terms: dict[str, Tensor],
-        watch: dict[str, Tensor],
-    ) -> None:
-        c, head = self.config, self.head if self.node_head is None else self.node_head
+    ) -> PairLoss:
+        c, head = self.config, self.node_head or self.head
         masked_idx, present_idx = views.view.node_idx, views.present_idx
         rows = masked_idx if c.subgraph_anchors == "masked" else None
         node_emb, view_emb = _project(head, node_emb), _project(head, view_emb, rows)
-        if (
-            present_idx is not None
-        ):  # rows of the clean graphs; dropped nodes, never looked at, are 0
+        if present_idx is not None:  # back to the rows of the clean graphs; dropped nodes are 0
             masked_idx = present_idx[masked_idx]
             view_emb = torch.zeros_like(node_emb).index_copy(0, present_idx, view_emb)
         with torch.autocast(node_emb.device.type, enabled=False):
-            result = subgraph_loss(
+            return subgraph_loss(
                 node_emb,
                 view_emb,
                 views.clean.ptr,
@@ -291,54 +275,42 @@ class GraphLoG(Objective[GraphLoGViews]):
                 colours=colours,
                 generator=generator,
             )
-        terms["subgraph"] = result.loss
-        watch["cos_node_pos"], watch["cos_node_neg"] = result.positive, result.negative
 
-    def _add_global_term(
-        self,
-        graph_emb: Tensor,
-        forest: PrototypeForest,
-        generator: torch.Generator,
-        terms: dict[str, Tensor],
-        watch: dict[str, Tensor],
-    ) -> None:
+    def _global_term(
+        self, emb: Tensor, forest: PrototypeForest, generator: torch.Generator
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss of an E-step's chains, and what the watch looks at."""
         c = self.config
-        temperature = c.e_step_temperature or c.temperature
-        with torch.autocast(graph_emb.device.type, enabled=False):
-            fixed = graph_emb.detach()
+        e_temperature = c.e_step_temperature or c.temperature
+        temperature = c.prototype_temperature or c.temperature
+        with torch.autocast(emb.device.type, enabled=False):
+            fixed, still = emb.detach(), forest.detach()
             if c.e_step == "balanced":
-                chains = balanced_chains(
-                    fixed, forest.detach(), temperature=temperature, eps=c.cosine_eps
-                )
+                chains = balanced_chains(fixed, still, temperature=e_temperature, eps=c.cosine_eps)
             elif c.e_step == "greedy":
-                chains = greedy_chains(fixed, forest.detach(), c.cosine_eps)
+                chains = greedy_chains(fixed, still, c.cosine_eps)
             else:
-                chains = sample_chains(
-                    fixed, forest.detach(), temperature=temperature, generator=generator
-                )
+                chains = sample_chains(fixed, still, temperature=e_temperature, generator=generator)
+            watch = prototype_statistics(fixed, chains, still, temperature=e_temperature)
             if c.global_form == "nce":
-                terms["global"] = nce_loss(
-                    graph_emb, chains, corrupt_chains(chains, forest, generator), forest
-                )
-            else:
-                terms["global"] = prototype_cross_entropy(
-                    graph_emb,
-                    chains,
-                    forest,
-                    temperature=c.prototype_temperature or c.temperature,
-                    candidates=c.prototype_candidates,
-                    eps=c.cosine_eps,
-                )
-                watch["assignment_gap"] = assignment_gap(
-                    fixed,
-                    chains,
-                    forest.detach(),
-                    temperature=c.prototype_temperature or c.temperature,
-                    draw_temperature=temperature if c.e_step == "sample" else None,
-                )
-            watch.update(
-                prototype_statistics(fixed, chains, forest.detach(), temperature=temperature)
+                noise = corrupt_chains(chains, forest, generator)
+                return nce_loss(emb, chains, noise, forest), watch
+            watch["assignment_gap"] = assignment_gap(
+                fixed,
+                chains,
+                still,
+                temperature=temperature,
+                draw_temperature=e_temperature if c.e_step == "sample" else None,
             )
+            loss = prototype_cross_entropy(
+                emb,
+                chains,
+                forest,
+                temperature=temperature,
+                candidates=c.prototype_candidates,
+                eps=c.cosine_eps,
+            )
+            return loss, watch
 
 
 def _project(head: nn.Module | None, emb: Tensor, rows: Tensor | None = None) -> Tensor:

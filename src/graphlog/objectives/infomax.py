@@ -1,7 +1,4 @@
-"""Infomax: a node recognises the summary of its own graph (Velickovic et al., 2019.
-
-Hu et al., 2020).
-"""
+"""Infomax: a node recognises the summary of its own graph (Velickovic 2019; Hu 2020)."""
 
 import math
 from collections.abc import Mapping
@@ -28,10 +25,7 @@ class InfomaxConfig(FrozenConfig):
 
 
 class Infomax(Objective[GraphBatch]):
-    r"""Binary cross-entropy on :math:`h_v^\top W \sigma(h_{\mathcal G})`.
-
-    The wrong summary is that of the next graph of the batch.
-    """
+    r"""Binary cross-entropy on :math:`h_v^\top W \sigma(h_{\mathcal G})` of own and next graph."""
 
     Config: ClassVar[type[FrozenConfig]] = InfomaxConfig
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {

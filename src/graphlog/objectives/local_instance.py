@@ -1,7 +1,4 @@
-"""Local-instance structure (Sec. 3.1).
-
-Similar graphs and subgraphs close, others apart. Pure functions of embeddings.
-"""
+"""Local-instance structure (Sec. 3.1): losses of pairs of graphs and of subgraphs."""
 
 from typing import Literal, NamedTuple
 
@@ -171,10 +168,7 @@ def _drawn_similarity(
     padding: Padding,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """Return every node's similarity with one other node of its graph, drawn evenly.
-
-    Of a node alone in its graph, anything.
-    """
+    """Return every node's similarity with one other node of its graph, drawn evenly."""
     start = ptr[:-1][graph]
     index = torch.arange(graph.shape[0], device=graph.device) - start
     other = pad_values(_draw_others(index, ptr.diff()[graph], generator), padding)
@@ -185,10 +179,7 @@ def _drawn_similarity(
 
 
 def _draw_others(index: Tensor, size: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Return, for each ``index`` in ``range(size)``, another one, all equally likely.
-
-    0 where there is no other.
-    """
+    """Return for each ``index`` in ``range(size)`` another one, evenly drawn; 0 if none is."""
     where = index.device if generator is None else generator.device
     draw = torch.rand(index.shape[0], generator=generator, device=where, dtype=torch.float64).to(
         index.device

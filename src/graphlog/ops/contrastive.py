@@ -57,10 +57,7 @@ def info_nce(
 
 
 def margin(positive: Float[Tensor, "P"], negative: Float[Tensor, "Q"]) -> Float[Tensor, ""]:
-    """Return minus the difference of two mean similarities, the linear form of Eqs. 6, 7 and 19.
-
-    No pairs count as 0.
-    """
+    """Return minus the difference of two means (Eqs. 6, 7 and 19, linear); no pairs count as 0."""
     return mean_or_zero(negative) - mean_or_zero(positive)
 
 
@@ -70,8 +67,5 @@ def mean_or_zero(values: Float[Tensor, "P"]) -> Float[Tensor, ""]:
 
 
 def full_precision(x: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
-    """Return ``x`` in float32 where it is in a half precision, and as it is otherwise.
-
-    Losses are computed on the result.
-    """
+    """Return ``x`` in float32 where it is in a half precision, and as it is otherwise."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x

@@ -114,10 +114,7 @@ class _WeightedSum(torch.autograd.Function):
 def _weight_gradient(
     grad: Tensor, table: Tensor, rows: Tensor, offsets: Tensor, bags: Tensor
 ) -> Tensor:
-    """Return the inner product of each row of a bag with the bag's gradient.
-
-    What torch's own embedding-bag does.
-    """
+    """Return the inner product of each row of a bag with the bag's gradient."""
     if rows.shape[0] == 0 or table.shape[1] == 0:
         return table.new_zeros(rows.shape[0])
     return torch.ops.aten._embedding_bag_per_sample_weights_backward(
@@ -126,10 +123,7 @@ def _weight_gradient(
 
 
 class _EndSum(torch.autograd.Function):
-    """Gathers in the forward direction, sums over sorted rows in the other.
-
-    No scattered addition in either.
-    """
+    """Gathers forward, sums over sorted rows backward: no scattered addition in either."""
 
     @staticmethod
     def forward(ctx: Any, at_receiver: Tensor, at_sender: Tensor, edges: Neighbours) -> Tensor:

@@ -1,7 +1,4 @@
-"""Comparing things within groups of unequal size.
-
-Padded into a few buckets, never all against all.
-"""
+"""Comparing things within groups of unequal size, padded into a few buckets."""
 
 from typing import Any, NamedTuple
 
@@ -72,10 +69,7 @@ def plan_padding(ptr: Int[Tensor, "P"]) -> Padding:
 
 
 def _cheapest_buckets(ordered: NDArray[np.int64]) -> tuple[Bucket, ...]:
-    """Cut the sorted sizes where the padded work is smallest.
-
-    Exact dynamic programming over the distinct sizes.
-    """
+    """Cut the sorted sizes where padded work is least: dynamic programming over distinct sizes."""
     if ordered.size == 0:
         return ()
     size, count = np.unique(ordered, return_counts=True)
@@ -122,10 +116,7 @@ def grouped_cosine(
 
 
 class _GroupedCosine(torch.autograd.Function):
-    """Batched products of gathered rows.
-
-    The gradient gathers them again rather than keeping them.
-    """
+    """Batched products of gathered rows; the gradient gathers again rather than keeping them."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, padding: Padding, eps: float) -> tuple[Tensor, ...]:

@@ -1,7 +1,4 @@
-"""Reductions over packed graphs: rows ``ptr[n]:ptr[n + 1]`` belong to graph ``n``.
-
-Never a padded matrix.
-"""
+"""Reductions over packed graphs: rows ``ptr[n]:ptr[n + 1]`` belong to graph ``n``."""
 
 from typing import Any
 
@@ -55,10 +52,7 @@ def segment_mean(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[
 
 
 def segment_max(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "N *D"]:
-    """Return the largest value of each segment, column by column.
-
-    An empty segment gives minus infinity.
-    """
+    """Return the largest value of each segment per column; minus infinity for an empty one."""
     return torch.segment_reduce(values.contiguous(), "max", offsets=ptr, unsafe=True)
 
 
@@ -83,8 +77,5 @@ class _SegmentSoftmax(torch.autograd.Function):
 
 
 def segment_softmax(values: Float[Tensor, "V *D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "V *D"]:
-    """Return the softmax of the values within each segment, column by column.
-
-    The largest value is subtracted first.
-    """
+    """Return the softmax of the values within each segment, column by column."""
     return _SegmentSoftmax.apply(values, ptr)  # pyright: ignore[reportReturnType]

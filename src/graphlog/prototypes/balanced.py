@@ -25,10 +25,10 @@ def fit_balanced_forest(
     generator: torch.Generator,
     temperature: float = 0.05,
 ) -> PrototypeForest:
-    """Return a tree whose leaves hold about equally many graphs, and whose parents equally many leaves.
+    """Return a tree whose leaves hold about equally many graphs.
 
-    Sizes of the layers grow geometrically from ``roots`` to ``centres``, as far as there are graphs.
-    A leaf that is nearest to no graph is dropped, so every leaf is the nearest of some graph.
+    Sizes of layers grow geometrically from ``roots`` to ``centres``, as far as there are graphs. A
+    leaf that is nearest to no graph is dropped, so every leaf is the nearest of some graph.
 
     Args:
         embeddings: Embeddings; center them first, since prototypes are compared by cosine.

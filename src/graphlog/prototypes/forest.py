@@ -63,7 +63,7 @@ class PrototypeForest:
     def from_state(
         cls, state: Mapping[str, Tensor], validate: bool = True
     ) -> "PrototypeForest | None":
-        """Return the forest stored as ``prototypes.0``, ... and ``parents_1``, ...; None if there is none.
+        """Return the forest stored as ``prototypes.0``, ``parents_1``, ...; None if there is none.
 
         Raises:
             ValueError: If a layer has no parents, or the layers do not form trees.

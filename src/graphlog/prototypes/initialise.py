@@ -1,7 +1,4 @@
-"""Initial prototypes.
-
-Bottom-up clustering of graph embeddings (Sec. 3.2, "Initialization of model parameters").
-"""
+"""Initial prototypes: bottom-up clustering of graph embeddings (Sec. 3.2)."""
 
 from typing import Literal
 

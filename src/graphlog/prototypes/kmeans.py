@@ -109,10 +109,7 @@ def lloyd(
 
 
 def _plus_plus(points: Tensor, num_centres: int, generator: torch.Generator) -> Tensor:
-    """Return k-means++ starting centres.
-
-    Each drawn with probability proportional to the squared distance to those before.
-    """
+    """Return k-means++ starting centres."""
     draw = torch.rand(
         num_centres, generator=generator, device=generator.device, dtype=torch.float64
     ).to(points.device)

@@ -1,7 +1,4 @@
-"""GraphCL's perturbations.
-
-Of every graph one, drawn from a choice, all graphs at once (You et al., 2020).
-"""
+"""GraphCL's perturbations, one drawn per graph, all graphs at once (You et al., 2020)."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -92,7 +89,7 @@ def augment(
 
 
 def drop_subgraphs(batch: GraphBatch, rate: float, generator: torch.Generator) -> Bool[Tensor, "V"]:
-    """Return the nodes of one random connected subgraph per graph, ``int(rate * n)`` of ``n`` nodes.
+    """Return the nodes of a random connected subgraph of ``int(rate * n)`` nodes per graph.
 
     Args:
         batch: Any graphs.
@@ -190,10 +187,7 @@ def perturb_edges(
 def _unordered_non_edges(
     batch: GraphBatch, counts: Tensor, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return pairs as :func:`non_edges` does, but never one and its reverse.
-
-    Of two such, one is dropped.
-    """
+    """Return pairs as :func:`non_edges` does, but never both a pair and its reverse."""
     pairs, graph = non_edges(batch, counts, generator)
     low, high = pairs.aminmax(dim=0)
     _, order = torch.unique(low * batch.num_nodes + high, return_inverse=True)

@@ -1,7 +1,4 @@
-"""Drawing within every graph of a batch at once.
-
-Without replacement, in time and memory that grow with what is drawn.
-"""
+"""Drawing within every graph of a batch at once, without replacement."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -81,10 +78,7 @@ def draw_numbers(
 
 
 def random_nodes(ptr: Int[Tensor, "P"], generator: torch.Generator) -> Int[Tensor, "N"]:
-    """Return one node of every graph, all equally likely.
-
-    Of an empty graph, the place where its first node would be.
-    """
+    """Return one node of every graph, evenly drawn; the next graph's first for an empty graph."""
     sizes = ptr.diff()
     draw = uniform(sizes.shape[0], generator, ptr.device) * sizes
     return ptr[:-1] + torch.minimum(draw.long(), (sizes - 1).clamp_min(0))
