@@ -20,7 +20,7 @@ import torch
 
 import graphlog
 from graphlog.api import random_encoder
-from graphlog.downstream.protocol.folds import fold_probe
+from graphlog.downstream.folds import fold_probe
 from graphlog.encoders.base import EncoderConfig
 
 SETS = ("mutag", "ptc", "imdb-binary", "enzymes", "imdb-multi", "proteins", "nci1")

@@ -15,18 +15,17 @@ from graphlog.domains import DOMAINS, Input, schema_named
 from graphlog.domains.molecule.domain import split_smiles
 from graphlog.domains.protein.folds import split_proteins
 from graphlog.downstream import embed as _embed
-from graphlog.downstream import predict as _predict
+from graphlog.downstream import folds as _folds
 from graphlog.downstream import probe as _probe
-from graphlog.downstream.embed import REJECTS, Written, check_rejects, save_rejects
+from graphlog.downstream.embed import Written, check_rejects, rejects_of_output, save_rejects
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig, check_seeds
 from graphlog.downstream.finetune import finetune as _finetune
 from graphlog.downstream.models import list_models, load, load_for, random_encoder
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines
-from graphlog.downstream.protocol import folds as _folds
-from graphlog.downstream.protocol.splitting import split_file
 from graphlog.downstream.report import Report
+from graphlog.downstream.splitting import split_file
 from graphlog.downstream.tasks import LabelledGraphs, open_labelled
 from graphlog.encoders.legacy import convert_pth
 from graphlog.encoders.modelfile import save_model
@@ -187,7 +186,7 @@ def featurize(
             f"{output} exists already; replace it with --overwrite, or name another folder."
         )
     folder = output.absolute().parent
-    check_rejects(folder, source if isinstance(source, str) else None)
+    check_rejects(folder, output.name, source if isinstance(source, str) else None)
     wanted = None if schema is None else schema_named(schema)
     names = source.split(",") if isinstance(source, str) and not Path(source).exists() else []
     if len(names) > 1 and (domain or (wanted and wanted.domain)) == "protein":
@@ -202,7 +201,7 @@ def featurize(
     elif wanted is None and domain is None:
         wanted = schema_for(found, resolve_config().schema)
     graphs = read(found, wanted, domain=domain, store_path=output, **options)
-    write_rejects(folder / REJECTS, graphs.rejects)
+    write_rejects(rejects_of_output(folder, output.name), graphs.rejects, output.name)
     return graphs
 
 
@@ -272,7 +271,7 @@ def pretrain(
     finally:
         if folder is not None and (folder / "config.toml").is_file():
             remember_input(folder, found, **options)
-            save_rejects(folder, store.rejects)
+            save_rejects(folder, store.rejects, folder.absolute().name)
     return Encoder(
         result.encoder,
         result.info.get("embedding", settings.embedding),
@@ -363,7 +362,7 @@ def finetune(
         progress=progress,
     )
     if folder is not None:
-        save_rejects(folder, data.store.rejects)
+        save_rejects(folder, data.store.rejects, folder.absolute().name)
     if folder is not None and found is not None:
         remember_input(folder, found, **{**labelling, "targets": list(predictor.targets)})
     return predictor
@@ -401,7 +400,7 @@ def probe(
 
 
 def fold_probe(encoder: Model, dataset: InputLike | LabelledGraphs, **options: Any) -> Report:
-    """Return the 10-fold accuracy of a classifier on frozen embeddings. See :func:`graphlog.downstream.protocol.folds.fold_probe`.
+    """Return the 10-fold accuracy of a classifier on frozen embeddings. See :func:`graphlog.downstream.folds.fold_probe`.
 
     Options: ``folds``, ``classifier`` (``svm`` or ``logistic``), ``baselines`` (``random``, ``wl``), ``seeds``, ``layer``, ``targets``.
     """
@@ -440,11 +439,8 @@ def predict(
 def predict_file(
     predictor: str | Path | Predictor, source: InputLike, out: str | Path, **options: Any
 ) -> Written:
-    """Write the input's columns with predictions added as CSV.
-
-    Options are those of :func:`graphlog.downstream.predict.predict_file`.
-    """
-    return _predict.predict_file(load_predictor(predictor), source, Path(out), **options)
+    """Write the input's columns with predictions added as CSV. See :meth:`Predictor.predict_file`."""
+    return load_predictor(predictor).predict_file(source, Path(out), **options)
 
 
 def load_predictor(predictor: str | Path | Predictor, device: str = "cpu") -> Predictor:

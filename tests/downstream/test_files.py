@@ -18,7 +18,6 @@ from downstream_support import (
 )
 from graphlog.downstream.embed import embed_file
 from graphlog.downstream.finetune import finetune
-from graphlog.downstream.predict import predict_file
 from graphlog.downstream.predictor import Predictor
 from graphlog.errors import ConfigError, DataError, GraphLoGError, ModelFileError
 
@@ -88,7 +87,7 @@ def test_a_killed_command_does_not_hinder_the_next(
     for name in (".out.npz.partial-1", f".out.npz.partial-{os.getpid()}", ".out.csv.partial-1"):
         (tmp_path / name).mkdir()
     embed_file(tiny_encoder(), table, tmp_path / "out.npz")
-    predict_file(predictor, table, tmp_path / "out.csv")
+    predictor.predict_file(table, tmp_path / "out.csv")
     assert not list(tmp_path.glob(".*"))
 
 
@@ -109,12 +108,14 @@ def test_a_failure_leaves_nothing_behind(
 
 
 def test_predictions_keep_the_inputs_columns(tmp_path: Path, table: Path, predictor: Predictor):
-    written = predict_file(predictor, table, tmp_path / "out.csv", batch_size=2)
+    written = predictor.predict_file(table, tmp_path / "out.csv", batch_size=2)
     rows = read_csv(tmp_path / "out.csv")
-    assert list(rows[0]) == ["smiles", "name", "a", "predicted_a", "b", "graphlog_status"]
+    assert list(rows[0]) == [
+        *("smiles", "name", "a", "predicted_a", "predicted_b", "graphlog_status")
+    ]
     assert [row["name"] for row in rows] == list("uvwxyz")
     assert [row["smiles"] for row in rows] == SMILES
-    assert [row["b"] == "" for row in rows] == [False, True, False, True, False, False]
+    assert [row["predicted_b"] == "" for row in rows] == [False, True, False, True, False, False]
     expected = predictor.predict(SMILES)
     np.testing.assert_allclose(
         [float(row["predicted_a"] or "nan") for row in rows], expected[:, 0], rtol=1e-4
@@ -125,22 +126,22 @@ def test_predictions_keep_the_inputs_columns(tmp_path: Path, table: Path, predic
 
 
 def test_predictions_for_a_list_and_a_store(tmp_path: Path, predictor: Predictor):
-    predict_file(predictor, SMILES, tmp_path / "out.csv")
+    predictor.predict_file(SMILES, tmp_path / "out.csv")
     rows = read_csv(tmp_path / "out.csv")
     assert [row["smiles"] for row in rows] == SMILES
     assert [row["row"] for row in rows] == list("012345")
 
 
 def test_predicting_twice_over_keeps_both(tmp_path: Path, table: Path, predictor: Predictor):
-    predict_file(predictor, table, tmp_path / "one.csv")
-    predict_file(predictor, tmp_path / "one.csv", tmp_path / "two.csv")
+    predictor.predict_file(table, tmp_path / "one.csv")
+    predictor.predict_file(tmp_path / "one.csv", tmp_path / "two.csv")
     header = (tmp_path / "two.csv").read_text().splitlines()[0].split(",")
     assert len(header) == len(set(header)) == 9
 
 
 def test_only_csv(tmp_path: Path, table: Path, predictor: Predictor):
     with pytest.raises(ConfigError, match=r"end in \.csv"):
-        predict_file(predictor, table, tmp_path / "out.npz")
+        predictor.predict_file(table, tmp_path / "out.npz")
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -165,11 +166,11 @@ def test_predictions_from_standard_input(
     tmp_path: Path, predictor: Predictor, monkeypatch: pytest.MonkeyPatch, text: str
 ):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    predict_file(predictor, "-", tmp_path / "out.csv")
+    predictor.predict_file("-", tmp_path / "out.csv")
     rows = read_csv(tmp_path / "out.csv")
     assert [(row["smiles"], row["name"]) for row in rows] == [("CCO", "u"), ("C(C", "v")]
     assert rows[0]["graphlog_status"] == "ok"
-    assert rows[1]["a"] == ""
+    assert rows[1]["predicted_a"] == ""
 
 
 def test_room_is_taken_before_a_file_is_mapped(
@@ -201,13 +202,13 @@ def test_no_room_for_temporary_files_names_the_variable_that_moves_them(
     with monkeypatch.context() as patch:
         patch.setattr("tempfile.mkdtemp", full)
         with pytest.raises(DataError, match=r"temporary files in .* TMPDIR"):
-            predict_file(predictor, "-", tmp_path / "out.csv")
+            predictor.predict_file("-", tmp_path / "out.csv")
     assert {p.name for p in tmp_path.iterdir()} == {"in.csv"}
 
 
 def test_columns_of_one_name_are_all_kept(tmp_path: Path, predictor: Predictor):
     (tmp_path / "in.csv").write_text("smiles,x,x\nCCO,1,2\n", encoding="utf-8")
-    predict_file(predictor, tmp_path / "in.csv", tmp_path / "out.csv")
+    predictor.predict_file(tmp_path / "in.csv", tmp_path / "out.csv")
     row = read_csv(tmp_path / "out.csv")[0]
     assert (row["x"], row["x.2"]) == ("1", "2")
 
@@ -219,7 +220,7 @@ def test_the_input_and_lists_of_others_are_never_written_over(
     with pytest.raises(ConfigError, match="is the input itself"):
         embed_file(tiny_encoder(), table, table)
     with pytest.raises(ConfigError, match="is the input itself"):
-        predict_file(predictor, table, tmp_path / "." / "in.csv")
+        predictor.predict_file(table, tmp_path / "." / "in.csv")
     assert table.read_bytes() == before
     others = tmp_path / "rejects.csv"
     others.write_text("smiles\nCCO\n")
@@ -235,3 +236,83 @@ def test_a_list_of_rejected_rows_is_of_the_last_input(tmp_path: Path, table: Pat
     assert len((tmp_path / "rejects.csv").read_text().splitlines()) == 3
     embed_file(tiny_encoder(), write_csv(tmp_path / "good.csv", ["C", "CC"]), tmp_path / "out.csv")
     assert len((tmp_path / "rejects.csv").read_text().splitlines()) == 1
+
+
+def test_the_names_of_predictions_do_not_depend_on_the_input(tmp_path: Path, predictor: Predictor):
+    plain = write_csv(tmp_path / "plain.csv", ["CCO"])
+    labelled = write_csv(tmp_path / "labelled.csv", ["CCO"], a=[1], b=[0])
+    for source in (plain, labelled):
+        predictor.predict_file(source, tmp_path / "out.csv")
+        added = list(read_csv(tmp_path / "out.csv")[0])[-3:]
+        assert added == ["predicted_a", "predicted_b", "graphlog_status"]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_embeddings_keep_the_inputs_columns(tmp_path: Path, ending: str):
+    source, out = tmp_path / "in.csv", tmp_path / f"out{ending}"
+    write_csv(source, ["CCO", "not one", "CC"], name=["u", "v", "w"], status=[7, 8, 9], e0="abc")
+    embed_file(tiny_encoder(), source, out)
+    if ending == ".csv":
+        rows = read_csv(out)
+        assert list(rows[0])[:6] == ["row", "status", "smiles", "name", "input_status", "input_e0"]
+        assert list(rows[0])[6:] == [f"e{k}" for k in range(16)]
+    else:
+        table = pytest.importorskip("pyarrow.parquet").read_table(out)
+        assert table.column_names == [
+            *("row", "status", "smiles", "name", "input_status", "e0", "embedding")
+        ]
+        rows = table.to_pylist()
+    assert [row["name"] for row in rows] == list("uvw")
+    assert [str(row["input_status"]) for row in rows] == list("789")
+    assert [row["smiles"] for row in rows] == ["CCO", "not one", "CC"]
+    assert [row["status"] == "ok" for row in rows] == [True, False, True]
+
+
+@pytest.mark.parametrize("ending", [".npz", ".csv", ".parquet"])
+def test_a_list_and_nothing_at_all_are_embedded(tmp_path: Path, ending: str):
+    for source in (["CCO", "CC"], []):
+        written = embed_file(tiny_encoder(), source, tmp_path / f"out{ending}")
+        assert written.rows == len(source)
+
+
+def test_each_output_has_its_own_list_of_rejected_rows(tmp_path: Path, predictor: Predictor):
+    first = write_csv(tmp_path / "first.csv", ["CCO", "bad one", "CC", "C"])
+    second = write_csv(tmp_path / "second.csv", ["C", "CC", "CO", "worse"])
+    embed_file(tiny_encoder(), first, tmp_path / "a.csv")
+    predictor.predict_file(second, tmp_path / "b.csv")
+    shared, own = tmp_path / "rejects.csv", tmp_path / "b.csv.rejects.csv"
+    assert [(row["row"], row["output"]) for row in read_csv(shared)] == [("1", "a.csv")]
+    assert [(row["row"], row["output"]) for row in read_csv(own)] == [("3", "b.csv")]
+    embed_file(tiny_encoder(), write_csv(tmp_path / "good.csv", ["C"]), tmp_path / "c.csv")
+    assert len(read_csv(shared)) == len(read_csv(own)) == 1  # nothing to list, nothing emptied
+    predictor.predict_file(tmp_path / "good.csv", tmp_path / "b.csv")
+    assert (len(read_csv(shared)), read_csv(own)) == (1, [])
+    embed_file(tiny_encoder(), second, tmp_path / "a.csv")
+    assert [row["row"] for row in read_csv(shared)] == ["3"]
+
+
+def test_prediction_recalls_the_column_of_fine_tuning(tmp_path: Path):
+    """Two columns may hold SMILES; the one named at fine-tuning is taken again."""
+    smiles = CHAINS[:24]
+    source = write_csv(tmp_path / "in.csv", ["C"] * 24, product_smiles=smiles, y=[0, 1] * 12)
+    tuned = finetune(
+        tiny_encoder(),
+        source,
+        QUICK,
+        baselines=(),
+        seeds=(0,),
+        run_dir=tmp_path / "run",
+        targets=["y"],
+        smiles_column="product_smiles",
+        split="random",
+    )
+    again = Predictor.load(tmp_path / "run")
+    expected = tuned.predict(smiles)
+    np.testing.assert_allclose(again.predict(source), expected, atol=1e-6)
+    again.predict_file(source, tmp_path / "out.csv")
+    found = [float(row["predicted_y"]) for row in read_csv(tmp_path / "out.csv")]
+    np.testing.assert_allclose(found, expected[:, 0], rtol=1e-4)
+    other = write_csv(tmp_path / "other.csv", smiles)  # without that column it is found by its name
+    np.testing.assert_allclose(again.predict(other), expected, atol=1e-6)
+    named = again.predict(source, smiles_column="smiles")
+    assert np.ptp(named) == 0

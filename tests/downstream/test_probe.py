@@ -5,8 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labelled, tiny_encoder
-from graphlog.downstream.baselines import forest_predictions
-from graphlog.downstream.linear import linear_path, sparse_bits, standardised
+from graphlog.downstream.linear import forest_predictions, linear_path, sparse_bits, standardised
 from graphlog.downstream.probe import cv_probe, probe
 from graphlog.downstream.report import Report
 from graphlog.errors import ConfigError, DataError

@@ -12,8 +12,8 @@ from graphlog.benchmark.scales import Domain, ScaleSettings
 from graphlog.data.manifest import is_store
 from graphlog.data.store import open_store
 from graphlog.datasets import DATASETS
-from graphlog.downstream.baselines import MANY_TASKS
 from graphlog.downstream.finetune import FinetuneConfig
+from graphlog.downstream.linear import MANY_TASKS
 from graphlog.errors import unknown_name
 from graphlog.objectives import OBJECTIVES
 from graphlog.training.config import PretrainConfig, resolve_config

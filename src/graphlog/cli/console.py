@@ -181,8 +181,10 @@ def row_progress(progress: "Progress") -> Callable[[int, int], None]:
 
 
 def rejected_rows(folder: Path) -> tuple[int, Path | None]:
-    """Return how many rows ``rejects.csv`` in ``folder`` lists, and its path if there are any."""
-    path = folder / "rejects.csv"
+    """Return how many rows of a run's input were rejected, and their list if there are any."""
+    from graphlog.downstream.embed import rejects_of_output
+
+    path = rejects_of_output(folder, folder.absolute().name)
     if not path.is_file():
         return 0, None
     with path.open(encoding="utf-8", newline="") as file:

@@ -148,6 +148,7 @@ def featurize(
     from graphlog import api
     from graphlog.data.chunk import EXCLUDED
     from graphlog.domains import SCHEMAS
+    from graphlog.downstream.embed import rejects_of_output
     from graphlog.report.describe import describe_store
 
     console = Console(quiet, as_json)
@@ -173,7 +174,7 @@ def featurize(
         **options,
     )
     progress.end()
-    rejects = output.absolute().parent / "rejects.csv"
+    rejects = rejects_of_output(output.absolute().parent, output.name)
     summary: dict[str, Any] = {**describe_store(output), "rejects": str(rejects)}
     if exclude:
         excluded = sum(r.reason == EXCLUDED for r in store.rejects)

@@ -88,7 +88,7 @@ def predict(
 ) -> None:
     """Predict with a fine-tuned model for every row of INPUT.
 
-    OUT.csv has the columns of INPUT, one column per target, and graphlog_status.
+    OUT.csv has the columns of INPUT, predicted_TARGET for each target, and graphlog_status.
     """
     from graphlog import api
 

@@ -143,28 +143,36 @@ class GraphChunk:
         return f"graph of input row {int(self.rows[graph])}"
 
 
-_REJECT_COLUMNS = ["row", "input", "reason"]
+_REJECT_COLUMNS, _OUTPUT = ["row", "input", "reason"], "output"
 
 
 def is_reject_list(path: Path) -> bool:
     """Return whether ``path`` is a file that :func:`write_rejects` wrote."""
     try:
         with path.open("rb") as f:
-            return f.readline(64).rstrip() == ",".join(_REJECT_COLUMNS).encode()
+            columns = f.readline(64).decode(errors="replace").rstrip().split(",")
     except OSError:
         return False
+    return columns in (_REJECT_COLUMNS, [*_REJECT_COLUMNS, _OUTPUT])
 
 
-def write_rejects(path: Path | str, rejects: Iterable[Reject]) -> None:
-    """Write ``row,input,reason`` as CSV, whole or not at all."""
-    path = Path(path)
+def rejects_owner(path: Path) -> str | None:
+    """Return the output that a list of rejected rows belongs to; None if it is empty."""
+    with path.open(encoding="utf-8", newline="", errors="replace") as file:
+        first = next(csv.DictReader(file), None)
+    return None if first is None else first.get(_OUTPUT) or ""
+
+
+def write_rejects(path: Path | str, rejects: Iterable[Reject], output: str = "") -> None:
+    """Write ``row,input,reason`` and the name of the output as CSV, whole or not at all."""
+    path, owner = Path(path), [output] if output else []
     with (
         replacing(path) as unfinished,
         unfinished.open("w", encoding="utf-8", newline="", errors="backslashreplace") as f,
     ):
         table = csv.writer(f)
-        table.writerow(_REJECT_COLUMNS)
-        table.writerows((r.row, r.text, r.reason) for r in rejects)
+        table.writerow([*_REJECT_COLUMNS, _OUTPUT] if owner else _REJECT_COLUMNS)
+        table.writerows((r.row, r.text, r.reason, *owner) for r in rejects)
 
 
 def narrowest(largest: int) -> np.dtype[Any]:

@@ -145,6 +145,8 @@ class RecordDomain(Domain):
         with self.open(source, smiles_column, targets, data_dir) as table:
             rows = table.rows if limit is None else islice(table.rows, limit)
             about = {"name": Path(table.where).name}
+            if smiles_column is not None:
+                about["smiles_column"] = smiles_column
             with StoreBuilder(features, store_path, table.tasks, about) as builder:
                 collector = RowCollector(builder, table.where, on_error, progress)
                 labels = LabelReader(table.columns, table.where) if table.tasks else None

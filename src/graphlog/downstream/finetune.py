@@ -21,11 +21,10 @@ from graphlog.downstream.finetune_seed import (
 )
 from graphlog.downstream.head import FineTuned, copy_with_dropout
 from graphlog.downstream.linear import FIXED_C, GRID
-from graphlog.downstream.metrics import Evaluation, evaluate
 from graphlog.downstream.models import RANDOM, random_encoder
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.probe import check_baselines, ecfp_rows, make_report
-from graphlog.downstream.report import ScoreRow, score_row
+from graphlog.downstream.probe import check_baselines, ecfp_rows
+from graphlog.downstream.report import ScoreRow, make_report, score_row
 from graphlog.downstream.tasks import LabelledGraphs, folds_lacking, open_labelled
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import writing
@@ -140,18 +139,23 @@ def check_folds(data: LabelledGraphs, config: FinetuneConfig) -> None:
     lack = "one class only" if data.task != "regression" else "no label"
     if "train" in empty:
         raise DataError(
-            f"every target has {lack} in the train fold ({data.split_name} split): nothing to learn; choose another split."
+            f"every target has {lack} in the train fold ({data.split_name} split): nothing to "
+            "learn; choose another split."
         )
     if "valid" in empty and config.select == "best-valid":
         raise DataError(
-            f"every target has {lack} in the valid fold ({data.split_name} split): choose --select last or another split."
+            f"every target has {lack} in the valid fold ({data.split_name} split): choose "
+            "--select last or another split."
         )
 
 
 def result_rows(
     model: str, runs: Sequence[SeedJob], data: LabelledGraphs, config: FinetuneConfig
 ) -> list[ScoreRow]:
-    """Return the rows of both selection rules (the one that was asked for first), the last-k mean and the seeds' joint prediction."""
+    """Return the rows of both selection rules, of the last epochs' mean and of the ensemble.
+
+    The rule that was asked for comes first.
+    """
     rules = sorted(RULES, key=lambda rule: rule != config.select)
     states = [run.final_states() for run in runs]
     predictions = {
@@ -167,38 +171,20 @@ def result_rows(
         "seeds": [run.seed for run in runs],
     }
     rows = [
-        _score(
-            model,
-            RULES[rule],
-            data,
-            {fold: predictions[rule, fold] for fold in ("valid", "test")},
-            detail,
+        score_row(
+            model, RULES[rule], data, predictions[rule, "test"], predictions[rule, "valid"], detail
         )
         for rule in rules
     ]
     k = min(config.last_k, config.epochs)
     if k > 1:
-        late = {
-            fold: [_mean_of_last(run, fold, k, data) for run in runs] for fold in ("valid", "test")
-        }
-        rows.append(
-            score_row(
-                model,
-                f"mean of last {k} epochs",
-                late["test"],
-                late["valid"],
-                data.metric,
-                data.targets,
-                detail,
-            )
-        )
+        rows.append(_mean_of_last(runs, model, k, detail))
     if len(runs) > 1:
-        joint = {
-            fold: [np.mean(predictions[config.select, fold], axis=0)] for fold in ("valid", "test")
-        }
-        rows.append(
-            _score(f"{model}, mean of {len(runs)} seeds", RULES[config.select], data, joint, detail)
+        test, valid = (
+            [np.mean(predictions[config.select, fold], axis=0)] for fold in ("test", "valid")
         )
+        ensemble = f"{model}, mean of {len(runs)} seeds"
+        rows.append(score_row(ensemble, RULES[config.select], data, test, valid, detail))
     return rows
 
 
@@ -295,32 +281,27 @@ def _untrained_rows(
     return result_rows("untrained encoder, fine-tuned", runs, data, config)
 
 
-def _score(
-    model: str,
-    rule: str,
-    data: LabelledGraphs,
-    predictions: Mapping[str, Sequence[np.ndarray]],
-    detail: Mapping[str, Any],
+def _mean_of_last(
+    runs: Sequence[SeedJob], model: str, k: int, detail: Mapping[str, Any]
 ) -> ScoreRow:
-    folds = {"valid": data.split.valid, "test": data.split.test}
-    scored = {
-        fold: [evaluate(data.labels[rows], p, data.task) for p in predictions[fold]]
-        for fold, rows in folds.items()
+    """Return the mean scores of the last ``k`` epochs."""
+    means = {
+        fold: {
+            name: [float(np.mean([row[fold][name] for row in run.history[-k:]])) for run in runs]
+            for name in runs[0].history[-1][fold]
+        }
+        for fold in ("valid", "test")
     }
-    halves = data.half_scores(predictions["test"])
-    return score_row(
-        model, rule, scored["test"], scored["valid"], data.metric, data.targets, detail, halves
-    )
-
-
-def _mean_of_last(run: SeedJob, fold: str, k: int, data: LabelledGraphs) -> Evaluation:
-    late = [row[fold] for row in run.history[-k:]]
-    means = {name: float(np.mean([scores[name] for scores in late])) for name in late[0]}
-    return Evaluation(means, {name: [float("nan")] * len(data.targets) for name in means}, ())
+    unknown = dict.fromkeys(runs[0].data.targets, float("nan"))
+    rule = f"mean of last {k} epochs"
+    return ScoreRow(model, rule, means["test"], means["valid"], unknown, detail=dict(detail))
 
 
 def chosen_models(runs: Sequence[SeedJob], config: FinetuneConfig) -> list[FineTuned]:
-    """Return the model of each seed under the rule asked for, on the CPU; with ``freeze`` all share one encoder."""
+    """Return each seed's model under the rule asked for, on the CPU.
+
+    With ``freeze`` all share one encoder.
+    """
     models: list[FineTuned] = []
     for run in runs:
         run.model.load_state_dict(run.final_states()[config.select])
@@ -348,6 +329,7 @@ def _info(
         "finetune": config.model_dump(mode="json"),
         "data_digest": data.store.digest,
         "pretrained": pretrained,
+        **({"smiles_column": column} if (column := data.store.source.get("smiles_column")) else {}),
     }
 
 

@@ -40,8 +40,8 @@ PAPER: Mapping[str, Any] = {
     "probe_first": False,
     "freeze_batch_norm": False,
 }
-"""What the paper does otherwise: one step size for all, which falls to 0.3 of itself every 30 of 100
-epochs; a new head; statistics of batch normalisation that follow the batches."""
+"""What the paper does otherwise: one step size for all, which falls to 0.3 of itself after every 30
+of 100 epochs; a new head; statistics of batch normalisation that follow the batches."""
 FROM_SCRATCH: Mapping[str, Any] = {
     "encoder_rate": None,
     "probe_first": False,

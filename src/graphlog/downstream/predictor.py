@@ -1,6 +1,8 @@
 """A fine-tuned model as users hold it: predicts for molecules, knows its scores, saves and loads."""
 
+import csv
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +15,15 @@ from torch import Tensor
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
+from graphlog.domains import Input, domain_of
+from graphlog.downstream.embed import (
+    OpenOutput,
+    Written,
+    check_output,
+    finish_output,
+    free_names,
+    open_output,
+)
 from graphlog.downstream.encoder import Encoder, evaluating
 from graphlog.downstream.head import FineTuned, Head, outputs_of
 from graphlog.downstream.metrics import TaskKind
@@ -20,13 +31,15 @@ from graphlog.downstream.models import model_path
 from graphlog.downstream.report import Report
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
-from graphlog.errors import ModelFileError
-from graphlog.inputs import InputLike, read
+from graphlog.errors import DataError, ModelFileError
+from graphlog.inputs import InputLike, read, rereadable, resolve
 from graphlog.training.checkpoint import part
 from graphlog.training.log import Progress, Silent
 from graphlog.training.precision import Precision, choose_device, inference_precision
 
 KIND = "predictor"
+STATUS = "graphlog_status"
+"""Column that says what became of a row."""
 
 
 class Predictor:
@@ -80,23 +93,85 @@ class Predictor:
         progress: Progress | None = None,
         **reading: Any,
     ) -> Float[np.ndarray, "M T"]:
-        """Return probabilities (classification) or values (regression), one row an input row; NaN where a molecule cannot be read.
+        """Return probabilities (classification) or values (regression), one row per input row.
+
+        A row that cannot be read is NaN.
 
         Args:
             source: A list, array or column of SMILES, a path, the name of a data set, or a store.
-            batch_size: Graphs a forward pass.
+            batch_size: Graphs per forward pass.
             precision: Format of matrix products.
-            progress: Told of every batch.
-            reading: Passed to ``read_molecules``.
+            progress: Follows the batches.
+            reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
         """
-        store = read(source, self.schema, **reading)
-        rows, total = store.output_rows, store.num_output_rows
-        predictions = np.full((total, len(self.targets)), np.nan, dtype=np.float32)
-        for graphs, values in self.predict_batches(
-            store, batch_size, precision=precision, progress=progress
-        ):
-            predictions[rows[graphs]] = values
+        found = resolve(source, self.schema)
+        store = read(found, self.schema, **self.reading_of(found, reading))
+        predictions = np.full((store.num_output_rows, len(self.targets)), np.nan, dtype=np.float32)
+        batches = self.predict_batches(store, batch_size, precision=precision, progress=progress)
+        for graphs, values in batches:
+            predictions[store.output_rows[graphs]] = values
         return predictions
+
+    def predict_file(
+        self,
+        source: InputLike,
+        out: Path,
+        *,
+        batch_size: int = 512,
+        precision: Precision = "fp32",
+        progress: Progress | None = None,
+        **reading: Any,
+    ) -> Written:
+        """Write the input's columns, ``predicted_<target>`` and ``graphlog_status`` as CSV.
+
+        A row that cannot be used keeps its columns; its predictions are empty and its status says
+        why. The file is written whole or not at all.
+
+        Args:
+            source: A path, ``-``, the name of a data set, a store, or a list of SMILES.
+            out: The ``.csv`` file.
+            batch_size: Graphs per forward pass.
+            precision: Format of matrix products.
+            progress: Follows the batches.
+            reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
+        """
+        given = resolve(source, self.schema)
+        check_output(out, (".csv",), given)  # before standard input is copied
+        with rereadable(given) as found:
+            reading = self.reading_of(found, reading)
+            with open_output(found, self.schema, out, (".csv",), **reading) as output:
+                store = output.store
+                predictions = np.full((store.num_output_rows, len(self.targets)), np.nan)
+                batches = self.predict_batches(
+                    store, batch_size, precision=precision, progress=progress
+                )
+                output.aligned(predictions, batches)
+                unfinished = output.folder / "out.csv"
+                self._write(unfinished, output, predictions)
+                return finish_output(output, unfinished, out)
+
+    def reading_of(self, source: Input, reading: Mapping[str, Any]) -> dict[str, Any]:
+        """Return how to read ``source``: by the column of fine-tuning, if it has that column."""
+        column = self.info.get("smiles_column")
+        is_table = source.columns is not None or source.file is not None
+        if reading.get("smiles_column") is None and column and is_table:
+            domain: Any = domain_of(self.schema)
+            with suppress(DataError), domain.open(source, column):
+                return {**reading, "smiles_column": column}
+        return dict(reading)
+
+    def _write(self, path: Path, output: OpenOutput, predictions: Float[np.ndarray, "M T"]) -> None:
+        added = [*(f"predicted_{name}" for name in self.targets), STATUS]
+        with path.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file:
+            table = csv.writer(file)
+            rows = zip(
+                output.columns, predictions.tolist(), output.store.output_status(), strict=True
+            )
+            for row, (fields, values, status) in enumerate(rows):
+                if row == 0:
+                    table.writerow([*fields, *free_names(added, fields, "predicted_")])
+                shown = (f"{v:.6g}" if v == v else "" for v in values)
+                table.writerow([*fields.values(), *shown, status])
 
     def predict_batches(
         self,

@@ -1,4 +1,4 @@
-"""How much a frozen embedding knows: a linear model on it, beside fingerprints and the untrained encoder."""
+"""Linear probes of frozen embeddings, beside fingerprints and the untrained encoder."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -8,18 +8,22 @@ from jaxtyping import Float
 from sklearn.model_selection import GroupKFold
 
 from graphlog.domains import domain_of
-from graphlog.downstream.baselines import (
+from graphlog.downstream.encoder import Encoder, ReadoutChoice
+from graphlog.downstream.linear import (
+    FIXED_C,
+    GRID,
     MANY_TASKS,
     TREES,
     TREES_MANY_TASKS,
     forest_predictions,
+    linear_path,
+    sparse_bits,
+    standardised,
 )
-from graphlog.downstream.encoder import Encoder, ReadoutChoice
-from graphlog.downstream.linear import FIXED_C, GRID, linear_path, sparse_bits, standardised
 from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
 from graphlog.downstream.models import random_encoder
-from graphlog.downstream.report import Report, ScoreRow, score_row
-from graphlog.downstream.tasks import LabelledGraphs, folds_lacking, open_labelled
+from graphlog.downstream.report import Report, ScoreRow, make_report, score_row
+from graphlog.downstream.tasks import LabelledGraphs, open_labelled
 from graphlog.errors import DataError, unknown_name
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress
@@ -47,22 +51,22 @@ def probe(
     """Fit linear models to the frozen embeddings of a labelled set and score them on its folds.
 
     Logistic regression for classification, ridge for regression, on features standardised over the
-    training fold. Two rows a representation: at the fixed ``c``, and at the value of ``grid`` with
+    training fold. Two rows per representation: at the fixed ``c``, and at the value of ``grid`` with
     the best mean validation score.
 
     Args:
-        encoder: What is judged.
-        source: Labelled input, or what :func:`~graphlog.downstream.tasks.open_labelled` made of it.
+        encoder: What is scored.
+        source: Labelled input, or what :func:`~graphlog.downstream.tasks.open_labelled` returned.
         layer: ``jk`` or ``last``; None takes the model's own.
-        readout: ``auto`` sets the centre of an ego-network of proteins beside its mean; ``encoder`` leaves it as it was trained.
-        baselines: Rows to set beside it: ``random``, ``ecfp-rf``, ``ecfp-lr``; of proteins, statistics of the ego-networks take
-            the fingerprints' place.
+        readout: See :meth:`Encoder.with_readout`.
+        baselines: Rows to set beside it: ``random``, ``ecfp-rf``, ``ecfp-lr``; of proteins,
+            statistics of the ego-networks take the fingerprints' place.
         seeds: Of what is random: untrained encoders and forests.
         c: The fixed inverse penalty.
         grid: The inverse penalties to choose from.
         precision: Of the encoder's matrix products.
-        progress: Told of every batch.
-        jobs: Targets fitted at once; -1 is one a core.
+        progress: Follows the batches.
+        jobs: Targets fitted at once; -1 is one per core.
         labelling: Passed to ``open_labelled`` (``targets``, ``task``, ``split``, ...).
     """
     check_baselines(baselines)
@@ -95,9 +99,9 @@ def cv_probe(
     jobs: int | None = -1,
     **labelling: Any,
 ) -> dict[float, float]:
-    """Return, for each C, the mean score over scaffold-grouped folds inside train + validation; test is never touched.
+    """Return, for each C, the mean score over scaffold-grouped folds of train and validation.
 
-    For choosing between recipes: no test label has a say.
+    For choosing between recipes: test labels are not used.
     """
     data = (
         source
@@ -117,7 +121,19 @@ def cv_scores(
     grid: Sequence[float] = GRID,
     jobs: int | None = -1,
 ) -> dict[float, float]:
-    """Return the cross-validated mean score at each C of features of the graphs ``known`` of ``data``."""
+    """Return the cross-validated mean score at each C.
+
+    Args:
+        features: Of the graphs ``known``.
+        data: Labels and metric.
+        known: Indices of graphs of ``data``.
+        folds: Number of folds.
+        grid: Values of C.
+        jobs: Targets fitted at once.
+
+    Raises:
+        DataError: If there are fewer groups of graphs than folds.
+    """
     shared = domain_of(data.store.schema).groups(data.store.subset(known))
     groups = (
         np.random.default_rng(0).permutation(len(known)) if shared is None else _numbers(shared)
@@ -165,7 +181,7 @@ def ecfp_rows(
     grid: Sequence[float],
     jobs: int | None,
 ) -> tuple[list[ScoreRow], list[str]]:
-    """Return the rows of fingerprints asked for, and a note where the SMILES they need are not there."""
+    """Return the rows of fingerprints asked for, and a note where there are none."""
     if not {"ecfp-rf", "ecfp-lr"} & set(baselines):
         return [], []
     domain = domain_of(data.store.schema)
@@ -196,33 +212,16 @@ def ecfp_rows(
     return rows, notes
 
 
-def make_report(
-    data: LabelledGraphs, rows: Sequence[ScoreRow], notes: Sequence[str] = ()
-) -> Report:
-    """Return the report of ``rows`` on ``data``."""
-    return Report(
-        dataset=data.name,
-        task=data.task,
-        metric=data.metric,
-        split=data.split_name,
-        sizes=data.sizes,
-        tasks=data.targets,
-        skipped=folds_lacking(data.labels, data.targets, data.task, data.split),
-        rows=tuple(rows),
-        notes=(*data.notes, *notes),
-    )
-
-
 def _untrained(
     encoder: Encoder, data: LabelledGraphs, layer: str | None, seed: int, precision: Precision
 ) -> np.ndarray:
-    """Return the features of the same network with fresh weights; its statistics come from the training fold, unlabelled."""
+    """Return features of the untrained network; its statistics come from the training fold."""
     graphs = data.store.subset(np.sort(data.split.train))
-    twin = random_encoder(
+    untrained = random_encoder(
         encoder.config, encoder.schema, layer=layer or encoder.layer, seed=seed, graphs=graphs
     )
     return standardised(
-        twin.to(encoder.device).embed_store(data.store, precision=precision), data.split.train
+        untrained.to(encoder.device).embed_store(data.store, precision=precision), data.split.train
     )
 
 
@@ -261,14 +260,5 @@ def _row(
     data: LabelledGraphs,
     detail: dict[str, Any],
 ) -> ScoreRow:
-    valid, test = data.split.valid, data.split.test
-    return score_row(
-        model,
-        rule,
-        [evaluate(data.labels[test], p[test], data.task) for p in predictions],
-        [evaluate(data.labels[valid], p[valid], data.task) for p in predictions],
-        data.metric,
-        data.targets,
-        detail,
-        data.half_scores([p[test] for p in predictions]),
-    )
+    test, valid = ([p[fold] for p in predictions] for fold in (data.split.test, data.split.valid))
+    return score_row(model, rule, data, test, valid, detail)

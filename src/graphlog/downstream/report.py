@@ -1,4 +1,4 @@
-"""What a probe or a fine-tuning run found: one row a model and rule, ready for JSON and for reading."""
+"""Scores of a probe or a fine-tuning run: one row per model and rule, as JSON and as text."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from graphlog.config import read_json
-from graphlog.downstream.metrics import LOWER_IS_BETTER, Evaluation
+from graphlog.downstream.metrics import LOWER_IS_BETTER, evaluate
+from graphlog.downstream.tasks import LabelledGraphs, folds_lacking
 from graphlog.errors import DataError
 
 DDOF = 1
@@ -170,27 +171,49 @@ class Report:
 def score_row(
     model: str,
     rule: str,
-    test: Sequence[Evaluation],
-    valid: Sequence[Evaluation],
-    metric: str,
-    tasks: Sequence[str],
+    data: LabelledGraphs,
+    test: Sequence[np.ndarray],
+    valid: Sequence[np.ndarray],
     detail: Mapping[str, Any] | None = None,
-    halves: Mapping[str, dict[str, list[float]]] | None = None,
 ) -> ScoreRow:
-    """Return the row of several seeds' evaluations."""
-    matrix = np.array([e.per_task[metric] for e in test], dtype=np.float64)
+    """Return the row of predictions of the test and the validation fold, one array per seed."""
+    labels = data.labels[data.split.test]
+    scored = [evaluate(labels, p, data.task) for p in test]
+    matrix = np.array([e.per_task[data.metric] for e in scored], dtype=np.float64)
     undefined = np.isnan(matrix).all(axis=0)
-    per_task = np.full(len(tasks), np.nan)
+    per_task = np.full(len(data.targets), np.nan)
     per_task[~undefined] = np.nanmean(matrix[:, ~undefined], axis=0)
+    known = data.labels[data.split.valid]
     return ScoreRow(
         model=model,
         rule=rule,
-        test={name: [e.scores[name] for e in test] for name in test[0].scores},
-        valid={name: [e.scores[name] for e in valid] for name in valid[0].scores},
-        per_task=dict(zip(tasks, per_task.tolist(), strict=True)),
-        halves=dict(halves or {}),
+        test=_by_metric([e.scores for e in scored]),
+        valid=_by_metric([evaluate(known, p, data.task).scores for p in valid]),
+        per_task=dict(zip(data.targets, per_task.tolist(), strict=True)),
+        halves=data.half_scores(test),
         detail=dict(detail or {}),
     )
+
+
+def make_report(
+    data: LabelledGraphs, rows: Sequence[ScoreRow], notes: Sequence[str] = ()
+) -> Report:
+    """Return the report of ``rows`` on ``data``."""
+    return Report(
+        dataset=data.name,
+        task=data.task,
+        metric=data.metric,
+        split=data.split_name,
+        sizes=data.sizes,
+        tasks=data.targets,
+        skipped=folds_lacking(data.labels, data.targets, data.task, data.split),
+        rows=tuple(rows),
+        notes=(*data.notes, *notes),
+    )
+
+
+def _by_metric(scores: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    return {metric: [s[metric] for s in scores] for metric in scores[0]}
 
 
 def _spread(mean: float, sd: float) -> str:

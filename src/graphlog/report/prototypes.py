@@ -199,7 +199,7 @@ def _write(
     with replacing(paths[2]) as path:
         path.write_text(page, encoding="utf-8")
     (out / "rejects.csv").unlink(missing_ok=True)  # of another collection
-    rejects = save_rejects(out, store.output_rejects)
+    rejects = save_rejects(out, store.output_rejects, out.name)
     return WrittenTree(
         out,
         len(store),

@@ -9,8 +9,8 @@ import graphlog
 from graphlog.cli.main import main
 from graphlog.data.split import stratified_split
 from graphlog.downstream.metrics import accuracy, evaluate
-from graphlog.downstream.protocol.wl import wl_counts
 from graphlog.downstream.tasks import open_labelled
+from graphlog.downstream.wl import wl_counts
 from graphlog.encoders import LAYERS
 from graphlog.errors import ConfigError, DataError
 from graphlog.objectives import OBJECTIVES
@@ -186,7 +186,11 @@ def test_the_command_line_goes_all_the_way(tmp_path, capsys):
     with (tmp_path / "p.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 30
-    assert list(rows[0]) == ["row", "y=class0", "y=class1", "y=class2", "graphlog_status"]
+    assert list(rows[0]) == [
+        "row",
+        *(f"predicted_y=class{k}" for k in range(3)),
+        "graphlog_status",
+    ]
     assert (
         main(["data", "split", path, "--kind", "stratified", "-o", str(tmp_path / "split.json")])
         == 0

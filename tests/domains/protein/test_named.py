@@ -12,7 +12,7 @@ from graphlog.datasets import DATASETS
 from graphlog.domains import SCHEMAS
 from graphlog.domains.protein import stores
 from graphlog.domains.protein.stores import first_of_each_species, open_named_proteins, parts
-from graphlog.downstream.protocol.splitting import split_file
+from graphlog.downstream.splitting import split_file
 from graphlog.downstream.tasks import open_labelled
 from graphlog.errors import ConfigError, DataError
 from graphlog.inputs import fetch_dataset, read_streamed

@@ -1,4 +1,4 @@
-"""The protocol of InfoGraph and GraphCL: k-fold accuracy of a classifier on frozen embeddings, its C chosen inside each fold."""
+"""The protocol of InfoGraph and GraphCL: k-fold accuracy of a classifier on frozen embeddings."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -15,10 +15,9 @@ from sklearn.svm import SVC
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.linear import standardised
 from graphlog.downstream.models import random_encoder
-from graphlog.downstream.protocol.classes import class_numbers
-from graphlog.downstream.protocol.wl import ROUNDS, wl_kernel
 from graphlog.downstream.report import Report, ScoreRow
-from graphlog.downstream.tasks import LabelledGraphs, open_labelled
+from graphlog.downstream.tasks import LabelledGraphs, class_numbers, open_labelled
+from graphlog.downstream.wl import ROUNDS, wl_kernel
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, Silent
@@ -49,17 +48,19 @@ def fold_probe(
     progress: Progress | None = None,
     **labelling: Any,
 ) -> Report:
-    """Return the stratified k-fold accuracy of a classifier on frozen embeddings, mean over folds, one value a seed.
+    """Return the stratified k-fold accuracy of a classifier on frozen embeddings.
 
-    In each fold features are standardised over its training part, and C is chosen there by 5-fold cross-validation. Nothing
-    is chosen on test graphs; the published code reports the best of several epochs, which does look at them.
+    One value per seed, the mean over folds. In each fold features are standardised over its
+    training part, and C is chosen there by 5-fold cross-validation. Nothing is chosen on test
+    graphs; the published code reports the best of several epochs, which does look at them.
 
     Args:
-        encoder: What is judged.
+        encoder: What is scored.
         source: Graphs with one target of two or more classes.
         folds: Number of parts; each is tested on once.
         classifier: ``svm`` with a Gaussian kernel, or ``logistic`` regression.
-        baselines: ``random``, the same network untrained; ``wl``, an SVM on Weisfeiler-Lehman subtree counts.
+        baselines: ``random``, the same network untrained; ``wl``, an SVM on Weisfeiler-Lehman
+            subtree counts.
         seeds: Of the folds, and of untrained weights.
         grid: Values of C.
         layer: ``jk`` or ``last``; None takes the model's own.
@@ -88,14 +89,14 @@ def fold_probe(
     bar = progress or Silent()
     bar.begin(len(seeds) * folds * (1 + len(baselines)))
     bar.stage(f"{folds}-fold {classifier}")
-    deal = _Deal(classes, folds, tuple(seeds), tuple(grid), bar)
+    scorer = _Folds(classes, folds, tuple(seeds), tuple(grid), bar)
     rule = f"{'SVM' if classifier == 'svm' else 'logistic regression'}, C by inner folds"
     try:
         frozen = _features(encoder.embed_store(graphs, layer, precision=precision), classifier)
-        rows = [deal.row("frozen encoder", rule, [frozen] * len(seeds))]
+        rows = [scorer.row("frozen encoder", rule, [frozen] * len(seeds))]
         if "random" in baselines:
             rows.append(
-                deal.row(
+                scorer.row(
                     "untrained encoder",
                     rule,
                     [_untrained(encoder, graphs, layer, s, classifier) for s in seeds],
@@ -104,7 +105,9 @@ def fold_probe(
         if "wl" in baselines:
             subtrees = [_subtrees(wl_kernel(graphs))] * len(seeds)
             rows.append(
-                deal.row(f"WL subtree counts ({ROUNDS} rounds)", "SVM, C by inner folds", subtrees)
+                scorer.row(
+                    f"WL subtree counts ({ROUNDS} rounds)", "SVM, C by inner folds", subtrees
+                )
             )
     finally:
         bar.end()
@@ -114,7 +117,7 @@ def fold_probe(
         "test": len(classes) // folds,
         "rejected": data.sizes["rejected"],
     }
-    note = "test: accuracy, mean over folds; SD: over seeds, each of which deals the folds anew"
+    note = "test: accuracy, mean over folds; SD: over seeds, each of which draws new folds"
     return Report(
         data.name,
         data.task,
@@ -128,8 +131,8 @@ def fold_probe(
     )
 
 
-class _Deal:
-    """Deals folds by seed and judges features on them."""
+class _Folds:
+    """Makes folds by seed and scores features on them."""
 
     def __init__(
         self,
@@ -150,7 +153,7 @@ class _Deal:
     def row(self, model: str, rule: str, features: Sequence[Fitted]) -> ScoreRow:
         """Return the scores of one representation: its features for every seed."""
         scores, chosen = zip(
-            *(self._judge(f, seed) for f, seed in zip(features, self._seeds, strict=True)),
+            *(self._score(f, seed) for f, seed in zip(features, self._seeds, strict=True)),
             strict=True,
         )
         detail = {
@@ -162,7 +165,7 @@ class _Deal:
             model, rule, {"accuracy": [float(np.mean(s)) for s in scores]}, {}, detail=detail
         )
 
-    def _judge(self, features: Fitted, seed: int) -> tuple[list[float], list[float]]:
+    def _score(self, features: Fitted, seed: int) -> tuple[list[float], list[float]]:
         scores: list[float] = []
         chosen: list[float] = []
         split = StratifiedKFold(self._folds, shuffle=True, random_state=seed).split(
@@ -177,9 +180,8 @@ class _Deal:
                 cv=StratifiedKFold(inner, shuffle=True, random_state=seed),
             )
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", ConvergenceWarning
-                )  # the largest C of logistic regression; the last digits do not matter
+                # the largest C of logistic regression; the last digits do not matter
+                warnings.simplefilter("ignore", ConvergenceWarning)
                 search.fit(x_train, self._classes[train])
             scores.append(float(np.mean(search.predict(x_all[test]) == self._classes[test])))
             chosen.append(float(search.best_params_["C"]))
@@ -192,7 +194,7 @@ def _features(embeddings: Float[np.ndarray, "M W"], classifier: str) -> Fitted:
         x = standardised(embeddings, train).astype(np.float64)
         if classifier == "logistic":
             return x[train], x, LogisticRegression(max_iter=300)
-        # scikit-learn's own gamma, "scale"; the kernel is computed once for all C and inner folds
+        # scikit-learn's gamma "scale"; the kernel is computed once for all C and inner folds
         kernel = rbf_kernel(x, x[train], gamma=1.0 / max(x.shape[1] * float(x[train].var()), 1e-12))
         return kernel[train], kernel, SVC(kernel="precomputed", cache_size=500)
 
@@ -209,10 +211,10 @@ def _subtrees(kernel: Float[np.ndarray, "M M"]) -> Fitted:
 def _untrained(
     encoder: Encoder, graphs: Any, layer: str | None, seed: int, classifier: str
 ) -> Fitted:
-    twin = random_encoder(
+    untrained = random_encoder(
         encoder.config, encoder.schema, layer=layer or encoder.layer, seed=seed, graphs=graphs
     )
-    return _features(twin.to(encoder.device).embed_store(graphs), classifier)
+    return _features(untrained.to(encoder.device).embed_store(graphs), classifier)
 
 
 def _classes(data: LabelledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "M"]]:

@@ -10,7 +10,7 @@ from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions
 from graphlog.data.store import GraphStore
 from graphlog.domains import DOMAINS, Input, domain_of
 from graphlog.downstream.embed import check_output, save_rejects
-from graphlog.downstream.protocol.classes import class_numbers
+from graphlog.downstream.tasks import class_numbers
 from graphlog.files import hash_file
 from graphlog.inputs import read, resolve
 
@@ -27,13 +27,15 @@ def split_file(
     graphs: GraphStore | None = None,
     **reading: Any,
 ) -> Split:
-    """Split the rows of ``source``, write the split to ``path`` as JSON, and return it; rejected rows are in no fold.
+    """Split the rows of ``source``, write the split to ``path`` as JSON, and return it.
+
+    Rejected rows are in no fold.
 
     Args:
         source: A file, a store, or the name of a data set.
         path: The ``.json`` file.
-        kind: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, ``stratified``, ``species`` or ``network``; None is
-            what is usual for such graphs: ``scaffold`` for molecules, ``species`` for proteins of several, else ``random``.
+        kind: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, ``stratified``,
+            ``species`` or ``network``; None is what is usual for such graphs.
         fractions: Shares of train, valid and test.
         seed: Of the kinds that shuffle.
         test_species: Taxon to test on, for ``species``.
@@ -68,7 +70,7 @@ def split_file(
     )
     rows = Split(*(graphs.rows[every[part]] for part in folds))
     rows.save(path, kind, shares, _hash_of(found, graphs))
-    save_rejects(path.absolute().parent, graphs.rejects)
+    save_rejects(path.absolute().parent, graphs.rejects, path.name)
     return rows
 
 

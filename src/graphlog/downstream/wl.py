@@ -1,4 +1,4 @@
-"""Weisfeiler-Lehman subtree counts: the features without learning that a graph encoder must beat (Shervashidze et al., 2011)."""
+"""Weisfeiler-Lehman subtree counts (Shervashidze et al., 2011), a baseline without learning."""
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -16,8 +16,9 @@ _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB), np.uint64(
 def wl_counts(store: GraphStore, rounds: int = ROUNDS) -> csr_matrix:
     """Return how often each refined node label occurs in each graph, all rounds side by side.
 
-    Labels start as the categorical node attributes, or the degree where there are none; those of edges are refined in.
-    Continuous attributes are not looked at. A multiset of neighbours is known by a sum of 64-bit hashes.
+    Labels start as the categorical node attributes, or the degree where there are none; those of
+    edges are refined in. Continuous attributes are not looked at. A multiset of neighbours is known
+    by a sum of 64-bit hashes.
     """
     batch = store[:]
     labels = _dense(_codes(batch.x.numpy(), store.schema.node, batch.num_nodes))
