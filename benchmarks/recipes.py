@@ -1,4 +1,4 @@
-"""The real run: recipes of GraphLoG beside the untrained encoder and ECFP4, one JSON a cell, resumable.
+"""The real run: recipes of GraphLoG beside the untrained encoder and ECFP4, resumable cell by cell.
 
 Stages, each of which skips the cells that are there:
 
@@ -8,22 +8,19 @@ Stages, each of which skips the cells that are there:
     python benchmarks/recipes.py finetune --datasets bbbp bace sider clintox --epochs 30
     python benchmarks/recipes.py report   --datasets bbbp bace sider clintox
 
-Pre-trained models go to ``--runs`` (kept out of git), cells and tables to ``--results``.
+Pre-trained models go to ``--runs`` (kept out of git), cells to ``recipes.jsonl.gz`` in ``--results``.
 """
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import time
 import tomllib
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import graphlog
+from cells import Cells
 from graphlog.api import random_encoder
 from graphlog.downstream.tasks import open_labelled
 from graphlog.training import make_progress
@@ -32,34 +29,13 @@ LAYERS = ("last", "jk")
 RANDOM = "random"
 
 
-def machine() -> dict[str, Any]:
-    """Return what the numbers were measured on."""
-    return {
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "processor": platform.processor() or platform.machine(),
-        "torch": torch.__version__,
-        "graphlog": graphlog.__version__,
-    }
-
-
-def write(path: Path, cell: dict[str, Any]) -> None:
-    """Write a cell whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".writing")
-    beside.write_text(
-        json.dumps({**cell, "machine": machine()}, indent=1, sort_keys=True), encoding="utf-8"
-    )
-    beside.replace(path)
-
-
 def pretrain(options: argparse.Namespace) -> None:
     """Pre-train one model a recipe and seed, resuming what was stopped."""
     for seed in options.seeds:
         for recipe in options.recipes:
             name = f"{recipe}-{options.tag}-s{seed}"
-            cell, run = options.results / f"pretrain-{name}.json", options.runs / name
-            if cell.exists():
+            run = options.runs / name
+            if f"pretrain-{name}" in options.cells:
                 continue
             start = time.perf_counter()
             encoder = graphlog.pretrain(
@@ -75,8 +51,8 @@ def pretrain(options: argparse.Namespace) -> None:
                 **dict(tomllib.loads("\n".join(options.set))),
             )
             rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-            write(
-                cell,
+            options.cells.add(
+                f"pretrain-{name}",
                 {
                     "recipe": recipe,
                     "seed": seed,
@@ -112,19 +88,19 @@ def probe(options: argparse.Namespace) -> None:
         for name, path in models(options).items():
             encoder = graphlog.load(path)
             for layer in options.layers or LAYERS:
-                cell = options.results / f"probe-{dataset}-{name}-{layer}.json"
-                if not cell.exists():
+                cell = f"probe-{dataset}-{name}-{layer}"
+                if cell not in options.cells:
                     report = graphlog.probe(
                         encoder, open_labelled(dataset, encoder.schema), layer=layer, baselines=()
                     )
-                    write(cell, {"model": name, "layer": layer, "report": report.to_dict()})
+                    options.cells.add(
+                        cell, {"model": name, "layer": layer, "report": report.to_dict()}
+                    )
         for schema in ("molecule", "molecule-rich"):
             for seed in options.seeds:
                 for layer in options.layers or LAYERS:
-                    cell = (
-                        options.results / f"probe-{dataset}-untrained.{schema}-s{seed}-{layer}.json"
-                    )
-                    if cell.exists():
+                    cell = f"probe-{dataset}-untrained.{schema}-s{seed}-{layer}"
+                    if cell in options.cells:
                         continue
                     encoder = untrained(seed, schema)
                     baselines = (
@@ -138,7 +114,7 @@ def probe(options: argparse.Namespace) -> None:
                         layer=layer,
                         baselines=baselines,
                     )
-                    write(
+                    options.cells.add(
                         cell,
                         {
                             "model": f"untrained.{schema}-s{seed}",
@@ -154,8 +130,8 @@ def select(options: argparse.Namespace) -> None:
         rivals = {f"untrained.molecule-rich-s{seed}": None for seed in (0, 1, 2)}
         for name, path in {**models(options), **rivals}.items():
             for layer in options.layers or ["jk"]:
-                cell = options.results / "selection" / f"{dataset}-{name}-{layer}.json"
-                if cell.exists():
+                cell = f"selection-{dataset}-{name}-{layer}"
+                if cell in options.cells:
                     continue
                 encoder = (
                     untrained(int(name[-1]), "molecule-rich")
@@ -163,7 +139,7 @@ def select(options: argparse.Namespace) -> None:
                     else graphlog.load(path)
                 )
                 scores = graphlog.cv_probe(encoder, dataset, layer=layer)
-                write(
+                options.cells.add(
                     cell,
                     {
                         "model": name,
@@ -179,8 +155,8 @@ def finetune(options: argparse.Namespace) -> None:
     for dataset in options.datasets:
         for name, path in {**models(options), RANDOM: RANDOM}.items():
             for layer in options.layers or ["last"]:
-                cell = options.results / f"finetune-{dataset}-{name}-{layer}.json"
-                if cell.exists():
+                cell = f"finetune-{dataset}-{name}-{layer}"
+                if cell in options.cells:
                     continue
                 run = options.runs / "finetune" / f"{dataset}-{name}-{layer}"
                 report = graphlog.finetune(
@@ -193,7 +169,7 @@ def finetune(options: argparse.Namespace) -> None:
                     resume=run.exists(),
                     progress=make_progress(),
                 ).report
-                write(
+                options.cells.add(
                     cell,
                     {
                         "model": name,
@@ -205,13 +181,12 @@ def finetune(options: argparse.Namespace) -> None:
 
 
 def report(options: argparse.Namespace) -> None:
-    """Write the table: a row a model, readout and rule, a column a data set, mean and sample SD over seeds."""
+    """Print the table: a row a model, readout and rule, a column a data set, mean and sample SD over seeds."""
     scores: dict[tuple[str, ...], dict[str, list[float]]] = {}
-    for path in sorted(options.results.glob("*.json")):
-        stage, dataset, *_ = path.stem.split("-")
+    for name, cell in options.cells.named().items():
+        stage, dataset, *_ = name.split("-")
         if stage not in {"probe", "finetune"} or dataset not in options.datasets:
             continue
-        cell = json.loads(path.read_text())
         family, _, _ = (
             cell["model"].rpartition("-s") if "-s" in cell["model"] else (cell["model"], "", "")
         )
@@ -241,11 +216,10 @@ def report(options: argparse.Namespace) -> None:
             else ["", ""]
         )
         lines.append(f"| {' | '.join([*key, *cells, *averages])} |")
-    lines += ["", *watched(options.results)]
-    (options.results / options.table).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print("\n".join([*lines, "", *watched(options.cells)]))
 
 
-def watched(results: Path) -> list[str]:
+def watched(cells: Cells) -> list[str]:
     """Return what the collapse watch saw at its last look at each recipe: mean and sample SD over pre-training seeds."""
     columns = (
         "rank",
@@ -256,10 +230,10 @@ def watched(results: Path) -> list[str]:
         "posterior_perplexity_2",
     )
     found: dict[str, list[dict[str, float]]] = {}
-    for path in sorted(results.glob("pretrain-*.json")):
-        rows = json.loads(path.read_text())["metrics"]
+    for name, cell in cells.named("pretrain-").items():
+        rows = cell["metrics"]
         last = {key: row[key] for row in rows for key in columns if key in row}
-        found.setdefault(path.stem.removeprefix("pretrain-").rpartition("-s")[0], []).append(last)
+        found.setdefault(name.removeprefix("pretrain-").rpartition("-s")[0], []).append(last)
     lines = [f"| pre-training | seeds | {' | '.join(columns)} |", "|" + "---|" * (2 + len(columns))]
     for name, runs in found.items():
         values = {key: [run[key] for run in runs if key in run] for key in columns}
@@ -308,10 +282,10 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--table", default="table.md", help="file that report writes in --results")
     parser.add_argument("--runs", type=Path, default=Path("runs/recipes"))
-    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/recipes"))
+    parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
     options = parser.parse_args()
+    options.cells = Cells(options.results / "recipes.jsonl.gz")
     {
         "pretrain": pretrain,
         "probe": probe,

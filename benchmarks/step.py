@@ -1,6 +1,7 @@
-"""Seconds of one GraphLoG pre-training step, ours beside torch_geometric's way, interleaved in one process.
+"""Seconds of one GraphLoG pre-training step, ours beside torch_geometric's way, in turns.
 
 python benchmarks/step.py --out benchmarks/results
+python benchmarks/step.py --domain protein --out benchmarks/results
 """
 
 import argparse
@@ -17,12 +18,14 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from graphlog.api import read_molecules
 from graphlog.data.batch import GraphBatch
 from graphlog.data.store import GraphStore
+from graphlog.domains.protein.stores import open_named_proteins
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective, Phase
@@ -32,8 +35,28 @@ from graphlog.training.optim import NamedAdam
 from graphlog.training.precision import choose_device, has_fast_bf16
 from graphlog.training.pretrain import objective_loss, run_pretraining
 from graphlog.training.trainer import Setting
-from pyg_reference import ReferenceEncoder, largest_difference
+from pyg_reference import ProteinReference, ReferenceEncoder, largest_difference
 
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "molecule": {
+        "steps": 12,
+        "warmup": 2,
+        "batch_size": 512,
+        "graphs": 16_384,
+        "pretrain_graphs": 8_192,
+        "recipe": "released",
+    },
+    "protein": {
+        "steps": 8,
+        "warmup": 1,
+        "batch_size": 64,
+        "graphs": 2_048,
+        "pretrain_graphs": 0,
+        "recipe": "paper",
+        "name": "string-6239",
+    },
+}
+REFERENCES = {"molecule": ReferenceEncoder, "protein": ProteinReference}
 PRODUCTS = (
     "addmm",
     "addmm_",
@@ -50,20 +73,21 @@ TOLERANCE = 1e-4
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=12, help="measured steps of each side")
-    parser.add_argument("--warmup", type=int, default=2, help="steps of each side before measuring")
-    parser.add_argument("--batch-size", type=int, default=512)
-    parser.add_argument(
-        "--graphs", type=int, default=16_384, help="molecules the batches are drawn from"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--domain", choices=DEFAULTS, default="molecule")
+    parser.add_argument("--steps", type=int, help="measured steps of each side")
+    parser.add_argument("--warmup", type=int, help="steps of each side before measuring")
     parser.add_argument(
-        "--pretrain-graphs",
-        type=int,
-        default=8_192,
-        help="molecules of the whole run; 0 leaves it out",
+        "--batch-size", type=int, help="on proteins the other side needs some 60 MB a graph"
     )
-    parser.add_argument("--recipe", default="released")
+    parser.add_argument("--graphs", type=int, help="graphs the batches are drawn from")
+    parser.add_argument(
+        "--pretrain-graphs", type=int, help="graphs of a whole run of ours; 0 leaves it out"
+    )
+    parser.add_argument("--set", dest="name", help="named network, or set of molecules")
+    parser.add_argument("--recipe")
     parser.add_argument("--dim", type=int, default=300)
     parser.add_argument("--layers", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -77,19 +101,27 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--out", type=Path, help="folder for step-<machine>.json; standard output otherwise"
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    for name, value in DEFAULTS[options.domain].items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+    return options
 
 
-def molecules(count: int) -> tuple[GraphStore, str]:
-    """Real ZINC molecules where there is a mirror, else those in RDKit's wheel."""
-    source = (
-        "zinc10k"
-        if os.environ.get("GRAPHLOG_MIRROR") and count <= 10_000
-        else "zinc250k"
-        if os.environ.get("GRAPHLOG_MIRROR")
-        else "wehi10k"
-    )
-    return read_molecules(source, schema="molecule", limit=count, keep_texts=False), source
+def graphs(options: argparse.Namespace) -> tuple[GraphStore, str]:
+    """Return graphs to measure on and the name of their data set.
+
+    Molecules are real ones of ZINC where there is a mirror, else those in RDKit's wheel.
+    """
+    count = max(options.graphs, options.pretrain_graphs)
+    if options.domain == "molecule":
+        bundled = "zinc250k" if os.environ.get("GRAPHLOG_MIRROR") else "wehi10k"
+        name = options.name or bundled
+        return read_molecules(name, schema="molecule", limit=count, keep_texts=False), name
+    every = open_named_proteins(options.name)
+    # proteins stand by name in a network's store: a random sample mixes a batch as in training
+    order = np.random.default_rng(0).permutation(len(every))
+    return every.subset(order[: min(count, len(every))]), options.name
 
 
 class Learner(NamedTuple):
@@ -158,7 +190,6 @@ def measure(
     config: PretrainConfig,
     store: GraphStore,
     device: torch.device,
-    other: Callable[[GraphEncoder], Any] = ReferenceEncoder,
 ) -> dict[str, Any]:
     """Interleave the sides over the same batches and return their times."""
     size = min(options.batch_size, len(store))
@@ -167,7 +198,7 @@ def measure(
     ]
     batches = [store[s : s + size] for s in starts]
     encoder = build_encoder(config.encoder, store.schema, 0).to(device)
-    reference = other(encoder).to(device)
+    reference = REFERENCES[options.domain](encoder).to(device)
     difference = largest_difference(encoder, reference, batches[0].to(device))
     if difference > TOLERANCE:
         sys.exit(
@@ -325,17 +356,16 @@ def main() -> None:
     options = parse_arguments()
     torch.set_num_threads(options.threads)
     device = choose_device(options.device)
-    config = resolve_config(
-        "graphlog", options.recipe, {"encoder": {"dim": options.dim, "layers": options.layers}}
-    )
-    store, source = molecules(max(options.graphs, options.pretrain_graphs))
+    settings = {"encoder": {"dim": options.dim, "layers": options.layers}}
+    config = resolve_config("graphlog", options.recipe, {**settings, "schema": options.domain})
+    store, source = graphs(options)
     load = os.getloadavg()[0]
-    result = {
+    result: dict[str, Any] = {
         "command": " ".join(["python", "benchmarks/step.py", *sys.argv[1:]]),
         "machine": machine(device),
-        "molecules": source,
-    }
-    result |= {
+        "source": source,
+        "nodes_a_graph": float(store.num_nodes.mean()),
+        "edges_a_graph": float(store.num_edges.mean()),
         "load_before": load,
         "idle": load < 0.5,
         "recipe": options.recipe,
@@ -344,12 +374,11 @@ def main() -> None:
     if options.pretrain_graphs:
         side = "ours_bf16" if "ours_bf16" in result else "ours_fp32"
         run = whole_run(options, config, store, side.removeprefix("ours_"))
-        result["pretrain"] = {
-            **run,
-            "share_of_bare_step": run["joint_graphs_per_s"] / result[side]["graphs_per_s"],
-        }
+        share = run["joint_graphs_per_s"] / result[side]["graphs_per_s"]
+        result["pretrain"] = {**run, "share_of_bare_step": share}
     result["load_after"] = os.getloadavg()[0]
-    publish(result, options.out, f"step-{device.type}")
+    prefix = "" if options.domain == "molecule" else f"{options.domain}-"
+    publish(result, options.out, f"{prefix}step-{device.type}")
 
 
 if __name__ == "__main__":

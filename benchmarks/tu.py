@@ -8,9 +8,6 @@ Every seed pre-trains anew and deals the folds anew. Cells that are there are sk
 """
 
 import argparse
-import json
-import os
-import platform
 import statistics
 import time
 from pathlib import Path
@@ -19,6 +16,7 @@ from typing import Any
 import torch
 
 import graphlog
+from cells import Cells
 from graphlog.api import random_encoder
 from graphlog.downstream.folds import fold_probe
 from graphlog.encoders.base import EncoderConfig
@@ -64,18 +62,18 @@ NAMES = {
 
 
 def run(options: argparse.Namespace) -> None:
-    """Fill the cells that are not there yet, small sets first."""
+    """Compute the missing cells, small sets first."""
+    cells = Cells(options.results / "tu.jsonl.gz")
     for name in options.sets:
         store = graphlog.read_graphs(name)
         for seed in options.seeds:
             for method in options.methods:
-                cell = options.results / f"{name}-{method}-s{seed}.json"
-                if not cell.exists():
-                    write(cell, measure(store, name, method, seed, options.classifier))
-                    print(
-                        f"{cell.stem}: {[round(100 * row['accuracy'], 2) for row in json.loads(cell.read_text())['rows']]}",
-                        flush=True,
-                    )
+                cell = f"{name}-{method}-s{seed}"
+                if cell not in cells:
+                    found = measure(store, name, method, seed, options.classifier)
+                    cells.add(cell, found)
+                    scores = [round(100 * row["accuracy"], 2) for row in found["rows"]]
+                    print(f"{cell}: {scores}", flush=True)
 
 
 def measure(
@@ -127,30 +125,10 @@ def measure(
     }
 
 
-def write(path: Path, cell: dict[str, Any]) -> None:
-    """Write a cell whole or not at all."""
-    machine = {
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "processor": platform.machine(),
-        "torch": torch.__version__,
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".writing")
-    beside.write_text(
-        json.dumps(
-            {**cell, "machine": machine, "graphlog": graphlog.__version__}, indent=1, sort_keys=True
-        ),
-        encoding="utf-8",
-    )
-    beside.replace(path)
-
-
 def report(options: argparse.Namespace) -> None:
-    """Write ``table.md``: a row a method, a column a set; mean and sample SD over seeds."""
+    """Write ``tu.md``: a row a method, a column a set; mean and sample SD over seeds."""
     found: dict[str, dict[str, list[float]]] = {method: {} for method in NAMES}
-    for path in sorted(options.results.glob("*.json")):
-        cell = json.loads(path.read_text())
+    for cell in Cells(options.results / "tu.jsonl.gz").named().values():
         for row in cell["rows"]:
             found[row["method"]].setdefault(cell["set"], []).append(100 * row["accuracy"])
     sets = [name for name in SETS if any(name in scores for scores in found.values())]
@@ -168,7 +146,7 @@ def report(options: argparse.Namespace) -> None:
         "accuracy after several epochs and step sizes, ours at the last epoch of one setting. PTC is PTC_MR. Sets without node",
         "labels (IMDB) read the degree. Empty: not reported there, or not measured yet.",
     )
-    options.results.joinpath("table.md").write_text(
+    options.results.joinpath("tu.md").write_text(
         "\n".join([*lines, "", *notes, ""]), encoding="utf-8"
     )
     print("\n".join(lines))
@@ -191,7 +169,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--classifier", default="svm", choices=["svm", "logistic"])
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results" / "tu")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     torch.set_num_threads(1)
     {"run": run, "report": report}[options.stage](options)

@@ -239,7 +239,8 @@ def test_ablation_leaves_the_losses_it_is_named_by(losses: str):
     left = {name for name in ("subgraph", "graph", "global") if options[f"{name}_weight"] > 0}
     assert left == set(losses.split("+"))
     assert options["attribute_weight"] == 0
-    assert len(loss_weights(losses)) == 4 - len(left)
+    assert options["descriptor_weight"] == 0
+    assert len(loss_weights(losses)) == 5 - len(left)
 
 
 def test_biology_is_on_proteins_with_switches_of_its_own():

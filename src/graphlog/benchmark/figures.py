@@ -180,8 +180,8 @@ def sensitivity_figure(tables: Sequence[Table]) -> Figure:
         for letter, axis, table in zip("abcdefgh", axes, tables, strict=False):
             _draw_curve(axis, table)
             axis.set_title(f"({letter}) {VARIED_LABELS[table.kind].capitalize()}")
-        rest = tables[0].title.partition(":")[2]
-        headline(figure, f"Figure 3. Sensitivity:{rest}")
+        rest = tables[0].title.partition(",")[2]
+        headline(figure, f"Figure 3. Sensitivity,{rest}")
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 

@@ -49,6 +49,7 @@ METHOD_LABELS: Mapping[str, str] = {
     "graphpartition": "GraphPartition",
     "graphcl": "GraphCL",
     "graphlog": "GraphLoG",
+    "graphlog-graphlog": "GraphLoG (graphlog recipe)",
     "graphlog-paper": "GraphLoG (paper recipe)",
     "graphlog-released": "GraphLoG (released recipe)",
     "graphlog-plus": "GraphLoG (plus recipe)",
@@ -149,11 +150,11 @@ def loss_weights(losses: str) -> dict[str, float]:
     """Return the overrides that leave GraphLoG with the named losses of the paper alone.
 
     Example:
-        >>> loss_weights("graph+global")
-        {'objective.attribute_weight': 0.0, 'objective.subgraph_weight': 0.0}
+        >>> sorted(name for name in loss_weights("graph+global"))
+        ['objective.attribute_weight', 'objective.descriptor_weight', 'objective.subgraph_weight']
     """
     absent = [loss for loss in LOSSES if loss not in losses.split("+")]
-    return {f"objective.{loss}_weight": 0.0 for loss in ("attribute", *absent)}
+    return {f"objective.{loss}_weight": 0.0 for loss in ("attribute", "descriptor", *absent)}
 
 
 def label(name: str, labels: Mapping[str, str]) -> str:

@@ -141,14 +141,15 @@ def page_markdown(page: Page) -> str:
             "",
         ]
     for table in page.tables:
-        lines += [f"## {table.title}", "", _markdown(table_frame(table, MARKDOWN), table), ""]
+        lines += [f"<!-- {table.name} -->", f"## {table.title}", ""]  # docs include single tables
+        lines += [_markdown(table_frame(table, MARKDOWN), table), ""]
         lines += _pictures(table.title, page.figures.get(table.name, []))
     lines += _pictures(page.title, page.figures.get("", []))
     for heading, frame in page.extra:
         lines += [f"## {heading}", "", _markdown(frame), ""]
     notes = [note for table in page.tables for note in table.notes]
     legend = _LEGEND if any(table.kind != "speed" for table in page.tables) else ()
-    lines += ["## How to read this page", ""]
+    lines += ["<!-- notes -->", "## How to read this page", ""]
     lines += [f"- {note}" for note in dict.fromkeys([*legend, *notes, *_provenance(page.cells)])]
     return "\n".join(lines).rstrip() + "\n"
 

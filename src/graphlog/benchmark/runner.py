@@ -117,9 +117,7 @@ def write_report(output: str | Path) -> list[Path]:
         DataError: If there are no cells.
     """
     folder = BenchmarkFolder(Path(output))
-    if folder.path.is_dir():
-        folder.make()
-        folder.merge()
+    folder.merge()
     return write_pages(folder, folder.path / "report")
 
 

@@ -157,10 +157,11 @@ class BenchmarkFolder:
 
         JSON cells of version 0.1 are imported and moved to ``cells.imported``.
         """
+        if not any(self.rows.glob("*.csv")) and not self._json_cells():
+            return
+        self.make()
         with self.claimed("table", wait=True):
             rows, old = sorted(self.rows.glob("*.csv")), self._json_cells()
-            if not rows and not old:
-                return
             with writing(self.path):
                 for path in self.old_cells.glob("*.npz"):
                     path.replace(self.maps / path.name)

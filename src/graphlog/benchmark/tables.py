@@ -278,6 +278,7 @@ class _View:
         encoders = scores[~scores["method"].isin(BASELINES)]
         if datasets is not None:
             encoders = self.encoders[self.encoders["dataset"].isin(datasets)]
+        title = title if topic == self.place else f"{title}, {self.place}"  # pages of both domains
         tables: list[Table] = []
         for metric in sorted(encoders["metric"].unique(), key=lambda m: (m != "roc_auc", m)):
             ours = set(encoders.loc[encoders["metric"] == metric, "dataset"])
