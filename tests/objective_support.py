@@ -40,12 +40,10 @@ def make(name: str, encoder: GraphEncoder, **options: Any) -> Objective[Any]:
 def batch_for(
     schema: FeatureSchema = NODE_MASKED, sizes: list[int] = SIZES, seed: int = 0
 ) -> GraphBatch:
-    """Return random connected graphs; of molecules, with random targets."""
+    """Return random connected graphs; of molecules and proteins, with random targets."""
     if schema.domain == "graph":
         return encoder_support.random_batch(schema, sizes, seed)
     batch = random_batch(sizes, seed, schema)
-    if schema.domain != "molecule":
-        return batch
     return replace(
         batch, y=torch.randn(batch.num_graphs, len(target_names(schema)), generator=seeded(seed))
     )

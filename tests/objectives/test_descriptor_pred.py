@@ -1,5 +1,6 @@
 """Descriptors as targets: from SMILES in a store to a trained head, and the recipe that adds them to GraphLoG."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from graphlog.api import read_proteins
 from graphlog.data.store import GraphStore, StoreBuilder, open_store
 from graphlog.domains import DOMAINS
 from graphlog.domains.molecule import DESCRIPTORS, MOLECULE, featurize_smiles
+from graphlog.domains.protein.ego import STATISTICS, ego_statistics
 from graphlog.errors import ConfigError, DataError
 from graphlog.training import targets as module
 from graphlog.training.config import resolve_config
@@ -18,6 +21,7 @@ from graphlog.training.pretrain import run_pretraining
 from graphlog.training.targets import with_targets
 from graphlog.training.trainer import TrainingInterrupted
 from objective_support import EDGE_MASKED, batch_for, encoder_for, make, run_once
+from protein_support import clustered_links, write
 
 TINY = {
     "encoder.dim": 8,
@@ -197,9 +201,30 @@ def test_texts_are_needed(tiny_smiles: list[str]) -> None:
         with_targets(store_of(tiny_smiles, texts=False), Silent())
 
 
-def test_proteins_have_no_descriptors() -> None:
+def test_graphs_of_any_kind_have_no_descriptors() -> None:
+    schema = replace(EDGE_MASKED, name="inferred", domain="graph")
     with pytest.raises(ConfigError, match="no descriptors to predict"):
-        make("descriptorpred", encoder_for(EDGE_MASKED))
+        make("descriptorpred", encoder_for(schema))
+
+
+def test_the_targets_of_proteins_are_statistics_of_their_ego_networks(tmp_path: Path) -> None:
+    network = write(tmp_path / "9.protein.links.detailed.txt", clustered_links(8, 12))
+    store = read_proteins(network, store_path=tmp_path / "store")
+    view = with_targets(store, Silent())
+    assert (view.tasks, view.digest) == (STATISTICS, store.digest)
+    raw = ego_statistics(store)
+    expected = (raw - raw.mean(axis=0)) / np.where(raw.std(axis=0) > 1e-5, raw.std(axis=0), np.inf)
+    np.testing.assert_allclose(view[:].y.numpy(), expected, atol=0.35)  # trimmed by a thousandth
+    (kept,) = tmp_path.glob("store.targets-*.f16")
+    assert torch.equal(with_targets(open_store(tmp_path / "store"), Silent())[:].y, view[:].y)
+    assert kept.stat().st_size == 2 * raw.size + 32
+    half = with_targets(store.subset(np.arange(20)), Silent())[:].y
+    assert half.shape == (20, len(STATISTICS))
+    config = resolve_config("descriptorpred", None, TINY | {"epochs": 8})
+    run_pretraining(store, config, tmp_path / "run")
+    rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    losses = [row["loss"] for row in map(json.loads, rows) if "loss" in row]
+    assert np.mean(losses[-6:]) < 0.8 * np.mean(losses[:6])
 
 
 def test_a_batch_without_targets_is_refused() -> None:

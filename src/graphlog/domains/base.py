@@ -277,6 +277,13 @@ class Domain(ABC):
             f"domain '{self.name}' has no descriptors to predict; choose an objective that needs none."
         )
 
+    def graph_targets(self, store: GraphStore) -> Float32[np.ndarray, "M K"] | None:
+        """Return the value of every target of each graph where the graphs alone tell them.
+
+        None where they are computed from the texts, by :meth:`target_values`.
+        """
+        return None
+
     def schema_named(self, name: str) -> FeatureSchema:
         """Return one of the fixed schemas.
 

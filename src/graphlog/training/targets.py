@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-from jaxtyping import Bool, Float, Float16
+from jaxtyping import Bool, Float, Float16, Float32
 
 from graphlog.data.store import GraphStore
 from graphlog.data.workers import available_workers, map_in_order
@@ -57,6 +57,9 @@ def with_targets(store: GraphStore, progress: Progress, run_dir: Path | None = N
     rows = np.arange(len(whole)) if wanted.indices is None else np.unique(wanted.indices)
     kept = _kept_at(wanted, [*domain.targets, domain.targets_version(), _RULE], run_dir)
     values = _read(kept, (len(rows), len(domain.targets)))
+    if values is None and (computed := domain.graph_targets(whole.subset(rows))) is not None:
+        values = _stored(computed)
+        _write(kept, values)
     if values is None:
         values = _compute(whole.texts(rows), store.schema.domain, progress, kept)
     raw = values
@@ -172,9 +175,11 @@ def _take_over(file: BinaryIO, values: Float16[np.ndarray, "M K"]) -> int:
 
 
 def _values(domain: str, texts: Sequence[str]) -> Float16[np.ndarray, "M K"]:
-    return (
-        DOMAINS[domain].target_values(texts).clip(-_LARGEST_KEPT, _LARGEST_KEPT).astype(np.float16)
-    )
+    return _stored(DOMAINS[domain].target_values(texts))
+
+
+def _stored(values: Float32[np.ndarray, "M K"]) -> Float16[np.ndarray, "M K"]:
+    return values.clip(-_LARGEST_KEPT, _LARGEST_KEPT).astype(np.float16)
 
 
 def _kept_at(store: GraphStore, what: Sequence[str], run_dir: Path | None) -> Path | None:

@@ -90,7 +90,7 @@ def test_recorded_mask(golden: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
 def test_every_objective_trains_on_ego_networks(store: GraphStore, name: str) -> None:
-    if name in ("descriptorpred", "graphmae"):  # no descriptors to predict, no nodes to rebuild
+    if name == "graphmae":  # no nodes to rebuild
         with pytest.raises(ConfigError, match="protein"):
             OBJECTIVES[name].check_schema(PROTEIN)
         return

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float32, Int
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import BaselineFeatures, Domain, Input
-from graphlog.domains.protein.ego import ego_statistics
+from graphlog.domains.protein.ego import STATISTICS, ego_statistics
 from graphlog.domains.protein.folds import split_proteins
 from graphlog.domains.protein.reading import read_proteins, verify_file
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, details_of, species_of
@@ -37,6 +37,7 @@ class ProteinDomain(Domain):
     text_name = "protein"
     node_name = "proteins in the ego-network"
     schemas = {PROTEIN.name: PROTEIN}  # noqa: RUF012 - constant
+    targets = STATISTICS
     drops_unlabelled = True
     reads_memory = True
     test_halves = True
@@ -179,6 +180,14 @@ class ProteinDomain(Domain):
         """Return the ego-network statistics."""
         note = "proteins have no fingerprints: statistics take their place"
         return BaselineFeatures("ego-network statistics", ego_statistics(store), note=note)
+
+    def targets_version(self) -> str:
+        """Return the version of the ego-network statistics."""
+        return "ego-network statistics 1"
+
+    def graph_targets(self, store: GraphStore) -> Float32[np.ndarray, "M 18"]:
+        """Return the ego-network statistics, which need no text."""
+        return ego_statistics(store)
 
     def downstream_readout(self, readout: str) -> str:
         """Return ``mean+centre`` in place of ``mean``.
