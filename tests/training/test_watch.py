@@ -53,6 +53,7 @@ def test_alignment_uniformity_and_mean_cosine_by_loops() -> None:
 
 HEALTHY = {
     "loss_global": 2.0,
+    "assignment_gap": 0.3,
     "prototypes_total_2": 50.0,
     "prototypes_used_nearest_2": 37.0,
     "posterior_perplexity_2": 12.0,
@@ -79,6 +80,7 @@ def watch_of(embeddings: list[torch.Tensor]) -> CollapseWatch:
         ({"loss_global": 0.05}, "prototype loss 0.050"),
         ({"prototypes_used_nearest_2": 8.9}, "8.9 of 50 prototypes of layer 2"),
         ({"posterior_perplexity_2": 46.0}, "46.0 of 50 prototypes"),
+        ({"assignment_gap": 0.0}, "no gradient: set objective.e_step = 'balanced'"),
     ],
 )
 def test_each_alarm_is_said_once_and_after_two_looks(change: dict[str, float], word: str) -> None:
