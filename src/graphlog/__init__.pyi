@@ -3,6 +3,7 @@ from .api import convert as convert
 from .api import cv_probe as cv_probe
 from .api import embed as embed
 from .api import embed_file as embed_file
+from .api import featurize as featurize
 from .api import fetch_dataset as fetch_dataset
 from .api import finetune as finetune
 from .api import fold_probe as fold_probe

@@ -30,7 +30,7 @@ def _cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def test_every_graph_has_the_path_that_the_e_step_gives_it(trained: Encoder):
     hierarchy = hierarchy_of(trained, "it")
-    places = hierarchy.place(chain_store(), batch_size=7)
+    places = hierarchy.assign(chain_store(), batch_size=7)
     emb = trained.embed(CHAINS, "last")
     if hierarchy.head is not None:
         with torch.no_grad():
@@ -64,8 +64,8 @@ def test_every_graph_has_the_path_that_the_e_step_gives_it(trained: Encoder):
 def test_batches_do_not_matter(trained: Encoder):
     hierarchy = hierarchy_of(trained, "it")
     one, many = (
-        hierarchy.place(chain_store(), batch_size=48),
-        hierarchy.place(chain_store(), batch_size=5),
+        hierarchy.assign(chain_store(), batch_size=48),
+        hierarchy.assign(chain_store(), batch_size=5),
     )
     np.testing.assert_array_equal(one.paths, many.paths)
     np.testing.assert_allclose(one.novelty, many.novelty, atol=1e-6)
@@ -74,8 +74,8 @@ def test_batches_do_not_matter(trained: Encoder):
 def test_a_file_keeps_the_hierarchy(trained: Encoder, tmp_path: Path):
     trained.save(tmp_path / "m.safetensors")
     before, after = (
-        hierarchy_of(trained, "it").place(chain_store()),
-        hierarchy_of(graphlog.load(tmp_path / "m.safetensors"), "it").place(chain_store()),
+        hierarchy_of(trained, "it").assign(chain_store()),
+        hierarchy_of(graphlog.load(tmp_path / "m.safetensors"), "it").assign(chain_store()),
     )
     np.testing.assert_array_equal(before.paths, after.paths)
 
@@ -98,7 +98,7 @@ def test_heads_of_another_shape_do_not_keep_the_prototypes_from_being_read(train
     again = Hierarchy.of(Encoder(trained.network, trained.layer, trained.info, other))
     assert again is not None
     np.testing.assert_array_equal(
-        again.place(chain_store()).paths, hierarchy_of(trained, "it").place(chain_store()).paths
+        again.assign(chain_store()).paths, hierarchy_of(trained, "it").assign(chain_store()).paths
     )
 
 
@@ -109,7 +109,7 @@ def test_a_model_that_learnt_no_prototypes_says_so_and_can_be_given_some():
     again = Hierarchy.fitted(tiny_encoder(), chain_store(), centres=8, depth=2)
     assert fitted.forest.depth == 2
     np.testing.assert_array_equal(
-        fitted.place(chain_store()).paths, again.place(chain_store()).paths
+        fitted.assign(chain_store()).paths, again.assign(chain_store()).paths
     )
 
 

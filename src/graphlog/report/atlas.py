@@ -1,5 +1,7 @@
 """The atlas: one self-contained HTML page to explore the tree of prototypes in a browser."""
 
+import base64
+import gzip
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -13,13 +15,13 @@ from scipy.sparse.csgraph import shortest_path
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.report import json_ready
-from graphlog.report.hierarchy import Places
-from graphlog.report.tree import Node, names_of, path_name
+from graphlog.report.hierarchy import Assignments
+from graphlog.report.tree import Feature, Node, names_of, path_name
 
 WIDTH, HEIGHT = 200, 140
 _MARGIN = 12
-_LARGEST, _LARGEST_MOLECULE = 60, 120
-"""Nodes up to which a drawing shows more than a ball of wool."""
+_LARGEST = 60
+"""Largest number of nodes that is drawn."""
 
 
 def draw_graphs(store: GraphStore, graphs: Sequence[int]) -> list[str]:
@@ -42,11 +44,12 @@ def _network(store: GraphStore, graph: int) -> str:
     )
     dots = "".join(f"<circle cx='{a:.0f}' cy='{b:.0f}' r='4'/>" for a, b in zip(x, y, strict=True))
     size = f"width='{WIDTH}' height='{HEIGHT}' viewBox='0 0 {WIDTH} {HEIGHT}'"
-    return f"<svg xmlns='http://www.w3.org/2000/svg' {size}><g stroke='#888'>{lines}</g><g fill='#0072B2'>{dots}</g></svg>"
+    shapes = f"<g stroke='#888'>{lines}</g><g fill='#0072B2'>{dots}</g>"
+    return f"<svg xmlns='http://www.w3.org/2000/svg' {size}>{shapes}</svg>"
 
 
 def _layout(count: int, source: np.ndarray, target: np.ndarray) -> Float[np.ndarray, "V 2"]:
-    """Return places such that distances on paper resemble steps in the graph: classical scaling of its shortest paths."""
+    """Return positions by classical scaling of the shortest paths between nodes."""
     steps = shortest_path(
         csr_array((np.ones(len(source)), (source, target)), shape=(count, count)),
         directed=False,
@@ -67,64 +70,82 @@ def _layout(count: int, source: np.ndarray, target: np.ndarray) -> Float[np.ndar
 
 _STRANGERS = 12
 """Graphs shown as the most novel of the collection."""
-_FORMAT = 1
+_FORMAT = 2
+_COLORS = 24
+"""Features by which the map can be colored, at most."""
 
 
 def atlas_page(
     roots: Sequence[Node],
-    places: Places,
+    assignments: Assignments,
     store: GraphStore,
     sample: Int[np.ndarray, "K"],
     plane: Float[np.ndarray, "K 2"],
+    features: Sequence[Feature],
     about: Mapping[str, Any],
 ) -> str:
     """Return the page as HTML.
 
     Args:
         roots: The tree.
-        places: Where every graph of the collection stands.
+        assignments: Path and novelty of every graph of the collection.
         store: The collection.
         sample: Graphs on the map.
-        plane: Where they are on it.
-        about: What the page says of model and collection: ``model``, ``collection``, ``origin``, ``layers``, ``rejected``.
+        plane: Their positions.
+        features: Values of the graphs of ``sample``, to color the map by.
+        about: ``model``, ``collection``, ``origin``, ``layers`` and ``rejected``.
     """
     nodes = [node for root in roots for node in root.walk()]
-    strangers = np.argsort(-places.novelty, kind="stable")[:_STRANGERS].tolist()
+    strangers = np.argsort(-assignments.novelty, kind="stable")[:_STRANGERS].tolist()
     shown = sorted({graph for node in nodes for graph, _ in node.typical} | set(strangers))
-    rows, names = store.output_rows, names_of(store, sample.tolist())
-    drawn = zip(
-        shown, rows[shown].tolist(), names_of(store, shown), draw_graphs(store, shown), strict=True
-    )
+    rows, names, mapped = store.output_rows, names_of(store, sample.tolist()), sample.tolist()
+    drawn = dict(zip(shown, draw_graphs(store, shown), strict=True))
+    only_mapped = [graph for graph in mapped if graph not in drawn]
     content = {
         "format": _FORMAT,
         "about": {**about, "graphs": len(store), "domain": store.schema.domain},
         "nodes": [_node(node, len(store)) for node in nodes],
         "graphs": {
-            graph: {"row": row, "text": name, "svg": svg, **_place(places, graph)}
-            for graph, row, name, svg in drawn
+            graph: {"row": row, "text": name, "svg": drawn[graph], **_place(assignments, graph)}
+            for graph, row, name in zip(
+                shown, rows[shown].tolist(), names_of(store, shown), strict=True
+            )
         },
         "strangers": strangers,
+        "drawings": _packed(dict(zip(only_mapped, draw_graphs(store, only_mapped), strict=True))),
+        "features": [
+            {
+                "name": f.name,
+                "values": [None if np.isnan(v) else float(f"{v:.4g}") for v in f.values],
+            }
+            for f in [f for f in features if f.kind == "mean" or f.name.startswith("label")][
+                :_COLORS
+            ]
+        ],
         "map": [
             {
+                "graph": graph,
                 "x": round(x, 2),
                 "y": round(y, 2),
                 "row": int(rows[graph]),
                 "text": name,
-                **_place(places, graph),
+                **_place(assignments, graph),
             }
-            for graph, name, (x, y) in zip(sample.tolist(), names, plane.tolist(), strict=True)
+            for graph, name, (x, y) in zip(mapped, names, plane.tolist(), strict=True)
         ],
     }
     # a text of the collection must not be able to end the script element it stands in
     data = json.dumps(json_ready(content), separators=(",", ":"), ensure_ascii=True).replace(
         "<", "\\u003c"
     )
-    return (
-        files("graphlog.report")
-        .joinpath("atlas.html")
-        .read_text(encoding="utf-8")
-        .replace("__ATLAS_DATA__", data)
-    )
+    page = files("graphlog.report").joinpath("atlas.html").read_text(encoding="utf-8")
+    return page.replace("__ATLAS_DATA__", data)
+
+
+def _packed(drawings: Mapping[int, str]) -> str:
+    """Return drawings compressed, a sixth of their size; the page unpacks them when it is open."""
+    text = json.dumps({graph: svg for graph, svg in drawings.items() if svg})
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def _node(node: Node, total: int) -> dict[str, Any]:
@@ -141,8 +162,8 @@ def _node(node: Node, total: int) -> dict[str, Any]:
     }
 
 
-def _place(places: Places, graph: int) -> dict[str, Any]:
+def _place(assignments: Assignments, graph: int) -> dict[str, Any]:
     return {
-        "path": path_name(places.paths[graph].tolist()),
-        "novelty": round(float(places.novelty[graph]), 3),
+        "path": path_name(assignments.paths[graph].tolist()),
+        "novelty": round(float(assignments.novelty[graph]), 3),
     }

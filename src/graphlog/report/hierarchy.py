@@ -47,7 +47,7 @@ class Standardize(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Assignments:
     """Where ``N`` graphs stand in a hierarchy of ``Lp`` layers."""
 
     paths: Int[np.ndarray, "N Lp"]
@@ -172,14 +172,14 @@ class Hierarchy:
             cosine_similarity(torch.from_numpy(embeddings).to(leaves.device), leaves).cpu().numpy()
         )
 
-    def place(
+    def assign(
         self,
         store: GraphStore,
         *,
         batch_size: int = 512,
         precision: Precision = "fp32",
         progress: Progress | None = None,
-    ) -> Places:
+    ) -> Assignments:
         """Return where every graph of ``store`` stands, in its order; memory is a few numbers a graph."""
         depth = self.forest.depth
         paths = np.empty((len(store), depth), dtype=np.int64)
@@ -201,7 +201,7 @@ class Hierarchy:
             ]
             similarities[graphs] = torch.cat(found, dim=1).cpu().numpy()
             novelty[graphs] = (1 - cosines[-1].max(dim=1).values).clamp(min=0).cpu().numpy()
-        return Places(paths, similarities, novelty)
+        return Assignments(paths, similarities, novelty)
 
     def _projected(self, values: Float[np.ndarray, "N D"]) -> torch.Tensor:
         emb = torch.from_numpy(values).to(self.forest.layers[0].device)

@@ -19,7 +19,7 @@ from graphlog.errors import ConfigError, DataError
 from graphlog.files import replacing, writing
 from graphlog.inputs import InputLike, read_streamed, recall_input, resolve
 from graphlog.report.atlas import atlas_page
-from graphlog.report.hierarchy import Hierarchy, Places, hierarchy_of
+from graphlog.report.hierarchy import Assignments, Hierarchy, hierarchy_of
 from graphlog.report.projection import project, sample_rows
 from graphlog.report.tree import Node, build_tree, features_of, path_name, tree_as_json
 from graphlog.training.log import Progress
@@ -114,10 +114,11 @@ def write_prototypes(
             )
         computing: dict[str, Any] = {"precision": precision, "progress": progress}
         hierarchy = learnt or Hierarchy.fitted(encoder, store, seed=seed, **computing)
-        places = hierarchy.place(store, **computing)
+        assignments = hierarchy.assign(store, **computing)
         sample = sample_rows(len(store), graphs, seed)
         chosen = store.subset(sample)
-        roots = build_tree(hierarchy, places, store, features_of(chosen), sample)
+        features = features_of(chosen)
+        roots = build_tree(hierarchy, assignments, store, features, sample)
         about = {
             "model": named if isinstance(model, str | Path) else "a model",
             "collection": found.name if source is not None else Path(str(where)).name,
@@ -126,8 +127,8 @@ def write_prototypes(
             "rejected": store.num_output_rows - len(store),
         }
         plane = project(hierarchy.embed(chosen, precision=precision), seed)
-        page = atlas_page(roots, places, store, sample, plane, about)
-        return _write(Path(out), roots, places, store, hierarchy, about, page)
+        page = atlas_page(roots, assignments, store, sample, plane, features, about)
+        return _write(Path(out), roots, assignments, store, hierarchy, about, page)
 
 
 def _own_input(model: Encoder | str | Path, named: str) -> tuple[str, dict[str, Any]]:
@@ -163,7 +164,7 @@ def _check_folder(out: Path) -> None:
 def _write(
     out: Path,
     roots: list[Node],
-    places: Places,
+    assignments: Assignments,
     store: GraphStore,
     hierarchy: Hierarchy,
     about: dict[str, Any],
@@ -195,7 +196,7 @@ def _write(
     with replacing(paths[0]) as path:
         path.write_text(json.dumps(json_ready(tree), indent=1) + "\n", encoding="utf-8")
     with replacing(paths[1]) as path:
-        _write_members(path, places, store)
+        _write_members(path, assignments, store)
     with replacing(paths[2]) as path:
         path.write_text(page, encoding="utf-8")
     (out / "rejects.csv").unlink(missing_ok=True)  # of another collection
@@ -210,7 +211,7 @@ def _write(
     )
 
 
-def _write_members(path: Path, places: Places, store: GraphStore) -> None:
+def _write_members(path: Path, assignments: Assignments, store: GraphStore) -> None:
     rows, total = store.output_rows, store.num_output_rows
     graph_of_row = np.full(total, -1)
     graph_of_row[rows] = np.arange(len(store))
@@ -223,11 +224,11 @@ def _write_members(path: Path, places: Places, store: GraphStore) -> None:
             if graph < 0:
                 table.writerow([row, "", "", "", status])
             else:
-                cosine, novelty = places.similarities[graph, -1], places.novelty[graph]
+                cosine, novelty = assignments.similarities[graph, -1], assignments.novelty[graph]
                 table.writerow(
                     [
                         row,
-                        path_name(places.paths[graph].tolist()),
+                        path_name(assignments.paths[graph].tolist()),
                         f"{cosine:.6g}",
                         f"{novelty:.6g}",
                         status,

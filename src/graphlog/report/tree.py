@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.errors import DataError
-from graphlog.report.hierarchy import Hierarchy, Places
+from graphlog.report.hierarchy import Assignments, Hierarchy
 
 _CLEAR = 0.3
 """Deviations from the mean of the collection from which a trait is told: between a small and a medium effect in Cohen's words."""
@@ -158,7 +158,7 @@ def path_name(path: Sequence[int]) -> str:
 
 def build_tree(
     hierarchy: Hierarchy,
-    places: Places,
+    assignments: Assignments,
     store: GraphStore,
     features: Sequence[Feature],
     sample: Int[np.ndarray, "_"],
@@ -167,7 +167,7 @@ def build_tree(
 
     Args:
         hierarchy: The prototypes.
-        places: Where every graph of the collection stands.
+        assignments: Where every graph of the collection stands.
         store: The collection.
         features: Values for the graphs of ``sample``.
         sample: Which graphs of the collection those are, ascending.
@@ -178,17 +178,17 @@ def build_tree(
         level, own = len(path) - 1, path[-1]
         children: list[Node] = []
         if level < len(parents):
-            below = places.paths[members, level + 1]
+            below = assignments.paths[members, level + 1]
             children = [
                 build((*path, child), members[below == child])
                 for child in np.flatnonzero(parents[level] == own).tolist()
             ]
-        similarities = places.similarities[members, level]
+        similarities = assignments.similarities[members, level]
         return Node(
             path=path,
             members=len(members),
             similarity=float(similarities.mean()) if len(members) else None,
-            novelty=float(places.novelty[members].mean()) if len(members) else None,
+            novelty=float(assignments.novelty[members].mean()) if len(members) else None,
             typical=tuple(_typical(store, members, similarities)),
             traits=tuple(
                 traits_of(features, np.flatnonzero(np.isin(sample, members, assume_unique=True)))
@@ -197,7 +197,7 @@ def build_tree(
         )
 
     roots = [
-        build((root,), np.flatnonzero(places.paths[:, 0] == root))
+        build((root,), np.flatnonzero(assignments.paths[:, 0] == root))
         for root in range(hierarchy.forest.sizes[0])
     ]
     return sorted(roots, key=lambda node: -node.members)

@@ -43,7 +43,7 @@ def draw_tree(
     chosen = store.subset(sample)
     roots = build_tree(
         hierarchy,
-        hierarchy.place(chosen),
+        hierarchy.assign(chosen),
         chosen,
         features_of(chosen),
         sample_rows(len(chosen), len(chosen)),
