@@ -2,14 +2,23 @@
 
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 
 from graphlog.data.store import StoreBuilder
 from graphlog.domains import DOMAINS, SCHEMAS
-from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH, featurize_smiles, rdkit_file
+from graphlog.domains.molecule import (
+    MOLECULE,
+    MOLECULE_CIP,
+    MOLECULE_RICH,
+    canonical,
+    featurize_smiles,
+    rdkit_file,
+)
 from graphlog.domains.molecule import parse as parse_module
+from graphlog.domains.molecule.murcko import scaffolds
 from graphlog.domains.molecule.refuse import LONGEST
 from graphlog.errors import ConfigError
 from graphlog.inputs import read
@@ -213,3 +222,50 @@ def test_rdkit_is_loaded_late_and_torch_not_at_all() -> None:
         "assert 'rdkit' in sys.modules and 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("odd", ["[#119]", "[CH128]", "[#6H200]", "[*H200]", "[HH200]"])
+def test_an_odd_smiles_is_a_rejected_row_whatever_rdkit_raises(odd: str) -> None:
+    for schema in (MOLECULE, MOLECULE_RICH, MOLECULE_CIP):
+        chunk, rejects = featurize_smiles(["CCO", odd, "C", f"N.C{odd}"], schema)
+        assert chunk.rows[:2].tolist() == [0, 2]
+        assert rejects[0][0] == 1
+    assert scaffolds([odd]) == [None]
+    assert np.isnan(DOMAINS["molecule"].target_values([odd])).all()
+
+
+def bipartite(n: int) -> str:
+    """Every one of ``n`` atoms bonded to every one of ``n`` others."""
+    rows = ["*" + "".join(f"%({i * n + j + 1})" for j in range(n)) for i in range(n)]
+    columns = ["*" + "".join(f"%({i * n + j + 1})" for i in range(n)) for j in range(n)]
+    return ".".join(rows + columns)
+
+
+def ladder(n: int) -> str:
+    """``n`` rungs: fused rings in a row."""
+    side = "".join(f"C%({k + 1})" for k in range(n))
+    return f"{side}.{side}"
+
+
+@pytest.mark.parametrize(
+    ("smiles", "reason"),
+    [
+        (bipartite(20), "361 fused rings on 40 atoms"),
+        (ladder(400), "399 fused rings"),
+        ("C1CC1" * 1100, "more than 1,000 rings"),
+    ],
+)
+def test_short_smiles_that_exhaust_memory_and_time_are_refused(smiles: str, reason: str) -> None:
+    began = time.monotonic()
+    chunk, rejects = featurize_smiles([smiles, f"[C@H](F)(Cl)Br.{smiles}", "C"])
+    assert chunk.rows.tolist() == [2]
+    assert all(reason in text for _, text in rejects)
+    assert scaffolds([smiles]) == [None]
+    assert time.monotonic() - began < 20
+
+
+def test_large_molecules_of_many_rings_are_read_and_have_scaffolds() -> None:
+    polymer, fullerene = "c1ccccc1" * 240, ladder(90)
+    chunk, rejects = featurize_smiles([polymer, fullerene])
+    assert (len(chunk), rejects) == (2, [])
+    assert scaffolds(["C1CC1" * 400])[0] == canonical("C1CC1" * 400)

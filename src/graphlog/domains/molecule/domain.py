@@ -208,11 +208,14 @@ class MoleculeDomain(RecordDomain):
             return [""] * len(graphs)
         from graphlog.domains.molecule.drawing import compact_svg
 
+        drawn: list[str] = []
         sizes = store.num_nodes[list(graphs)]
-        return [
-            compact_svg(text, width, height) if size <= _LARGEST_DRAWN else ""
-            for text, size in zip(store.texts(list(graphs)), sizes, strict=True)
-        ]
+        for text, size in zip(store.texts(list(graphs)), sizes, strict=True):
+            try:
+                drawn.append(compact_svg(text, width, height) if size <= _LARGEST_DRAWN else "")
+            except DataError:
+                drawn.append("")
+        return drawn
 
     # Descriptors
 
@@ -223,7 +226,7 @@ class MoleculeDomain(RecordDomain):
         return rdBase.rdkitVersion
 
     def target_values(self, records: Sequence[str]) -> Float32[np.ndarray, "N K"]:
-        """Return the descriptors ``targets`` of each SMILES; a NaN row where it cannot be parsed."""
+        """Return the descriptors in ``targets`` of each SMILES; a NaN row where it cannot be parsed."""
         from graphlog.domains.molecule.quick import target_values
 
         return target_values(records)

@@ -5,7 +5,7 @@ import re
 from rdkit import Chem, rdBase
 from rdkit.Chem.Draw import rdMolDraw2D
 
-from graphlog.domains.molecule.refuse import parse_smiles
+from graphlog.domains.molecule.refuse import one_line, parse_smiles
 from graphlog.errors import DataError
 
 _IDLE = (
@@ -28,8 +28,11 @@ def draw_svg(smiles: str, width: int = 220, height: int = 160) -> str:
             raise DataError(f"{smiles[:80]!r} cannot be drawn: {mol}.")
         canvas = rdMolDraw2D.MolDraw2DSVG(width, height)
         canvas.drawOptions().clearBackground = False
-        rdMolDraw2D.PrepareAndDrawMolecule(canvas, Chem.Mol(mol))
-        canvas.FinishDrawing()
+        try:
+            rdMolDraw2D.PrepareAndDrawMolecule(canvas, Chem.Mol(mol))
+            canvas.FinishDrawing()
+        except Exception as e:  # RDKit raises errors of its own
+            raise DataError(f"{smiles[:80]!r} cannot be drawn: {one_line(e)}.") from None
     finally:
         del quiet
     drawing: str = canvas.GetDrawingText()

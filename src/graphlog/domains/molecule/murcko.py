@@ -11,6 +11,9 @@ from rdkit.Chem.Scaffolds import MurckoScaffold
 from graphlog.domains.molecule.refuse import parse_smiles
 from graphlog.errors import DataError
 
+_MOST_RINGS = 250
+"""Rings beyond which RDKit takes seconds to minutes for a scaffold; such a molecule is its own."""
+
 
 def scaffold(smiles: str, chirality: bool = True) -> str:
     """Return the SMILES of the molecule's rings and the chains that join them; empty where it has no ring.
@@ -46,8 +49,11 @@ def scaffolds(
 
 
 def _scaffold_of(mol: Any, chirality: bool) -> str:
-    if not mol.GetRingInfo().NumRings():
+    rings = mol.GetRingInfo().NumRings()
+    if not rings:
         return ""
+    if rings > _MOST_RINGS:
+        return Chem.MolToSmiles(mol, isomericSmiles=chirality)
     return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=chirality)
 
 

@@ -13,7 +13,7 @@ from rdkit import Chem, rdBase
 
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import FeatureSchema
-from graphlog.domains.molecule.refuse import LONGEST, is_flat, parse_flat, parse_smiles
+from graphlog.domains.molecule.refuse import LONGEST, is_flat, one_line, parse_flat, parse_smiles
 from graphlog.domains.molecule.schema import (
     MOLECULE,
     MOLECULE_CIP,
@@ -119,13 +119,25 @@ class _Columns:
         self.bond_stereo: list[int] = []
         self.conjugated: list[int] = []
 
-    def add(self, mol: Any, flat: bool) -> None:
-        """Ask RDKit for everything the schema needs of one molecule; ``flat`` ones have no stereo to ask for."""
+    def add(self, mol: Any, flat: bool) -> str | None:
+        """Take the attributes of one molecule, ``flat`` ones without stereo; return why that failed, if it did."""
+        nodes, edges = len(self.element), len(self.begin)
+        try:
+            self._add(mol, flat)
+        except Exception as e:  # RDKit raises errors of its own on molecules nobody has seen before
+            for column in (self.element, self.chirality, *self.plain):
+                del column[nodes:]
+            for column in (self.begin, self.end, self.bond_type, self.bond_stereo, self.conjugated):
+                del column[edges:]
+            return f"RDKit cannot describe it: {one_line(e)}"
+        self.node_counts.append(mol.GetNumAtoms())
+        self.edge_counts.append(mol.GetNumBonds())
+        return None
+
+    def _add(self, mol: Any, flat: bool) -> None:
         num_atoms, num_bonds = mol.GetNumAtoms(), mol.GetNumBonds()
         atoms = list(map(mol.GetAtomWithIdx, range(num_atoms)))
         bonds = list(map(mol.GetBondWithIdx, range(num_bonds)))
-        self.node_counts.append(num_atoms)
-        self.edge_counts.append(num_bonds)
         elements = list(map(Chem.Atom.GetAtomicNum, atoms))
         self.element.extend(elements)
         self.begin.extend(map(Chem.Bond.GetBeginAtomIdx, bonds))
@@ -220,11 +232,11 @@ def featurize_smiles(
         for position, text in enumerate(texts):
             flat = isinstance(text, str) and 0 < len(text) <= LONGEST and is_flat(text)
             mol = parse_flat(text) if flat else parse_smiles(text)
-            if isinstance(mol, str):
-                rejects.append((position, mol))
-            else:
-                columns.add(mol, flat)
+            reason = mol if isinstance(mol, str) else columns.add(mol, flat)
+            if reason is None:
                 kept.append(position)
+            else:
+                rejects.append((position, reason))
     finally:
         del quiet
     chunk = GraphChunk(

@@ -1,12 +1,17 @@
 """Text to RDKit molecule, or the reason why not in a few words: what goes into the table of rejects."""
 
 import re
+from collections import Counter
 from typing import Any
 
 from rdkit import Chem
 
 LONGEST = 20_000
 """Characters of a SMILES: beyond it RDKit's ring search can take hours, so one row could stop a job of millions."""
+
+MOST_RINGS, MOST_FUSED = 1000, 200
+"""Rings of a molecule, and of a system of fused rings: beyond them a molecule of a few thousand characters takes seconds to minutes."""
+_FEW_RINGS = 60
 
 _NEEDS_CARE = re.compile(r"[^!-~]|[@/\\<>~]|\[\d*H")
 """A CXSMILES extension or a foreign character, stereo, dative or unspecified bonds, explicit hydrogen atoms."""
@@ -30,10 +35,12 @@ def parse_flat(text: str) -> Any:
 
     Only for texts that :func:`is_flat` and are shorter than ``LONGEST``; properties that no attribute is made of may differ.
     """
-    mol: Any = Chem.MolFromSmiles(text, _BARE)
-    if mol is None or not mol.GetNumAtoms():
-        return parse_smiles(text)
     try:
+        mol: Any = Chem.MolFromSmiles(text, _BARE)
+        if mol is None or not mol.GetNumAtoms():
+            return parse_smiles(text)
+        if _may_be_complex(text) and (reason := _complexity(mol)) is not None:
+            return reason
         Chem.SanitizeMol(mol)
     except Exception:  # whatever RDKit raises, the careful way says it better
         return parse_smiles(text)
@@ -57,17 +64,75 @@ def parse_smiles(text: Any) -> Any:
     if foreign is not None:  # RDKit drops some of them at the end of a SMILES without a word
         return f"not a SMILES character: {foreign[0]!a}"
     try:
+        if _may_be_complex(text) and (bare := Chem.MolFromSmiles(text, _BARE)) is not None:
+            reason = _complexity(bare)
+            if reason is not None:
+                return reason
         mol: Any = Chem.MolFromSmiles(text)
+        if mol is None:
+            return f"RDKit cannot parse: {_diagnose(text)}"
     except (
         Exception
-    ) as e:  # Boost.Python raises what it likes: lone surrogates, RDKit's own exceptions
-        return f"RDKit cannot parse: {_one_line(e)}"
-    if mol is None:
-        return f"RDKit cannot parse: {_diagnose(text)}"
+    ) as e:  # Boost.Python raises what it likes: lone surrogates, elements beyond 118
+        return f"RDKit cannot parse: {one_line(e)}"
     return mol if mol.GetNumAtoms() else "empty"
 
 
-def _one_line(error: Exception) -> str:
+def _may_be_complex(text: str) -> bool:
+    """Return whether a SMILES has enough ring closures to be looked at by :func:`_complexity`."""
+    few = 2 * _FEW_RINGS
+    return len(text) > few and sum(map(text.count, "0123456789")) > few
+
+
+def _complexity(mol: Any) -> str | None:
+    """Return why RDKit's ring search would take seconds and gigabytes on a molecule; None where it would not."""
+    bonds = [(b.GetBeginAtomIdx(), b.GetEndAtomIdx()) for b in mol.GetBonds()]
+    rings = len(bonds) - mol.GetNumAtoms() + len(Chem.GetMolFrags(mol))
+    if rings <= _FEW_RINGS:
+        return None
+    if rings > MOST_RINGS:
+        return f"has more than {MOST_RINGS:,} rings ({rings:,})"
+    for atoms, fused in _ring_systems(bonds, mol.GetNumAtoms()):
+        if fused > MOST_FUSED or (fused > _FEW_RINGS and fused > 2 * atoms):
+            return f"has a system of {fused:,} fused rings on {atoms:,} atoms, too complex"
+    return None
+
+
+def _ring_systems(bonds: list[tuple[int, int]], count: int) -> list[tuple[int, int]]:
+    """Return numbers of atoms and of independent rings of each part that no single bond cuts in two."""
+    ends: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+    for k, (a, b) in enumerate(bonds):
+        ends[a].append((b, k))
+        ends[b].append((a, k))
+    order, low, parent = [-1] * count, [0] * count, [-1] * count
+    visited: list[int] = []
+    for root in range(count):
+        stack = [(root, -1)] if order[root] < 0 else []
+        while stack:
+            atom, bond = stack.pop()
+            if order[atom] >= 0:
+                continue
+            order[atom], parent[atom] = len(visited), bond
+            visited.append(atom)
+            stack += [(other, k) for other, k in ends[atom] if order[other] < 0]
+    # depth-first numbers: a bond to the parent is a bridge if nothing below reaches above it
+    low = order[:]
+    system = list(range(count))
+    for atom in reversed(visited):
+        for other, k in ends[atom]:
+            if k != parent[atom]:
+                low[atom] = min(low[atom], low[other] if parent[other] == k else order[other])
+    for atom in visited:
+        k = parent[atom]
+        if k >= 0 and low[atom] < order[atom]:
+            above = bonds[k][0] if bonds[k][1] == atom else bonds[k][1]
+            system[atom] = system[above]
+    atoms, inside = Counter(system), Counter(system[a] for a, b in bonds if system[a] == system[b])
+    return [(atoms[s], inside[s] - atoms[s] + 1) for s in atoms]
+
+
+def one_line(error: Exception) -> str:
+    """Return the first line of an error of RDKit."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:200]
 
