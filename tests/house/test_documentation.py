@@ -44,6 +44,7 @@ def _id(page: Path) -> str:
 
 @pytest.mark.parametrize("page", _with("python"), ids=_id)
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from graphlog.cli.main import app
     from graphlog.datasets import DATASETS
     from graphlog.encoders import LAYERS
     from graphlog.objectives import OBJECTIVES
@@ -52,6 +53,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.delitem(table, name, raising=False)  # what a page adds must not outlive it
         monkeypatch.setitem(table, name, None)
         del table[name]
+    monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "molecules.csv").write_text(MOLECULES, encoding="utf-8")
     (tmp_path / "molecules.csv.gz").write_bytes(gzip.compress(MOLECULES.encode()))
