@@ -92,3 +92,14 @@ def test_competitive_initialisation() -> None:
     assert all(torch.equal(a, b) for a, b in zip(first.layers, second.layers, strict=True))
     with pytest.raises(ConfigError, match="no prototype won"):
         fit_competitive(embeddings(1), depth=1, centres=2, generator=seeded(), passes=1)
+
+
+@pytest.mark.parametrize("distinct", [1, 2, 3, 40])
+def test_the_top_layer_has_as_many_roots_as_asked_for_where_there_are_as_many(
+    distinct: int,
+) -> None:
+    points = torch.randn(distinct, 6, generator=seeded()).repeat(5, 1)
+    forest = fit_forest(points, depth=3, centres=50, min_roots=4, generator=seeded())
+    assert forest.sizes[0] >= min(4, forest.sizes[1])
+    one = fit_forest(points, depth=3, centres=50, generator=seeded())
+    assert one.sizes[1:] == forest.sizes[1:]

@@ -1,10 +1,9 @@
-"""K-means: torch against scikit-learn, dropped clusters, repeatability."""
+"""K-means: clusters found, dropped clusters, repeatability."""
 
 import pytest
 import torch
-from sklearn.cluster import KMeans
 
-from graphlog.prototypes.kmeans import Clusters, drop_small, kmeans, lloyd, nearest
+from graphlog.prototypes.kmeans import Clusters, drop_small, kmeans, nearest
 from graphlog_support import seeded
 
 
@@ -14,37 +13,23 @@ def blobs(num: int = 5, each: int = 60, dim: int = 8) -> torch.Tensor:
     return (centres[:, None] + torch.randn(num, each, dim, generator=generator)).flatten(0, 1)
 
 
-def test_lloyd_ends_where_scikit_learn_does() -> None:
-    points = blobs(num=8).double()
-    start = points[torch.randperm(len(points), generator=seeded(1))[:8]]
-    theirs = KMeans(8, init=start.numpy(), n_init=1, max_iter=100, algorithm="lloyd").fit(
-        points.numpy()
-    )
-    ours = lloyd(points, start, max_iter=100)
-    assert torch.allclose(ours.centres, torch.from_numpy(theirs.cluster_centers_), atol=1e-8)
-    assert ours.assignment.tolist() == theirs.labels_.tolist()
-
-
-@pytest.mark.parametrize("backend", ["sklearn", "torch"])
-def test_well_separated_clusters_are_found(backend: str) -> None:
+def test_well_separated_clusters_are_found() -> None:
     points = blobs()
-    found = kmeans(points, 5, seeded(3), backend=backend)
+    found = kmeans(points, 5, seeded(3))
     inertia = (points - found.centres[found.assignment]).square().sum()
     assert torch.equal(found.assignment, nearest(points, found.centres))
     best = torch.stack([b.var(dim=0, unbiased=False).sum() * 60 for b in points.split(60)]).sum()
     assert inertia < 3 * best
 
 
-@pytest.mark.parametrize("backend", ["sklearn", "torch"])
-def test_same_generator_same_clusters(backend: str) -> None:
-    first, second = (kmeans(blobs(), 7, seeded(5), backend=backend) for _ in range(2))
+def test_same_generator_same_clusters() -> None:
+    first, second = (kmeans(blobs(), 7, seeded(5)) for _ in range(2))
     assert torch.equal(first.centres, second.centres)
     assert torch.equal(first.assignment, second.assignment)
 
 
-@pytest.mark.parametrize("backend", ["sklearn", "torch"])
-def test_equal_points_leave_clusters_empty_without_a_warning(backend: str) -> None:
-    found = kmeans(torch.ones(6, 3), 3, seeded(), backend=backend)
+def test_equal_points_leave_clusters_empty_without_a_warning() -> None:
+    found = kmeans(torch.ones(6, 3), 3, seeded())
     assert torch.bincount(found.assignment, minlength=3).sum() == 6
     assert torch.isfinite(found.centres).all()
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from graphlog.errors import ConfigError, NonFiniteLossError
 from graphlog.ops.similarity import unit_rows
 from graphlog.prototypes.forest import PrototypeForest
-from graphlog.prototypes.kmeans import Backend, Clusters, drop_small, kmeans
+from graphlog.prototypes.kmeans import Clusters, drop_small, kmeans
 
 CentresRule = Literal["halve", "literal"]
 Space = Literal["raw", "unit"]
@@ -25,7 +25,6 @@ def fit_forest(
     min_members: int = 2,
     min_roots: int = 1,
     space: Space = "raw",
-    backend: Backend = "auto",
 ) -> PrototypeForest:
     """Return prototypes fitted layer by layer.
 
@@ -52,7 +51,6 @@ def fit_forest(
             where the rules above leave fewer, that many centres are fitted and none discarded.
         space: ``"raw"`` clusters the embeddings, ``"unit"`` their directions, which is what cosine
             similarity compares.
-        backend: Implementation of K-means.
 
     Raises:
         ConfigError: If there are fewer than two graphs, all embeddings are zero, or the literal
@@ -68,12 +66,12 @@ def fit_forest(
     parents: list[Tensor] = []
     for level in range(depth):
         points = unit_rows(points) if space == "unit" else points
-        fitted = _fit_layer(points, level, centres, generator, centres_rule, min_members, backend)
+        fitted = _fit_layer(points, level, centres, generator, centres_rule, min_members)
         if fitted.centres.shape[0] < (num := min(fewest[level], points.shape[0])):
-            fitted = kmeans(points, num, generator, backend=backend)
-        layers.append(fitted.centres)
+            fitted = drop_small(points, kmeans(points, num, generator), 1)
+        layers.append(_without_zeros(fitted, points))
         parents.append(fitted.assignment)
-        points = fitted.centres
+        points = layers[-1]
     # the first assignment is that of the graphs themselves, which are no part of the forest
     return PrototypeForest(layers[::-1], parents[:0:-1])
 
@@ -103,11 +101,10 @@ def _fit_layer(
     generator: torch.Generator,
     centres_rule: CentresRule,
     min_members: int,
-    backend: Backend,
 ) -> Clusters:
     available = points.shape[0]
     wanted = min(centres, available if centres_rule == "literal" else max(1, available // 2))
-    fitted = drop_small(points, kmeans(points, wanted, generator, backend=backend), min_members)
+    fitted = drop_small(points, kmeans(points, wanted, generator), min_members)
     if fitted.centres.shape[0] == 0:
         if centres_rule == "literal":
             raise ConfigError(
@@ -116,7 +113,7 @@ def _fit_layer(
                 " use 'halve' or fewer `centres`."
             )
         fitted = Clusters(points.mean(dim=0, keepdim=True), torch.zeros_like(fitted.assignment))
-    return Clusters(_without_zeros(fitted, points), fitted.assignment)
+    return fitted
 
 
 def _without_zeros(clusters: Clusters, points: Tensor) -> Tensor:
