@@ -134,9 +134,9 @@ class Learner(NamedTuple):
 
 def train_step(learner: Learner, batch: GraphBatch, step: int, setting: Setting) -> None:
     losses = objective_loss(learner.encoder, learner.objective, batch, step, setting)
-    learner.optimiser.zero_grad()
+    learner.optimizer.zero_grad()
     losses.total.backward()
-    learner.optimiser.step()
+    learner.optimizer.step()
 
 
 def learner(encoder: Any, objective: Objective[Any]) -> Learner:

@@ -142,7 +142,7 @@ def report(options: argparse.Namespace) -> None:
         lines.append(f"| *{name}* | {' | '.join(cells)} |")
     notes = (
         "Measured: mean and sample SD over pre-training seeds (number in brackets), each with its own folds; SVM with a Gaussian kernel on",
-        "standardised embeddings, C from 1e-3 to 1e3 by inner 5-fold cross-validation. Papers: SD over five runs; their code looks at the",
+        "standardize embeddings, C from 1e-3 to 1e3 by inner 5-fold cross-validation. Papers: SD over five runs; their code looks at the",
         "accuracy after several epochs and step sizes, ours at the last epoch of one setting. PTC is PTC_MR. Sets without node",
         "labels (IMDB) read the degree. Empty: not reported there, or not measured yet.",
     )

@@ -1,7 +1,7 @@
-"""Faces for scikit-learn: molecules as SMILES in, features, classes or values out.
+"""Estimators for scikit-learn: molecules as SMILES in, features, classes or values out.
 
-They take lists, arrays and columns of SMILES, also of shape (n, 1), and work in ``Pipeline``, ``cross_val_score``,
-``GridSearchCV`` and with joblib.
+They take lists, arrays and columns of SMILES, also of shape (n, 1), and work in ``Pipeline``,
+``cross_val_score``, ``GridSearchCV`` and with joblib.
 """
 
 from collections.abc import Sequence
@@ -37,9 +37,9 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
     Args:
         encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
         layer: ``jk`` or ``last``; None takes the model's own.
-        invalid: What to do with a molecule that cannot be read: ``raise``, or ``nan`` for a row of NaN, which an imputer
-            or a model that takes NaN may follow.
-        batch_size: Graphs a forward pass.
+        invalid: What to do with a molecule that cannot be read: ``raise``, or ``nan`` for a row of
+            NaN, which an imputer or a model that takes NaN may follow.
+        batch_size: Graphs per forward pass.
         device: ``auto``, ``cpu`` or ``cuda``.
     """
 
@@ -58,7 +58,7 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
         self.device = device
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 - scikit-learn's name
-        """Load the encoder; nothing is learnt from ``X``."""
+        """Load the encoder; nothing is learned from ``X``."""
         _texts(X, self)
         self.encoder_ = load(self.encoder, device=self.device)
         self.n_features_in_ = 1
@@ -119,7 +119,8 @@ class _FineTunedEstimator(BaseEstimator):
         store = _graphs(X, encoder, self)
         if store.num_rows != len(labels):
             raise DataError(
-                f"`y` must have one row a molecule: {store.num_rows} molecules, {len(labels)} labels."
+                f"`y` must have one row per molecule: {store.num_rows} molecules, {len(labels)} "
+                "labels."
             )
         labels = labels[store.rows].astype(np.float32)
         if not len(labels) or np.isnan(labels).all():
@@ -152,7 +153,7 @@ class _FineTunedEstimator(BaseEstimator):
 
 
 class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
-    """An encoder fine-tuned on classes: two, several, or several 0/1 columns with NaN where unknown.
+    """An encoder fine-tuned on two or more classes, or on several 0/1 columns, NaN where unknown.
 
     Args:
         encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
@@ -163,7 +164,8 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
         dropout: Share of each layer's outputs dropped while training; None takes the protocol's.
         freeze: Train the linear head alone.
         layer: Embedding the head sees; None takes the protocol's.
-        invalid: ``raise`` for a molecule that cannot be read, or ``nan``: left out of training, NaN probabilities.
+        invalid: ``raise`` for a molecule that cannot be read, or ``nan``: left out of training, NaN
+            probabilities.
         precision: ``fp32``, ``bf16``, or ``auto`` (bf16 where the hardware computes in it).
         device: ``auto``, ``cpu`` or ``cuda``.
         random_state: Seed of head, order and dropout.
@@ -184,7 +186,8 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             y = y.reshape(-1)
             if type_of_target(y) not in {"binary", "multiclass"}:
                 raise DataError(
-                    f"classes must be labels, found {type_of_target(y)} values; use GraphRegressor for quantities."
+                    f"classes must be labels, found {type_of_target(y)} values; use GraphRegressor "
+                    "for quantities."
                 )
             self.classes_ = np.unique(y)
             if len(self.classes_) < 2:
@@ -197,7 +200,7 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
         return self
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
-        """Return one column a class, rows summing to 1; for several columns of classes the probability of 1 in each."""
+        """Return one column per class, rows summing to 1; of 0/1 columns the probability of 1."""
         outputs = self._outputs(X)
         if self.multilabel_:
             return outputs
@@ -206,7 +209,7 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
         return outputs / outputs.sum(axis=1, keepdims=True)
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """Return the most probable class of each molecule; None (0/1 columns: NaN) where it cannot be read."""
+        """Return the most probable class; None (0/1 columns: NaN) where a molecule is invalid."""
         probabilities = self.predict_proba(X)
         unknown = np.asarray(np.isnan(probabilities).any(axis=1))
         if self.multilabel_:
@@ -226,7 +229,8 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
 class GraphRegressor(RegressorMixin, _FineTunedEstimator):
     """An encoder fine-tuned on quantities, one or several columns, NaN where unknown.
 
-    Arguments are those of :class:`GraphClassifier`; a molecule that cannot be read is predicted NaN where ``invalid`` is ``nan``.
+    Arguments are those of :class:`GraphClassifier`; where ``invalid`` is ``nan``, a molecule that
+    cannot be read is predicted NaN.
     """
 
     _task: TaskKind = "regression"
@@ -262,7 +266,8 @@ def _graphs(X: Any, encoder: Encoder | FineTuned, estimator: Any) -> GraphStore:
         first = store.rejects[0]
         more = f" ({len(store.rejects)} such rows)" if len(store.rejects) > 1 else ""
         raise DataError(
-            f"molecule {first.row} ({first.text[:40]!r}) {first.reason}{more}; remove it, or set invalid='nan'."
+            f"molecule {first.row} ({first.text[:40]!r}) {first.reason}{more}; remove it, or set "
+            "invalid='nan'."
         )
     return store
 

@@ -169,5 +169,5 @@ def test_wrong_use_is_named(model: Path):
         GraphClassifier(model).fit(CHAINS, np.ones(len(CHAINS)))
     with pytest.raises(DataError, match="use GraphRegressor"):
         GraphClassifier(model).fit(CHAINS, LENGTH + 0.5)
-    with pytest.raises(DataError, match="one row a molecule: 48 molecules, 3 labels"):
+    with pytest.raises(DataError, match="one row per molecule: 48 molecules, 3 labels"):
         GraphRegressor(model).fit(CHAINS, [1.0, 2.0, 3.0])

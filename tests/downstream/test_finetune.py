@@ -15,7 +15,7 @@ from graphlog.data.store import GraphStore
 from graphlog.downstream.finetune import FinetuneConfig, finetune, start_of
 from graphlog.downstream.finetune_seed import SeedJob
 from graphlog.downstream.head import Head, copy_with_dropout, masked_bce, masked_mse
-from graphlog.downstream.linear import FIXED_C, linear_path, probe_weights, standardised
+from graphlog.downstream.linear import FIXED_C, linear_path, probe_weights, standardize
 from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor, predict_graphs
 from graphlog.downstream.tasks import LabelledGraphs
@@ -350,7 +350,7 @@ def test_the_default_protocol_starts_at_the_probe_and_keeps_statistics():
     for name, value in member.network.named_buffers():
         assert torch.equal(value, encoder.network.get_buffer(name)), name
     train = data.split.train
-    features = standardised(encoder.embed_store(data.store, "jk"), train)
+    features = standardize(encoder.embed_store(data.store, "jk"), train)
     expected = linear_path(features, data.labels, train, "classification", [FIXED_C])[FIXED_C]
     predicted = predict_graphs([member], data.store)
     assert np.corrcoef(predicted[:, 0], expected[:, 0])[0, 1] > 0.95
@@ -374,7 +374,7 @@ def test_the_head_of_a_probe_predicts_as_the_probe(task: str):
     head.start_from_probe(x, labels)
     with torch.no_grad():
         found = head.predictions(head(torch.from_numpy(x))).numpy()
-    path = linear_path(standardised(x, np.arange(60)), labels, np.arange(60), task, [FIXED_C])  # type: ignore[arg-type]
+    path = linear_path(standardize(x, np.arange(60)), labels, np.arange(60), task, [FIXED_C])  # type: ignore[arg-type]
     tolerance = 0.02 if task != "regression" else 0.05
     np.testing.assert_allclose(found, path[FIXED_C], atol=tolerance)
 

@@ -76,7 +76,7 @@ def test_better_knows_which_way_is_up():
 
 def test_metric_must_fit_the_task():
     assert check_metric(None, "regression") == "rmse"
-    with pytest.raises(ConfigError, match="judges regression, but the task is classification"):
+    with pytest.raises(ConfigError, match="is for regression, but the task is classification"):
         check_metric("rmse", "classification")
     with pytest.raises(ConfigError, match="did you mean 'roc_auc'"):
         check_metric("rocauc", "classification")

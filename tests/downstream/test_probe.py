@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labelled, tiny_encoder
-from graphlog.downstream.linear import forest_predictions, linear_path, sparse_bits, standardised
+from graphlog.downstream.linear import forest_predictions, linear_path, sparse_bits, standardize
 from graphlog.downstream.probe import cv_probe, probe
 from graphlog.downstream.report import Report
 from graphlog.errors import ConfigError, DataError
@@ -15,7 +15,7 @@ NAN = float("nan")
 
 def test_standardising_looks_at_training_rows_only():
     x = np.array([[1.0, 5.0], [3.0, 5.0], [100.0, 9.0]], dtype=np.float32)
-    scaled = standardised(x, np.array([0, 1]))
+    scaled = standardize(x, np.array([0, 1]))
     np.testing.assert_allclose(scaled[:2], [[-1, 0], [1, 0]])
     assert scaled.dtype == np.float32
 

@@ -24,7 +24,7 @@ def test_zeros_and_ones_are_classes_and_numbers_are_not():
     assert decide_task(column(0.5, 1, NAN), ["y"]) == ("regression", [])
     kind, notes = decide_task(column(0, 1, 2), ["y"])
     assert kind == "regression"
-    assert "one 0/1 column a class" in notes[0]
+    assert "one 0/1 column per class" in notes[0]
     assert decide_task(column(0, 1), ["y"], "regression")[0] == "regression"
     both = np.array([[0, 1], [0.5, 2.5]]).T
     with pytest.raises(

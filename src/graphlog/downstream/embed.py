@@ -1,4 +1,4 @@
-"""Files whose row i is row i of the input, whatever its size: embeddings, and what outputs share."""
+"""Files whose row i is row i of the input: embeddings, and what all such outputs share."""
 
 import csv
 import os

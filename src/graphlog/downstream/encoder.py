@@ -1,4 +1,4 @@
-"""A trained encoder as users hold it: called on graphs, asked for embeddings, saved, loaded by name."""
+"""A trained encoder: called on graphs, asked for embeddings, saved and loaded."""
 
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ from graphlog.training.precision import Precision, autocast, choose_device, infe
 Layer = Literal["jk", "last"]
 LAYERS = ("jk", "last")
 ReadoutChoice = Literal["auto", "encoder"]
-"""How graphs are pooled downstream: ``auto`` as their domain says, ``encoder`` as in pre-training."""
+"""Pooling downstream: ``auto`` is what the domain wants, ``encoder`` that of pre-training."""
 
 
 class Encoder(nn.Module):
@@ -39,7 +39,14 @@ class Encoder(nn.Module):
         info: Mapping[str, Any] | None = None,
         extra: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Wrap ``network``; ``layer`` is the embedding used unless another is asked for, ``info`` and ``extra`` travel with its file."""
+        """Wrap a network.
+
+        Args:
+            network: The network.
+            layer: Embedding that is used by default.
+            info: What its file says about it.
+            extra: Tensors that are saved with it, such as prototypes.
+        """
         super().__init__()
         self.network = network
         self.layer = check_layer(layer)
@@ -86,14 +93,15 @@ class Encoder(nn.Module):
         progress: Progress | None = None,
         **reading: Any,
     ) -> Float[np.ndarray, "M W"]:
-        """Return one float32 row an input row, in order; NaN where a molecule cannot be read.
+        """Return one float32 row per input row; NaN where a molecule cannot be read.
 
         Args:
             source: A list, array or column of SMILES, a path, the name of a data set, or a store.
-            layer: ``jk`` (means of all layers and the log atom count) or ``last`` (the paper's); None takes the model's own.
-            batch_size: Graphs a forward pass.
-            precision: Format of matrix products; ``auto`` is bf16 where the hardware computes in it.
-            progress: Told of every batch.
+            layer: ``jk`` (means of all layers and the log node count) or ``last`` (the paper's);
+                None takes the model's own.
+            batch_size: Graphs per forward pass.
+            precision: Format of matrix products; ``auto`` is bf16 where the hardware has it.
+            progress: Follows the batches.
             reading: Passed to ``read_molecules`` (``smiles_column``, ``workers``, ``on_error``).
 
         Example:
@@ -112,7 +120,7 @@ class Encoder(nn.Module):
     def embed_store(
         self, store: GraphStore, layer: str | None = None, batch_size: int = 512, **computing: Any
     ) -> Float[np.ndarray, "M W"]:
-        """Return one float32 row a graph of ``store``, in its order; ``computing`` as for :meth:`embed_batches`."""
+        """Return one float32 row per graph; ``computing`` as for :meth:`embed_batches`."""
         embeddings = np.empty((len(store), self.width(layer)), dtype=np.float32)
         for graphs, values in self.embed_batches(store, layer, batch_size, **computing):
             embeddings[graphs] = values
@@ -145,7 +153,7 @@ class Encoder(nn.Module):
             bar.end()
 
     def save(self, path: str | Path, half: bool = False) -> None:
-        """Write a ``.safetensors`` file that :func:`load` reads back; ``half`` stores the weights in 16 bits."""
+        """Write a ``.safetensors`` file; ``half`` stores the weights in 16 bits."""
         save_model(
             Path(path), self.network, {**self.info, "embedding": self.layer}, self.extra, half=half
         )
@@ -155,7 +163,7 @@ class Encoder(nn.Module):
         """Return the encoder of a ``.safetensors`` file.
 
         Raises:
-            ModelFileError: If it is missing, truncated, tampered with, foreign, or of a newer format.
+            ModelFileError: If it is missing, damaged, foreign, or of a newer format.
         """
         found = read_model(Path(path))
         return cls(found.encoder, found.info.get("embedding", "last"), found.info, found.extra)

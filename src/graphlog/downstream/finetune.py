@@ -129,7 +129,7 @@ def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_folds(data: LabelledGraphs, config: FinetuneConfig) -> None:
-    """Refuse folds on which nothing can be learnt, or nothing chosen though the rule needs it.
+    """Refuse folds on which nothing can be learned, or nothing chosen though the rule needs it.
 
     Raises:
         DataError: If so; names the fold.

@@ -41,7 +41,7 @@ PAPER: Mapping[str, Any] = {
     "freeze_batch_norm": False,
 }
 """What the paper does otherwise: one step size for all, which falls to 0.3 of itself after every 30
-of 100 epochs; a new head; statistics of batch normalisation that follow the batches."""
+of 100 epochs; a new head; statistics of batch normalization that follow the batches."""
 FROM_SCRATCH: Mapping[str, Any] = {
     "encoder_rate": None,
     "probe_first": False,
@@ -79,14 +79,14 @@ class FinetuneConfig(FrozenConfig):
     probe_first: bool = True
     """Start the head at the solution of a linear probe instead of random weights."""
     freeze_batch_norm: bool = True
-    """Keep the statistics of batch normalisation as they came with the encoder."""
+    """Keep the statistics of batch normalization as they came with the encoder."""
     layer: Layer | None = None
     """Embedding the head sees; None is ``jk``, in the paper's protocol the encoder's own."""
     readout: ReadoutChoice = "auto"
     """``auto``: of proteins, the centre's embedding beside the mean of the ego-network;
     ``encoder``: as it was trained."""
     freeze: bool = False
-    """Train the head alone, on embeddings computed once and standardised over the training fold."""
+    """Train the head alone, on embeddings computed once and standardized over the training fold."""
     select: Select = "last"
     """Whose weights predict: those of the last epoch, or of the epoch with the best validation
     score. Both are reported."""

@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.svm import SVC
 
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.linear import standardised
+from graphlog.downstream.linear import standardize
 from graphlog.downstream.models import random_encoder
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabelledGraphs, class_numbers, open_labelled
@@ -50,7 +50,7 @@ def fold_probe(
 ) -> Report:
     """Return the stratified k-fold accuracy of a classifier on frozen embeddings.
 
-    One value per seed, the mean over folds. In each fold features are standardised over its
+    One value per seed, the mean over folds. In each fold features are standardized over its
     training part, and C is chosen there by 5-fold cross-validation. Nothing is chosen on test
     graphs; the published code reports the best of several epochs, which does look at them.
 
@@ -191,7 +191,7 @@ class _Folds:
 
 def _features(embeddings: Float[np.ndarray, "M W"], classifier: str) -> Fitted:
     def fitted(train: Indices) -> tuple[np.ndarray, np.ndarray, Any]:
-        x = standardised(embeddings, train).astype(np.float64)
+        x = standardize(embeddings, train).astype(np.float64)
         if classifier == "logistic":
             return x[train], x, LogisticRegression(max_iter=300)
         # scikit-learn's gamma "scale"; the kernel is computed once for all C and inner folds
@@ -222,7 +222,8 @@ def _classes(data: LabelledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "
     if data.task == "regression" or (data.task == "classification" and len(data.targets) > 1):
         found = f"task {data.task} with {len(data.targets)} targets"
         raise DataError(
-            f"k-fold accuracy is for one target of two or more classes, found {found}; choose one with --targets."
+            f"k-fold accuracy is for one target of two or more classes, found {found}; "
+            "choose one with --targets."
         )
     if folds < 2:
         raise ConfigError(f"`folds` must be 2 or more, found {folds}.")
@@ -231,6 +232,7 @@ def _classes(data: LabelledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "
     fewest = int(np.bincount(classes).min())
     if fewest < folds:
         raise DataError(
-            f"{data.name}: its rarest class has {fewest} graphs, too few for {folds} folds; merge classes or lower the number."
+            f"{data.name}: its rarest class has {fewest} graphs, too few for {folds} "
+            "folds; merge classes or lower the number."
         )
     return data.store.subset(known), classes

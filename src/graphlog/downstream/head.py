@@ -19,9 +19,9 @@ _SMALLEST_SPREAD = 1e-6
 
 
 class Head(nn.Module):
-    """One linear output per target; regression is learnt in units of the labels' spread.
+    """One linear output per target; regression is learned in units of the labels' spread.
 
-    Inputs are standardised where the encoder is frozen, or the head starts from the solution of a
+    Inputs are standardized where the encoder is frozen, or the head starts from the solution of a
     linear probe. In the paper's protocol they are not.
     """
 
@@ -43,7 +43,7 @@ class Head(nn.Module):
     def fit_inputs(
         self, embeddings: Float[np.ndarray, "M W"], least_spread: float | None = None
     ) -> None:
-        """Standardise inputs from now on as these embeddings would be.
+        """Standardize inputs from now on as these embeddings would be.
 
         Args:
             embeddings: Of the training fold.
@@ -76,7 +76,7 @@ class Head(nn.Module):
             self.linear.bias.copy_(torch.from_numpy(bias))
 
     def fit_targets(self, labels: Float[np.ndarray, "M T"]) -> None:
-        """Express regression targets in units of their spread over these labels (NaN where missing)."""
+        """Scale regression targets by the spread of these labels, NaN where missing."""
         if self.task != "regression":
             return
         for t, column in enumerate(labels.T):
@@ -147,7 +147,10 @@ def masked_bce(logits: Float[Tensor, "N T"], labels: Float[Tensor, "N T"]) -> Fl
 def masked_cross_entropy(
     logits: Float[Tensor, "N T"], labels: Float[Tensor, "N T"]
 ) -> Float[Tensor, ""]:
-    """Return the cross-entropy averaged over rows with a class (one-hot; NaN is missing), in float64."""
+    """Return the cross-entropy averaged over rows with a class, in float64.
+
+    Labels are one-hot, NaN where missing.
+    """
     present = ~labels.isnan().any(dim=1)
     losses = F.cross_entropy(
         logits.double(), labels.nan_to_num(0.0).argmax(dim=1), reduction="none"

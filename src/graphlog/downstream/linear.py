@@ -28,8 +28,8 @@ TREES, TREES_MANY_TASKS, MANY_TASKS = 300, 100, 50
 Features = np.ndarray | csr_matrix
 
 
-def standardised(features: Float[np.ndarray, "M W"], train: np.ndarray) -> Float[np.ndarray, "M W"]:
-    """Return ``features`` with mean 0 and deviation 1 over training rows; constant columns are 0."""
+def standardize(features: Float[np.ndarray, "M W"], train: np.ndarray) -> Float[np.ndarray, "M W"]:
+    """Return features with mean 0 and deviation 1 over training rows; constant columns are 0."""
     scaler = StandardScaler().fit(features[train])
     return np.asarray(scaler.transform(features), dtype=np.float32)
 
@@ -49,7 +49,7 @@ def linear_path(
 ) -> dict[float, Float[np.ndarray, "M T"]]:
     """Return, for each C of ``grid``, predictions for every row: probabilities, or values.
 
-    Each target is fitted to its own labelled training rows; one that cannot be learnt is NaN.
+    Each target is fitted to its own labelled training rows; one that cannot be learned is NaN.
     """
     path = sorted(grid)
     if task == "regression" and not np.isnan(labels[train]).any():
@@ -72,10 +72,10 @@ def probe_weights(
     task: TaskKind,
     c: float = FIXED_C,
 ) -> tuple[Float[np.ndarray, "T W"], Float[np.ndarray, "T"]]:
-    """Return weights and intercepts of the linear models; 0 for a target that cannot be learnt.
+    """Return weights and intercepts of the linear models; 0 for a target that cannot be learned.
 
     Args:
-        features: Standardised, of the training rows.
+        features: Standardized, of the training rows.
         labels: Of these rows, NaN where missing.
         task: Kind of task.
         c: Inverse strength of the penalty.
@@ -187,7 +187,7 @@ def forest_predictions(
 ) -> Float[np.ndarray, "M T"]:
     """Return a random forest's predictions for every row, one forest per target.
 
-    A target that cannot be learnt is NaN; targets run in parallel threads.
+    A target that cannot be learned is NaN; targets run in parallel threads.
     """
     trees = TREES if labels.shape[1] <= MANY_TASKS else TREES_MANY_TASKS
     kind: Any = RandomForestClassifier if task != "regression" else RandomForestRegressor

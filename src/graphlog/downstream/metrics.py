@@ -1,4 +1,4 @@
-"""Scores of multi-task predictions where any label may be missing, vectorised over tasks."""
+"""Scores of multi-task predictions where any label may be missing, vectorized over tasks."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ METRICS: Mapping[str, tuple[TaskKind, ...]] = {
     "mae": ("regression",),
     "r2": ("regression",),
 }
-"""Every score and the kinds of task it judges."""
+"""Every score and the kinds of task it is for."""
 LOWER_IS_BETTER = frozenset({"rmse", "mae"})
 DEFAULT_METRIC: Mapping[TaskKind, str] = {
     "classification": "roc_auc",
@@ -66,7 +66,7 @@ def evaluate(
 
 
 def mean_over_tasks(values: Float[np.ndarray, "T"]) -> float:
-    """Return the mean over the tasks (or folds) where the score is defined; NaN if there is none."""
+    """Return the mean over tasks (or folds) where the score is defined; NaN if there is none."""
     return float(values[~np.isnan(values)].mean()) if not np.isnan(values).all() else float("nan")
 
 
@@ -76,7 +76,8 @@ def roc_auc(
     """Return the area under the ROC curve of each task, by ranks; NaN where a class is absent.
 
     Example:
-        >>> roc_auc(np.array([[0.0], [1.0], [np.nan], [1.0]]), np.array([[0.1], [0.9], [0.5], [0.1]]))
+        >>> labels = np.array([[0.0], [1.0], [np.nan], [1.0]])
+        >>> roc_auc(labels, np.array([[0.1], [0.9], [0.5], [0.1]]))
         array([0.75])
     """
     return _by_task(labels, scores, _roc_auc)
@@ -85,7 +86,7 @@ def roc_auc(
 def average_precision(
     labels: Num[np.ndarray, "N T"], scores: Num[np.ndarray, "N T"]
 ) -> Float[np.ndarray, "T"]:
-    """Return the area under the precision-recall steps of each task; NaN where a class is absent."""
+    """Return the average precision of each task; NaN where a class is absent."""
     return _by_task(labels, scores, _average_precision)
 
 
@@ -93,7 +94,8 @@ def accuracy(labels: Num[np.ndarray, "N C"], scores: Num[np.ndarray, "N C"]) -> 
     """Return the share of rows whose highest score is their class; NaN without labels.
 
     Example:
-        >>> accuracy(np.eye(3)[[0, 1, 2]], np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5], [0.1, 0.1, 0.8]]))
+        >>> scores = np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])
+        >>> accuracy(np.eye(3)[[0, 1, 2]], scores)
         0.6666666666666666
     """
     known = ~np.isnan(labels).any(axis=1)
@@ -107,7 +109,7 @@ def accuracy(labels: Num[np.ndarray, "N C"], scores: Num[np.ndarray, "N C"]) -> 
 def recall(
     labels: Num[np.ndarray, "N C"], scores: Num[np.ndarray, "N C"]
 ) -> Float[np.ndarray, "C"]:
-    """Return, for each class, the share of its rows in which its score is the highest; NaN where it has none."""
+    """Return the share of each class's rows in which its score is the highest; NaN without rows."""
     known = ~np.isnan(labels).any(axis=1)
     hits = np.eye(labels.shape[1])[scores[known].argmax(axis=1)] * labels[known]
     counts = labels[known].sum(axis=0)
@@ -140,7 +142,7 @@ def check_metric(name: str | None, task: TaskKind) -> str:
     """Return ``name``, or the usual metric of ``task`` for None.
 
     Raises:
-        ConfigError: If there is no such metric or it does not judge this kind of task.
+        ConfigError: If there is no such metric or it is for another kind of task.
     """
     if name is None:
         return DEFAULT_METRIC[task]
@@ -148,7 +150,8 @@ def check_metric(name: str | None, task: TaskKind) -> str:
         raise unknown_name("metric", name, METRICS)
     if task not in METRICS[name]:
         raise ConfigError(
-            f"metric '{name}' judges {' and '.join(METRICS[name])}, but the task is {task}; choose {DEFAULT_METRIC[task]}."
+            f"metric '{name}' is for {' and '.join(METRICS[name])}, but the task is {task}; "
+            f"choose {DEFAULT_METRIC[task]}."
         )
     return name
 

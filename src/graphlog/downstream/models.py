@@ -30,8 +30,8 @@ def load(model: str | Path | Encoder, *, device: str = "cpu", seed: int = 0) -> 
     """Return the encoder called ``model``.
 
     Args:
-        model: A ``.safetensors`` file, a run folder, the name of a shipped model, ``random`` (the untrained
-            encoder of the default recipe), or an encoder, which is returned as it is.
+        model: A ``.safetensors`` file, a run folder, the name of a shipped model, ``random`` (the
+            untrained encoder of the default recipe), or an encoder, which is returned as it is.
         device: ``auto``, ``cpu`` or ``cuda``.
         seed: Initial weights of ``random``.
 
@@ -49,7 +49,7 @@ def load(model: str | Path | Encoder, *, device: str = "cpu", seed: int = 0) -> 
 def load_for(
     model: str | Path | Encoder, source: InputLike, *, device: str = "cpu", seed: int = 0
 ) -> Encoder:
-    """Return the encoder called ``model`` to be used on ``source``: ``random`` reads what that holds.
+    """Return the encoder called ``model`` for ``source``, whose schema decides that of ``random``.
 
     Raises:
         ModelFileError: If there is a file or folder of that name but no usable model in it.
@@ -84,7 +84,8 @@ def model_path(model: str | Path) -> Path:
     if path.is_file():
         if path.suffix in {".pth", ".pt"}:
             raise ModelFileError(
-                f"{path} is an old checkpoint; convert it first: graphlog convert {path} -o {path.stem}.safetensors"
+                f"{path} is an old checkpoint; convert it first: graphlog convert {path} "
+                f"-o {path.stem}.safetensors"
             )
         return path
     shipped = list_models()
@@ -126,7 +127,8 @@ def random_encoder(
         graphs = domain_of(schema).calibration_graphs(schema, BATCHES * BATCH_SIZE)
     if graphs is None:
         raise ConfigError(
-            f"an untrained encoder of schema '{schema.name}' needs graphs to take its statistics from."
+            f"an untrained encoder of schema '{schema.name}' needs graphs to take its statistics "
+            "from."
         )
     calibrate(network, graphs, seed)
     network.eval()

@@ -1,4 +1,4 @@
-"""A fine-tuned model as users hold it: predicts for molecules, knows its scores, saves and loads."""
+"""A fine-tuned model: predicts, knows its scores, is saved and loaded."""
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ class Predictor:
         self.targets = tuple(targets)
         """Names of the predicted columns."""
         self.report = report
-        """Scores of every selection rule and baseline, with mean and standard deviation over seeds."""
+        """Scores of every selection rule and baseline, mean and deviation over seeds."""
         self.info: dict[str, Any] = dict(info or {})
         for member in self.members:
             member.eval()
@@ -185,7 +185,7 @@ class Predictor:
         yield from _batches(self.members, store, batch_size, precision, progress or Silent())
 
     def save(self, path: str | Path, half: bool = False) -> None:
-        """Write a ``.safetensors`` file that :meth:`load` reads back; ``half`` stores the weights in 16 bits."""
+        """Write a ``.safetensors`` file; ``half`` stores the weights in 16 bits."""
         first, *others = self.members
         shared = all(other.network is first.network for other in others)
         extra = {
@@ -220,7 +220,8 @@ class Predictor:
         found = read_model(file)
         if found.info.get("kind") != KIND:
             raise ModelFileError(
-                f"{path} holds an encoder without a head; fine-tune it first: graphlog finetune INPUT -m {path} -o RUN"
+                f"{path} holds an encoder without a head; fine-tune it first: "
+                f"graphlog finetune INPUT -m {path} -o RUN"
             )
         described = found.info[KIND]
         try:
@@ -231,7 +232,8 @@ class Predictor:
             report = Report.from_dict(described["report"])
         except (KeyError, TypeError, RuntimeError) as e:
             raise ModelFileError(
-                f"{path}: its prediction heads are incomplete ({str(e).splitlines()[0]}); get the file again."
+                f"{path}: its prediction heads are incomplete ({str(e).splitlines()[0]}); get the "
+                "file again."
             ) from None
         info = {k: v for k, v in found.info.items() if k not in {KIND, "kind", "embedding"}}
         return cls(members, described["targets"], report, info).to(device)

@@ -18,7 +18,7 @@ from graphlog.downstream.linear import (
     forest_predictions,
     linear_path,
     sparse_bits,
-    standardised,
+    standardize,
 )
 from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
 from graphlog.downstream.models import random_encoder
@@ -50,9 +50,9 @@ def probe(
 ) -> Report:
     """Fit linear models to the frozen embeddings of a labelled set and score them on its folds.
 
-    Logistic regression for classification, ridge for regression, on features standardised over the
-    training fold. Two rows per representation: at the fixed ``c``, and at the value of ``grid`` with
-    the best mean validation score.
+    Logistic regression for classification, ridge for regression, on features standardized over the
+    training fold. Each representation has two rows: at the fixed ``c``, and at the value of
+    ``grid`` with the best mean validation score.
 
     Args:
         encoder: What is scored.
@@ -79,7 +79,7 @@ def probe(
     strengths = sorted({c, *grid})
     embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=progress)
     rows = _linear_rows(
-        "frozen encoder", [standardised(embeddings, data.split.train)], data, c, strengths, jobs
+        "frozen encoder", [standardize(embeddings, data.split.train)], data, c, strengths, jobs
     )
     if "random" in baselines:
         untrained = [_untrained(encoder, data, layer, seed, precision) for seed in seeds]
@@ -146,7 +146,7 @@ def cv_scores(
     scores: dict[float, list[float]] = {c: [] for c in grid}
     for train, held in GroupKFold(folds).split(features, groups=groups):
         paths = linear_path(
-            standardised(features, train), data.labels[known], train, data.task, grid, jobs
+            standardize(features, train), data.labels[known], train, data.task, grid, jobs
         )
         for c, predictions in paths.items():
             scores[c].append(
@@ -194,7 +194,7 @@ def ecfp_rows(
     notes = [known.note] if known.note else []
     linear = f"{known.name} + {'ridge' if data.task == 'regression' else 'logistic'} regression"
     if not known.binary:
-        values = standardised(known.values, data.split.train)
+        values = standardize(known.values, data.split.train)
         return _linear_rows(linear, [values], data, c, grid, jobs), notes
     rows: list[ScoreRow] = []
     if "ecfp-rf" in baselines:
@@ -220,7 +220,7 @@ def _untrained(
     untrained = random_encoder(
         encoder.config, encoder.schema, layer=layer or encoder.layer, seed=seed, graphs=graphs
     )
-    return standardised(
+    return standardize(
         untrained.to(encoder.device).embed_store(data.store, precision=precision), data.split.train
     )
 

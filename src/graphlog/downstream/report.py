@@ -30,11 +30,11 @@ class ScoreRow:
     valid: dict[str, list[float]]
     """The same on the validation fold."""
     per_task: dict[str, float] = field(default_factory=dict[str, float])
-    """The report's metric on the test fold, task by task, averaged over seeds; NaN where undefined."""
+    """The report's metric on the test fold by task, mean over seeds; NaN where undefined."""
     halves: dict[str, dict[str, list[float]]] = field(
         default_factory=dict[str, dict[str, list[float]]]
     )
-    """Each metric on two halves of the test fold, one value a seed, where the domain reports them (proteins)."""
+    """Each metric on two halves of the test fold, where the domain reports them (proteins)."""
     detail: dict[str, Any] = field(default_factory=dict[str, Any])
     """Anything else worth keeping: epochs chosen, values of C, seconds."""
 
@@ -158,13 +158,17 @@ class Report:
         percent = self.metric not in LOWER_IS_BETTER and self.metric != "r2"
         scale, unit = (100.0, " %") if percent else (1.0, "")
         sizes = " / ".join(str(self.sizes.get(k, 0)) for k in ("train", "valid", "test"))
-        head = f"{self.dataset}: {self.metric}{unit}, {self.split} split {sizes}, {len(self.tasks)} task(s)"
+        head = (
+            f"{self.dataset}: {self.metric}{unit}, {self.split} split {sizes}, "
+            f"{len(self.tasks)} task(s)"
+        )
         width = max(len(f"{row.model}, {row.rule}") for row in self.rows)
-        lines = [
-            f"  {f'{row.model}, {row.rule}':<{width}}  {_spread(row.mean(self.metric) * scale, row.sd(self.metric) * scale)}"
-            f"  (valid {_spread(row.mean(self.metric, 'valid') * scale, math.nan)})"
-            for row in self.rows
-        ]
+        lines: list[str] = []
+        for row in self.rows:
+            name = f"{row.model}, {row.rule}"
+            test = _spread(row.mean(self.metric) * scale, row.sd(self.metric) * scale)
+            valid = _spread(row.mean(self.metric, "valid") * scale, math.nan)
+            lines.append(f"  {name:<{width}}  {test}  (valid {valid})")
         return "\n".join([head, *lines, *(f"  note: {note}" for note in self.notes)])
 
 
@@ -223,7 +227,7 @@ def _spread(mean: float, sd: float) -> str:
 
 
 def json_ready(value: Any) -> Any:
-    """Return ``value`` with None for the numbers that JSON does not have, and lists for tuples, all the way down.
+    """Return ``value`` with None for numbers that JSON does not have, and lists for tuples.
 
     Example:
         >>> json_ready({"auc": [0.5, float("nan")]})

@@ -1,4 +1,4 @@
-"""What is to be predicted: labelled graphs, the kind of task, the metric, and the folds, checked before any training."""
+"""Labelled graphs with their task, metric and folds, checked before any training."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ SplitChoice = Any
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledGraphs:
-    """Graphs with labels and folds, ready to be learnt from."""
+    """Graphs with labels and folds, ready to be learned from."""
 
     name: str
     """Name or path of the input."""
@@ -58,7 +58,7 @@ class LabelledGraphs:
 
     @property
     def halves(self) -> dict[str, Int[np.ndarray, "_"]]:
-        """Two random halves of the test fold, as places in it: what the biology of the pre-train-GNNs family reports; else none."""
+        """Two random halves of the test fold, by position in it; none where the domain has none."""
         if not domain_of(self.store.schema).test_halves:
             return {}
         first, second, rest = random_split(len(self.split.test), (0.5, 0.5, 0.0), _HALVES_SEED)
@@ -93,12 +93,15 @@ def open_labelled(
     """Read ``source`` with its labels, decide the task and the metric, and split.
 
     Args:
-        source: A path, the name of a data set (whose targets, task and split are known), or a store with labels.
+        source: A path, the name of a data set (whose targets, task and split are known), or a store
+            with labels.
         schema: Features the model reads.
         targets: Label columns; None takes the known ones.
-        task: Kind of task; ``auto`` is the known one, else classification where all labels are 0 or 1.
+        task: Kind of task; ``auto`` is the known one, else classification where all labels are 0
+            or 1.
         metric: The score that decides; None takes the data set's, else ROC-AUC or RMSE.
-        split: A kind (``scaffold``, ...), a split file, or a Split of input rows; None takes the data set's, else ``scaffold``.
+        split: A kind (``scaffold``, ...), a split file, or a Split of input rows; None takes the
+            data set's, else the domain's.
         fractions: Shares of train, valid and test.
         split_seed: Seed of the kinds that shuffle.
         reading: Passed to ``read_molecules``.
@@ -181,7 +184,7 @@ def select_targets(
 def _labelled_only(
     store: GraphStore, labels: Float[np.ndarray, "M T"]
 ) -> tuple[GraphStore, Float[np.ndarray, "K T"], tuple[str, ...]]:
-    """Return the ego-networks with a label: the others, many, are there to pre-train on. A 0 says "no" or "not known to"."""
+    """Return the graphs with a label; the others are there to pre-train on."""
     known = np.flatnonzero(~np.isnan(labels).all(axis=1))
     notes = ["label 0 is negative or unknown, as in the pre-train-GNNs family"]
     if len(known) == len(store):
@@ -214,7 +217,8 @@ def decide_task(
     for name, found in values.items():
         if not len(found):
             raise DataError(
-                f"target '{name}' has no label in any usable row; fill it in or leave it out of --targets."
+                f"target '{name}' has no label in any usable row; fill it in or leave it out of "
+                "--targets."
             )
     other = {name: found for name, found in values.items() if not np.isin(found, (0, 1)).all()}
     kind: TaskKind = (
@@ -235,13 +239,15 @@ def decide_task(
     if task == "auto" and other and classes:
         found = f"target '{classes[0]}' holds classes and target '{next(iter(other))}' numbers"
         raise ConfigError(
-            f"{found}; name targets of one kind, or choose --task regression to take all as numbers."
+            f"{found}; name targets of one kind, or choose --task regression to take all as "
+            "numbers."
         )
     constant = [name for name, found in values.items() if len(found) == 1]
     if len(constant) == len(values):
         what = "one class" if kind == "classification" else "one value"
         raise DataError(
-            f"every label of target '{constant[0]}' is {values[constant[0]][0]:g}: {what} only, so there is nothing to learn."
+            f"every label of target '{constant[0]}' is {values[constant[0]][0]:g}: {what} only, so "
+            "there is nothing to learn."
         )
     notes = [
         f"target '{name}' has one value only ({values[name][0]:g}) and is left out of every mean"
@@ -253,7 +259,8 @@ def decide_task(
         and all(len(v) <= 10 and np.array_equal(v, v.round()) for v in values.values())
     ):
         notes.append(
-            "few whole numbers are taken as quantities; for classes choose --task multiclass, or make one 0/1 column a class"
+            "few whole numbers are taken as quantities; for classes choose --task multiclass, or "
+            "make one 0/1 column per class"
         )
     return kind, notes
 
@@ -315,9 +322,10 @@ def fold_notes(
         shown = ", ".join(names_out[:5]) + (
             f" and {len(names_out) - 5} more" if len(names_out) > 5 else ""
         )
-        effect = "cannot be learnt" if fold == "train" else "are left out of its mean"
+        effect = "cannot be learned" if fold == "train" else "are left out of its mean"
         notes.append(
-            f"{fold} fold: {len(names_out)} of {len(names)} targets have {lack} there and {effect}: {shown}"
+            f"{fold} fold: {len(names_out)} of {len(names)} targets have {lack} there and "
+            f"{effect}: {shown}"
         )
     return notes
 
@@ -325,7 +333,7 @@ def fold_notes(
 def folds_lacking(
     labels: Float[np.ndarray, "M T"], names: Sequence[str], task: TaskKind, split: Split
 ) -> dict[str, list[str]]:
-    """Return, for each fold, the targets that cannot be judged (train: learnt) in it."""
+    """Return, for each fold, the targets that cannot be judged (train: learned) in it."""
     lacking: dict[str, list[str]] = {}
     for fold, indices in zip(split._fields, split, strict=True):
         y = labels[indices]
@@ -356,7 +364,7 @@ def _graphs_of_rows(store: GraphStore, rows: Split) -> Split:
 
 
 def is_multiclass(task: str, store: GraphStore, targets: Sequence[str]) -> bool:
-    """Return whether one target of several classes is to be learnt."""
+    """Return whether one target of several classes is to be learned."""
     if task == "multiclass" and len(targets) > 1:
         raise ConfigError(
             f"task 'multiclass' is for one target, found {len(targets)}; name it with --targets."
@@ -369,7 +377,7 @@ def is_multiclass(task: str, store: GraphStore, targets: Sequence[str]) -> bool:
 def one_hot_classes(
     labels: Float[np.ndarray, "M 1"], targets: Sequence[str], store: GraphStore
 ) -> tuple[Float[np.ndarray, "M C"], tuple[str, ...]]:
-    """Return a column for each class, NaN in rows without one, and their names, such as ``label=4``.
+    """Return a column per class, NaN in rows without one, and names such as ``label=4``.
 
     Raises:
         DataError: If the labels are no classes.
@@ -381,7 +389,8 @@ def one_hot_classes(
         )
     if len(found) < 2:
         raise DataError(
-            f"every label of target '{targets[0]}' is one class, or missing, so there is nothing to learn."
+            f"every label of target '{targets[0]}' is one class, or missing, so there is nothing "
+            "to learn."
         )
     names = _classes(store).get(targets[0])
     columns = np.arange(len(names)) if names else found

@@ -9,7 +9,7 @@ from graphlog.data.schema import Attribute
 from graphlog.data.store import GraphStore
 
 ROUNDS = 4
-"""How often labels are refined by those of the neighbours."""
+"""How often labels are refined by those of the neighbors."""
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB), np.uint64(0x9E3779B97F4A7C15))
 
 
@@ -17,7 +17,7 @@ def wl_counts(store: GraphStore, rounds: int = ROUNDS) -> csr_matrix:
     """Return how often each refined node label occurs in each graph, all rounds side by side.
 
     Labels start as the categorical node attributes, or the degree where there are none; those of
-    edges are refined in. Continuous attributes are not looked at. A multiset of neighbours is known
+    edges are refined in. Continuous attributes are not looked at. A multiset of neighbors is known
     by a sum of 64-bit hashes.
     """
     batch = store[:]

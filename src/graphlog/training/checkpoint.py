@@ -30,7 +30,7 @@ class Checkpoint:
     """The state of a run between two steps."""
 
     step: int
-    """Optimiser steps done."""
+    """Optimizer steps done."""
     tensors: dict[str, Tensor]
     """``model.*``, ``objective.*``, ``optim.*`` and the sums of the running log row."""
     fields: dict[str, Any]

@@ -1,4 +1,4 @@
-"""The optimiser, and its state as named tensors."""
+"""The optimizer, and its state as named tensors."""
 
 import math
 from collections.abc import Iterable, Mapping

@@ -295,7 +295,7 @@ class Pretraining(Job):
         """Leave encoder and objective as they are to be used.
 
         The weights are their average, where the settings say so, and the statistics of batch
-        normalisation are those of clean graphs.
+        normalization are those of clean graphs.
         """
         self.watch.close()
         if self.average is not None:

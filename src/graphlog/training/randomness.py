@@ -36,7 +36,7 @@ def global_seed(
 ) -> Generator[None, None, None]:
     """Seed torch's global generators inside the block and put them back after it.
 
-    Dropout and the initialisers of ``torch.nn`` take no generator of their own.
+    Dropout and the initializers of ``torch.nn`` take no generator of their own.
     """
     device = torch.device(device)
     devices = [device] if device.type == "cuda" else []

@@ -1,4 +1,4 @@
-"""Statistics of batch normalisation, taken in the same way for every encoder, trained or not."""
+"""Statistics of batch normalization, taken in the same way for every encoder, trained or not."""
 
 import numpy as np
 import torch

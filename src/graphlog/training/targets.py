@@ -1,4 +1,4 @@
-"""Targets that records carry by themselves, worked out once and kept beside the store."""
+"""Targets that records carry by themselves, computed once and kept beside the store."""
 
 import os
 from collections.abc import Generator, Sequence
@@ -19,13 +19,13 @@ from graphlog.files import acquire_lock, beside
 from graphlog.training.log import Progress
 
 _LARGEST = 6.0
-"""Standardised targets are clipped here: a few molecules of a million lie dozens of deviations out."""
+"""Standardized targets are clipped here; a few molecules lie dozens of deviations out."""
 _TAIL = 0.001
 """Share of the values at either end that have no say in how far out they are themselves."""
 _SAMPLE = 100_000
 """Records that mean and deviation are taken from, evenly spaced."""
 _RULE = f"tail {_TAIL}, sample {_SAMPLE}, clip {_LARGEST}"
-"""Statistics of the standardisation: what is kept under another rule is not used."""
+"""Statistics of the standardization: what is kept under another rule is not used."""
 _LARGEST_KEPT = float(np.finfo(np.float16).max)
 _COLUMNS_AT_ONCE = 16
 _RECORDS_A_PIECE = 250
@@ -34,11 +34,13 @@ _CHECKSUM = 32
 
 
 def with_targets(store: GraphStore, progress: Progress, run_dir: Path | None = None) -> GraphStore:
-    """Return a view of the same graphs whose labels are the targets of their domain, standardised over the store.
+    """Return a view of the same graphs whose labels are the standardized targets of their domain.
 
-    A column that never varies is 0. The raw values are kept, two bytes each and with their checksum, in a file beside a store that is on
-    disk, else in the folder of the run, under a name that depends on the graphs, the names of the targets, what works them out and how they
-    are standardised; what a killed process had worked out is not worked out again. The digest stays that of the graphs.
+    A column that never varies is 0. The raw values are kept, two bytes each and with their
+    checksum, in a file beside a store that is on disk, else in the folder of the run. Its name
+    depends on the graphs, the names of the targets, the code that computes them and how they are
+    standardized. What a killed process had computed is not computed again. The digest stays that of
+    the graphs.
 
     Args:
         store: Graphs with their texts.
@@ -66,18 +68,19 @@ def with_targets(store: GraphStore, progress: Progress, run_dir: Path | None = N
     if len(rows) < len(whole):
         raw = np.full((len(whole), len(domain.targets)), np.nan, dtype=np.float16)
         raw[rows] = values
-    arrays = {**store.contents.arrays, "labels": _standardised(raw, store.indices)}
+    arrays = {**store.contents.arrays, "labels": _standardized(raw, store.indices)}
     manifest = store.contents.manifest.model_copy(update={"tasks": domain.targets})
     return GraphStore(replace(store.contents, manifest=manifest, arrays=arrays), store.indices)
 
 
-def _standardised(
+def _standardized(
     raw: Float16[np.ndarray, "M K"], indices: np.ndarray | None
 ) -> Float16[np.ndarray, "M K"]:
     """Return the columns with mean 0 and deviation 1 over the graphs that are trained on, clipped.
 
-    Both are those of the values between the outermost thousandths, so that a few monsters do not push all others together; of all values
-    where nothing varies in between, as with a rare fragment.
+    Both are those of the values between the outermost thousandths, so that a few outliers do not
+    squeeze all others together; of all values where nothing varies in between, as with a rare
+    fragment.
     """
     seen = np.arange(len(raw)) if indices is None else np.unique(indices)
     sample = seen[np.linspace(0, len(seen) - 1, min(len(seen), _SAMPLE)).astype(np.int64)]
@@ -92,7 +95,7 @@ def _standardised(
 def _statistics(
     seen: Float[np.ndarray, "S K"],
 ) -> tuple[Float[np.ndarray, "K"], Float[np.ndarray, "K"]]:
-    """Return mean and deviation of each column of values, NaN where unknown; an infinite deviation where it never varies."""
+    """Return mean and deviation of each column; the deviation is infinite where it never varies."""
     seen = np.where(np.isnan(seen).all(axis=0), 0.0, seen)
     low, high = np.nanquantile(seen, (_TAIL, 1 - _TAIL), axis=0)
     inner = np.clip(seen, low, high)
@@ -107,13 +110,13 @@ def _varies(values: Float[np.ndarray, "S K"]) -> Bool[np.ndarray, "K"]:
 def _compute(
     texts: Sequence[str], domain: str, progress: Progress, kept: Path | None
 ) -> Float16[np.ndarray, "M K"]:
-    """Work out the targets of every record and keep them; go on where a process that was killed had got to."""
+    """Compute the targets of every record and keep them, continuing after a killed process."""
     names = DOMAINS[domain].targets
     values = np.empty((len(texts), len(names)), dtype=np.float16)
     with _growing(kept) as file:
         done = 0 if file is None else _take_over(file, values)
         progress.begin(len(texts), done)
-        progress.stage(f"working out {len(names)} descriptors of {len(texts):,} records")
+        progress.stage(f"computing {len(names)} descriptors of {len(texts):,} records")
         try:
             pieces = (
                 (start, texts[start : start + _RECORDS_A_PIECE])
@@ -131,7 +134,7 @@ def _compute(
 
 @contextmanager
 def _growing(kept: Path | None) -> Generator[BinaryIO | None]:
-    """Give the file that grows until the values are whole; None where it cannot be written, or another process is at it."""
+    """Give the locked file that grows until the values are whole; None if there cannot be one."""
     if kept is None:
         yield None
         return
@@ -152,7 +155,7 @@ def _growing(kept: Path | None) -> Generator[BinaryIO | None]:
 
 
 def _append(file: BinaryIO, values: np.ndarray) -> bool:
-    """Write rows to the disk and return whether all arrived; after a part of them, no other row may follow."""
+    """Write rows to disk and return whether all arrived; otherwise no other row may follow."""
     try:
         whole = file.write(values.tobytes()) == values.nbytes
         os.fsync(file.fileno())
@@ -162,7 +165,7 @@ def _append(file: BinaryIO, values: np.ndarray) -> bool:
 
 
 def _take_over(file: BinaryIO, values: Float16[np.ndarray, "M K"]) -> int:
-    """Fill in the rows that the file holds, cut off what is not a whole row, and return their number."""
+    """Read the whole rows that the file holds, cut off the rest, and return their number."""
     file.seek(0)
     width = max(values.shape[1], 1)
     found = np.frombuffer(file.read(values.nbytes), dtype=np.uint8)
@@ -207,7 +210,7 @@ def _read(path: Path | None, shape: tuple[int, int]) -> Float16[np.ndarray, "M K
 
 
 def _write(path: Path | None, values: Float16[np.ndarray, "M K"]) -> None:
-    """Keep the values; where the folder cannot be written to, they are worked out again next time."""
+    """Keep the values; where the folder cannot be written to, they are computed again."""
     if path is None:
         return
     with suppress(OSError), beside(path) as unfinished, unfinished.open("wb") as file:

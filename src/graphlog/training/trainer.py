@@ -64,7 +64,7 @@ class Cursor:
     batch: int = 0
     """Batches of the current epoch done."""
     step: int = 0
-    """Optimiser steps done."""
+    """Optimizer steps done."""
 
 
 class Job(ABC):
@@ -72,7 +72,7 @@ class Job(ABC):
 
     setting: Setting
     phases: Sequence[Phase]
-    """Each has an optimiser of its own over the parameters trained then."""
+    """Each has an optimizer of its own over the parameters trained then."""
     fresh_moments: bool = False
     """Whether Adam forgets its moments where a phase begins."""
     log_every: int | None = None
@@ -178,7 +178,7 @@ class Trainer:
         self.job, self.progress, self.metrics = job, progress, metrics
         self.checkpoints, self.checkpoint_every_s = checkpoints, checkpoint_every_s
         self.cursor = Cursor()
-        self.optimiser: NamedAdam | None = None
+        self.optimizer: NamedAdam | None = None
         self.meter = Meter()
         self._saved_at, self._save_took = time.monotonic(), 0.0
         self._row_started, self._row_graphs = time.monotonic(), 0
@@ -202,10 +202,10 @@ class Trainer:
             raise TrainingInterrupted(self.job.how_to_resume(self.cursor)) from None
 
     def begin_phase(self) -> None:
-        """Begin the current phase: the job's preparations, then its optimiser."""
-        carried = {} if self.optimiser is None or self.job.fresh_moments else self.optimiser.state()
+        """Begin the current phase: the job's preparations, then its optimizer."""
+        carried = {} if self.optimizer is None or self.job.fresh_moments else self.optimizer.state()
         self.job.begin_phase(self.cursor.phase)
-        self._start_optimiser().load_state(carried)
+        self._start_optimizer().load_state(carried)
         self.cursor = replace(self.cursor, begun=True)
 
     def step(self, indices: np.ndarray, batch: Any) -> None:
@@ -214,7 +214,7 @@ class Trainer:
         Raises:
             NonFiniteLossError: If a loss is NaN or infinite; nothing has been updated then.
         """
-        if self.optimiser is None:
+        if self.optimizer is None:
             raise RuntimeError("a step before its phase has begun")
         job, step = self.job, self.cursor.step + 1
         job.before_step(step)
@@ -223,9 +223,9 @@ class Trainer:
             check_finite(losses, step)
         except NonFiniteLossError as e:
             raise NonFiniteLossError(f"{e}; {job.describe_batch(step, indices)}") from None
-        self.optimiser.zero_grad()
+        self.optimizer.zero_grad()
         losses.total.backward()
-        self.optimiser.step(job.learning_rate(self.cursor))
+        self.optimizer.step(job.learning_rate(self.cursor))
         job.after_step(step, len(indices))
         self.meter.add(
             {
@@ -255,8 +255,8 @@ class Trainer:
                 "try a lower learning rate."
             )
         keeps_moments = self.cursor.begun or not (self.job.fresh_moments or self.is_done)
-        if self.optimiser is not None and keeps_moments:
-            tensors |= {f"optim.{k}": v for k, v in self.optimiser.state().items()}
+        if self.optimizer is not None and keeps_moments:
+            tensors |= {f"optim.{k}": v for k, v in self.optimizer.state().items()}
         meter = self.meter.state()
         tensors |= {f"meter.{k}": v for k, v in meter.items()}
         fields |= {"cursor": asdict(self.cursor), "meter": list(meter)}
@@ -297,7 +297,7 @@ class Trainer:
             discard_after(self.checkpoints, checkpoint.step)
         moments = part(checkpoint.tensors, "optim.")
         if self.cursor.begun or moments:
-            self._start_optimiser().load_state(moments)
+            self._start_optimizer().load_state(moments)
         return True
 
     def _run_phase(self, stop: "StopRequest") -> None:
@@ -360,13 +360,13 @@ class Trainer:
             with writing(self.metrics.path, ADVICE):
                 self.metrics.write({**row, "graphs_per_s": round(rate, 1)})
 
-    def _start_optimiser(self) -> NamedAdam:
-        self.optimiser = NamedAdam(
+    def _start_optimizer(self) -> NamedAdam:
+        self.optimizer = NamedAdam(
             self.job.parameters(self.cursor.phase),
             self.job.learning_rate(self.cursor),
             self.job.rate_factors(),
         )
-        return self.optimiser
+        return self.optimizer
 
 
 def check_finite(losses: LossTerms, step: int) -> None:

@@ -30,14 +30,14 @@ FEWEST_PROTOTYPES = 5
 
 
 def effective_rank(embeddings: Float[Tensor, "N D"]) -> float:
-    r"""Return RankMe of the centred embeddings.
+    r"""Return RankMe of the centered embeddings.
 
     :math:`\exp(-\sum_k p_k \log p_k)` with normalised singular values :math:`p_k`: 1 where all
     graphs lie on a line, at most ``min(N - 1, D)``, 0 where all are equal. Singular values are
     taken from the smaller Gram matrix, in float64.
     """
-    centred = embeddings.double() - embeddings.double().mean(dim=0)
-    gram = centred.T @ centred if centred.shape[0] > centred.shape[1] else centred @ centred.T
+    centered = embeddings.double() - embeddings.double().mean(dim=0)
+    gram = centered.T @ centered if centered.shape[0] > centered.shape[1] else centered @ centered.T
     singular = torch.linalg.eigvalsh(gram).clamp_min(0).sqrt()
     total = singular.sum()
     # rounding leaves eigenvalues of about eps * the largest where the true ones are zero

@@ -160,7 +160,7 @@ def test_the_command_line_goes_all_the_way(tmp_path, capsys):
     )
     small = ["--set", "encoder.dim=8", "--set", "encoder.layers=2", "--quiet"]
     assert main(["featurize", path, "-o", store]) == 0
-    assert "standardised" in (shown := capsys.readouterr().out) or "read as" in shown
+    assert "standardize" in (shown := capsys.readouterr().out) or "read as" in shown
     assert main(["pretrain", store, "-o", run, "--epochs", "2", "--batch-size", "10", *small]) == 0
     assert main(["embed", path, "-m", run, "-o", str(tmp_path / "e.npz")]) == 0
     assert (
