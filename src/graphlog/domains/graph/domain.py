@@ -45,7 +45,7 @@ class GraphDomain(Domain):
             return True
         return path.name.endswith(GIN_SUFFIXES) and looks_like_gin(path)
 
-    def read(
+    def read(  # pyright: ignore[reportIncompatibleMethodOverride] - options are checked before
         self,
         source: Input,
         schema: FeatureSchema | None = None,

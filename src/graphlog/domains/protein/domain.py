@@ -13,17 +13,13 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.datasets import DatasetSpec
+from graphlog.datasets.download import find_local
 from graphlog.domains.base import BaselineFeatures, Domain, Input
 from graphlog.domains.protein.ego import STATISTICS, ego_statistics
 from graphlog.domains.protein.folds import split_proteins
 from graphlog.domains.protein.reading import read_proteins, verify_file
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, details_of, species_of
-from graphlog.domains.protein.stores import (
-    find_parts,
-    first_of_each_species,
-    open_named_proteins,
-    parts,
-)
+from graphlog.domains.protein.stores import first_of_each_species, open_named_proteins, parts
 from graphlog.errors import ConfigError, DataError
 
 _SHARED_OPTIONS = ("workers", "data_dir", "progress")
@@ -116,7 +112,8 @@ class ProteinDomain(Domain):
 
     def find(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> list[Path] | None:
         """Return the files that a data set is made from if all are on this machine; else None."""
-        return find_parts(spec, data_dir)
+        paths = [find_local(part, data_dir, verify_file) for part in parts(spec)]
+        return None if None in paths else [path for path in paths if path is not None]
 
     def parts(self, spec: DatasetSpec) -> list[DatasetSpec]:
         """Return the networks, tables and ontologies that a labelled set is made from."""

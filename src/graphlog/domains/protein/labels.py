@@ -146,8 +146,8 @@ class _Collector:
     def __init__(self, files: Sequence[Path | str]) -> None:
         self.pairs: list[tuple[int, int]] = []
         self.unmatched: dict[str, UnmatchedAnnotation] = {}
-        self.counts = dict.fromkeys(("with left-out evidence", "negated (NOT)", "used"), 0)
-        self.counts = {"files": len(files), **self.counts}
+        self.counts = {"files": len(files)}
+        self.counts |= dict.fromkeys(("with left-out evidence", "negated (NOT)", "used"), 0)
 
     def skip(self, text: str, path: Path | str, line: int, reason: str) -> None:
         self.unmatched.setdefault(text, UnmatchedAnnotation(text, f"{path}, line {line}: {reason}"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int
-from scipy.sparse import csr_matrix, identity
+from scipy.sparse import csr_matrix
 
 from graphlog.domains.protein.schema import ProteinOptions
 from graphlog.domains.protein.tables import line_error, open_columns
@@ -89,7 +89,7 @@ def choose_terms(
     large = np.flatnonzero(allowed & (positives >= options.min_positives))
     if not len(large):
         return large
-    themselves = csr_matrix(identity(len(terms), dtype=np.int32, format="csr")[large])
+    themselves = pair_matrix(list(enumerate(large.tolist())), (len(large), len(terms)))
     broader = propagate(themselves, ontology.parents) - themselves
     is_broader = np.asarray(broader[:, large].sum(axis=0)).reshape(-1) > 0
     candidates = large[~is_broader].tolist()
@@ -150,8 +150,8 @@ def _read_tables(path: Path | str, terms: Path | str, relations: tuple[str, ...]
                         problem = f"unknown term {term}; {terms} does not list it"
                         raise line_error(path, line, problem)
                 edges.append((numbers[child], numbers[parent]))
-    aspects = tuple(_ASPECTS.get(a.lower(), a) for a in aspects)
-    return Ontology(ids, aspects, names, pair_matrix(edges, (len(ids), len(ids))))
+    branches = tuple(_ASPECTS.get(str(aspect).lower(), str(aspect)) for aspect in aspects)
+    return Ontology(ids, branches, names, pair_matrix(edges, (len(ids), len(ids))))
 
 
 def _read_obo(lines: Iterator[str], path: Path | str, relations: tuple[str, ...]) -> Ontology:

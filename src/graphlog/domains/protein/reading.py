@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -110,7 +110,7 @@ def read_proteins(
     aliases: Files | None = None,
     labels: str | Path | Labeller | None = None,
     species: str | int | None = None,
-    on_error: Literal["skip", "fail"] = "skip",
+    on_error: str = "skip",
     workers: int | None = None,
     store_path: Path | str | None = None,
     progress: Progress | None = None,

@@ -14,7 +14,7 @@ from jaxtyping import Int
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets import DATASETS, DatasetSpec
 from graphlog.datasets.catalogue import PARTS
-from graphlog.datasets.download import data_root, fetch, find_local
+from graphlog.datasets.download import data_root, fetch
 from graphlog.domains.protein.labels import complex_membership
 from graphlog.domains.protein.reading import Progress, read_proteins, verify_file
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, details_of, species_of
@@ -91,16 +91,6 @@ def parts(spec: DatasetSpec) -> list[DatasetSpec]:
         names += [f"{kind}-{taxon}" for kind in ("gaf", "aliases") for taxon in _taxa(spec)]
         others += [PARTS[name] for name in names]
     return [*own, *others]
-
-
-def find_parts(spec: DatasetSpec, data_dir: Path | str | None = None) -> list[Path] | None:
-    """Return the files of :func:`parts` if all are on this machine; else None.
-
-    Raises:
-        DataError: If the mirror holds another file under the name of one.
-    """
-    paths = [find_local(part, data_dir, verify_file) for part in parts(spec)]
-    return [path for path in paths if path is not None] if None not in paths else None
 
 
 def first_of_each_species(store: GraphStore, limit: int) -> Int[np.ndarray, "M"]:
