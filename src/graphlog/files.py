@@ -1,6 +1,7 @@
 """Files that are whole or not there, and text out of files as people have them: compressed, UTF-8 or Latin-1."""
 
 import codecs
+import ctypes
 import hashlib
 import io
 import os
@@ -73,6 +74,32 @@ def replacing(path: Path) -> Generator[Path]:
     """
     with writing(path), beside(path) as unfinished:
         yield unfinished
+
+
+def exchange(new: Path, old: Path) -> None:
+    """Put ``new`` in the place of ``old``, and ``old`` in that of ``new``, both on one file system.
+
+    On Linux and macOS no other process ever sees neither or a mixture; elsewhere, and on file systems
+    that cannot do it, ``old`` is missing for a moment.
+    """
+    if _exchange_at_once(new, old):
+        return
+    aside = new.with_name(f"{new.name}.old")
+    old.replace(aside)
+    new.replace(old)
+    aside.replace(new)
+
+
+def _exchange_at_once(one: Path, other: Path) -> bool:
+    name, here, flags = {
+        "linux": ("renameat2", -100, 2),  # AT_FDCWD, RENAME_EXCHANGE
+        "darwin": ("renameatx_np", -2, 2),  # AT_FDCWD, RENAME_SWAP
+    }.get(sys.platform, ("", 0, 0))
+    rename = getattr(ctypes.CDLL(None), name, None) if name else None
+    return (
+        rename is not None
+        and rename(here, os.fsencode(one), here, os.fsencode(other), ctypes.c_uint(flags)) == 0
+    )
 
 
 def acquire_lock(path: Path, *, wait: bool = False) -> "BaseFileLock | None":

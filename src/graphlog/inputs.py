@@ -238,7 +238,6 @@ def _named(source: str | os.PathLike[str]) -> Input:
         raise unknown_name("file or data set", name, DATASETS)
     if is_store(path):
         store = open_store(path)
-        store.verify()
         return Input(name=name, domain=store.schema.domain, store=store)
     if path.is_fifo():  # looking into it would consume it
         return Input(name=name, path=path)

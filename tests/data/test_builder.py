@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,17 +94,66 @@ def test_only_a_store_or_an_empty_folder_is_replaced(tmp_path: Path):
     (tmp_path / "mine" / "thesis.tex").write_text("x")
     (tmp_path / "file").write_text("x")
     for name in ("mine", "file"):
-        with pytest.raises(ConfigError, match="is not a graph store, so it is not replaced"):
+        with pytest.raises(ConfigError, match="is not a graph store, or holds other files"):
             StoreBuilder(CODES, tmp_path / name)
     assert (tmp_path / "mine" / "thesis.tex").exists()
 
 
+@pytest.mark.parametrize("manifest", ["{}", '{"name": "web app"}', "not JSON", None])
+def test_a_folder_with_files_of_others_is_never_deleted(tmp_path: Path, manifest: str | None):
+    folder = tmp_path / "site"
+    if manifest is None:  # a store in which somebody keeps notes
+        build(make_graphs(3), CODES, folder)
+    else:
+        folder.mkdir()
+        (folder / "manifest.json").write_text(manifest)
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="not replaced"):
+        StoreBuilder(CODES, folder)
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_neighbours_that_look_unfinished_are_kept_unless_they_are_ours(tmp_path: Path):
+    names = ["s.partial-notes", "s.partial-1-x", "s.partial-1-0123abcd"]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "draft.txt").write_text("mine")
+        os.utime(tmp_path / name, (0, 0))
+    build(make_graphs(3), CODES, tmp_path / "s")
+    assert all((tmp_path / name / "draft.txt").exists() for name in names)
+
+
+def test_readers_never_see_a_store_missing_or_mixed_while_it_is_replaced(tmp_path: Path):
+    folder = tmp_path / "s"
+    sizes = (30, 40)
+    build(make_graphs(sizes[0]), CODES, folder)
+    stop = threading.Event()
+
+    def replace_often() -> None:
+        turn = 0
+        while not stop.is_set():
+            turn += 1
+            build(make_graphs(sizes[turn % 2]), CODES, folder)
+
+    writer = threading.Thread(target=replace_often)
+    writer.start()
+    try:
+        for _ in range(200):
+            assert len(open_store(folder)) in sizes
+    finally:
+        stop.set()
+        writer.join()
+    assert os.listdir(tmp_path) == ["s"]
+
+
 def test_special_characters_in_the_path(tmp_path: Path):
-    stale = tmp_path / "a[1]* é.partial-1-x"
+    stale = tmp_path / "a[1]* é.partial-1-0123abcd"
     stale.mkdir()
+    (stale / "lock").touch()
     os.utime(stale, (0, 0))
-    other = tmp_path / "a1.partial-1-x"
+    other = tmp_path / "a1.partial-1-0123abcd"
     other.mkdir()
+    (other / "lock").touch()
     os.utime(other, (0, 0))
     assert len(build(make_graphs(3), CODES, tmp_path / "a[1]* é")) == 3
     assert not stale.exists()

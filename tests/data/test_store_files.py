@@ -1,14 +1,19 @@
 """A store that was truncated, changed, written by another program or by a newer one is refused in one line."""
 
+import hashlib
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from graphlog.api import pretrain, split_file
 from graphlog.data import manifest as manifest_module
+from graphlog.data.manifest import Manifest
 from graphlog.data.store import GraphStore, open_store
 from graphlog.errors import ModelFileError
+from graphlog.inputs import read
+from graphlog.report.describe import describe_store
 from store_support import CODES, assert_same, build, make_graphs
 
 
@@ -62,15 +67,49 @@ def test_truncated_changed_and_missing_parts(folder: Path, name: str):
     assert len(open_store(folder)) == 40
 
 
-def test_large_stores_are_hashed_on_request(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(manifest_module, "CHECKED_AT_OPEN_BYTES", 0)
+def test_a_large_store_that_was_changed_is_refused_by_everyone(tmp_path: Path):
+    folder = tmp_path / "large.store"
+    store = build(make_graphs(40), CODES, None)
+    store.subset(np.tile(np.arange(40), 20_000)).save(folder)
+    assert sum(file.stat().st_size for file in folder.iterdir()) > 8 << 20
+    file = folder / "endpoints.bin"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    for use in (open_store, read, describe_store, pretrain):
+        with pytest.raises(ModelFileError, match="sha256"):
+            use(folder)
+    with pytest.raises(ModelFileError, match="sha256"):
+        split_file(folder, tmp_path / "split.json", "random")
+    with pytest.raises(ModelFileError, match="sha256"):
+        read(folder, store_path=tmp_path / "signed.store")
+    assert not (tmp_path / "signed.store").exists()
+
+
+def test_a_store_is_hashed_once_while_it_stays_as_it_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    open_store(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(manifest_module, "hash_file", lambda file: pytest.fail("hashed again"))
+        assert len(open_store(folder)) == 40
     file = folder / "text_blocks.bin"
     file.write_bytes(bytes(file.stat().st_size))
-    store = open_store(folder)
-    with pytest.raises(ModelFileError, match="sha256"):
-        store.verify()
-    with pytest.raises(ModelFileError, match="texts are damaged"):
-        store.texts([0])
+    refused(folder, "sha256")
+
+
+def test_verify_finds_an_edge_that_leaves_its_graph(folder: Path):
+    file = folder / "endpoints.bin"
+    ends = np.frombuffer(file.read_bytes(), np.uint8).copy()
+    ends[-1] = 250
+    file.write_bytes(ends)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"]["endpoints"]["sha256"] = hashlib.sha256(ends.tobytes()).hexdigest()
+    signed = Manifest.model_validate(manifest)
+    signed = signed.model_copy(update={"digest": signed.content_digest()})
+    (folder / "manifest.json").write_text(signed.model_dump_json(by_alias=True))
+    with pytest.raises(ModelFileError, match="contradict each other"):
+        open_store(folder).verify()
 
 
 def test_newer_format(folder: Path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -16,17 +17,18 @@ import numpy as np
 
 from graphlog.data.chunk import Array, ArrayWriter, AttributeWriter, GraphChunk, Reject, TextWriter
 from graphlog.data.manifest import (
-    MANIFEST,
+    LOCK,
     Contents,
     Manifest,
     describe,
+    is_ours,
     read_contents,
     write_manifest,
 )
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import ConfigError, DataError
+from graphlog.files import exchange
 
-_LOCK = "lock"
 _YOUNG_S = 10.0
 _live: set[Path] = set()
 
@@ -197,36 +199,34 @@ class StoreWriter:
                 self._open.callback(self._attributes[name].close)
 
     def _open_partial(self, path: Path) -> None:
-        if (
-            path.exists()
-            and not (path / MANIFEST).is_file()
-            and not (path.is_dir() and not any(path.iterdir()))
-        ):
+        is_empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
+        if path.exists() and not is_empty and not is_ours(path):
             raise ConfigError(
-                f"{path} exists and is not a graph store, so it is not replaced; choose another name."
+                f"{path} exists and is not a graph store, or holds other files too, so it is not "
+                "replaced; choose another name."
             )
         path.parent.mkdir(parents=True, exist_ok=True)
-        for old in path.parent.glob(f"{_escaped(path.name)}.partial-*"):
-            if old not in _live and not _in_use(old):
+        unfinished = re.compile(rf"{re.escape(path.name)}\.partial-\d+-[0-9a-f]{{8}}")
+        for old in path.parent.iterdir():
+            is_stale = unfinished.fullmatch(old.name) and old not in _live
+            if is_stale and is_ours(old, unfinished=True) and not _in_use(old):
                 shutil.rmtree(old, ignore_errors=True)
         partial = path.with_name(f"{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
         partial.mkdir()
         self._partial = partial
         _live.add(partial)
-        lock = (partial / _LOCK).open("wb")
+        lock = (partial / LOCK).open("wb")
         _take_lock(lock)
         self._open.callback(lock.close)
         self._finalizer = weakref.finalize(self, _discard, partial, os.getpid(), self._open)
 
     def _put_in_place(self, partial: Path, path: Path) -> None:
         if path.exists():
-            replaced = path.with_name(f"{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
-            path.replace(replaced)
-            partial.replace(path)
-            shutil.rmtree(replaced, ignore_errors=True)
+            exchange(partial, path)
+            shutil.rmtree(partial, ignore_errors=True)
         else:
             partial.replace(path)
-        (path / _LOCK).unlink()
+        (path / LOCK).unlink()
         self._release()
 
     def _release(self) -> None:
@@ -278,10 +278,6 @@ def _discard(partial: Path, owner: int, opened: ExitStack) -> None:
         _live.discard(partial)
 
 
-def _escaped(name: str) -> str:
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
-
-
 def _take_lock(file: IO[bytes]) -> None:
     if sys.platform != "win32":
         import fcntl
@@ -292,7 +288,7 @@ def _take_lock(file: IO[bytes]) -> None:
 def _in_use(partial: Path) -> bool:
     # the kernel drops the lock of a process that dies, however it dies
     try:
-        with (partial / _LOCK).open("r+b") as f:
+        with (partial / LOCK).open("r+b") as f:
             _take_lock(f)
     except FileNotFoundError:
         return (

@@ -19,6 +19,7 @@ from graphlog.files import hash_file
 FORMAT = "graphlog-store"
 VERSION = 1
 MANIFEST = "manifest.json"
+LOCK = "lock"
 KNOWN = frozenset(
     {
         "node_offsets",
@@ -32,8 +33,9 @@ KNOWN = frozenset(
     }
     | {f"{kind}_{part}" for kind in ("node", "edge") for part in ("codes", "table", "rows")}
 )
-CHECKED_AT_OPEN_BYTES = 4 << 20
-"""Stores up to this size are hashed whenever they are opened; larger ones when :meth:`GraphStore.verify` is called."""
+_ATTEMPTS = 3
+_hashed: dict[tuple[int, int, int, int], str] = {}
+"""Hashes of the files this process has written or hashed: by device, inode, size and time of change."""
 
 
 def is_store(source: object) -> TypeGuard[str | Path]:
@@ -100,10 +102,8 @@ class Contents:
 
     def hash_mismatch(self) -> str | None:
         """Return the name of the first array that is not what the manifest says, or None."""
-        return next(
-            (n for n, a in self.arrays.items() if hash_array(a) != self.manifest.files[n].sha256),
-            None,
-        )
+        wanted = self.manifest.files
+        return next((n for n, a in self.arrays.items() if hash_array(a) != wanted[n].sha256), None)
 
 
 def hash_array(array: Array) -> str:
@@ -115,7 +115,7 @@ def describe(arrays: dict[str, Array], folder: Path | None) -> dict[str, FileEnt
     """Return the manifest's entries for ``arrays``, hashing files block by block rather than through the map."""
     entries: dict[str, FileEntry] = {}
     for name, array in sorted(arrays.items()):
-        sha256 = hash_array(array) if folder is None else hash_file(folder / f"{name}.bin")
+        sha256 = hash_array(array) if folder is None else _hash_once(folder / f"{name}.bin")
         entries[name] = FileEntry(
             dtype=array.dtype.str, shape=array.shape, bytes=array.nbytes, sha256=sha256
         )  # pyright: ignore[reportArgumentType]
@@ -135,13 +135,28 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
         os.close(handle)
 
 
-def read_contents(path: Path) -> Contents:
-    """Map the store in ``path``.
+def read_contents(path: Path, verify: bool = True) -> Contents:
+    """Map the store in ``path``, which another process may be replacing meanwhile.
+
+    Args:
+        path: The folder.
+        verify: Whether to compare every file with its hash, once a process for a file that stays as
+            it is. A gigabyte takes about a second.
 
     Raises:
         ModelFileError: If it is no store, is newer than this version reads, is incomplete, or was changed.
     """
-    manifest = _read_manifest(path)
+    for attempt in range(_ATTEMPTS):
+        manifest = _read_manifest(path)
+        try:
+            return _map(path, manifest, verify)
+        except ModelFileError:
+            if attempt == _ATTEMPTS - 1 or _read_manifest(path) == manifest:
+                raise
+    raise AssertionError  # the last attempt returns or raises
+
+
+def _map(path: Path, manifest: Manifest, verify: bool) -> Contents:
     if manifest.content_digest() != manifest.digest:
         raise ModelFileError(
             f"{path}: {MANIFEST} was changed after it was written (digest differs); build the store again."
@@ -151,24 +166,62 @@ def read_contents(path: Path) -> Contents:
     except ConfigError as e:
         raise ModelFileError(f"{path}: {e}") from None
     arrays = {name: _map_file(path, name, entry) for name, entry in manifest.files.items()}
-    contents = Contents(manifest, schema, arrays, path)
-    if sum(entry.bytes for entry in manifest.files.values()) <= CHECKED_AT_OPEN_BYTES:
-        refuse_changed(contents)
-    return contents
+    if verify:
+        for name, entry in manifest.files.items():
+            if _hash_once(path / f"{name}.bin") != entry.sha256:
+                raise _changed(path, name)
+    return Contents(manifest, schema, arrays, path)
 
 
 def refuse_changed(contents: Contents) -> None:
-    """Raise if an array is not what the manifest says."""
-    changed = contents.hash_mismatch()
-    if changed is not None:
-        where = (
-            "the store in memory"
-            if contents.path is None
-            else str(contents.path / f"{changed}.bin")
-        )
-        raise ModelFileError(
-            f"{where}: damaged or changed after it was written (sha256 differs); build the store again."
-        )
+    """Raise if an array is not what the manifest says; everything is hashed again."""
+    name = contents.hash_mismatch()
+    if name is not None:
+        raise _changed(contents.path, name)
+
+
+def _changed(path: Path | None, name: str) -> ModelFileError:
+    where = "the store in memory" if path is None else str(path / f"{name}.bin")
+    return ModelFileError(
+        f"{where}: damaged or changed after it was written (sha256 differs); build the store again."
+    )
+
+
+def _hash_once(file: Path) -> str:
+    """Return the sha256 of a file, computed once a process while it stays as it is."""
+    try:
+        before = _identity(file)
+        if before not in _hashed:
+            _hashed[before] = hash_file(file)
+        return _hashed[before]
+    except OSError as e:
+        raise ModelFileError(f"{file}: cannot be read ({e.strerror}).") from None
+
+
+def _identity(file: Path) -> tuple[int, int, int, int]:
+    status = file.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def is_ours(folder: Path, unfinished: bool = False) -> bool:
+    """Return whether a folder holds a store and nothing else, so that it may be removed.
+
+    Args:
+        folder: The folder.
+        unfinished: Whether a store that was never finished counts, which has a lock and no manifest.
+    """
+    names = {f"{name}.bin" for name in KNOWN}
+    try:
+        files = {entry.name: entry.is_file(follow_symlinks=False) for entry in os.scandir(folder)}
+        if not all(files.values()) or folder.is_symlink():
+            return False
+        others = {name.removesuffix("+") for name in files} - names - {MANIFEST, LOCK}
+        if others or (unfinished and LOCK in files):
+            return not others
+        text = (folder / MANIFEST).read_text(encoding="utf-8")
+        return json.loads(text).get("format") == FORMAT
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return False
 
 
 def _read_manifest(path: Path) -> Manifest:
