@@ -65,6 +65,20 @@ def test_the_process_ends_with_the_codes_of_the_convention(tmp_path: Path):
     assert done.stderr.startswith("graphlog: error: ")
 
 
+def test_a_missing_input_is_refused_before_anything_heavy_is_loaded():
+    code = (
+        "import sys; from graphlog.cli.main import main\n"
+        "words = ['-m', 'random', '-o', 'z.npz']\n"
+        "assert main(['embed', 'gone.csv', *words]) == main(['embed', 'bbpb', *words]) == 2\n"
+        "heavy = {'torch', 'numpy', 'rdkit', 'sklearn', 'scipy', 'pandas'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "no such file: gone.csv" in done.stderr
+    assert "did you mean 'bbbp'" in done.stderr
+
+
 def test_standard_input_is_read_and_a_reader_that_leaves_is_no_error(tmp_path: Path):
     molecules = "smiles\n" + "".join(f"{'C' * n}O\n" for n in range(1, 30))
     words = ["embed", "-", "-m", "random", "-o", str(tmp_path / "e.npz"), "--json"]

@@ -11,7 +11,7 @@ pytest.importorskip("matplotlib")
 from graphlog.errors import GraphLoGError
 from graphlog.inputs import remember_input, resolve
 from graphlog.report.charts import Score, finetuning_curves, pretraining_curves, score_chart
-from graphlog.report.maps import PrototypeMap, embedding_map
+from graphlog.report.maps import embedding_map, group_maps
 from graphlog.report.projection import project, sample_rows
 from graphlog.report.style import HUES, MARKERS, save_figure
 
@@ -141,12 +141,13 @@ def test_a_map_of_values_or_of_nothing_is_drawn():
     embedding_map(points[:1], title="one")
 
 
-def test_prototypes_stand_with_their_roots():
-    forest = PrototypeMap([np.zeros((2, 2)), np.ones((3, 2))], [np.array([0, 0, 1])])
-    assert [r.tolist() for r in forest.roots()] == [[0, 1], [0, 0, 1]]
-    embedding_map(
-        np.zeros((4, 2)), ["root 0"] * 4, title="t", prototypes=forest, hues=["root 0", "root 1"]
-    )
+def test_each_of_the_largest_groups_has_a_map_of_its_own():
+    rng = np.random.default_rng(0)
+    groups = [f"prototype {k}" for k in range(10) for _ in range(10 - k)]
+    said = _texts(group_maps(rng.normal(size=(len(groups), 2)), groups, title="55 graphs"))
+    for words in ("55 graphs", "prototype 0: 18 %", "prototype 7: 5 %"):
+        assert words in said
+    assert "prototype 8" not in said
 
 
 @pytest.mark.parametrize("rows", [1, 2, 4, 5, 40])

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from graphlog.config import merge, parse_override, read_toml
-from graphlog.errors import ConfigError
+from graphlog.errors import ConfigError, DataError, unknown_name
 
 
 def _set_data_root(folder: Path | None) -> Path | None:
@@ -24,6 +24,20 @@ def _set_threads(count: int | None) -> int | None:
 
         torch.set_num_threads(count)
     return count
+
+
+def _check_input(text: str) -> str:
+    """Refuse an input that does not exist before anything heavy is imported."""
+    path = Path(text)
+    if text == "-" or "," in text or path.exists():
+        return text
+    if path.suffix or len(path.parts) > 1:
+        raise DataError(f"no such file: {path}; check the path.")
+    from graphlog.datasets import DATASETS
+
+    if text not in DATASETS:
+        raise unknown_name("file or data set", text, DATASETS)
+    return text
 
 
 def names(text: str | None) -> list[str]:
@@ -60,7 +74,9 @@ def fractions(text: str) -> list[float]:
 Input = Annotated[
     str,
     typer.Argument(
-        metavar="INPUT", help="Molecule file, store, data set name, or - for standard input."
+        metavar="INPUT",
+        callback=_check_input,
+        help="Molecule file, store, data set name, or - for standard input.",
     ),
 ]
 Model = Annotated[

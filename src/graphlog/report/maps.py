@@ -1,22 +1,21 @@
 """The embedding map: a sample of graphs on the plane, colored, with the prototypes of the model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Float, Int
 
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.encoder import Encoder
 from graphlog.errors import DataError, unknown_name
-from graphlog.report.hierarchy import Hierarchy, ancestors
+from graphlog.report.hierarchy import Hierarchy
 from graphlog.report.projection import project, sample_rows
 from graphlog.report.style import (
     FAINT,
     HUES,
-    INK,
     MARKERS,
     MUTED,
     Axes,
@@ -26,26 +25,7 @@ from graphlog.report.style import (
     new_figure,
     save_figure,
 )
-
-_LEVEL_SIZES = (170.0, 60.0, 22.0)
-"""Area of a prototype's sign, roots first; deeper layers keep the last."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrototypeMap:
-    """A forest of prototypes on the plane of a map."""
-
-    layers: Sequence[Float[np.ndarray, "_ 2"]]
-    """Positions of each layer, roots first."""
-    parents: Sequence[Integer[np.ndarray, "_"]]
-    """For each layer but the first, the parent of each prototype in the layer above."""
-
-    def roots(self) -> list[Integer[np.ndarray, "_"]]:
-        """Return, layer by layer, the root each prototype descends from."""
-        found = [np.arange(len(self.layers[0]))]
-        for parent in self.parents:
-            found.append(found[-1][parent])
-        return found
+from graphlog.report.tree import path_name
 
 
 def embedding_map(
@@ -55,7 +35,6 @@ def embedding_map(
     *,
     title: str,
     legend: str = "",
-    prototypes: PrototypeMap | None = None,
     hues: Sequence[str] | None = None,
 ) -> Figure:
     """Draw a map coloured by ``groups`` (names; the seven largest get hues) or by ``values`` (a scale).
@@ -66,7 +45,6 @@ def embedding_map(
         values: A number for each graph, in place of ``groups``; NaN is drawn faint.
         title: What the map shows.
         legend: What the colours mean.
-        prototypes: Prototypes to draw over the points, coloured by their root.
         hues: Names of groups in the order in which they take the hues, so that they match the roots; None lets the largest have them.
     """
     with house_style():
@@ -76,8 +54,6 @@ def embedding_map(
             _scatter_values(figure, axes, points, values, legend, size)
         else:
             _scatter_groups(axes, points, groups or ["all"] * len(points), legend, size, hues)
-        if prototypes is not None:
-            _draw_forest(axes, prototypes)
         axes.set_title(literal(title))
         axes.set(xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
         axes.set_aspect("equal", adjustable="datalim")
@@ -156,31 +132,44 @@ def _scatter_values(
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
-def _draw_forest(axes: Axes, forest: PrototypeMap) -> None:
-    roots = forest.roots()
-    for level, parent in enumerate(forest.parents, start=1):
-        above, below = forest.layers[level - 1][parent], forest.layers[level]
-        for (x0, y0), (x1, y1) in zip(above, below, strict=True):
-            axes.plot([x0, x1], [y0, y1], color=INK, linewidth=0.6, alpha=0.45, zorder=3)
-    count = len(forest.layers[0])
-    for level, positions in enumerate(forest.layers):
-        area = _LEVEL_SIZES[min(level, len(_LEVEL_SIZES) - 1)]
-        colours = [HUES[r] if r < len(HUES) - (count > len(HUES)) else FAINT for r in roots[level]]
-        axes.scatter(
-            *positions.T,
-            s=area,
-            c=colours,
-            marker="*" if level == 0 else "D",
-            edgecolors=INK,
-            linewidths=0.8,
-            zorder=6 - min(level, 2),
-        )
+def group_maps(points: Float[np.ndarray, "N 2"], groups: Sequence[str], *, title: str) -> Figure:
+    """Draw a map of all groups, and beside it one map for each of the largest, on its own.
+
+    Args:
+        points: Positions, one a graph.
+        groups: Name of the group of each graph.
+        title: Content of the first map.
+    """
+    of_point = np.asarray(groups, dtype=str)
+    names, counts = np.unique(of_point, return_counts=True)
+    order = np.argsort(-counts, kind="stable")[: len(HUES)]
+    size = float(np.clip(5000 / max(len(points), 1), 2, 14))
+    columns = 3
+    with house_style():
+        rows = -(-(1 + len(order)) // columns)
+        figure, axes = new_figure(rows, columns, 3.1 * columns, 3.2 * rows)
+        axes[0].scatter(*points.T, s=size, c=FAINT, linewidths=0)
+        axes[0].set_title(literal(title))
+        for panel, k, colour in zip(axes[1:], order.tolist(), HUES, strict=False):
+            members = points[of_point == names[k]]
+            style: dict[str, Any] = {"s": size, "color": colour, "linewidths": 0}
+            axes[0].scatter(*members.T, alpha=0.8, **style)
+            panel.scatter(*points.T, s=size * 0.6, c=FAINT, linewidths=0)
+            panel.scatter(*members.T, **style)
+            share = f"{100 * len(members) / len(points):.0f} %"
+            panel.set_title(literal(f"{names[k]}: {share}"), color=colour)
+        for panel in axes[: 1 + len(order)]:
+            panel.set(xticks=[], yticks=[])
+            panel.set_aspect("equal", adjustable="datalim")
+            panel.grid(False)
+            panel.spines[["left", "bottom"]].set_color(FAINT)
+        for panel in axes[1 + len(order) :]:
+            panel.set_axis_off()
+    return figure
 
 
 COLOURS = ("prototype", "scaffold", "label")
 _FEW_VALUES = 8
-_NEIGHBOURS = 15
-"""Graphs that a prototype which is nobody's nearest is placed amid."""
 _LONGEST_NAME = 34
 
 
@@ -197,8 +186,9 @@ def draw_map(
     """Draw a sample of ``store`` as ``model`` sees it and return the files written.
 
     With prototypes, the map is of the embedding they were trained in (the final layer's, behind the
-    projection head where there is one); a prototype of the lowest layer stands amid the graphs nearest
-    to it, the others amid their children. Without, the map is of the model's own embedding.
+    projection head where there is one), and each of the largest groups has a map of its own; groups
+    are the roots, or the first layer in which no group holds nine graphs of ten. Without prototypes,
+    the map is of the model's own embedding.
 
     Args:
         model: What embeds.
@@ -223,22 +213,18 @@ def draw_map(
             places, groups, values, title=f"{len(sample):,} graphs by {legend}", legend=legend
         )
         return save_figure(figure, stem)
-    embeddings = hierarchy.embed(sample)
-    places = project(embeddings, seed)
-    leaves, parents, sizes = (
-        hierarchy.leaf_similarities(embeddings),
-        hierarchy.parents,
-        hierarchy.forest.sizes,
+    assignments = hierarchy.assign(sample)
+    level = next(
+        (k for k in range(hierarchy.forest.depth) if _largest_share(assignments.paths[:, k]) < 0.9),
+        0,
     )
-    figure = embedding_map(
-        places,
-        [_root_name(r) for r in ancestors(parents, leaves.argmax(axis=1))[:, 0].tolist()],
-        title=f"{len(sample):,} graphs and their prototypes ({' / '.join(map(str, sizes))})",
-        legend="root of the nearest prototype",
-        prototypes=PrototypeMap(_places_of_prototypes(places, leaves, parents), parents),
-        hues=[_root_name(r) for r in range(sizes[0])],
-    )
-    return save_figure(figure, stem)
+    groups = [f"prototype {path_name(path)}" for path in assignments.paths[:, : level + 1].tolist()]
+    plane = project(hierarchy.embed(sample), seed)
+    return save_figure(group_maps(plane, groups, title=f"{len(sample):,} graphs"), stem)
+
+
+def _largest_share(groups: Int[np.ndarray, "N"]) -> float:
+    return float(np.bincount(groups).max()) / len(groups)
 
 
 def _labels(
@@ -265,32 +251,3 @@ def _scaffolds(store: GraphStore) -> list[str]:
 
 def _shortened(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
-
-
-def _places_of_prototypes(
-    places: Float[np.ndarray, "N 2"],
-    similarities: Float[np.ndarray, "N M"],
-    parents: Sequence[Int[np.ndarray, "_"]],
-) -> list[Float[np.ndarray, "_ 2"]]:
-    """Return where the prototypes of each layer stand, roots first."""
-    owner = similarities.argmax(axis=1)
-    members = np.bincount(owner, minlength=similarities.shape[1])
-    closest = places[np.argsort(-similarities, axis=0)[:_NEIGHBOURS]].mean(axis=0)
-    sums = np.stack(
-        [np.bincount(owner, places[:, k], similarities.shape[1]) for k in (0, 1)], axis=1
-    )
-    layers = [np.where(members[:, None] > 0, sums / np.maximum(members, 1)[:, None], closest)]
-    weights = np.maximum(members, 1).astype(np.float64)
-    for parent in reversed(parents):
-        total = np.bincount(parent, weights)
-        layers.append(
-            np.stack(
-                [np.bincount(parent, weights * layers[-1][:, k]) / total for k in (0, 1)], axis=1
-            )
-        )
-        weights = total
-    return layers[::-1]
-
-
-def _root_name(root: int) -> str:
-    return f"root {root}"
