@@ -114,7 +114,12 @@ def score_dots(table: Table) -> Figure:
                 _draw_dot(axis, line, row, table, measured, paper.get(row.key))
             reference = spread(measured.get(table.reference or "", pd.Series(dtype="float64")))
             if not math.isnan(reference.mean):
-                style = {"linewidth": 0.8, "linestyle": (0, (4, 3)), "alpha": 0.6, "zorder": 1}
+                style: dict[str, Any] = {
+                    "linewidth": 0.8,
+                    "linestyle": (0, (4, 3)),
+                    "alpha": 0.6,
+                    "zorder": 1,
+                }
                 axis.axvline(reference.mean, color=_GRAPHLOG, **style)
             _name_rows(axis, table.rows, shown=place % columns == 0)
             _widen(axis, 0.06, _NARROWEST["dots"], table)
@@ -145,7 +150,12 @@ def difference_forest(table: Table) -> Figure:
         for place, row in enumerate(rows):
             for i, column in enumerate(table.columns if many else ()):
                 mean = table.difference(row.key, column).mean
-                style = {"markersize": 4.5, "alpha": 0.8, "markeredgewidth": 0, "zorder": 3}
+                style: dict[str, Any] = {
+                    "markersize": 4.5,
+                    "alpha": 0.8,
+                    "markeredgewidth": 0,
+                    "zorder": 3,
+                }
                 axis.plot(mean, place + 0.24, _marker(i), color=_hue(i), **style)
             _draw_difference(axis, table, row, place)
             if place % 2:
@@ -213,7 +223,7 @@ def _draw_dot(
         mean, sd = paper
         ends = [mean - sd, mean + sd]
         axis.plot(ends, [line + apart] * 2, color=_PAPER, linewidth=1.0, alpha=0.6, zorder=2)
-        style = {"markersize": 4.2, "markeredgewidth": 1.1, "zorder": 4}
+        style: dict[str, Any] = {"markersize": 4.2, "markeredgewidth": 1.1, "zorder": 4}
         axis.plot(mean, line + apart, "D", markerfacecolor="white", markeredgecolor=_PAPER, **style)
     scores = measured.get(row.key)
     if scores is None:
@@ -228,12 +238,17 @@ def _draw_dot(
         axis.plot(seeds, [line - apart] * len(seeds), "|", color=color, markersize=5, alpha=0.45)
         axis.plot(ends, [line - apart] * 2, color=color, linewidth=2.2, alpha=0.55, zorder=3)
     marker = "s" if row.key in BASELINES else "o"
-    style = {"markersize": 5.5, "zorder": 4, "markeredgecolor": "white", "markeredgewidth": 0.6}
+    style: dict[str, Any] = {
+        "markersize": 5.5,
+        "zorder": 4,
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.6,
+    }
     axis.plot(found.mean, line - apart, marker, color=color, **style)
 
 
 def _dot_keys(table: Table) -> list[Line2D]:
-    white = {"linewidth": 2.2, "markeredgecolor": "white"}
+    white: dict[str, Any] = {"linewidth": 2.2, "markeredgecolor": "white"}
     keys = [_key("o", _OTHER, "measured: mean, SD, seeds (|)", **white)]
     if any(_color(row.key, table) == _GRAPHLOG for row in table.rows):
         name = table.reference_label if table.reference else "GraphLoG"
@@ -243,7 +258,7 @@ def _dot_keys(table: Table) -> list[Line2D]:
         name = "fingerprints" if ecfp else "statistics of the graphs"
         keys.append(_key("s", _BASELINE, name, **white))
     if table.paper or table.paper_rows:
-        style = {"markerfacecolor": "white", "linewidth": 1.0, "markersize": 4.2}
+        style: dict[str, Any] = {"markerfacecolor": "white", "linewidth": 1.0, "markersize": 4.2}
         keys.append(_key("D", _PAPER, f"{table.paper_head}: mean, SD", **style))
     if any(table.at(row.key, c).empty for row in table.rows for c in table.columns):
         keys.append(_key("x", FAINT, "not measured", linestyle="none"))
@@ -262,7 +277,12 @@ def _draw_difference(axis: Axes, table: Table, row: Row, place: int) -> None:
             if math.isnan(low)
             else f" [{number(low, table, signed=True)}, {number(high, table, signed=True)}]"
         )
-        style = {"color": INK, "linewidth": 1.8, "solid_capstyle": "butt", "zorder": 4}
+        style: dict[str, Any] = {
+            "color": INK,
+            "linewidth": 1.8,
+            "solid_capstyle": "butt",
+            "zorder": 4,
+        }
         axis.plot([low, high], [place, place], **style)
         fill = INK if low > 0 or high < 0 else "white"
         axis.plot(found.mean, place, "s", color=INK, markerfacecolor=fill, markersize=6, zorder=5)
@@ -274,18 +294,27 @@ def _draw_curve(axis: Axes, table: Table) -> None:
     averages = [table.average(row.key) for row in points]
     means = [spread(scores) for scores in averages]
     for x, scores in enumerate(averages):
-        style = {"color": HUES[0], "markersize": 3, "alpha": 0.4, "markeredgewidth": 0}
+        style: dict[str, Any] = {
+            "color": HUES[0],
+            "markersize": 3,
+            "alpha": 0.4,
+            "markeredgewidth": 0,
+        }
         axis.plot([x] * len(scores), list(scores), "o", label="_" if x else "one seed", **style)
     xs, ys = list(range(len(points))), np.array([m.mean for m in means])
     sds = np.array([m.sd for m in means])
-    style = {"markersize": 5.5, "markeredgecolor": "white", "zorder": 4}
+    style: dict[str, Any] = {"markersize": 5.5, "markeredgecolor": "white", "zorder": 4}
     axis.plot(xs, ys, "-o", color=HUES[0], label="mean over seeds", **style)
     axis.fill_between(xs, ys - sds, ys + sds, color=HUES[0], alpha=0.15, linewidth=0, label="± SD")
     _draw_good_range(axis, table, [float(row.key) for row in points])
     for i, row in enumerate(row for row in table.rows if row.group):
         mean = spread(table.average(row.key)).mean
         if not math.isnan(mean):
-            style = {"linestyle": ":", "linewidth": 1.2, "color": (MUTED, HUES[2], HUES[1])[i % 3]}
+            style: dict[str, Any] = {
+                "linestyle": ":",
+                "linewidth": 1.2,
+                "color": (MUTED, HUES[2], HUES[1])[i % 3],
+            }
             axis.axhline(mean, label=row.name, **style)
     low, high = axis.get_ylim()
     spare = max(_NARROWEST["curves"] / (1 if table.percent else 100) - (high - low), 0.0) / 2
@@ -310,7 +339,7 @@ def _draw_good_range(axis: Axes, table: Table, values: Sequence[float]) -> None:
     lines = [f"{table.paper_head}:", f"higher from {good_from} on;"]
     lines += [f"{mean} ± {sd} at {key}" for key, (mean, sd) in table.paper_rows.items()]
     where = axis.get_xaxis_transform()
-    style = {"color": _PAPER, "fontstyle": "italic"}
+    style: dict[str, Any] = {"color": _PAPER, "fontstyle": "italic"}
     text, place = "\n".join(lines), (good[0] - 0.33, 0.02)
     axis.text(*place, text, transform=where, va="bottom", fontsize=7, fontdict=style)
 
@@ -322,7 +351,7 @@ def _draw_bars(axis: Axes, table: Table, rows: Sequence[Row], column: str) -> No
     ratio = speed_ratio(table)[column]
     reach = max(mean + sd for mean, sd in zip(means, sds, strict=True)) or 1.0
     bars = axis.barh(range(len(rows)), means, height=0.68, edgecolor="white")
-    style = {"fmt": "none", "ecolor": INK, "elinewidth": 1.0, "capsize": 2.5}
+    style: dict[str, Any] = {"fmt": "none", "ecolor": INK, "elinewidth": 1.0, "capsize": 2.5}
     axis.errorbar(means, range(len(rows)), xerr=sds, **style)
     for place, (row, bar, rate) in enumerate(zip(rows, bars, rates, strict=True)):
         is_graphlog = row.key.startswith("graphlog/")

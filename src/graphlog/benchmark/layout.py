@@ -241,7 +241,7 @@ def _speed_frame(table: Table) -> pd.DataFrame:
         texts: list[str] = []
         for column in table.columns:
             rate = spread(table.at(row.key, column))
-            share = ratio.loc[row.key, column]
+            share = float(ratio[column][row.key])
             sd = "" if rate.count < 2 else f" ± {rate.sd:,.0f}"
             texts.append(f"{rate.mean:,.0f}{sd}" if rate.count else DASH)
             texts.append(DASH if math.isnan(share) else f"{share:.2f}")

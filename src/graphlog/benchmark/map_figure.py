@@ -84,7 +84,7 @@ def map_figure(maps: Sequence[LayoutMap | None]) -> Figure:
             axis.grid(False)
             axis.spines[["left", "bottom", "top", "right"]].set(visible=True, color=FAINT)
             if found is None:
-                style = {"ha": "center", "va": "center", "color": MUTED}
+                style: dict[str, Any] = {"ha": "center", "va": "center", "color": MUTED}
                 axis.text(0.5, 0.5, "not measured", transform=axis.transAxes, **style)
                 continue
             _draw_map(axis, found)

@@ -187,7 +187,7 @@ def _by_scale(folder: BenchmarkFolder) -> dict[str, tuple[pd.DataFrame, dict[str
         )
     rows, details = newest_cells(rows)
     groups = [
-        (" ".join(filter(None, [f"Scale {scale}", changes])), part)
+        (f"Scale {scale} {changes}".rstrip(), part)
         for (scale, changes), part in rows.groupby(["scale", "changes"])
     ]
     return {name if len(groups) > 1 else "": (part, details) for name, part in groups}

@@ -224,7 +224,7 @@ class Table:
         if len(complete) < 2 or not len(complete.columns):
             return {}
         ranks = complete.rank(ascending=self.metric in LOWER_IS_BETTER, method="average")
-        return ranks.mean(axis=1).to_dict()
+        return {str(row): float(rank) for row, rank in ranks.mean(axis=1).items()}
 
     def best(self, column: str) -> str | None:
         """Return the row with the best mean in a column."""

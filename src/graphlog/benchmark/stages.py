@@ -280,7 +280,7 @@ def _evaluated(
     seconds: float,
     rate: float | None,
 ) -> Result:
-    about = {
+    about: dict[str, Any] = {
         "dataset": {
             "name": data.name,
             "digest": data.store.digest,

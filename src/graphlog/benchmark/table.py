@@ -347,7 +347,8 @@ def _read_csv(path: Path) -> pd.DataFrame:
         if found == list(COLUMNS):
             values = [float(text) if text else math.nan for text in rows["value"]]  # every bit
             seeds = [int(text) if text else None for text in rows["seed"]]
-            rows = rows.assign(value=values, seed=seeds).astype(_NUMBERS)
+            columns = {"value": values, "seed": pd.array(seeds, dtype="Int64")}
+            rows = rows.assign(**columns).astype(_NUMBERS)
             if set(rows["cell"]) != set(_by_cell(rows)):
                 raise ValueError("a cell is cut off")
             return rows

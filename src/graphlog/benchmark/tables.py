@@ -457,7 +457,7 @@ def speed_tables(rows: pd.DataFrame, details: Mapping[str, Mapping[str, Any]]) -
 def speed_ratio(table: Table) -> pd.DataFrame:
     """Return how many times as fast as AttrMasking under the same backbone each row is."""
     yardsticks = [f"{YARDSTICK}/{row.key.rpartition('/')[2]}" for row in table.rows]
-    return table.means / table.means.reindex(yardsticks).to_numpy()
+    return table.means.div(table.means.reindex(yardsticks).set_axis(table.means.index))
 
 
 def _views(rows: pd.DataFrame, details: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
