@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,8 +21,25 @@ from graphlog.domains import DOMAINS, Domain, Input, schema_named
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.files import beside
 
+
+@runtime_checkable
+class ColumnTable(Protocol):
+    """A table of named columns that is no iterable, such as pyarrow's."""
+
+    column_names: list[str]
+
+    def column(self, i: int) -> Any:
+        """Return a column."""
+
+
 InputLike = (
-    str | os.PathLike[str] | GraphStore | Input | Mapping[str, Sequence[Any]] | Iterable[Any]
+    str
+    | os.PathLike[str]
+    | GraphStore
+    | Input
+    | Mapping[str, Sequence[Any]]
+    | Iterable[Any]
+    | ColumnTable
 )
 """A path, ``"-"``, the name of a data set, a store or its folder; a list, array or column of SMILES or of
 RDKit molecules; a data frame (pandas, polars, pyarrow) or a dictionary of columns; graphs of

@@ -350,9 +350,7 @@ def _open_excel(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]]:
     try:
         import openpyxl
     except ImportError:
-        raise DataError(
-            f"{path}: reading Excel files needs `openpyxl`: pip install openpyxl, or save it as .csv."
-        ) from None
+        raise MissingExtraError("openpyxl", "excel") from None
     library: Any = openpyxl
     try:
         book = library.load_workbook(path, read_only=True, data_only=True)

@@ -1,0 +1,247 @@
+"""Whatever people hold is read alike: frames, columns, molecules of RDKit, SDF, Excel, pipes, graphs."""
+
+import gzip
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from rdkit import Chem
+from torch_geometric.data import Batch, Data
+from torch_geometric.loader import DataLoader
+
+import graphlog
+from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
+from graphlog.downstream.tasks import open_labelled
+from graphlog.errors import ConfigError, DataError, GraphLoGError
+from graphlog.inputs import InputLike, read, resolve
+
+SMILES = [f"{'C' * n}{end}" for n in range(2, 14) for end in ("O", "N")]
+ACTIVE = ["yes" if "O" in s else "no" for s in SMILES]
+COLUMNS: dict[str, list[Any]] = {
+    "id": list(range(len(SMILES))),
+    "Structure (SMILES)": SMILES,
+    "active": ACTIVE,
+}
+
+
+def _polars() -> Any:
+    return pytest.importorskip("polars").DataFrame(COLUMNS)
+
+
+def _arrow() -> Any:
+    return pytest.importorskip("pyarrow").table(COLUMNS)
+
+
+FRAMES: dict[str, Callable[[], Any]] = {
+    "pandas": lambda: pd.DataFrame(COLUMNS),
+    "polars": _polars,
+    "pyarrow": _arrow,
+    "dictionary": lambda: COLUMNS,
+}
+
+
+@pytest.fixture(scope="module")
+def encoder() -> graphlog.Encoder:
+    small = {"dim": 8, "layers": 2}
+    return graphlog.pretrain(SMILES, epochs=1, batch_size=8, encoder=small)
+
+
+@pytest.fixture(params=list(FRAMES))
+def frame(request: pytest.FixtureRequest) -> Any:
+    return FRAMES[request.param]()
+
+
+def test_a_data_frame_is_a_table(frame: Any, encoder: graphlog.Encoder, tmp_path: Path) -> None:
+    store = graphlog.read_molecules(frame, targets=["active"])
+    assert (store.texts(), store.tasks) == (SMILES, ("active",))
+    assert store.labels is not None
+    assert store.labels.ravel().tolist() == [float(a == "yes") for a in ACTIVE]
+    np.testing.assert_array_equal(encoder.embed(frame), encoder.embed(SMILES))
+    written = graphlog.embed_file(encoder, frame, tmp_path / "z.npz")
+    assert (written.rows, written.rejected) == (len(SMILES), 0)
+
+
+def test_a_frame_is_learnt_from_and_predicted(frame: Any, encoder: Any, tmp_path: Path) -> None:
+    predictor = graphlog.finetune(
+        encoder, frame, split="random", seeds=(0,), epochs=1, baselines=()
+    )
+    assert predictor.targets == ("active",)
+    notes = " ".join(predictor.report.notes)
+    assert "words are read as classes (no = 0, yes = 1)" in notes
+    assert "all columns of numbers: active" in notes
+    graphlog.predict_file(predictor, frame, tmp_path / "p.csv")
+    table = pd.read_csv(tmp_path / "p.csv")
+    assert table["id"].tolist() == COLUMNS["id"]
+    assert set(table["graphlog_status"]) == {"ok"}
+
+
+def test_missing_and_odd_cells_of_a_frame_are_rejected_rows() -> None:
+    frame = pd.DataFrame({"smiles": ["CCO", None, 3.5, "C", "N"], "y": [1, 0, 1, 0, 1]})
+    store = graphlog.read_molecules(frame, targets=["y"], on_error="skip")
+    assert store.rows.tolist() == [0, 3, 4]
+    assert store.rejects[0].reason == "empty"
+    assert store.rejects[1].text == "3.5"
+    with pytest.raises(DataError, match="no SMILES column"):
+        graphlog.read_molecules(pd.DataFrame({"a": ["CCO"], "b": [1]}))
+    with pytest.raises(DataError, match="two columns are named 'smiles'"):
+        graphlog.read_molecules(pd.DataFrame([["C", "C"]], columns=["smiles", "smiles"]))
+    with pytest.raises(DataError, match="differ in length"):
+        graphlog.read_molecules({"smiles": ["C", "CC"], "y": [1]})
+
+
+@pytest.mark.parametrize(
+    ("words", "labels"),
+    [
+        (["yes", "No", " YES "], [1, 0, 1]),
+        (["true", "FALSE", ""], [1, 0, np.nan]),
+        (["active", "inactive", "n/a"], [1, 0, np.nan]),
+        ([True, False, True], [1, 0, 1]),
+    ],
+)
+def test_words_for_classes_are_understood_and_said(words: list[Any], labels: list[float]) -> None:
+    data = open_labelled(
+        {"smiles": ["C", "CC", "CCC"] * 8, "y": words * 8}, MOLECULE, split="random"
+    )
+    np.testing.assert_array_equal(data.labels[:3].ravel(), labels)
+    assert any("words are read as classes" in note for note in data.notes)
+
+
+def test_labels_that_32_bits_cannot_hold_are_said() -> None:
+    columns = {"smiles": ["C", "CC"] * 8, "y": [16777217, 2] * 8}
+    data = open_labelled(columns, MOLECULE, split="random")
+    assert any("16777217.0 became 16777216.0" in note for note in data.notes)
+    columns["y"] = [0.1, 2.5] * 8
+    assert not any(
+        "32 bits" in note for note in open_labelled(columns, MOLECULE, split="random").notes
+    )
+
+
+def test_molecules_of_rdkit_are_what_their_smiles_are(encoder: graphlog.Encoder) -> None:
+    molecules = [Chem.MolFromSmiles(s) for s in SMILES]
+    np.testing.assert_array_equal(encoder.embed(molecules), encoder.embed(SMILES))
+    column = pd.DataFrame({"mol": molecules})
+    np.testing.assert_array_equal(encoder.embed(column), encoder.embed(SMILES))
+    assert graphlog.read_molecules([molecules[0], None]).rejects[0].reason == "empty"
+
+
+def _sdf(path: Path) -> Path:
+    with Chem.SDWriter(str(path)) as writer:
+        for name, (smiles, active) in enumerate(zip(SMILES, ACTIVE, strict=True)):
+            molecule = Chem.MolFromSmiles(smiles)
+            molecule.SetProp("_Name", f"m{name}")
+            molecule.SetProp("active", active)
+            writer.write(molecule)
+    return path
+
+
+def test_sdf_files(tmp_path: Path, encoder: graphlog.Encoder) -> None:
+    path = _sdf(tmp_path / "a.sdf")
+    store = graphlog.read_molecules(path, targets=["active"])
+    assert store.texts() == SMILES
+    packed = tmp_path / "b.sdf.gz"
+    text = path.read_text().replace("  9  8  0", " XX YY  0")  # one record that cannot be parsed
+    packed.write_bytes(gzip.compress(text.encode()))
+    store = graphlog.read_molecules(packed)
+    assert store.num_rows == len(SMILES)
+    assert {r.reason for r in store.rejects} <= {"RDKit cannot parse this SDF record"}
+    predictor = graphlog.finetune(
+        encoder,
+        path,
+        split="random",
+        targets=["active"],
+        seeds=(0,),
+        epochs=1,
+        baselines=(),
+    )
+    graphlog.predict_file(predictor, path, tmp_path / "p.csv")
+    assert pd.read_csv(tmp_path / "p.csv")["name"].tolist()[:2] == ["m0", "m1"]
+    (tmp_path / "empty.sdf").write_text("")
+    with pytest.raises(DataError, match="holds no molecule"):
+        graphlog.read_molecules(tmp_path / "empty.sdf")
+
+
+def test_tables_separated_by_semicolons_and_excel_files(tmp_path: Path) -> None:
+    frame = pd.DataFrame(COLUMNS)
+    frame.to_csv(tmp_path / "a.csv", sep=";", index=False)
+    assert graphlog.read_molecules(tmp_path / "a.csv").texts() == SMILES
+    pytest.importorskip("openpyxl")
+    frame.to_excel(tmp_path / "a.xlsx", index=False)
+    store = graphlog.read_molecules(tmp_path / "a.xlsx", targets="auto")
+    assert (store.texts(), store.tasks) == (SMILES, ("active",))
+    (tmp_path / "b.xlsx").write_bytes(b"PK no workbook")
+    with pytest.raises(DataError, match="not a readable Excel file"):
+        graphlog.read_molecules(tmp_path / "b.xlsx")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_predict_reads_a_named_pipe_once(tmp_path: Path, encoder: graphlog.Encoder) -> None:
+    frame = pd.DataFrame(COLUMNS)
+    predictor = graphlog.finetune(
+        encoder, frame, split="random", seeds=(0,), epochs=1, baselines=()
+    )
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    threading.Thread(target=lambda: frame.to_csv(pipe, index=False), daemon=True).start()
+    graphlog.predict_file(predictor, pipe, tmp_path / "p.csv")
+    assert pd.read_csv(tmp_path / "p.csv")["id"].tolist() == COLUMNS["id"]
+
+
+def _rings() -> list[Data]:
+    graphs = []
+    for n in (3, 4, 5, 6):
+        i = torch.arange(n)
+        edges = torch.stack([torch.cat([i, (i + 1) % n]), torch.cat([(i + 1) % n, i])])
+        x = torch.zeros((n, 2), dtype=torch.int64)
+        attributes = torch.zeros((2 * n, 2), dtype=torch.int64)
+        graphs.append(Data(x=x, edge_index=edges, edge_attr=attributes))
+    return graphs
+
+
+def test_graphs_of_torch_geometric(encoder: graphlog.Encoder) -> None:
+    rings = _rings()
+    model = graphlog.random_encoder(schema=MOLECULE)
+    z = model.embed(rings)
+    assert z.shape == (4, model.width())
+    batches: list[InputLike] = [
+        Batch.from_data_list(rings),
+        DataLoader(rings, batch_size=3),
+        (graph for graph in rings),
+    ]
+    for source in batches:
+        np.testing.assert_array_equal(
+            graphlog.from_pyg(source, MOLECULE)[:].x, read(rings, MOLECULE)[:].x
+        )
+    np.testing.assert_allclose(model.embed(DataLoader(rings, batch_size=3)), z, atol=1e-6)
+    with pytest.raises(GraphLoGError):
+        encoder.embed(rings)  # the codes of another schema
+
+
+def test_one_default_schema() -> None:
+    assert graphlog.read_molecules(["CCO"]).schema == MOLECULE_RICH
+    made = graphlog.pretrain(SMILES, epochs=1, batch_size=8, encoder={"dim": 8, "layers": 2})
+    assert made.schema == MOLECULE_RICH
+
+
+def test_what_is_no_input_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        resolve(tmp_path / "no.csv")
+    with pytest.raises(DataError, match=r"one column of SMILES, found an array of shape \(2, 2\)"):
+        resolve(np.full((2, 2), "C"))
+    with pytest.raises(ConfigError, match="did you mean 'bbbp'"):
+        resolve("bpbp")
+
+
+def test_options_of_a_store_are_refused_not_ignored(tmp_path: Path) -> None:
+    store = graphlog.read_molecules(SMILES).save(tmp_path / "s.store")
+    assert len(read(store.path, limit=3)) == 3
+    for option in ({"keep_texts": False}, {"targets": ["y"]}, {"smiles_column": "s"}):
+        with pytest.raises(ConfigError, match="is a store already"):
+            read(store.path, **option)
+    with pytest.raises(ConfigError, match="build it again with --schema molecule"):
+        read(store.path, MOLECULE)
