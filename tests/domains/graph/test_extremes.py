@@ -152,6 +152,16 @@ def test_a_damaged_or_encrypted_zip(tmp_path):
             read_graphs(path)
 
 
+def test_a_zip_that_expands_without_end(tmp_path):
+    path = tmp_path / "t.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("T/T_A.txt", b"1, 1\n" * (20 << 20))
+        archive.writestr("T/T_graph_indicator.txt", "1\n")
+    assert path.stat().st_size < 1 << 20
+    with pytest.raises(DataError, match=r"T_A.txt cannot be unpacked \(it claims to expand to 10"):
+        read_graphs(path)
+
+
 def test_a_limit_holds_for_a_store_too(tmp_path):
     read_graphs(
         json_lines(tmp_path / "g.jsonl", GRAPH, GRAPH, GRAPH), store_path=tmp_path / "store"

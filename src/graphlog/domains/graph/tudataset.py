@@ -22,6 +22,8 @@ PARTS = (
 """What follows ``NAME_``; the first two are required."""
 GIN_SUFFIXES = (".txt", ".txt.gz", ".txt.zst")
 _GIN_HEAD_LINES = 3
+_MIN_BOMB, _BOMB_RATIO = 1 << 26, 200
+"""A member that is larger, and expands by more than this factor, would only fill the memory."""
 
 
 def find_parts(path: Path) -> dict[str, str]:
@@ -120,7 +122,10 @@ class _Files:
                 return "".join(lines)
         try:
             with zipfile.ZipFile(self._path) as archive:
-                return archive.read(self._parts[part]).decode("utf-8", "replace")
+                member = archive.getinfo(self._parts[part])
+                if member.file_size > max(_MIN_BOMB, _BOMB_RATIO * member.compress_size):
+                    raise zipfile.BadZipFile(f"it claims to expand to {member.file_size:,} bytes")
+                return archive.read(member).decode("utf-8", "replace")
         except (zipfile.BadZipFile, OSError, EOFError, zlib.error, RuntimeError) as e:
             # the last: encrypted, or compressed in another way
             advice = "download it again, or unpack it yourself"
