@@ -1,6 +1,6 @@
 """Schemas of any graphs: inferred from their attributes; and attributes turned into their codes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -247,74 +247,67 @@ def edge_codes(
 
 
 def _codes(
-    kind: str, found: Sequence[Column], items: int, columns: tuple[Attribute, ...]
+    kind: str, attributes: Sequence[Column], items: int, columns: tuple[Attribute, ...]
 ) -> tuple[Float[np.ndarray, "R F"], list[Unfit]]:
     unfit: list[Unfit] = []
-    if len(columns) == 1 and columns[0].origin == "one-hot" and items and len(found) != 1:
-        values = columns[0].values
-        if len(found) != len(values):
-            expected = f"{len(values)} columns, 0 but for a single 1"
-            raise DataError(f"{kind} attributes must be {expected}, found {len(found)}.")
-        positions, is_bad = _hot_positions(found)
+    if len(columns) == 1 and columns[0].origin == "one-hot" and items and len(attributes) != 1:
+        known = columns[0].values
+        if len(attributes) != len(known):
+            expected = f"{len(known)} columns, 0 but for a single 1"
+            raise DataError(f"{kind} attributes must be {expected}, found {len(attributes)}.")
+        positions, is_bad = _hot_positions(attributes)
         reason = f"{kind} attributes must be 0 but for a single 1"
         unfit += [Unfit(item, reason) for item in np.flatnonzero(is_bad).tolist()]
-        any_known = next(k for k, text in enumerate(values) if text)
-        found = [np.where(is_bad, any_known, positions)]
-    if len(found) != len(columns) and items:
+        any_known = next(k for k, text in enumerate(known) if text)
+        attributes = [np.where(is_bad, any_known, positions)]
+    if len(attributes) != len(columns) and items:
         names = ", ".join(c.name for c in columns) or "none"
-        raise DataError(
-            f"every {kind} must have {len(columns)} attributes ({names}), found {len(found)}."
-        )
+        expected = f"{len(columns)} attributes ({names})"
+        raise DataError(f"every {kind} must have {expected}, found {len(attributes)}.")
     codes = np.zeros((items, len(columns)))
-    for k, (values, attribute) in enumerate(zip(found, columns, strict=False)):
-        codes[:, k], wrong = (_categories if attribute.is_categorical else _numbers)(
-            values, attribute
-        )
+    for k, (values, attribute) in enumerate(zip(attributes, columns, strict=False)):
+        convert = _category_codes if attribute.is_categorical else _finite_numbers
+        codes[:, k], is_bad = convert(values, attribute)
         name = f"{kind} attribute '{attribute.name}'"
-        unfit += [Unfit(item, f"{name} {reason}") for item, reason in wrong]
+        for item in np.flatnonzero(is_bad).tolist():
+            unfit.append(Unfit(item, f"{name} {_problem(values[item], attribute)}"))
     return codes, unfit
 
 
-def _categories(
-    values: Column, attribute: Attribute
-) -> tuple[np.ndarray, Iterator[tuple[int, str]]]:
+def _category_codes(values: Column, attribute: Attribute) -> tuple[np.ndarray, np.ndarray]:
+    """Return the code of every value, and which values have none."""
     if not attribute.values:  # codes as they are: one of the named schemas
-        codes, _ = _numbers(values, attribute)
+        codes, _ = _finite_numbers(values, attribute)
         is_bad = ~((codes >= 0) & (codes < attribute.cardinality) & (codes == np.floor(codes)))
-        expected = f"must be a code in [0, {attribute.cardinality})"
-        wrong = ((i, f"{expected}, found {text_of(values[i])}") for i in _where(is_bad))
-        return np.where(is_bad, 0, codes), wrong
+        return np.where(is_bad, 0, codes), is_bad | (_as_numbers(values) != codes)
     code_of = {text: code for code, text in enumerate(attribute.values) if text}
     different, inverse = values, np.arange(len(values))
     if values.dtype != object:
         different, inverse = np.unique(values, return_inverse=True)
     codes = np.array([code_of.get(text_of(v), -1) for v in different.tolist()], dtype=np.int64)
     codes = codes[inverse.reshape(-1)]
-    wrong = ((i, _describe_unknown(values[i])) for i in _where(codes < 0))
-    return np.maximum(codes, 0), wrong
+    return np.maximum(codes, 0), codes < 0
 
 
-def _describe_unknown(value: object) -> str:
-    if value is None:
-        return "is missing"
-    if isinstance(value, float) and not np.isfinite(value):
-        return f"must be finite, found {value}"
-    return (
-        f"is {text_of(value)!r}, a category that the schema does not know: it was not there when "
-        "the schema was made"
-    )
-
-
-def _numbers(values: Column, _: Attribute) -> tuple[np.ndarray, Iterator[tuple[int, str]]]:
+def _finite_numbers(values: Column, _: Attribute) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values as numbers, and which of them are no finite number."""
     numbers = _as_numbers(values)
     with np.errstate(over="ignore"):
         is_bad = ~np.isfinite(numbers.astype(np.float32))
-    wrong = ((i, _describe_bad_number(values[i])) for i in _where(is_bad))
-    return np.where(is_bad, 0.0, numbers), wrong
+    return np.where(is_bad, 0.0, numbers), is_bad
 
 
-def _describe_bad_number(value: object) -> str:
-    return "is missing" if value is None else f"must be a finite number, found {text_of(value)!r}"
+def _problem(value: object, attribute: Attribute) -> str:
+    if value is None:
+        return "is missing"
+    if not attribute.is_categorical:
+        return f"must be a finite number, found {text_of(value)!r}"
+    if not attribute.values:
+        return f"must be a code in [0, {attribute.cardinality}), found {text_of(value)}"
+    if isinstance(value, float) and not np.isfinite(value):
+        return f"must be finite, found {value}"
+    unknown = "a category that the schema does not know: it was not there when the schema was made"
+    return f"is {text_of(value)!r}, {unknown}"
 
 
 def _as_numbers(values: Column) -> Float[np.ndarray, "R"]:
@@ -322,10 +315,6 @@ def _as_numbers(values: Column) -> Float[np.ndarray, "R"]:
         numbers = [v if isinstance(v, int | float) else np.nan for v in values.tolist()]
         return np.array(numbers, dtype=np.float64)
     return values.astype(np.float64)
-
-
-def _where(mask: np.ndarray) -> list[int]:
-    return np.flatnonzero(mask).tolist()
 
 
 def text_of(value: object) -> str:

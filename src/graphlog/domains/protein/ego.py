@@ -124,8 +124,8 @@ def _reach(
     graph, protein = np.divmod(entries, n)
     sizes = np.bincount(graph, minlength=len(centres))
     position = np.arange(len(entries)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    kept = position < options.nodes
-    return _Members(graph[kept], protein[kept], position[kept])
+    is_in = position < options.nodes
+    return _Members(graph[is_in], protein[is_in], position[is_in])
 
 
 def ego_statistics(store: GraphStore) -> Float32[np.ndarray, "M 18"]:

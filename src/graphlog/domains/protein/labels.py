@@ -154,12 +154,13 @@ class _Collector:
 
     def proteins(self, block: Block, path: Path | str, index: NameIndex) -> list[tuple[int, ...]]:
         """Return the proteins that each name of the first column stands for."""
-        members = [index.find((name,)) for name in block.columns[0]]
-        for line, name, found in zip(block.lines.tolist(), block.columns[0], members, strict=True):
-            self.counts["used"] += bool(found)
-            if not found:
+        names = block.columns[0]
+        rows = [index.find((name,)) for name in names]
+        for line, name, members in zip(block.lines.tolist(), names, rows, strict=True):
+            self.counts["used"] += bool(members)
+            if not members:
                 self.skip(name, path, line, "has labels but is in no network")
-        return members
+        return rows
 
     def functions(self, tasks: Sequence[str], values: Float[np.ndarray, "N T"]) -> Functions:
         return Functions(tuple(tasks), values, tuple(self.unmatched.values()), self.counts)

@@ -66,11 +66,11 @@ def network_files(source: Files, data_dir: Path | str | None = None) -> list[Net
     for one in as_list(source):
         path = Path(one)
         if path.is_dir():
-            found = [NetworkFile(p) for p in sorted(path.iterdir()) if _NETWORK_FILE in p.name]
-            if not found:
+            in_folder = [NetworkFile(p) for p in sorted(path.iterdir()) if _NETWORK_FILE in p.name]
+            if not in_folder:
                 expected = f"no network file (*{_NETWORK_FILE}.detailed*)"
                 raise DataError(f"{path}: holds {expected}; name the files themselves.")
-            files += found
+            files += in_folder
         elif str(one) in networks() and not path.exists():
             spec = networks()[str(one)]
             local, details = fetch(spec, data_dir, verify_file), details_of(spec)

@@ -50,14 +50,14 @@ class ColumnTable(NamedTuple):
         Raises:
             DataError: If a column is missing, or a line has more or fewer fields than the header.
         """
-        found = {name: self.find(name) for name in names}
-        missing = [name.partition("|")[0] for name, index in found.items() if index is None]
+        positions = {name: self.find(name) for name in names}
+        missing = [name.partition("|")[0] for name, k in positions.items() if k is None]
         if missing:
             header = ", ".join(self.header[:6])
             raise DataError(
                 f"{self.path}: has no column {', '.join(missing)} (found {header}); {advice}."
             )
-        indices = [index for index in found.values() if index is not None]
+        indices = [k for k in positions.values() if k is not None]
         first, width = 2, len(self.header)
         while lines := list(islice(self.lines, _LINES_PER_BLOCK)):
             rows = [line.rstrip("\r\n").split(self.delimiter) for line in lines]
