@@ -124,10 +124,10 @@ def main() -> None:
     path = options.results / "prototypes_in_use.jsonl"
     done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     for seed in options.seeds:
-        for number, name in enumerate(options.variants):
+        for name in options.variants:
             if any((row["variant"], row["seed"]) == (name, seed) for row in done):
                 continue
-            run = options.runs / f"{number}-s{seed}"
+            run = options.runs / f"{list(VARIANTS).index(name)}-s{seed}"
             result = train(store, VARIANTS[name], seed, run)
             row = {"variant": name, "seed": seed, **measure(store, result, run)}
             done.append(row)
