@@ -66,11 +66,7 @@ class OpenOutput:
 
 @contextmanager
 def open_output(
-    source: InputLike,
-    schema: FeatureSchema,
-    out: Path,
-    formats: tuple[str, ...],
-    **reading: Any,
+    source: InputLike, schema: FeatureSchema, out: Path, formats: tuple[str, ...], **reading: Any
 ) -> Generator[OpenOutput]:
     """Give the graphs of ``source``, to be written to ``out`` row for row.
 
@@ -253,11 +249,7 @@ def _write_npy(
     path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[np.ndarray]
 ) -> None:
     """Write an array of ``shape`` block by block."""
-    header = {
-        "descr": np.lib.format.dtype_to_descr(dtype),
-        "fortran_order": False,
-        "shape": shape,
-    }
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, header)
         for block in blocks:

@@ -353,11 +353,7 @@ class Pretraining(Job):
 
 
 def objective_loss(
-    encoder: GraphEncoder,
-    objective: Objective[Any],
-    batch: GraphBatch,
-    step: int,
-    setting: Setting,
+    encoder: GraphEncoder, objective: Objective[Any], batch: GraphBatch, step: int, setting: Setting
 ) -> LossTerms:
     """Return the losses of one batch; all randomness is a function of the seed and of ``step``."""
     seed, device = setting.seed, setting.device
