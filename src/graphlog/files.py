@@ -137,7 +137,7 @@ def scratch_folder(out: Path) -> Generator[Path]:
     Raises:
         GraphLoGError: If there cannot be one.
     """
-    prefix, lock = f".{out.name}.partial-", None
+    prefix, lock, folder = f".{out.name}.partial-", None, out
     with writing(out):
         for old in out.absolute().parent.iterdir():
             if old.name.startswith(prefix) and old.is_dir() and not old.is_symlink():

@@ -252,8 +252,9 @@ def _train(
                 if trainer.restore():
                     cursor = trainer.cursor
                     bar.advance(size * cursor.epoch + min(cursor.batch * config.batch_size, size))
-                for row in job.history if log is not None else ():
-                    log.write(log_row(row))
+                if log is not None:
+                    for row in job.history:
+                        log.write(log_row(row))
                 trainer.run(stop)
                 jobs.append(job)
     finally:

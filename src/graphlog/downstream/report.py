@@ -144,15 +144,15 @@ class Report:
         fields = read_json(path)
         try:
             report = cls.from_dict(fields)
-            is_whole = bool(report.rows) and isinstance(report.to_dict(), dict)
-            names = (report.dataset, report.task, report.metric, report.split, *report.tasks)
-            is_whole &= all(isinstance(name, str) for name in names)
-            is_whole &= all(isinstance(n, int) for n in report.sizes.values())
+            report.to_dict()
+            names: list[Any] = [report.dataset, report.task, report.metric, report.split]
+            numbers: list[Any] = list(report.sizes.values())
+            is_text = all(isinstance(name, str) for name in [*names, *report.tasks])
+            if report.rows and is_text and all(isinstance(n, int) for n in numbers):
+                return report
         except (AttributeError, KeyError, IndexError, TypeError, ValueError):
-            is_whole = False
-        if not is_whole:
-            raise DataError(f"{path}: not a report of scores, or damaged; fine-tune again.")
-        return report
+            pass
+        raise DataError(f"{path}: not a report of scores, or damaged; fine-tune again.")
 
     def __str__(self) -> str:
         percent = self.metric not in LOWER_IS_BETTER and self.metric != "r2"

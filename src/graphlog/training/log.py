@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -19,37 +19,30 @@ from graphlog.files import beside
 LINE_EVERY_S = 10.0
 
 
-@runtime_checkable
-class Progress(Protocol):
-    """Follows one run."""
+class Progress:
+    """Follows one run; subclasses show it, this class shows nothing."""
 
     def begin(self, total: int, done: int = 0) -> None:
         """Expect ``total`` graphs, ``done`` of which an earlier process has handled."""
-        ...
 
     def stage(self, text: str) -> None:
         """Say what the run is doing now."""
-        ...
 
     def advance(self, graphs: int) -> None:
         """Count graphs of one step."""
-        ...
 
     def report(self, values: Mapping[str, float]) -> None:
         """Show the newest means of the losses."""
-        ...
 
     def say(self, line: str) -> None:
         """Print one line that stays."""
-        ...
 
     def end(self) -> None:
         """Take the bar away."""
-        ...
 
 
-class Silent(Progress):
-    """Shows nothing."""
+Silent = Progress
+"""Shows nothing."""
 
 
 class Lines(Progress):

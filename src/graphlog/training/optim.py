@@ -122,7 +122,7 @@ class WeightAverage:
             else:
                 self._averages[name] = parameter.detach().clone()
         if averages:
-            torch._foreach_lerp_(averages, weights, 1 - decay)
+            torch._foreach_lerp_(averages, weights, 1 - decay)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
 
     @torch.no_grad()
     def copy_to(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> None:
