@@ -235,8 +235,10 @@ def _column(attribute: Attribute) -> str:
 
 
 def describe_datasets() -> list[dict[str, Any]]:
-    """Return what is known about every data set, in the order of the catalogue."""
-    return [describe_dataset(name) for name in DATASETS]
+    """Return what is known about every data set: molecules first, then other domains."""
+    ranks = {domain: rank for rank, domain in enumerate(("molecule", "graph", "protein"))}
+    names = sorted(DATASETS, key=lambda name: ranks.get(DATASETS[name].domain, len(ranks)))
+    return [describe_dataset(name) for name in names]
 
 
 def describe_dataset(name: str) -> dict[str, Any]:
@@ -250,7 +252,7 @@ def describe_dataset(name: str) -> dict[str, Any]:
     return {
         "name": spec.name,
         "description": spec.description,
-        "rows": spec.rows,
+        "rows": spec.rows or None,
         "tasks": spec.num_tasks,
         "kind": spec.task or "no labels",
         "metric": spec.metric,

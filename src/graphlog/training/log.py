@@ -10,8 +10,17 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.progress import Progress as RichProgress
+from rich.table import Column
+from rich.text import Text
 from torch import Tensor
 
 from graphlog.files import beside
@@ -91,19 +100,27 @@ class Lines(Progress):
         """Nothing to take away."""
 
 
+class _Losses(ProgressColumn):
+    """The losses, the first column to be cut on a narrow terminal."""
+
+    def render(self, task: Task) -> Text:
+        """Return the losses on one line."""
+        return Text(task.fields["losses"], no_wrap=True, overflow="ellipsis")
+
+
 class Bar(Progress):
     """A progress bar on standard error with rate, losses and time left."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Console | None = None) -> None:
         """Prepare the bar; it appears at :meth:`begin`."""
         self._bar = RichProgress(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=20),
             TextColumn("{task.percentage:>3.0f} %"),
             TextColumn("{task.fields[rate]} graphs/s"),
-            TextColumn("{task.fields[losses]}"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            _Losses(),
+            console=console or Console(stderr=True),
             refresh_per_second=2,
         )
         self._task: TaskID | None = None

@@ -232,7 +232,7 @@ def _prototype_alarms(values: Mapping[str, float]) -> dict[str, str | None]:
         line = (
             f"alarm: the E-step spreads over {spread:.1f} of {total:.0f} prototypes of layer "
             f"{level} (alarm over {PERPLEXITY_CEILING:.0%}) and carries little information: "
-            "lower objective.e_step_temperature"
+            "set objective.e_step_temperature to a smaller positive number"
         )
         alarms[f"perplexity_{level}"] = line if spread > PERPLEXITY_CEILING * total else None
     return alarms
