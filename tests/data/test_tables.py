@@ -232,3 +232,23 @@ def test_no_column_hides_another_of_its_name(tmp_path: Path, name: str, parts: s
         assert next(iter(table)).fields == {"smiles": "CCO", "v": "1", "v.3": "2", "v.2": "3"}
         with pytest.raises(DataError, match="'v' is given more than once"):
             choose_tasks(table, ["v"], [])
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_a_decompression_bomb_is_read_in_bounded_pieces(tmp_path: Path, kind: str) -> None:
+    import tracemalloc
+
+    lines = 20_000_000
+    if kind == "gz":
+        content = gzip.compress(b"C\n" * lines)
+    else:
+        content = pytest.importorskip("zstandard").compress(b"C\n" * lines)
+    path = write(tmp_path, f"a.smi.{kind}", content)
+    assert path.stat().st_size < 100_000
+    tracemalloc.start()
+    with open_text(path) as stream:
+        for _, line in zip(range(20_000), stream, strict=False):
+            assert line == "C\n"
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 << 20

@@ -1,6 +1,6 @@
 """The contract of a domain: everything that differs between molecules, proteins and other graphs."""
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
@@ -115,6 +115,7 @@ class Domain(ABC):
         """Return whether a file or folder is this domain's by its name or first lines."""
         return False
 
+    @abstractmethod
     def read(
         self, source: Input, schema: FeatureSchema | None = None, **options: Any
     ) -> GraphStore:
@@ -133,7 +134,6 @@ class Domain(ABC):
             DataError: If the input cannot be read.
             ConfigError: If an option does not fit.
         """
-        raise NotImplementedError  # abstract as soon as every domain has its own
 
     def rows(self, source: Input, store: GraphStore, **options: Any) -> Iterator[Mapping[str, str]]:
         """Yield the columns of every row of ``source``, to be repeated beside predictions.
