@@ -272,6 +272,18 @@ def test_table_4_has_the_papers_rows_and_the_default_recipe_below(everything: Pa
     assert any("other data and another split" in note for note in grid.notes)
 
 
+def test_the_papers_roc_auc_is_not_set_beside_errors(tmp_path: Path):
+    for losses in factory.LOSSES:
+        found, variant = {"last": {"test": 1.2}}, {"losses": losses}
+        factory.write(
+            tmp_path,
+            factory.cell("finetune", "graphlog", "esol", 0, found, variant=variant, metric="rmse"),
+        )
+    table = _tables(tmp_path)["molecules-ablation-finetune-last-rmse"]
+    assert not table.paper_rows
+    assert not table_frame(table, MARKDOWN).columns.str.contains("paper").any()
+
+
 def test_table_4_is_on_the_data_sets_of_the_ablation(tmp_path: Path):
     factory.write_ablation(tmp_path)
     factory.write_molecules(tmp_path, (*factory.MOLECULES, "tox21"), ("graphlog",))

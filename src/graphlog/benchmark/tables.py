@@ -116,12 +116,11 @@ class _View:
             for name in (*settings.finetuned, *settings.probed)
         }
         title, notes = "Table 2. Biological functions", (_DEFAULT_RECIPE, _OTHER_DATA)
-        printed = _paper_column("table_2")
         is_usual = self.scores["dataset"].isin(usual)
         own = self._only(rows, is_usual) if is_usual[self.encoders.index].any() else rows
         found: list[Table] = []
         for table in self._tables("biology", "methods", "biology", title, own):
-            table = replace(table, notes=notes, **printed)
+            table = replace(table, notes=notes, **_paper_column("table_2", table.metric))
             found += [table, *self._halves(table, own)]
         if own is rows:
             return found
@@ -189,7 +188,7 @@ class _View:
                 heads=tuple(LOSSES.values()),
                 reference_label="all three",
                 notes=(note, _OTHER_DATA),
-                **_paper_column("table_4"),
+                **_paper_column("table_4", table.metric),
             )
             for table in tables
         ]
@@ -208,8 +207,15 @@ class _View:
         tables = self._tables(
             "sensitivity", name, f"{self.place}-sensitivity-{word}", f"Figure 3. {head}", rows, None
         )
-        printed = _paper_column(f"figure_3_{name}")
-        return [replace(t, heads=(head,), notes=(_OTHER_DATA,), **printed) for t in tables]
+        return [
+            replace(
+                table,
+                heads=(head,),
+                notes=(_OTHER_DATA,),
+                **_paper_column(f"figure_3_{name}", table.metric),
+            )
+            for table in tables
+        ]
 
     def _method_rows(self, backbone: str, always: Sequence[str]) -> dict[Row, pd.DataFrame]:
         """Return the paper's methods, measured or not, then the others that were measured."""
@@ -400,8 +406,10 @@ def _printed(scores: pd.DataFrame, metric: str) -> pd.DataFrame:
     return scores.assign(value=scores["value"] * factor)[columns]
 
 
-def _paper_column(table: str) -> dict[str, Any]:
+def _paper_column(table: str, metric: str) -> dict[str, Any]:
     """Return the paper's numbers of whole rows, which are of other data than ours."""
+    if metric != "roc_auc":
+        return {}
     rows = {row: tuple(values[0]) for row, values in PAPER[table]["rows"].items()}
     return {"paper_rows": rows, "paper_head": "paper (biology, 8 species)"}
 
