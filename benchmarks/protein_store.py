@@ -19,6 +19,7 @@ import torch
 from graphlog.data.store import open_store
 from graphlog.datasets import DATASETS
 from graphlog.datasets.download import fetch
+from graphlog.domains.protein.reading import verify_file
 from graphlog.inputs import fetch_dataset
 from step import machine
 
@@ -52,7 +53,7 @@ def parse_arguments() -> argparse.Namespace:
 def build(options: argparse.Namespace, path: Path) -> dict[str, float]:
     """Build the store in a fresh process and return its seconds and memory."""
     spec = DATASETS[options.name]
-    words = [spec.details["networks"][0], str(fetch(spec)), str(path), str(options.limit)]
+    words = [spec.details["networks"][0], str(fetch(spec, None, verify_file)), str(path), str(options.limit)]
     done = subprocess.run(
         [sys.executable, "-c", BUILD, *words], capture_output=True, text=True, check=True
     )
