@@ -53,7 +53,12 @@ def parse_arguments() -> argparse.Namespace:
 def build(options: argparse.Namespace, path: Path) -> dict[str, float]:
     """Build the store in a fresh process and return its seconds and memory."""
     spec = DATASETS[options.name]
-    words = [spec.details["networks"][0], str(fetch(spec, None, verify_file)), str(path), str(options.limit)]
+    words = [
+        spec.details["networks"][0],
+        str(fetch(spec, None, verify_file)),
+        str(path),
+        str(options.limit),
+    ]
     done = subprocess.run(
         [sys.executable, "-c", BUILD, *words], capture_output=True, text=True, check=True
     )
