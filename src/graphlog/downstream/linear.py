@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -97,10 +96,10 @@ def probe_weights(
             return weight, bias
         everything = np.arange(len(labels))
         for t in range(labels.shape[1]):
-            fold = fold_of(labels, everything, t)
-            if not learnable(fold.labels):
+            rows, y = labeled_rows(labels, everything, t)
+            if not learnable(y):
                 continue
-            x, y = features[fold.rows], fold.labels
+            x = features[rows]
             if task == "classification":
                 model = _logistic(features, c).fit(x, y.astype(np.int64))
             else:
@@ -120,10 +119,10 @@ def _logistic(x: Features, c: float = FIXED_C) -> LogisticRegression:
 def _logistic_task(
     features: Features, labels: np.ndarray, train: np.ndarray, target: int, path: Sequence[float]
 ) -> list[np.ndarray]:
-    fold = fold_of(labels, train, target)
-    if not learnable(fold.labels):
+    rows, y = labeled_rows(labels, train, target)
+    if not learnable(y):
         return [np.full(len(labels), np.nan, dtype=np.float32)] * len(path)
-    x, y = features[fold.rows], fold.labels.astype(np.int64)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+    x, y = features[rows], y.astype(np.int64)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     model = _logistic(x)
     results: list[np.ndarray] = []
     for c in path:
@@ -154,10 +153,10 @@ def _multinomial(
 def _ridge_task(
     features: Features, labels: np.ndarray, train: np.ndarray, target: int, path: Sequence[float]
 ) -> list[np.ndarray]:
-    fold = fold_of(labels, train, target)
-    if not learnable(fold.labels):
+    rows, y = labeled_rows(labels, train, target)
+    if not learnable(y):
         return [np.full(len(labels), np.nan, dtype=np.float32)] * len(path)
-    return [_ridge(features, fold.labels.reshape(-1, 1), fold.rows, c).reshape(-1) for c in path]
+    return [_ridge(features, y.reshape(-1, 1), rows, c).reshape(-1) for c in path]
 
 
 def _ridge(features: Features, targets: np.ndarray, rows: np.ndarray, c: float) -> np.ndarray:
@@ -165,16 +164,6 @@ def _ridge(features: Features, targets: np.ndarray, rows: np.ndarray, c: float) 
     x = features.astype(np.float64)
     model = Ridge(alpha=1.0 / c).fit(x[rows], targets)  # pyright: ignore[reportIndexIssue] - scipy's stubs
     return np.asarray(model.predict(x), dtype=np.float32).reshape(-1, targets.shape[1])
-
-
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """One target's training rows and what to fit to them."""
-
-    rows: np.ndarray
-    """Indices of the labelled training rows."""
-    labels: np.ndarray
-    """Their labels."""
 
 
 def forest_predictions(
@@ -194,11 +183,11 @@ def forest_predictions(
     share: Any = "sqrt" if task != "regression" else 1 / 3
 
     def one(t: int) -> np.ndarray:
-        fold = fold_of(labels, train, t)
-        if not learnable(fold.labels):
+        rows, y = labeled_rows(labels, train, t)
+        if not learnable(y):
             return np.full(len(features), np.nan, dtype=np.float32)
         model = kind(n_estimators=trees, max_features=share, random_state=seed, n_jobs=1)
-        model.fit(features[fold.rows], fold.labels)
+        model.fit(features[rows], y)
         is_regression = task == "regression"
         predicted = (
             model.predict(features) if is_regression else model.predict_proba(features)[:, 1]
@@ -211,11 +200,13 @@ def forest_predictions(
     return np.stack(columns, axis=1)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
-def fold_of(labels: Float[np.ndarray, "M T"], rows: np.ndarray, target: int) -> Fold:
-    """Return those of ``rows`` that have a label of ``target``, with the labels."""
+def labeled_rows(
+    labels: Float[np.ndarray, "M T"], rows: np.ndarray, target: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return those of ``rows`` that have a label of ``target``, and their labels."""
     y = labels[rows, target]
     present = ~np.isnan(y)
-    return Fold(rows[present], y[present])
+    return rows[present], y[present]
 
 
 def learnable(labels: np.ndarray) -> bool:

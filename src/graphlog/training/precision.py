@@ -22,17 +22,14 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"`device` must be auto, cpu or cuda, found '{name}'.") from None
-    if device.type not in {"cpu", "cuda"}:
+        device = None
+    if device is None or device.type not in {"cpu", "cuda"}:
         raise ConfigError(f"`device` must be auto, cpu or cuda, found '{name}'.")
-    if device.type == "cuda" and not torch.cuda.is_available():
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device.type == "cuda" and (device.index or 0) >= count:
         raise ConfigError(
-            f"`device` is '{name}' but torch sees no CUDA device; use device=auto or device=cpu."
-        )
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(
-            f"`device` is '{name}' but there are {torch.cuda.device_count()} CUDA devices only; "
-            "use device=auto."
+            f"`device` is '{name}' but torch sees {count} CUDA devices here; use device=auto or "
+            "device=cpu."
         )
     return device
 
