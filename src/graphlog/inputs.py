@@ -315,8 +315,8 @@ def _torch_graphs(source: Any) -> Any:
 
     if isinstance(source, Data | Dataset | DataLoader):
         return source
-    is_list = isinstance(source, list | tuple) and len(source) > 0
-    return source if is_list and isinstance(source[0], Data) else None
+    graphs: list[Any] = list(source) if isinstance(source, list | tuple) else []
+    return graphs if graphs and isinstance(graphs[0], Data) else None
 
 
 def _columns(source: Any) -> dict[str, Sequence[Any]] | None:

@@ -116,9 +116,8 @@ def describe(arrays: dict[str, Array], folder: Path | None) -> dict[str, FileEnt
     entries: dict[str, FileEntry] = {}
     for name, array in sorted(arrays.items()):
         sha256 = hash_array(array) if folder is None else _hash_once(folder / f"{name}.bin")
-        entries[name] = FileEntry(
-            dtype=array.dtype.str, shape=array.shape, bytes=array.nbytes, sha256=sha256
-        )  # pyright: ignore[reportArgumentType]
+        dtype: Any = array.dtype.str
+        entries[name] = FileEntry(dtype=dtype, shape=array.shape, bytes=array.nbytes, sha256=sha256)
     return entries
 
 

@@ -28,8 +28,8 @@ from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import Domain, Input
 from graphlog.errors import ConfigError, DataError
 
-Featurizer = Callable[[Sequence[str], FeatureSchema], tuple[GraphChunk, list[tuple[int, str]]]]
-"""From texts to their graphs, and ``(position, reason)`` of each text that is none."""
+Featurizer = Callable[..., tuple[GraphChunk, list[tuple[int, str]]]]
+"""From texts and ``schema`` to their graphs, and ``(position, reason)`` of each text that is none."""
 
 ROWS_A_PIECE = 1000
 """Rows that travel to a worker together."""
@@ -94,7 +94,7 @@ class RecordDomain(Domain):
         """Return a record in memory as text, a missing one as empty text; None where it is no record."""
         return cell_text(record) if isinstance(record, str) or not cell_text(record) else None
 
-    def read(
+    def read(  # pyright: ignore[reportIncompatibleMethodOverride] - its own options are named
         self,
         source: Input,
         schema: FeatureSchema | None = None,

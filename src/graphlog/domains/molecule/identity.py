@@ -40,7 +40,7 @@ def featurize_unless(
     """Do what ``featurize_smiles`` does with the molecules whose keys are not ``unwanted``."""
     is_unwanted = np.isin(constitution_keys(texts), unwanted)
     wanted = np.flatnonzero(~is_unwanted)
-    chunk, refused = featurize_smiles([texts[k] for k in wanted], schema)
+    chunk, refused = featurize_smiles([texts[k] for k in wanted.tolist()], schema)
     rejects = [(int(wanted[k]), reason) for k, reason in refused]
     rejects += [(int(k), EXCLUDED) for k in np.flatnonzero(is_unwanted)]
     return replace(chunk, rows=wanted[chunk.rows]), rejects

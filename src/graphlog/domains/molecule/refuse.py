@@ -64,10 +64,9 @@ def parse_smiles(text: Any) -> Any:
     if foreign is not None:  # RDKit drops some of them at the end of a SMILES without a word
         return f"not a SMILES character: {foreign[0]!a}"
     try:
-        if _may_be_complex(text) and (bare := Chem.MolFromSmiles(text, _BARE)) is not None:
-            reason = _complexity(bare)
-            if reason is not None:
-                return reason
+        bare: Any = Chem.MolFromSmiles(text, _BARE) if _may_be_complex(text) else None
+        if bare is not None and (reason := _complexity(bare)) is not None:
+            return reason
         mol: Any = Chem.MolFromSmiles(text)
         if mol is None:
             return f"RDKit cannot parse: {_diagnose(text)}"
