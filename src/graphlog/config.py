@@ -1,4 +1,4 @@
-"""Frozen settings that round-trip through TOML; unknown keys are refused with the nearest valid name."""
+"""Frozen settings that round-trip through TOML; an unknown key suggests the nearest one."""
 
 import json
 import tomllib

@@ -8,7 +8,7 @@ _SHOWN = 24
 
 
 class GraphLoGError(ValueError):
-    """Base of all errors caused by input; the command line prints them in one line and exits with 2."""
+    """Base of all errors caused by input; the command line prints one line and exits with 2."""
 
 
 class DataError(GraphLoGError):

@@ -1,4 +1,4 @@
-"""The whole tour in minutes: pre-train, fine-tune, compare, embed, draw, on real molecules that came with RDKit."""
+"""A tour in minutes: pre-train, fine-tune, compare, embed and draw, on molecules of RDKit."""
 
 import json
 import math
@@ -87,7 +87,8 @@ def run_quickstart(
     say(f"1/5  read {molecules:,} drug-like molecules ({PRETRAINING_SET}, from RDKit's own files)")
     graphs = api.read_molecules(PRETRAINING_SET, schema=resolve_config().schema, limit=molecules)
     say(
-        f"2/5  pre-train GraphLoG on them, without labels: {epochs} epochs, the first local, then with prototypes"
+        f"2/5  pre-train GraphLoG on them, without labels: {epochs} epochs, "
+        "the first local, then with prototypes"
     )
     small = api.pretrain(
         graphs,
@@ -102,7 +103,8 @@ def run_quickstart(
     )
     data = open_labelled(LABELLED_SET, small.schema)
     say(
-        f"3/5  fine-tune it on {LABELLED_SET}: {data.sizes['train']} measured activities, tested on {data.sizes['test']} other scaffolds"
+        f"3/5  fine-tune it on {LABELLED_SET}: {data.sizes['train']} measured activities, "
+        f"tested on {data.sizes['test']} molecules of other scaffolds"
     )
     predictor = _finetune(small, data, out / "finetune", seed, progress)
     say("4/5  compare: frozen embeddings, the untrained encoder, fingerprints")

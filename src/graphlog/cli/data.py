@@ -32,12 +32,12 @@ def convert(
     """
     from graphlog.api import convert as run_conversion
 
-    found = run_conversion(old, output, half=half)
+    encoder = run_conversion(old, output, half=half)
     console = Console(quiet, as_json)
-    config = found.config
+    config = encoder.config
     summary = {
         "model": str(output),
-        "schema": found.schema.name,
+        "schema": encoder.schema.name,
         "backbone": config.backbone,
         "layers": config.layers,
         "dim": config.dim,

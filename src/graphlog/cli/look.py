@@ -35,7 +35,8 @@ def models(quiet: Quiet = False, as_json: Json = False) -> None:
     console = Console(quiet, as_json)
     console.result({"models": shipped}, Table(columns, rows))
     console.say(
-        "use one: graphlog embed molecules.csv -m NAME -o embeddings.npz; details: graphlog info NAME"
+        "use one: graphlog embed molecules.csv -m NAME -o embeddings.npz; "
+        "details: graphlog info NAME"
     )
 
 
@@ -131,7 +132,8 @@ def plot(
 
         if source or colour:
             raise ConfigError(
-                f"{run} is the folder of a benchmark, which has its own maps; drop --input and --colour."
+                f"{run} is the folder of a benchmark, which has its own maps; "
+                "drop --input and --colour."
             )
         with figures_of(run, output):
             paths = draw_figures(run, output)

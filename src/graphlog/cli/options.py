@@ -213,7 +213,7 @@ def pretraining_settings(
     pairs: Sequence[str],
     defaults: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the settings of a pre-training run as nested tables: defaults, then file, then options.
+    """Return the settings of a pre-training run as nested tables: defaults, file, then options.
 
     Args:
         file: Settings file (TOML).

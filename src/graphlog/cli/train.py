@@ -353,11 +353,13 @@ def _run(suite: str, output: Path, choices: dict[str, Any], console: Console) ->
         key, why = next(iter(outcome.failed.items()))
         listed = f"all in {output / 'failures.jsonl'}; fix the cause and run the same command again"
         raise ConfigError(
-            f"{len(outcome.failed)} of {outcome.total} cells failed, such as {key}: {why} ({listed})."
+            f"{len(outcome.failed)} of {outcome.total} cells failed, such as {key}: {why} "
+            f"({listed})."
         )
     if outcome.waiting:
         raise ConfigError(
-            f"{len(outcome.waiting)} cells need models that are not pre-trained yet; put pretrain into --stages."
+            f"{len(outcome.waiting)} cells need models that are not pre-trained yet; "
+            "put pretrain into --stages."
         )
 
 

@@ -113,7 +113,7 @@ def pretraining_curves(rows: Sequence[Row], dim: int, rank_floor: float | None =
 
 
 def finetuning_curves(rows: Sequence[Row]) -> Figure:
-    """Draw loss and scores over the epochs of a fine-tuning run: means over its seeds, the range of the seeds shaded."""
+    """Draw loss and scores over the epochs of a fine-tuning run: mean and range of its seeds."""
     rows = _numeric(rows, "epoch")
     names = sorted({k.split("/")[1] for row in rows for k in row if "/" in k})
     panels = [Panel("Training loss", [Line("loss", "loss")])]
@@ -131,7 +131,7 @@ def finetuning_curves(rows: Sequence[Row]) -> Figure:
 
 
 def _numeric(rows: Sequence[Row], x: str = "step") -> list[Row]:
-    """Return rows with their numbers, phase and alarms; anything else in a damaged log is dropped."""
+    """Return the numbers, phase and alarms of each row; damaged values are dropped."""
 
     def is_number(value: object) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
@@ -310,7 +310,7 @@ class Score:
 def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]], title: str = "") -> Figure:
     """Draw one panel of horizontal bars for each ``(name, metric, scores)``.
 
-    ROC-AUC bars start at 0.5, which is chance; others at 0. Errors (RMSE, MAE) say that lower is better.
+    ROC-AUC bars start at 0.5, which is chance; others at 0.
     """
     tallest = max(len(scores) for _, _, scores in panels)
     with house_style():
@@ -324,7 +324,7 @@ def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]], title: str =
 
 
 def report_chart(reports: Sequence[Report], title: str = "") -> Figure:
-    """Draw the test scores of reports, one panel each; rows of the encoder in question stand out from the baselines."""
+    """Draw the test scores of reports, one panel each; the encoder stands out from baselines."""
     return score_chart(
         [(literal(f"{r.dataset}, {r.split} split"), r.metric, report_scores(r)) for r in reports],
         title,
@@ -390,7 +390,8 @@ def _draw_bars(axis: Axes, name: str, metric: str, scores: Sequence[Score]) -> N
     axis.set_xlim(low - (0.02 * reach if low < chance else 0), chance + 1.28 * reach)
     axis.set_title(name)
     axis.set_xlabel(
-        f"{METRIC_NAMES.get(metric, metric)} ({'lower' if metric in LOWER_IS_BETTER else 'higher'} is better)",
+        f"{METRIC_NAMES.get(metric, metric)} "
+        f"({'lower' if metric in LOWER_IS_BETTER else 'higher'} is better)",
         color=MUTED,
     )
     axis.grid(True, axis="x", color=FAINT)

@@ -1,4 +1,4 @@
-"""What a data set, a model, a store or a run is made of, as plain values for people and for JSON."""
+"""Descriptions of data sets, models, stores and runs, as plain values."""
 
 import math
 import re
@@ -20,7 +20,7 @@ from graphlog.errors import DataError, ModelFileError
 
 
 def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
-    """Return what is at ``path``: a store, a run folder, a model file, or the shipped model of that name.
+    """Describe a store, a run folder, a model file, or the shipped model of that name.
 
     Args:
         path: Where to look.
@@ -87,8 +87,8 @@ def _model_card(path: Path) -> dict[str, str | None]:
 
 def describe_model(path: Path) -> dict[str, Any]:
     """Return what a model file holds; license, origin and limits too where it is a shipped one."""
-    found = read_model(path)
-    encoder, info = found.encoder, found.info
+    contents = read_model(path)
+    encoder, info = contents.encoder, contents.info
     config = encoder.config
     return {
         "kind": "model",
@@ -105,7 +105,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         **_model_card(path),
         "schema": describe_schema(encoder.schema),
         "settings": config.model_dump(),
-        "prototypes": " / ".join(map(str, prototype_layers(found.extra))) or None,
+        "prototypes": " / ".join(map(str, prototype_layers(contents.extra))) or None,
         "versions": info.get("versions", {}),
     }
 
@@ -147,7 +147,8 @@ def describe_run(folder: Path) -> dict[str, Any]:
     state = (
         "finished"
         if model.is_file()
-        else f"unfinished, {checkpoints[-1] if checkpoints else 'no checkpoint yet'}; continue it with --resume"
+        else f"unfinished, {checkpoints[-1] if checkpoints else 'no checkpoint yet'}; "
+        "continue it with --resume"
     )
     described = describe_model(model) if model.is_file() else {}
     return {
@@ -231,7 +232,8 @@ def _column(attribute: Attribute) -> str:
         return f"{attribute.name} ({attribute.cardinality} codes)"
     more = ", ..." if len(values) > _VALUES_SHOWN else ""
     kind = ", of a one-hot row" if attribute.origin == "one-hot" else ""
-    return f"{attribute.name} ({len(values)} categories{kind}: {', '.join(values[:_VALUES_SHOWN])}{more})"
+    shown = ", ".join(values[:_VALUES_SHOWN])
+    return f"{attribute.name} ({len(values)} categories{kind}: {shown}{more})"
 
 
 def describe_datasets() -> list[dict[str, Any]]:

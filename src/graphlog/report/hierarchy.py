@@ -55,7 +55,7 @@ class Assignments:
     similarities: Float[np.ndarray, "N Lp"]
     """Cosine of the graph and each prototype of its path."""
     novelty: Float[np.ndarray, "N"]
-    """One minus the cosine to the nearest of all leaves, in [0, 2]: how far a graph lies from everything that was learnt."""
+    """One minus the cosine to the nearest of all leaves, in [0, 2]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,10 @@ class Hierarchy:
         return [parent.cpu().numpy() for parent in self.forest.parents]
 
     def embed(self, store: GraphStore, **computing: Any) -> Float[np.ndarray, "N D"]:
-        """Return the graphs of ``store`` in the space of the prototypes; ``computing`` as for :meth:`Encoder.embed_batches`."""
+        """Return the graphs of ``store`` in the space of the prototypes.
+
+        ``computing`` as for :meth:`Encoder.embed_batches`.
+        """
         parts = [
             self._projected(values).cpu().numpy()
             for _, values in self.model.embed_batches(store, "last", **computing)
@@ -180,7 +183,7 @@ class Hierarchy:
         precision: Precision = "fp32",
         progress: Progress | None = None,
     ) -> Assignments:
-        """Return where every graph of ``store`` stands, in its order; memory is a few numbers a graph."""
+        """Return path, similarities and novelty of every graph; memory is a few numbers a graph."""
         depth = self.forest.depth
         paths = np.empty((len(store), depth), dtype=np.int64)
         similarities = np.empty((len(store), depth), dtype=np.float32)
@@ -196,10 +199,10 @@ class Hierarchy:
                 else greedy_chains(emb, self.forest)
             )
             paths[graphs] = chains.cpu().numpy()
-            found = [
+            chosen = [
                 cosine.gather(1, chains[:, level, None]) for level, cosine in enumerate(cosines)
             ]
-            similarities[graphs] = torch.cat(found, dim=1).cpu().numpy()
+            similarities[graphs] = torch.cat(chosen, dim=1).cpu().numpy()
             novelty[graphs] = (1 - cosines[-1].max(dim=1).values).clamp(min=0).cpu().numpy()
         return Assignments(paths, similarities, novelty)
 
@@ -221,16 +224,16 @@ def hierarchy_of(model: Encoder, name: str) -> Hierarchy:
     Raises:
         ConfigError: If it has none.
     """
-    found = Hierarchy.of(model)
-    if found is None:
+    hierarchy = Hierarchy.of(model)
+    if hierarchy is None:
         objective = model.info.get("objective")
         why = "was not pre-trained" if objective is None else f"was pre-trained with '{objective}'"
         if objective == "graphlog":
             why = "was stopped before its prototypes were born, or has none in its recipe"
         raise ConfigError(
-            f"{name} has no prototypes: it {why}; name a model that learnt some, or fit them with --fit."
+            f"{name} has no prototypes: it {why}; name a model that has some, or add --fit."
         )
-    return found
+    return hierarchy
 
 
 def ancestors(

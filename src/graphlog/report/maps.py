@@ -37,7 +37,7 @@ def embedding_map(
     legend: str = "",
     hues: Sequence[str] | None = None,
 ) -> Figure:
-    """Draw a map coloured by ``groups`` (names; the seven largest get hues) or by ``values`` (a scale).
+    """Draw a map colored by ``groups`` (the seven largest get hues) or by ``values``.
 
     Args:
         points: Positions, one a graph.
@@ -45,7 +45,7 @@ def embedding_map(
         values: A number for each graph, in place of ``groups``; NaN is drawn faint.
         title: What the map shows.
         legend: What the colours mean.
-        hues: Names of groups in the order in which they take the hues, so that they match the roots; None lets the largest have them.
+        hues: Names of groups in the order of the hues; None gives them to the largest.
     """
     with house_style():
         figure, (axes,) = new_figure(1, 1, 7.6, 5.2)
@@ -187,16 +187,16 @@ def draw_map(
 
     With prototypes, the map is of the embedding they were trained in (the final layer's, behind the
     projection head where there is one), and each of the largest groups has a map of its own; groups
-    are the roots, or the first layer in which no group holds nine graphs of ten. Without prototypes,
-    the map is of the model's own embedding.
+    are the roots, or the first layer in which no group holds nine graphs of ten. Without
+    prototypes, the map is of the model's own embedding.
 
     Args:
         model: What embeds.
         store: The graphs.
         stem: Path of the figure without its ending.
         graphs: Graphs on the map.
-        colour: ``prototype`` (the root each graph belongs to), ``scaffold``, or ``label``; ``prototype`` becomes
-            ``scaffold`` where the model has none.
+        colour: ``prototype``, ``scaffold`` or ``label``; ``prototype`` becomes ``scaffold`` where
+            the model has none.
         target: Label column for ``colour="label"``; None takes the first.
         seed: Decides sample and layout.
     """
@@ -232,7 +232,8 @@ def _labels(
 ) -> tuple[list[str] | None, np.ndarray | None, str]:
     if store.labels is None:
         raise DataError(
-            "the graphs carry no labels to colour the map by; name a labelled input, or choose --colour scaffold."
+            "the graphs have no labels to color the map by; name a labeled input, "
+            "or choose --colour scaffold."
         )
     name = target or store.tasks[0]
     column = store.labels[:, store.tasks.index(name)]

@@ -12,9 +12,10 @@ MAX_POINTS = 5000
 
 
 def project(embeddings: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.ndarray, "N 2"]:
-    """Return a t-SNE map under cosine distance; fewer than five rows are laid out by their principal components.
+    """Return a t-SNE map under cosine distance; principal components for fewer than five rows.
 
-    openTSNE is used where it is installed, scikit-learn otherwise; both start from the principal components.
+    openTSNE is used where it is installed, else scikit-learn; both start from the principal
+    components.
     """
     norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
     unit = (embeddings / np.maximum(norms, 1e-12)).astype(np.float64)
@@ -32,7 +33,7 @@ def project(embeddings: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.nda
 
 
 def sample_rows(total: int, limit: int, seed: int = 0) -> npt.NDArray[np.int64]:
-    """Return at most ``limit`` row numbers out of ``total``, in order, drawn without replacement."""
+    """Return at most ``limit`` of ``total`` row numbers, drawn without replacement, sorted."""
     if total <= limit:
         return np.arange(total)
     return np.sort(np.random.default_rng(seed).choice(total, size=limit, replace=False))

@@ -1,4 +1,4 @@
-"""The learned hierarchy of a collection as files: ``tree.json``, ``members.csv`` and ``atlas.html``."""
+"""The learned hierarchy as files: ``tree.json``, ``members.csv`` and ``atlas.html``."""
 
 import csv
 import json
@@ -27,11 +27,13 @@ from graphlog.training.precision import Precision
 
 _FORMAT = 1
 _RULES = {
-    "path": "prototype numbers from root to leaf: the nearest leaf and its ancestors where leaves were assigned in equal shares, "
+    "path": "prototype numbers from root to leaf: the nearest leaf and its ancestors where "
+    "leaves were assigned in equal shares, "
     "else at each layer the nearest child of the one above (Eq. 12 at temperature 0)",
     "similarity": "cosine of the graph and the leaf of its path, in the space of the prototypes",
     "novelty": "one minus the cosine to the nearest of all leaves",
-    "traits": "means or shares that differ from those of the whole sample by at least 0.3 standard deviations; `effect` is how many",
+    "traits": "means or shares that differ from those of the whole sample by at least 0.3 "
+    "standard deviations; `effect` is how many",
 }
 
 
@@ -66,25 +68,27 @@ def write_prototypes(
     progress: Progress | None = None,
     **reading: Any,
 ) -> WrittenTree:
-    """Place every graph of a collection in the tree of prototypes of a model, and write the tree, the members and a page to look at.
+    """Assign every graph of a collection to the prototypes of a model; write tree, members, atlas.
 
-    ``tree.json`` holds the tree with sizes, typical graphs and traits; ``members.csv`` one row an input row (``row``, ``path``,
-    ``similarity``, ``novelty``, ``status``), empty where the row could not be used; ``atlas.html`` needs nothing but a browser.
+    ``tree.json`` has the tree with sizes, typical graphs and traits; ``members.csv`` has one row
+    per input row (``row``, ``path``, ``similarity``, ``novelty``, ``status``), empty where the row
+    could not be used; ``atlas.html`` needs only a browser.
 
     Args:
-        model: An encoder with prototypes, or what names one: a model file, a run folder, a shipped model.
+        model: An encoder with prototypes, a model file, a run folder, or a shipped model.
         out: Folder for the files.
         source: The collection; None takes the graphs that the run was trained on.
-        fit: Fit a tree to the collection, with equal shares for its leaves, in place of the model's own.
+        fit: Fit a new tree to the collection, with equal shares for its leaves.
         graphs: Graphs on the map, drawn at random; traits are judged by them too.
         seed: Decides sample, layout and fitted prototypes.
         precision: Of the encoder's matrix products.
         device: Where to load a model that is named: ``auto``, ``cpu`` or ``cuda``.
         progress: Told of every batch.
-        reading: Passed to ``read_molecules`` (``smiles_column``, ``targets``, ``limit``, ``workers``, ``on_error``).
+        reading: Options of the reader: ``smiles_column``, ``targets``, ``limit``, ``workers``,
+            ``on_error``.
 
     Raises:
-        ConfigError: If the model has no prototypes, or the collection is not to be found.
+        ConfigError: If the model has no prototypes, or the collection is not found.
         DataError: If the collection cannot be read or is empty.
     """
     _check_folder(Path(out))
@@ -97,12 +101,12 @@ def write_prototypes(
     found = resolve(where, encoder.schema)
     if reading.get("targets") and not _has_label_columns(found, encoder):
         raise ConfigError(
-            f"{found.name} brings its own labels; drop --targets, which names columns of a molecule file."
+            f"{found.name} has its own labels; drop --targets, which names columns of a table."
         )
     with read_streamed(found, encoder.schema, **remembered, **reading) as store:
         if len(store) < (2 if fit else 1):
             raise DataError(
-                f"{found.name} holds {len(store)} graphs, too few for a tree; name a larger collection."
+                f"{found.name} has {len(store)} graphs, too few for a tree; name a larger one."
             )
         if (
             source is None
@@ -140,7 +144,7 @@ def _own_input(model: Encoder | str | Path, named: str) -> tuple[str, dict[str, 
     )
     if found is None:
         raise ConfigError(
-            f"the graphs that {named} was trained on are not to be found; name a collection with --input."
+            f"the graphs that {named} was trained on were not found; name some with --input."
         )
     return found
 

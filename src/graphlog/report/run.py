@@ -36,8 +36,8 @@ def draw_run(
         out: Folder for the figures.
         source: Graphs to map; None takes those the run was trained on, if they can still be read.
         graphs: Graphs on the map.
-        colour: What colours the map: ``prototype``, ``scaffold`` or ``label``; None is ``prototype`` for
-            pre-training and ``label`` for fine-tuning.
+        colour: ``prototype``, ``scaffold`` or ``label``; None is ``prototype`` for pre-training and
+            ``label`` for fine-tuning.
         seed: Decides sample and layout of the map.
         say: Called with what cannot be drawn, and why.
 
@@ -49,7 +49,7 @@ def draw_run(
         raise unknown_name("colour", colour, COLOURS)
     if not (run / "config.toml").is_file():
         raise ConfigError(
-            f"{run} is not a run folder (it has no config.toml); name a folder written by pretrain or finetune."
+            f"{run} is not a run folder (it has no config.toml); name one of pretrain or finetune."
         )
     settings = read_toml(run / "config.toml")
     finetuned = settings.get("kind") == "finetune"
@@ -61,9 +61,7 @@ def draw_run(
         if model is None:
             say(f"no map: {run} has no model yet; finish it with --resume")
         elif store is None:
-            say(
-                f"no map: the graphs that {run} was trained on were not found; name some with --input"
-            )
+            say(f"no map: the graphs of {run} were not found; name some with --input")
         else:
             stem = out / "embedding-map"
             paths += draw_map(
@@ -105,5 +103,5 @@ def _draw_finetuning(run: Path, out: Path) -> list[Path]:
 
 
 def _graphs(run: Path, model: Encoder, source: Any) -> GraphStore | None:
-    found = recall_input(run) if source is None else (source, {})
-    return None if found is None else read(found[0], model.schema, **found[1])
+    known = recall_input(run) if source is None else (source, {})
+    return None if known is None else read(known[0], model.schema, **known[1])

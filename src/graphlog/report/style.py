@@ -1,4 +1,4 @@
-"""How every figure looks: colours that all eyes and printers tell apart, quiet axes, files written whole.
+"""The style of every figure: colors that all eyes and printers distinguish, quiet axes.
 
 Importing this module needs the ``plot`` extra; without it the error names it.
 """
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#332288", "#DDCC77")
-"""Six of Okabe and Ito's colours (2008) and two of Tol's; all pairs stay apart for red- and green-blind eyes."""
+"""Six colors of Okabe and Ito (2008) and two of Tol, all distinct for color-blind eyes."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 """Second sign beside the hue, for prints without colour."""
 INK, MUTED, FAINT, ALARM = "#222222", "#6B6B6B", "#D9D9D9", "#B22222"
@@ -103,7 +103,7 @@ def house_style() -> Generator[None]:
 def new_figure(
     rows: int, columns: int, width: float, height: float, **grid: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure of ``width`` x ``height`` inches and its axes, row by row; no global state is touched."""
+    """Return a figure of ``width`` x ``height`` inches and its axes, row by row."""
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False, **grid)
     return figure, list(axes.flat)

@@ -1,4 +1,4 @@
-"""The tree of prototypes: how many graphs each holds, the typical ones, and what sets them apart."""
+"""The tree of prototypes: the size of each group, its typical graphs and its traits."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +14,7 @@ from graphlog.errors import DataError
 from graphlog.report.hierarchy import Assignments, Hierarchy
 
 _CLEAR = 0.3
-"""Deviations from the mean of the collection from which a trait is told: between a small and a medium effect in Cohen's words."""
+"""Smallest effect of a trait, in standard deviations: between small and medium (Cohen)."""
 _FEWEST = 5
 """Members with a known value below which a mean says nothing."""
 _MOST = 5
@@ -34,7 +34,7 @@ class Feature:
 
     @cached_property
     def overall(self) -> tuple[float, float]:
-        """Mean and standard deviation of the known values; a deviation of 0 where there are none."""
+        """Mean and standard deviation of the known values; 0 where there are none."""
         known = self.values[~np.isnan(self.values)]
         return (float(known.mean()), float(known.std())) if len(known) else (0.0, 0.0)
 
@@ -56,23 +56,23 @@ class Trait:
 
 
 def features_of(store: GraphStore) -> list[Feature]:
-    """Return what is known of the graphs of ``store`` that a person would ask for: few thousand graphs take seconds."""
+    """Return sizes, descriptors and labels of the graphs; a few thousand take seconds."""
     known = domain_of(store.schema).features(store)
     return [Feature(*feature) for feature in known] + _labels(store)
 
 
 def traits_of(features: Sequence[Feature], members: Int[np.ndarray, "_"]) -> list[Trait]:
-    """Return the features in which the graphs ``members`` differ clearly from all, the clearest first, at most five.
+    """Return the five features in which ``members`` differ most clearly from all graphs.
 
-    A difference counts if it is at least 0.3 standard deviations, and three times what a random group of that size
-    would differ by.
+    A difference counts if it is at least 0.3 standard deviations, and three times what a random
+    group of that size would differ by.
 
     Example:
         >>> rings = Feature("rings", "mean", np.repeat([1.0, 3.0], 10))
         >>> [(t.name, t.here, t.overall, t.effect) for t in traits_of([rings], np.arange(10, 20))]
         [('rings', 3.0, 2.0, 1.0)]
     """
-    found: list[Trait] = []
+    traits: list[Trait] = []
     for feature in features:
         here = feature.values[members]
         here = here[~np.isnan(here)]
@@ -81,8 +81,8 @@ def traits_of(features: Sequence[Feature], members: Int[np.ndarray, "_"]) -> lis
             continue
         effect = (float(here.mean()) - overall) / spread
         if abs(effect) >= max(_CLEAR, _SIGNIFICANT / np.sqrt(len(here))):
-            found.append(Trait(feature.name, feature.kind, float(here.mean()), overall, effect))
-    return sorted(found, key=lambda trait: -abs(trait.effect))[:_MOST]
+            traits.append(Trait(feature.name, feature.kind, float(here.mean()), overall, effect))
+    return sorted(traits, key=lambda trait: -abs(trait.effect))[:_MOST]
 
 
 def _labels(store: GraphStore) -> list[Feature]:
@@ -204,7 +204,7 @@ def build_tree(
 
 
 def names_of(store: GraphStore, graphs: Sequence[int]) -> list[str | None]:
-    """Return what each of ``graphs`` was read from (a SMILES, a protein); None where the store does not keep it."""
+    """Return the text of each graph (a SMILES, a protein); None where the store has no texts."""
     try:
         return list(store.texts(list(graphs)))
     except DataError:

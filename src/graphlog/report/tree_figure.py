@@ -1,4 +1,4 @@
-"""The tree of prototypes as a figure: blocks as tall as their share of the graphs, coarse groups left, fine ones right."""
+"""The tree of prototypes as a figure: blocks as tall as their share of the graphs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ _LEGIBLE = 0.018
 def draw_tree(
     model: Encoder, store: GraphStore, stem: Path, *, graphs: int = 2000, seed: int = 0
 ) -> list[Path]:
-    """Draw how a sample of ``store`` parts among the prototypes of ``model`` and return the files written; none where it has none.
+    """Draw the tree of a sample of ``store`` and return the files; none without prototypes.
 
     Args:
         model: What embeds.
@@ -52,7 +52,7 @@ def draw_tree(
 
 
 def tree_figure(roots: Sequence[Node], graphs: int, depth: int) -> Figure:
-    """Return the picture of a tree over ``graphs`` graphs with ``depth`` layers; a leaf is named by what sets its graphs apart."""
+    """Return the figure of a tree of ``depth`` layers; a leaf is labeled by its clearest trait."""
     nodes = [node for root in roots for node in root.walk()]
     used = sum(node.members > 0 for node in nodes)
     with house_style():
