@@ -65,15 +65,8 @@ __all__ = [
 Model = str | Path | Encoder
 """An encoder, or what :func:`load` makes one of."""
 _LABELLING = (
-    "task",
-    "metric",
-    "fractions",
-    "split_seed",
-    "smiles_column",
-    "workers",
-    "on_error",
-    "limit",
-    "data_dir",
+    *("task", "metric", "fractions", "split_seed", "smiles_column"),
+    *("workers", "on_error", "limit", "data_dir"),
 )
 
 
@@ -259,15 +252,9 @@ def pretrain(
         rejected = f"{len(store.rejects):,} of {store.num_rows:,} rows rejected"
         progress.say(f"read {len(store):,} graphs from {found.name}; {rejected}")
     try:
-        result = run_pretraining(
-            store,
-            settings,
-            folder,
-            resume=resume,
-            overwrite=overwrite,
-            init=None if start is None else start.network,
-            progress=progress,
-        )
+        network = None if start is None else start.network
+        how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "progress": progress}
+        result = run_pretraining(store, settings, folder, init=network, **how)
     finally:
         if folder is not None and (folder / "config.toml").is_file():
             remember_input(folder, found, **options)
@@ -422,10 +409,7 @@ def embed(
 
 
 def embed_file(encoder: Model, source: InputLike, out: str | Path, **options: Any) -> Written:
-    """Write embeddings to ``.npz``, ``.parquet`` or ``.csv``, row for row.
-
-    Options are those of :func:`graphlog.downstream.embed.embed_file`.
-    """
+    """Write embeddings row for row; see :func:`graphlog.downstream.embed.embed_file`."""
     return _embed.embed_file(load_for(encoder, source), source, Path(out), **options)
 
 
@@ -459,8 +443,8 @@ def scaffold_split(
     Args:
         smiles: The molecules.
         fractions: Shares of the three folds.
-        kind: ``scaffold`` (largest first, deterministic), ``scaffold-balanced``, or ``random-scaffold``.
-        seed: Of the kinds that shuffle.
+        kind: ``scaffold`` (largest first), ``scaffold-balanced``, or ``random-scaffold``.
+        seed: Seed of the kinds that shuffle.
 
     Example:
         >>> split = scaffold_split(["c1ccccc1C", "c1ccccc1", "CCO", "CCN", "C1CCCCC1"], fractions=(0.6, 0.2, 0.2))
@@ -491,11 +475,7 @@ def convert(old: str | Path, path: str | Path, *, half: bool = False) -> Encoder
 
 
 def _check_run(folder: Path, resume: bool, overwrite: bool) -> None:
-    """Refuse a run folder before the input is read, which may take long.
-
-    Raises:
-        ConfigError: If it holds a run and neither ``resume`` nor ``overwrite`` is given, or both are.
-    """
+    """Refuse a run folder before the input is read, which may take long."""
     if resume and overwrite:
         raise ConfigError("--resume and --overwrite contradict each other; choose one.")
     if (folder / "config.toml").is_file() and not (resume or overwrite):
