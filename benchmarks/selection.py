@@ -1,0 +1,274 @@
+"""Choosing between encoders without the test sets, and opening those once.
+
+    python benchmarks/selection.py cv   --models mol=runs/mol-s0 untrained=random-0 ecfp4
+    python benchmarks/selection.py test --models mol=runs/mol-s0 untrained=random-0 ecfp4
+    python benchmarks/selection.py report --reference untrained --candidate mol
+
+``cv`` is five-fold cross-validation by scaffold inside train + validation: BBBP, BACE, SIDER, Tox21,
+the 40 targets of ToxCast with the most labels there, 9,000 molecules of HIV, and R2 of the three
+regressions. ``test`` fits a linear model to the training fold of all eight classification sets and
+the three regressions. A model is ``NAME=PATH``, ``NAME=random-SEED`` (untrained, statistics of
+--calibration) or ``ecfp4``. What is there already is not worked out again: every cell is a line of
+``--work``/rows.jsonl, with the predictions beside it. ``report`` writes rows.csv.gz and tables.md to
+``--results``: fused rows are the mean of the logits (regressions: of the predictions) of the
+candidate's and the fingerprints' linear models, intervals are 95 % of paired bootstraps over the
+molecules of each test fold.
+"""
+
+import argparse
+import csv
+import gzip
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import graphlog
+from graphlog.data.store import open_store
+from graphlog.domains import SCHEMAS
+from graphlog.downstream.baselines import ecfp
+from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.linear import FIXED_C, GRID, linear_path, sparse_bits, standardised
+from graphlog.downstream.metrics import better, evaluate
+from graphlog.downstream.models import random_encoder
+from graphlog.downstream.probe import cv_scores
+from graphlog.downstream.tasks import LabelledGraphs, open_labelled
+
+CLASSIFICATION = ("bbbp", "bace", "clintox", "sider", "tox21", "toxcast", "hiv", "muv")
+REGRESSION = ("esol", "freesolv", "lipophilicity")
+SELECTED_ON = ("bbbp", "bace", "sider", "tox21", "toxcast", "hiv", *REGRESSION)
+CV_TARGETS, CV_MOLECULES = 40, 9_000
+MANY_TARGETS, SHORT_GRID = 100, (0.01, 0.1)
+"""A set of hundreds of targets chooses between two values of C: each costs minutes."""
+RESAMPLES = 300
+FINGERPRINTS = "ecfp4"
+
+
+def encoder_of(place: str, schema: str, calibration: Path) -> Encoder:
+    """Return the encoder at ``place``, or an untrained one that has seen clean graphs of ``calibration``."""
+    if place.startswith("random-"):
+        seed = int(place.removeprefix("random-"))
+        graphs = open_store(calibration)
+        return random_encoder(schema=SCHEMAS[schema], layer="jk", seed=seed, graphs=graphs)
+    return graphlog.load(place)
+
+
+def features_of(name: str, place: str, data: LabelledGraphs, options: argparse.Namespace) -> Any:
+    """Return dense embeddings or sparse bits of every molecule of ``data``."""
+    if name == FINGERPRINTS:
+        return sparse_bits(ecfp(data.store))
+    return encoder_of(place, options.schema, options.calibration).embed_store(data.store)
+
+
+def cells(options: argparse.Namespace, stage: str, names: tuple[str, ...]) -> Iterator[Any]:
+    """Yield what is not there yet: data set, its graphs, model, place."""
+    done = {(r["stage"], r["dataset"], r["model"]) for r in rows_of(options.work)}
+    for dataset in names:
+        data = None
+        for spec in options.models:
+            name, _, place = spec.partition("=")
+            if dataset in options.datasets and (stage, dataset, name) not in done:
+                data = data or open_labelled(dataset, SCHEMAS[options.schema], workers=1)
+                yield dataset, data, name, place
+
+
+def cv(options: argparse.Namespace) -> None:
+    """Score every model by cross-validation inside train + validation."""
+    for dataset, data, name, place in cells(options, "cv", SELECTED_ON):
+        start = time.perf_counter()
+        known = np.sort(np.concatenate([data.split.train, data.split.valid]))
+        if len(known) > CV_MOLECULES and dataset == "hiv":
+            known = np.sort(np.random.default_rng(0).permutation(known)[:CV_MOLECULES])
+        if data.task == "regression":
+            data = replace(data, metric="r2")
+        if len(data.targets) > CV_TARGETS:
+            counts = np.isfinite(data.labels[known]).sum(axis=0)
+            kept = np.sort(np.argsort(-counts, kind="stable")[:CV_TARGETS])
+            targets = tuple(data.targets[k] for k in kept)
+            data = replace(data, labels=data.labels[:, kept], targets=targets)
+        inside = replace(data, store=data.store.subset(known))
+        features = features_of(name, place, inside, options)
+        scores = cv_scores(features, data, known, 5, (FIXED_C,), options.jobs)
+        seconds = round(time.perf_counter() - start, 1)
+        keep(options, "cv", dataset, name, data.metric, FIXED_C, "fixed", scores[FIXED_C], seconds)
+
+
+def test(options: argparse.Namespace) -> None:
+    """Fit every model to the training folds and keep its predictions for the other two."""
+    for dataset, data, name, place in cells(options, "test", (*CLASSIFICATION, *REGRESSION)):
+        start = time.perf_counter()
+        grid = SHORT_GRID if len(data.targets) > MANY_TARGETS else GRID
+        features = features_of(name, place, data, options)
+        if isinstance(features, np.ndarray):
+            features = standardised(features, data.split.train)
+        train = data.split.train
+        path = linear_path(features, data.labels, train, data.task, grid, options.jobs)
+        valid, held = data.split.valid, data.split.test
+        metric = "r2" if data.task == "regression" else "roc_auc"
+        judged = {
+            c: evaluate(data.labels[valid], p[valid], data.task).scores[metric]
+            for c, p in path.items()
+        }
+        best = min(path)
+        for c in sorted(path):
+            if better(metric, judged[c], judged[best]):
+                best = c
+        folder = options.work / "predictions"
+        folder.mkdir(parents=True, exist_ok=True)
+        np.savez_compressed(
+            folder / f"{dataset}-{name}.npz",
+            fixed=path[FIXED_C][held],
+            validated=path[best][held],
+            labels=data.labels[held],
+        )
+        seconds = round(time.perf_counter() - start, 1)
+        for rule, c in (("validated", best), ("fixed", FIXED_C)):
+            scores = evaluate(data.labels[held], path[c][held], data.task).scores
+            for key, value in scores.items():
+                keep(options, "test", dataset, name, key, c, rule, value, seconds)
+
+
+def keep(options: argparse.Namespace, *values: Any) -> None:
+    """Append one row to the file of rows."""
+    names = ("stage", "dataset", "model", "metric", "c", "rule", "score", "seconds")
+    row = dict(zip(names, values, strict=True))
+    options.work.mkdir(parents=True, exist_ok=True)
+    with (options.work / "rows.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    print(row, flush=True)
+
+
+def rows_of(work: Path) -> list[dict[str, Any]]:
+    """Return the rows that are there."""
+    path = work / "rows.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def fused(work: Path, dataset: str, names: tuple[str, ...], rule: str) -> tuple[Any, Any]:
+    """Return labels and the mean of the logits, or of the values, of several models on a test fold."""
+    kept = [np.load(work / "predictions" / f"{dataset}-{name}.npz") for name in names]
+    parts = [k[rule].astype(np.float64) for k in kept]
+    if dataset in CLASSIFICATION:
+        parts = [np.log((p + 1e-9) / (1 - p + 1e-9)) for p in parts]
+    return kept[0]["labels"], np.mean(parts, axis=0)
+
+
+def difference(work: Path, dataset: str, rule: str, ours: Any, theirs: Any) -> np.ndarray:
+    """Return bootstrapped differences of the score of a test fold, in points, the first one of all."""
+    metric, task = ("roc_auc", "classification")
+    if dataset in REGRESSION:
+        metric, task = ("r2", "regression")
+    labels, a = fused(work, dataset, ours, rule)
+    _, b = fused(work, dataset, theirs, rule)
+    draw = np.random.default_rng(0)
+    found: list[float] = []
+    for number in range(RESAMPLES + 1):
+        rows = draw.integers(0, len(labels), len(labels)) if number else np.arange(len(labels))
+        scores = [evaluate(labels[rows], p[rows], task).scores[metric] for p in (a, b)]
+        found.append(100 * (scores[0] - scores[1]))
+    return np.array(found)
+
+
+def report(options: argparse.Namespace) -> None:
+    """Write the raw rows, the tables, and the answers to the three questions."""
+    rows = rows_of(options.work)
+    names = list(dict.fromkeys(r["model"] for r in rows))
+    fuse = (FINGERPRINTS, options.candidate)
+    lines: list[str] = []
+    for stage, rule in (("cv", "fixed"), ("test", "fixed"), ("test", "validated")):
+        scores: dict[tuple[str, str], float] = {}
+        for r in rows:
+            if (r["stage"], r["rule"]) == (stage, rule) and r["metric"] in {"roc_auc", "r2"}:
+                scores[r["model"], r["dataset"]] = 100 * r["score"]
+        models = list(names)
+        if stage == "test":
+            models.append("fused")
+            for d in (*CLASSIFICATION, *REGRESSION):
+                if all((n, d) in scores for n in fuse):
+                    labels, mean = fused(options.work, d, fuse, rule)
+                    kind, key = ("regression", "r2")
+                    if d in CLASSIFICATION:
+                        kind, key = ("classification", "roc_auc")
+                    scores["fused", d] = 100 * evaluate(labels, mean, kind).scores[key]
+        lines += ["", f"### {stage}, {rule} C", "", *table(models, scores)]
+    questions = (
+        (f"{options.candidate} - {options.reference}", (options.candidate,), (options.reference,)),
+        (f"{options.candidate} - {FINGERPRINTS}", (options.candidate,), (FINGERPRINTS,)),
+        (f"fused - {FINGERPRINTS}", fuse, (FINGERPRINTS,)),
+    )
+    lines += ["", "### Differences on the test folds", "", *answers(options.work, questions)]
+    options.results.mkdir(parents=True, exist_ok=True)
+    (options.results / "tables.md").write_text("\n".join(lines).lstrip() + "\n")
+    with gzip.open(options.results / "rows.csv.gz", "wt", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def table(models: list[str], scores: dict[tuple[str, str], float]) -> list[str]:
+    """Return a table, a row a model, with means over the sets that every model has."""
+    found = {d for _, d in scores}
+    sets = [d for d in CLASSIFICATION if d in found]
+    others = [d for d in REGRESSION if d in found]
+    columns = [*sets, "mean", "without ClinTox", *(f"{d} R2" for d in others), "mean R2"]
+    lines = [f"| model | {' | '.join(columns)} |", "|" + "---|" * (len(columns) + 1)]
+    for model in models:
+        got = {d: scores.get((model, d), float("nan")) for d in (*sets, *others)}
+        if not np.isfinite(list(got.values())).any():
+            continue
+        values = [got[d] for d in sets]
+        values += [np.mean(values), np.mean([got[d] for d in sets if d != "clintox"])]
+        values += [got[d] for d in others] + [np.mean([got[d] for d in others])]
+        lines.append(f"| {model} | {' | '.join(f'{v:.1f}' for v in values)} |")
+    return lines
+
+
+def answers(work: Path, questions: Any) -> list[str]:
+    """Return a row for each difference, rule and mean over sets."""
+    groups = {
+        "mean of eight": CLASSIFICATION,
+        "without ClinTox": tuple(d for d in CLASSIFICATION if d != "clintox"),
+        "mean R2": REGRESSION,
+    }
+    lines = ["| difference | C | over | points | 95 % interval |", "|---|---|---|---|---|"]
+    for label, ours, theirs in questions:
+        for rule in ("fixed", "validated"):
+            draws: dict[str, np.ndarray] = {}
+            for d in (*CLASSIFICATION, *REGRESSION):
+                files = [work / "predictions" / f"{d}-{n}.npz" for n in {*ours, *theirs}]
+                if all(f.exists() for f in files):
+                    draws[d] = difference(work, d, rule, ours, theirs)
+            for over, members in groups.items():
+                if all(d in draws for d in members):
+                    mean = np.mean([draws[d] for d in members], axis=0)
+                    low, high = np.quantile(mean[1:], (0.025, 0.975))
+                    interval = f"{low:+.1f} to {high:+.1f}"
+                    lines.append(f"| {label} | {rule} | {over} | {mean[0]:+.1f} | {interval} |")
+    return lines
+
+
+def main() -> None:
+    """Parse the stage and its options, and run it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("stage", choices=("cv", "test", "report"))
+    parser.add_argument("--models", nargs="+", default=[], metavar="NAME=PLACE")
+    parser.add_argument("--datasets", nargs="+", default=[*CLASSIFICATION, *REGRESSION])
+    parser.add_argument("--schema", default="molecule-cip")
+    parser.add_argument("--calibration", type=Path, default=Path("runs/stores/druglike"))
+    parser.add_argument("--candidate", default="mol")
+    parser.add_argument("--reference", default="untrained")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--work", type=Path, default=Path("runs/selection"))
+    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/selection"))
+    options = parser.parse_args()
+    {"cv": cv, "test": test, "report": report}[options.stage](options)
+
+
+if __name__ == "__main__":
+    main()
