@@ -1,6 +1,6 @@
-"""All target descriptors of a molecule at once: RDKit's values, at a fraction of the time of asking for one after the other.
+"""All target descriptors of a molecule at once: RDKit's values, in a fraction of the time.
 
-Whatever several descriptors are made of (contributions of atoms, distances, degrees) is worked out once.
+Whatever several descriptors are made of (contributions of atoms, paths, degrees) is worked out once.
 """
 
 from collections.abc import Sequence
@@ -12,21 +12,38 @@ from rdkit import Chem, rdBase
 from rdkit.Chem import Descriptors, Fragments, rdMolDescriptors
 from rdkit.Chem.EState.EState import GetPrincipleQuantumNumber
 from rdkit.Chem.EState.EState_VSA import estateBins, vsaBins
+from rdkit.Chem.MolSurf import logpBins, mrBins
 
+from graphlog.domains.molecule.paths import connectivity, find_trails
 from graphlog.domains.molecule.refuse import parse_smiles
-from graphlog.domains.molecule.targets import FRAGMENTS, ONE_BY_ONE, TARGETS
+from graphlog.domains.molecule.targets import (
+    ESTATE,
+    ESTATE_VSA,
+    FRAGMENTS,
+    ONE_BY_ONE,
+    TARGETS,
+    VSA_ESTATE,
+)
 
 _LARGEST = 65504.0
 """The largest number of two bytes, in which the values are kept."""
 _FAR = 1e6
 """RDKit's distance between two parts of a salt, and more."""
-_HETERO = frozenset({1, 6})
-_TABLE = Chem.GetPeriodicTable()
-_OUTER = [0, *(_TABLE.GetNOuterElecs(z) for z in range(1, 119))]
-_SHELL = [GetPrincipleQuantumNumber(z) for z in range(119)]
+_TABLE: Any = Chem.GetPeriodicTable()
+_OUTER = np.array([0, *(_TABLE.GetNOuterElecs(z) for z in range(1, 119))])
+_SHELL = np.array([GetPrincipleQuantumNumber(z) for z in range(119)])
+_CORE = np.maximum(np.arange(119) - _OUTER - 1, 1)
+"""Hall and Kier divide an atom's delta by this from sodium on."""
 _ESTATE_BINS, _VSA_BINS = np.array(estateBins), np.array(vsaBins)
-_SINGLE = [getattr(rdMolDescriptors, function) for _, function in ONE_BY_ONE]
-_PATTERNS = [getattr(Fragments, name) for name in FRAGMENTS]
+_LOGP_BINS, _REFRACTIVITY_BINS = np.array(logpBins), np.array(mrBins)
+_CONNECTIVITY = 10
+"""The first of the descriptors asked for one by one: made of paths here."""
+_SINGLE = [getattr(rdMolDescriptors, function) for _, function in ONE_BY_ONE[_CONNECTIVITY:]]
+_PATTERNS = [getattr(Fragments, name).__defaults__[1] for name in FRAGMENTS]
+_area_contributions: Any = getattr(rdMolDescriptors, "_CalcLabuteASAContribs")  # noqa: B009 - private only in name: RDKit's own Python uses it
+_crippen_contributions: Any = getattr(rdMolDescriptors, "_CalcCrippenContribs")  # noqa: B009
+_molecular_weight: Any = getattr(Descriptors, "MolWt")  # noqa: B009 - without types
+_heavy_weight: Any = getattr(Descriptors, "HeavyAtomMolWt")  # noqa: B009
 
 
 def target_values(smiles: Sequence[str]) -> Float32[np.ndarray, "N K"]:
@@ -40,106 +57,129 @@ def target_values(smiles: Sequence[str]) -> Float32[np.ndarray, "N K"]:
         for row, text in enumerate(smiles):
             mol = parse_smiles(text)
             if not isinstance(mol, str):
-                out[row] = np.clip(
-                    np.nan_to_num(_values(mol), nan=0.0, posinf=_LARGEST, neginf=-_LARGEST),
-                    -_LARGEST,
-                    _LARGEST,
-                )
+                values = np.nan_to_num(_values(mol), nan=0.0, posinf=_LARGEST, neginf=-_LARGEST)
+                out[row] = np.clip(values, -_LARGEST, _LARGEST)
     finally:
         del quiet
     return out
 
 
+class _Facts:
+    """What the groups of descriptors are made of."""
+
+    def __init__(self, mol: Any) -> None:
+        self.mol = mol
+        atoms = list(map(mol.GetAtomWithIdx, range(mol.GetNumAtoms())))
+        bonds = list(map(mol.GetBondWithIdx, range(mol.GetNumBonds())))
+        self.number = np.array(list(map(Chem.Atom.GetAtomicNum, atoms)))
+        self.degree = np.array(list(map(Chem.Atom.GetDegree, atoms)))
+        self.hydrogens = np.array(list(map(Chem.Atom.GetTotalNumHs, atoms)))
+        self.charge = sum(map(Chem.Atom.GetFormalCharge, atoms))
+        self.radicals = sum(map(Chem.Atom.GetNumRadicalElectrons, atoms))
+        begin = list(map(Chem.Bond.GetBeginAtomIdx, bonds))
+        self.ends = np.array([begin, list(map(Chem.Bond.GetEndAtomIdx, bonds))], dtype=np.int64).T
+        self.trails = find_trails(self.ends, len(atoms))
+        self.areas = np.array(_area_contributions(mol, includeHs=True)[0])
+        self.heavy = int((self.number > 1).sum())
+
+
 def _values(mol: Any) -> np.ndarray:
+    facts = _Facts(mol)
     values: list[float] = []
     for width, group in _GROUPS:
         try:
-            values += group(mol)
+            values += group(facts)
         except Exception:  # each of RDKit's functions fails in its own way on odd molecules
             values += [0.0] * width
     return np.array(values, dtype=np.float64)
 
 
-def _areas(mol: Any) -> list[float]:
+def _binned(bins: np.ndarray, by: np.ndarray, values: np.ndarray) -> list[float]:
+    """Return the sums of ``values`` by where ``by`` falls between ``bins``."""
+    return np.bincount(np.searchsorted(bins, by, "right"), values, len(bins) + 1).tolist()
+
+
+def _surface(facts: _Facts) -> list[float]:
     """Crippen's logP and refractivity, and the surface by logP, by refractivity and by charge."""
-    crippen = rdMolDescriptors.CalcCrippenDescriptors(mol)
-    by_logp, by_refractivity = rdMolDescriptors.SlogP_VSA_(mol), rdMolDescriptors.SMR_VSA_(mol)
-    return [*crippen, *by_logp, *by_refractivity, *rdMolDescriptors.PEOE_VSA_(mol)]
+    every = np.array(_crippen_contributions(Chem.AddHs(facts.mol))).reshape(-1, 2)
+    own = every[: len(facts.number)]  # an atom's type is the same without the hydrogens drawn
+    by_logp = _binned(_LOGP_BINS, own[:, 0], facts.areas)
+    by_refractivity = _binned(_REFRACTIVITY_BINS, own[:, 1], facts.areas)
+    by_charge = rdMolDescriptors.PEOE_VSA_(facts.mol)
+    return [*every.sum(axis=0).tolist(), *by_logp, *by_refractivity, *by_charge]
 
 
-def _electrotopology(mol: Any) -> list[float]:
-    """Hall and Kier's electrotopological states: their extremes, and their sums by surface and the other way round."""
-    atoms = list(mol.GetAtoms())
-    degree = np.array([a.GetDegree() for a in atoms])
-    number = [a.GetAtomicNum() for a in atoms]
-    intrinsic = np.zeros(len(atoms))
-    for k, atom in enumerate(atoms):
-        if degree[k] > 0:
-            valence = _OUTER[number[k]] - atom.GetTotalNumHs()
-            intrinsic[k] = (4.0 / _SHELL[number[k]] ** 2 * valence + 1) / degree[k]
-    distance = Chem.GetDistanceMatrix(mol, useBO=False, useAtomWts=False) + 1
+def _electrotopology(facts: _Facts) -> list[float]:
+    """Hall and Kier's electrotopological states: their extremes, their sums by surface, and the surface by state."""
+    valence = _OUTER[facts.number] - facts.hydrogens
+    degree = np.maximum(facts.degree, 1)
+    intrinsic = (4.0 / _SHELL[facts.number] ** 2 * valence + 1) / degree * (facts.degree > 0)
+    distance = Chem.GetDistanceMatrix(facts.mol, useBO=False, useAtomWts=False) + 1
     pull = np.where(distance < _FAR, (intrinsic[:, None] - intrinsic) / distance**2, 0.0)
     state = intrinsic + pull.sum(axis=1)
-    area = np.array(rdMolDescriptors._CalcLabuteASAContribs(mol, includeHs=True)[0])
     size = np.abs(state)
-    by_state = np.bincount(
-        np.searchsorted(_ESTATE_BINS, state, "right"), area, len(_ESTATE_BINS) + 1
-    )
-    by_area = np.bincount(np.searchsorted(_VSA_BINS, area, "right"), state, len(_VSA_BINS) + 1)
-    return [
-        float(state.max()),
-        float(state.min()),
-        float(size.max()),
-        float(size.min()),
-        *by_state.tolist(),
-        *by_area.tolist(),
-    ]
+    extremes = [float(state.max()), float(state.min()), float(size.max()), float(size.min())]
+    by_state = _binned(_ESTATE_BINS, state, facts.areas)
+    return [*extremes, *by_state, *_binned(_VSA_BINS, facts.areas, state)]
 
 
-def _counted(mol: Any) -> list[float]:
+def _counted(facts: _Facts) -> list[float]:
     """What follows from degrees, elements, charges and hydrogens: two connectivity indices and six counts."""
-    atoms = list(mol.GetAtoms())
-    degree = [a.GetDegree() for a in atoms]
-    number = [a.GetAtomicNum() for a in atoms]
-    hydrogens = [a.GetTotalNumHs() for a in atoms]
-    ends = [(b.GetBeginAtomIdx(), b.GetEndAtomIdx()) for b in mol.GetBonds()]
-    outer = sum(_OUTER[z] for z in number)
-    charge = sum(a.GetFormalCharge() for a in atoms)
+    degree = facts.degree[facts.degree > 0]
+    n_or_o = (facts.number == 7) | (facts.number == 8)
     return [
-        sum(d**-0.5 for d in degree if d),
-        sum((degree[a] * degree[b]) ** -0.5 for a, b in ends),
-        outer - charge + sum(hydrogens),
-        sum(a.GetNumRadicalElectrons() for a in atoms),
-        sum(z > 1 for z in number),
-        sum(h for z, h in zip(number, hydrogens, strict=True) if z in (7, 8)),
-        sum(z in (7, 8) for z in number),
-        sum(z not in _HETERO for z in number),
+        float((degree**-0.5).sum()),
+        float((facts.degree[facts.ends].prod(axis=1) ** -0.5).sum()),
+        int(_OUTER[facts.number].sum()) - facts.charge + int(facts.hydrogens.sum()),
+        facts.radicals,
+        facts.heavy,
+        int(facts.hydrogens[n_or_o].sum()),
+        int(n_or_o.sum()),
+        int(((facts.number != 1) & (facts.number != 6)).sum()),
     ]
 
 
-def _shape(mol: Any) -> list[float]:
+def _shape(facts: _Facts) -> list[float]:
     """Kier's kappas, and the flexibility made of the first two."""
-    first, second = rdMolDescriptors.CalcKappa1(mol), rdMolDescriptors.CalcKappa2(mol)
-    return [first, second, rdMolDescriptors.CalcKappa3(mol), first * second / mol.GetNumAtoms()]
+    alpha = rdMolDescriptors.CalcHallKierAlpha(facts.mol)
+    trails, size = facts.trails, facts.heavy + alpha
+    three = len(trails.three) / 2 + len(trails.triangles) / 6
+    first = _ratio(size * (size - 1) ** 2, len(facts.ends) + alpha)
+    second = _ratio((size - 1) * (size - 2) ** 2, len(trails.two) / 2 + alpha)
+    third = _ratio((size - 2 + facts.heavy % 2) * (size - 3) ** 2, three + alpha)
+    return [first, second, third, first * second / len(facts.number)]
 
 
-def _single(mol: Any) -> list[float]:
-    return [function(mol) for function in _SINGLE]
+def _ratio(above: float, below: float) -> float:
+    return above / below**2 if below else 0.0
 
 
-def _weights(mol: Any) -> list[float]:
-    return [Descriptors.MolWt(mol), Descriptors.HeavyAtomMolWt(mol)]
+def _indices(facts: _Facts) -> list[float]:
+    """Kier and Hall's connectivity indices of order 0 to 4, by sigma electrons and by valence."""
+    simple = (_OUTER[facts.number] - facts.hydrogens).astype(float)
+    valence = np.where(facts.number > 10, simple / _CORE[facts.number], simple * (facts.number > 1))
+    each = [connectivity(facts.trails, facts.ends, delta) for delta in (simple, valence)]
+    return [*each[0], *each[1]]
 
 
-def _fragments(mol: Any) -> list[float]:
-    return [pattern(mol) for pattern in _PATTERNS]
+def _single(facts: _Facts) -> list[float]:
+    return [function(facts.mol) for function in _SINGLE]
+
+
+def _weights(facts: _Facts) -> list[float]:
+    return [_molecular_weight(facts.mol), _heavy_weight(facts.mol)]
+
+
+def _fragments(facts: _Facts) -> list[float]:
+    return [len(facts.mol.GetSubstructMatches(pattern)) for pattern in _PATTERNS]
 
 
 _GROUPS = (
-    (38, _areas),
-    (25, _electrotopology),
+    (38, _surface),
+    (len(ESTATE) + len(ESTATE_VSA) + len(VSA_ESTATE), _electrotopology),
     (8, _counted),
     (4, _shape),
+    (_CONNECTIVITY, _indices),
     (len(_SINGLE), _single),
     (2, _weights),
     (len(FRAGMENTS), _fragments),
