@@ -30,7 +30,7 @@ import numpy as np
 import graphlog
 from graphlog.data.store import open_store
 from graphlog.domains import SCHEMAS
-from graphlog.downstream.baselines import ecfp
+from graphlog.domains.molecule import morgan_fingerprints
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.linear import FIXED_C, GRID, linear_path, sparse_bits, standardised
 from graphlog.downstream.metrics import better, evaluate
@@ -60,7 +60,7 @@ def encoder_of(place: str, schema: str, calibration: Path) -> Encoder:
 def features_of(name: str, place: str, data: LabelledGraphs, options: argparse.Namespace) -> Any:
     """Return dense embeddings or sparse bits of every molecule of ``data``."""
     if name == FINGERPRINTS:
-        return sparse_bits(ecfp(data.store))
+        return sparse_bits(morgan_fingerprints(data.store.texts()))
     return encoder_of(place, options.schema, options.calibration).embed_store(data.store)
 
 
