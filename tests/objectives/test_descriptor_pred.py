@@ -7,13 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rdkit import Chem
+from rdkit.Chem import rdFingerprintGenerator
 
 from graphlog.api import read_proteins
 from graphlog.data.store import GraphStore, StoreBuilder, open_store
 from graphlog.domains import DOMAINS
 from graphlog.domains.molecule import DESCRIPTORS, MOLECULE, featurize_smiles
+from graphlog.domains.molecule.fingerprint import count_fingerprints
 from graphlog.domains.protein.ego import STATISTICS, ego_statistics
 from graphlog.errors import ConfigError, DataError
+from graphlog.objectives.descriptor_head import COMPONENTS
 from graphlog.training import targets as module
 from graphlog.training.config import resolve_config
 from graphlog.training.log import Silent
@@ -268,3 +272,65 @@ def test_plus_adds_a_descriptor_term() -> None:
     wanted = sum(weighted[name] * float(term.detach()) for name, term in found.terms.items())
     assert float(found.total.detach()) == pytest.approx(wanted, rel=1e-5)
     assert not make("graphlog", encoder).needs_targets
+
+
+def test_components_are_uncorrelated_and_of_one_size_and_kept(
+    tmp_path: Path, tiny_smiles: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = [
+        f"{'C' * k}{text}"
+        for k in range(8)
+        for text in tiny_smiles
+        if text[0] == "C" and text[:2] != "Cl"
+    ]
+    store_of(many, tmp_path / "mols")
+    store = open_store(tmp_path / "mols")
+    y = with_targets(store, Silent(), substructures=True)[:].y
+    assert y is not None
+    names = DOMAINS["molecule"].targets
+    assert y.shape == (len(many), len(names) + COMPONENTS)
+    assert y[:, : len(names)].equal(with_targets(store, Silent())[:].y)
+    shown = y[:, len(names) :].double().numpy()
+    leading = shown[:, :10]
+    np.testing.assert_allclose(leading.mean(axis=0), 0, atol=0.05)
+    assert np.abs(np.corrcoef(leading.T) - np.eye(10)).max() < 0.3  # clipping leaves a little
+    monkeypatch.setattr(module, "_components", lambda *_: pytest.fail("worked out twice"))
+    again = with_targets(store, Silent(), substructures=True)[:].y
+    assert again is not None
+    assert y.equal(again)
+
+
+def test_the_second_target_has_its_weight(tiny_smiles: list[str]) -> None:
+    encoder = encoder_for()
+    objective = make("descriptorpred", encoder, substructure_weight=0.5)
+    batch = batch_for(sizes=[3, 4])
+    y = torch.randn(2, len(DOMAINS["molecule"].targets) + COMPONENTS)
+    found = run_once(objective, encoder, replace(batch, y=y))
+    terms = {name: float(term.detach()) for name, term in found.terms.items()}
+    assert set(terms) == {"descriptor", "substructure"}
+    wanted = terms["descriptor"] + 0.5 * terms["substructure"]
+    assert float(found.total.detach()) == pytest.approx(wanted, rel=1e-6)
+    with pytest.raises(ConfigError, match="found"):
+        run_once(objective, encoder, replace(batch, y=None))
+
+
+def test_a_run_with_both_targets_ends_the_same_after_a_stop(
+    tiny_smiles: list[str], tmp_path: Path
+) -> None:
+    settings = {**TINY, "objective.substructure_weight": 0.5}
+    config = resolve_config("descriptorpred", None, settings)
+    whole = run_pretraining(store_of(tiny_smiles), config, tmp_path / "whole")
+    with pytest.raises(TrainingInterrupted):
+        run_pretraining(store_of(tiny_smiles), config, tmp_path / "run", progress=_Counted(3))
+    again = run_pretraining(store_of(tiny_smiles), config, tmp_path / "run", resume=True)
+    ours, theirs = whole.encoder.state_dict(), again.encoder.state_dict()
+    assert all(value.equal(theirs[name]) for name, value in ours.items())
+
+
+def test_counts_of_substructures_are_logs_of_rdkits_counts() -> None:
+    found = count_fingerprints(["CCO", "no molecule", "CCCO"], bits=64).toarray()
+    assert found.shape == (3, 192)
+    assert not found[1].any()
+    generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=64)
+    wanted = generator.GetCountFingerprintAsNumPy(Chem.MolFromSmiles("CCCO"))
+    np.testing.assert_allclose(np.expm1(found[2, :64]), wanted, rtol=1e-5)

@@ -284,6 +284,16 @@ class Domain(ABC):
         """
         return None
 
+    def substructure_counts(self, records: Sequence[str]) -> Any:
+        """Return log counts of small substructures of each record, hashed: a sparse CSR matrix.
+
+        Raises:
+            ConfigError: If this domain counts none.
+        """
+        raise ConfigError(
+            f"domain '{self.name}' counts no substructures; set objective.substructure_weight = 0."
+        )
+
     def schema_named(self, name: str) -> FeatureSchema:
         """Return one of the fixed schemas.
 

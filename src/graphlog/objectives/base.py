@@ -60,6 +60,11 @@ class Objective(nn.Module, ABC, Generic[Views]):
         """Whether batches must carry the domain's standardised targets as ``y``; most tasks: no."""
         return False
 
+    @property
+    def needs_substructures(self) -> bool:
+        """Whether the components of the counts of substructures must follow the targets in ``y``."""
+        return False
+
     @abstractmethod
     def __init__(self, config: Any, encoder: GraphEncoder) -> None:
         """Build the heads for this encoder's width and schema; the encoder is not kept."""

@@ -10,6 +10,9 @@ from graphlog.domains import DOMAINS
 from graphlog.errors import ConfigError
 from graphlog.ops.contrastive import full_precision
 
+COMPONENTS = 256
+"""Columns that stand for the counts of substructures, after the targets."""
+
 
 def target_names(schema: FeatureSchema) -> tuple[str, ...]:
     """Return the targets of the schema's domain.
@@ -26,18 +29,15 @@ def target_names(schema: FeatureSchema) -> tuple[str, ...]:
     return domain.targets
 
 
-class DescriptorHead(nn.Module):
-    """A two-layer net from graph embeddings to all standardised targets of the domain."""
+class RegressionHead(nn.Module):
+    """A two-layer net from graph embeddings to standardised values."""
 
-    def __init__(self, width: int, hidden: int, schema: FeatureSchema) -> None:
-        """Raise ConfigError where the schema's domain has no targets."""
+    def __init__(self, width: int, hidden: int, outputs: int) -> None:
         super().__init__()
-        self.net = nn.Sequential(
-            nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, len(target_names(schema)))
-        )
+        self.net = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
     def forward(self, graph_emb: Float[Tensor, "N D"]) -> Float[Tensor, "N K"]:
-        """Return the predicted targets."""
+        """Return the predicted values."""
         return self.net(graph_emb)
 
     def loss(
@@ -71,3 +71,11 @@ class DescriptorHead(nn.Module):
             else (predicted - answers).square()
         )
         return (each * known).sum() / known.sum().clamp_min(1)
+
+
+class DescriptorHead(RegressionHead):
+    """Predicts all standardised targets of the domain."""
+
+    def __init__(self, width: int, hidden: int, schema: FeatureSchema) -> None:
+        """Raise ConfigError where the schema's domain has no targets."""
+        super().__init__(width, hidden, len(target_names(schema)))

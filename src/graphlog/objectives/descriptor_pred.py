@@ -11,7 +11,12 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import LossTerms, Objective, comparison
-from graphlog.objectives.descriptor_head import DescriptorHead, target_names
+from graphlog.objectives.descriptor_head import (
+    COMPONENTS,
+    DescriptorHead,
+    RegressionHead,
+    target_names,
+)
 
 
 class DescriptorPredConfig(FrozenConfig):
@@ -23,6 +28,8 @@ class DescriptorPredConfig(FrozenConfig):
     """Width of the layer between the embedding and the descriptors."""
     robust: bool = True
     """Huber's error in place of the squared one."""
+    substructure_weight: float = Field(0.0, ge=0)
+    """Weight of predicting the components of the counts of substructures; 0 leaves it out."""
 
 
 CHEMISTRY: Mapping[str, Any] = {
@@ -61,14 +68,21 @@ class DescriptorPred(Objective[GraphBatch]):
     def __init__(self, config: DescriptorPredConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
         self.config = config
-        self.head = DescriptorHead(
-            encoder.embedding_width(config.layer), config.hidden, encoder.schema
+        width = encoder.embedding_width(config.layer)
+        self.head = DescriptorHead(width, config.hidden, encoder.schema)
+        self.substructures = (
+            RegressionHead(width, config.hidden, COMPONENTS) if self.needs_substructures else None
         )
 
     @property
     def needs_targets(self) -> bool:
         """Always."""
         return True
+
+    @property
+    def needs_substructures(self) -> bool:
+        """Where their components are predicted too."""
+        return self.config.substructure_weight > 0
 
     @classmethod
     def check_schema(cls, schema: FeatureSchema) -> None:
@@ -82,8 +96,13 @@ class DescriptorPred(Objective[GraphBatch]):
     def loss(
         self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator
     ) -> LossTerms:
-        """Return the mean error over molecules and descriptors."""
-        loss = self.head.loss(
-            encoder.embed_graphs(views, self.config.layer), views.y, self.config.robust
-        )
-        return LossTerms(loss, {"descriptor": loss})
+        """Return the mean error over molecules and descriptors, and that over components."""
+        graph_emb, robust = encoder.embed_graphs(views, self.config.layer), self.config.robust
+        if self.substructures is None or views.y is None:
+            loss = self.head.loss(graph_emb, views.y, robust)
+            return LossTerms(loss, {"descriptor": loss})
+        descriptors, components = views.y[:, :-COMPONENTS], views.y[:, -COMPONENTS:]
+        loss = self.head.loss(graph_emb, descriptors, robust)
+        other = self.substructures.loss(graph_emb, components, robust)
+        total = loss + self.config.substructure_weight * other
+        return LossTerms(total, {"descriptor": loss, "substructure": other})

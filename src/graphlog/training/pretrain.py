@@ -388,7 +388,12 @@ def _train(
             with writing(folder.metrics):
                 trainer.metrics = MetricsFile(folder.metrics, trainer.cursor.step)
         if job.objective.needs_targets and not trainer.is_done:
-            job.store = with_targets(job.store, progress, None if folder is None else folder.path)
+            job.store = with_targets(
+                job.store,
+                progress,
+                None if folder is None else folder.path,
+                job.objective.needs_substructures,
+            )
         cursor = trainer.cursor
         progress.begin(
             total * job.config.epochs, total * cursor.epoch + cursor.batch * job.config.batch_size

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from jaxtyping import Bool, Float, Float16, Float32
@@ -16,6 +16,7 @@ from graphlog.data.store import GraphStore
 from graphlog.data.workers import available_workers, map_in_order
 from graphlog.domains import DOMAINS
 from graphlog.files import acquire_lock, beside
+from graphlog.objectives.descriptor_head import COMPONENTS
 from graphlog.training.log import Progress
 
 _LARGEST = 6.0
@@ -28,12 +29,17 @@ _RULE = f"tail {_TAIL}, sample {_SAMPLE}, clip {_LARGEST}"
 """Statistics of the standardization: what is kept under another rule is not used."""
 _LARGEST_KEPT = float(np.finfo(np.float16).max)
 _COLUMNS_AT_ONCE = 16
+_SVD_SAMPLE = 30_000
+"""Records that the components are found on."""
+_COMPONENT_RULE = f"sample {_SVD_SAMPLE}, components {COMPONENTS}, clip {_LARGEST}"
 _RECORDS_A_PIECE = 250
 _CHECKSUM = 32
 """Bytes of the SHA-256 that follows the values in their file."""
 
 
-def with_targets(store: GraphStore, progress: Progress, run_dir: Path | None = None) -> GraphStore:
+def with_targets(
+    store: GraphStore, progress: Progress, run_dir: Path | None = None, substructures: bool = False
+) -> GraphStore:
     """Return a view of the same graphs whose labels are the standardized targets of their domain.
 
     A column that never varies is 0. The raw values are kept, two bytes each and with their
@@ -46,10 +52,12 @@ def with_targets(store: GraphStore, progress: Progress, run_dir: Path | None = N
         store: Graphs with their texts.
         progress: Follows the work where the targets are not there yet.
         run_dir: Folder of the run, for a store that is in memory.
+        substructures: Whether :data:`COMPONENTS` further columns follow: the whitened principal
+            components of the counts of substructures.
 
     Raises:
         DataError: If the store was built without texts.
-        ConfigError: If the domain has no targets.
+        ConfigError: If the domain has no targets, or counts no substructures.
     """
     whole = GraphStore(store.contents)
     domain = DOMAINS[store.schema.domain]
@@ -64,13 +72,77 @@ def with_targets(store: GraphStore, progress: Progress, run_dir: Path | None = N
         _write(kept, values)
     if values is None:
         values = _compute(whole.texts(rows), store.schema.domain, progress, kept)
-    raw = values
-    if len(rows) < len(whole):
-        raw = np.full((len(whole), len(domain.targets)), np.nan, dtype=np.float16)
-        raw[rows] = values
-    arrays = {**store.contents.arrays, "labels": _standardized(raw, store.indices)}
-    manifest = store.contents.manifest.model_copy(update={"tasks": domain.targets})
+    labels, tasks = _standardized(_spread(values, rows, len(whole)), store.indices), domain.targets
+    if substructures:
+        kept = _kept_at(
+            wanted, ["substructures", domain.targets_version(), _COMPONENT_RULE], run_dir
+        )
+        shown = _read(kept, (len(rows), COMPONENTS))
+        if shown is None:
+            shown = _components(whole.texts(rows), store.schema.domain, progress)
+            _write(kept, shown)
+        labels = np.concatenate([labels, _spread(shown, rows, len(whole))], axis=1)
+        tasks = (*tasks, *(f"component_{k}" for k in range(COMPONENTS)))
+    arrays = {**store.contents.arrays, "labels": labels}
+    manifest = store.contents.manifest.model_copy(update={"tasks": tasks})
     return GraphStore(replace(store.contents, manifest=manifest, arrays=arrays), store.indices)
+
+
+def _spread(
+    values: Float16[np.ndarray, "R K"], rows: np.ndarray, total: int
+) -> Float16[np.ndarray, "M K"]:
+    """Return ``values`` at ``rows`` of ``total``, NaN elsewhere."""
+    if len(rows) == total:
+        return values
+    spread = np.full((total, values.shape[1]), np.nan, dtype=np.float16)
+    spread[rows] = values
+    return spread
+
+
+def _components(
+    texts: Sequence[str], domain: str, progress: Progress
+) -> Float16[np.ndarray, "M 256"]:
+    """Return the principal components of log counts of substructures, each with variance 1, clipped.
+
+    They are found on a sample, evenly spaced; fewer than :data:`COMPONENTS`, as few records have, are followed by zeros.
+    """
+    from scipy.sparse import vstack
+    from sklearn.utils.extmath import randomized_svd
+
+    progress.begin(len(texts), 0)
+    progress.stage(f"counting substructures of {len(texts):,} records")
+    counts: list[Any] = []
+    try:
+        starts = range(0, len(texts), _RECORDS_A_PIECE)
+        pieces = ((None, texts[start : start + _RECORDS_A_PIECE]) for start in starts)
+        for _, found in map_in_order(partial(_counts, domain), pieces, available_workers()):
+            counts.append(found)
+            progress.advance(found.shape[0])
+    finally:
+        progress.end()
+    every: Any = vstack(counts, format="csr")
+    sample = every[np.linspace(0, len(texts) - 1, min(len(texts), _SVD_SAMPLE)).astype(np.int64)]
+    width = min(COMPONENTS, sample.shape[0] - 1, sample.shape[1] - 1)
+    out = np.zeros((len(texts), COMPONENTS), dtype=np.float16)
+    if width < 1:
+        return out
+    find: Any = randomized_svd  # its signature is mistyped
+    axes = find(sample, width, n_iter=4, random_state=0)[2].T
+    seen = sample @ axes
+    sizes, turn = np.linalg.eigh(
+        np.atleast_2d(np.cov(seen.T))
+    )  # the axes are not those of the centred counts
+    sizes, axes = sizes[::-1], axes @ turn[:, ::-1]
+    mean = seen.mean(axis=0) @ turn[:, ::-1]
+    scale = np.sqrt(np.where(sizes > 1e-6 * max(float(sizes[0]), 1e-12), sizes, np.inf))
+    for start in range(0, len(texts), _SVD_SAMPLE):
+        shown = (every[start : start + _SVD_SAMPLE] @ axes - mean) / scale
+        out[start : start + _SVD_SAMPLE, :width] = shown.clip(-_LARGEST, _LARGEST)
+    return out
+
+
+def _counts(domain: str, texts: Sequence[str]) -> Any:
+    return DOMAINS[domain].substructure_counts(texts)
 
 
 def _standardized(

@@ -231,6 +231,12 @@ class MoleculeDomain(RecordDomain):
 
         return target_values(records)
 
+    def substructure_counts(self, records: Sequence[str]) -> Any:
+        """Return log counts of Morgan environments, atom pairs and torsions of each SMILES."""
+        from graphlog.domains.molecule.fingerprint import count_fingerprints
+
+        return count_fingerprints(records)
+
 
 def split_smiles(
     smiles: Sequence[str],
