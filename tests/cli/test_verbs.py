@@ -37,6 +37,17 @@ def test_featurize_writes_a_store_and_lists_what_is_no_molecule(
     assert rows[0]["reason"]
 
 
+def test_featurize_says_how_many_rows_it_left_out(cli: Cli, tmp_path: Path):
+    (tmp_path / "a.smi").write_text("CCO\nOC(=O)[C@H](C)N\nC1CC\nc1ccccc1\n")
+    (tmp_path / "b.csv").write_text("smiles\nC[C@@H](N)C(O)=O\n")
+    (tmp_path / "c.smi").write_text("C1=CC=CC=C1\n")
+    make = ["featurize", tmp_path / "a.smi", "-o", tmp_path / "s", "--workers", "1", "--json"]
+    ended = cli(*make, "--exclude", tmp_path / "b.csv", "--exclude", tmp_path / "c.smi")
+    found = {key: ended.json[key] for key in ("graphs", "excluded rows", "rejected rows")}
+    assert found == {"graphs": 1, "excluded rows": 2, "rejected rows": 1}
+    cli(*make, "--overwrite", "--exclude", tmp_path / "none.csv").refused("none.csv")
+
+
 def test_messages_go_to_standard_error_and_results_to_standard_output(
     cli: Cli, molecules: Path, tmp_path: Path
 ):
