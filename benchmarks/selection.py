@@ -233,19 +233,19 @@ def table(models: list[str], scores: dict[tuple[str, str], float]) -> list[str]:
         if not np.isfinite(list(got.values())).any():
             continue
         values = [got[d] for d in sets]
-        values += [np.mean(values), np.mean([got[d] for d in sets if d != "clintox"])]
-        values += [got[d] for d in others] + [np.mean([got[d] for d in others])]
+        values += [mean_of(values), mean_of([got[d] for d in sets if d != "clintox"])]
+        values += [got[d] for d in others] + [mean_of([got[d] for d in others])]
         lines.append(f"| {model} | {' | '.join(f'{v:.1f}' for v in values)} |")
     return lines
 
 
+def mean_of(values: list[float]) -> float:
+    """Return the mean, or NaN of nothing."""
+    return float(np.mean(values)) if values else float("nan")
+
+
 def answers(work: Path, questions: Any) -> list[str]:
     """Return a row for each difference, rule and mean over sets."""
-    groups = {
-        "mean of eight": CLASSIFICATION,
-        "without ClinTox": tuple(d for d in CLASSIFICATION if d != "clintox"),
-        "mean R2": REGRESSION,
-    }
     lines = ["| difference | C | over | points | 95 % interval |", "|---|---|---|---|---|"]
     for label, ours, theirs in questions:
         for rule in ("fixed", "validated"):
@@ -254,8 +254,14 @@ def answers(work: Path, questions: Any) -> list[str]:
                 files = [work / "predictions" / f"{d}-{n}.npz" for n in {*ours, *theirs}]
                 if all(f.exists() for f in files):
                     draws[d] = difference(work, d, rule, ours, theirs)
+            sets = [d for d in CLASSIFICATION if d in draws]
+            groups = {
+                f"mean of {len(sets)} sets": sets,
+                "without ClinTox": [d for d in sets if d != "clintox"],
+                "mean R2": [d for d in REGRESSION if d in draws],
+            }
             for over, members in groups.items():
-                if all(d in draws for d in members):
+                if members:
                     mean = np.mean([draws[d] for d in members], axis=0)
                     low, high = np.quantile(mean[1:], (0.025, 0.975))
                     interval = f"{low:+.1f} to {high:+.1f}"
