@@ -189,7 +189,7 @@ def report(options: argparse.Namespace) -> None:
     """Write the raw rows, the tables, and the answers to the three questions."""
     rows = rows_of(options.work)
     names = list(dict.fromkeys(r["model"] for r in rows))
-    fuse = (FINGERPRINTS, options.candidate)
+    fuse, plain = (FINGERPRINTS, options.candidate), (FINGERPRINTS, options.reference)
     lines: list[str] = []
     for stage, rule in (("cv", "fixed"), ("test", "fixed"), ("test", "validated")):
         scores: dict[tuple[str, str], float] = {}
@@ -198,14 +198,15 @@ def report(options: argparse.Namespace) -> None:
                 scores[r["model"], r["dataset"]] = 100 * r["score"]
         models = list(names)
         if stage == "test":
-            models.append("fused")
-            for d in (*CLASSIFICATION, *REGRESSION):
-                if all((n, d) in scores for n in fuse):
-                    labels, mean = fused(options.work, d, fuse, rule)
-                    kind, key = ("regression", "r2")
-                    if d in CLASSIFICATION:
-                        kind, key = ("classification", "roc_auc")
-                    scores["fused", d] = 100 * evaluate(labels, mean, kind).scores[key]
+            for name, pair in (("fused", fuse), (f"{options.reference}, fused", plain)):
+                models.append(name)
+                for d in (*CLASSIFICATION, *REGRESSION):
+                    if all((n, d) in scores for n in pair):
+                        labels, mean = fused(options.work, d, pair, rule)
+                        kind, key = ("regression", "r2")
+                        if d in CLASSIFICATION:
+                            kind, key = ("classification", "roc_auc")
+                        scores[name, d] = 100 * evaluate(labels, mean, kind).scores[key]
         lines += ["", f"### {stage}, {rule} C", "", *table(models, scores)]
     questions = (
         (f"{options.candidate} - {options.reference}", (options.candidate,), (options.reference,)),
