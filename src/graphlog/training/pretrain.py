@@ -388,12 +388,9 @@ def _train(
             with writing(folder.metrics):
                 trainer.metrics = MetricsFile(folder.metrics, trainer.cursor.step)
         if job.objective.needs_targets and not trainer.is_done:
-            job.store = with_targets(
-                job.store,
-                progress,
-                None if folder is None else folder.path,
-                job.objective.needs_substructures,
-            )
+            kept_in = None if folder is None else folder.path
+            wanted = job.objective.needs_substructures
+            job.store = with_targets(job.store, progress, kept_in, wanted)
         cursor = trainer.cursor
         progress.begin(
             total * job.config.epochs, total * cursor.epoch + cursor.batch * job.config.batch_size
