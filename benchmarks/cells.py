@@ -1,4 +1,4 @@
-"""Finished cells of a script in one compressed file, one JSON a line; a killed script loses none."""
+"""Finished cells of a script in one compressed file, a JSON a line; a killed script loses none."""
 
 import gzip
 import json

@@ -1,10 +1,12 @@
-"""Molecules a second and peak resident memory of featurising, both schemas, on one and on two workers.
+r"""Molecules a second and peak memory of featurising, both schemas, on one and on two workers.
 
-Each measurement is a process of its own that reads a data set, parses it and writes a checksummed store to disk. Memory is
-that of the process and of all its workers together, sampled; pages they share are counted once for each.
+Each measurement is a process of its own that reads a data set, parses it and writes a checksummed
+store to disk. Memory is the resident memory of the process and of all its workers together,
+sampled; pages they share are counted once for each.
 
     python benchmarks/featurize.py --out benchmarks/results/featurize.json
-    python benchmarks/featurize.py --source zinc2m --schemas molecule --workers 2 --repeats 1 --out memory.json
+    python benchmarks/featurize.py --source zinc2m --schemas molecule --workers 2 --repeats 1 \
+        --out memory.json
 """
 
 import argparse
@@ -74,7 +76,7 @@ def measure_once(source: str, schema: str, workers: int, limit: int) -> dict[str
 
 
 class Sampler:
-    """Follows the resident memory of this process and its descendants (Linux; elsewhere nothing is seen)."""
+    """Follows the resident memory of this process and its descendants (Linux only)."""
 
     def __init__(self) -> None:
         self.peak = 0

@@ -1,7 +1,8 @@
-"""Kill a pre-training process with SIGKILL many times, resume it each time, and compare the ends bit by bit.
+"""Kill pre-training with SIGKILL many times, resume it each time, and compare the ends bit by bit.
 
-A third of the kills come at random moments, a third while a checkpoint is being written, a third while the
-prototypes are fitted (as far as the moment can be caught; the table says where each kill fell).
+A third of the kills come at random moments, a third while a checkpoint is being written, a third
+while the prototypes are fitted (as far as the moment can be caught; the table says where each kill
+fell).
 
     python benchmarks/kill_resume.py --kills 50
 """
@@ -53,7 +54,7 @@ def pretrain(store: str, run: str) -> None:
 
 
 def start(store: Path, run: Path) -> BaseProcess:
-    """Start the job in a process forked from a server that has imported everything but computed nothing."""
+    """Start the job in a process forked from a server that has imported all, computed nothing."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["graphlog.training", "sklearn.cluster", "torch._dynamo"])
     process = context.Process(target=pretrain, args=(str(store), str(run)))

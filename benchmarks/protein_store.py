@@ -1,4 +1,4 @@
-"""Seconds and memory from a STRING network with labels to a store of ego-networks, and of opening the store again.
+"""Seconds and memory from a labelled STRING network to a store of ego-networks, and to open it.
 
 python benchmarks/protein_store.py --out benchmarks/results
 """
@@ -29,10 +29,12 @@ started = time.perf_counter()
 from graphlog.api import read_proteins
 imported = time.perf_counter()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-store = read_proteins(sys.argv[1], labels=sys.argv[2] or None, store_path=sys.argv[3], workers=2, limit=int(sys.argv[4]) or None)
+store = read_proteins(sys.argv[1], labels=sys.argv[2] or None, store_path=sys.argv[3], \
+workers=2, limit=int(sys.argv[4]) or None)
 done = time.perf_counter()
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps({"import_s": imported - started, "build_s": done - imported, "peak_mb": peak / 1e3, "peak_before_mb": before / 1e3}))
+print(json.dumps({"import_s": imported - started, "build_s": done - imported, \
+"peak_mb": peak / 1e3, "peak_before_mb": before / 1e3}))
 """
 
 
@@ -66,7 +68,10 @@ def build(options: argparse.Namespace, path: Path) -> dict[str, float]:
 
 
 def open_times(path: Path, count: int) -> dict[str, float]:
-    """Milliseconds of opening, of opening and taking a first batch, and of hashing all, the files being in the page cache."""
+    """Milliseconds of opening, of opening and taking a first batch, and of hashing all.
+
+    The files are in the page cache.
+    """
     opened, taken = [], []
     for _ in range(count):
         started = time.perf_counter()

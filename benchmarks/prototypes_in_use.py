@@ -69,7 +69,7 @@ def usage(emb: Tensor, layer: Tensor) -> float:
 
 
 def root_gradient(objective: Any, emb: Tensor) -> float:
-    """Return the length of the gradient left in expectation in the roots over the mean length of each draw's."""
+    """Return the length of the roots' expected gradient over the mean length of each draw's."""
     config, forest = objective.config, objective.forest.detach()
     loss_temperature = config.prototype_temperature or config.temperature
     temperature = config.e_step_temperature or config.temperature

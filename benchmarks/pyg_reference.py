@@ -36,7 +36,7 @@ class ColumnEmbeddings(nn.Module):
 
 
 class EdgeGIN(MessagePassing):
-    """GIN with edge attributes: the MLP of the sum of neighbour plus edge embedding, self-loop included."""
+    """GIN with edges: the MLP of the sum of neighbour plus edge embedding, self-loop included."""
 
     def __init__(self, edges: ColumnEmbeddings, lift: nn.Linear, lower: nn.Linear) -> None:
         """Take over the parts."""
@@ -54,10 +54,13 @@ class EdgeGIN(MessagePassing):
 
 
 class ReferenceEncoder(nn.Module):
-    """The encoder that the comparison runs beside ours: same weights, same interface, same results."""
+    """The encoder that the comparison runs beside ours: same weights, interface and results."""
 
     def __init__(self, encoder: GraphEncoder) -> None:
-        """Copy a GIN encoder whose layers add the edge embedding and whose readout is the mean of the last layer."""
+        """Copy a GIN encoder.
+
+        Its layers add the edge embedding; its readout is the mean of the last layer.
+        """
         super().__init__()
         self.schema, self.dim = encoder.schema, encoder.dim
         self.nodes = ColumnEmbeddings(encoder.node, self.schema.node)
@@ -109,7 +112,7 @@ class JoinedGIN(MessagePassing):
 
 
 class ProteinReference(nn.Module):
-    """The encoder that the comparison runs beside ours: same weights, same interface, same results."""
+    """The encoder that the comparison runs beside ours: same weights, interface and results."""
 
     def __init__(self, encoder: GraphEncoder) -> None:
         """Copy a GIN encoder of proteins whose readout is the mean of the last layer."""
@@ -142,7 +145,7 @@ def copied(linear: nn.Linear) -> nn.Linear:
 
 @torch.no_grad()
 def largest_difference(encoder: GraphEncoder, reference: nn.Module, batch: GraphBatch) -> float:
-    """Return the largest difference of the two outputs in evaluation mode, relative to the largest value."""
+    """Return the largest difference of the outputs in evaluation mode over the largest value."""
     modes = encoder.training, reference.training
     ours, theirs = encoder.eval()(batch), reference.eval()(batch)
     encoder.train(modes[0])

@@ -2,13 +2,15 @@
 
 Stages, each of which skips the cells that are there:
 
-    python benchmarks/recipes.py pretrain --recipes default paper released --seeds 0 1 2 --molecules 50000 --epochs 2
+    python benchmarks/recipes.py pretrain --recipes default paper released --seeds 0 1 2 \
+        --molecules 50000 --epochs 2
     python benchmarks/recipes.py probe    --datasets bbbp bace sider clintox
-    python benchmarks/recipes.py select   --datasets bbbp bace sider clintox esol freesolv lipophilicity --layers jk
+    python benchmarks/recipes.py select   --datasets bbbp bace sider clintox esol freesolv \
+        lipophilicity --layers jk
     python benchmarks/recipes.py finetune --datasets bbbp bace sider clintox --epochs 30
     python benchmarks/recipes.py report   --datasets bbbp bace sider clintox
 
-Pre-trained models go to ``--runs`` (kept out of git), cells to ``recipes.jsonl.gz`` in ``--results``.
+Pre-trained models go to ``--runs`` (not in git), cells to ``recipes.jsonl.gz`` in ``--results``.
 """
 
 import argparse
@@ -83,7 +85,10 @@ def untrained(seed: int, schema: str) -> Any:
 
 
 def probe(options: argparse.Namespace) -> None:
-    """Probe every model on every data set, under both readouts; the untrained encoder and ECFP4 once a data set."""
+    """Probe every model on every data set, under both readouts.
+
+    The untrained encoder and ECFP4 are probed once a data set.
+    """
     for dataset in options.datasets:
         for name, path in models(options).items():
             encoder = graphlog.load(path)
@@ -125,7 +130,10 @@ def probe(options: argparse.Namespace) -> None:
 
 
 def select(options: argparse.Namespace) -> None:
-    """Score models and the untrained encoder by scaffold cross-validation inside train + validation: no test label is opened."""
+    """Score models and the untrained encoder by scaffold cross-validation.
+
+    It stays inside train + validation: no test label is opened.
+    """
     for dataset in options.datasets:
         rivals = {f"untrained.molecule-rich-s{seed}": None for seed in (0, 1, 2)}
         for name, path in {**models(options), **rivals}.items():
@@ -151,7 +159,10 @@ def select(options: argparse.Namespace) -> None:
 
 
 def finetune(options: argparse.Namespace) -> None:
-    """Fine-tune every model on every data set with all seeds, and the untrained encoder of the default recipe."""
+    """Fine-tune every model on every data set with all seeds.
+
+    So too the untrained encoder of the default recipe.
+    """
     for dataset in options.datasets:
         for name, path in {**models(options), RANDOM: RANDOM}.items():
             for layer in options.layers or ["last"]:
@@ -181,7 +192,7 @@ def finetune(options: argparse.Namespace) -> None:
 
 
 def report(options: argparse.Namespace) -> None:
-    """Print the table: a row a model, readout and rule, a column a data set, mean and sample SD over seeds."""
+    """Print a row a model, readout and rule, a column a data set: mean and sample SD over seeds."""
     scores: dict[tuple[str, ...], dict[str, list[float]]] = {}
     for name, cell in options.cells.named().items():
         stage, dataset, *_ = name.split("-")
@@ -220,7 +231,7 @@ def report(options: argparse.Namespace) -> None:
 
 
 def watched(cells: Cells) -> list[str]:
-    """Return what the collapse watch saw at its last look at each recipe: mean and sample SD over pre-training seeds."""
+    """Return what the collapse watch last saw of each recipe: mean and sample SD over its seeds."""
     columns = (
         "rank",
         "mean_cosine",

@@ -1,6 +1,7 @@
-"""Steps of GraphPartition over graphs that it has cut before, beside AttrMasking's, interleaved in one process.
+"""Steps of GraphPartition over graphs it has cut before, beside AttrMasking's, in one process.
 
-The suite ``speed`` times a first epoch, in which every graph is cut by METIS; later epochs find the cuts remembered.
+Steps of the two are interleaved. The suite ``speed`` times a first epoch, in which every graph is
+cut by METIS; later epochs find the cuts remembered.
 
     python benchmarks/seen_before.py --out benchmarks/results
 """
@@ -52,7 +53,10 @@ def parse_arguments() -> argparse.Namespace:
 def seconds_of_steps(
     store: GraphStore, domain: str, num_batches: int, steps: int
 ) -> dict[str, Any]:
-    """Return median and quartiles of a step's seconds, and AttrMasking's median over GraphPartition's."""
+    """Return median and quartiles of a step's seconds.
+
+    With them, AttrMasking's median over GraphPartition's.
+    """
     planner = Planner("speed", "small", "", domain, SCALES["small"].domains[domain])
     configs = {name: planner.pretraining(method_named(name), "gin", 0) for name in METHODS}
     timed = {name: TimedObjective(store, config, Silent()) for name, config in configs.items()}

@@ -151,7 +151,7 @@ def learner(encoder: Any, objective: Objective[Any]) -> Learner:
 def fitted_objective(
     config: PretrainConfig, encoder: GraphEncoder, batches: list[GraphBatch], device: torch.device
 ) -> Objective[Any]:
-    """Build the objective with its prototypes, so that every loss of the joint phase is computed."""
+    """Build the objective with its prototypes, so that the joint phase computes all losses."""
     kind = OBJECTIVES[config.objective]
     objective = kind(kind.Config.parse(config.options), encoder).to(device)
 
@@ -202,7 +202,8 @@ def measure(
     difference = largest_difference(encoder, reference, batches[0].to(device))
     if difference > TOLERANCE:
         sys.exit(
-            f"the two encoders differ by {difference:.1e} of the largest value; nothing was measured"
+            f"the two encoders differ by {difference:.1e} of the largest value; "
+            "nothing was measured"
         )
     objective = fitted_objective(config, encoder, batches, device)
     sides: dict[str, tuple[Learner, Setting]] = {
@@ -255,7 +256,7 @@ def summary(seconds: list[float], graphs: int) -> dict[str, Any]:
 
 
 def ratios(seconds: dict[str, list[float]]) -> dict[str, float]:
-    """How many times faster than torch_geometric's way: the median over steps of the ratio within a step."""
+    """How many times faster than torch_geometric's way: median over steps of the ratio in one."""
     base = seconds["pyg_fp32"]
     return {
         f"ratio_{k}": median(b / s for b, s in zip(base, v, strict=True))
@@ -281,7 +282,10 @@ class Stopwatch(Silent):
         self.marks.setdefault(self.phase, []).append((time.perf_counter(), graphs))
 
     def rate(self, phase: str) -> float:
-        """Graphs per second from the end of the first step to the end of the last; checkpoints and watch included."""
+        """Graphs a second from the end of the first step to the end of the last.
+
+        Checkpoints and watch are included.
+        """
         marks = self.marks[phase]
         return sum(n for _, n in marks[1:]) / max(marks[-1][0] - marks[0][0], 1e-9)
 
@@ -289,7 +293,7 @@ class Stopwatch(Silent):
 def whole_run(
     options: argparse.Namespace, config: PretrainConfig, store: GraphStore, precision: str
 ) -> dict[str, float]:
-    """Pre-train for one local and one joint epoch with everything that a run does, and return the rates."""
+    """Pre-train for one local and one joint epoch with all that a run does; return the rates."""
     watch = Stopwatch()
     settings = config.updated(
         {
@@ -341,7 +345,7 @@ def _lines(path: str) -> list[str]:
 
 
 def publish(result: dict[str, Any], out: Path | None, name: str) -> None:
-    """Write a result to ``out/name.json`` and print its ratios; without a folder, print it whole."""
+    """Write a result to ``out/name.json`` and print its ratios; without a folder, print it all."""
     text = json.dumps(result, indent=1)
     if out is None:
         print(text)

@@ -1,10 +1,14 @@
-"""TU sets without labels: GraphLoG, InfoGraph, GraphCL and the untrained encoder under the 10-fold protocol, one JSON a cell.
+r"""TU sets without labels under the 10-fold protocol, one JSON a cell.
 
-    python benchmarks/tu.py run --sets mutag ptc imdb-binary enzymes imdb-multi proteins nci1 --seeds 0 1 2 3 4
+GraphLoG, InfoGraph, GraphCL and the untrained encoder.
+
+    python benchmarks/tu.py run --sets mutag ptc imdb-binary enzymes imdb-multi proteins nci1 \
+        --seeds 0 1 2 3 4
     python benchmarks/tu.py report
 
-Every seed pre-trains anew and deals the folds anew. Cells that are there are skipped. The network is InfoGraph's: GIN, 3 layers of 32,
-20 epochs, batches of 128; the step size is 1e-3 throughout, and nothing is tuned to a set. The embedding is that of the last epoch.
+Every seed pre-trains anew and deals the folds anew. Cells that are there are skipped. The network
+is InfoGraph's: GIN, 3 layers of 32, 20 epochs, batches of 128; the step size is 1e-3 throughout,
+and nothing is tuned to a set. The embedding is that of the last epoch.
 """
 
 import argparse
@@ -51,7 +55,7 @@ PAPER = {
         "nci1": (77.87, 0.41),
     },
 }
-"""Sun et al. (ICLR 2020) and You et al. (NeurIPS 2020), as printed there; sets they do not report are left out."""
+"""Sun et al. (ICLR 2020) and You et al. (NeurIPS 2020), as printed; without sets not reported."""
 NAMES = {
     "wl": "WL subtree counts",
     "untrained": "untrained GIN",
@@ -79,7 +83,10 @@ def run(options: argparse.Namespace) -> None:
 def measure(
     store: graphlog.GraphStore, name: str, method: str, seed: int, classifier: str
 ) -> dict[str, Any]:
-    """Return one cell: pre-train, embed, cross-validate. That of the untrained encoder holds the subtree counts too."""
+    """Return one cell: pre-train, embed, cross-validate.
+
+    That of the untrained encoder holds the subtree counts too.
+    """
     start = time.perf_counter()
     if method == "untrained":
         encoder = random_encoder(
@@ -141,9 +148,12 @@ def report(options: argparse.Namespace) -> None:
         cells = [f"{printed[s][0]:.2f} ± {printed[s][1]:.2f}" if s in printed else "" for s in sets]
         lines.append(f"| *{name}* | {' | '.join(cells)} |")
     notes = (
-        "Measured: mean and sample SD over pre-training seeds (number in brackets), each with its own folds; SVM with a Gaussian kernel on",
-        "standardize embeddings, C from 1e-3 to 1e3 by inner 5-fold cross-validation. Papers: SD over five runs; their code looks at the",
-        "accuracy after several epochs and step sizes, ours at the last epoch of one setting. PTC is PTC_MR. Sets without node",
+        "Measured: mean and sample SD over pre-training seeds (number in brackets), each with its "
+        "own folds; SVM with a Gaussian kernel on",
+        "standardize embeddings, C from 1e-3 to 1e3 by inner 5-fold cross-validation. Papers: SD "
+        "over five runs; their code looks at the",
+        "accuracy after several epochs and step sizes, ours at the last epoch of one setting. PTC "
+        "is PTC_MR. Sets without node",
         "labels (IMDB) read the degree. Empty: not reported there, or not measured yet.",
     )
     options.results.joinpath("tu.md").write_text(

@@ -1,4 +1,4 @@
-"""Any graphs as JSON lines: read, pre-train, cross-validate, and read new ones in the model's schema."""
+"""Graphs as JSON lines: read, pre-train, cross-validate; read new ones in the model's schema."""
 
 import json
 import random
@@ -36,6 +36,7 @@ with tempfile.TemporaryDirectory() as folder:
     print(graphlog.fold_probe(encoder, graphs, folds=5, seeds=(0,), grid=(0.1, 10.0)))
 
     path.write_text(
-        '{"edges": [[0, 1]], "x": [["red", 9.0], ["green", 11.0]]}\n{"edges": [[0, 1]], "x": [["red", 9.0], ["blue", 11.0]]}\n'
+        '{"edges": [[0, 1]], "x": [["red", 9.0], ["green", 11.0]]}\n'
+        '{"edges": [[0, 1]], "x": [["red", 9.0], ["blue", 11.0]]}\n'
     )
     print("an unseen colour is a NaN row:", encoder.embed(path)[:, 0])

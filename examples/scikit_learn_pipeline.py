@@ -1,4 +1,4 @@
-"""An encoder as a feature extractor in scikit-learn: here untrained, which is the baseline to beat."""
+"""An encoder as a feature extractor in scikit-learn: here untrained, the baseline to beat."""
 
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score

@@ -1,4 +1,4 @@
-"""A benchmark of seconds on molecules that come with RDKit, in this process or in one of its own that may be killed."""
+"""A benchmark of seconds on molecules that come with RDKit, here or in a process to be killed."""
 
 import importlib.util
 import json
@@ -45,7 +45,10 @@ def no_figures() -> tuple[None, str]:
 def job(
     folder: str, out: str, suite: str = "molecules", choices: dict[str, Any] | None = None
 ) -> None:
-    """Run the tiny benchmark and write the keys of what this process computed; the body of a process that may be killed."""
+    """Run the tiny benchmark and write the keys of what this process computed.
+
+    The body of a process that may be killed.
+    """
     torch.set_num_threads(1)
     SCALES["smoke"] = tiny_scale()  # pyright: ignore[reportIndexIssue]
     pages._load_figures = no_figures

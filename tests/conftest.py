@@ -1,4 +1,4 @@
-"""What every test gets: checked shapes and types, a fixed seed, one thread, and real data where there is any."""
+"""What every test gets: checked shapes and types, a fixed seed, one thread, real data if any."""
 
 import os
 import random
@@ -23,7 +23,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 if "GRAPHLOG_MIRROR" not in os.environ and SIBLING.is_dir():
     os.environ["GRAPHLOG_MIRROR"] = str(SIBLING)
 
-# Derandomised, so that a run says the same thing twice; the fuzzers that want luck pass their own settings.
+# Derandomised, so that a run says the same thing twice; the fuzzers that want luck pass their own
+# settings.
 hypothesis.settings.register_profile(
     "house",
     deadline=None,
@@ -82,7 +83,7 @@ TINY_SMILES = (
 
 @pytest.fixture(autouse=True)
 def _seeded(request: pytest.FixtureRequest) -> None:
-    """Seed every source of randomness from the test's own name, so that order and workers do not matter."""
+    """Seed all randomness from the test's own name, so that order and workers do not matter."""
     seed = zlib.crc32(request.node.nodeid.encode())
     random.seed(seed)
     np.random.seed(seed)
@@ -113,7 +114,10 @@ def _mirror_folder() -> Path | None:
 
 @pytest.fixture(scope="session")
 def mirror() -> Path:
-    """Folder of the real data sets (``chem/downstream/bbbp.csv.gz``, ...); skips where there is none, fails in CI."""
+    """Folder of the real data sets (``chem/downstream/bbbp.csv.gz``, ...).
+
+    Skips where there is none, fails in CI.
+    """
     return _real(_mirror_folder(), "real data")
 
 
@@ -125,7 +129,7 @@ def golden(mirror: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_smiles() -> list[str]:
-    """32 small molecules: chirality, salts, a bondless atom, aromatic rings, charges, stereo bonds."""
+    """32 small molecules: chirality, salts, a lone atom, aromatic rings, charges, stereo bonds."""
     return list(TINY_SMILES)
 
 

@@ -46,7 +46,10 @@ def offsets(sizes: Sequence[int]) -> Tensor:
 def random_batch(
     sizes: Sequence[int], seed: int = 0, schema: FeatureSchema = NODE_MASKED
 ) -> GraphBatch:
-    """Return one connected random graph of each size: a path with a few extra edges, both directions side by side."""
+    """Return one connected random graph of each size.
+
+    A path with a few extra edges, both directions side by side.
+    """
     generator, ptr = seeded(seed), offsets(sizes)
     pairs: list[tuple[int, int]] = []
     for start, end in pairwise(ptr.tolist()):

@@ -9,7 +9,10 @@ import numpy as np
 from graphlog.domains.protein.network import Interactions, ProteinNetwork, build_network
 from graphlog.domains.protein.schema import CHANNELS
 
-HEADER = "protein1 protein2 neighborhood fusion cooccurence coexpression experimental database textmining combined_score"
+HEADER = (
+    "protein1 protein2 neighborhood fusion cooccurence coexpression "
+    "experimental database textmining combined_score"
+)
 OBO = """format-version: 1.2
 
 [Term]

@@ -1,4 +1,4 @@
-"""A small pre-training job that tests start, kill and start again: graphs with known families, no chemistry."""
+"""A small pre-training job tests kill and restart: graphs of known families, no chemistry."""
 
 import json
 import multiprocessing
@@ -66,13 +66,13 @@ def small_config(recipe: str = "default", **overrides: Any) -> PretrainConfig:
 
 
 def job(run: str, overrides: dict[str, Any], resume: bool, recipe: str = "default") -> None:
-    """Run the job from start or checkpoint to its end; the body of a process that is to be killed."""
+    """Run the job from start or checkpoint to its end; the body of a process to be killed."""
     torch.set_num_threads(1)
     run_pretraining(families(), small_config(recipe, **overrides), Path(run), resume=resume)
 
 
 def server() -> Any:
-    """Start processes by forking from one that has imported but never computed: quick, and as good as new."""
+    """Start processes by forking from one that imported but never computed: quick, good as new."""
     here, paths = str(Path(__file__).parent), os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if here not in paths:  # the server learns where to import from by its environment alone
         os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, paths)])

@@ -1,4 +1,7 @@
-"""The run-time checker of annotations under test: beartype, but for what it cannot read on a lone method."""
+"""The run-time checker of annotations under test.
+
+Beartype, but for what it cannot read on a lone method.
+"""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,13 +1,14 @@
 """Feed the command line every kind of bad input and check how each command ends.
 
-A command given something unusable must end with exit code 2 and one line that says what is wrong, where, and how to mend it;
-no traceback, nothing on standard output, nothing half-written. Odd but readable input must give row-aligned output.
+A command given something unusable must end with exit code 2 and one line that says what is wrong,
+where, and how to mend it; no traceback, nothing on standard output, nothing half-written. Odd but
+readable input must give row-aligned output.
 
     python benchmarks/hostile --write benchmarks/results/hostile-input.md
     python benchmarks/hostile --only interruptions --show
 
-Full and read-only disks are mounted, which needs the rights to do so; without them these cases are left out. Each case is a
-process forked from this one, which has imported everything.
+Full and read-only disks are mounted, which needs the rights to do so; without them these cases are
+left out. Each case is a process forked from this one, which has imported everything.
 """
 
 import argparse
@@ -28,13 +29,18 @@ from runner import Case, Ended, may_mount, run
 
 HEAD = """# Hostile input
 
-`python benchmarks/hostile --write benchmarks/results/hostile-input.md`: {count} commands, {wrong} of them not as wanted.
+`python benchmarks/hostile --write benchmarks/results/hostile-input.md`: {count} commands, \
+{wrong} of them not as wanted.
 Each is a process of its own in a folder of its own; Python {python}, {system}, {date}.{unmounted}
 
-Wanted where the exit code is 2: one line on standard error that says what is wrong, where, and how to mend it; nothing on standard
-output; no traceback; nothing new in the folder, nor in the folder for temporary files (an interrupted run, which can be resumed,
-excepted). Wanted where it is 0: one row of output for each row of input, and `rejects.csv` listing exactly the rows that cannot be
-used; with `--json` one JSON document, with `--quiet` not a word. 130: interrupted; 141: nobody reads the output.
+Wanted where the exit code is 2: one line on standard error that says what is wrong, where, \
+and how to mend it; nothing on standard
+output; no traceback; nothing new in the folder, nor in the folder for temporary files \
+(an interrupted run, which can be resumed,
+excepted). Wanted where it is 0: one row of output for each row of input, and `rejects.csv` \
+listing exactly the rows that cannot be
+used; with `--json` one JSON document, with `--quiet` not a word. 130: interrupted; \
+141: nobody reads the output.
 """
 COLUMNS = [
     "| case | verbs | exit | as wanted | said (by the first verb that refused) |",
@@ -116,7 +122,7 @@ def all_cases(good: Path, mounting: bool, fuzzed: int) -> Iterator[Case]:
 
 
 def make_table(good: Path) -> None:
-    """Write 60 real molecules with a class, a number and a word, and a store of them in the plainer schema."""
+    """Write 60 real molecules with a class, a number and a word; store them in the plain schema."""
     from graphlog.api import read_molecules
 
     store = read_molecules("nci5k", limit=60, workers=1)
@@ -198,10 +204,12 @@ def tell(outcome: Outcome, ended: Ended) -> None:
     """Print a case and all it said."""
     case = outcome.case
     print(
-        f"{'WRONG' if outcome.problems else 'fine '} {case.group}: {case.name}: graphlog {' '.join(case.words)}"
+        f"{'WRONG' if outcome.problems else 'fine '} {case.group}: {case.name}: "
+        f"graphlog {' '.join(case.words)}"
     )
     print(
-        f"      {'; '.join(outcome.problems)}\n      [{ended.code}] {ended.err.strip()[-1500:]!r} {ended.out[:200]!r}",
+        f"      {'; '.join(outcome.problems)}\n"
+        f"      [{ended.code}] {ended.err.strip()[-1500:]!r} {ended.out[:200]!r}",
         flush=True,
     )
 
@@ -238,7 +246,10 @@ def _row(name: str, found: list[Outcome]) -> str:
     refused = next((o.said for o in found if o.code not in (0, 141)), "")
     words = refused.removeprefix("graphlog: error: ").replace("|", "\\|")
     words = words if len(words) < 300 else f"{words[:297]}..."
-    return f"| {name} | {verbs} | {codes} | {sum(not o.problems for o in found)} of {len(found)} | {words} |"
+    return (
+        f"| {name} | {verbs} | {codes} "
+        f"| {sum(not o.problems for o in found)} of {len(found)} | {words} |"
+    )
 
 
 if __name__ == "__main__":

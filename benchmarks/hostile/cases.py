@@ -1,4 +1,7 @@
-"""The cases of ``hostile`` that are wrong by what is in a file: tables, labels, models, stores, checkpoints, run folders."""
+"""The cases of ``hostile`` that are wrong by what is in a file.
+
+Tables, labels, models, stores, checkpoints, run folders.
+"""
 
 import csv
 import fcntl

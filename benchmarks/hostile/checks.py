@@ -67,14 +67,17 @@ def embeds(rows: int, rejected: tuple[int, ...]) -> Check:
         missing = tuple(np.flatnonzero(np.isnan(found["embeddings"]).any(1)).tolist())
         told = tuple(np.flatnonzero(found["status"] != "ok").tolist())
         if len(found["embeddings"]) != rows or missing != rejected or told != rejected:
-            return f"{len(found['embeddings'])} rows of {rows}; without a vector {missing}, said so {told}, expected {rejected}"
+            return (
+                f"{len(found['embeddings'])} rows of {rows}; without a vector {missing}, "
+                f"said so {told}, expected {rejected}"
+            )
         return lists(rejected)(ended)
 
     return check
 
 
 def places(rows: int, rejected: tuple[int, ...]) -> Check:
-    """``members.csv`` has a line for each row of the input; those rejected have no path and say why."""
+    """``members.csv`` has a line for each input row; those rejected have no path and say why."""
 
     def check(ended: Ended) -> str:
         with (ended.folder / "out" / "members.csv").open(encoding="utf-8", newline="") as file:
@@ -83,7 +86,10 @@ def places(rows: int, rejected: tuple[int, ...]) -> Check:
         missing = tuple(k for k, row in enumerate(table) if not (row["path"] and row["novelty"]))
         found = rejected_rows(ended.folder / "out")
         if len(table) != rows or not missing == told == found == rejected:
-            return f"{len(table)} rows of {rows}; without a path {missing}, said so {told}, listed {found}, expected {rejected}"
+            return (
+                f"{len(table)} rows of {rows}; without a path {missing}, said so {told}, "
+                f"listed {found}, expected {rejected}"
+            )
         return ""
 
     return check
@@ -98,7 +104,10 @@ def predicts(rows: int, rejected: tuple[int, ...]) -> Check:
         told = tuple(k for k, row in enumerate(table) if row["graphlog_status"] != "ok")
         missing = tuple(k for k, row in enumerate(table) if not row["predicted_y"])
         if len(table) != rows or missing != rejected or told != rejected:
-            return f"{len(table)} rows of {rows}; without a value {missing}, said so {told}, expected {rejected}"
+            return (
+                f"{len(table)} rows of {rows}; without a value {missing}, "
+                f"said so {told}, expected {rejected}"
+            )
         return lists(rejected)(ended)
 
     return check
@@ -120,7 +129,7 @@ def divides(rows: int, rejected: tuple[int, ...]) -> Check:
 
 
 def copes(rows: int) -> Check:
-    """Fuzzed rows end in row-aligned output, or in the one line that says that most of them are no molecules."""
+    """Fuzzed rows end in row-aligned output, or in one line: most are no molecules."""
 
     def check(ended: Ended) -> str:
         if ended.code != 0:

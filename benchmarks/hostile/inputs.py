@@ -1,4 +1,4 @@
-"""Tables, labels, models, stores and checkpoints as nobody wants them: what ``hostile`` feeds to the commands."""
+"""What ``hostile`` feeds to the commands: bad tables, labels, models, stores and checkpoints."""
 
 import gzip
 import json
@@ -93,7 +93,10 @@ ODD: dict[str, tuple[str, bytes, tuple[int, ...]]] = {
     "an archive without its ending": ("in.csv", gzip.compress(GOOD.encode(), mtime=0), ()),
     "no line end at the end": ("in.csv", GOOD.rstrip().encode(), ()),
 }
-"""File name, content, and the rows that cannot be used, for tables that are merely odd; row i of an output is row i."""
+"""File name, content, and the rows that cannot be used, for tables that are merely odd.
+
+Row i of an output is row i.
+"""
 
 LABELS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "text labels": (["high", "low"] * 8, ("'y'", "row 0", "high")),
@@ -208,7 +211,7 @@ _PIECES = "CNOSPFIBrcnos=#$:/\\@+-.[]()%0123456789*~>{}|^\"',;\t \u00e9\u00b5\u4
 
 
 def interrupted_run(source: Path, how: Callable[[Path], object], folder: Path) -> None:
-    """Copy a finished run without its model, as if it had been interrupted, and spoil every checkpoint."""
+    """Copy a finished run without its model, as if interrupted, and spoil every checkpoint."""
     run = copy(source, folder / "out")
     (run / "model.safetensors").unlink()
     for checkpoint in run.glob("checkpoint/**/step-*"):
@@ -216,7 +219,7 @@ def interrupted_run(source: Path, how: Callable[[Path], object], folder: Path) -
 
 
 def fuzzed_rows(count: int, seed: int, real: list[str], edits: tuple[int, ...]) -> list[str]:
-    """Return texts that look more or less like SMILES: real ones with ``edits`` changes each, and some noise."""
+    """Return texts much like SMILES: real ones with ``edits`` changes each, and some noise."""
     luck = random.Random(seed)
     rows: list[str] = []
     for number in range(count):
@@ -233,7 +236,7 @@ def fuzzed_rows(count: int, seed: int, real: list[str], edits: tuple[int, ...]) 
 
 
 def fuzzed_table(count: int, seed: int, real: list[str], edits: tuple[int, ...]) -> bytes:
-    """Return a CSV of fuzzed texts, most of them quoted as they should be; every row is one line."""
+    """Return a CSV of fuzzed texts, most of them quoted as they should be; each row is one line."""
     lines = ["smiles,y"]
     for k, text in enumerate(fuzzed_rows(count, seed, real, edits)):
         cell = text if k % 7 == 0 and '"' not in text else '"' + text.replace('"', '""') + '"'

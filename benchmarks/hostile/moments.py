@@ -1,4 +1,7 @@
-"""The cases of ``hostile`` that are wrong by what was typed, or by what happens meanwhile: names, options, disks, Ctrl-C, pipes."""
+"""The cases of ``hostile`` that are wrong by what was typed, or by what happens meanwhile.
+
+Names, options, disks, Ctrl-C, pipes.
+"""
 
 import os
 import signal
@@ -116,7 +119,7 @@ def contradictions(v: Verbs) -> Iterator[Case]:
 
 
 def disks(v: Verbs, mounting: bool) -> Iterator[Case]:
-    """Yield disks that are full, read-only or limited; those that must be mounted only where that is allowed."""
+    """Yield full, read-only or limited disks; those to be mounted only where that is allowed."""
     writing = {
         "featurize": ["featurize", "nci5k", "-o", "small/out.store", "--limit", "400", *ONE],
         "data split": ["data", "split", v.table, "-o", "small/split.json", *ONE],

@@ -58,7 +58,10 @@ class Case:
     may_leave: frozenset[str] = frozenset()
     """Names that a refused command may leave."""
     mount: str = ""
-    """Options of a tmpfs mounted at ``small`` once the folder is filled; what lies there then is copied into it."""
+    """Options of a tmpfs mounted at ``small`` once the folder is filled.
+
+    What lies there then is copied into it.
+    """
     environment: dict[str, str] = field(default_factory=dict[str, str])
     stdout: str = ""
     """Where standard output goes, if not into a file."""
@@ -169,7 +172,7 @@ def _forked(case: Case, folder: Path) -> int:
 
 
 def _become_the_command(case: Case, folder: Path) -> NoReturn:
-    """Be ``python -m graphlog`` from here on, short of starting Python and importing everything again."""
+    """Be ``python -m graphlog`` from here on, without starting Python and importing all again."""
     code = 1
     try:
         os.setsid()

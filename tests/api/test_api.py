@@ -44,7 +44,10 @@ def test_the_version_is_the_projects():
 
 
 def test_importing_is_light():
-    code = "import sys, graphlog; print(sorted({'torch', 'numpy', 'rdkit', 'sklearn'} & {m.split('.')[0] for m in sys.modules}))"
+    code = (
+        "import sys, graphlog; print(sorted({'torch', 'numpy', 'rdkit', 'sklearn'} "
+        "& {m.split('.')[0] for m in sys.modules}))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )

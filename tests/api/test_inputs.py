@@ -1,4 +1,4 @@
-"""Whatever people hold is read alike: frames, columns, molecules of RDKit, SDF, Excel, pipes, graphs."""
+"""What people hold is read alike: frames, columns, RDKit molecules, SDF, Excel, pipes, graphs."""
 
 import gzip
 import os

@@ -76,7 +76,9 @@ def cell(
         "config": {"pretrain": settings, "finetune": {"epochs": 10, "batch_size": 32}}
         if backbone
         else {"pretrain": None},
-        "config_hash": f"{zlib.crc32(repr((stage, method, dataset, seed, backbone, variant)).encode()):064x}",
+        "config_hash": (
+            f"{zlib.crc32(repr((stage, method, dataset, seed, backbone, variant)).encode()):064x}"
+        ),
         "data": {
             "pretrain": {"name": "zinc250k", "graphs": 50_000, "digest": "0"}
             if backbone and method != "untrained"

@@ -1,4 +1,4 @@
-"""The report of a folder: the same bytes each time, every figure, and no figures without matplotlib."""
+"""The report of a folder: the same bytes each time, every figure, none without matplotlib."""
 
 import json
 import sys

@@ -28,7 +28,8 @@ def stages(request: Request) -> dict[str, int]:
 def test_molecules_are_the_papers_rows_and_fingerprints():
     cells = plan_cells(Request("molecules", "small"))
     assert {c.method.name for c in cells} == {*COMPARED, "ecfp-rf", "ecfp-lr"}
-    # seven pre-trained rows and the untrained one, three seeds; forests on five sets; on hundreds of targets (toxcast) they have one seed
+    # seven pre-trained rows and the untrained one, three seeds; forests on five sets;
+    # on hundreds of targets (toxcast) they have one seed
     assert stages(Request("molecules", "small")) == {
         "pretrain": 21,
         "finetune": 8 * 3 * 4,

@@ -1,4 +1,7 @@
-"""Suites computed: shared pre-training, failures that stop nothing, several processes, sudden death, the same report."""
+"""Suites computed: shared pre-training, failures that stop nothing, processes, sudden death.
+
+However it was computed, the report is the same.
+"""
 
 import json
 import random

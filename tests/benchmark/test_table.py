@@ -1,4 +1,4 @@
-"""The folder: cells whole or not at all, one table a suite, equal cells shared, old folders read."""
+"""The folder: cells whole or not at all, a table a suite, equal cells shared, old folders read."""
 
 import gzip
 import json

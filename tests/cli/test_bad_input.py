@@ -1,4 +1,7 @@
-"""Whatever is wrong with an input: one line that says what, where and how to mend it, exit code 2, nothing half-written."""
+"""Whatever is wrong with an input ends with exit code 2 and nothing half-written.
+
+One line says what is wrong, where and how to mend it.
+"""
 
 import gzip
 import io

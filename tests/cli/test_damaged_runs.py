@@ -1,4 +1,4 @@
-"""Run folders with damaged files, hostile names and closed streams: one line, exit code 2, no traceback."""
+"""Run folders with damaged files, hostile names, closed streams: one line, code 2, no traceback."""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""The command as its own process: entry points, pipes, signals, full disks. Few of them: every start costs seconds."""
+"""The command as its own process: entry points, pipes, signals, full disks.
+
+Few of them: every start costs seconds.
+"""
 
 import os
 import resource
@@ -38,7 +41,8 @@ def test_help_is_there_for_every_verb_and_loads_nothing_heavy():
         "assert main(['--help']) == main(['data', '--help']) == 0\n"
         "for verb, _, _ in VERBS: assert main([verb.__name__, '--help']) == 0\n"
         "for verb in ('list', 'get', 'info', 'split'): assert main(['data', verb, '--help']) == 0\n"
-        "heavy = {'torch', 'numpy', 'rdkit', 'sklearn', 'scipy', 'matplotlib', 'pandas'} & set(sys.modules)\n"
+        "heavy = {'torch', 'numpy', 'rdkit', 'sklearn', 'scipy', 'matplotlib', 'pandas'} "
+        "& set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
     done = subprocess.run(

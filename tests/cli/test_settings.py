@@ -18,7 +18,8 @@ def test_options_and_pairs_become_one_set_of_settings():
 def test_options_lie_over_the_file_and_the_file_over_what_is_beneath(tmp_path: Path):
     file = tmp_path / "run.toml"
     file.write_text(
-        'recipe = "default"\n[objective]\nname = "graphlog"\ndepth = 2\n[encoder]\ndim = 64\n[training]\nepochs = 9\n'
+        'recipe = "default"\n[objective]\nname = "graphlog"\ndepth = 2\n'
+        "[encoder]\ndim = 64\n[training]\nepochs = 9\n"
     )
     settings = pretraining_settings(
         file,

@@ -1,4 +1,4 @@
-"""What every objective in the table must be able to do, with every backbone, whatever it computes."""
+"""What every objective in the table must do, with every backbone, whatever it computes."""
 
 from dataclasses import replace
 from typing import Any
@@ -26,7 +26,7 @@ NAMES = sorted(OBJECTIVES)
 BACKBONES = ["gin", "gcn", "graphsage", "gat"]
 SCHEMAS = {"atoms": NODE_MASKED, "channels": EDGE_MASKED, "bare": BARE}
 SERVED = [(name, schema) for name in NAMES for schema in SCHEMAS if usable(name, SCHEMAS[schema])]
-"""What each objective can learn from; that it refuses the others with a clear error is tested further down."""
+"""What each objective can learn from; that it refuses the others clearly is tested further down."""
 every_objective = pytest.mark.parametrize("name", NAMES)
 
 
@@ -163,7 +163,7 @@ LEARNT = {
     "contextpred": 0.4,  # two coins thrown: 1.39
     "descriptorpred": 0.2,
     "edgepred": 0.9,
-    "graphcl": -3.0,  # the right one is no part of its own denominator, so that there is no floor at 0
+    "graphcl": -3.0,  # the right one is no part of its own denominator: there is no floor at 0
     "graphlog": 1.2,
     "graphmae": 0.1,
     "graphpartition": 0.25,  # the share of pairs in one part, by itself: 0.5

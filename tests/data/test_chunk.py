@@ -22,7 +22,10 @@ def test_unknown_codes(bad: int):
     chunk.x[int(chunk.node_counts[:2].sum()), 0] = bad
     with pytest.raises(
         DataError,
-        match=rf"graph of input row 2: node attribute 'kind' must be a code in \[0, 120\), found {bad}",
+        match=(
+            r"graph of input row 2: node attribute 'kind' must be a code in \[0, 120\), "
+            rf"found {bad}"
+        ),
     ):
         chunk.check(CODES)
     chunk = chunk_with()

@@ -1,4 +1,4 @@
-"""A store that was truncated, changed, written by another program or by a newer one is refused in one line."""
+"""A store cut short, changed, or written by another or a newer program is refused in one line."""
 
 import hashlib
 import json

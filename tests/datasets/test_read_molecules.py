@@ -1,4 +1,7 @@
-"""From a source to a store: every row accounted for, labels as numbers, the same store however many workers."""
+"""From a source to a store: every row accounted for, labels as numbers.
+
+The store is the same however many workers.
+"""
 
 import gzip
 import os

@@ -1,4 +1,7 @@
-"""Every kind of split of molecules deals the same rows as ever: a split that moves makes scores of two versions incomparable."""
+"""Every kind of split of molecules deals the same rows as ever.
+
+A split that moves makes scores of two versions incomparable.
+"""
 
 import hashlib
 
@@ -14,7 +17,10 @@ PINNED = {
     "random-scaffold": "e0ed58db7ad36f07adf065c0b43ca6ec40bcc9cd3d9a5844ea564d609e01ea74",
     "random": "bcc08153d05335dfade83c0434ce901435d8ce4fd805e907465d1a664fdbcbc0",
 }
-"""Hash of train, valid and test, one after the other as little-endian int64, of the first 1,000 molecules of nci5k with seed 0."""
+"""Hash of train, valid and test, one after the other as little-endian int64.
+
+Of the first 1,000 molecules of nci5k with seed 0.
+"""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What every domain must do, and a domain that is defined here alone: from a file to predictions."""
+"""What every domain must do, and a domain that is defined only here: from file to predictions."""
 
 import csv
 import json

@@ -1,4 +1,7 @@
-"""Stereo labels of ``molecule-cip``: what they mean, and that they do not depend on how a SMILES is written."""
+"""Stereo labels of ``molecule-cip``: what they mean.
+
+They do not depend on how a SMILES is written.
+"""
 
 import random
 
@@ -126,7 +129,10 @@ def stereoisomers(count: int) -> list[str]:
 
 
 def ways_of_writing(smiles: str, count: int) -> list[str]:
-    """Other SMILES of a molecule that RDKit itself takes for the same: of some highly symmetric ones it writes the mirror image."""
+    """Other SMILES of a molecule that RDKit itself takes for the same.
+
+    Of some highly symmetric ones it writes the mirror image.
+    """
     mol = Chem.MolFromSmiles(smiles)
     canonical = Chem.MolToSmiles(mol)
     written = [Chem.MolToSmiles(mol, doRandom=True) for _ in range(count)]

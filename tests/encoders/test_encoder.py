@@ -58,7 +58,8 @@ def test_shapes_and_a_gradient_for_every_parameter(backbone: str, schema: str) -
     for name, parameter in encoder.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.isfinite().all(), name
-        # The weights that every node shares make a difference; a GATv2 or GAT score bias may cancel in a softmax.
+        # The weights that every node shares make a difference; a GATv2 or GAT score bias may cancel
+        # in a softmax.
         assert (
             parameter.grad.any()
             or parameter.numel() == 0

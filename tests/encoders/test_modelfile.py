@@ -1,4 +1,4 @@
-"""Model files: what is written comes back; what is not ours, or not whole, is refused in one line."""
+"""Model files: what is written comes back; what is not ours, or not whole, is refused in a line."""
 
 import json
 import os

@@ -82,7 +82,7 @@ def test_graph_loss_draws_one_other_graph() -> None:
 
 @pytest.mark.parametrize("which", ["graph", "subgraph"])
 def test_drawn_negatives_have_the_right_mean(which: str) -> None:
-    """The mean of 200 draws is within 6 standard errors of the expectation: a false alarm in 5e8 runs."""
+    """The mean of 200 draws is within 6 standard errors of the expected (false alarm 2e-9)."""
     h, view = embeddings(sum(SIZES), seed=3)
     ptr, generator = offsets(SIZES), seeded(1)
 

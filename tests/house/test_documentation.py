@@ -1,4 +1,4 @@
-"""What the documentation shows must work: its Python runs, its command lines parse, its pages name what exists."""
+"""What the documentation shows must work: Python runs, commands parse, the names it gives exist."""
 
 import contextlib
 import gzip

@@ -38,7 +38,10 @@ def test_importing_the_package_is_light():
 
 
 def test_help_is_light():
-    code = "import contextlib, io\nfrom graphlog.cli.main import main\nwith contextlib.redirect_stdout(io.StringIO()):\n    main(['--help'])"
+    code = (
+        "import contextlib, io\nfrom graphlog.cli.main import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n    main(['--help'])"
+    )
     assert _loaded_after(code) & HEAVY == set()
 
 
@@ -49,7 +52,10 @@ def test_importing_a_store_needs_no_chemistry():
 def test_layers_hold():
     pytest.importorskip("importlinter.cli")
     assert (SOURCE / "__init__.py").exists()
-    code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+    code = (
+        "import sys; from importlinter.cli import lint_imports; "
+        "sys.exit(lint_imports(no_cache=True))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,

@@ -1,4 +1,7 @@
-"""What must not be in the repository: foreign paths, unpickling, assertions and placeholders in the library."""
+"""What must not be in the repository.
+
+Foreign paths, and in the library unpickling, assertions and placeholders.
+"""
 
 import ast
 import re

@@ -1,4 +1,7 @@
-"""Descriptors as targets: from SMILES in a store to a trained head, and the recipe that adds them to GraphLoG."""
+"""Descriptors as targets: from SMILES in a store to a trained head.
+
+And the recipe that adds them to GraphLoG.
+"""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""A pretext task is one file and one line: training, settings and the command line know it without any other change."""
+"""A pretext task is one file and one line.
+
+Training, settings and the command line know it without any other change.
+"""
 
 import importlib.util
 import subprocess
@@ -98,7 +101,8 @@ def _exit_code(main, words: list[str]) -> int:
 
 def test_the_command_line_names_every_task() -> None:
     code = (
-        "from graphlog.objectives import OBJECTIVES; OBJECTIVES['degree-pred'] = 'degree_pred:DegreePred'\n"  # the one line
+        "from graphlog.objectives import OBJECTIVES; "
+        "OBJECTIVES['degree-pred'] = 'degree_pred:DegreePred'\n"  # the one line
         "from graphlog.cli.main import main; main(['pretrain', '--help'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

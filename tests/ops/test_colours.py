@@ -1,4 +1,4 @@
-"""Colour refinement against a dictionary of nested tuples, and on graphs whose symmetry is known."""
+"""Colour refinement against a dictionary of nested tuples, and on graphs of known symmetry."""
 
 import pytest
 import torch

@@ -1,4 +1,7 @@
-"""Atom and bond codes of 300 SMILES equal those the reference code made, and what it refused has a named code."""
+"""Atom and bond codes of 300 SMILES equal those the reference code made.
+
+What it refused has a named code.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ def recorded(golden: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def made(recorded: dict[str, Any]) -> dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Return x, edge_index and edge_attr by position, each bond expanded as (begin, end), (end, begin)."""
+    """Return x, edge_index and edge_attr by position, each bond as (begin, end), (end, begin)."""
     chunk, _ = featurize_smiles([str(s) for s in recorded["smiles"]], MOLECULE)
     nodes = np.split(chunk.x, np.cumsum(chunk.node_counts)[:-1])
     ends = np.split(chunk.edge_index, np.cumsum(chunk.edge_counts)[:-1], axis=1)

@@ -1,4 +1,4 @@
-"""Scaffolds, and the scaffold splits of the eight classification sets, equal those of the reference code."""
+"""Scaffolds and scaffold splits of the eight classification sets equal the reference code's."""
 
 import hashlib
 import json
@@ -35,9 +35,10 @@ def check(split: Split, expected: dict[str, dict[str, object]]) -> None:
 
 
 def kept_smiles(smiles: list[str], expected: dict[str, Any]) -> list[str]:
-    """Return the SMILES the reference kept: it stops at unparsable rows and at what it has no code for.
+    """Return the SMILES the reference kept: it stops at unparsable rows and at what lacks a code.
 
-    Where its loader does not look for unparsable rows, they were dropped before it ran, and it counts without them.
+    Where its loader does not look for unparsable rows, they were dropped before it ran, and it
+    counts without them.
     """
     unparsable = set(expected["rows_not_parsed_by_rdkit"])
     raising = {row for row, _ in expected["rows_whose_featurisation_raises"]}

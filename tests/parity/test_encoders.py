@@ -1,4 +1,7 @@
-"""Encoders against numbers recorded from the reference code; tolerances from the note beside the numbers."""
+"""Encoders against numbers recorded from the reference code.
+
+Tolerances are from the note beside the numbers.
+"""
 
 import hashlib
 from pathlib import Path
@@ -161,7 +164,10 @@ def test_evaluation_mode(name: str, golden: Path, mirror: Path) -> None:
 def check_gradients(
     name: str, training: bool, dtype: torch.dtype, golden: Path, mirror: Path
 ) -> None:
-    """Compare the gradients of the sum of squares; those that cancel to nothing are known to its rounding error only."""
+    """Compare the gradients of the sum of squares.
+
+    Those that cancel to nothing are known to its rounding error only.
+    """
     encoder, batch, arrays = load(name, golden, mirror)
     prefix = "grad_train/" if training else "grad_eval/"
     recorded = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
@@ -186,7 +192,8 @@ def check_gradients(
 @pytest.mark.parametrize("name", RECORDED)
 @pytest.mark.parametrize("training", [False, True])
 def test_gradients(name: str, training: bool, golden: Path, mirror: Path) -> None:
-    # In double precision: in single, a value within rounding error of 0 may fall on the other side of a ReLU.
+    # In double precision: in single, a value within rounding error of 0 may fall on the other side
+    # of a ReLU.
     check_gradients(name, training, torch.float64, golden, mirror)
 
 
@@ -202,7 +209,8 @@ def test_training_mode_and_running_statistics(
 ) -> None:
     encoder, batch, arrays = load(name, golden, mirror)
     node_emb, graph_emb = encoder.to(dtype).train()(batch)
-    # Through five norms the recording itself is off by 7e-6 of its largest value (gcn), and so are we, elsewhere.
+    # Through five norms the recording itself is off by 7e-6 of its largest value (gcn), and so are
+    # we, elsewhere.
     relative = 2e-5 if dtype == torch.float32 else 1e-5
     close(
         rows(node_emb, arrays["node_train"], golden, name),
@@ -228,6 +236,7 @@ def test_jumping_knowledge(golden: Path, mirror: Path) -> None:
     close(JUMPS["concat"](outputs), arrays["node_eval_JK_concat"], 1e-5, "concat")
     close(JUMPS["max"](outputs), arrays["node_eval_JK_max"], 1e-5, "max")
     total = JUMPS["sum"](outputs)
-    # The reference returns node 0's vector alone; for that node, and from the joined layers for all, the sum is known.
+    # The reference returns node 0's vector alone; for that node, and from the joined layers for
+    # all, the sum is known.
     close(total[0], arrays["node_eval_JK_sum"], 1e-5, "sum of node 0")
     close(total, arrays["node_eval_JK_concat"].reshape(len(total), 4, -1).sum(1), 1e-5, "sum")

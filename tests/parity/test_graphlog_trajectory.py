@@ -122,7 +122,7 @@ def deviation(losses: np.ndarray, reference: np.ndarray) -> np.ndarray:
 
 
 def tolerance(golden: Path, z: dict[str, np.ndarray]) -> np.ndarray:
-    r"""Twice the largest deviation among 12 float64 runs from weights within rounding of each other.
+    r"""Twice the largest deviation of 12 float64 runs from weights within rounding of each other.
 
     A float32 sum of ``n`` terms errs by about :math:`\sqrt n` unit roundoffs, so every weight is
     moved by a normal deviate of that size.
@@ -206,7 +206,10 @@ def test_what_parts_the_paths_is_one_undecided_unit(
 def compare_final(
     objective: GraphLoG, encoder: GraphEncoder, z: dict[str, np.ndarray], start: np.ndarray
 ) -> None:
-    """The same weights have moved, by as much, and nearly the same way; the running statistics are those of twelve passes."""
+    """The same weights have moved, by as much, and nearly the same way.
+
+    The running statistics are those of twelve passes.
+    """
     ours, theirs = (
         encoder.node.weight.detach()[:120].numpy() - start,
         z["final/x_embedding1.weight"] - start,

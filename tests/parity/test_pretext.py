@@ -1,4 +1,7 @@
-"""Substructures, contexts, negative pairs and masks against sizes and attributes recorded from the published transforms."""
+"""Substructures, contexts, negative pairs and masks against the published transforms.
+
+Sizes and attributes were recorded from these.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""The hierarchy as files: every row accounted for, the tree and the members telling the same, the page whole and harmless."""
+"""The hierarchy as files: every row accounted for, the page whole and harmless.
+
+The tree and the members tell the same.
+"""
 
 import csv
 import json

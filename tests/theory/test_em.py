@@ -132,7 +132,7 @@ def check_sampled_bound(energy: Energy) -> None:
 
 
 def check_proposition_1(energy: Energy, seed: int) -> None:
-    """Every cycle on the whole collection raises the paper's likelihood by what Q gained, plus KL."""
+    """Every cycle on the whole collection raises the paper's likelihood by Q's gain, plus KL."""
     toy = Toy(seed)
     for _ in range(15):
         before = toy.log_marginal(COLLECTION, energy_of_the_paper).detach()

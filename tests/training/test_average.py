@@ -1,4 +1,4 @@
-"""Warm-up, the moving average of the weights, and the statistics that a trained encoder is left with."""
+"""Warm-up, the moving average of the weights, and the statistics a trained encoder is left with."""
 
 import time
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Stores of awkward sizes, losses that blow up, continuing from a model, precision, memory-only runs."""
+"""Stores of awkward sizes, losses that blow up, starting from a model, precision, memory-only."""
 
 import json
 from pathlib import Path
@@ -193,7 +193,10 @@ def test_draws_depend_on_their_place_alone() -> None:
 
 
 def test_moments_kept_over_the_phases_spare_the_jolt() -> None:
-    """A fresh Adam moves every weight by a whole step at once; with kept moments the second phase starts elsewhere."""
+    """A fresh Adam moves every weight by a whole step at once.
+
+    With kept moments the second phase starts elsewhere.
+    """
     ends = [
         run_pretraining(families(80), small_config(epochs=2, fresh_moments=fresh), None)
         for fresh in (True, False)
@@ -221,7 +224,7 @@ def test_the_rate_falls_to_zero(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_keeps_the_precision_it_started_with(
     fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``auto`` is settled when the run starts: another processor, or another wish, does not change it."""
+    """``auto`` is settled when the run starts: another processor or wish does not change it."""
     hardware = [fast]
     monkeypatch.setattr(precision, "has_fast_bf16", lambda _: hardware[0])
     chosen, run = ("bf16" if fast else "fp32"), tmp_path / "run"

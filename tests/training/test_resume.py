@@ -97,7 +97,7 @@ def test_killed_again_and_again(undisturbed: tuple[dict[str, Any], float], tmp_p
 
 
 def test_sparse_checkpoints_repeat_the_lost_steps(tmp_path: Path) -> None:
-    """With checkpoints at phases only, the log rows of repeated steps are neither doubled nor lost."""
+    """With checkpoints at phases only, log rows of repeated steps are neither doubled nor lost."""
     sparse = {"checkpoint_every_s": 1e6}
     whole = start(tmp_path / "whole", sparse, resume=False)
     whole.join()
@@ -115,7 +115,7 @@ def test_sparse_checkpoints_repeat_the_lost_steps(tmp_path: Path) -> None:
 
 
 def test_kept_moments_and_a_falling_rate_survive_kills(tmp_path: Path) -> None:
-    """With Adam's moments carried from phase to phase, kills on either side of the border change nothing."""
+    """With Adam's moments kept between phases, kills on both sides of the border change nothing."""
     settings = {**EVERY_STEP, "fresh_moments": False, "schedule": "cosine"}
     whole = start(tmp_path / "whole", settings, resume=False)
     whole.join()

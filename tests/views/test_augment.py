@@ -1,4 +1,4 @@
-"""GraphCL's perturbations: what is kept, what is lost, and that subgraphs are connected and grow."""
+"""GraphCL's perturbations: what is kept, what is lost; subgraphs are connected and grow."""
 
 import pytest
 import torch
