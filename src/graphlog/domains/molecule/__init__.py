@@ -1,4 +1,4 @@
-"""Molecules: SMILES in, graphs out. RDKit is loaded by this package alone, and only when it is first needed."""
+"""Molecules: SMILES in, graphs out. Only this package loads RDKit, and only when first needed."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

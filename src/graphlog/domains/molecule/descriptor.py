@@ -10,7 +10,7 @@ from rdkit.Chem import Descriptors
 from graphlog.domains.molecule.refuse import parse_smiles
 
 _UNSTEADY = ("Ipc", "SPS")
-"""Left out: ``Ipc`` grows beyond float32 with size; ``SPS`` is slow and absent in older releases."""
+"""Left out: ``Ipc`` outgrows float32 with size; ``SPS`` is slow and absent in older releases."""
 _CHARGES = ("MaxPartialCharge", "MinPartialCharge", "MaxAbsPartialCharge", "MinAbsPartialCharge")
 """Left out: not a number wherever an element has no Gasteiger parameters."""
 _BCUT = "BCUT2D_"
@@ -29,9 +29,10 @@ DESCRIPTORS: tuple[str, ...] = tuple(name for name, _ in _TABLE)
 def descriptors(
     smiles: Sequence[str], names: Sequence[str] = DESCRIPTORS
 ) -> Float32[np.ndarray, "N K"]:
-    """Return RDKit's descriptors of each molecule, finite, clipped to plus or minus 1e6; a NaN row where it cannot be parsed.
+    """Return RDKit's descriptors of each molecule; a NaN row where it cannot be parsed.
 
-    A single descriptor that fails on a molecule it was not made for counts as 0.
+    Values are finite, clipped to plus or minus 1e6. A single descriptor that fails on a molecule it
+    was not made for counts as 0.
 
     Args:
         smiles: Any texts.

@@ -1,4 +1,4 @@
-"""Molecules as a domain: SMILES, two schemas, Bemis-Murcko scaffolds as groups, ECFP as baseline."""
+"""Molecules as a domain: SMILES, two schemas, Bemis-Murcko scaffolds as groups, ECFP baseline."""
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,7 +42,7 @@ _LARGEST_DRAWN = 120
 
 
 class MoleculeDomain(RecordDomain):
-    """SMILES, RDKit molecules and SDF files to molecular graphs; RDKit is imported when first needed."""
+    """SMILES, RDKit molecules and SDF files to graphs; RDKit is imported when first needed."""
 
     name = "molecule"
     records = "molecules"
@@ -226,7 +226,7 @@ class MoleculeDomain(RecordDomain):
         return rdBase.rdkitVersion
 
     def target_values(self, records: Sequence[str]) -> Float32[np.ndarray, "N K"]:
-        """Return the descriptors in ``targets`` of each SMILES; a NaN row where it cannot be parsed."""
+        """Return the descriptors in ``targets`` of each SMILES; a NaN row where parsing fails."""
         from graphlog.domains.molecule.quick import target_values
 
         return target_values(records)
@@ -255,16 +255,17 @@ def split_smiles(
         fractions: Shares of train, valid and test; sum to 1.
         seed: Seed of the kinds that shuffle.
         workers: Processes for the scaffolds; None takes every core, and none for few molecules.
-        canonical: Whether to take the scaffold of the canonical SMILES, as the pre-train-GNNs family
-            does for BBBP, ClinTox and ToxCast; the two can differ in the chirality that a scaffold
-            keeps.
+        canonical: Whether to take the scaffold of the canonical SMILES, as the pre-train-GNNs
+            family does for BBBP, ClinTox and ToxCast; the two can differ in the chirality that a
+            scaffold keeps.
 
     Raises:
         ConfigError: If the kind is unknown or the fractions do not fit.
         DataError: If there is nothing to train on.
 
     Example:
-        >>> split = split_smiles(["c1ccccc1C", "c1ccccc1", "CC", "C1CC1"], "scaffold", (0.5, 0.25, 0.25))
+        >>> smiles = ["c1ccccc1C", "c1ccccc1", "CC", "C1CC1"]
+        >>> split = split_smiles(smiles, "scaffold", (0.5, 0.25, 0.25))
         >>> [part.tolist() for part in split]
         [[0, 1], [3], [2]]
     """

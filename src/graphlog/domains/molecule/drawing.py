@@ -12,7 +12,10 @@ _IDLE = (
     r"<!--.*?-->| (?:class|xmlns:\w+|xml:space|version|baseProfile)='[^']*'|"
     r"(?:fill-rule:evenodd|stroke-linecap:butt|stroke-linejoin:miter);|;?stroke-opacity:1(?=')"
 )
-"""What a browser needs not be told, two thirds of a drawing: default styles, names of parts. A tenth of a pixel is enough, too."""
+"""What a browser need not be told, two thirds of a drawing: default styles, names of parts.
+
+A tenth of a pixel is enough, too.
+"""
 
 
 def draw_svg(smiles: str, width: int = 220, height: int = 160) -> str:

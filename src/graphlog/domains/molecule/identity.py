@@ -1,4 +1,4 @@
-"""When two SMILES are the same molecule for the purpose of keeping them apart: whatever their stereo and isotopes."""
+"""When two SMILES count as one molecule in keeping sets apart: whatever stereo and isotopes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,9 +15,11 @@ from graphlog.domains.molecule.refuse import parse_smiles
 
 
 def constitution_keys(smiles: Sequence[str]) -> UInt64[np.ndarray, "N"]:
-    """Return a number for each SMILES, equal where the canonical SMILES without stereo and isotopes are; 0 where it cannot be parsed.
+    """Return a number for each SMILES, equal for equal molecules; 0 where it cannot be parsed.
 
-    The numbers are the first eight bytes of a hash: among a billion molecules one pair in forty such lists would share one by chance.
+    Molecules are equal where their canonical SMILES without stereo and isotopes are. The numbers
+    are the first eight bytes of a hash: among a billion molecules one pair in forty such lists
+    would share one by chance.
     """
     keys = np.zeros(len(smiles), dtype=np.uint64)
     quiet = rdBase.BlockLogs()

@@ -1,4 +1,4 @@
-"""Bemis-Murcko scaffolds: what a scaffold split must not tear apart. Canonical SMILES beside them."""
+"""Bemis-Murcko scaffolds, which a scaffold split must not tear apart, and canonical SMILES."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ _MOST_RINGS = 250
 
 
 def scaffold(smiles: str, chirality: bool = True) -> str:
-    """Return the SMILES of the molecule's rings and the chains that join them; empty where it has no ring.
+    """Return the SMILES of the molecule's rings and the chains that join them; empty without rings.
 
     Raises:
         DataError: If it cannot be parsed.
@@ -34,7 +34,7 @@ def scaffold(smiles: str, chirality: bool = True) -> str:
 def scaffolds(
     smiles: Sequence[str], chirality: bool = True, canonical_first: bool = False
 ) -> list[str | None]:
-    """Return :func:`scaffold` of each SMILES, or of its canonical SMILES; None where it cannot be parsed."""
+    """Return :func:`scaffold` of each SMILES, or its canonical SMILES; None where parsing fails."""
     found: list[str | None] = []
     quiet = rdBase.BlockLogs()
     try:
@@ -58,9 +58,10 @@ def _scaffold_of(mol: Any, chirality: bool) -> str:
 
 
 def scaffold_groups(smiles: Sequence[str], chirality: bool = True) -> Int64[np.ndarray, "N"]:
-    """Return a number for each molecule, equal where scaffolds are equal, in order of first appearance.
+    """Return a number for each molecule, equal for equal scaffolds, in order of first appearance.
 
-    A SMILES that cannot be parsed has no scaffold and makes a group of its own; molecules without rings share the empty one.
+    A SMILES that cannot be parsed has no scaffold and makes a group of its own; molecules without
+    rings share the empty one.
 
     Example:
         >>> scaffold_groups(["Cc1ccccc1", "CC", "C1CC", "CCc1ccccc1", "CCC"]).tolist()
@@ -70,7 +71,7 @@ def scaffold_groups(smiles: Sequence[str], chirality: bool = True) -> Int64[np.n
 
 
 def group_numbers(keys: Sequence[str | None]) -> Int64[np.ndarray, "N"]:
-    """Return a number for each key, equal where keys are equal, by first appearance; None is equal to nothing."""
+    """Number the keys by first appearance, equal keys alike; None is equal to nothing."""
     numbers: dict[object, int] = {}
     return np.array(
         [

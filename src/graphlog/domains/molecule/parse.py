@@ -1,8 +1,9 @@
 """SMILES to attribute codes, many molecules at a time.
 
-RDKit's parser takes most of the time and every call into it from Python a share, so this module asks for as little as
-it can: atoms and bonds by index (half the cost of iterating), stereo only where the text can hold any, numbers rather than
-enumerations; and the answers of a whole chunk go through NumPy look-up tables at once.
+RDKit's parser takes most of the time and every call into it from Python a share, so this module
+asks for as little as it can: atoms and bonds by index (half the cost of iterating), stereo only
+where the text can hold any, numbers rather than enumerations; and the answers of a whole chunk go
+through NumPy look-up tables at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,7 +31,10 @@ Codes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def _lookup(codes: dict[Any, int], other: int, low: int = 0) -> Codes:
-    """Return the table of ``code`` by ``value - low``, ``other`` where no code is given and in a spare row at the end."""
+    """Return the table of ``code`` by ``value - low``.
+
+    It has ``other`` where no code is given and in a spare row at the end.
+    """
     table = np.full(max(int(v) for v in codes) - low + 2, other, dtype=np.uint8)
     for value, code in codes.items():
         table[int(value) - low] = code
@@ -38,7 +42,7 @@ def _lookup(codes: dict[Any, int], other: int, low: int = 0) -> Codes:
 
 
 def _encode(values: list[int], table: Codes, low: int = 0) -> Codes:
-    """Look values up; what lies beyond the table's ends gets the code of its last row, which is ``other``."""
+    """Look values up; one beyond the table's ends gets the code of its last row, ``other``."""
     raw = np.fromiter(values, dtype=np.int64, count=len(values)) - low
     return table[np.where((raw < 0) | (raw >= len(table)), len(table) - 1, raw)]
 
@@ -120,7 +124,7 @@ class _Columns:
         self.conjugated: list[int] = []
 
     def add(self, mol: Any, flat: bool) -> str | None:
-        """Take the attributes of one molecule, ``flat`` ones without stereo; return why that failed, if it did."""
+        """Take one molecule's attributes, if ``flat`` without stereo; return why that failed."""
         nodes, edges = len(self.element), len(self.begin)
         try:
             self._add(mol, flat)
@@ -191,7 +195,11 @@ class _Columns:
 
 
 def _bond_types(bonds: list[Any], by_order: bool) -> list[int]:
-    """Return RDKit's bond types; by bond order, at a third of the cost, where the order tells (a dative bond's is 1 too)."""
+    """Return RDKit's bond types.
+
+    They are read off the bond orders, at a third of the cost, where those tell (a dative bond's
+    order is 1 too).
+    """
     if by_order:
         try:
             return [_BY_ORDER[order] for order in map(Chem.Bond.GetBondTypeAsDouble, bonds)]
@@ -205,8 +213,8 @@ def featurize_smiles(
 ) -> tuple[GraphChunk, list[tuple[int, str]]]:
     """Return the graphs of ``texts`` and ``(position, reason)`` of each text that is no molecule.
 
-    Atoms and bonds keep RDKit's order, which is that of the SMILES; each bond is listed once as (begin, end). ``rows`` of the
-    chunk are positions in ``texts``.
+    Atoms and bonds keep RDKit's order, which is that of the SMILES; each bond is listed once as
+    (begin, end). ``rows`` of the chunk are positions in ``texts``.
 
     Args:
         texts: SMILES, CXSMILES extensions allowed; what is not text is refused like any other.
@@ -222,7 +230,8 @@ def featurize_smiles(
     """
     if schema not in (MOLECULE, MOLECULE_RICH, MOLECULE_CIP):
         raise ConfigError(
-            f"SMILES become graphs of schema 'molecule', 'molecule-rich' or 'molecule-cip', not '{schema.name}'."
+            "SMILES become graphs of schema 'molecule', 'molecule-rich' or 'molecule-cip', not "
+            f"'{schema.name}'."
         )
     columns = _Columns(schema)
     kept: list[int] = []

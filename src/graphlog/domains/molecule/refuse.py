@@ -1,4 +1,4 @@
-"""Text to RDKit molecule, or the reason why not in a few words: what goes into the table of rejects."""
+"""Text to RDKit molecule, or in a few words why not, which goes into the table of rejects."""
 
 import re
 from collections import Counter
@@ -7,14 +7,17 @@ from typing import Any
 from rdkit import Chem
 
 LONGEST = 20_000
-"""Characters of a SMILES: beyond it RDKit's ring search can take hours, so one row could stop a job of millions."""
+"""Characters of a SMILES: beyond it RDKit's ring search can take hours on a single row."""
 
 MOST_RINGS, MOST_FUSED = 1000, 200
-"""Rings of a molecule, and of a system of fused rings: beyond them a molecule of a few thousand characters takes seconds to minutes."""
+"""Rings of a molecule, and of a system of fused rings.
+
+Beyond them a molecule of a few thousand characters takes seconds to minutes.
+"""
 _FEW_RINGS = 60
 
 _NEEDS_CARE = re.compile(r"[^!-~]|[@/\\<>~]|\[\d*H")
-"""A CXSMILES extension or a foreign character, stereo, dative or unspecified bonds, explicit hydrogen atoms."""
+"""CXSMILES extension, foreign character, stereo, dative or unspecified bond, explicit hydrogen."""
 _FOREIGN = re.compile(r"[^!-~]")
 
 _IN_NO_SMILES = re.compile(r"[,;\"'`_!?{}]")
@@ -26,14 +29,15 @@ _BARE.removeHs = False
 
 
 def is_flat(text: str) -> bool:
-    """Return whether a SMILES can have neither stereo nor unusual bonds by intent nor hydrogen atoms to remove."""
+    """Return whether a SMILES surely has no stereo, intended unusual bonds or removable hydrogens."""
     return _NEEDS_CARE.search(text) is None
 
 
 def parse_flat(text: str) -> Any:
-    """Return what :func:`parse_smiles` returns, in two thirds of its time: without the search for stereo.
+    """Return what :func:`parse_smiles` returns, in two thirds of its time: no search for stereo.
 
-    Only for texts that :func:`is_flat` and are shorter than ``LONGEST``; properties that no attribute is made of may differ.
+    Only for texts that :func:`is_flat` and are shorter than ``LONGEST``; properties that no
+    attribute is made of may differ.
     """
     try:
         mol: Any = Chem.MolFromSmiles(text, _BARE)
@@ -48,7 +52,10 @@ def parse_flat(text: str) -> Any:
 
 
 def parse_smiles(text: Any) -> Any:
-    """Return RDKit's molecule, or the reason (a str) why there is none; RDKit's own messages are left to the caller to silence."""
+    """Return RDKit's molecule, or the reason (a str) why there is none.
+
+    RDKit's own messages are left to the caller to silence.
+    """
     if not isinstance(text, str):
         return f"not text but {type(text).__name__}"
     text = text.strip()
@@ -84,7 +91,7 @@ def _may_be_complex(text: str) -> bool:
 
 
 def _complexity(mol: Any) -> str | None:
-    """Return why RDKit's ring search would take seconds and gigabytes on a molecule; None where it would not."""
+    """Return why RDKit's ring search would take seconds and gigabytes; None where it would not."""
     bonds = [(b.GetBeginAtomIdx(), b.GetEndAtomIdx()) for b in mol.GetBonds()]
     rings = len(bonds) - mol.GetNumAtoms() + len(Chem.GetMolFrags(mol))
     if rings <= _FEW_RINGS:
@@ -98,7 +105,7 @@ def _complexity(mol: Any) -> str | None:
 
 
 def _ring_systems(bonds: list[tuple[int, int]], count: int) -> list[tuple[int, int]]:
-    """Return numbers of atoms and of independent rings of each part that no single bond cuts in two."""
+    """Return numbers of atoms and independent rings of parts that no single bond cuts in two."""
     ends: list[list[tuple[int, int]]] = [[] for _ in range(count)]
     for k, (a, b) in enumerate(bonds):
         ends[a].append((b, k))
@@ -137,7 +144,10 @@ def one_line(error: Exception) -> str:
 
 
 def _diagnose(text: str) -> str:
-    """Return what is wrong with a SMILES that RDKit refused: its chemistry if its syntax is right, else a guess at the syntax."""
+    """Return what is wrong with a SMILES that RDKit refused.
+
+    That is its chemistry if its syntax is right, else a guess at the syntax.
+    """
     mol: Any = Chem.MolFromSmiles(text, _BARE)
     if mol is None:
         return _syntax(text.split(maxsplit=1)[0])
@@ -146,7 +156,8 @@ def _diagnose(text: str) -> str:
 
 
 def _syntax(smiles: str) -> str:
-    # RDKit tells the log and nobody else, and the log cannot be redirected without touching the user's settings
+    # RDKit tells the log and nobody else, and the log cannot be redirected without touching the
+    # user's settings
     foreign = _IN_NO_SMILES.search(smiles)
     if foreign is not None:
         return f"not a SMILES character: {foreign[0]!a}"

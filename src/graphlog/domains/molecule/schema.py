@@ -1,15 +1,18 @@
 """What the attribute codes of a molecular graph mean: the vocabulary, and nothing that needs RDKit.
 
-``molecule`` extends the two atom and two bond codes of the pre-train-GNNs family (same numbers, so that published
-weights apply) by a code for whatever the family's own featuriser refuses: wildcard atoms, chirality beyond
-tetrahedral, dative and other unusual bonds, wedged and crossed bond directions.
+``molecule`` extends the two atom and two bond codes of the pre-train-GNNs family (same numbers, so
+that published weights apply) by a code for whatever the family's own featuriser refuses: wildcard
+atoms, chirality beyond tetrahedral, dative and other unusual bonds, wedged and crossed bond
+directions.
 
-``molecule-rich`` has the nine atom and three bond features that users know from OGB, with OGB's numbers for every
-value OGB names, its ``misc`` included, and the codes for masks and self-loops appended behind them.
+``molecule-rich`` has the nine atom and three bond features that users know from OGB, with OGB's
+numbers for every value OGB names, its ``misc`` included, and the codes for masks and self-loops
+appended behind them.
 
-``molecule-cip`` is ``molecule-rich`` with stereo that belongs to the molecule and not to its text: the tags of the other two
-say clockwise and counter-clockwise as seen along the order of the neighbours, so one molecule written in two ways has two
-embeddings; its labels are those of Cahn, Ingold and Prelog.
+``molecule-cip`` is ``molecule-rich`` with stereo that belongs to the molecule and not to its text:
+the tags of the other two say clockwise and counter-clockwise as seen along the order of the
+neighbours, so one molecule written in two ways has two embeddings; its labels are those of Cahn,
+Ingold and Prelog.
 """
 
 from graphlog.data.schema import Attribute, FeatureSchema
@@ -19,9 +22,9 @@ WILDCARD = 118
 OTHER_CHIRALITY = 3
 """Code of ``molecule`` for a chirality that is neither absent, clockwise nor counter-clockwise."""
 OTHER_BOND = 6
-"""Code of ``molecule`` for a bond that is neither single, double, triple nor aromatic (dative, quadruple, ...)."""
+"""Code of ``molecule`` for a bond not single, double, triple or aromatic (dative, ...)."""
 OTHER_DIRECTION = 3
-"""Code of ``molecule`` for a direction other than none, up-right and down-right (wedge, dash, crossed, unknown)."""
+"""Code of ``molecule`` for a direction other than none, up-right and down-right (wedge, ...)."""
 
 ATOM = Attribute("atomic_number", 120)
 """0-117: element ``Z - 1``; 118: wildcard; 119: masked."""
@@ -94,4 +97,4 @@ MOLECULE_CIP = FeatureSchema(
     edge_mask=(6, 4, 2),
     self_loop=(5, 0, 0),
 )
-"""OGB's features with stereo that does not depend on how a SMILES is written: what new models read."""
+"""OGB's features with stereo independent of how a SMILES is written: what new models read."""

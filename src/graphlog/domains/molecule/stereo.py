@@ -1,4 +1,4 @@
-"""Stereo as a property of the molecule: Cahn-Ingold-Prelog labels, which do not depend on how the SMILES was written."""
+"""Stereo as a property of the molecule, however written: Cahn-Ingold-Prelog labels."""
 
 from typing import Any
 
@@ -6,11 +6,14 @@ from rdkit import Chem
 from rdkit.Chem import rdCIPLabeler
 
 UNKNOWN_CENTRE, UNKNOWN_BOND = 5, 3
-"""Codes of ``molecule-cip`` for stereo that is specified but has no such label: octahedral and other centres that are not tetrahedral,
-axial bonds, and molecules so symmetric that ranking their branches was given up."""
+"""Codes of ``molecule-cip`` for stereo that is specified but has no such label.
+
+These are octahedral and other centres that are not tetrahedral, axial bonds, and molecules so
+symmetric that ranking their branches was given up.
+"""
 
 _MOST_COMPARISONS = 125_000
-"""Of branches in one molecule, about a tenth of a second; nearly all molecules need fewer than 10,000."""
+"""Of branches in one molecule, about a tenth of a second; nearly all need fewer than 10,000."""
 _CENTRES = {"R": 1, "S": 2, "r": 3, "s": 4}
 _BONDS = {"Z": 1, "z": 1, "E": 2, "e": 2}
 _LABEL = "_CIPCode"
@@ -25,10 +28,11 @@ _PLANAR = (
 
 
 def cip_codes(mol: Any, atoms: list[Any], bonds: list[Any]) -> tuple[list[int], list[int]]:
-    """Return the code of every atom (0 none, R, S, r, s, unknown) and of every bond (0 none, Z, E, unknown).
+    """Return the code of each atom (0 none, R, S, r, s, unknown) and bond (0 none, Z, E, unknown).
 
-    What carries a tag but is no stereo element by the rules, since two of its branches are the same, has code 0. RDKit's older labels are
-    not looked at: they differ between two ways of writing some molecules.
+    What carries a tag but is no stereo element by the rules, since two of its branches are the
+    same, has code 0. RDKit's older labels are not looked at: they differ between two ways of
+    writing some molecules.
 
     Args:
         mol: An RDKit molecule; its stereo properties are overwritten.

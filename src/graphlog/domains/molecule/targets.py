@@ -1,8 +1,11 @@
-"""Which descriptors serve as labels that cost nothing: a fixed list, so that a head's width does not depend on RDKit's release.
+"""Which descriptors serve as labels that cost nothing.
 
-All of RDKit's two-dimensional descriptors are here but those that are slow beside the rest together (``qed``, ``SPS``, ``BertzCT``,
-``AvgIpc``, ``BCUT2D_*``), not finite for every molecule (``*PartialCharge``, ``BCUT2D_*``, ``Ipc``, and ``BalabanJ`` of a salt) or made of the
-number of bits of a fingerprint (``FpDensityMorgan*``).
+The list is fixed, so that a head's width does not depend on RDKit's release.
+
+All of RDKit's two-dimensional descriptors are here but those that are slow beside the rest together
+(``qed``, ``SPS``, ``BertzCT``, ``AvgIpc``, ``BCUT2D_*``), not finite for every molecule
+(``*PartialCharge``, ``BCUT2D_*``, ``Ipc``, and ``BalabanJ`` of a salt) or made of the number of
+bits of a fingerprint (``FpDensityMorgan*``).
 """
 
 
