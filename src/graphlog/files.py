@@ -79,8 +79,8 @@ def replacing(path: Path) -> Generator[Path]:
 def exchange(new: Path, old: Path) -> None:
     """Put ``new`` in the place of ``old``, and ``old`` in that of ``new``, both on one file system.
 
-    On Linux and macOS no other process ever sees neither or a mixture; elsewhere, and on file systems
-    that cannot do it, ``old`` is missing for a moment.
+    On Linux and macOS no other process ever sees neither or a mixture; elsewhere, and on file
+    systems that cannot do it, ``old`` is missing for a moment.
     """
     if _exchange_at_once(new, old):
         return
@@ -177,7 +177,8 @@ def open_text(path: Path | str) -> Generator[Iterator[str]]:
     """Give the lines of a file, or of standard input for ``-``, line ends kept; decompressed by content, not by name.
 
     Raises:
-        DataError: If it cannot be read, is not text, or its compressed data is damaged (raised where that is found).
+        DataError: If it cannot be read, is not text, or its compressed data is damaged (raised
+            where that is found).
     """
     with (
         open_bytes(path) as raw,
@@ -213,7 +214,8 @@ def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
             line = text.readline(LONGEST_LINE)
         except _DamagedError as e:
             raise DataError(
-                f"{name}: the compressed data is damaged or cut off after line {number} ({e}); fetch it again."
+                f"{name}: the compressed data is damaged or cut off after line {number} ({e}); "
+                "fetch it again."
             ) from None
         except OSError as e:
             raise DataError(f"cannot read {name} after line {number}: {e.strerror or e}.") from None
@@ -222,7 +224,8 @@ def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
         number += 1
         if len(line) == LONGEST_LINE and not line.endswith(("\n", "\r")):
             raise DataError(
-                f"{name}: line {number} has more than {LONGEST_LINE:,} characters; this is no table of molecules."
+                f"{name}: line {number} has more than {LONGEST_LINE:,} characters; this is no "
+                "table of molecules."
             )
         yield line
 

@@ -141,8 +141,8 @@ def reader_of(source: Input, schema: FeatureSchema | None, domain: str | None = 
         )
     if (source.records is not None or source.columns is not None) and not reader.reads_memory:
         raise ConfigError(
-            f"the model reads {reader.records} (schema '{schema.name if schema else ''}'), not a list "
-            f"or table in memory; give it a file or store of {reader.records}."
+            f"the model reads {reader.records} (schema '{schema.name if schema else ''}'), not a "
+            f"list or table in memory; give it a file or store of {reader.records}."
         )
     return reader
 
@@ -276,8 +276,8 @@ def _fitting(
         found, wanted = store.schema.name, schema.name
         if found == wanted:
             raise ConfigError(
-                f"the store's schema '{found}' has other columns or codes than the model's; build it "
-                "again (any graphs: --like MODEL)."
+                f"the store's schema '{found}' has other columns or codes than the model's; build "
+                "it again (any graphs: --like MODEL)."
             )
         raise ConfigError(
             f"the store has schema '{found}' but the model reads '{wanted}'; build it again with "

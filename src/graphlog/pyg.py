@@ -107,7 +107,8 @@ def _pack(graphs: list[Any]) -> _Packed:
     for number, graph in enumerate(graphs):
         if not isinstance(graph, Data):
             raise DataError(
-                f"from_pyg: item {number} must be a torch_geometric Data object, found {type(graph).__name__}."
+                f"from_pyg: item {number} must be a torch_geometric Data object, found "
+                f"{type(graph).__name__}."
             )
     edges = [_edges(g, n) for n, g in enumerate(graphs)]
     attributes = [
@@ -124,7 +125,8 @@ def _pack(graphs: list[Any]) -> _Packed:
         graph = _graph_of(at, edge_counts)
         a, b = edge_index[:, at]
         raise DataError(
-            f"graph {graph}: `edge_index` must number its {node_counts[graph]} nodes from 0, found the edge {a} - {b}; "
+            f"graph {graph}: `edge_index` must number its {node_counts[graph]} nodes from 0, found "
+            f"the edge {a} - {b}; "
             "mend it with node numbers local to each graph."
         )
     return _Packed(
@@ -148,7 +150,8 @@ def _edges(graph: Data, number: int) -> Array:
     edges = graph.edge_index.detach().cpu().numpy()
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
         raise DataError(
-            f"graph {number}: `edge_index` must be integers of shape (2, E), found {edges.dtype} of shape {edges.shape}."
+            f"graph {number}: `edge_index` must be integers of shape (2, E), found {edges.dtype} "
+            f"of shape {edges.shape}."
         )
     return edges.astype(np.int64)
 
@@ -172,14 +175,16 @@ def _joined(matrices: list[Array], name: str) -> Array:
     for number, matrix in enumerate(matrices):
         if matrix.shape[1] != width and len(matrix):
             raise DataError(
-                f"graph {number}: `{name}` must have {width} columns as in most other graphs, found {matrix.shape[1]}."
+                f"graph {number}: `{name}` must have {width} columns as in most other graphs, "
+                f"found {matrix.shape[1]}."
             )
     joined = np.concatenate([m.reshape(len(m), width) for m in matrices])
     if joined.dtype.kind == "f" and not np.isfinite(joined).all():
         at = int((~np.isfinite(joined)).any(axis=1).argmax())
         graph = _graph_of(at, np.array([len(m) for m in matrices]))
         raise DataError(
-            f"graph {graph}: `{name}` must be finite, found NaN or infinity; replace or drop such values."
+            f"graph {graph}: `{name}` must be finite, found NaN or infinity; replace or drop such "
+            "values."
         )
     return joined
 
@@ -196,7 +201,8 @@ def _labels(graphs: list[Data]) -> Array | None:
         return None
     if len(widths) > 1:
         raise DataError(
-            f"`y` must hold the same number of labels in every graph, found {sorted(widths)[:4]}; per-node labels are not read."
+            f"`y` must hold the same number of labels in every graph, found {sorted(widths)[:4]}; "
+            "per-node labels are not read."
         )
     missing = np.full(widths.pop(), np.nan, dtype=np.float32)
     return np.stack([missing if y is None else y for y in found])
@@ -217,7 +223,8 @@ def _check_width(
     if width != len(columns) and items and not any(c.origin != "given" for c in columns):
         expected = ", ".join(c.name for c in columns) or "none"
         raise DataError(
-            f"`{name}` must have {len(columns)} columns ({expected}), found {width}; schema=None infers what is there."
+            f"`{name}` must have {len(columns)} columns ({expected}), found {width}; schema=None "
+            "infers what is there."
         )
 
 

@@ -322,7 +322,8 @@ class _View:
             "other columns than its eight are derived.",
             _DEFAULT_RECIPE,
             "Fingerprints are not trained further: a forest has one score under every rule; "
-            "logistic regression has C = 0.1 beside the last epoch, C by validation beside the best one.",
+            "logistic regression has C = 0.1 beside the last epoch, C by validation beside the "
+            "best one.",
         ]
         return replace(
             table,

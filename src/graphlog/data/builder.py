@@ -36,8 +36,8 @@ _live: set[Path] = set()
 class StoreWriter:
     """Pack graphs chunk by chunk; memory stays that of one chunk and the table of distinct attribute rows.
 
-    Until :meth:`write`, nothing stands at ``path``: the files grow in a ``<path>.partial-…`` folder,
-    which the next build removes should this one be killed.
+    Until :meth:`write`, nothing stands at ``path``: the files grow in a ``<path>.partial-…``
+    folder, which the next build removes should this one be killed.
     """
 
     def __init__(
@@ -267,7 +267,8 @@ def _mendable(path: Path | None) -> Generator[None]:
         yield
     except OSError as e:
         raise DataError(
-            f"cannot write the store {path}: {e.strerror or e}; free the disk or choose another folder."
+            f"cannot write the store {path}: {e.strerror or e}; free the disk or choose another "
+            "folder."
         ) from e
 
 

@@ -75,12 +75,14 @@ class GraphChunk:
 
         Raises:
             ValueError: If the arrays do not belong together.
-            DataError: If a graph has no node, an edge that leaves it, a value that is not finite, or an unknown code.
+            DataError: If a graph has no node, an edge that leaves it, a value that is not finite,
+                or an unknown code.
         """
         self._check_shapes(schema)
         if (self.node_counts < 1).any():
             raise DataError(
-                f"{self._where(int(np.argmax(self.node_counts < 1)))} has no nodes; leave it out or give it one."
+                f"{self._where(int(np.argmax(self.node_counts < 1)))} has no nodes; leave it out "
+                "or give it one."
             )
         owner = np.repeat(np.arange(len(self)), self.edge_counts)
         sizes = self.node_counts[owner]
@@ -96,7 +98,8 @@ class GraphChunk:
         self._check_values(self.edge_attr, owner, schema.edge, "edge")
         if self.labels is not None and np.isinf(self.labels).any():
             raise DataError(
-                f"{self._where(int(np.argmax(np.isinf(self.labels).any(axis=1))))}: a label is infinite; leave it empty."
+                f"{self._where(int(np.argmax(np.isinf(self.labels).any(axis=1))))}: a label is "
+                "infinite; leave it empty."
             )
 
     def _check_shapes(self, schema: FeatureSchema) -> None:
@@ -109,12 +112,14 @@ class GraphChunk:
             raise ValueError("`edge_counts` and `rows` of a GraphChunk must not be negative.")
         if self.x.shape != (v, len(schema.node)):
             raise ValueError(
-                f"`x` must be ({v}, {len(schema.node)}) for schema '{schema.name}', found {self.x.shape}."
+                f"`x` must be ({v}, {len(schema.node)}) for schema '{schema.name}', found "
+                f"{self.x.shape}."
             )
         if self.edge_index.shape != (2, e) or self.edge_attr.shape != (e, len(schema.edge)):
             found = f"{self.edge_index.shape} and {self.edge_attr.shape}"
             raise ValueError(
-                f"`edge_index` and `edge_attr` must be (2, {e}) and ({e}, {len(schema.edge)}), found {found}."
+                f"`edge_index` and `edge_attr` must be (2, {e}) and ({e}, {len(schema.edge)}), "
+                f"found {found}."
             )
 
     def _check_values(
@@ -136,7 +141,8 @@ class GraphChunk:
             if bad.any():
                 r = int(np.argmax(bad))
                 raise DataError(
-                    f"{self._where(int(owner[r]))}: {kind} attribute '{column.name}' must be {expected}, found {v[r]}."
+                    f"{self._where(int(owner[r]))}: {kind} attribute '{column.name}' must be "
+                    f"{expected}, found {v[r]}."
                 )
 
     def _where(self, graph: int) -> str:
@@ -312,7 +318,8 @@ class AttributeWriter:
         self._writer.append(rows)
 
     def _encode(self, rows: Array) -> Array:
-        # first appearance decides the code, so that the bytes do not depend on how the input was cut into chunks
+        # first appearance decides the code, so that the bytes do not depend on how the input was
+        # cut into chunks
         if self._strides is not None:
             keys = rows @ self._strides
         else:

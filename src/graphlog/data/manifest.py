@@ -143,7 +143,8 @@ def read_contents(path: Path, verify: bool = True) -> Contents:
             it is. A gigabyte takes about a second.
 
     Raises:
-        ModelFileError: If it is no store, is newer than this version reads, is incomplete, or was changed.
+        ModelFileError: If it is no store, is newer than this version reads, is incomplete, or was
+            changed.
     """
     for attempt in range(_ATTEMPTS):
         manifest = _read_manifest(path)
@@ -158,7 +159,8 @@ def read_contents(path: Path, verify: bool = True) -> Contents:
 def _map(path: Path, manifest: Manifest, verify: bool) -> Contents:
     if manifest.content_digest() != manifest.digest:
         raise ModelFileError(
-            f"{path}: {MANIFEST} was changed after it was written (digest differs); build the store again."
+            f"{path}: {MANIFEST} was changed after it was written (digest differs); build the "
+            "store again."
         )
     try:
         schema = FeatureSchema.from_dict(manifest.feature_schema)
@@ -207,7 +209,8 @@ def is_ours(folder: Path, unfinished: bool = False) -> bool:
 
     Args:
         folder: The folder.
-        unfinished: Whether a store that was never finished counts, which has a lock and no manifest.
+        unfinished: Whether a store that was never finished counts, which has a lock and no
+            manifest.
     """
     names = {f"{name}.bin" for name in KNOWN}
     try:
@@ -240,7 +243,8 @@ def _read_manifest(path: Path) -> Manifest:
     version: Any = fields.get("version")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     if isinstance(version, int) and version > VERSION:
         raise ModelFileError(
-            f"{path}: written by a newer graphlog (store format {version}, this one reads {VERSION}); upgrade graphlog-torch."
+            f"{path}: written by a newer graphlog (store format {version}, this one reads "
+            f"{VERSION}); upgrade graphlog-torch."
         )
     try:
         manifest = Manifest.model_validate(fields)
@@ -292,7 +296,8 @@ def _map_file(path: Path, name: str, entry: FileEntry) -> Array:
         ) from None
     if not size == entry.bytes == expected:
         raise ModelFileError(
-            f"{file}: truncated or changed ({size} bytes, {entry.bytes} expected); build the store again."
+            f"{file}: truncated or changed ({size} bytes, {entry.bytes} expected); build the store "
+            "again."
         )
     try:
         return map_array(file, dtype, entry.shape)

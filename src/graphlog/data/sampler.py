@@ -9,8 +9,8 @@ from jaxtyping import Int
 def seeded_permutation(n: int, *words: int) -> Int[np.ndarray, "n"]:
     """Return a permutation of ``range(n)`` that depends on ``words`` alone, not on NumPy's version.
 
-    NumPy guarantees its bit streams for ever but not what its distributions make of them, so the raw
-    stream is ranked.
+    NumPy guarantees its bit streams for ever but not what its distributions make of them, so the
+    raw stream is ranked.
 
     Args:
         n: Length.
@@ -39,7 +39,8 @@ class BatchSampler:
         """Check the ranges."""
         if self.num_graphs < 0 or self.batch_size < 1 or self.seed < 0:
             raise ValueError(
-                f"`num_graphs` and `seed` must not be negative and `batch_size` must be at least 1, found {self}."
+                "`num_graphs` and `seed` must not be negative and `batch_size` must be at least "
+                f"1, found {self}."
             )
 
     def __len__(self) -> int:

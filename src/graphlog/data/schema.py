@@ -74,12 +74,14 @@ class FeatureSchema:
                 continue
             if len(row) != len(columns):
                 raise ConfigError(
-                    f"schema '{self.name}': `{label}` must have {len(columns)} values, found {len(row)}."
+                    f"schema '{self.name}': `{label}` must have {len(columns)} values, found "
+                    f"{len(row)}."
                 )
             for value, column in zip(row, columns, strict=True):
                 if column.is_categorical and not 0 <= value < column.cardinality:
                     raise ConfigError(
-                        f"schema '{self.name}': `{label}` of '{column.name}' must be in [0, {column.cardinality}), found {value}."
+                        f"schema '{self.name}': `{label}` of '{column.name}' must be in [0, "
+                        f"{column.cardinality}), found {value}."
                     )
 
     def to_dict(self) -> dict[str, Any]:

@@ -57,7 +57,8 @@ class Split(NamedTuple):
             sha256: Hash of the input, to check that the split was made for it.
 
         Raises:
-            DataError: If the file is missing or malformed, was made for another input, or its parts overlap.
+            DataError: If the file is missing or malformed, was made for another input, or its parts
+                overlap.
         """
         path = Path(path)
         try:
@@ -75,7 +76,8 @@ class Split(NamedTuple):
         made_for: Any = fields.get("sha256")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         if sha256 and made_for and made_for != sha256:
             raise DataError(
-                f"{path}: was made for another input (sha256 {str(made_for)[:12]}…, not {sha256[:12]}…); split this one."
+                f"{path}: was made for another input (sha256 {str(made_for)[:12]}…, not "
+                f"{sha256[:12]}…); split this one."
             )
         split = cls(*(_part(path, name, fields.get(name)) for name in cls._fields))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
         rows = np.concatenate(split)
@@ -86,7 +88,8 @@ class Split(NamedTuple):
         values, counts = np.unique(rows, return_counts=True)
         if (counts > 1).any():
             raise DataError(
-                f"{path}: row {values[counts > 1][0]} stands in the split more than once; each row belongs to one part."
+                f"{path}: row {values[counts > 1][0]} stands in the split more than once; each row "
+                "belongs to one part."
             )
         return split
 
@@ -104,7 +107,8 @@ def check_fractions(fractions: Fractions) -> tuple[float, float, float]:
     """Return the three shares.
 
     Raises:
-        ConfigError: If they are not three numbers in [0, 1] that sum to 1, or leave nothing to train on.
+        ConfigError: If they are not three numbers in [0, 1] that sum to 1, or leave nothing to
+            train on.
     """
     if (
         len(fractions) != 3
@@ -113,7 +117,8 @@ def check_fractions(fractions: Fractions) -> tuple[float, float, float]:
         or fractions[0] <= 0
     ):
         raise ConfigError(
-            f"`fractions` must be train, valid and test shares that sum to 1, train above 0, found {tuple(fractions)}."
+            "`fractions` must be train, valid and test shares that sum to 1, train above 0, found "
+            f"{tuple(fractions)}."
         )
     train, valid, test = fractions
     return float(train), float(valid), float(test)
@@ -158,8 +163,8 @@ def group_split(
 ) -> Split:
     """Split so that rows of one group stay together.
 
-    - ``largest-first``: groups by decreasing size, ties by decreasing first row, fill train, then valid,
-      then test; deterministic (the pre-train-GNNs rule, which its published scores use).
+    - ``largest-first``: groups by decreasing size, ties by decreasing first row, fill train, then
+      valid, then test; deterministic (the pre-train-GNNs rule, which its published scores use).
     - ``balanced``: groups of more than half of valid or of test come first, each half shuffled.
     - ``random``: groups in random order fill valid, then test; the rest is train.
 

@@ -301,7 +301,8 @@ class GraphStore:
         sound = sound and self._edges_stay_inside()
         if not sound:
             raise ModelFileError(
-                f"{self.contents.path or 'the store in memory'}: its arrays contradict each other; build it again."
+                f"{self.contents.path or 'the store in memory'}: its arrays contradict each other; "
+                "build it again."
             )
 
     def _edges_stay_inside(self) -> bool:
@@ -390,7 +391,8 @@ def open_store(path: Path | str) -> GraphStore:
     """Map the store in folder ``path``; its files are compared with their hashes, once a process.
 
     Raises:
-        ModelFileError: If it is no store, is newer than this version reads, is incomplete, or was changed.
+        ModelFileError: If it is no store, is newer than this version reads, is incomplete, or was
+            changed.
     """
     return GraphStore(read_contents(Path(path)))
 
@@ -465,7 +467,8 @@ class RowCollector:
                 for r in self._first
             )
             raise DataError(
-                f"{self._where}: {self.rejected:,} of {self.done:,} {item}s cannot be used{advice}. {examples}."
+                f"{self._where}: {self.rejected:,} of {self.done:,} {item}s cannot be "
+                f"used{advice}. {examples}."
             )
 
 

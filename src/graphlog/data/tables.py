@@ -68,7 +68,8 @@ def open_table(
         path: The file.
         wanted: Name of the column of records; None finds it.
         header: Names of the columns of a file that has no header line.
-        delimiter: What separates the columns, where the ending of the file's name is wrong about it.
+        delimiter: What separates the columns, where the ending of the file's name is wrong about
+            it.
         rule: How the column of records is found.
 
     Raises:
@@ -148,14 +149,16 @@ def kind_of(path: Path) -> str:
     if not path.exists():
         raise DataError(f"no such file: {path}; check the path.")
     raise DataError(
-        f"{path}: cannot tell what kind of file this is; name it {', '.join(ENDINGS)} (those of text also .gz or .zst)."
+        f"{path}: cannot tell what kind of file this is; name it {', '.join(ENDINGS)} (those of "
+        "text also .gz or .zst)."
     )
 
 
 def _kind_by_content(first: str, kind: str | None, wanted: str | None, rule: RecordColumn) -> str:
     """Return what separates the columns of a table with this first line.
 
-    A list of records may turn out to be a table, and one separated by semicolons is often named .csv.
+    A list of records may turn out to be a table, and one separated by semicolons is often named
+    .csv.
     """
     if kind not in (None, " ") and len(first.split(kind)) > 1:
         return kind
@@ -253,7 +256,8 @@ def _records(lines: Iterator[str], where: str, delimiter: str) -> Iterator[list[
             taken += 1
             if taken > _MOST_LINES:
                 raise DataError(
-                    f"{where}: a quote opened in data row {number - 1} is never closed; close it or double it."
+                    f"{where}: a quote opened in data row {number - 1} is never closed; close it "
+                    "or double it."
                 )
             yield line
 
@@ -323,7 +327,8 @@ def _open_parquet(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]
         raise DataError(f"no such file: {path}; check the path.") from None
     except (pa.ArrowException, OSError) as e:
         raise DataError(
-            f"{path}: not a readable Parquet file ({str(e).splitlines()[0].rstrip('.')}); fetch or write it again."
+            f"{path}: not a readable Parquet file ({str(e).splitlines()[0].rstrip('.')}); fetch or "
+            "write it again."
         ) from None
     with table:
         yield list(table.schema_arrow.names), _rows(table, path, pa.ArrowException)

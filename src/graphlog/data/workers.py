@@ -46,8 +46,9 @@ def map_in_order(
 ) -> Iterator[tuple[Kept, Result]]:
     """Yield ``(kept, work(piece))`` in the order of ``pieces``; few pieces, or one worker, stay in this process.
 
-    ``work`` must be a function of a module and its pieces plain data; what is ``kept`` beside a piece does not travel. The
-    processes do not import the caller's script, so it needs no ``if __name__ == "__main__"``.
+    ``work`` must be a function of a module and its pieces plain data; what is ``kept`` beside a
+    piece does not travel. The processes do not import the caller's script, so it needs no
+    ``if __name__ == "__main__"``.
 
     Raises:
         DataError: If a process dies.
@@ -58,7 +59,8 @@ def map_in_order(
         for kept, piece in chain(head, stream):
             yield kept, work(piece)
         return
-    # not multiprocessing's: its spawned processes run the user's script again, its forked ones inherit torch's threads
+    # not multiprocessing's: its spawned processes run the user's script again, its forked ones
+    # inherit torch's threads
     from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
 
     executor: Any = ProcessPoolExecutor(max_workers=workers)
@@ -88,7 +90,8 @@ def map_in_order(
 def _ctrl_c_held_back() -> Generator[None]:
     """Let Ctrl-C wait for the end of the block; processes started in it never hear it.
 
-    A terminal sends it to all of them: the workers would each print a traceback, while this process ends them anyway.
+    A terminal sends it to all of them: the workers would each print a traceback, while this process
+    ends them anyway.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield

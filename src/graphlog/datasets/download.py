@@ -67,7 +67,8 @@ def find_local(
         if _is_mirrored(path, spec, verify):
             return path
         raise DataError(
-            f"{path}: is not the '{spec.name}' this version knows (its sha256 is not {spec.sha256[:12]}…); replace it."
+            f"{path}: is not the '{spec.name}' this version knows (its sha256 is not "
+            f"{spec.sha256[:12]}…); replace it."
         )
     return None
 
@@ -88,11 +89,13 @@ def fetch(
         return local
     if spec.url is None and not spec.origin.startswith("rdkit"):
         raise DataError(
-            f"data set '{spec.name}' has no public address; put it at {spec.path} below $GRAPHLOG_MIRROR."
+            f"data set '{spec.name}' has no public address; put it at {spec.path} below "
+            "$GRAPHLOG_MIRROR."
         )
     if spec.url is None:
         raise DataError(
-            f"data set '{spec.name}' comes with RDKit, but this RDKit has no {spec.path} as pinned; pip install -U rdkit"
+            f"data set '{spec.name}' comes with RDKit, but this RDKit has no {spec.path} as "
+            "pinned; pip install -U rdkit"
         )
     root, mirror = data_root(data_dir), _mirror()
     if mirror and "://" in mirror:
@@ -113,7 +116,8 @@ def fetch(
     if not verify(target, spec):
         target.unlink()
         raise DataError(
-            f"{spec.url}: does not hold the '{spec.name}' this version knows; set $GRAPHLOG_MIRROR to a copy of it."
+            f"{spec.url}: does not hold the '{spec.name}' this version knows; set $GRAPHLOG_MIRROR "
+            "to a copy of it."
         )
     _note(target).write_text(hash_file(target), encoding="ascii")
     return target
@@ -139,7 +143,8 @@ def download(url: str, target: Path, is_right: Callable[[Path], bool]) -> None:
                 f.write(block)
         if not is_right(unfinished):
             raise DataError(
-                f"{url}: what came is not what is pinned (sha256); nothing was kept. Try again, or another $GRAPHLOG_MIRROR."
+                f"{url}: what came is not what is pinned (sha256); nothing was kept. Try again, or "
+                "another $GRAPHLOG_MIRROR."
             )
         unfinished.replace(target)
     finally:
@@ -153,7 +158,8 @@ def _blame_network(spec: DatasetSpec, url: str) -> Generator[None]:
     except (urllib.error.URLError, HTTPException, OSError) as e:
         why = getattr(e, "reason", None) or e
         raise DataError(
-            f"data set '{spec.name}' is not here and cannot be fetched from {url} ({why}). Offline, put it at {spec.path} below "
+            f"data set '{spec.name}' is not here and cannot be fetched from {url} ({why}). "
+            f"Offline, put it at {spec.path} below "
             "$GRAPHLOG_MIRROR, or use nci5k, wehi10k or chembl2321810, which come with RDKit."
         ) from None
 
@@ -226,7 +232,8 @@ def _moses_address(index: str) -> str:
         if file["digests"]["sha256"] == _MOSES_SHA256:
             return file["url"]
     raise DataError(
-        f"{index}: no longer lists the pinned wheel (sha256 {_MOSES_SHA256[:12]}…); set $GRAPHLOG_MIRROR to a copy of the data."
+        f"{index}: no longer lists the pinned wheel (sha256 {_MOSES_SHA256[:12]}…); set "
+        "$GRAPHLOG_MIRROR to a copy of the data."
     )
 
 

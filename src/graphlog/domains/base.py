@@ -79,8 +79,9 @@ class BaselineFeatures:
 class Domain(ABC):
     """One kind of graph; stateless, so that any process may use it.
 
-    A subclass sets ``name`` and implements :meth:`read`; everything else has a default. Registering an
-    instance in :data:`graphlog.domains.DOMAINS` makes every verb and every public call work with it.
+    A subclass sets ``name`` and implements :meth:`read`; everything else has a default. Registering
+    an instance in :data:`graphlog.domains.DOMAINS` makes every verb and every public call work with
+    it.
     """
 
     name: str
@@ -179,7 +180,8 @@ class Domain(ABC):
 
         Args:
             store: The graphs.
-            task: ``classification``, ``multiclass`` or ``regression``; None where nothing is predicted.
+            task: ``classification``, ``multiclass`` or ``regression``; None where nothing is
+                predicted.
         """
         return "random"
 
@@ -274,7 +276,8 @@ class Domain(ABC):
             ConfigError: If this domain has no targets.
         """
         raise ConfigError(
-            f"domain '{self.name}' has no descriptors to predict; choose an objective that needs none."
+            f"domain '{self.name}' has no descriptors to predict; choose an objective that needs "
+            "none."
         )
 
     def graph_targets(self, store: GraphStore) -> Float32[np.ndarray, "M K"] | None:

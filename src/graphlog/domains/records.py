@@ -135,8 +135,8 @@ class RecordDomain(Domain):
         features = schema or next(iter(self.schemas.values()))
         if features not in self.schemas.values():
             raise ConfigError(
-                f"{self.records} become graphs of schema {' or '.join(map(repr, self.schemas))}, not "
-                f"'{features.name}'."
+                f"{self.records} become graphs of schema {' or '.join(map(repr, self.schemas))}, "
+                f"not '{features.name}'."
             )
         check_reading(on_error, limit)
         processes = check_workers(workers)
@@ -273,7 +273,8 @@ def _joined(table: Table, spec: DatasetSpec, path: Path) -> Table:
     content = file.read_bytes() if file.is_file() else b""
     if hashlib.sha256(content).hexdigest() != details.sha256_label_file:
         raise DataError(
-            f"{file}: is not the labels of '{spec.name}' that this version knows; pip install -U rdkit"
+            f"{file}: is not the labels of '{spec.name}' that this version knows; pip install -U "
+            "rdkit"
         )
     label_of = {line[0]: line[1] for line in csv.reader(content.decode("ascii").splitlines())}
     task = spec.tasks[0]
