@@ -80,12 +80,11 @@ def read_molecules(
     """Return molecules as a graph store, with the rows that are none in its ``rejects``.
 
     Args:
-        source: A table (CSV, TSV, SMILES list, Parquet, Excel), an SDF file, ``-`` for standard
-            input, the name of a data set, a store folder, SMILES or RDKit molecules, or a data
-            frame.
+        source: A table (CSV, TSV, SMILES list, Parquet, Excel), an SDF file, ``-`` for standard input,
+            the name of a data set, a store folder, SMILES or RDKit molecules, or a data frame.
         schema: ``molecule`` or ``molecule-rich``; None takes that of the default recipe.
-        targets: Columns of labels; ``auto`` takes every column of numbers; None takes those of a
-            data set, else none.
+        targets: Columns of labels; ``auto`` takes every column of numbers; None takes those of a data
+            set, else none.
         options: ``smiles_column``, ``on_error``, ``workers``, ``store_path``, ``progress``,
             ``keep_texts``, ``limit`` and ``data_dir``, as for
             :meth:`graphlog.domains.records.RecordDomain.read`.
@@ -114,9 +113,9 @@ def read_graphs(
     """Return any graphs as a store, with those that cannot be used in its ``rejects``, by number.
 
     Args:
-        source: A folder of ``edges.csv``, ``nodes.csv`` and ``graphs.csv``; a ``.jsonl`` file with
-            a graph a line; a folder or zip of TUDataset; a text file of the GIN family; the name of
-            a set (``mutag``); or a store.
+        source: A folder of ``edges.csv``, ``nodes.csv`` and ``graphs.csv``; a ``.jsonl`` file with a
+            graph a line; a folder or zip of TUDataset; a text file of the GIN family; the name of a
+            set (``mutag``); or a store.
         schema: How to read attributes: a model's schema, or another store, whose numbers of classes
             are kept too; None infers it.
         options: ``kinds``, ``directed``, ``on_error``, ``store_path``, ``progress``, ``limit`` and
@@ -137,8 +136,8 @@ def read_proteins(source: str | Path | Sequence[str | Path], **options: Any) -> 
 
     Args:
         source: Name of a set or network, network files (one a species), or a folder of them.
-        options: ``annotations``, ``go``, ``aliases``, ``labels``, ``species``, ``on_error``,
-            ``limit`` and the like, as for :func:`graphlog.domains.protein.reading.read_proteins`.
+        options: ``annotations``, ``go``, ``aliases``, ``labels``, ``species``, ``on_error``, ``limit``
+            and the like, as for :func:`graphlog.domains.protein.reading.read_proteins`.
 
     Raises:
         DataError: Naming file and line, if something cannot be read.
@@ -162,8 +161,7 @@ def featurize(
     """Read any input into a store folder; ``rejects.csv`` beside it lists the rows left out.
 
     Args:
-        source: See :data:`graphlog.inputs.InputLike`; of proteins also several files,
-            ``"a.gz,b.gz"``.
+        source: See :data:`graphlog.inputs.InputLike`; of proteins also several files, ``"a.gz,b.gz"``.
         output: The store folder.
         domain: ``molecule``, ``protein`` or ``graph``; None takes that of the input.
         schema: Name of a fixed schema; None takes that of the default recipe, or infers one.
@@ -228,10 +226,8 @@ def pretrain(
         overwrite: Replace the run in ``run_dir``.
         config: Settings to start from: an object, nested tables, or a TOML file.
         progress: Follows the run.
-        reading: Passed to ``read_molecules`` (``smiles_column``, ``workers``, ``on_error``,
-            ``limit``).
-        overrides: Any setting: ``epochs=3``, ``encoder={"dim": 64}``, or dotted names in a
-            dictionary unpacked.
+        reading: Passed to ``read_molecules`` (``smiles_column``, ``workers``, ``on_error``, ``limit``).
+        overrides: Any setting: ``epochs=3``, ``encoder={"dim": 64}``, or dotted names in a dictionary unpacked.
 
     Returns:
         The trained encoder, in evaluation mode.
@@ -294,8 +290,8 @@ def finetune(
     Args:
         encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
         dataset: The name of a data set, a path, or a store with labels.
-        split: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, a split file,
-            or a Split of input rows; None takes the data set's own, else ``scaffold``.
+        split: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, a split file, or a Split of input
+            rows; None takes the data set's own, else ``scaffold``.
         seeds: Initial heads, order of the graphs, dropout.
         targets: Columns to predict; data sets with known tasks need none.
         epochs: Passes over the training fold; None takes the protocol's.
@@ -307,10 +303,8 @@ def finetune(
         resume: Go on in ``run_dir``; finished seeds are kept.
         overwrite: Replace the run in ``run_dir``.
         progress: Follows the run.
-        settings: Any other field of :class:`~graphlog.downstream.finetune.FinetuneConfig`
-            (``batch_size``, ``dropout``, ...) or option of
-            :func:`~graphlog.downstream.tasks.open_labelled` (``task``, ``metric``, ``fractions``,
-            ``smiles_column``, ...).
+        settings: Any other field of :class:`~graphlog.downstream.finetune.FinetuneConfig` (``batch_size``, ``dropout``, ...)
+            or option of :func:`~graphlog.downstream.tasks.open_labelled` (``task``, ``metric``, ``fractions``, ``smiles_column``, ...).
 
     Returns:
         A predictor: ``predict`` is the mean over seeds, ``report`` has all scores.
@@ -376,8 +370,7 @@ def probe(
 ) -> Report:
     """Fit linear models to frozen embeddings and score them beside fingerprints and the untrained encoder.
 
-    Arguments are those of :func:`finetune`; two rows a representation, at a fixed C and at one
-    chosen on validation.
+    Arguments are those of :func:`finetune`; two rows a representation, at a fixed C and at one chosen on validation.
     """
     if not isinstance(dataset, LabelledGraphs):
         labelling |= {"split": split, "targets": targets}
@@ -396,8 +389,7 @@ def probe(
 def fold_probe(encoder: Model, dataset: InputLike | LabelledGraphs, **options: Any) -> Report:
     """Return the 10-fold accuracy of a classifier on frozen embeddings. See :func:`graphlog.downstream.folds.fold_probe`.
 
-    Options: ``folds``, ``classifier`` (``svm`` or ``logistic``), ``baselines`` (``random``,
-    ``wl``), ``seeds``, ``layer``, ``targets``.
+    Options: ``folds``, ``classifier`` (``svm`` or ``logistic``), ``baselines`` (``random``, ``wl``), ``seeds``, ``layer``, ``targets``.
     """
     return _folds.fold_probe(load_for(encoder, _store_of(dataset)), dataset, **options)
 

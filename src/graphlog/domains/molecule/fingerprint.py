@@ -1,4 +1,4 @@
-"""Fingerprints: the baseline that every learned embedding is shown beside, and counts to learn from."""
+"""Fingerprints: the baseline shown beside every learned embedding, and counts to learn from."""
 
 from collections.abc import Sequence
 
@@ -40,7 +40,7 @@ def morgan_fingerprints(
 
 
 def count_fingerprints(smiles: Sequence[str], bits: int = 2048) -> csr_matrix:
-    """Return log(1 + count) of hashed Morgan environments (radius 2), atom pairs and torsions, side by side.
+    """Return log(1 + count) of hashed Morgan environments (radius 2), atom pairs and torsions.
 
     Args:
         smiles: Any texts; one that cannot be parsed has an empty row.

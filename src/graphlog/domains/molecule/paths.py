@@ -1,4 +1,4 @@
-"""Short paths of a molecule, and the connectivity indices of Kier and Hall that are made of them."""
+"""Short paths of a molecule, and the connectivity indices of Kier and Hall made of them."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Trails(NamedTuple):
-    """Sequences of bonds, each a row of atoms, each set of bonds once; and how often each is listed.
+    """Sequences of bonds, each a row of atoms, each set of bonds once; how often each is listed.
 
     RDKit counts a ring as a trail that ends where it began, and so does this.
     """
@@ -25,7 +25,7 @@ class Trails(NamedTuple):
     squares: Int[Array, "E 4"]
     """Rings of four, eight times each."""
     tailed: Int[Array, "F 4"]
-    """Rings of three with one more bond: its far end, the atom of the ring, the two others; twice each."""
+    """Rings of three with one more bond: its far end, its ring atom, the two others; twice each."""
 
 
 def find_trails(ends: Int[Array, "B 2"], num_atoms: int) -> Trails:
@@ -67,7 +67,8 @@ def connectivity(
 ) -> tuple[float, float, float, float, float]:
     r"""Return the indices of order 0 to 4: sums over trails of :math:`\prod_v \delta_v^{-1/2}`.
 
-    An atom with a delta of 0 counts as 0. In a ring of three with a tail the atom that both share is counted twice, as RDKit has it.
+    An atom with a delta of 0 counts as 0. In a ring of three with a tail the atom that both share
+    is counted twice, as RDKit has it.
 
     Args:
         trails: Those of the molecule.

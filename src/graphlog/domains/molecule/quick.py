@@ -1,6 +1,7 @@
 """All target descriptors of a molecule at once: RDKit's values, in a fraction of the time.
 
-Whatever several descriptors are made of (contributions of atoms, paths, degrees) is worked out once.
+Whatever several descriptors are made of (contributions of atoms, paths, degrees) is worked out
+once.
 """
 
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ _heavy_weight: Any = getattr(Descriptors, "HeavyAtomMolWt")  # noqa: B009
 
 
 def target_values(smiles: Sequence[str]) -> Float32[np.ndarray, "N K"]:
-    """Return the descriptors ``TARGETS`` of each molecule, finite; a NaN row where it cannot be parsed.
+    """Return the descriptors ``TARGETS`` of each molecule, finite; a NaN row where parsing fails.
 
     A group of descriptors that fails on a molecule it was not made for counts as 0.
     """
@@ -110,7 +111,7 @@ def _surface(facts: _Facts) -> list[float]:
 
 
 def _electrotopology(facts: _Facts) -> list[float]:
-    """Hall and Kier's electrotopological states: their extremes, their sums by surface, and the surface by state."""
+    """Hall and Kier's electrotopological states: extremes, sums by surface, surface by state."""
     valence = _OUTER[facts.number] - facts.hydrogens
     degree = np.maximum(facts.degree, 1)
     intrinsic = (4.0 / _SHELL[facts.number] ** 2 * valence + 1) / degree * (facts.degree > 0)
@@ -124,7 +125,7 @@ def _electrotopology(facts: _Facts) -> list[float]:
 
 
 def _counted(facts: _Facts) -> list[float]:
-    """What follows from degrees, elements, charges and hydrogens: two connectivity indices and six counts."""
+    """Two connectivity indices and six counts, from degrees, elements, charges and hydrogens."""
     degree = facts.degree[facts.degree > 0]
     n_or_o = (facts.number == 7) | (facts.number == 8)
     return [

@@ -29,7 +29,7 @@ _BARE.removeHs = False
 
 
 def is_flat(text: str) -> bool:
-    """Return whether a SMILES surely has no stereo, intended unusual bonds or removable hydrogens."""
+    """Return whether a SMILES surely has no stereo, unusual intended bonds or hydrogens to drop."""
     return _NEEDS_CARE.search(text) is None
 
 
