@@ -1,4 +1,4 @@
-"""The public calls. Everything the command line does is one of these; it only parses, calls and prints."""
+"""The public calls; the command line only parses its arguments, makes one of them and prints."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -80,11 +80,10 @@ def read_molecules(
     """Return molecules as a graph store, with the rows that are none in its ``rejects``.
 
     Args:
-        source: A table (CSV, TSV, SMILES list, Parquet, Excel), an SDF file, ``-`` for standard input,
+        source: A table (CSV, TSV, SMILES list, Parquet, Excel), SDF file, ``-`` (standard input),
             the name of a data set, a store folder, SMILES or RDKit molecules, or a data frame.
         schema: ``molecule`` or ``molecule-rich``; None takes that of the default recipe.
-        targets: Columns of labels; ``auto`` takes every column of numbers; None takes those of a data
-            set, else none.
+        targets: Columns of labels; ``auto``: every one of numbers; None: a data set's own, if any.
         options: ``smiles_column``, ``on_error``, ``workers``, ``store_path``, ``progress``,
             ``keep_texts``, ``limit`` and ``data_dir``, as for
             :meth:`graphlog.domains.records.RecordDomain.read`.
@@ -113,9 +112,9 @@ def read_graphs(
     """Return any graphs as a store, with those that cannot be used in its ``rejects``, by number.
 
     Args:
-        source: A folder of ``edges.csv``, ``nodes.csv`` and ``graphs.csv``; a ``.jsonl`` file with a
-            graph a line; a folder or zip of TUDataset; a text file of the GIN family; the name of a
-            set (``mutag``); or a store.
+        source: A folder of ``edges.csv``, ``nodes.csv`` and ``graphs.csv``; a ``.jsonl`` file with
+            a graph a line; a folder or zip of TUDataset; a text file of the GIN family; the name of
+            a set (``mutag``); or a store.
         schema: How to read attributes: a model's schema, or another store, whose numbers of classes
             are kept too; None infers it.
         options: ``kinds``, ``directed``, ``on_error``, ``store_path``, ``progress``, ``limit`` and
@@ -136,8 +135,8 @@ def read_proteins(source: str | Path | Sequence[str | Path], **options: Any) -> 
 
     Args:
         source: Name of a set or network, network files (one a species), or a folder of them.
-        options: ``annotations``, ``go``, ``aliases``, ``labels``, ``species``, ``on_error``, ``limit``
-            and the like, as for :func:`graphlog.domains.protein.reading.read_proteins`.
+        options: ``annotations``, ``go``, ``aliases``, ``labels``, ``species``, ``on_error``,
+            ``limit`` and the like, as for :func:`graphlog.domains.protein.reading.read_proteins`.
 
     Raises:
         DataError: Naming file and line, if something cannot be read.
@@ -161,7 +160,7 @@ def featurize(
     """Read any input into a store folder; ``rejects.csv`` beside it lists the rows left out.
 
     Args:
-        source: See :data:`graphlog.inputs.InputLike`; of proteins also several files, ``"a.gz,b.gz"``.
+        source: See :data:`graphlog.inputs.InputLike`; proteins also as several files, ``"a,b"``.
         output: The store folder.
         domain: ``molecule``, ``protein`` or ``graph``; None takes that of the input.
         schema: Name of a fixed schema; None takes that of the default recipe, or infers one.
@@ -226,14 +225,15 @@ def pretrain(
         overwrite: Replace the run in ``run_dir``.
         config: Settings to start from: an object, nested tables, or a TOML file.
         progress: Follows the run.
-        reading: Passed to ``read_molecules`` (``smiles_column``, ``workers``, ``on_error``, ``limit``).
-        overrides: Any setting: ``epochs=3``, ``encoder={"dim": 64}``, or dotted names in a dictionary unpacked.
+        reading: Passed to ``read_molecules`` (``smiles_column``, ``workers``, ``limit``, ...).
+        overrides: Any setting: ``epochs=3``, ``encoder={"dim": 64}``, or ``**{"encoder.dim": 64}``.
 
     Returns:
         The trained encoder, in evaluation mode.
 
     Example:
-        >>> pretrain(["CCO", "CCN", "c1ccccc1"], epochs=2, batch_size=2, encoder={"dim": 8, "layers": 2}).config.dim
+        >>> small = {"dim": 8, "layers": 2}
+        >>> pretrain(["CCO", "CCN", "c1ccccc1"], epochs=2, batch_size=2, encoder=small).config.dim
         8
     """
     folder = None if run_dir is None else Path(run_dir)
@@ -290,8 +290,8 @@ def finetune(
     Args:
         encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
         dataset: The name of a data set, a path, or a store with labels.
-        split: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, a split file, or a Split of input
-            rows; None takes the data set's own, else ``scaffold``.
+        split: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, a split file,
+            or a Split of input rows; None takes the data set's own, else ``scaffold``.
         seeds: Initial heads, order of the graphs, dropout.
         targets: Columns to predict; data sets with known tasks need none.
         epochs: Passes over the training fold; None takes the protocol's.
@@ -303,8 +303,8 @@ def finetune(
         resume: Go on in ``run_dir``; finished seeds are kept.
         overwrite: Replace the run in ``run_dir``.
         progress: Follows the run.
-        settings: Any other field of :class:`~graphlog.downstream.finetune.FinetuneConfig` (``batch_size``, ``dropout``, ...)
-            or option of :func:`~graphlog.downstream.tasks.open_labelled` (``task``, ``metric``, ``fractions``, ``smiles_column``, ...).
+        settings: Any other field of :class:`~graphlog.downstream.finetune.FinetuneConfig` or option
+            of :func:`~graphlog.downstream.tasks.open_labelled` (``task``, ``metric``, ...).
 
     Returns:
         A predictor: ``predict`` is the mean over seeds, ``report`` has all scores.
@@ -368,9 +368,9 @@ def probe(
     progress: Progress | None = None,
     **labelling: Any,
 ) -> Report:
-    """Fit linear models to frozen embeddings and score them beside fingerprints and the untrained encoder.
+    """Score linear models of frozen embeddings beside fingerprints and the untrained encoder.
 
-    Arguments are those of :func:`finetune`; two rows a representation, at a fixed C and at one chosen on validation.
+    Arguments are as in :func:`finetune`; two rows a representation, C fixed or by validation.
     """
     if not isinstance(dataset, LabelledGraphs):
         labelling |= {"split": split, "targets": targets}
@@ -387,9 +387,10 @@ def probe(
 
 
 def fold_probe(encoder: Model, dataset: InputLike | LabelledGraphs, **options: Any) -> Report:
-    """Return the 10-fold accuracy of a classifier on frozen embeddings. See :func:`graphlog.downstream.folds.fold_probe`.
+    """Return the 10-fold accuracy of a classifier on frozen embeddings.
 
-    Options: ``folds``, ``classifier`` (``svm`` or ``logistic``), ``baselines`` (``random``, ``wl``), ``seeds``, ``layer``, ``targets``.
+    Options are those of :func:`graphlog.downstream.folds.fold_probe`: ``folds``, ``classifier``
+    (``svm``, ``logistic``), ``baselines`` (``random``, ``wl``), ``seeds``, ``layer``, ``targets``.
     """
     return _folds.fold_probe(load_for(encoder, _store_of(dataset)), dataset, **options)
 
@@ -397,14 +398,14 @@ def fold_probe(encoder: Model, dataset: InputLike | LabelledGraphs, **options: A
 def cv_probe(
     encoder: Model, dataset: InputLike | LabelledGraphs, **options: Any
 ) -> dict[float, float]:
-    """Return the scaffold-cross-validated probe score at each C, inside train + validation only: for choosing between recipes."""
+    """Return the probe's cross-validated score at each C on train + validation, to pick recipes."""
     return _probe.cv_probe(load_for(encoder, _store_of(dataset)), dataset, **options)
 
 
 def embed(
     encoder: Model, source: InputLike, layer: str | None = None, **options: Any
 ) -> Float[np.ndarray, "M W"]:
-    """Return one float32 embedding an input row; NaN where a molecule cannot be read. See :meth:`Encoder.embed`."""
+    """Return a float32 embedding of each row, NaN where unreadable. See :meth:`Encoder.embed`."""
     return load_for(encoder, source).embed(source, layer, **options)
 
 
@@ -416,19 +417,19 @@ def embed_file(encoder: Model, source: InputLike, out: str | Path, **options: An
 def predict(
     predictor: str | Path | Predictor, source: InputLike, **options: Any
 ) -> Float[np.ndarray, "M T"]:
-    """Return probabilities or values, one row an input row; NaN where a molecule cannot be read. See :meth:`Predictor.predict`."""
+    """Return each row's predictions, NaN where unreadable. See :meth:`Predictor.predict`."""
     return load_predictor(predictor).predict(source, **options)
 
 
 def predict_file(
     predictor: str | Path | Predictor, source: InputLike, out: str | Path, **options: Any
 ) -> Written:
-    """Write the input's columns with predictions added as CSV. See :meth:`Predictor.predict_file`."""
+    """Write the input's columns and predictions as CSV. See :meth:`Predictor.predict_file`."""
     return load_predictor(predictor).predict_file(source, Path(out), **options)
 
 
 def load_predictor(predictor: str | Path | Predictor, device: str = "cpu") -> Predictor:
-    """Return the predictor of a fine-tuning run folder or file; a predictor is returned as it is."""
+    """Return the predictor of a fine-tuning run folder or file; a predictor is returned as is."""
     return predictor if isinstance(predictor, Predictor) else Predictor.load(predictor, device)
 
 
@@ -438,7 +439,7 @@ def scaffold_split(
     kind: str = "scaffold",
     seed: int = 0,
 ) -> Split:
-    """Return train, validation and test rows such that molecules with one Bemis-Murcko scaffold stay together.
+    """Return train, validation and test rows; molecules with one Murcko scaffold stay together.
 
     Args:
         smiles: The molecules.
@@ -447,7 +448,8 @@ def scaffold_split(
         seed: Seed of the kinds that shuffle.
 
     Example:
-        >>> split = scaffold_split(["c1ccccc1C", "c1ccccc1", "CCO", "CCN", "C1CCCCC1"], fractions=(0.6, 0.2, 0.2))
+        >>> smiles = ["c1ccccc1C", "c1ccccc1", "CCO", "CCN", "C1CCCCC1"]
+        >>> split = scaffold_split(smiles, fractions=(0.6, 0.2, 0.2))
         >>> [len(part) for part in split]  # a group that does not fit goes to the next fold
         [3, 2, 0]
     """
@@ -455,7 +457,7 @@ def scaffold_split(
 
 
 def convert(old: str | Path, path: str | Path, *, half: bool = False) -> Encoder:
-    """Write a checkpoint of the pre-train-GNNs family, chemistry or biology, as a model file and return the encoder; no code is run.
+    """Make a model file of a pre-train-GNNs checkpoint, chemistry or biology; run none of its code.
 
     Args:
         old: The ``.pth`` file.

@@ -1,4 +1,4 @@
-"""The contract of a domain: everything that differs between molecules, proteins and other graphs."""
+"""The contract of a domain: all that differs between molecules, proteins and other graphs."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -93,20 +93,23 @@ class Domain(ABC):
     node_name: str = "nodes"
     """What the nodes of a graph are, in the plural."""
     schemas: Mapping[str, FeatureSchema] = {}
-    """Fixed schemas by name, the default first; empty where the schema is inferred from the input."""
+    """Fixed schemas by name, the default first; empty where the input decides the schema."""
     targets: tuple[str, ...] = ()
     """Names of descriptors: what a record tells without labels, to be predicted from its graph."""
     reads_memory: bool = False
     """Whether :meth:`read` takes lists and data frames."""
     label_columns: bool = False
-    """Whether labels are columns of the input that must be named; else the input brings its labels."""
+    """Whether labels are columns of the input that must be named; else the input brings them."""
     drops_unlabelled: bool = False
-    """Whether graphs without any label are left out of labelled data (and are not rejected rows)."""
+    """Whether graphs without any label are left out of labelled data (not as rejected rows)."""
     test_halves: bool = False
     """Whether scores of two random halves of the test fold are reported too."""
     wide_edges: bool = False
-    """What ``edge_mode="auto"`` and ``batch_norm="auto"`` of an encoder mean: False is ``add`` and True
-    (chemistry of the pre-train-GNNs family), True is ``concat`` and False (its biology)."""
+    """What ``edge_mode="auto"`` and ``batch_norm="auto"`` of an encoder mean.
+
+    False is ``add`` and True (chemistry of the pre-train-GNNs family), True is ``concat`` and False
+    (its biology).
+    """
     example: str | None = None
     """A labelled data set to suggest as the next step after pre-training."""
 
@@ -120,7 +123,7 @@ class Domain(ABC):
     def read(
         self, source: Input, schema: FeatureSchema | None = None, **options: Any
     ) -> GraphStore:
-        """Return the graphs of ``source``; rows that cannot be used are in ``rejects`` of the store.
+        """Return the graphs of ``source``; unusable rows are in ``rejects`` of the store.
 
         Implementations name their options as keyword arguments, those of every domain first:
         ``targets``, ``on_error`` (``skip`` or ``fail``), ``workers``, ``limit``, ``store_path``,
@@ -153,7 +156,7 @@ class Domain(ABC):
         return True
 
     def bundled(self, spec: DatasetSpec) -> Path | None:
-        """Return the file of a data set that comes with an installed package; None where none does."""
+        """Return the file of a data set that comes with an installed package, else None."""
         return None
 
     def fetch(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
@@ -220,7 +223,7 @@ class Domain(ABC):
         )
 
     def groups(self, store: GraphStore) -> list[str | None] | None:
-        """Return the group (a scaffold) that each graph shares with its relatives, None for one on its own.
+        """Return the group (a scaffold) each graph shares with its relatives, None for one alone.
 
         None for all where the domain knows no groups.
         """
@@ -249,7 +252,7 @@ class Domain(ABC):
         return {}
 
     def features(self, store: GraphStore) -> list[GraphFeature]:
-        """Return numbers that a person understands, to describe groups of graphs by; sizes by default."""
+        """Return numbers people understand, to describe groups of graphs by; sizes by default."""
         nodes = store.num_nodes.astype(np.float64)
         edges = store.num_edges / (2.0 if store.undirected else 1.0)
         return [
@@ -260,13 +263,13 @@ class Domain(ABC):
     def draw(
         self, store: GraphStore, graphs: Sequence[int], width: int, height: int
     ) -> list[str] | None:
-        """Return an ``<svg>`` element of each graph, empty where it cannot be drawn; None to draw nodes and edges."""
+        """Return an ``<svg>`` of each graph, empty where it fails; None to draw nodes and edges."""
         return None
 
     # Descriptors
 
     def targets_version(self) -> str:
-        """Return the version of the code that computes targets; values of another are not reused."""
+        """Return the version of the code that computes targets; other versions' are not reused."""
         return ""
 
     def target_values(self, records: Sequence[str]) -> Float32[np.ndarray, "N K"]:
