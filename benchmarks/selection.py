@@ -4,14 +4,14 @@
     python benchmarks/selection.py test --models mol=runs/mol-s0 untrained=random-0 ecfp4
     python benchmarks/selection.py report --reference untrained --candidate mol
 
-``cv`` is five-fold cross-validation by scaffold inside train + validation: BBBP, BACE, SIDER, Tox21,
-the 40 targets of ToxCast with the most labels there, 9,000 molecules of HIV, and R2 of the three
-regressions. ``test`` fits a linear model to the training fold of all eight classification sets and
-the three regressions. A model is ``NAME=PATH``, ``NAME=random-SEED`` (untrained, statistics of
---calibration) or ``ecfp4``. What is there already is not worked out again: every cell is a line of
-``--work``/rows.jsonl, with the predictions beside it. ``report`` writes rows.csv.gz and tables.md to
-``--results``: fused rows are the mean of the logits (regressions: of the predictions) of the
-candidate's and the fingerprints' linear models, intervals are 95 % of paired bootstraps over the
+``cv`` is five-fold cross-validation by scaffold inside train + validation: BBBP, BACE, SIDER,
+Tox21, the 40 targets of ToxCast with the most labels there, 9,000 molecules of HIV, and R2 of the
+three regressions. ``test`` fits a linear model to the training fold of all eight classification
+sets and the three regressions. A model is ``NAME=PATH``, ``NAME=random-SEED`` (untrained, with
+batch norm statistics of --calibration) or ``ecfp4``. Finished cells are kept: each is a line of
+``--work``/rows.jsonl, with the predictions beside it. ``report`` writes rows.csv.gz and tables.md
+to ``--results``: fused rows are the mean of the logits (regressions: of the predictions) of the
+candidate's and the fingerprints' linear models; intervals are 95 % of paired bootstraps over the
 molecules of each test fold.
 """
 
@@ -49,7 +49,7 @@ FINGERPRINTS = "ecfp4"
 
 
 def encoder_of(place: str, schema: str, calibration: Path) -> Encoder:
-    """Return the encoder at ``place``, or an untrained one that has seen clean graphs of ``calibration``."""
+    """Return the encoder at ``place``, or an untrained one calibrated on ``calibration``."""
     if place.startswith("random-"):
         seed = int(place.removeprefix("random-"))
         graphs = open_store(calibration)
@@ -98,7 +98,7 @@ def cv(options: argparse.Namespace) -> None:
 
 
 def cross_validated(features: Any, data: LabelledGraphs, known: np.ndarray, jobs: int) -> float:
-    """Return the mean score over five folds of whole scaffolds; ``features`` are those of ``known``."""
+    """Return the mean score over five scaffold folds; ``features`` are those of ``known``."""
     groups, labels = scaffold_groups(data.store.texts(known)), data.labels[known]
     scores: list[float] = []
     for train, held in GroupKFold(5).split(features, groups=groups):
@@ -161,7 +161,7 @@ def rows_of(work: Path) -> list[dict[str, Any]]:
 
 
 def fused(work: Path, dataset: str, names: tuple[str, ...], rule: str) -> tuple[Any, Any]:
-    """Return labels and the mean of the logits, or of the values, of several models on a test fold."""
+    """Return labels and the mean logits (or values) of several models on a test fold."""
     kept = [np.load(work / "predictions" / f"{dataset}-{name}.npz") for name in names]
     parts = [k[rule].astype(np.float64) for k in kept]
     if dataset in CLASSIFICATION:
@@ -170,7 +170,7 @@ def fused(work: Path, dataset: str, names: tuple[str, ...], rule: str) -> tuple[
 
 
 def difference(work: Path, dataset: str, rule: str, ours: Any, theirs: Any) -> np.ndarray:
-    """Return bootstrapped differences of the score of a test fold, in points, the first one of all."""
+    """Return bootstrapped differences of a test score, in points; the first is of all rows."""
     metric, task = ("roc_auc", "classification")
     if dataset in REGRESSION:
         metric, task = ("r2", "regression")
