@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and text out of files as people have them: compressed, UTF-8 or Latin-1."""
+"""Files that are whole or not there, and text from files compressed or not, UTF-8 or Latin-1."""
 
 import codecs
 import ctypes
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 LONGEST_LINE = 1 << 26
-"""Characters of a line; a file without line ends is no table, and must not be read into memory whole."""
+"""Characters of a line; a file without line ends is no table and must not fill the memory."""
 COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 """Endings of compressed files."""
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -29,7 +29,9 @@ _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @contextmanager
 def beside(path: Path) -> Generator[Path]:
-    """Give a path beside ``path`` to write to, and rename it into place after the block; nothing is left of it where that fails.
+    """Give a path beside ``path`` to write to, and rename it into place after the block.
+
+    Nothing is left of it where that fails.
 
     Raises:
         OSError: As it comes, with the name of the file that was asked for.
@@ -174,7 +176,9 @@ codecs.register_error("graphlog.latin1", _as_latin1)
 
 @contextmanager
 def open_text(path: Path | str) -> Generator[Iterator[str]]:
-    """Give the lines of a file, or of standard input for ``-``, line ends kept; decompressed by content, not by name.
+    """Give the lines of a file, or of standard input for ``-``, with their line ends.
+
+    Compression is told by content, not by name.
 
     Raises:
         DataError: If it cannot be read, is not text, or its compressed data is damaged (raised
@@ -189,7 +193,7 @@ def open_text(path: Path | str) -> Generator[Iterator[str]]:
 
 @contextmanager
 def open_bytes(path: Path | str) -> Generator[Any]:
-    """Give the bytes of a file, or of standard input for ``-``, decompressed by content, not by name.
+    """Give the bytes of a file or, for ``-``, of standard input, decompressed by content, not name.
 
     Raises:
         DataError: If it cannot be opened or is UTF-16 text.
@@ -255,7 +259,7 @@ class _DamagedError(Exception):
 
 
 class _Borrowed(io.RawIOBase):
-    """Standard input as a stream of its own, so that closing the stream leaves standard input open."""
+    """Standard input as a stream of its own, so that closing it leaves standard input open."""
 
     def __init__(self, source: Any) -> None:
         self._source = source

@@ -1,4 +1,4 @@
-"""The one door: whatever a user names or holds becomes a typed input, and an input becomes a store."""
+"""The one door: what a user names or holds becomes a typed input, and an input becomes a store."""
 
 import json
 import os
@@ -41,9 +41,12 @@ InputLike = (
     | Iterable[Any]
     | ColumnTable
 )
-"""A path, ``"-"``, the name of a data set, a store or its folder; a list, array or column of SMILES or of
-RDKit molecules; a data frame (pandas, polars, pyarrow) or a dictionary of columns; graphs of
-torch_geometric."""
+"""What can be read, from a path to objects in memory.
+
+A path, ``"-"``, the name of a data set, a store or its folder; a list, array or column of SMILES or
+of RDKit molecules; a data frame (pandas, polars, pyarrow) or a dictionary of columns; graphs of
+torch_geometric.
+"""
 
 _FOR_STORES = ("on_error", "workers", "progress", "data_dir", "limit", "store_path")
 """Options that mean something, or do no harm, where the graphs need no reading."""
@@ -116,7 +119,7 @@ def read(
 
 
 def schema_for(source: Input, name: str) -> FeatureSchema | None:
-    """Return the schema called ``name`` if the input can be read in it; None for the input's own."""
+    """Return schema ``name`` if the input can be read in it; None for the input's own."""
     schema = schema_named(name)
     is_free = source.store is None and source.domain in (None, schema.domain)
     return schema if is_free else None
@@ -151,7 +154,7 @@ def reader_of(source: Input, schema: FeatureSchema | None, domain: str | None = 
 def read_streamed(
     source: InputLike, schema: FeatureSchema | None, **options: Any
 ) -> Generator[GraphStore]:
-    """Give the graphs of an input, those of a file through a temporary store on disk, so that memory stays bounded."""
+    """Give the graphs of an input, those of a file through a temporary store, to bound memory."""
     found = resolve(source, schema)
     if found.path is None or is_store(found.path):
         yield read(found, schema, **options)
@@ -168,7 +171,7 @@ def read_streamed(
 
 @contextmanager
 def rereadable(source: Input) -> Generator[Input]:
-    """Give an input that can be read twice: standard input or a pipe is copied to a temporary file."""
+    """Give an input that can be read twice; standard input or a pipe goes to a temporary file."""
     if not source.is_stream:
         yield source
         return
@@ -374,7 +377,7 @@ def records_of(source: Any) -> list[Any]:
 
 
 def fetch_dataset(name: str, data_dir: Path | str | None = None) -> Path:
-    """Return the verified file of a data set, or the store made of its files; downloaded if need be.
+    """Return the verified file of a data set or the store made of its files; download if need be.
 
     Raises:
         ConfigError: If there is none of that name.

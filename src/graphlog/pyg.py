@@ -64,7 +64,7 @@ def from_pyg(graphs: Iterable[Any] | Data, schema: str | FeatureSchema | None = 
 
 
 def to_pyg(graphs: GraphStore | GraphBatch) -> list[Data]:
-    """Return one ``Data`` a graph, with ``y`` where there are labels; :func:`from_pyg` reads them back."""
+    """Return one ``Data`` a graph, with ``y`` if there are labels; :func:`from_pyg` reads them."""
     batch = graphs if isinstance(graphs, GraphBatch) else graphs.take(np.arange(len(graphs)))
     edge_graph = batch.batch[batch.edge_index[0]]
     order = torch.sort(edge_graph, stable=True).indices

@@ -106,7 +106,7 @@ class Table:
     """Page that it belongs to."""
     name: str
     kind: str
-    """``methods``, ``halves``, ``backbones``, ``ablation``, ``depth``, ``batch_size`` or ``speed``."""
+    """``methods``, ``halves``, ``backbones``, ``ablation``, ``depth``, ``batch_size``, ``speed``."""
     title: str
     heads: tuple[str, ...]
     """Heads of the columns that name a row."""
@@ -117,7 +117,7 @@ class Table:
     rule: str
     """Selection rule."""
     scores: pd.DataFrame
-    """Columns ``row``, ``column``, ``seed``, ``value`` (in printed units), ``cell``, ``protocol``."""
+    """Columns ``row``, ``column``, ``seed``, ``value`` (as printed), ``cell``, ``protocol``."""
     paper: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict[Any, Any])
     """The paper's mean and SD by row and column, printed as rows of their own."""
     paper_average: Mapping[str, float] = field(default_factory=dict[str, float])

@@ -1,1 +1,1 @@
-"""What a graph is: schema, batch, packed store, splits and samplers; knows nothing of chemistry or of models."""
+"""What a graph is: schema, batch, store, splits, samplers; knows nothing of chemistry or models."""

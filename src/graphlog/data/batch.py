@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Adjacency(NamedTuple):
-    """Directed edges sorted by target (for the forward sums) and by source (for their gradients)."""
+    """Directed edges sorted by target (for forward sums) and by source (for their gradients)."""
 
     offsets: Int[Tensor, "Vp1"]
     """Edges into node ``v`` are ``offsets[v]:offsets[v + 1]`` of ``senders`` and ``order``."""
@@ -28,7 +28,7 @@ class Adjacency(NamedTuple):
 
 
 def build_adjacency(edge_index: Int[Tensor, "2 E"], num_nodes: int) -> Adjacency:
-    """Return the neighbourhoods of ``num_nodes`` nodes; the sort is stable, so sums are reproducible."""
+    """Return the neighbourhoods of ``num_nodes`` nodes; sorting is stable, sums reproducible."""
     source, target = edge_index[0], edge_index[1]
     order = torch.argsort(target, stable=True)
     back_order = torch.argsort(source, stable=True)
@@ -48,7 +48,7 @@ def build_adjacency(edge_index: Int[Tensor, "2 E"], num_nodes: int) -> Adjacency
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GraphBatch:
-    """``N`` graphs packed into one: torch_geometric's field names, so that any of its layers applies."""
+    """``N`` graphs packed into one, with torch_geometric's field names, so its layers apply."""
 
     x: Shaped[Tensor, "V Fx"]
     """Node attributes: int64 codes, or float32 where the schema has a continuous column."""
@@ -86,7 +86,7 @@ class GraphBatch:
 
     @property
     def adjacency(self) -> Adjacency:
-        """Sorted neighbourhoods, built on first use and shared by every view with the same edges."""
+        """Sorted neighbourhoods, built on first use and shared by all views with the same edges."""
         if not self._adjacency:
             self._adjacency.append(build_adjacency(self.edge_index, self.num_nodes))
         return self._adjacency[0]

@@ -34,7 +34,7 @@ _live: set[Path] = set()
 
 
 class StoreWriter:
-    """Pack graphs chunk by chunk; memory stays that of one chunk and the table of distinct attribute rows.
+    """Pack graphs chunk by chunk; memory holds one chunk and the table of distinct attribute rows.
 
     Until :meth:`write`, nothing stands at ``path``: the files grow in a ``<path>.partial-…``
     folder, which the next build removes should this one be killed.

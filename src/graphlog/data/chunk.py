@@ -23,7 +23,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 LARGEST_TABLE = 1 << 16
 """Distinct attribute rows beyond which rows are stored as they are: a code is two bytes at most."""
 TEXTS_A_BLOCK = 512
-"""Texts compressed together: enough for the compressor to learn SMILES, few enough to read one quickly."""
+"""Texts compressed together: enough for the compressor to learn SMILES, few enough to read one."""
 _BLOCK_ROWS = 1 << 18
 
 
@@ -195,7 +195,9 @@ def narrowest(largest: int) -> np.dtype[Any]:
 
 
 def distinct(values: Integer[np.ndarray, "N"]) -> Integer[np.ndarray, "M"]:
-    """Return the different values, ascending. NumPy's own ``unique`` hashes since 2.3, which takes 20 times as long on large numbers.
+    """Return the different values, ascending.
+
+    NumPy's own ``unique`` hashes since 2.3, which takes 20 times as long on large numbers.
 
     Example:
         >>> distinct(np.array([3, 1, 3])).tolist()
@@ -208,7 +210,7 @@ def distinct(values: Integer[np.ndarray, "N"]) -> Integer[np.ndarray, "M"]:
 def ragged_ranges(
     starts: Integer[np.ndarray, "N"], counts: Integer[np.ndarray, "N"]
 ) -> Integer[np.ndarray, "R"]:
-    """Return ``starts[0] .. starts[0] + counts[0] - 1``, then those of the next range, in one array.
+    """Return ``starts[0] .. starts[0] + counts[0] - 1``, then the next range, in one array.
 
     Example:
         >>> ragged_ranges(np.array([5, 0]), np.array([2, 3])).tolist()
@@ -221,7 +223,7 @@ def ragged_ranges(
 
 
 class ArrayWriter:
-    """Rows appended to a file (or to memory), kept in the narrowest integer type that holds every value so far."""
+    """Rows appended to a file (or to memory), in the narrowest integer type that holds them all."""
 
     def __init__(self, path: Path | None, width: int | None = None, dtype: Any = np.uint8) -> None:
         self.path = path
@@ -236,7 +238,7 @@ class ArrayWriter:
         return (self.length,) if self.width is None else (self.length, self.width)
 
     def append(self, values: Shaped[np.ndarray, "R ..."]) -> None:
-        """Write rows behind those already there, rewriting all in a wider type when a value needs one."""
+        """Append rows to those already there, rewriting all in a wider type where needed."""
         if self.dtype.kind != "f" and values.size:
             needed = narrowest(int(values.max()))
             if needed.itemsize > self.dtype.itemsize:

@@ -27,7 +27,8 @@ class RecordColumn(NamedTuple):
         """Return whether a column of this name holds the records by its name alone.
 
         Example:
-            >>> [RecordColumn().is_name(n) for n in ("SMILES", "Structure (SMILES)", "mol", "mol_id")]
+            >>> names = ("SMILES", "Structure (SMILES)", "mol", "mol_id")
+            >>> [RecordColumn().is_name(n) for n in names]
             [True, True, True, False]
         """
         plain = _plain(name)

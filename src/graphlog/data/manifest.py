@@ -1,4 +1,4 @@
-"""The store on disk: one file an array and a manifest that says what each must be, so that nothing is trusted blindly."""
+"""The store on disk: one file an array, and a manifest by which each file is checked."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ KNOWN = frozenset(
 )
 _ATTEMPTS = 3
 _hashed: dict[tuple[int, int, int, int], str] = {}
-"""Hashes of the files this process has written or hashed: by device, inode, size and time of change."""
+"""Hashes of files this process has written or hashed, by device, inode, size and time of change."""
 
 
 def is_store(source: object) -> TypeGuard[str | Path]:
@@ -112,7 +112,7 @@ def hash_array(array: Array) -> str:
 
 
 def describe(arrays: dict[str, Array], folder: Path | None) -> dict[str, FileEntry]:
-    """Return the manifest's entries for ``arrays``, hashing files block by block rather than through the map."""
+    """Return the manifest's entries for ``arrays``, hashing files by blocks, not through the map."""
     entries: dict[str, FileEntry] = {}
     for name, array in sorted(arrays.items()):
         sha256 = hash_array(array) if folder is None else _hash_once(folder / f"{name}.bin")
@@ -230,7 +230,10 @@ def _read_manifest(path: Path) -> Manifest:
     try:
         fields = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
-        advice = "build one with `graphlog featurize`, or name a folder of graphs (edges.csv, or NAME_A.txt and NAME_graph_indicator.txt)"
+        advice = (
+            "build one with `graphlog featurize`, or name a folder of graphs (edges.csv, or "
+            "NAME_A.txt and NAME_graph_indicator.txt)"
+        )
         raise ModelFileError(f"{path}: not a graph store (no {MANIFEST}); {advice}.") from None
     except (OSError, ValueError, RecursionError) as e:
         raise ModelFileError(

@@ -1,4 +1,4 @@
-"""Which graphs make up each batch: a function of (seed, epoch), so that a run can resume anywhere."""
+"""Which graphs make up each batch: a function of (seed, epoch), so a run can resume anywhere."""
 
 from dataclasses import dataclass
 

@@ -16,17 +16,22 @@ class Attribute:
     name: str
     """Name of the column, as printed by ``graphlog info``."""
     cardinality: int
-    """Number of codes, special ones (mask, self-loop, fallback) included; 0 marks a continuous column."""
+    """Number of codes, with special ones (mask, self-loop, fallback); 0 for a continuous column."""
     values: tuple[str, ...] = ()
-    """What each code stands for in the input, in the order of the codes; "" for a code that was never seen. Empty where codes are
-    taken as they are."""
+    """What each code stands for in the input, in the order of the codes.
+
+    It is "" for a code that was never seen. Empty where codes are taken as they are.
+    """
     shift: float = 0.0
-    """Continuous columns: an encoder reads ``(value - shift) / scale``; stores hold the value itself."""
+    """Continuous columns: an encoder reads ``(value - shift) / scale``; stores hold the value."""
     scale: float = 1.0
     """See ``shift``."""
     origin: Origin = "given"
-    """Where the codes come from: the input's own column; the node's degree, the largest code standing for it and all above; the
-    position of the 1 in a row of several columns."""
+    """Where the codes come from.
+
+    It is the input's own column; the node's degree, the largest code standing for it and all above;
+    or the position of the 1 in a row of several columns.
+    """
 
     @property
     def is_categorical(self) -> bool:
@@ -43,9 +48,9 @@ class FeatureSchema:
     """
 
     name: str
-    """``molecule``, ``molecule-rich``, ``molecule-cip``, ``protein``, or the name of an inferred schema."""
+    """``molecule``, ``molecule-rich``, ``molecule-cip``, ``protein`` or an inferred one's name."""
     domain: str
-    """``molecule``, ``protein`` or ``graph``: who turns a raw record into a graph of this schema."""
+    """``molecule``, ``protein`` or ``graph``: who makes a graph of this schema of a raw record."""
     node: tuple[Attribute, ...]
     """Columns of ``x``."""
     edge: tuple[Attribute, ...]
@@ -57,7 +62,7 @@ class FeatureSchema:
     edge_mask: tuple[float, ...] | None = None
     """The row that replaces a masked edge's attributes; None where edges cannot be masked."""
     self_loop: tuple[float, ...] | None = None
-    """The attribute row of the self-loop that message passing adds to every node; None where ``edge`` is empty."""
+    """Attributes of the self-loop that message passing adds to each node; None without ``edge``."""
 
     def __post_init__(self) -> None:
         """Check that every special row fits its columns."""
@@ -119,7 +124,7 @@ class FeatureSchema:
 
 
 def is_continuous(columns: tuple[Attribute, ...]) -> bool:
-    """Return whether a matrix with these columns is float32 (any continuous column) rather than int64."""
+    """Return whether a matrix with these columns is float32 (any is continuous), not int64."""
     return any(not c.is_categorical for c in columns)
 
 

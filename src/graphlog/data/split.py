@@ -125,7 +125,7 @@ def check_fractions(fractions: Fractions) -> tuple[float, float, float]:
 
 
 def random_split(n: int, fractions: Fractions = DEFAULT_FRACTIONS, seed: int = 0) -> Split:
-    """Shuffle ``range(n)`` and cut it; what rounding leaves over goes to test (the pre-train-GNNs rule)."""
+    """Shuffle ``range(n)`` and cut it; what rounding leaves goes to test (as in pre-train-GNNs)."""
     train, valid, _ = check_fractions(fractions)
     order = list(range(n))
     random.Random(seed).shuffle(order)
@@ -137,7 +137,7 @@ def random_split(n: int, fractions: Fractions = DEFAULT_FRACTIONS, seed: int = 0
 def stratified_split(
     classes: Int[np.ndarray, "N"], fractions: Sequence[float] = DEFAULT_FRACTIONS, seed: int = 0
 ) -> Split:
-    """Return random folds in which every class has the same share as in the whole, as nearly as whole graphs allow.
+    """Return random folds with every class's share as in the whole, as near as whole graphs allow.
 
     Args:
         classes: Class of each graph.

@@ -1,4 +1,4 @@
-"""GraphStore: every graph of a data set, packed, immutable, memory-mapped; a batch is index arithmetic."""
+"""GraphStore: all graphs of a data set, packed, immutable, mapped; a batch is index arithmetic."""
 
 import hashlib
 import json
@@ -45,9 +45,9 @@ _EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GraphStore:
-    """A frozen sequence of graphs; ``store[a:b]`` and :meth:`take` make batches, :meth:`subset` a view.
+    """A frozen sequence of graphs; ``store[a:b]`` and :meth:`take` make batches.
 
-    Made by :class:`StoreBuilder` or :func:`open_store`.
+    :meth:`subset` gives a view. Made by :class:`StoreBuilder` or :func:`open_store`.
     """
 
     contents: Contents
@@ -72,10 +72,13 @@ class GraphStore:
         view = "" if self.indices is None else f" of {self.contents.manifest.counts['graphs']:,}"
         tasks = f", {len(self.tasks)} task{'s' * (len(self.tasks) != 1)}" if self.tasks else ""
         where = "in memory" if self.contents.path is None else f"at {self.contents.path}"
-        return f"GraphStore({len(self):,}{view} '{name}' graphs{tasks}, {rejects:,} rejected rows, {self.nbytes / 1e6:.1f} MB {where})"
+        return (
+            f"GraphStore({len(self):,}{view} '{name}' graphs{tasks}, {rejects:,} rejected rows, "
+            f"{self.nbytes / 1e6:.1f} MB {where})"
+        )
 
     def __reduce__(self) -> Any:
-        """Travel to another process as a path where there is one, so that workers share the pages."""
+        """Travel to another process as a path where there is one, so that workers share pages."""
         path, manifest = self.contents.path, self.contents.manifest
         return (
             (GraphStore, (self.contents, self.indices))
@@ -115,13 +118,13 @@ class GraphStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the packed graphs (of the whole store, for a view), texts, labels and rejects aside."""
+        """Bytes of the packed graphs (a view's: the whole store's); no texts, labels or rejects."""
         aside = ("labels", "rejects", "text_blocks", "text_offsets")
         return sum(f.bytes for name, f in self.contents.manifest.files.items() if name not in aside)
 
     @property
     def digest(self) -> str:
-        """Sha256 that tells these graphs from any others; a view's depends on the store it looks into."""
+        """Sha256 that tells these graphs from any others; a view's depends on its store."""
         whole = self.contents.manifest.digest
         if self.indices is None:
             return whole
@@ -272,7 +275,7 @@ class GraphStore:
         return GraphStore(self.contents, graphs)
 
     def save(self, path: Path | str) -> "GraphStore":
-        """Write these graphs as a store of their own and return it, mapped; a whole store keeps its digest."""
+        """Write these graphs as a store and return it, mapped; a whole store keeps its digest."""
         with StoreBuilder(self.schema, path, self.tasks, self.source) as builder:
             for start in range(0, len(self), _GRAPHS_A_CHUNK):
                 builder.add(self.chunk(np.arange(start, min(start + _GRAPHS_A_CHUNK, len(self)))))

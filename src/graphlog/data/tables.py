@@ -19,7 +19,7 @@ ENDINGS = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
     ".xlsx": "xlsx",
 }
-"""Endings of tables and what separates their columns; those of text may be followed by .gz or .zst."""
+"""Endings of tables and what separates their columns; .gz or .zst may follow those of text."""
 _NAMES = {",": "comma", "\t": "tab", ";": "semicolon", "|": "vertical bar"}
 _ROWS_A_BATCH = 4096
 _MOST_LINES = 1000

@@ -44,11 +44,11 @@ def map_in_order(
     pieces: Iterable[tuple[Kept, Piece]],
     workers: int,
 ) -> Iterator[tuple[Kept, Result]]:
-    """Yield ``(kept, work(piece))`` in the order of ``pieces``; few pieces, or one worker, stay in this process.
+    """Yield ``(kept, work(piece))`` in the order of ``pieces``.
 
-    ``work`` must be a function of a module and its pieces plain data; what is ``kept`` beside a
-    piece does not travel. The processes do not import the caller's script, so it needs no
-    ``if __name__ == "__main__"``.
+    Few pieces, or one worker, stay in this process. ``work`` must be a function of a module and its
+    pieces plain data; what is ``kept`` beside a piece does not travel. The processes do not import
+    the caller's script, so it needs no ``if __name__ == "__main__"``.
 
     Raises:
         DataError: If a process dies.

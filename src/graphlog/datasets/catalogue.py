@@ -1,4 +1,4 @@
-"""The data sets by name: what is in each, where it is, how it is scored, and the hashes that prove it."""
+"""The data sets by name: what is in each, where it is, how it is scored, and its hashes."""
 
 import tomllib
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Where the file of a named data set is: cache, mirror, or its public address; nothing unverified is ever used."""
+"""Where a data set's file is: cache, mirror or public address; only verified files are used."""
 
 import gzip
 import json
@@ -27,7 +27,7 @@ _MOSES_SAMPLES = {"zinc10k": 10_000, "zinc250k": 250_000}
 
 
 def data_root(data_dir: Path | str | None = None) -> Path:
-    """Return the folder of downloads: ``data_dir``, else ``$GRAPHLOG_DATA``, else the platform's cache."""
+    """Return the downloads' folder: ``data_dir``, ``$GRAPHLOG_DATA``, else the platform's cache."""
     chosen = data_dir or os.environ.get("GRAPHLOG_DATA")
     if chosen:
         return Path(chosen).expanduser()
@@ -48,7 +48,7 @@ def find_local(
     verify: Verify,
     bundled: Bundled | None = None,
 ) -> Path | None:
-    """Return the verified file of a data set if it is on this machine, in the cache, a mirror folder or RDKit; else None.
+    """Return the verified file of a data set from the cache, a mirror folder or RDKit, else None.
 
     Raises:
         DataError: If the mirror holds another file under its name.
@@ -178,7 +178,10 @@ def _public_path(spec: DatasetSpec, root: Path) -> Path:
 
 
 def _note(public: Path) -> Path:
-    """Return where the hash of a file from a public address is kept: its molecules are pinned, its other columns are not."""
+    """Return where the hash of a file from a public address is kept.
+
+    Its molecules are pinned, its other columns are not.
+    """
     return public.with_name(f"{public.name}.sha256")
 
 
@@ -200,7 +203,7 @@ def _is_mirrored(path: Path, spec: DatasetSpec, verify: Verify) -> bool:
 
 
 def _unpack_moses(index: str, target: Path) -> None:
-    """Write the data set that ``target`` is named after, from the wheel that the package index lists with the pinned hash.
+    """Write the data set that ``target`` is named after, from the wheel with the pinned hash.
 
     Args:
         index: Address of the package's description (JSON) on the index.

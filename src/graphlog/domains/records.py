@@ -1,4 +1,4 @@
-"""Domains whose graphs are each made of one text: read from tables, lists and data frames, in parallel."""
+"""Domains whose graphs are one text each, read from tables, lists and data frames in parallel."""
 
 import csv
 import hashlib
@@ -29,7 +29,7 @@ from graphlog.domains.base import Domain, Input
 from graphlog.errors import ConfigError, DataError
 
 Featurizer = Callable[..., tuple[GraphChunk, list[tuple[int, str]]]]
-"""From texts and ``schema`` to their graphs, and ``(position, reason)`` of each text that is none."""
+"""From texts and ``schema`` to graphs, and ``(position, reason)`` of each text that is none."""
 
 ROWS_A_PIECE = 1000
 """Rows that travel to a worker together."""
@@ -45,8 +45,10 @@ class TableDetails(FrozenConfig):
     """How a table of the catalogue is read."""
 
     sha256_smiles: tuple[str, ...] = ()
-    """Hashes of its column of records (:func:`hash_smiles`): of the mirror's file, and of public files
-    with other rows."""
+    """Hashes of its column of records (:func:`hash_smiles`).
+
+    They are those of the mirror's file and of public files with other rows.
+    """
     header: tuple[str, ...] | None = None
     """Names of the columns of a file without a header."""
     public_tasks: dict[str, str] = Field(default_factory=dict)
@@ -88,10 +90,10 @@ class RecordDomain(Domain):
 
     @abstractmethod
     def featurizer(self) -> Featurizer:
-        """Return the function, of a module, that turns texts into graphs; worker processes call it."""
+        """Return the module's function that turns texts into graphs; worker processes call it."""
 
     def text_of(self, record: Any) -> str | None:
-        """Return a record in memory as text, a missing one as empty text; None where it is no record."""
+        """Return a record in memory as text, a missing one as empty text; None for no record."""
         return cell_text(record) if isinstance(record, str) or not cell_text(record) else None
 
     def read(  # pyright: ignore[reportIncompatibleMethodOverride] - its own options are named
@@ -236,7 +238,7 @@ class RecordDomain(Domain):
     def _open_spec(
         self, spec: DatasetSpec, data_dir: Path | str | None
     ) -> Generator[tuple[Table, dict[str, str]]]:
-        """Give the table of a data set, and our name of each label column that the file calls otherwise."""
+        """Give a data set's table, and our names of label columns that the file calls otherwise."""
         path = self.fetch(spec, data_dir)
         # public files name the column their own way; the mirror's is always `smiles`
         details = details_of(spec)
@@ -295,7 +297,7 @@ class _Piece:
 
 
 def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[tuple[_Piece, list[str]]]:
-    """Cut the rows so that neither many nor long ones make one piece large; beside each, its texts."""
+    """Cut the rows so that neither many nor long ones make a large piece; give each its texts."""
     waiting: list[Row] = []
     size = 0
     for row in chain(rows, [None]):

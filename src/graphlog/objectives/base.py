@@ -62,7 +62,7 @@ class Objective(nn.Module, ABC, Generic[Views]):
 
     @property
     def needs_substructures(self) -> bool:
-        """Whether the components of the counts of substructures must follow the targets in ``y``."""
+        """Whether components of the counts of substructures must follow the targets in ``y``."""
         return False
 
     @abstractmethod

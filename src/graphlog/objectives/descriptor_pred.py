@@ -53,7 +53,7 @@ CHEMISTRY: Mapping[str, Any] = {
     "schema": "molecule-cip",
     "embedding": "jk",
 }
-"""What measured best for molecules: one clean view a step, so twice as fast as a contrast of two."""
+"""What measured best for molecules: one clean view a step, twice as fast as a contrast of two."""
 
 
 class DescriptorPred(Objective[GraphBatch]):

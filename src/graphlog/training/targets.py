@@ -102,9 +102,10 @@ def _spread(
 def _components(
     texts: Sequence[str], domain: str, progress: Progress
 ) -> Float16[np.ndarray, "M 256"]:
-    """Return the principal components of log counts of substructures, each with variance 1, clipped.
+    """Return principal components of log counts of substructures, each with variance 1, clipped.
 
-    They are found on a sample, evenly spaced; fewer than :data:`COMPONENTS`, as few records have, are followed by zeros.
+    They are found on a sample, evenly spaced; fewer than :data:`COMPONENTS`, as few records have,
+    are followed by zeros.
     """
     from scipy.sparse import vstack
     from sklearn.utils.extmath import randomized_svd

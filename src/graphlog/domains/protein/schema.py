@@ -98,7 +98,7 @@ class NetworkDetails(FrozenConfig):
     taxon: str | None = None
     """Species of a network whose proteins carry none."""
     networks: tuple[str, ...] = ()
-    """Of a labelled set: the networks whose ego-networks it holds; ``path`` is its table of labels."""
+    """Of a labelled set: networks whose ego-networks it holds; ``path`` is its table of labels."""
     labelling: Literal["", "table", "complexes", "go"] = ""
     """Whether labels are listed in ``path``, are membership of any complex, or GO annotations."""
     options: dict[str, Any] = Field(default_factory=dict)
