@@ -106,7 +106,10 @@ class Table:
     """Page that it belongs to."""
     name: str
     kind: str
-    """``methods``, ``halves``, ``backbones``, ``ablation``, ``depth``, ``batch_size``, ``speed``."""
+    """What it shows.
+
+    ``methods``, ``halves``, ``backbones``, ``ablation``, ``depth``, ``batch_size`` or ``speed``.
+    """
     title: str
     heads: tuple[str, ...]
     """Heads of the columns that name a row."""

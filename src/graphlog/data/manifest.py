@@ -112,7 +112,7 @@ def hash_array(array: Array) -> str:
 
 
 def describe(arrays: dict[str, Array], folder: Path | None) -> dict[str, FileEntry]:
-    """Return the manifest's entries for ``arrays``, hashing files by blocks, not through the map."""
+    """Return the manifest's entries for ``arrays``, hashing files by block, not through a map."""
     entries: dict[str, FileEntry] = {}
     for name, array in sorted(arrays.items()):
         sha256 = hash_array(array) if folder is None else _hash_once(folder / f"{name}.bin")
