@@ -131,7 +131,7 @@ def test_a_file_gives_the_split_back(tmp_path: Path):
     split = random_split(50, seed=3)
     split.save(tmp_path / "split.json", "random", (0.8, 0.1, 0.1), "ab" * 32)
     fields = json.loads((tmp_path / "split.json").read_text())
-    assert list(fields) == ["kind", "fractions", "sha256", "train", "valid", "test"]
+    assert list(fields) == ["kind", "fractions", "sha256", *PARTS, "rows_sha256"]
     assert (fields["kind"], fields["fractions"], fields["sha256"]) == (
         "random",
         [0.8, 0.1, 0.1],
@@ -167,3 +167,18 @@ def test_files_that_are_no_splits(tmp_path: Path, text: str, message: str):
         Split.load(tmp_path / "split.json")
     with pytest.raises(DataError, match="no such file"):
         Split.load(tmp_path / "missing.json")
+
+
+def test_altered_rows_are_refused_unless_edited_on_purpose(tmp_path: Path):
+    path = tmp_path / "split.json"
+    Split(np.array([0, 1, 2]), np.array([3]), np.array([4])).save(
+        path, "random", (0.6, 0.2, 0.2), ""
+    )
+    altered = path.read_text().replace("[0, 1, 2]", "[0, 2]")
+    path.write_text(altered)
+    with pytest.raises(DataError, match="altered since it was written"):
+        Split.load(path)
+    fields = json.loads(altered)
+    del fields["rows_sha256"]
+    path.write_text(json.dumps(fields))
+    assert Split.load(path).train.tolist() == [0, 2]

@@ -4,6 +4,7 @@ import json
 import math
 import random
 from collections.abc import Sequence
+from hashlib import sha256 as hash_bytes
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,12 +39,10 @@ class Split(NamedTuple):
         """
         lists = {name: part.tolist() for name, part in zip(self._fields, self, strict=True)}
         path = Path(path)
+        fields = {"kind": kind, "fractions": list(fractions), "sha256": sha256, **lists}
+        fields["rows_sha256"] = _rows_sha256(self)
         with replacing(path) as unfinished:
-            unfinished.write_text(
-                json.dumps({"kind": kind, "fractions": list(fractions), "sha256": sha256, **lists})
-                + "\n",
-                encoding="utf-8",
-            )
+            unfinished.write_text(json.dumps(fields) + "\n", encoding="utf-8")
 
     @classmethod
     def load(
@@ -57,8 +56,8 @@ class Split(NamedTuple):
             sha256: Hash of the input, to check that the split was made for it.
 
         Raises:
-            DataError: If the file is missing or malformed, was made for another input, or its parts
-                overlap.
+            DataError: If the file is missing, malformed or altered, was made for another input, or
+                its parts overlap.
         """
         path = Path(path)
         try:
@@ -80,6 +79,12 @@ class Split(NamedTuple):
                 f"{sha256[:12]}…); split this one."
             )
         split = cls(*(_part(path, name, fields.get(name)) for name in cls._fields))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        rows_sha256 = fields.get("rows_sha256")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        if rows_sha256 not in (None, _rows_sha256(split)):
+            raise DataError(
+                f"{path}: its rows were altered since it was written; make it again, or remove "
+                "`rows_sha256` from the file if they were edited on purpose."
+            )
         rows = np.concatenate(split)
         if num_rows is not None and rows.size and rows.max() >= num_rows:
             raise DataError(
@@ -92,6 +97,11 @@ class Split(NamedTuple):
                 "belongs to one part."
             )
         return split
+
+
+def _rows_sha256(split: Split) -> str:
+    lists = [part.tolist() for part in split]
+    return hash_bytes(json.dumps(lists).encode()).hexdigest()
 
 
 def _part(path: Path, name: str, listed: Any) -> Int[np.ndarray, "_"]:

@@ -315,3 +315,12 @@ def test_named_sets_hold_what_is_said_of_them(name, mirror):
     assert len(store) == DATASETS[name].rows
     assert not store.rejects
     assert store.undirected
+
+
+def test_attributes_of_edges_that_are_not_there(tmp_path: Path):
+    good = '{"edges": [[0, 1]], "x": [[0], [1]], "edge_attr": [[0]]}\n'
+    path = tmp_path / "graphs.jsonl"
+    path.write_text(good * 3 + '{"edges": [], "x": [[0], [1]], "edge_attr": [[0]]}\n')
+    store = graphlog.read_graphs(path)
+    assert len(store) == 3
+    assert "`edge_attr` must have 0 rows" in store.rejects[0].reason

@@ -85,7 +85,7 @@ def _graph(row: int, place: Place, line: str, layout: _Layout) -> RawGraph:
     edges = _edges(record["edges"])
     node = _matrix(record.get("x"), "x", layout.node or 0)
     edge = _matrix(record.get("edge_attr"), "edge_attr", layout.edge or 0)
-    if edges.shape[1] and any(len(c) != edges.shape[1] for c in edge):
+    if any(len(c) != edges.shape[1] for c in edge):
         expected = f"`edge_attr` must have {edges.shape[1]} rows, one for each edge"
         raise _BadLineError(f"{expected}, found {len(edge[0])}")
     stated = record.get("num_nodes")
