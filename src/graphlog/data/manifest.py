@@ -33,7 +33,7 @@ KNOWN = frozenset(
     }
     | {f"{kind}_{part}" for kind in ("node", "edge") for part in ("codes", "table", "rows")}
 )
-_ATTEMPTS = 3
+_ATTEMPTS = 20
 _hashed: dict[tuple[int, int, int, int], str] = {}
 """Hashes of files this process has written or hashed, by device, inode, size and time of change."""
 
@@ -147,13 +147,21 @@ def read_contents(path: Path, verify: bool = True) -> Contents:
             changed.
     """
     for attempt in range(_ATTEMPTS):
-        manifest = _read_manifest(path)
+        before = _version(path)
         try:
-            return _map(path, manifest, verify)
+            return _map(path, _read_manifest(path), verify)
         except ModelFileError:
-            if attempt == _ATTEMPTS - 1 or _read_manifest(path) == manifest:
+            if attempt == _ATTEMPTS - 1 or _version(path) == before:
                 raise
     raise AssertionError  # the last attempt returns or raises
+
+
+def _version(path: Path) -> tuple[int, int, int, int] | None:
+    """Return what tells one build of a store from the next, equal or not."""
+    try:
+        return _identity(path / MANIFEST)
+    except OSError:
+        return None
 
 
 def _map(path: Path, manifest: Manifest, verify: bool) -> Contents:
@@ -304,5 +312,5 @@ def _map_file(path: Path, name: str, entry: FileEntry) -> Array:
         )
     try:
         return map_array(file, dtype, entry.shape)
-    except OSError as e:
-        raise ModelFileError(f"{file}: cannot be read ({e.strerror}).") from None
+    except (OSError, ValueError) as e:  # ValueError: it shrank since its size was asked for
+        raise ModelFileError(f"{file}: cannot be read ({e}).") from None
