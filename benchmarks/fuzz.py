@@ -108,12 +108,7 @@ def _encoder(folder: Path) -> Path:
 
     run = folder / "run"
     graphlog.pretrain(
-        SMILES,
-        run_dir=run,
-        epochs=2,
-        batch_size=6,
-        encoder={"dim": 8, "layers": 2},
-        seed=0,
+        SMILES, run_dir=run, epochs=2, batch_size=6, encoder={"dim": 8, "layers": 2}, seed=0
     )
     return run
 

@@ -186,10 +186,7 @@ def product_share(step: Callable[[], object], device: torch.device) -> float:
 
 
 def measure(
-    options: argparse.Namespace,
-    config: PretrainConfig,
-    store: GraphStore,
-    device: torch.device,
+    options: argparse.Namespace, config: PretrainConfig, store: GraphStore, device: torch.device
 ) -> dict[str, Any]:
     """Interleave the sides over the same batches and return their times."""
     size = min(options.batch_size, len(store))

@@ -151,13 +151,7 @@ def test_sdf_files(tmp_path: Path, encoder: graphlog.Encoder) -> None:
     assert store.num_rows == len(SMILES)
     assert {r.reason for r in store.rejects} <= {"RDKit cannot parse this SDF record"}
     predictor = graphlog.finetune(
-        encoder,
-        path,
-        split="random",
-        targets=["active"],
-        seeds=(0,),
-        epochs=1,
-        baselines=(),
+        encoder, path, split="random", targets=["active"], seeds=(0,), epochs=1, baselines=()
     )
     graphlog.predict_file(predictor, path, tmp_path / "p.csv")
     assert pd.read_csv(tmp_path / "p.csv")["name"].tolist()[:2] == ["m0", "m1"]

@@ -186,11 +186,7 @@ def test_a_preview_counts_and_leaves_no_trace(
 ) -> None:
     plan = preview("molecules", tmp_path / "none", scale="smoke", methods=METHODS)
     assert not (tmp_path / "none").exists()
-    assert plan.stages() == [
-        ("pretrain", 2, 0),
-        ("finetune", 4, 0),
-        ("probe", 5, 0),
-    ]
+    assert plan.stages() == [("pretrain", 2, 0), ("finetune", 4, 0), ("probe", 5, 0)]
     there = preview("molecules", undisturbed[0], scale="smoke", methods=METHODS)
     assert sum(done for _, _, done in there.stages()) == len(there.cells)
 

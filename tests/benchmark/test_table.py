@@ -12,13 +12,7 @@ import pytest
 from benchmark import factory
 from graphlog.benchmark.cells import CellSpec
 from graphlog.benchmark.plan import Request, plan_cells
-from graphlog.benchmark.table import (
-    COLUMNS,
-    PROTOCOL,
-    BenchmarkFolder,
-    cell_details,
-    newest_cells,
-)
+from graphlog.benchmark.table import COLUMNS, PROTOCOL, BenchmarkFolder, cell_details, newest_cells
 from graphlog.errors import ConfigError, DataError, ModelFileError
 
 RESULT = {

@@ -25,15 +25,7 @@ def run(finetuned: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "content",
-    [
-        "{",
-        "{}",
-        "[]",
-        '{"rows": []}',
-        '{"rows": [{"model": 1}]}',
-        "[" * DEEP,
-        "\x00",
-    ],
+    ["{", "{}", "[]", '{"rows": []}', '{"rows": [{"model": 1}]}', "[" * DEEP, "\x00"],
     ids=["cut", "empty", "a list", "no rows", "half a row", "deep", "binary"],
 )
 def test_damaged_scores_are_one_line(cli: Cli, run: Path, tmp_path: Path, content: str):

@@ -10,12 +10,7 @@ import pandas as pd
 
 from graphlog.benchmark.layout import number
 from graphlog.benchmark.map_figure import map_figure, read_maps
-from graphlog.benchmark.methods import (
-    BASELINES,
-    METRIC_LABELS,
-    VARIED_LABELS,
-    label,
-)
+from graphlog.benchmark.methods import BASELINES, METRIC_LABELS, VARIED_LABELS, label
 from graphlog.benchmark.pivots import Row, Table, spread
 from graphlog.benchmark.table import BenchmarkFolder
 from graphlog.benchmark.tables import PAPER, YARDSTICK, speed_ratio

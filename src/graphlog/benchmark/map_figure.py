@@ -131,10 +131,7 @@ def _draw_map(axis: Axes, found: LayoutMap) -> None:
 
 
 def _read_map(
-    losses: str,
-    details: Mapping[str, Any],
-    quality: Mapping[str, float],
-    folder: BenchmarkFolder,
+    losses: str, details: Mapping[str, Any], quality: Mapping[str, float], folder: BenchmarkFolder
 ) -> LayoutMap:
     name = Path(str(details.get("map"))).name
     path = folder.maps / name

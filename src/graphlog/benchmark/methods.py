@@ -96,10 +96,7 @@ METRIC_LABELS: Mapping[str, str] = {
     "mae": "MAE",
     "r2": "R²",
 }
-VARIED_LABELS: Mapping[str, str] = {
-    "depth": "depth of the prototypes",
-    "batch_size": "batch size",
-}
+VARIED_LABELS: Mapping[str, str] = {"depth": "depth of the prototypes", "batch_size": "batch size"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,10 +156,7 @@ SUITES: Mapping[str, Callable[[Planner], Iterable[CellSpec]]] = {
 }
 """Every suite by name."""
 _OWN_DOMAIN: Mapping[str, Domain] = {"molecules": "molecule", "biology": "protein"}
-_SPLITS: Mapping[Domain, Iterable[str]] = {
-    "molecule": MOLECULE_SPLITS,
-    "protein": PROTEIN_SPLITS,
-}
+_SPLITS: Mapping[Domain, Iterable[str]] = {"molecule": MOLECULE_SPLITS, "protein": PROTEIN_SPLITS}
 _DOMAINS: Mapping[str, Domain] = {"molecule": "molecule", "protein": "protein"}
 _MANY_ENCODERS = ("backbones", "sensitivity")
 _ONE_METHOD = ("ablation", "sensitivity", "embedding-map")

@@ -48,8 +48,7 @@ def info(
         ),
     ],
     verify: Annotated[
-        bool,
-        typer.Option("--verify", help="Check every file of a store against its sha256."),
+        bool, typer.Option("--verify", help="Check every file of a store against its sha256.")
     ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -113,8 +112,7 @@ def plot(
         ),
     ] = None,
     seed: Annotated[
-        int,
-        typer.Option("--seed", metavar="N", min=0, help="Random seed of sample and layout."),
+        int, typer.Option("--seed", metavar="N", min=0, help="Random seed of sample and layout.")
     ] = 0,
     data_dir: DataDir = None,
     quiet: Quiet = False,
@@ -150,8 +148,7 @@ def prototypes(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="RUN",
-            help="Run folder of pretrain, model file, or name of a shipped model.",
+            metavar="RUN", help="Run folder of pretrain, model file, or name of a shipped model."
         ),
     ],
     output: Annotated[

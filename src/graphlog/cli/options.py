@@ -158,8 +158,7 @@ Settings = Annotated[
     ),
 ]
 Seeds = Annotated[
-    str,
-    typer.Option("--seeds", metavar="0,1,2", help="One run per seed; scores are mean and SD."),
+    str, typer.Option("--seeds", metavar="0,1,2", help="One run per seed; scores are mean and SD.")
 ]
 Limit = Annotated[
     int | None, typer.Option("--limit", min=1, metavar="N", help="Read the first N rows only.")

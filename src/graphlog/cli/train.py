@@ -47,8 +47,7 @@ def pretrain(
     precision: o.Precision = None,
     device: o.Device = None,
     seed: Annotated[
-        int | None,
-        typer.Option("--seed", metavar="N", min=0, help="Random seed."),
+        int | None, typer.Option("--seed", metavar="N", min=0, help="Random seed.")
     ] = None,
     init: Annotated[
         str | None,

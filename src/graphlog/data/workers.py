@@ -40,9 +40,7 @@ def check_workers(workers: int | None) -> int:
 
 
 def map_in_order(
-    work: Callable[[Piece], Result],
-    pieces: Iterable[tuple[Kept, Piece]],
-    workers: int,
+    work: Callable[[Piece], Result], pieces: Iterable[tuple[Kept, Piece]], workers: int
 ) -> Iterator[tuple[Kept, Result]]:
     """Yield ``(kept, work(piece))`` in the order of ``pieces``.
 

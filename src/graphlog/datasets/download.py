@@ -43,10 +43,7 @@ Bundled = Callable[[DatasetSpec], Path | None]
 
 
 def find_local(
-    spec: DatasetSpec,
-    data_dir: Path | str | None,
-    verify: Verify,
-    bundled: Bundled | None = None,
+    spec: DatasetSpec, data_dir: Path | str | None, verify: Verify, bundled: Bundled | None = None
 ) -> Path | None:
     """Return the verified file of a data set from the cache, a mirror folder or RDKit, else None.
 
@@ -74,10 +71,7 @@ def find_local(
 
 
 def fetch(
-    spec: DatasetSpec,
-    data_dir: Path | str | None,
-    verify: Verify,
-    bundled: Bundled | None = None,
+    spec: DatasetSpec, data_dir: Path | str | None, verify: Verify, bundled: Bundled | None = None
 ) -> Path:
     """Return the verified file of a data set, downloading it if it is not on this machine.
 

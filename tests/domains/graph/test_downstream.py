@@ -186,11 +186,7 @@ def test_the_command_line_goes_all_the_way(tmp_path, capsys):
     with (tmp_path / "p.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 30
-    assert list(rows[0]) == [
-        "row",
-        *(f"predicted_y=class{k}" for k in range(3)),
-        "graphlog_status",
-    ]
+    assert list(rows[0]) == ["row", *(f"predicted_y=class{k}" for k in range(3)), "graphlog_status"]
     assert (
         main(["data", "split", path, "--kind", "stratified", "-o", str(tmp_path / "split.json")])
         == 0

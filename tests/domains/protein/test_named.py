@@ -152,9 +152,4 @@ def test_a_limit_is_of_each_species(counted: Callable[[], int], tmp_path: Path) 
     mixed = read_proteins(files)
     assert [
         name.split(".")[0] for name in mixed.subset(first_of_each_species(mixed, 2)).texts()
-    ] == [
-        "9606",
-        "9606",
-        "4932",
-        "4932",
-    ]
+    ] == ["9606", "9606", "4932", "4932"]

@@ -212,10 +212,7 @@ def test_contradictions(tmp_path: Path) -> None:
         read_proteins(network, annotations=network, go=write(tmp_path / "go.obo", OBO))
     with pytest.raises(DataError, match=r"line 8.*not there or obsolete"):
         read_ontology(
-            write(
-                tmp_path / "bad.obo",
-                OBO.replace("is_a: GO:0000001", "is_a: GO:0000004"),
-            )
+            write(tmp_path / "bad.obo", OBO.replace("is_a: GO:0000001", "is_a: GO:0000004"))
         )
 
 
