@@ -56,3 +56,11 @@ def test_a_finished_run_resumes_to_the_same_model(tmp_path: Path) -> None:
     shutil.copytree(FILES / "run-pretrain", run)
     encoder = graphlog.pretrain(FILES / "store-molecule-rich", run_dir=run, resume=True)
     np.testing.assert_allclose(encoder.embed(SMILES), expected("embeddings"), rtol=1e-4, atol=1e-5)
+
+
+def test_an_unfinished_run_is_not_continued_under_other_settings(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(FILES / "run-pretrain", run)
+    (run / "model.safetensors").unlink()
+    with pytest.raises(graphlog.ConfigError, match="earlier version of graphlog"):
+        graphlog.pretrain(FILES / "store-molecule-rich", run_dir=run, resume=True)

@@ -252,6 +252,7 @@ class Pretraining(Job):
         """Continue from a state, provided that settings and graphs are the same."""
         settings = deepcopy(fields["settings"])
         settings["training"]["precision"] = fields["environment"]["precision"]
+        self._check_complete(settings)
         self.check_same(settings, fields["data_digest"])
         for name, now in self._environment().items():
             if (before := fields["environment"].get(name)) != now:
@@ -267,6 +268,18 @@ class Pretraining(Job):
         if self.average is not None:
             self.average.load_state(part(tensors, "average."), device)
         self.watch.load_state(part(tensors, "watch."), fields["watch"], device)
+
+    def _check_complete(self, settings: Mapping[str, Any]) -> None:
+        """Raise ConfigError if the run was started before a setting of the objective existed.
+
+        What such a setting defaults to now need not be what the run did until it stopped.
+        """
+        missing = self.config.to_tables()["objective"].keys() - settings["objective"].keys()
+        if missing:
+            raise ConfigError(
+                "the run was started by an earlier version of graphlog, which has no setting "
+                f"objective.{min(missing)}; finish it with that version, or start another run."
+            )
 
     def check_same(self, settings: Mapping[str, Any], digest: str) -> None:
         """Check that nothing that decides the outcome has changed since a run was started.

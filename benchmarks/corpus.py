@@ -1,0 +1,53 @@
+r"""Write the molecules that the model for molecules is pre-trained on, without any label.
+
+    python benchmarks/corpus.py runs/corpus
+    graphlog featurize runs/corpus/molecules.csv.gz -o runs/stores/near \
+        --schema molecule-cip --exclude runs/corpus/held_out.csv.gz
+
+``molecules.csv.gz`` holds the drug-like collection and the training folds of the MoleculeNet sets;
+``held_out.csv.gz`` the validation and test folds of the same sets, which are never trained on.
+"""
+
+import gzip
+import sys
+from pathlib import Path
+
+from graphlog.domains import SCHEMAS
+from graphlog.downstream.tasks import open_labelled
+from graphlog.files import beside
+
+SETS = (
+    *("bbbp", "tox21", "toxcast", "sider", "clintox", "muv", "hiv", "bace"),
+    *("esol", "freesolv", "lipophilicity", "qm7", "qm8"),
+)
+
+
+def write_smiles(path: Path, smiles: list[str]) -> None:
+    """Write one column of SMILES."""
+    with beside(path) as unfinished, gzip.open(unfinished, "wt") as file:
+        file.write("smiles\n" + "\n".join(smiles) + "\n")
+
+
+def main(folder: Path, drug_like: Path) -> None:
+    """Write both files to ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with gzip.open(drug_like, "rt") as file:
+        next(file)
+        molecules = [line.split(",")[0].strip() for line in file]
+    seen, held_out = set(molecules), []
+    for name in SETS:
+        data = open_labelled(name, SCHEMAS["molecule"])
+        train = data.store.texts(data.split.train)
+        new = [s for s in dict.fromkeys(train) if s not in seen]
+        seen.update(new)
+        molecules += new
+        for part in (data.split.valid, data.split.test):
+            held_out += data.store.texts(part)
+        print(f"{name}: {len(train):,} of the training fold, {len(new):,} new", flush=True)
+    write_smiles(folder / "molecules.csv.gz", molecules)
+    write_smiles(folder / "held_out.csv.gz", list(dict.fromkeys(held_out)))
+    print(f"{len(molecules):,} molecules; {len(held_out):,} held out")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
