@@ -33,7 +33,7 @@ from graphlog.data.store import open_store
 from graphlog.domains import SCHEMAS
 from graphlog.domains.molecule import morgan_fingerprints, scaffold_groups
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.linear import FIXED_C, GRID, linear_path, sparse_bits, standardised
+from graphlog.downstream.linear import FIXED_C, GRID, linear_path, sparse_bits, standardize
 from graphlog.downstream.metrics import better, evaluate
 from graphlog.downstream.models import random_encoder
 from graphlog.downstream.tasks import LabelledGraphs, open_labelled
@@ -103,7 +103,7 @@ def cross_validated(features: Any, data: LabelledGraphs, known: np.ndarray, jobs
     scores: list[float] = []
     for train, held in GroupKFold(5).split(features, groups=groups):
         dense = isinstance(features, np.ndarray)  # bits are fitted as they are
-        scaled = standardised(features, train) if dense else features
+        scaled = standardize(features, train) if dense else features
         fitted = linear_path(scaled, labels, train, data.task, (FIXED_C,), jobs)[FIXED_C]
         scores.append(evaluate(labels[held], fitted[held], data.task).scores[data.metric])
     return float(np.mean(scores))
@@ -116,7 +116,7 @@ def test(options: argparse.Namespace) -> None:
         grid = SHORT_GRID if len(data.targets) > MANY_TARGETS else GRID
         features = features_of(name, place, data, options)
         if isinstance(features, np.ndarray):
-            features = standardised(features, data.split.train)
+            features = standardize(features, data.split.train)
         train = data.split.train
         path = linear_path(features, data.labels, train, data.task, grid, options.jobs)
         valid, held = data.split.valid, data.split.test
