@@ -22,6 +22,7 @@ from .api import read_proteins as read_proteins
 from .api import scaffold_split as scaffold_split
 from .api import split_file as split_file
 from .api import split_proteins as split_proteins
+from .benchmark import draw_figures as draw_figures
 from .benchmark import run_benchmark as run_benchmark
 from .data.batch import GraphBatch as GraphBatch
 from .data.schema import FeatureSchema as FeatureSchema
@@ -41,6 +42,7 @@ from .quickstart import run_quickstart as run_quickstart
 from .report.describe import describe as describe
 from .report.describe import describe_dataset as describe_dataset
 from .report.describe import describe_datasets as describe_datasets
+from .report.describe import describe_models as describe_models
 from .report.prototypes import write_prototypes as write_prototypes
 from .report.run import draw_run as draw_run
 

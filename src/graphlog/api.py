@@ -33,7 +33,6 @@ from graphlog.errors import ConfigError, unknown_name
 from graphlog.inputs import InputLike, fetch_dataset, read, remember_input, resolve, schema_for
 from graphlog.training.config import PretrainConfig, resolve_config
 from graphlog.training.log import Progress
-from graphlog.training.precision import Precision
 from graphlog.training.pretrain import run_pretraining
 
 __all__ = [
@@ -362,37 +361,30 @@ def probe(
     *,
     targets: Sequence[str] | None = None,
     layer: str | None = None,
-    baselines: Sequence[str] = _probe.BASELINES,
-    seeds: Sequence[int] = (0, 1, 2),
-    precision: Precision = "fp32",
-    progress: Progress | None = None,
-    **labelling: Any,
+    device: str = "cpu",
+    **options: Any,
 ) -> Report:
     """Score linear models of frozen embeddings beside fingerprints and the untrained encoder.
 
-    Arguments are as in :func:`finetune`; two rows a representation, C fixed or by validation.
+    Arguments are as in :func:`finetune`; two rows a representation, C fixed or by validation. For
+    the other options see :func:`graphlog.downstream.probe.probe`.
     """
     if not isinstance(dataset, LabelledGraphs):
-        labelling |= {"split": split, "targets": targets}
-    return _probe.probe(
-        load_for(encoder, _store_of(dataset)),
-        dataset,
-        layer=layer,
-        baselines=baselines,
-        seeds=seeds,
-        precision=precision,
-        progress=progress,
-        **labelling,
-    )
+        options |= {"split": split, "targets": targets}
+    model = load_for(encoder, _store_of(dataset), device=device)
+    return _probe.probe(model, dataset, layer=layer, **options)
 
 
-def fold_probe(encoder: Model, dataset: InputLike | LabelledGraphs, **options: Any) -> Report:
+def fold_probe(
+    encoder: Model, dataset: InputLike | LabelledGraphs, *, device: str = "cpu", **options: Any
+) -> Report:
     """Return the 10-fold accuracy of a classifier on frozen embeddings.
 
     Options are those of :func:`graphlog.downstream.folds.fold_probe`: ``folds``, ``classifier``
     (``svm``, ``logistic``), ``baselines`` (``random``, ``wl``), ``seeds``, ``layer``, ``targets``.
     """
-    return _folds.fold_probe(load_for(encoder, _store_of(dataset)), dataset, **options)
+    model = load_for(encoder, _store_of(dataset), device=device)
+    return _folds.fold_probe(model, dataset, **options)
 
 
 def cv_probe(
@@ -409,9 +401,12 @@ def embed(
     return load_for(encoder, source).embed(source, layer, **options)
 
 
-def embed_file(encoder: Model, source: InputLike, out: str | Path, **options: Any) -> Written:
+def embed_file(
+    encoder: Model, source: InputLike, out: str | Path, *, device: str = "cpu", **options: Any
+) -> Written:
     """Write embeddings row for row; see :func:`graphlog.downstream.embed.embed_file`."""
-    return _embed.embed_file(load_for(encoder, source), source, Path(out), **options)
+    model = load_for(encoder, source, device=device)
+    return _embed.embed_file(model, source, Path(out), **options)
 
 
 def predict(
@@ -422,10 +417,15 @@ def predict(
 
 
 def predict_file(
-    predictor: str | Path | Predictor, source: InputLike, out: str | Path, **options: Any
+    predictor: str | Path | Predictor,
+    source: InputLike,
+    out: str | Path,
+    *,
+    device: str = "cpu",
+    **options: Any,
 ) -> Written:
     """Write the input's columns and predictions as CSV. See :meth:`Predictor.predict_file`."""
-    return load_predictor(predictor).predict_file(source, Path(out), **options)
+    return load_predictor(predictor, device).predict_file(source, Path(out), **options)
 
 
 def load_predictor(predictor: str | Path | Predictor, device: str = "cpu") -> Predictor:

@@ -18,8 +18,9 @@ from graphlog.benchmark.stages import (
     probe_cell,
 )
 from graphlog.benchmark.table import BenchmarkFolder
-from graphlog.errors import GraphLoGError
+from graphlog.errors import ConfigError, GraphLoGError
 from graphlog.files import writing
+from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, Silent
 from graphlog.training.trainer import TrainingInterrupted
 
@@ -121,18 +122,36 @@ def write_report(output: str | Path) -> list[Path]:
     return write_pages(folder, folder.path / "report")
 
 
-def draw_figures(output: str | Path, out: str | Path) -> list[Path]:
-    """Draw the figures of a benchmark's folder ``output`` into ``out``.
+def draw_figures(
+    folder: str | Path, out: str | Path, source: InputLike | None = None, **options: Any
+) -> list[Path]:
+    """Draw the figures of a run or a benchmark and return the files written, PNG and SVG of each.
 
-    Returns:
-        The files, PNG and SVG.
+    Args:
+        folder: Run folder of ``pretrain`` or ``finetune``, or folder of a benchmark.
+        out: Folder for the figures.
+        source: Graphs to map; None takes those the run was trained on, if they can still be read.
+        options: ``graphs``, ``colour``, ``seed`` and ``say`` of
+            :func:`graphlog.report.run.draw_run`; a benchmark has its own maps.
 
     Raises:
-        DataError: If there are no cells.
+        ConfigError: If ``folder`` is neither, or ``out`` holds the figures of another run.
+        DataError: If there is nothing to draw.
         MissingExtraError: If matplotlib is not installed.
     """
-    with writing(Path(out)):
-        return draw_pages(BenchmarkFolder(Path(output)), Path(out))
+    folder, out = Path(folder), Path(out)
+    from graphlog.report.run import draw_run
+    from graphlog.report.style import figures_of
+
+    if not BenchmarkFolder.is_at(folder):
+        return draw_run(folder, out, source, **options)
+    if source is not None or options.get("colour") is not None:
+        raise ConfigError(
+            f"{folder} is the folder of a benchmark, which has its own maps; "
+            "drop --input and --colour."
+        )
+    with figures_of(folder, out), writing(out):
+        return draw_pages(BenchmarkFolder(folder), out)
 
 
 class Runner:

@@ -71,6 +71,12 @@ class BenchmarkFolder:
         self._index: dict[str, dict[str, Any]] = {}
         self._indexed: tuple[Any, ...] = ()
 
+    @staticmethod
+    def is_at(path: Path) -> bool:
+        """Return whether a benchmark was computed in the folder ``path``."""
+        folders = (path / "rows", path / "cells")
+        return any(folder.is_dir() for folder in folders) or any(path.glob(f"*{_SUFFIX}"))
+
     def make(self) -> None:
         """Create the folders."""
         with writing(self.path):

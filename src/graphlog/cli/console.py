@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from graphlog.cli import options as o
 from graphlog.cli.exit_codes import INTERRUPTED, printable, say
 
 if TYPE_CHECKING:
@@ -22,17 +23,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """Output of one command."""
+    """Output of one command; its fields are options of every verb."""
 
-    quiet: bool = False
+    quiet: o.Quiet = False
     """Whether to print neither messages nor the summary of what was written."""
-    as_json: bool = False
+    as_json: o.Json = False
     """Whether to print results as one JSON document instead of tables."""
 
     def say(self, text: str) -> None:
         """Print a message to standard error unless quiet."""
         if not self.quiet:
             say(text)
+
+    def progress(self) -> "Progress":
+        """Return the progress display of training, embedding and predicting."""
+        from graphlog.training.log import make_progress
+
+        return make_progress(self.quiet)
 
     def summary(self, fields: Mapping[str, Any]) -> None:
         """Print what a command has written, as JSON or as a table; nothing if quiet."""
@@ -150,13 +157,6 @@ def report_tables(report: "Report") -> list[Table]:
     if report.notes:
         tables.append(Table(("", ""), [("note", note) for note in report.notes]))
     return tables
-
-
-def job_progress(console: Console) -> "Progress":
-    """Return the progress display of training, embedding and predicting."""
-    from graphlog.training.log import make_progress
-
-    return make_progress(console.quiet)
 
 
 def row_progress(progress: "Progress") -> Callable[[int, int], None]:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Console, Table, fields_table, job_progress, row_progress
-from graphlog.cli.options import Json, Quiet
+from graphlog.cli.console import Console, Table, fields_table, row_progress
 
 
 def convert(
@@ -19,21 +19,17 @@ def convert(
         ),
     ],
     output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="MODEL.safetensors", help="Model file to write."),
+        Path, o.option("Model file to write.", "MODEL.safetensors", "--output", "-o")
     ],
-    half: Annotated[bool, typer.Option("--half", help="Store weights in 16 bits.")] = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    half: Annotated[bool, o.option("Store weights in 16 bits.", None, "--half")] = False,
+    *,
+    console: Console,
 ) -> None:
     """Convert a checkpoint of the pre-train-GNNs family.
 
     Chemistry and biology; no code in the file is ever run.
     """
-    from graphlog.api import convert as run_conversion
-
-    encoder = run_conversion(old, output, half=half)
-    console = Console(quiet, as_json)
+    encoder = graphlog.convert(old, output, half=half)
     config = encoder.config
     summary = {
         "model": str(output),
@@ -65,108 +61,65 @@ _KINDS = (
 
 
 @app.command("list", epilog="Example: graphlog data list")
-def list_datasets(
-    data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False
-) -> None:
+@o.with_groups
+def list_datasets(data_dir: o.DataDir = None, *, console: Console) -> None:
     """List the data sets known by name."""
-    from graphlog.report.describe import describe_datasets
-
-    found = describe_datasets()
-    columns = ("name", "rows", "tasks", "kind", "licence", "here", "what it is")
-    rows = [
-        (
-            d["name"],
-            d["rows"],
-            d["tasks"] or "",
-            d["kind"],
-            d["licence"],
-            d["here"],
-            d["description"],
-        )
-        for d in found
-    ]
-    console = Console(quiet, as_json)
-    console.result(found, Table(columns, rows))
+    datasets = graphlog.describe_datasets()
+    columns = ("name", "rows", "tasks", "kind", "licence", "here", "description")
+    rows = [tuple(d[name] or "" for name in columns) for d in datasets]
+    console.result(datasets, Table(columns, rows))
     console.say("fetch one with: graphlog data get NAME")
 
 
 @app.command("get", epilog="Example: graphlog data get bbbp")
-def get(
-    name: Name, data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False
-) -> None:
+@o.with_groups
+def get(name: Name, data_dir: o.DataDir = None, *, console: Console) -> None:
     """Fetch a data set, check its sha256, and print its path."""
-    from graphlog import api
-
-    path = api.fetch_dataset(name)
-    Console(quiet, as_json).result({"name": name, "path": str(path)}, Table(("",), [(path,)]))
+    path = graphlog.fetch_dataset(name)
+    console.result({"name": name, "path": str(path)}, Table(("",), [(path,)]))
 
 
 @app.command("info", epilog="Example: graphlog data info tox21")
-def info(
-    name: Name, data_dir: o.DataDir = None, quiet: o.Quiet = False, as_json: o.Json = False
-) -> None:
+@o.with_groups
+def info(name: Name, data_dir: o.DataDir = None, *, console: Console) -> None:
     """Describe a data set: tasks, metric, license, source, hashes."""
-    from graphlog.report.describe import describe_dataset
-
-    found = describe_dataset(name)
-    Console(quiet, as_json).result(
-        found,
-        fields_table(
-            {**found, **{key: ", ".join(found[key]) or None for key in ("task names", "made from")}}
-        ),
-    )
+    description = graphlog.describe_dataset(name)
+    lists = {key: ", ".join(description[key]) or None for key in ("task names", "made from")}
+    console.result(description, fields_table({**description, **lists}))
 
 
 @app.command(
     "split", epilog="Example: graphlog data split molecules.csv --kind scaffold -o split.json"
 )
+@o.with_groups
 def split(
     source: o.Input,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Split file to write (JSON).")
-    ],
-    kind: Annotated[str | None, typer.Option("--kind", metavar="KIND", help=_KINDS)] = None,
+    output: Annotated[Path, o.option("Split file to write (JSON).", "FILE", "--output", "-o")],
+    kind: Annotated[str | None, o.option(_KINDS, "KIND")] = None,
     fractions: Annotated[
-        str,
-        typer.Option("--fractions", metavar="A,B,C", help="Fractions of train, valid and test."),
+        str, o.option("Fractions of train, valid and test.", "A,B,C")
     ] = "0.8,0.1,0.1",
-    seed: Annotated[
-        int,
-        typer.Option("--seed", metavar="N", min=0, help="Random seed of the kinds that shuffle."),
-    ] = 0,
+    seed: Annotated[int, o.option("Random seed of the kinds that shuffle.", "N", min=0)] = 0,
     test_species: Annotated[
         str | None,
-        typer.Option(
-            "--test-species",
-            metavar="TAXON",
-            help="With species: species of the test fold (default: human, else the last).",
+        o.option(
+            "With species: species of the test fold (default: human, else the last).", "TAXON"
         ),
     ] = None,
     network: Annotated[
-        str | None,
-        typer.Option(
-            "--network",
-            metavar="A,B",
-            help="With network: files of the network, where INPUT is a store.",
-        ),
+        str | None, o.option("With network: files of the network, where INPUT is a store.", "A,B")
     ] = None,
-    smiles_column: o.SmilesColumn = None,
-    data_dir: o.DataDir = None,
-    on_error: o.OnError = "skip",
-    workers: o.Workers = None,
-    quiet: o.Quiet = False,
-    as_json: o.Json = False,
+    *,
+    reading: o.Reading,
+    console: Console,
 ) -> None:
     """Split INPUT by scaffold, species, community or at random.
 
     Rows are counted from 0; rejected rows, and proteins without any label in a labeled set, are in
     no fold. Proteins, for example: graphlog data split worm-go40 --kind network -o split.json
     """
-    from graphlog import api
-
-    console = Console(quiet, as_json)
-    progress = job_progress(console)
-    rows = api.split_file(
+    progress = console.progress()
+    rows = graphlog.split_file(
         source,
         output,
         kind,
@@ -174,15 +127,14 @@ def split(
         seed=seed,
         test_species=test_species,
         networks=o.names(network),
-        smiles_column=smiles_column,
-        on_error=on_error,
-        workers=workers,
         progress=row_progress(progress),
+        **reading.options(),
     )
     progress.end()
-    summary = {
-        "output": str(output),
-        "kind": json.loads(output.read_text(encoding="utf-8"))["kind"],
-        **{name: len(part) for name, part in zip(rows._fields, rows, strict=True)},
-    }
-    console.summary(summary)
+    console.summary(
+        {
+            "output": str(output),
+            "kind": json.loads(output.read_text(encoding="utf-8"))["kind"],
+            **{name: len(part) for name, part in zip(rows._fields, rows, strict=True)},
+        }
+    )

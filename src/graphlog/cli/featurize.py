@@ -3,16 +3,14 @@
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
+import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Console, fields_table, job_progress, row_progress
+from graphlog.cli.console import Console, fields_table, row_progress
 from graphlog.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
 
 
 class _Option(NamedTuple):
@@ -92,45 +90,32 @@ def _with_options(panels: Mapping[str, tuple[_Option, ...]]) -> Callable[..., An
 @_with_options({"Proteins": _PROTEINS, "Any graphs": _ANY_GRAPHS})
 def featurize(
     source: o.Input,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="STORE", help="Store folder to write.")
-    ],
+    output: Annotated[Path, o.option("Store folder to write.", "STORE", "--output", "-o")],
     domain: Annotated[
         str | None,
-        typer.Option(
-            "--domain",
-            metavar="NAME",
-            help="Content of INPUT: molecule, protein or graph (default: what it shows).",
-        ),
+        o.option("Content of INPUT: molecule, protein or graph (default: what it shows).", "NAME"),
     ] = None,
     schema: Annotated[
         str | None,
-        typer.Option(
-            "--schema",
-            metavar="NAME",
-            help="molecule, molecule-rich or molecule-cip (default: that of the default recipe).",
+        o.option(
+            "molecule, molecule-rich or molecule-cip (default: that of the default recipe).", "NAME"
         ),
     ] = None,
     targets: o.Targets = None,
     texts: Annotated[
-        bool, typer.Option("--texts/--no-texts", help="Keep the SMILES in the store.")
+        bool, o.option("Keep the SMILES in the store.", None, "--texts/--no-texts")
     ] = True,
     limit: o.Limit = None,
     exclude: Annotated[
         list[str] | None,
-        typer.Option(
-            "--exclude",
-            metavar="FILE",
-            help="Leave out the molecules of this file or data set, stereo aside; repeatable.",
+        o.option(
+            "Leave out the molecules of this file or data set, stereo aside; repeatable.", "FILE"
         ),
     ] = None,
-    smiles_column: o.SmilesColumn = None,
     overwrite: o.Overwrite = False,
-    data_dir: o.DataDir = None,
-    on_error: o.OnError = "skip",
-    workers: o.Workers = None,
-    quiet: o.Quiet = False,
-    as_json: o.Json = False,
+    *,
+    reading: o.Reading,
+    console: Console,
     **domain_options: Any,
 ) -> None:
     """Read INPUT once, in parallel, into a memory-mapped store.
@@ -145,33 +130,26 @@ def featurize(
     Any graphs: INPUT is a folder with edges.csv, a .jsonl file, a folder or zip of TUDataset, or
     GIN's text format; the schema is inferred and shown.
     """
-    from graphlog import api
     from graphlog.data.chunk import EXCLUDED
     from graphlog.domains import SCHEMAS
     from graphlog.downstream.embed import rejects_of_output
     from graphlog.report.describe import describe_store
 
-    console = Console(quiet, as_json)
-    progress = job_progress(console)
-    options: dict[str, Any] = {
-        **_reading_options(domain_options),
-        "smiles_column": smiles_column,
-        "targets": "auto" if targets == "auto" else o.names(targets) or None,
-        "keep_texts": None if texts else False,
-        "exclude": exclude or None,
-        "on_error": on_error,
-        "workers": workers,
-        "limit": limit,
-        "data_dir": data_dir,
-    }
-    store = api.featurize(
+    progress = console.progress()
+    store = graphlog.featurize(
         source,
         output,
         domain=domain,
         schema=schema,
         overwrite=overwrite,
         progress=row_progress(progress),
-        **options,
+        targets="auto" if targets == "auto" else o.names(targets) or None,
+        keep_texts=None if texts else False,
+        exclude=exclude or None,
+        limit=limit,
+        data_dir=reading.data_dir,
+        **reading.options(),
+        **_reading_options(domain_options),
     )
     progress.end()
     rejects = rejects_of_output(output.absolute().parent, output.name)

@@ -19,6 +19,7 @@ from graphlog.cli.exit_codes import (
 )
 from graphlog.cli.featurize import featurize
 from graphlog.cli.look import info, models, plot, prototypes
+from graphlog.cli.options import with_groups
 from graphlog.cli.start import quickstart
 from graphlog.cli.train import benchmark, finetune, pretrain
 from graphlog.cli.use import embed, predict, probe
@@ -87,7 +88,7 @@ def global_options(
 
 
 for _verb, _panel, _example in VERBS:
-    app.command(rich_help_panel=_panel, epilog=f"Example: {_example}")(_verb)
+    app.command(rich_help_panel=_panel, epilog=f"Example: {_example}")(with_groups(_verb))
 app.add_typer(data_app, name="data", rich_help_panel=DATA)
 
 

@@ -1,7 +1,10 @@
 """Options shared by several verbs, and how options become the settings of a run."""
 
+import functools
+import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -71,6 +74,11 @@ def fractions(text: str) -> list[float]:
         raise typer.BadParameter(f"expected numbers such as 0.8,0.1,0.1, found {text!r}.") from None
 
 
+def option(help: str, metavar: str | None = None, *flags: str, **limits: Any) -> Any:
+    """Return an option of a verb; without ``flags`` it has the name of its parameter."""
+    return typer.Option(*flags, help=help, metavar=metavar, **limits)
+
+
 Input = Annotated[
     str,
     typer.Argument(
@@ -81,103 +89,143 @@ Input = Annotated[
 ]
 Model = Annotated[
     str,
-    typer.Option(
-        "--model",
-        "-m",
-        metavar="MODEL",
-        help="Model file (.safetensors), run folder, name of a shipped model, or random.",
+    option(
+        "Model file (.safetensors), run folder, name of a shipped model, or random.",
+        "MODEL",
+        *("--model", "-m"),
     ),
 ]
-Run = Annotated[Path, typer.Option("--output", "-o", metavar="RUN", help="Run folder to write.")]
-SmilesColumn = Annotated[
-    str | None, typer.Option("--smiles-column", metavar="NAME", help="Column with the SMILES.")
-]
+Run = Annotated[Path, option("Run folder to write.", "RUN", "--output", "-o")]
+Folder = Annotated[Path, option("Folder to write.", "DIR", "--output", "-o")]
+SmilesColumn = Annotated[str | None, option("Column with the SMILES.", "NAME")]
 DataDir = Annotated[
     Path | None,
-    typer.Option(
-        "--data-dir",
-        metavar="DIR",
+    option(
+        "Folder of the data sets (default: $GRAPHLOG_DATA or the user's cache).",
+        "DIR",
         callback=_set_data_root,
-        help="Folder of the data sets (default: $GRAPHLOG_DATA or the user's cache).",
     ),
 ]
 OnError = Annotated[
-    Literal["skip", "fail"],
-    typer.Option("--on-error", help="List bad rows in rejects.csv, or stop at the first."),
+    Literal["skip", "fail"], option("List bad rows in rejects.csv, or stop at the first.")
 ]
 Workers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers", min=1, metavar="N", help="Processes that read the input (default: all cores)."
-    ),
+    int | None, option("Processes that read the input (default: all cores).", "N", min=1)
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(
-        "--threads",
-        min=1,
-        metavar="N",
-        callback=_set_threads,
-        help="Threads for computation (default: all cores).",
-    ),
+    option("Threads for computation (default: all cores).", "N", min=1, callback=_set_threads),
 ]
-Device = Annotated[
-    str | None,
-    typer.Option("--device", metavar="auto|cpu|cuda", help="Where to compute (default: auto)."),
-]
+Device = Annotated[str | None, option("Where to compute (default: auto).", "auto|cpu|cuda")]
 Precision = Annotated[
     Literal["auto", "fp32", "bf16"] | None,
-    typer.Option(
-        "--precision", help="Number format of matrix products (default: fp32; pretrain: auto)."
-    ),
+    option("Number format of matrix products (default: fp32; pretrain: auto)."),
 ]
 Layer = Annotated[
     Literal["jk", "last"] | None,
-    typer.Option(
-        "--layer",
-        help="Embedding of all layers (jk) or of the last (default: as stored in the model).",
-    ),
+    option("Embedding of all layers (jk) or of the last (default: as stored in the model)."),
 ]
-Targets = Annotated[
-    str | None,
-    typer.Option("--targets", metavar="A,B", help="Label columns; known data sets need none."),
-]
+Targets = Annotated[str | None, option("Label columns; known data sets need none.", "A,B")]
 Task = Annotated[
-    Literal["auto", "classification", "regression", "multiclass"],
-    typer.Option("--task", help="Kind of the labels."),
+    Literal["auto", "classification", "regression", "multiclass"], option("Kind of the labels.")
 ]
-BatchSize = Annotated[
-    int | None, typer.Option("--batch-size", min=1, metavar="N", help="Graphs in one batch.")
+BatchSize = Annotated[int | None, option("Graphs in one batch.", "N", min=1)]
+Seed = Annotated[int, option("Random seed.", "N", min=0)]
+Sample = Annotated[int, option("Size of the random sample on the map.", "N", min=5, max=20_000)]
+MapInput = Annotated[
+    str | None,
+    option("Graphs to show (default: those the run was trained on).", "INPUT", "--input"),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
+    option(
+        "Any setting of the run's config.toml, such as batch_size=64; repeatable.",
+        "KEY=VALUE",
         "--set",
-        metavar="KEY=VALUE",
-        help="Any setting of the run's config.toml, such as batch_size=64; repeatable.",
     ),
 ]
-Seeds = Annotated[
-    str, typer.Option("--seeds", metavar="0,1,2", help="One run per seed; scores are mean and SD.")
-]
-Limit = Annotated[
-    int | None, typer.Option("--limit", min=1, metavar="N", help="Read the first N rows only.")
-]
+Seeds = Annotated[str, option("One run per seed; scores are mean and SD.", "0,1,2")]
+Limit = Annotated[int | None, option("Read the first N rows only.", "N", min=1)]
 SplitKind = Annotated[
     str | None,
-    typer.Option(
-        "--split",
-        metavar="KIND|FILE",
-        help="scaffold, scaffold-balanced, random-scaffold, random, or a split.json "
+    option(
+        "scaffold, scaffold-balanced, random-scaffold, random, or a split.json "
         "(default: that of the data set, else scaffold).",
+        "KIND|FILE",
     ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint in RUN.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print no progress, messages or summary.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Resume = Annotated[bool, option("Continue from the last checkpoint in RUN.", None, "--resume")]
+Overwrite = Annotated[bool, option("Replace an existing output.", None, "--overwrite")]
+Quiet = Annotated[bool, option("Print no progress, messages or summary.", None, "--quiet", "-q")]
+Json = Annotated[bool, option("Print the result as JSON.", None, "--json")]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How an input is read."""
+
+    smiles_column: SmilesColumn = None
+    data_dir: DataDir = None
+    on_error: OnError = "skip"
+    workers: Workers = None
+
+    def options(self) -> dict[str, Any]:
+        """Return what the readers take; the folder of the data sets is set once and for all."""
+        return {
+            "smiles_column": self.smiles_column,
+            "on_error": self.on_error,
+            "workers": self.workers,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """How an encoder is run over an input."""
+
+    batch_size: BatchSize = None
+    precision: Precision = None
+    device: Device = None
+    threads: Threads = None
+
+    def options(self) -> dict[str, Any]:
+        """Return what the calls take."""
+        return {
+            "batch_size": self.batch_size or 512,
+            "precision": self.precision or "fp32",
+            "device": self.device or "auto",
+        }
+
+
+def with_groups(verb: Callable[..., None]) -> Callable[..., None]:
+    """Return a verb whose dataclass parameters, such as :class:`Reading`, are options of its own.
+
+    Each field of the dataclass is one option.
+    """
+    signature = inspect.signature(verb)
+    groups: dict[str, Any] = {
+        p.name: p.annotation for p in signature.parameters.values() if is_dataclass(p.annotation)
+    }
+    parameters: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        if parameter.name not in groups:
+            parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY))
+            continue
+        parameters += [
+            parameter.replace(
+                name=f.name, kind=parameter.KEYWORD_ONLY, default=f.default, annotation=f.type
+            )
+            for f in fields(groups[parameter.name])
+        ]
+
+    @functools.wraps(verb)
+    def command(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
+        verb(**values)
+
+    command.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue]
+    command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+    return command
 
 
 _TRAINING_SETTINGS = ("epochs", "batch_size", "precision", "device", "seed", "learning_rate")

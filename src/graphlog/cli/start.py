@@ -3,43 +3,32 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Console, Table, job_progress
+from graphlog.cli.console import Console, Table
 
 
 def quickstart(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for the results.")
-    ] = Path("graphlog-quickstart"),
+    output: o.Folder = Path("graphlog-quickstart"),
     molecules: Annotated[
-        int,
-        typer.Option(
-            "--molecules", metavar="N", min=200, max=10_000, help="Molecules to pre-train on."
-        ),
+        int, o.option("Molecules to pre-train on.", "N", min=200, max=10_000)
     ] = 4000,
-    epochs: Annotated[
-        int, typer.Option("--epochs", metavar="N", min=2, help="Epochs of pre-training.")
-    ] = 3,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Random seed.")] = 0,
+    epochs: Annotated[int, o.option("Epochs of pre-training.", "N", min=2)] = 3,
+    seed: o.Seed = 0,
     threads: o.Threads = 1,
-    quiet: o.Quiet = False,
-    as_json: o.Json = False,
+    *,
+    console: Console,
 ) -> None:
     """Pre-train, fine-tune, compare and draw, in three minutes.
 
     Works offline, on real molecules that come with RDKit.
     """
-    from graphlog import run_quickstart
-
-    console = Console(quiet, as_json)
-    tour = run_quickstart(
+    tour = graphlog.run_quickstart(
         output,
         molecules=molecules,
         epochs=epochs,
         seed=seed,
-        progress=job_progress(console),
+        progress=console.progress(),
         say=console.say,
     )
     scores = Table(

@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+import graphlog
 from graphlog.cli import options as o
 from graphlog.cli.console import (
     Console,
     Table,
     interruptible,
-    job_progress,
     rejected_rows,
     report_tables,
     row_progress,
@@ -29,55 +29,36 @@ _REPORTED = ("objective", "recipe", "epochs", "seed", "embedding", "schema", "da
 def pretrain(
     source: o.Input,
     output: o.Run,
-    objective: Annotated[
-        str | None, typer.Option("--objective", metavar="NAME", help=_OBJECTIVE)
-    ] = None,
-    recipe: Annotated[str | None, typer.Option("--recipe", metavar="NAME", help=_RECIPE)] = None,
+    objective: Annotated[str | None, o.option(_OBJECTIVE, "NAME")] = None,
+    recipe: Annotated[str | None, o.option(_RECIPE, "NAME")] = None,
     backbone: Annotated[
-        str | None,
-        typer.Option("--backbone", metavar="gin|gcn|graphsage|gat", help="Message-passing layer."),
+        str | None, o.option("Message-passing layer.", "gin|gcn|graphsage|gat")
     ] = None,
     epochs: Annotated[
-        int | None,
-        typer.Option(
-            "--epochs", metavar="N", min=1, help="Passes over the graphs, all phases together."
-        ),
+        int | None, o.option("Passes over the graphs, all phases together.", "N", min=1)
     ] = None,
     batch_size: o.BatchSize = None,
     precision: o.Precision = None,
     device: o.Device = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", min=0, help="Random seed.")
-    ] = None,
-    init: Annotated[
-        str | None,
-        typer.Option("--init", metavar="MODEL", help="Start from the weights of this model."),
-    ] = None,
+    seed: Annotated[int | None, o.option("Random seed.", "N", min=0)] = None,
+    init: Annotated[str | None, o.option("Start from the weights of this model.", "MODEL")] = None,
     resume: o.Resume = False,
     overwrite: o.Overwrite = False,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE", help="Settings file; options override it."),
-    ] = None,
+    config: Annotated[Path | None, o.option("Settings file; options override it.", "FILE")] = None,
     settings: o.Settings = None,
     limit: o.Limit = None,
-    smiles_column: o.SmilesColumn = None,
-    data_dir: o.DataDir = None,
-    on_error: o.OnError = "skip",
-    workers: o.Workers = None,
     threads: o.Threads = None,
-    quiet: o.Quiet = False,
-    as_json: o.Json = False,
+    *,
+    reading: o.Reading,
+    console: Console,
 ) -> None:
     """Pre-train an encoder on INPUT, without labels.
 
     RUN holds the model, checkpoints, settings and log. After Ctrl-C or a crash, --resume continues
     the run bit for bit.
     """
-    from graphlog import api
     from graphlog.domains import domain_of
 
-    console = Console(quiet, as_json)
     if resume and init is not None:
         raise ConfigError("--init starts a run and --resume continues one; drop one of the two.")
     named = {
@@ -90,13 +71,13 @@ def pretrain(
         "device": device,
         "seed": seed,
     }
-    kept = output / "config.toml"
-    file = kept if resume and config is None and kept.is_file() else config
-    start = None if init is None else api.load(init)
+    of_run = output / "config.toml"
+    file = of_run if resume and config is None and of_run.is_file() else config
+    start = None if init is None else graphlog.load(init)
     defaults = {} if start is None else {"encoder": start.config.model_dump()}
-    progress = job_progress(console)
+    progress = console.progress()
     with interruptible():
-        encoder = api.pretrain(
+        encoder = graphlog.pretrain(
             source,
             config=o.pretraining_settings(file, named, settings or [], defaults),
             run_dir=output,
@@ -104,13 +85,7 @@ def pretrain(
             overwrite=overwrite,
             init=start,
             progress=progress,
-            reading={
-                "smiles_column": smiles_column,
-                "on_error": on_error,
-                "workers": workers,
-                "limit": limit,
-                "progress": row_progress(progress),
-            },
+            reading={**reading.options(), "limit": limit, "progress": row_progress(progress)},
         )
     rejected, rejects = rejected_rows(output)
     summary = {
@@ -133,50 +108,36 @@ def finetune(
     task: o.Task = "auto",
     split: o.SplitKind = None,
     epochs: Annotated[
-        int | None,
-        typer.Option(
-            "--epochs", metavar="N", min=1, help="Passes over the training fold (default: 40)."
-        ),
+        int | None, o.option("Passes over the training fold (default: 40).", "N", min=1)
     ] = None,
     protocol: Annotated[
         Literal["default", "paper"] | None,
-        typer.Option(
-            "--protocol",
-            help="default: probe first, encoder trained gently; paper: 100 epochs at one rate.",
-        ),
+        o.option("default: probe first, encoder trained gently; paper: 100 epochs at one rate."),
     ] = None,
     seeds: o.Seeds = "0,1,2",
     select: Annotated[
         Literal["last", "best-valid"] | None,
-        typer.Option("--select", help="Epoch whose weights are kept (default: last)."),
+        o.option("Epoch whose weights are used (default: last)."),
     ] = None,
-    freeze: Annotated[bool, typer.Option("--freeze", help="Train the head only.")] = False,
+    freeze: Annotated[bool, o.option("Train the head only.", None, "--freeze")] = False,
     layer: o.Layer = None,
     batch_size: o.BatchSize = None,
     settings: o.Settings = None,
-    baselines: Annotated[
-        str, typer.Option("--baselines", metavar="A,B", help="ecfp-rf, ecfp-lr, random or none.")
-    ] = _BASELINES,
+    baselines: Annotated[str, o.option("ecfp-rf, ecfp-lr, random or none.", "A,B")] = _BASELINES,
     precision: o.Precision = None,
     device: o.Device = None,
     resume: o.Resume = False,
     overwrite: o.Overwrite = False,
-    smiles_column: o.SmilesColumn = None,
-    data_dir: o.DataDir = None,
-    on_error: o.OnError = "skip",
-    workers: o.Workers = None,
     threads: o.Threads = None,
-    quiet: o.Quiet = False,
-    as_json: o.Json = False,
+    *,
+    reading: o.Reading,
+    console: Console,
 ) -> None:
     """Train MODEL and a linear head on the labels of INPUT.
 
     RUN holds the predictor, its scores and its log. Data sets with known tasks need no --targets.
     With -m random the encoder starts untrained.
     """
-    from graphlog import api
-
-    console = Console(quiet, as_json)
     named = {
         "protocol": protocol,
         "epochs": epochs,
@@ -188,7 +149,7 @@ def finetune(
         "device": device,
     }
     with interruptible():
-        predictor = api.finetune(
+        predictor = graphlog.finetune(
             model,
             source,
             split,
@@ -199,10 +160,8 @@ def finetune(
             run_dir=output,
             resume=resume,
             overwrite=overwrite,
-            progress=job_progress(console),
-            smiles_column=smiles_column,
-            on_error=on_error,
-            workers=workers,
+            progress=console.progress(),
+            **reading.options(),
             **o.chosen_settings(named, settings or []),
         )
     report = {"run": str(output), **predictor.report.to_dict()}
@@ -221,76 +180,47 @@ _Suite = Annotated[
         "or report to render the results in DIR.",
     ),
 ]
-_Output = Annotated[
-    Path,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="DIR",
-        help="Folder of results, models and report; an unfinished one is continued.",
-    ),
-]
-_Names = "A,B"
 
 
 def benchmark(
     suite: _Suite,
-    output: _Output,
-    scale: Annotated[
-        str,
-        typer.Option(
-            "--scale",
-            metavar="smoke|small|paper",
-            help="Minutes, hours, or the protocol of the paper.",
+    output: Annotated[
+        Path,
+        o.option(
+            "Folder of results, models and report; an unfinished one is continued.",
+            *("DIR", "--output", "-o"),
         ),
+    ],
+    scale: Annotated[
+        str, o.option("Minutes, hours, or the protocol of the paper.", "smoke|small|paper")
     ] = "small",
     methods: Annotated[
-        str | None,
-        typer.Option(
-            "--methods", metavar=_Names, help="Objectives, untrained, ecfp-rf or ecfp-lr."
-        ),
+        str | None, o.option("Objectives, untrained, ecfp-rf or ecfp-lr.", "A,B")
     ] = None,
-    datasets: Annotated[
-        str | None,
-        typer.Option("--datasets", metavar=_Names, help="Labelled data sets to evaluate on."),
-    ] = None,
+    datasets: Annotated[str | None, o.option("Labeled data sets to evaluate on.", "A,B")] = None,
     seeds: Annotated[
-        str | None,
-        typer.Option("--seeds", metavar="0,1,2", help="Seeds of pre-training and fine-tuning."),
+        str | None, o.option("Seeds of pre-training and fine-tuning.", "0,1,2")
     ] = None,
-    backbones: Annotated[
-        str | None, typer.Option("--backbones", metavar=_Names, help="gin, gcn, graphsage or gat.")
-    ] = None,
+    backbones: Annotated[str | None, o.option("gin, gcn, graphsage or gat.", "A,B")] = None,
     domain: Annotated[
-        str | None,
-        typer.Option(
-            "--domain", metavar="molecule|protein", help="Domain, for suites that have several."
-        ),
+        str | None, o.option("Domain, for suites that have several.", "molecule|protein")
     ] = None,
-    source: Annotated[
-        str | None,
-        typer.Option("--source", metavar="NAME|STORE", help="Graphs to pre-train on instead."),
-    ] = None,
+    source: Annotated[str | None, o.option("Graphs to pre-train on instead.", "NAME|STORE")] = None,
     split: Annotated[
-        str | None,
-        typer.Option("--split", metavar="KIND", help="Split of the labelled data sets instead."),
+        str | None, o.option("Split of the labeled data sets instead.", "KIND")
     ] = None,
     stages: Annotated[
-        str | None,
-        typer.Option(
-            "--stages", metavar=_Names, help="Only pretrain, finetune, probe, map or speed."
-        ),
+        str | None, o.option("Only pretrain, finetune, probe, map or speed.", "A,B")
     ] = None,
     dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="List the cells and which are finished; compute nothing."),
+        bool, o.option("List the cells and which are finished; compute nothing.", None, "--dry-run")
     ] = False,
     precision: o.Precision = None,
     device: o.Device = None,
     data_dir: o.DataDir = None,
     threads: o.Threads = None,
-    quiet: o.Quiet = False,
-    as_json: o.Json = False,
+    *,
+    console: Console,
 ) -> None:
     """Reproduce a table or figure of the paper.
 
@@ -299,27 +229,24 @@ def benchmark(
     """
     from graphlog import benchmark as bench
 
-    console = Console(quiet, as_json)
     if suite == "report":
         files = bench.write_report(output)
         summary = {"report": str(output / "report"), "files": [str(path) for path in files]}
         console.result(summary, Table(("",), [(str(path),) for path in files]))
         return
-    choices: dict[str, Any] = {
+    choices = {
         "scale": scale,
         "domain": domain,
         "source": source,
         "split": split,
         "seeds": None if seeds is None else o.integers(seeds),
+        "methods": o.names(methods) or None,
+        "datasets": o.names(datasets) or None,
+        "backbones": o.names(backbones) or None,
+        "stages": o.names(stages) or None,
+        "device": device or "auto",
+        "precision": precision or "auto",
     }
-    for name, text in {
-        "methods": methods,
-        "datasets": datasets,
-        "backbones": backbones,
-        "stages": stages,
-    }.items():
-        choices[name] = o.names(text) or None
-    choices |= {"device": device or "auto", "precision": precision or "auto"}
     if dry_run:
         _show_plan(bench.preview(suite, output, **choices), console)
     else:
@@ -329,22 +256,17 @@ def benchmark(
 def _run(suite: str, output: Path, choices: dict[str, Any], console: Console) -> None:
     import sys
 
-    from graphlog import benchmark as bench
-    from graphlog.errors import ConfigError
     from graphlog.training.log import Bar, Lines, Silent
 
     progress = Silent() if console.quiet else Bar() if sys.stderr.isatty() else Lines(every_s=60.0)
     with interruptible():
-        outcome = bench.run(suite, output, progress=progress, **choices)
-    numbers = {
-        "computed": len(outcome.computed),
-        "failed": len(outcome.failed),
-        "waiting": len(outcome.waiting),
-    }
+        outcome = graphlog.run_benchmark(suite, output, progress=progress, **choices)
     summary = {
         "suite": suite,
         "cells": outcome.total,
-        **numbers,
+        "computed": len(outcome.computed),
+        "failed": len(outcome.failed),
+        "waiting": len(outcome.waiting),
         "report": str(output / "report") if (output / "report").is_dir() else None,
     }
     console.result(summary, Table(tuple(summary), [tuple(summary.values())]))

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-
+import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Console, job_progress, report_tables
+from graphlog.cli.console import Console, report_tables
 from graphlog.errors import ConfigError
 
 _BASELINES, _FOLD_BASELINES = "random,ecfp-rf,ecfp-lr", "random,wl"
@@ -16,105 +15,49 @@ def embed(
     source: o.Input,
     model: o.Model,
     output: Annotated[
-        Path,
-        typer.Option(
-            "--output", "-o", metavar="OUT", help="File to write: .npz, .parquet or .csv."
-        ),
+        Path, o.option("File to write: .npz, .parquet or .csv.", "OUT", "--output", "-o")
     ],
     layer: o.Layer = None,
     limit: o.Limit = None,
-    batch_size: o.BatchSize = None,
-    precision: o.Precision = None,
-    device: o.Device = None,
-    smiles_column: o.SmilesColumn = None,
-    data_dir: o.DataDir = None,
-    on_error: o.OnError = "skip",
-    workers: o.Workers = None,
-    threads: o.Threads = None,
-    quiet: o.Quiet = False,
-    as_json: o.Json = False,
+    *,
+    inference: o.Inference,
+    reading: o.Reading,
+    console: Console,
 ) -> None:
     """Write one embedding per row of INPUT.
 
     Row i of OUT is row i of INPUT; it is NaN where the row cannot be read.
     """
-    from graphlog import api
-
-    console = Console(quiet, as_json)
-    encoder = api.load_for(model, source, device=device or "auto")
-    written = api.embed_file(
-        encoder,
+    written = graphlog.embed_file(
+        model,
         source,
         output,
         layer=layer,
-        batch_size=batch_size or 512,
-        precision=precision or "fp32",
-        progress=job_progress(console),
-        smiles_column=smiles_column,
         limit=limit,
-        on_error=on_error,
-        workers=workers,
+        progress=console.progress(),
+        **inference.options(),
+        **reading.options(),
     )
-    console.summary(
-        {
-            "output": str(written.path),
-            "rows": written.rows,
-            "rejected": written.rejected,
-            "width": encoder.width(layer),
-            "layer": layer or encoder.layer,
-            "rejects": None if written.rejects is None else str(written.rejects),
-        }
-    )
+    console.summary(written.to_dict())
 
 
 def predict(
     source: o.Input,
-    run: Annotated[
-        str, typer.Option("--model", "-m", metavar="RUN", help="Run folder of finetune.")
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="OUT.csv", help="File to write.")
-    ],
-    batch_size: o.BatchSize = None,
-    precision: o.Precision = None,
-    device: o.Device = None,
-    smiles_column: o.SmilesColumn = None,
-    data_dir: o.DataDir = None,
-    on_error: o.OnError = "skip",
-    workers: o.Workers = None,
-    threads: o.Threads = None,
-    quiet: o.Quiet = False,
-    as_json: o.Json = False,
+    run: Annotated[str, o.option("Run folder of finetune.", "RUN", "--model", "-m")],
+    output: Annotated[Path, o.option("File to write.", "OUT.csv", "--output", "-o")],
+    *,
+    inference: o.Inference,
+    reading: o.Reading,
+    console: Console,
 ) -> None:
     """Predict with a fine-tuned model for every row of INPUT.
 
     OUT.csv has the columns of INPUT, predicted_TARGET for each target, and graphlog_status.
     """
-    from graphlog import api
-
-    console = Console(quiet, as_json)
-    predictor = api.load_predictor(run, device=device or "auto")
-    written = api.predict_file(
-        predictor,
-        source,
-        output,
-        batch_size=batch_size or 512,
-        precision=precision or "fp32",
-        progress=job_progress(console),
-        smiles_column=smiles_column,
-        on_error=on_error,
-        workers=workers,
+    written = graphlog.predict_file(
+        run, source, output, progress=console.progress(), **inference.options(), **reading.options()
     )
-    console.summary(
-        {
-            "output": str(written.path),
-            "rows": written.rows,
-            "rejected": written.rejected,
-            "targets": list(predictor.targets),
-            "task": predictor.task,
-            "rejects": None if written.rejects is None else str(written.rejects),
-        }
-    )
+    console.summary(written.to_dict())
 
 
 def probe(
@@ -127,58 +70,41 @@ def probe(
     layer: o.Layer = None,
     c: Annotated[
         float,
-        typer.Option(
-            "--c",
-            metavar="C",
+        o.option(
+            "Inverse penalty of one model; that of the other is chosen on validation.",
+            *("C", "--c"),
             min=1e-9,
-            help="Inverse penalty of one model; that of the other is chosen on validation.",
         ),
     ] = 0.1,
     baselines: Annotated[
-        str | None,
-        typer.Option(
-            "--baselines",
-            metavar="A,B",
-            help="random, ecfp-rf, ecfp-lr or none; with 10-fold: random, wl.",
-        ),
+        str | None, o.option("random, ecfp-rf, ecfp-lr or none; with 10-fold: random, wl.", "A,B")
     ] = None,
     protocol: Annotated[
-        Literal["split", "10-fold"],
-        typer.Option("--protocol", help="One split, or InfoGraph's 10-fold accuracy."),
+        Literal["split", "10-fold"], o.option("One split, or InfoGraph's 10-fold accuracy.")
     ] = "split",
-    classifier: Annotated[
-        Literal["svm", "logistic"], typer.Option("--classifier", help="Classifier of 10-fold.")
-    ] = "svm",
+    classifier: Annotated[Literal["svm", "logistic"], o.option("Classifier of 10-fold.")] = "svm",
     device: o.Device = None,
-    smiles_column: o.SmilesColumn = None,
-    data_dir: o.DataDir = None,
-    on_error: o.OnError = "skip",
-    workers: o.Workers = None,
     threads: o.Threads = None,
-    quiet: o.Quiet = False,
-    as_json: o.Json = False,
+    *,
+    reading: o.Reading,
+    console: Console,
 ) -> None:
     """Fit linear models to frozen embeddings, beside baselines."""
-    from graphlog import api
-
-    console = Console(quiet, as_json)
     shared: dict[str, Any] = {
         "layer": layer,
         "seeds": o.integers(seeds),
-        "progress": job_progress(console),
+        "progress": console.progress(),
         "targets": o.names(targets) or None,
         "task": task,
-        "smiles_column": smiles_column,
-        "on_error": on_error,
-        "workers": workers,
+        "device": device or "auto",
+        **reading.options(),
     }
-    encoder = api.load_for(model, source, device=device or "auto")
     if protocol == "10-fold":
         if split is not None:
             raise ConfigError("--protocol 10-fold makes its own folds; drop --split.")
         rows = o.names(baselines or _FOLD_BASELINES)
-        report = api.fold_probe(encoder, source, classifier=classifier, baselines=rows, **shared)
+        report = graphlog.fold_probe(model, source, classifier=classifier, baselines=rows, **shared)
     else:
         rows = o.names(baselines or _BASELINES)
-        report = api.probe(encoder, source, split, baselines=rows, c=c, **shared)
+        report = graphlog.probe(model, source, split, baselines=rows, c=c, **shared)
     console.result(report.to_dict(), *report_tables(report))

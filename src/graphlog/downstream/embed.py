@@ -5,7 +5,7 @@ import os
 import zipfile
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,18 @@ class Written:
     """Rows that could not be used: NaN or empty, with the reason in the status column."""
     rejects: Path | None
     """The list of them beside the file; None if every row could be used."""
+    content: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What the columns are: width and layer of embeddings, or targets and task."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-ready values."""
+        return {
+            "output": str(self.path),
+            "rows": self.rows,
+            "rejected": self.rejected,
+            **self.content,
+            "rejects": None if self.rejects is None else str(self.rejects),
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,7 +154,8 @@ def embed_file(
             encoder.embed_batches(store, layer, batch_size, precision=precision, progress=progress),
         )
         write = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}[out.suffix]
-        return finish_output(output, write(output, embeddings, store.output_status()), out)
+        written = finish_output(output, write(output, embeddings, store.output_status()), out)
+        return replace(written, content={"width": width, "layer": layer or encoder.layer})
 
 
 def check_output(out: Path, formats: tuple[str, ...], source: Input | str | None = None) -> None:

@@ -4,6 +4,7 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -148,7 +149,8 @@ class Predictor:
                 output.aligned(predictions, batches)
                 unfinished = output.folder / "out.csv"
                 self._write(unfinished, output, predictions)
-                return finish_output(output, unfinished, out)
+                written = finish_output(output, unfinished, out)
+        return replace(written, content={"targets": list(self.targets), "task": self.task})
 
     def reading_of(self, source: Input, reading: Mapping[str, Any]) -> dict[str, Any]:
         """Return how to read ``source``: by the column of fine-tuning, if it has that column."""

@@ -13,7 +13,7 @@ from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.store import is_store, open_store
 from graphlog.datasets import DATASETS, DatasetSpec, find_spec
 from graphlog.domains import DOMAINS, domain_of
-from graphlog.downstream.models import model_path
+from graphlog.downstream.models import list_models, model_path
 from graphlog.downstream.report import Report
 from graphlog.encoders.modelfile import read_model
 from graphlog.errors import DataError, ModelFileError
@@ -83,6 +83,11 @@ def _model_card(path: Path) -> dict[str, str | None]:
     rows = re.findall(r"^\| ([\w ]+) \| (.*) \|$", card.read_text(encoding="utf-8"), re.MULTILINE)
     fields = dict(rows)
     return {**{name: fields.get(name) for name in _CARD_FIELDS}, "model card": str(card)}
+
+
+def describe_models() -> dict[str, dict[str, Any]]:
+    """Return what each shipped model is, by name."""
+    return {name: describe_model(path) for name, path in list_models().items()}
 
 
 def describe_model(path: Path) -> dict[str, Any]:
@@ -204,13 +209,6 @@ def prototype_layers(extra: Mapping[str, Any]) -> list[int]:
     while f"prototypes.{len(sizes)}" in extra:
         sizes.append(extra[f"prototypes.{len(sizes)}"].shape[0])
     return sizes
-
-
-def schema_of(path: str | Path) -> FeatureSchema:
-    """Return the schema of a store or a model."""
-    return (
-        open_store(path).schema if is_store(path) else read_model(model_path(path)).encoder.schema
-    )
 
 
 _VALUES_SHOWN = 6
