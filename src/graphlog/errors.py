@@ -36,6 +36,16 @@ class MissingExtraError(GraphLoGError):
         )
 
 
+class MissingPluginError(ConfigError):
+    """A part of another package is asked for; the message names the package to install."""
+
+    def __init__(self, kind: str, name: str, package: str) -> None:
+        super().__init__(
+            f"the {kind} '{name}' comes with the package {package}, which is not installed; run: "
+            f"pip install {package}"
+        )
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     """Return the error for an unknown name, suggesting the nearest known one.
 

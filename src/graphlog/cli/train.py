@@ -15,10 +15,12 @@ from graphlog.cli.console import (
     report_tables,
     row_progress,
 )
+from graphlog.encoders import LAYERS
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 
 _OBJECTIVE = f"Pretext task (default: graphlog): {', '.join(OBJECTIVES)}."
+_BACKBONE = f"Message-passing layer (default: gin): {', '.join(LAYERS)}."
 _RECIPE = (
     "Named settings: default, graphlog, paper, released or plus; other objectives have their own."
 )
@@ -31,9 +33,7 @@ def pretrain(
     output: o.Run,
     objective: Annotated[str | None, o.option(_OBJECTIVE, "NAME")] = None,
     recipe: Annotated[str | None, o.option(_RECIPE, "NAME")] = None,
-    backbone: Annotated[
-        str | None, o.option("Message-passing layer.", "gin|gcn|graphsage|gat")
-    ] = None,
+    backbone: Annotated[str | None, o.option(_BACKBONE, "NAME")] = None,
     epochs: Annotated[
         int | None, o.option("Passes over the graphs, all phases together.", "N", min=1)
     ] = None,
@@ -201,7 +201,7 @@ def benchmark(
     seeds: Annotated[
         str | None, o.option("Seeds of pre-training and fine-tuning.", "0,1,2")
     ] = None,
-    backbones: Annotated[str | None, o.option("gin, gcn, graphsage or gat.", "A,B")] = None,
+    backbones: Annotated[str | None, o.option(f"Any of {', '.join(LAYERS)}.", "A,B")] = None,
     domain: Annotated[
         str | None, o.option("Domain, for suites that have several.", "molecule|protein")
     ] = None,

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from graphlog.config import FrozenConfig
 from graphlog.errors import unknown_name
+from graphlog.plugins import Registry
 
 
 class DatasetSpec(FrozenConfig):
@@ -88,11 +89,17 @@ def _filled(value: Any, words: Mapping[str, str]) -> Any:
     return {k: _filled(v, words) for k, v in value.items()} if isinstance(value, dict) else value
 
 
-DATASETS, PARTS = load_catalogue(
+def _fits(name: str, part: object) -> str | None:
+    fits = isinstance(part, DatasetSpec) and part.name == name
+    return None if fits else f"a graphlog.datasets.DatasetSpec named '{name}'"
+
+
+_SETS, PARTS = load_catalogue(
     files("graphlog.datasets").joinpath("catalogue.toml").read_text(encoding="utf-8")
 )
-"""Every data set by name; what is added here is found by every verb and every call. And the files
-that labelled sets of proteins are made of."""
+DATASETS: Registry[DatasetSpec] = Registry("data set", _SETS, _fits)
+"""Every data set by name; what is added here is found by every verb and every call. ``PARTS`` are
+the files that labelled sets of proteins are made of."""
 
 
 def find_spec(name: str) -> DatasetSpec:

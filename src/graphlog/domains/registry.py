@@ -5,9 +5,17 @@ from graphlog.domains.base import Domain
 from graphlog.domains.graph.domain import GraphDomain
 from graphlog.domains.molecule.domain import MoleculeDomain
 from graphlog.domains.protein.domain import ProteinDomain
-from graphlog.errors import unknown_name
+from graphlog.errors import ConfigError, unknown_name
+from graphlog.plugins import Registry
 
-DOMAINS: dict[str, Domain] = {}
+
+def _fits(name: str, part: object) -> str | None:
+    fits = isinstance(part, Domain) and part.name == name
+    return None if fits else f"an object derived from graphlog.domains.Domain named '{name}'"
+
+
+_OWN = (MoleculeDomain(), ProteinDomain(), GraphDomain())
+DOMAINS: Registry[Domain] = Registry("domain", {domain.name: domain for domain in _OWN}, _fits)
 """Every domain by name."""
 SCHEMAS: dict[str, FeatureSchema] = {}
 """Every fixed schema by name."""
@@ -26,7 +34,11 @@ def domain_of(schema: FeatureSchema) -> Domain:
         ConfigError: If it is not registered.
     """
     if schema.domain not in DOMAINS:
-        raise unknown_name("domain", schema.domain, DOMAINS)
+        known = ", ".join(sorted(DOMAINS))
+        raise ConfigError(
+            f"no installed package provides the domain '{schema.domain}' that graphs of schema "
+            f"'{schema.name}' belong to; install the one that made them. Known: {known}"
+        )
     return DOMAINS[schema.domain]
 
 
@@ -41,5 +53,5 @@ def schema_named(name: str) -> FeatureSchema:
     return SCHEMAS[name]
 
 
-for _domain in (MoleculeDomain(), ProteinDomain(), GraphDomain()):
-    register(_domain)
+for _domain in DOMAINS.values():
+    SCHEMAS.update(_domain.schemas)

@@ -1,22 +1,32 @@
 """From graphs to embeddings. A backbone is a file with one layer, and a line here."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
-from graphlog.data.schema import FeatureSchema
-from graphlog.encoders.adapter import GINE, GATv2, Transformer
-from graphlog.encoders.base import EncoderConfig, MessagePassing
-from graphlog.encoders.gat import GAT
-from graphlog.encoders.gcn import GCN
-from graphlog.encoders.gin import GIN
-from graphlog.encoders.graphsage import GraphSAGE
+from graphlog.plugins import Registry
 
-LAYERS: dict[str, Callable[[EncoderConfig, FeatureSchema], MessagePassing]] = {
-    "gin": GIN,
-    "gcn": GCN,
-    "graphsage": GraphSAGE,
-    "gat": GAT,
-    "gine": GINE,
-    "gatv2": GATv2,
-    "transformer": Transformer,
-}
+if TYPE_CHECKING:
+    from graphlog.data.schema import FeatureSchema
+    from graphlog.encoders.base import EncoderConfig, MessagePassing
+
+Layer: TypeAlias = "Callable[[EncoderConfig, FeatureSchema], MessagePassing]"
+
+
+def _fits(name: str, part: object) -> str | None:
+    return None if callable(part) else "a class or function of (config, schema)"
+
+
+LAYERS: Registry[Layer] = Registry(
+    "backbone",
+    {
+        "gin": "graphlog.encoders.gin:GIN",
+        "gcn": "graphlog.encoders.gcn:GCN",
+        "graphsage": "graphlog.encoders.graphsage:GraphSAGE",
+        "gat": "graphlog.encoders.gat:GAT",
+        "gine": "graphlog.encoders.adapter:GINE",
+        "gatv2": "graphlog.encoders.adapter:GATv2",
+        "transformer": "graphlog.encoders.adapter:Transformer",
+    },
+    _fits,
+)
 """The message-passing layer of every backbone."""

@@ -14,6 +14,7 @@ from graphlog.config import FrozenConfig
 from graphlog.data.batch import Adjacency, GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains import DOMAINS
+from graphlog.encoders import LAYERS
 from graphlog.encoders.attributes import expand_attributes
 from graphlog.errors import unknown_name
 from graphlog.ops.segment import segment_ids, segment_sum
@@ -67,8 +68,6 @@ class EncoderConfig(FrozenConfig):
     @field_validator("backbone")
     @classmethod
     def _known_backbone(cls, name: str) -> str:
-        from graphlog.encoders import LAYERS  # the table is filled by modules that import this one
-
         if name not in LAYERS:
             raise unknown_name("backbone", name, LAYERS)
         return name
@@ -96,7 +95,7 @@ class EncoderConfig(FrozenConfig):
     @classmethod
     def setting_names(cls) -> list[str]:
         """Return the names of all settings, those of every kind of layer included."""
-        return [*(name for name in cls.model_fields if name != "layer"), *_layer_settings()]
+        return [*(name for name in cls.model_fields if name != "layer"), *_layer_settings(*LAYERS)]
 
     def resolve_auto(self, domain: str) -> "EncoderConfig":
         """Return the settings with every ``auto`` replaced by what graphs of ``domain`` need."""
@@ -107,13 +106,12 @@ class EncoderConfig(FrozenConfig):
 
 
 def _collect_layer_settings(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    from graphlog.encoders import LAYERS
-
+    backbone = str(values.get("backbone", "gin"))
     # files of version 0.1 hold the settings of every kind of layer, whatever the backbone
-    options = {key: values[key] for key in _layer_settings() if key in values}
+    options = {k: values[k] for k in _layer_settings("gin", "gat", backbone) if k in values}
     rest = {key: value for key, value in values.items() if key not in options}
     if "layer" not in rest:
-        kind = _layer_config(LAYERS.get(str(rest.get("backbone", "gin"))))
+        kind = _layer_config(LAYERS.get(backbone))
         known = {key: value for key, value in options.items() if key in kind.model_fields}
         rest["layer"] = kind.parse(known, where)
     return rest
@@ -123,10 +121,9 @@ def _layer_config(layer: object) -> type[LayerConfig]:
     return getattr(layer, "Config", LayerConfig)
 
 
-def _layer_settings() -> list[str]:
-    from graphlog.encoders import LAYERS
-
-    return list(dict.fromkeys(k for v in LAYERS.values() for k in _layer_config(v).model_fields))
+def _layer_settings(*backbones: str) -> list[str]:
+    kinds = [_layer_config(LAYERS.get(name)) for name in backbones]
+    return list(dict.fromkeys(key for kind in kinds for key in kind.model_fields))
 
 
 def with_self_loops(edges: Adjacency) -> tuple[Adjacency, Int[Tensor, "K"]]:

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
+from graphlog.encoders import LAYERS
 from graphlog.encoders.attributes import AttributeTable
 from graphlog.encoders.base import EncoderConfig, Encoding, MessagePassing, Neighbourhood, NodeNorm
 from graphlog.encoders.readout import JUMPS, Readout, centre_nodes
@@ -35,10 +36,6 @@ class GraphEncoder(nn.Module):
         schema: FeatureSchema,
         layers: Sequence[MessagePassing] | None = None,
     ) -> None:
-        from graphlog.encoders import (
-            LAYERS,
-        )  # the table is filled by modules that import the contract beside this one
-
         super().__init__()
         if layers is not None and len(layers) != config.layers:
             raise ConfigError(

@@ -12,16 +12,20 @@ from safetensors.torch import save
 from torch import Tensor
 
 from graphlog.data.schema import FeatureSchema
+from graphlog.domains import DOMAINS
+from graphlog.encoders import LAYERS
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import GraphEncoder, encoder_from_state
-from graphlog.errors import ConfigError, ModelFileError
+from graphlog.errors import ConfigError, MissingPluginError, ModelFileError
 from graphlog.files import beside
+from graphlog.plugins import Registry, check_installed, packages_of
 
 FORMAT = "graphlog-model"
 VERSION = 1
 KEY = "graphlog"
 """The one key of the file's metadata: safetensors writes several in a random order, one makes
 equal models equal files."""
+_TABLE_OF: Mapping[str, Registry[Any]] = {"backbone": LAYERS, "domain": DOMAINS}
 ENCODER, EXTRA = "encoder.", "objective."
 
 
@@ -72,8 +76,15 @@ def save_model(
         "config": encoder.config.model_dump(),
         "info": dict(info),
     }
+    if needed := packages_of(_parts(about), _TABLE_OF):
+        about["plugins"] = needed
     about = json.loads(json.dumps(about))  # as it will be read, so that both sides hash the same
     _write(Path(path), tensors, about | {"sha256": _digest(tensors, about)})
+
+
+def _parts(about: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of the backbone and the domain that a description asks for."""
+    return {"backbone": about["config"]["backbone"], "domain": about["schema"]["domain"]}
 
 
 def _stored(name: str, tensor: Tensor, half: bool) -> Tensor:
@@ -130,11 +141,14 @@ def read_model(path: Path | str) -> ModelFile:
             " copy or make it again."
         )
     try:
+        check_installed(_parts(about), _TABLE_OF, about.get("plugins", {}))
         weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
         encoder = encoder_from_state(
             EncoderConfig.parse(about["config"]), FeatureSchema.from_dict(about["schema"]), weights
         )
         info = dict(about["info"])
+    except MissingPluginError as e:
+        raise ModelFileError(f"{path}: {e}") from None
     except (KeyError, ValueError, RuntimeError, TypeError, AttributeError) as e:
         raise ModelFileError(
             f"{path}: does not describe a model this version can build ({str(e).splitlines()[0]})."

@@ -1,21 +1,19 @@
 """Pretext tasks: one file is one method; the table below is what ``--objective`` chooses from."""
 
-from collections import UserDict
-from importlib import import_module
 from typing import Any
 
-
-class _Objectives(UserDict[str, Any]):
-    """Classes by name; ``module:class`` is imported at its first look-up: help needs no torch."""
-
-    def __getitem__(self, name: str) -> Any:
-        if isinstance(kind := self.data[name], str):
-            module, _, class_name = kind.partition(":")
-            kind = self.data[name] = getattr(import_module(module), class_name)
-        return kind
+from graphlog.plugins import Registry
 
 
-OBJECTIVES = _Objectives(
+def _fits(name: str, part: object) -> str | None:
+    from graphlog.objectives.base import Objective
+
+    is_objective = isinstance(part, type) and issubclass(part, Objective)
+    return None if is_objective else "a class derived from graphlog.objectives.base.Objective"
+
+
+OBJECTIVES: Registry[Any] = Registry(
+    "objective",
     {
         "graphlog": "graphlog.objectives.graphlog:GraphLoG",
         "attrmasking": "graphlog.objectives.attr_masking:AttrMasking",
@@ -27,5 +25,6 @@ OBJECTIVES = _Objectives(
         "graphmae": "graphlog.objectives.graphmae:GraphMAE",
         "infograph": "graphlog.objectives.infograph:InfoGraph",
         "infomax": "graphlog.objectives.infomax:Infomax",
-    }
+    },
+    _fits,
 )

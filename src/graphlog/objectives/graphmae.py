@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
+from graphlog.encoders import LAYERS
 from graphlog.encoders.attributes import expand_attributes, table_rows
 from graphlog.encoders.base import EncoderConfig, Neighbourhood
 from graphlog.encoders.encoder import GraphEncoder
@@ -85,8 +86,6 @@ class GraphMAE(Objective[GraphMAEViews]):
     }
 
     def __init__(self, config: GraphMAEConfig, encoder: GraphEncoder) -> None:
-        from graphlog.encoders import LAYERS
-
         super().__init__(config, encoder)
         self.config, self.schema = config, encoder.schema
         self.check_schema(self.schema)

@@ -237,8 +237,8 @@ def _column(attribute: Attribute) -> str:
 def describe_datasets() -> list[dict[str, Any]]:
     """Return what is known about every data set: molecules first, then other domains."""
     ranks = {domain: rank for rank, domain in enumerate(("molecule", "graph", "protein"))}
-    names = sorted(DATASETS, key=lambda name: ranks.get(DATASETS[name].domain, len(ranks)))
-    return [describe_dataset(name) for name in names]
+    specs = sorted(DATASETS.values(), key=lambda spec: ranks.get(spec.domain, len(ranks)))
+    return [describe_dataset(spec.name) for spec in specs]
 
 
 def describe_dataset(name: str) -> dict[str, Any]:

@@ -11,14 +11,19 @@ import tomli_w
 from pydantic import Field
 
 from graphlog.config import FrozenConfig, merge, read_toml
+from graphlog.encoders import LAYERS
 from graphlog.encoders.base import EncoderConfig
 from graphlog.errors import ConfigError, unknown_name
 from graphlog.objectives import OBJECTIVES
+from graphlog.plugins import Registry, check_installed, packages_of
 from graphlog.training.optim import Schedule
 from graphlog.training.precision import Precision
 
 _TOP = ("recipe", "schema", "embedding")
+_PLUGINS = "plugins"
+"""Table of the packages that a run needs besides graphlog."""
 _TABLES = ("objective", "encoder", "training")
+_TABLE_OF: Mapping[str, Registry[Any]] = {"objective": OBJECTIVES, "backbone": LAYERS}
 
 with warnings.catch_warnings():
     # pydantic reserves `schema` for a deprecated method; here it is the term of the domain
@@ -72,7 +77,11 @@ with warnings.catch_warnings():
             tables = {key: values.pop(key) for key in _TOP}
             tables["objective"] = {"name": values.pop("objective"), **values.pop("options")}
             tables["encoder"] = values.pop("encoder")
-            return _without_none({**tables, "training": values})
+            needed = packages_of(
+                {"objective": self.objective, "backbone": self.encoder.backbone}, _TABLE_OF
+            )
+            plugins = {_PLUGINS: needed} if needed else {}
+            return _without_none({**tables, "training": values, **plugins})
 
         def to_toml(self) -> str:
             """Return ``config.toml``."""
@@ -110,6 +119,7 @@ def resolve_config(
     """
     tables = _arrange(overrides or {})
     chosen = objective or tables["objective"].get("name", "graphlog")
+    check_installed({"objective": chosen}, _TABLE_OF, tables.get(_PLUGINS, {}))
     if chosen not in OBJECTIVES:
         raise unknown_name("objective", str(chosen), OBJECTIVES)
     kind = OBJECTIVES[chosen]
@@ -117,6 +127,8 @@ def resolve_config(
     if bundle not in kind.RECIPES:
         raise unknown_name(f"recipe of {chosen}", str(bundle), kind.RECIPES)
     merged = merge(_arrange(kind.RECIPES[bundle]), tables)
+    backbone = merged["encoder"].get("backbone", "gin")
+    check_installed({"backbone": backbone}, _TABLE_OF, tables.get(_PLUGINS, {}))
     options = {k: v for k, v in merged["objective"].items() if k != "name"}
     head = {key: merged[key] for key in _TOP if key in merged}
     return PretrainConfig.parse(
@@ -151,7 +163,7 @@ def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:
                     f"found {value!r}."
                 )
             arranged[key] = merge(arranged[key], value)
-        elif key in _TOP:
+        elif key in (*_TOP, _PLUGINS):
             arranged[key] = value
         elif key in _training_keys():
             arranged["training"][key] = value

@@ -1,0 +1,1 @@
+"""A plug-in for graphlog: one objective, one backbone, one data set."""

@@ -1,0 +1,36 @@
+"""A backbone: the mean over neighbors, let through by a gate."""
+
+import torch
+from torch import nn
+
+from graphlog.data.schema import FeatureSchema
+from graphlog.encoders.attributes import AttributeTable
+from graphlog.encoders.base import EncoderConfig, LayerConfig, MessagePassing, Neighbourhood
+from graphlog.ops.neighbours import neighbour_sum
+
+
+class GatedConfig(LayerConfig):
+    """Settings of Gated, given as ``--set encoder.gate_bias=1``."""
+
+    gate_bias: float = 0.0
+    """Initial bias of the gate: above 0, more of the neighbors' mean is let through."""
+
+
+class Gated(MessagePassing):
+    """A linear layer on each node, plus a gated linear layer on the mean over its neighbors."""
+
+    Config = GatedConfig
+
+    def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
+        super().__init__()
+        self.own = nn.Linear(config.dim, config.dim)
+        self.other = nn.Linear(config.dim, config.dim)
+        self.gate = nn.Linear(config.dim, config.dim)
+        nn.init.constant_(self.gate.bias, config.layer_as(GatedConfig).gate_bias)
+        self.edge = AttributeTable(schema.edge, config.dim)
+
+    def forward(self, h: torch.Tensor, neighbourhood: Neighbourhood) -> torch.Tensor:
+        """Return the node embeddings after one round of messages."""
+        edges = neighbourhood.indicator_sums @ self.edge.weight
+        mean = (neighbour_sum(h, neighbourhood.adjacency) + edges) / neighbourhood.count
+        return self.own(h) + torch.sigmoid(self.gate(h)) * self.other(mean)

@@ -1,0 +1,170 @@
+"""Tables of named parts; installed packages add to them by Python entry points."""
+
+import warnings
+from collections import UserDict
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from functools import cache, cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, distributions
+from typing import Any, TypeVar
+
+from graphlog.errors import ConfigError, MissingPluginError
+
+T = TypeVar("T")
+
+GROUPS: Mapping[str, str] = {
+    "objective": "graphlog.objectives",
+    "backbone": "graphlog.backbones",
+    "domain": "graphlog.domains",
+    "data set": "graphlog.datasets",
+}
+"""Group of entry points of each kind of part."""
+
+
+class Registry(UserDict[str, T]):
+    """Parts by name: those of graphlog, those of installed packages, those a program adds.
+
+    A part given as the text ``module:name`` and the part of an installed package are imported when
+    they are first looked up, so that listing names costs nothing. A package cannot replace a part
+    of graphlog.
+
+    Args:
+        kind: A key of :data:`GROUPS`.
+        parts: The parts of graphlog.
+        fits: Called with the name and the part of a package; returns None for a usable part, else
+            what it should be.
+    """
+
+    def __init__(
+        self, kind: str, parts: Mapping[str, T | str], fits: Callable[[str, object], str | None]
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        self.data: dict[str, Any] = dict(parts)
+        self._fits = fits
+        self._own = frozenset(parts)
+        self._broken: dict[str, str] = {}
+
+    @cached_property
+    def _installed(self) -> dict[str, EntryPoint]:
+        """The entry points of installed packages by name."""
+        found: dict[str, EntryPoint] = {}
+        for point in _entry_points():
+            if point.group != GROUPS[self.kind]:
+                continue
+            first = found.get(point.name)
+            if point.name in self._own or (first is not None and first.value != point.value):
+                owner = "graphlog" if first is None else _package(first)
+                warnings.warn(
+                    f"the {self.kind} '{point.name}' of the package {_package(point)} is not used: "
+                    f"{owner} has one of that name.",
+                    stacklevel=2,
+                )
+            elif first is None:
+                found[point.name] = point
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.data or name in self._installed
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self.data, *(name for name in self._installed if name not in self.data)])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __getitem__(self, name: str) -> T:
+        """Return a part, importing it if need be.
+
+        Raises:
+            ConfigError: If it belongs to a package and cannot be imported or used.
+            KeyError: If there is none of that name.
+        """
+        if name not in self.data and name in self._installed:
+            self.data[name] = self._load(name)
+        part = self.data[name]
+        if isinstance(part, str):
+            module, _, attribute = part.partition(":")
+            part = self.data[name] = getattr(import_module(module), attribute)
+        return part
+
+    def items(self) -> ItemsView[str, T]:
+        """Return names and parts; those of packages that cannot be used are warned of instead."""
+        return self._usable().items()
+
+    def values(self) -> ValuesView[T]:
+        """Return the parts; those of packages that cannot be used are warned of instead."""
+        return self._usable().values()
+
+    def package(self, name: str) -> str | None:
+        """Return the installed package that a part comes from; None for any other part."""
+        return _package(self._installed[name]) if name in self._installed else None
+
+    def _usable(self) -> dict[str, T]:
+        parts: dict[str, T] = {}
+        for name in self:
+            is_known = name in self._broken
+            try:
+                parts[name] = self[name]
+            except ConfigError as e:
+                if not is_known:
+                    warnings.warn(str(e), stacklevel=3)
+        return parts
+
+    def _load(self, name: str) -> T:
+        point = self._installed[name]
+        if name not in self._broken:
+            try:
+                part = point.load()
+                wanted = self._fits(name, part)
+            except Exception as e:  # whatever the package does wrong while it is imported
+                reason = f"{type(e).__name__}: {e}"
+            else:
+                if wanted is None:
+                    return part
+                reason = f"{part!r} is not {wanted}"
+            self._broken[name] = (
+                f"the {self.kind} '{name}' of the package {_package(point)} cannot be used "
+                f"({reason}); update or remove {_package(point)}."
+            )
+        raise ConfigError(self._broken[name])
+
+
+def packages_of(parts: Mapping[str, str], tables: Mapping[str, Registry[Any]]) -> dict[str, str]:
+    """Return the installed package of each part that comes from one, by kind.
+
+    Args:
+        parts: Name of a part by kind.
+        tables: Table of each kind.
+    """
+    found = {kind: tables[kind].package(name) for kind, name in parts.items()}
+    return {kind: package for kind, package in found.items() if package is not None}
+
+
+def check_installed(
+    parts: Mapping[str, str], tables: Mapping[str, Registry[Any]], packages: Mapping[str, str]
+) -> None:
+    """Check that the parts of packages are there.
+
+    Args:
+        parts: Name of a part by kind.
+        tables: Table of each kind.
+        packages: What :func:`packages_of` returned where the parts were there.
+
+    Raises:
+        MissingPluginError: Naming the package to install.
+    """
+    for kind, name in parts.items():
+        if name not in tables[kind] and kind in packages:
+            raise MissingPluginError(kind, name, packages[kind])
+
+
+@cache
+def _entry_points() -> list[EntryPoint]:
+    """Return those of graphlog's groups in all installed packages."""
+    points = (point for package in distributions() for point in package.entry_points)
+    return [point for point in points if point.group in GROUPS.values()]
+
+
+def _package(point: EntryPoint) -> str:
+    return "?" if point.dist is None else point.dist.name

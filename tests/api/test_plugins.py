@@ -1,0 +1,236 @@
+"""Packages add objectives, backbones, domains and data sets; what is broken or missing is said."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import graphlog
+from graphlog.cli.main import main
+from graphlog.errors import ConfigError, ModelFileError
+from graphlog.plugins import Registry
+from house_support import ROOT
+
+PLUGIN = ROOT / "examples" / "plugin"
+SMALL = (
+    "--workers 1 --epochs 1 --batch-size 16 --precision fp32 "
+    "--set encoder.dim=8 --set encoder.layers=2"
+)
+RUN_ALL = """
+import contextlib, io, json, sys
+from graphlog.cli.main import main
+ended = []
+for words in json.loads(sys.stdin.read()):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(words.split())
+    ended.append([code, out.getvalue(), err.getvalue()])
+print(json.dumps(ended))
+"""
+WORDS = '''
+"""A domain: a word of small letters is a path of letters."""
+import numpy as np
+from graphlog.data.chunk import GraphChunk
+from graphlog.data.columns import RecordColumn
+from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.domains.records import RecordDomain
+
+PATH = FeatureSchema("path", "path", (Attribute("letter", 27),), (), "node", node_mask=(26,))
+
+
+def paths(words, schema):
+    sizes = np.array([len(w) for w in words], dtype=np.int64)
+    steps = np.concatenate([np.arange(n - 1) for n in sizes] or [[]]).astype(np.int64)
+    letters = np.array([[ord(c) - 97] for w in words for c in w], dtype=np.int64).reshape(-1, 1)
+    edges, none = np.stack([steps, steps + 1]), np.zeros((len(steps), 0), dtype=np.int64)
+    return GraphChunk(sizes, sizes - 1, letters, edges, none, np.arange(len(words)), words), []
+
+
+class PathDomain(RecordDomain):
+    name, records, schemas = "path", "words", {"path": PATH}
+    column = RecordColumn(what="word", sure=frozenset({"word"}), word="word")
+
+    def featurizer(self):
+        return paths
+
+
+DOMAIN = PathDomain()
+'''
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+def install(site: Path, package: str, groups: dict[str, dict[str, str]]) -> None:
+    """Write the description that an installed package leaves beside its modules."""
+    info = site / f"{package.replace('-', '_')}-0.1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 0.1.0\n")
+    lines: list[str] = []
+    for group, points in groups.items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+
+
+def run_all(site: Path, folder: Path, *commands: str) -> list[Ended]:
+    """Run commands in one new process that has the packages of ``site``."""
+    path = os.pathsep.join([str(site), os.environ["PYTHONPATH"]])
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL],
+        input=json.dumps(commands),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return [Ended(*ended) for ended in json.loads(done.stdout.splitlines()[-1])]
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Ended]]:
+    """The example package at work: the folder, and how each command ended."""
+    site, folder = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("work")
+    project = tomllib.loads((PLUGIN / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    shutil.copytree(PLUGIN / "src" / "graphlog_example", site / "graphlog_example")
+    install(site, project["name"], project["entry-points"])
+    commands = (
+        "pretrain --help",
+        "data list --json",
+        f"pretrain alcohols -o run --objective degreepred --backbone gated {SMALL} --quiet",
+        "probe alcohols -m run --json",
+        "embed alcohols -m run -o embeddings.npz --json",
+        "info run --json",
+        "finetune alcohols -m run -o ft --workers 1 --epochs 1 --seeds 0 --baselines none --quiet",
+        "predict alcohols -m ft -o predictions.csv",
+        "benchmark molecules -o bench --methods degreepred --backbones gated --datasets alcohols "
+        "--scale smoke --dry-run --json",
+    )
+    return folder, run_all(site, folder, *commands)
+
+
+def test_every_verb_knows_the_parts_of_a_package(used: tuple[Path, list[Ended]]):
+    folder, ended = used
+    assert [(e.code, e.err) for e in ended if e.code] == []
+    assert "degreepred" in ended[0].out.replace("\u2502", "")
+    assert "gated" in ended[0].out
+    listed = {row["name"]: row for row in json.loads(ended[1].out)}
+    assert listed["alcohols"]["licence"] == "CC0-1.0"
+    assert "frozen encoder" in ended[3].out
+    assert json.loads(ended[4].out)["rows"] == 96
+    config = tomllib.loads((folder / "run" / "config.toml").read_text(encoding="utf-8"))
+    assert config["plugins"] == dict.fromkeys(("objective", "backbone"), "graphlog-example")
+    assert config["encoder"]["gate_bias"] == 0.0
+    assert len((folder / "predictions.csv").read_text().splitlines()) == 97
+    assert "degreepred-gated" in ended[8].out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "embed bbbp -m {0}/run -o {1}/out.npz",
+        "probe bbbp -m {0}/run",
+        "info {0}/run",
+        "predict bbbp -m {0}/ft -o {1}/out.csv",
+        "prototypes {0}/run -o {1}/tree",
+        "pretrain nci5k -o {1}/run --config {0}/run/config.toml",
+    ],
+)
+def test_a_missing_package_is_named(
+    used: tuple[Path, list[Ended]], command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    capfd.readouterr()
+    assert main(command.format(used[0], tmp_path).split()) == 2
+    said = capfd.readouterr().err.strip().splitlines()
+    assert len(said) == 1
+    assert said[0].endswith("which is not installed; run: pip install graphlog-example")
+
+
+def test_a_broken_package_is_left_out(tmp_path: Path):
+    site = tmp_path / "site"
+    broken = dict.fromkeys(("objectives", "backbones", "domains", "datasets"), "broken_part:X")
+    groups = {f"graphlog.{kind}": {"broken": value} for kind, value in broken.items()}
+    groups["graphlog.objectives"] |= {"graphlog": "broken_part:X", "number": "json:__name__"}
+    install(site, "broken-package", groups)
+    (site / "broken_part.py").write_text("import does_not_exist\n")
+    (tmp_path / "m.smi").write_text("CCO\nCCN\nc1ccccc1\n")
+    ended = run_all(
+        site,
+        tmp_path,
+        "--help",
+        "pretrain --help",
+        "data list",
+        "embed m.smi -m graphlog-zinc -o out.npz --workers 1",
+        "pretrain m.smi -o run --workers 1 --objective broken",
+        "pretrain m.smi -o run --backbone broken",
+        "pretrain m.smi -o run --workers 1 --objective number",
+        "embed broken -m graphlog-zinc -o out.npz",
+    )
+    assert [e.code for e in ended] == [0, 0, 0, 0, 2, 2, 2, 2]
+    assert [e.err.count("warning") for e in ended[:3]] == [0, 0, 2]  # a data set and a domain
+    assert "No module named 'does_not_exist'); update or remove broken-package." in ended[2].err
+    assert "graphlog: warning" not in ended[3].err
+    for number in (4, 5, 6, 7):
+        assert "broken-package cannot be used" in ended[number].err, ended[number]
+    assert "is not a class derived from graphlog.objectives.base.Objective" in ended[6].err
+
+
+def test_a_domain_of_a_package(tmp_path: Path):
+    site = tmp_path / "site"
+    install(site, "graphlog-words", {"graphlog.domains": {"path": "words_domain:DOMAIN"}})
+    (site / "words_domain.py").write_text(WORDS)
+    (tmp_path / "words.csv").write_text("word\n" + "graph\nlog\ncontrast\nlearn\n" * 4)
+    ended = run_all(
+        site,
+        tmp_path,
+        "featurize words.csv -o words.store --schema path --workers 1",
+        f"pretrain words.store -o run {SMALL} --quiet",
+        "embed words.store -m run -o out.npz",
+    )
+    assert [(e.code, e.err) for e in ended if e.code] == []
+    with pytest.raises(ModelFileError, match="'path' comes with the package graphlog-words"):
+        graphlog.load(tmp_path / "run")
+
+
+def test_a_part_added_at_run_time_wins():
+    table: Registry[Any] = Registry("objective", {"own": "json:loads"}, lambda _, part: None)
+    assert table["own"] is json.loads
+    table["mine"] = json.dumps
+    assert dict(table.items()) == {"own": json.loads, "mine": json.dumps}
+    assert "other" not in table
+    assert table.package("mine") is None
+    with pytest.raises(KeyError):
+        table["other"]
+
+
+def test_two_packages_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from importlib.metadata import distributions
+
+    from graphlog import plugins
+
+    for package, value in (("a-first", "json:loads"), ("b-second", "json:dumps")):
+        install(tmp_path, package, {"graphlog.objectives": {"twice": value, "own": value}})
+    found = [p for d in distributions(path=[str(tmp_path)]) for p in d.entry_points]
+    found.sort(key=lambda point: str(point.dist.name))
+    monkeypatch.setattr(plugins, "_entry_points", lambda: found)
+    table: Registry[Any] = Registry("objective", {"own": "json:load"}, lambda _, part: None)
+    with pytest.warns(UserWarning, match="is not used") as warned:
+        assert table["twice"] is json.loads
+    assert len(warned) == 3
+    assert table["own"] is json.load
+    assert table.package("twice") == "a-first"
+    monkeypatch.setattr(table, "_fits", lambda _, part: "anything else")
+    del table.data["twice"]
+    with pytest.raises(ConfigError, match=r"a-first cannot be used \(.* is not anything else\)"):
+        table["twice"]
