@@ -268,6 +268,8 @@ def test_finetune_then_predict(cli: Cli, molecules: Path, finetuned: Path, tmp_p
         "length",
         "word",
         "predicted_oxygen",
+        "predicted_oxygen_std",
+        "predicted_oxygen_calibrated",
         "graphlog_status",
     ]
     assert 0 <= float(rows[0]["predicted_oxygen"]) <= 1

@@ -154,6 +154,11 @@ def report_tables(report: "Report") -> list[Table]:
     if len(report.tasks) > 1 and first.per_task:
         per_task = [(task, number(first.per_task.get(task, math.nan))) for task in report.tasks]
         tables.append(Table(("task", "test"), per_task, f"\n{first.model}, {first.rule}, by task"))
+    if report.calibration:
+        columns = tuple(report.calibration[0])
+        shown = [tuple(row.values()) for row in report.calibration]
+        heads = tuple(name.replace("_", " ") for name in columns)
+        tables.append(Table(heads, shown, "\nintervals or probabilities on the test fold"))
     if report.notes:
         tables.append(Table(("", ""), [("note", note) for note in report.notes]))
     return tables

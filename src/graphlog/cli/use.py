@@ -45,6 +45,10 @@ def predict(
     source: o.Input,
     run: Annotated[str, o.option("Run folder of finetune.", "RUN", "--model", "-m")],
     output: Annotated[Path, o.option("File to write.", "OUT.csv", "--output", "-o")],
+    interval: Annotated[
+        float | None,
+        o.option("Regression: add intervals of this probability, such as 0.9.", "LEVEL"),
+    ] = None,
     *,
     inference: o.Inference,
     reading: o.Reading,
@@ -52,10 +56,18 @@ def predict(
 ) -> None:
     """Predict with a fine-tuned model for every row of INPUT.
 
-    OUT.csv has the columns of INPUT, predicted_TARGET for each target, and graphlog_status.
+    OUT.csv has the columns of INPUT, predicted_TARGET for each target (mean over seeds), its spread
+    over seeds (_std), calibrated probabilities (_calibrated) or intervals (_low, _high), and
+    graphlog_status.
     """
     written = graphlog.predict_file(
-        run, source, output, progress=console.progress(), **inference.options(), **reading.options()
+        run,
+        source,
+        output,
+        interval=interval,
+        progress=console.progress(),
+        **inference.options(),
+        **reading.options(),
     )
     console.summary(written.to_dict())
 

@@ -26,6 +26,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines, ecfp_rows
 from graphlog.downstream.report import ScoreRow, make_report, score_row
 from graphlog.downstream.tasks import LabelledGraphs, folds_lacking, open_labelled
+from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import writing
 from graphlog.inputs import InputLike
@@ -89,14 +90,19 @@ def finetune(
         if folder is not None:
             _describe(folder, encoder, data, config, seeds)
         runs = _train(encoder, data, config, seeds, folder, bar, "")
-        rows = result_rows("fine-tuned", runs, data, config)
+        predictions = fold_predictions(runs)
+        rows = result_rows("fine-tuned", runs, predictions, data, config)
+        valid, test = (np.mean(predictions[config.select, f], axis=0) for f in ("valid", "test"))
+        calibration = Calibration.fit(data.task, data.labels[data.split.valid], valid)
+        judged = calibration.rows(data, test)
         if "random" in baselines:
             rows += _untrained_rows(encoder, data, config, seeds, folder, bar)
         extra, notes = ecfp_rows(data, baselines, seeds, FIXED_C, sorted({FIXED_C, *GRID}), -1)
-        report = make_report(data, [*rows, *extra], [*notes, *_notes(config, runs)])
-        predictor = Predictor(
-            chosen_models(runs, config), data.targets, report, _info(encoder, data, config, seeds)
-        )
+        notes += _notes(config, runs)
+        notes += calibration_notes(judged, data.split_name, config.select == "best-valid")
+        report = make_report(data, [*rows, *extra], notes, judged)
+        models, info = chosen_models(runs, config), _info(encoder, data, config, seeds)
+        predictor = Predictor(models, data.targets, report, info, calibration)
         if folder is not None:
             _finish(folder, predictor)
         return predictor
@@ -149,22 +155,30 @@ def check_folds(data: LabelledGraphs, config: FinetuneConfig) -> None:
         )
 
 
+def fold_predictions(runs: Sequence[SeedJob]) -> dict[tuple[str, str], list[np.ndarray]]:
+    """Return the predictions of each rule for validation and test fold, one array a seed."""
+    states = [run.final_states() for run in runs]
+    return {
+        (rule, fold): [
+            run.predictions(state[rule], fold) for run, state in zip(runs, states, strict=True)
+        ]
+        for rule in RULES
+        for fold in ("valid", "test")
+    }
+
+
 def result_rows(
-    model: str, runs: Sequence[SeedJob], data: LabelledGraphs, config: FinetuneConfig
+    model: str,
+    runs: Sequence[SeedJob],
+    predictions: Mapping[tuple[str, str], list[np.ndarray]],
+    data: LabelledGraphs,
+    config: FinetuneConfig,
 ) -> list[ScoreRow]:
     """Return the rows of both selection rules, of the last epochs' mean and of the ensemble.
 
     The rule that was asked for comes first.
     """
     rules = sorted(RULES, key=lambda rule: rule != config.select)
-    states = [run.final_states() for run in runs]
-    predictions = {
-        (rule, fold): [
-            run.predictions(state[rule], fold) for run, state in zip(runs, states, strict=True)
-        ]
-        for rule in rules
-        for fold in ("valid", "test")
-    }
     detail = {
         "best_epochs": [run.best_epoch for run in runs],
         "epochs": config.epochs,
@@ -279,7 +293,8 @@ def _untrained_rows(
             encoder.config, encoder.schema, layer=encoder.layer, seed=seed, graphs=graphs
         )
         runs += _train(untrained, data, config, [seed], folder, bar, "untrained-")
-    return result_rows("untrained encoder, fine-tuned", runs, data, config)
+    predictions = fold_predictions(runs)
+    return result_rows("untrained encoder, fine-tuned", runs, predictions, data, config)
 
 
 def _mean_of_last(

@@ -131,6 +131,30 @@ def r2(labels: Num[np.ndarray, "N T"], values: Num[np.ndarray, "N T"]) -> Float[
     return _by_task(labels, values, _r2)
 
 
+def brier_score(outcomes: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"]) -> float:
+    """Return the mean squared difference of 0/1 outcomes and their probabilities; NaN of none."""
+    return float(np.mean((outcomes - p) ** 2)) if len(outcomes) else float("nan")
+
+
+def calibration_error(
+    outcomes: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"], bins: int = 10
+) -> float:
+    """Return the expected calibration error (ECE); NaN of none, or of unknown probabilities.
+
+    Within bins of equal width, the difference of the mean probability and the share of outcomes
+    that came true, weighted by the numbers of predictions.
+
+    Example:
+        >>> calibration_error(np.array([0.0, 1.0, 1.0, 1.0]), np.array([0.12, 0.18, 0.9, 0.9]))
+        0.225
+    """
+    if not len(outcomes) or np.isnan(p).any():
+        return float("nan")
+    members = np.minimum((p * bins).astype(int), bins - 1)
+    gaps = np.bincount(members, weights=outcomes - p, minlength=bins)
+    return float(np.abs(gaps).sum() / len(outcomes))
+
+
 def better(metric: str, a: float, b: float) -> bool:
     """Return whether score ``a`` beats ``b``; anything beats NaN, NaN beats nothing."""
     if np.isnan(a):

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,9 +30,10 @@ from graphlog.downstream.head import FineTuned, Head, outputs_of
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import model_path
 from graphlog.downstream.report import Report
+from graphlog.downstream.uncertainty import Calibration, check_level
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
-from graphlog.errors import DataError, ModelFileError
+from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.inputs import InputLike, read, rereadable, resolve
 from graphlog.training.checkpoint import part
 from graphlog.training.log import Progress, Silent
@@ -41,6 +42,40 @@ from graphlog.training.precision import Precision, choose_device, inference_prec
 KIND = "predictor"
 STATUS = "graphlog_status"
 """Column that says what became of a row."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prediction:
+    """Predictions and how sure they are, row for row; NaN where a row cannot be read."""
+
+    targets: tuple[str, ...]
+    """Names of the columns."""
+    mean: Float[np.ndarray, "M T"]
+    """Means over seeds: probabilities (classification) or values (regression)."""
+    std: Float[np.ndarray, "M T"] | None
+    """Sample standard deviations over seeds; None for a single seed."""
+    calibrated: Float[np.ndarray, "M T"] | None
+    """Calibrated probabilities; None for regression and for predictors without a calibration."""
+    low: Float[np.ndarray, "M T"] | None = None
+    """Lower ends of the intervals; None where none was asked for."""
+    high: Float[np.ndarray, "M T"] | None = None
+    """Upper ends of the intervals."""
+
+    def columns(self) -> dict[str, Float[np.ndarray, "M"]]:
+        """Return every column by its name in a file: ``predicted_<target>``, ..``_std``, ..."""
+        kinds = {
+            "": self.mean,
+            "_std": self.std,
+            "_calibrated": self.calibrated,
+            "_low": self.low,
+            "_high": self.high,
+        }
+        return {
+            f"predicted_{name}{kind}": values[:, t]
+            for t, name in enumerate(self.targets)
+            for kind, values in kinds.items()
+            if values is not None
+        }
 
 
 class Predictor:
@@ -52,6 +87,7 @@ class Predictor:
         targets: Sequence[str],
         report: Report,
         info: Mapping[str, Any] | None = None,
+        calibration: Calibration | None = None,
     ) -> None:
         """Join the models of all seeds, alike in everything but weights."""
         self.members = tuple(members)
@@ -60,6 +96,8 @@ class Predictor:
         self.report = report
         """Scores of every selection rule and baseline, mean and deviation over seeds."""
         self.info: dict[str, Any] = dict(info or {})
+        self.calibration = calibration
+        """What intervals and calibrated probabilities are made of; older files have none."""
         for member in self.members:
             member.eval()
 
@@ -113,11 +151,55 @@ class Predictor:
             predictions[store.output_rows[graphs]] = values
         return predictions
 
+    def predict_uncertain(
+        self,
+        source: InputLike,
+        batch_size: int = 512,
+        *,
+        interval: float | None = None,
+        precision: Precision = "fp32",
+        progress: Progress | None = None,
+        **reading: Any,
+    ) -> Prediction:
+        """Return predictions with their spread over seeds, calibration and intervals.
+
+        Args:
+            source: A list, array or column of SMILES, a path, the name of a data set, or a store.
+            batch_size: Graphs per forward pass.
+            interval: Regression: level of the intervals, such as 0.9; None gives none.
+            precision: Format of matrix products.
+            progress: Follows the batches.
+            reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
+
+        Raises:
+            ConfigError: If intervals are asked for that the predictor cannot give.
+        """
+        self.check_interval(interval)
+        found = resolve(source, self.schema)
+        store = read(found, self.schema, **self.reading_of(found, reading))
+        return self._prediction(store, batch_size, interval, precision, progress)
+
+    def check_interval(self, interval: float | None) -> None:
+        """Refuse a level of intervals that this predictor cannot give.
+
+        Raises:
+            ConfigError: If the level is none, the task has no intervals, or the file is too old.
+        """
+        if interval is None:
+            return
+        check_level(interval, self.task)
+        if self.calibration is None:
+            raise ConfigError(
+                "this predictor knows no interval: it was fine-tuned by an earlier version; "
+                "fine-tune again, or drop --interval."
+            )
+
     def predict_file(
         self,
         source: InputLike,
         out: Path,
         *,
+        interval: float | None = None,
         batch_size: int = 512,
         precision: Precision = "fp32",
         progress: Progress | None = None,
@@ -125,30 +207,31 @@ class Predictor:
     ) -> Written:
         """Write the input's columns, ``predicted_<target>`` and ``graphlog_status`` as CSV.
 
-        A row that cannot be used keeps its columns; its predictions are empty and its status says
-        why. The file is written whole or not at all.
+        After each ``predicted_<target>`` come ``..._std`` (spread over seeds), ``..._calibrated``
+        (classification) and, with an interval, ``..._low`` and ``..._high``. A row that cannot be
+        used keeps its columns; its predictions are empty and its status says why. The file is
+        written whole or not at all.
 
         Args:
             source: A path, ``-``, the name of a data set, a store, or a list of SMILES.
             out: The ``.csv`` file.
+            interval: Regression: level of the intervals, such as 0.9; None gives none.
             batch_size: Graphs per forward pass.
             precision: Format of matrix products.
             progress: Follows the batches.
             reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
         """
+        self.check_interval(interval)
         given = resolve(source, self.schema)
         check_output(out, (".csv",), given)  # before standard input is copied
         with rereadable(given) as found:
             reading = self.reading_of(found, reading)
             with open_output(found, self.schema, out, (".csv",), **reading) as output:
-                store = output.store
-                predictions = np.full((store.num_output_rows, len(self.targets)), np.nan)
-                batches = self.predict_batches(
-                    store, batch_size, precision=precision, progress=progress
+                prediction = self._prediction(
+                    output.store, batch_size, interval, precision, progress
                 )
-                output.aligned(predictions, batches)
                 unfinished = output.folder / "out.csv"
-                self._write(unfinished, output, predictions)
+                _write(unfinished, output, prediction.columns())
                 written = finish_output(output, unfinished, out)
         return replace(written, content={"targets": list(self.targets), "task": self.task})
 
@@ -162,18 +245,31 @@ class Predictor:
                 return {**reading, "smiles_column": column}
         return dict(reading)
 
-    def _write(self, path: Path, output: OpenOutput, predictions: Float[np.ndarray, "M T"]) -> None:
-        added = [*(f"predicted_{name}" for name in self.targets), STATUS]
-        with path.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file:
-            table = csv.writer(file)
-            rows = zip(
-                output.columns, predictions.tolist(), output.store.output_status(), strict=True
-            )
-            for row, (fields, values, status) in enumerate(rows):
-                if row == 0:
-                    table.writerow([*fields, *free_names(added, fields, "predicted_")])
-                shown = (f"{v:.6g}" if v == v else "" for v in values)
-                table.writerow([*fields.values(), *shown, status])
+    def _prediction(
+        self,
+        store: GraphStore,
+        batch_size: int,
+        interval: float | None,
+        precision: Precision,
+        progress: Progress | None,
+    ) -> Prediction:
+        shape = (store.num_output_rows, len(self.targets))
+        mean, std = (np.full(shape, np.nan, dtype=np.float32) for _ in range(2))
+        bar = progress or Silent()
+        for graphs, values in _batches(self.members, store, batch_size, precision, bar):
+            rows = store.output_rows[graphs]
+            mean[rows] = values.mean(0).cpu().numpy()
+            if len(self.members) > 1:
+                std[rows] = values.std(0).cpu().numpy()
+        spread = std if len(self.members) > 1 else None
+        calibration = self.calibration
+        if calibration is None:
+            return Prediction(self.targets, mean, spread, None)
+        if self.task != "regression":
+            return Prediction(self.targets, mean, spread, calibration.probabilities(mean))
+        width = None if interval is None else calibration.half_widths(interval)
+        low, high = (None, None) if width is None else (mean - width, mean + width)
+        return Prediction(self.targets, mean, spread, None, low, high)
 
     def predict_batches(
         self,
@@ -184,7 +280,9 @@ class Predictor:
         progress: Progress | None = None,
     ) -> Iterator[tuple[slice, Float[np.ndarray, "B T"]]]:
         """Yield the predictions of consecutive graphs of ``store``: the range and its rows."""
-        yield from _batches(self.members, store, batch_size, precision, progress or Silent())
+        bar = progress or Silent()
+        for graphs, values in _batches(self.members, store, batch_size, precision, bar):
+            yield graphs, values.mean(0).cpu().numpy()
 
     def save(self, path: str | Path, half: bool = False) -> None:
         """Write a ``.safetensors`` file; ``half`` stores the weights in 16 bits."""
@@ -201,12 +299,17 @@ class Predictor:
                 for k, member in enumerate(others, 1)
                 for name, t in member.network.state_dict().items()
             }
+        calibration: dict[str, Any] = {}
+        if self.calibration is not None:
+            calibration, tensors = self.calibration.to_file()
+            extra |= tensors
         described = {
             "targets": list(self.targets),
             "task": self.task,
             "members": len(self.members),
             "shared_encoder": shared,
             "report": self.report.to_dict(),
+            **({"calibration": calibration} if calibration else {}),
         }
         info = {**self.info, "kind": KIND, "embedding": first.layer, KIND: described}
         save_model(Path(path), first.network, info, extra, half=half)
@@ -232,13 +335,15 @@ class Predictor:
                 for k in range(described["members"])
             ]
             report = Report.from_dict(described["report"])
+            fields, task = described.get("calibration"), members[0].head.task
+            calibration = fields and Calibration.from_file(task, fields, found.extra)
         except (KeyError, TypeError, RuntimeError) as e:
             raise ModelFileError(
                 f"{path}: its prediction heads are incomplete ({str(e).splitlines()[0]}); get the "
                 "file again."
             ) from None
         info = {k: v for k, v in found.info.items() if k not in {KIND, "kind", "embedding"}}
-        return cls(members, described["targets"], report, info).to(device)
+        return cls(members, described["targets"], report, info, calibration).to(device)
 
 
 def predict_graphs(
@@ -247,7 +352,7 @@ def predict_graphs(
     """Return the members' mean prediction for every graph of ``store``."""
     predictions = np.empty((len(store), members[0].head.linear.out_features), dtype=np.float32)
     for graphs, values in _batches(members, store, batch_size, "fp32", Silent()):
-        predictions[graphs] = values
+        predictions[graphs] = values.mean(0).cpu().numpy()
     return predictions
 
 
@@ -257,7 +362,8 @@ def _batches(
     batch_size: int,
     precision: Precision,
     bar: Progress,
-) -> Iterator[tuple[slice, Float[np.ndarray, "B T"]]]:
+) -> Iterator[tuple[slice, Float[Tensor, "S B T"]]]:
+    """Yield the predictions of consecutive graphs by every member: the range and its rows."""
     device = next(members[0].parameters()).device
     number_format = inference_precision(precision, device, bar.say)
     bar.begin(len(store))
@@ -268,10 +374,22 @@ def _batches(
             batch = store[graphs].to(device)
             with torch.inference_mode():
                 values = [_predicted(member, batch, number_format, device) for member in members]
-            yield graphs, torch.stack(values).mean(0).cpu().numpy()
+            yield graphs, torch.stack(values)
             bar.advance(graphs.stop - graphs.start)
     finally:
         bar.end()
+
+
+def _write(path: Path, output: OpenOutput, columns: Mapping[str, np.ndarray]) -> None:
+    with path.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file:
+        table = csv.writer(file)
+        values = np.stack(list(columns.values()), axis=1).tolist()
+        rows = zip(output.columns, values, output.store.output_status(), strict=True)
+        for row, (fields, numbers, status) in enumerate(rows):
+            if row == 0:
+                table.writerow([*fields, *free_names([*columns, STATUS], fields, "predicted_")])
+            shown = (f"{v:.6g}" if v == v else "" for v in numbers)
+            table.writerow([*fields.values(), *shown, status])
 
 
 def _predicted(

@@ -74,6 +74,8 @@ class Report:
     """The scores; the first row is the model and rule asked for."""
     notes: tuple[str, ...] = ()
     """What the reader must know to read the rows rightly."""
+    calibration: tuple[dict[str, Any], ...] = ()
+    """By target, how intervals (regression) or calibrated probabilities do on the test fold."""
 
     @property
     def mean(self) -> float:
@@ -132,7 +134,13 @@ class Report:
             for row in fields["rows"]
         )
         kept = {k: fields[k] for k in ("dataset", "task", "metric", "split", "sizes", "skipped")}
-        return cls(**kept, tasks=tuple(fields["tasks"]), rows=rows, notes=tuple(fields["notes"]))
+        return cls(
+            **kept,
+            tasks=tuple(fields["tasks"]),
+            rows=rows,
+            notes=tuple(fields["notes"]),
+            calibration=tuple(dict(row) for row in fields.get("calibration", ())),
+        )
 
     @classmethod
     def load(cls, path: Path) -> "Report":
@@ -169,6 +177,7 @@ class Report:
             test = _spread(row.mean(self.metric) * scale, row.sd(self.metric) * scale)
             valid = _spread(row.mean(self.metric, "valid") * scale, math.nan)
             lines.append(f"  {name:<{width}}  {test}  (valid {valid})")
+        lines += [_calibration_line(row) for row in self.calibration]
         return "\n".join([head, *lines, *(f"  note: {note}" for note in self.notes)])
 
 
@@ -200,7 +209,10 @@ def score_row(
 
 
 def make_report(
-    data: LabelledGraphs, rows: Sequence[ScoreRow], notes: Sequence[str] = ()
+    data: LabelledGraphs,
+    rows: Sequence[ScoreRow],
+    notes: Sequence[str] = (),
+    calibration: Sequence[Mapping[str, Any]] = (),
 ) -> Report:
     """Return the report of ``rows`` on ``data``."""
     return Report(
@@ -213,11 +225,24 @@ def make_report(
         skipped=folds_lacking(data.labels, data.targets, data.task, data.split),
         rows=tuple(rows),
         notes=(*data.notes, *notes),
+        calibration=tuple(dict(row) for row in calibration),
     )
 
 
 def _by_metric(scores: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     return {metric: [s[metric] for s in scores] for metric in scores[0]}
+
+
+def _calibration_line(row: Mapping[str, Any]) -> str:
+    shown = {
+        key: "-" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+        for key, value in row.items()
+    }
+    if "coverage" in row:
+        what = "± {half_width} covers {coverage} of the test fold (level {level})"
+    else:
+        what = "Brier score {brier}, calibrated {brier_calibrated}; ECE {ece}, {ece_calibrated}"
+    return f"  {shown['target']}: {what.format(**shown)}"
 
 
 def _spread(mean: float, sd: float) -> str:

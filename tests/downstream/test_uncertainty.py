@@ -1,0 +1,210 @@
+"""Intervals, calibrated probabilities and spread over seeds."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import brier_score_loss
+
+import graphlog
+from downstream_support import (
+    CHAINS,
+    IS_ALCOHOL,
+    LENGTH,
+    QUICK,
+    labelled,
+    read_csv,
+    tiny_encoder,
+    write_csv,
+)
+from graphlog.downstream.finetune import finetune
+from graphlog.downstream.metrics import brier_score, calibration_error
+from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.report import Report
+from graphlog.downstream.uncertainty import Calibration
+from graphlog.errors import ConfigError, ModelFileError
+
+NAN = float("nan")
+OLD = Path(__file__).parents[1] / "compatibility" / "v0.1" / "run-finetune"
+
+
+@pytest.fixture(scope="module")
+def regressor() -> Predictor:
+    data = labelled(np.stack([LENGTH, -10 * LENGTH], 1), "regression", ("a", "b"))
+    return finetune(tiny_encoder(), data, QUICK, seeds=(0, 1), baselines=())
+
+
+@pytest.fixture(scope="module")
+def classifier() -> Predictor:
+    return finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, seeds=(0, 1), baselines=())
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.9])
+@pytest.mark.parametrize("n", [9, 19, 50])
+def test_intervals_cover_exchangeable_graphs_as_often_as_they_say(level: float, n: int):
+    """Over many draws of a validation fold and a new graph: at least the level, at most 1 / (n + 1)
+    more, as proven for split conformal prediction."""
+    draw, trials = np.random.default_rng(n), 4000
+    errors = draw.standard_t(3, size=(n + 1, trials))
+    calibration = Calibration.fit("regression", errors[:n], np.zeros((n, trials)))
+    share = np.mean(np.abs(errors[n]) <= calibration.half_widths(level))
+    deviation = np.sqrt(level * (1 - level) / trials)
+    assert level - 4 * deviation <= share <= level + 1 / (n + 1) + 4 * deviation
+
+
+def test_the_rank_of_the_error_is_exact():
+    errors = np.arange(1.0, 10.0)[:, None]
+    calibration = Calibration.fit("regression", errors, np.zeros_like(errors))
+    assert [calibration.half_widths(p)[0] for p in (0.1, 0.5, 0.7, 0.9)] == [1, 5, 7, 9]
+    assert calibration.half_widths(0.91)[0] == np.inf  # nine errors cannot tell
+
+
+def test_missing_labels_belong_to_no_target():
+    labels = np.array([[1.0, NAN], [NAN, NAN], [3.0, 2.0]])
+    calibration = Calibration.fit("regression", labels, np.zeros_like(labels))
+    np.testing.assert_array_equal(calibration.half_widths(0.5), [3.0, 2.0])
+    nothing = Calibration.fit("regression", np.full((2, 1), NAN), np.zeros((2, 1)))
+    assert nothing.half_widths(0.5)[0] == np.inf
+
+
+@pytest.mark.parametrize("sharpness", [0.5, 3.0])
+def test_a_temperature_undoes_wrong_confidence(sharpness: float):
+    draw = np.random.default_rng(0)
+    logits = draw.normal(scale=2, size=4000)
+    y = (draw.random(4000) < 1 / (1 + np.exp(-logits))).astype(float)
+    p = (1 / (1 + np.exp(-sharpness * logits)))[:, None]
+    calibration = Calibration.fit("classification", y[:2000, None], p[:2000])
+    assert calibration.temperatures[0] == pytest.approx(sharpness, rel=0.15)
+    calibrated = calibration.probabilities(p[2000:])[:, 0]
+    assert brier_score(y[2000:], calibrated) < brier_score(y[2000:], p[2000:, 0])
+    assert calibration_error(y[2000:], calibrated) < calibration_error(y[2000:], p[2000:, 0]) / 2
+    assert (np.argsort(calibrated) == np.argsort(p[2000:, 0])).all()  # the order is kept
+
+
+def test_classes_share_a_temperature_and_sum_to_one():
+    draw = np.random.default_rng(0)
+    logits = draw.normal(size=(3000, 3))
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    y = np.eye(3)[[draw.choice(3, p=row) for row in p]]
+    sharp = p**2 / (p**2).sum(1, keepdims=True)
+    calibration = Calibration.fit("multiclass", y, sharp)
+    np.testing.assert_allclose(calibration.temperatures, 2.0, rtol=0.15)
+    np.testing.assert_allclose(calibration.probabilities(sharp).sum(axis=1), 1.0)
+
+
+def test_a_fold_of_one_class_calibrates_nothing():
+    labels = np.array([[1.0, 1.0], [1.0, 0.0]])
+    p = np.array([[0.9, 0.8], [0.7, 0.3]])
+    calibration = Calibration.fit("classification", labels, p)
+    assert np.isnan(calibration.probabilities(p)[:, 0]).all()
+    calibrated = calibration.probabilities(p)[:, 1]
+    assert ((calibrated > 0.2) & (calibrated < 0.8)).all()  # two labels give no certainty
+
+
+def test_scores_of_probabilities():
+    draw = np.random.default_rng(1)
+    y, p = draw.integers(0, 2, 50).astype(float), draw.random(50)
+    assert brier_score(y, p) == pytest.approx(brier_score_loss(y, p))
+    assert calibration_error(np.array([0.0, 1.0]), np.array([0.0, 1.0])) == 0
+    assert calibration_error(np.array([0.0, 1.0]), np.array([0.5, 0.5])) == 0
+    assert np.isnan(calibration_error(np.empty(0), np.empty(0)))
+
+
+def test_spread_and_interval_of_a_regressor(regressor: Predictor):
+    found = regressor.predict_uncertain(["CCO", "bad", "CCCCN"], interval=0.8)
+    np.testing.assert_array_equal(found.mean, regressor.predict(["CCO", "bad", "CCCCN"]))
+    assert found.std is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert found.calibrated is None
+    one_each = [Predictor([m], ("a", "b"), regressor.report) for m in regressor.members]
+    values = np.stack([p.predict(["CCO", "CCCCN"]) for p in one_each])
+    np.testing.assert_allclose(found.std[[0, 2]], values.std(axis=0, ddof=1), rtol=1e-3, atol=1e-5)
+    assert regressor.calibration is not None
+    widths = regressor.calibration.half_widths(0.8)
+    np.testing.assert_allclose((found.high - found.low)[[0, 2]], [2 * widths] * 2, rtol=1e-5)
+    for values in (found.mean, found.std, found.low, found.high):
+        assert np.isnan(values).any(axis=1).tolist() == [False, True, False]
+    assert one_each[0].predict_uncertain(["C"]).std is None
+
+
+def test_the_report_counts_what_the_test_fold_shows(regressor: Predictor):
+    data = labelled(np.stack([LENGTH, -10 * LENGTH], 1), "regression", ("a", "b"))
+    smiles = [CHAINS[k] for k in data.split.test]
+    found = regressor.predict_uncertain(smiles, interval=0.9)
+    assert found.low is not None
+    inside = (found.low <= data.labels[data.split.test]) & (
+        data.labels[data.split.test] <= found.high
+    )
+    rows = regressor.report.calibration
+    assert [row["target"] for row in rows] == ["a", "b"]
+    assert [row["coverage"] for row in rows] == pytest.approx(inside.mean(axis=0).tolist())
+    assert any("not exchangeable" in note for note in regressor.report.notes)
+    assert "covers" in str(regressor.report)
+    assert Report.from_dict(regressor.report.to_dict()).calibration == rows
+
+
+def test_calibrated_probabilities_of_a_classifier(classifier: Predictor):
+    found = classifier.predict_uncertain(CHAINS)
+    assert found.calibrated is not None
+    order = np.argsort(found.mean[:, 0], kind="stable")
+    assert (np.diff(found.calibrated[order, 0]) >= -1e-9).all()
+    (row,) = classifier.report.calibration
+    assert 0 <= row["brier_calibrated"] <= 1
+    with pytest.raises(ConfigError, match="intervals are for regression"):
+        classifier.predict_uncertain(["C"], interval=0.9)
+
+
+def test_files_keep_the_calibration(tmp_path: Path, regressor: Predictor, classifier: Predictor):
+    for predictor, interval in ((regressor, 0.7), (classifier, None)):
+        for half in (False, True):
+            predictor.save(tmp_path / "p.safetensors", half=half)
+            again = graphlog.load_predictor(tmp_path / "p.safetensors")
+            assert again.calibration is not None
+            assert predictor.calibration is not None
+            np.testing.assert_array_equal(again.calibration.errors, predictor.calibration.errors)
+            np.testing.assert_array_equal(
+                again.calibration.temperatures, predictor.calibration.temperatures
+            )
+        predictor.save(tmp_path / "p.safetensors")
+        again = graphlog.load_predictor(tmp_path / "p.safetensors")
+        expected = predictor.predict_uncertain(CHAINS, interval=interval).columns()
+        found = again.predict_uncertain(CHAINS, interval=interval).columns()
+        for name, values in expected.items():
+            np.testing.assert_array_equal(found[name], values)
+
+
+def test_a_newer_format_is_refused(
+    tmp_path: Path, regressor: Predictor, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr("graphlog.downstream.uncertainty.VERSION", 2)
+        regressor.save(tmp_path / "p.safetensors")
+    with pytest.raises(ModelFileError, match="format 2, this graphlog reads 1"):
+        Predictor.load(tmp_path / "p.safetensors")
+
+
+def test_columns_of_the_file(tmp_path: Path, regressor: Predictor):
+    source = write_csv(tmp_path / "in.csv", ["CCO", "bad"])
+    regressor.predict_file(source, tmp_path / "out.csv", interval=0.8)
+    rows = read_csv(tmp_path / "out.csv")
+    kinds = ("", "_std", "_low", "_high")
+    added = [f"predicted_{target}{kind}" for target in "ab" for kind in kinds]
+    assert list(rows[0]) == ["smiles", *added, "graphlog_status"]
+    assert all(rows[0][name] for name in added)
+    assert not any(rows[1][name] for name in added)
+    low, mean, high = (float(rows[0][f"predicted_a{k}"]) for k in ("_low", "", "_high"))
+    assert low < mean < high
+
+
+def test_a_predictor_of_an_earlier_version_says_so(tmp_path: Path):
+    predictor = graphlog.load_predictor(OLD)
+    assert predictor.calibration is None
+    assert predictor.predict_uncertain(["CCO"]).calibrated is None
+    regression = Predictor(predictor.members, predictor.targets, predictor.report)
+    regression.members[0].head.task = "regression"
+    with pytest.raises(ConfigError, match="earlier version; fine-tune again, or drop --interval"):
+        regression.predict_uncertain(["CCO"], interval=0.9)
+    for level in (0.0, 1.0, -1.0, NAN):
+        with pytest.raises(ConfigError, match="between 0 and 1"):
+            regression.predict_uncertain(["CCO"], interval=level)
