@@ -18,8 +18,8 @@ from graphlog.domains.molecule import (
     rdkit_file,
 )
 from graphlog.domains.molecule import parse as parse_module
-from graphlog.domains.molecule.murcko import scaffolds
-from graphlog.domains.molecule.refuse import LONGEST
+from graphlog.domains.molecule.identity import scaffolds
+from graphlog.domains.molecule.parse import LONGEST
 from graphlog.errors import ConfigError
 from graphlog.inputs import read
 

@@ -13,7 +13,7 @@ from graphlog.domains.molecule import (
     scaffold,
     scaffold_groups,
 )
-from graphlog.domains.molecule.murcko import scaffolds
+from graphlog.domains.molecule.identity import scaffolds
 from graphlog.domains.molecule.quick import target_values
 from graphlog.domains.molecule.targets import TARGETS
 from graphlog.errors import DataError

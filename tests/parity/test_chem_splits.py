@@ -13,7 +13,7 @@ from graphlog.data.tables import open_table
 from graphlog.datasets import DATASETS
 from graphlog.domains import DOMAINS
 from graphlog.domains.molecule.domain import split_smiles
-from graphlog.domains.molecule.murcko import scaffolds
+from graphlog.domains.molecule.identity import scaffolds
 from graphlog.domains.records import details_of
 from graphlog.inputs import resolve
 

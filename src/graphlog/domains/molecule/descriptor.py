@@ -1,13 +1,13 @@
-"""Descriptors that RDKit computes from the structure alone: labels that cost nothing."""
+"""RDKit's descriptors, and those of them that describe a group of molecules to a chemist."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float32
-from rdkit import rdBase
 from rdkit.Chem import Descriptors
 
-from graphlog.domains.molecule.refuse import parse_smiles
+from graphlog.domains.base import GraphFeature
+from graphlog.domains.molecule.parse import parsed
 
 _UNSTEADY = ("Ipc", "SPS")
 """Left out: ``Ipc`` outgrows float32 with size; ``SPS`` is slow and absent in older releases."""
@@ -41,19 +41,12 @@ def descriptors(
     functions = dict(_TABLE)
     chosen = [functions[name] for name in names]
     out = np.full((len(smiles), len(chosen)), np.nan, dtype=np.float32)
-    quiet = rdBase.BlockLogs()
-    try:
-        for row, text in enumerate(smiles):
-            mol = parse_smiles(text)
-            if not isinstance(mol, str):
-                values = np.array([_value(f, mol) for f in chosen], dtype=np.float64)
-                out[row] = np.clip(
-                    np.nan_to_num(values, nan=0.0, posinf=_LARGEST, neginf=-_LARGEST),
-                    -_LARGEST,
-                    _LARGEST,
-                )
-    finally:
-        del quiet
+    for row, mol in enumerate(parsed(smiles)):
+        if not isinstance(mol, str):
+            values = np.nan_to_num(
+                [_value(f, mol) for f in chosen], posinf=_LARGEST, neginf=-_LARGEST
+            )
+            out[row] = np.clip(values, -_LARGEST, _LARGEST)
     return out
 
 
@@ -62,3 +55,58 @@ def _value(f: object, mol: object) -> float:
         return float(f(mol))  # pyright: ignore[reportCallIssue]
     except Exception:  # each of 200 third-party functions fails in its own way on odd molecules
         return 0.0
+
+
+_PROPERTIES = {
+    "MolWt": "molecular weight",
+    "MolLogP": "logP",
+    "TPSA": "polar surface area",
+    "NumHDonors": "hydrogen-bond donors",
+    "NumHAcceptors": "hydrogen-bond acceptors",
+    "NumRotatableBonds": "rotatable bonds",
+    "NumAromaticRings": "aromatic rings",
+    "NumAliphaticRings": "aliphatic rings",
+    "FractionCSP3": "sp3 carbons, share",
+    "qed": "drug-likeness (QED)",
+}
+_FRAGMENTS = {
+    "fr_halogen": "halogen",
+    "fr_amide": "amide",
+    "fr_ester": "ester",
+    "fr_ether": "ether",
+    "fr_nitro": "nitro group",
+    "fr_nitrile": "nitrile",
+    "fr_sulfonamd": "sulfonamide",
+    "fr_sulfide": "thioether",
+    "fr_COO": "carboxylic acid",
+    "fr_Al_OH": "aliphatic hydroxyl",
+    "fr_phenol": "phenol",
+    "fr_NH2": "primary amine",
+    "fr_aniline": "aniline",
+    "fr_urea": "urea",
+    "fr_ketone": "ketone",
+    "fr_piperzine": "piperazine",
+    "fr_piperdine": "piperidine",
+    "fr_morpholine": "morpholine",
+    "fr_pyridine": "pyridine",
+    "fr_imidazole": "imidazole",
+    "fr_thiazole": "thiazole",
+    "fr_thiophene": "thiophene",
+    "fr_furan": "furan",
+    "fr_tetrazole": "tetrazole",
+    "fr_bicyclic": "fused rings",
+}
+
+
+def traits(smiles: Sequence[str]) -> list[GraphFeature]:
+    """Return properties and functional groups of each molecule; some thousand take seconds."""
+    table = descriptors(smiles, [*_PROPERTIES, *_FRAGMENTS]).astype(np.float64)
+    count = len(_PROPERTIES)
+    present = np.where(np.isnan(table[:, count:]), np.nan, table[:, count:] > 0)
+    return [
+        *(GraphFeature(name, "mean", table[:, k]) for k, name in enumerate(_PROPERTIES.values())),
+        *(
+            GraphFeature(f"with {name}", "share", present[:, k])
+            for k, name in enumerate(_FRAGMENTS.values())
+        ),
+    ]

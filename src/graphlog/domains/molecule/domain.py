@@ -134,7 +134,7 @@ class MoleculeDomain(RecordDomain):
         """Return the file of a data set that comes with RDKit."""
         if not spec.origin.startswith("rdkit"):
             return None
-        from graphlog.domains.molecule.bundled import rdkit_file
+        from graphlog.domains.molecule.sdf import rdkit_file
 
         return rdkit_file(spec.origin, spec.path)
 
@@ -176,7 +176,7 @@ class MoleculeDomain(RecordDomain):
 
     def groups(self, store: GraphStore) -> list[str | None]:
         """Return the Bemis-Murcko scaffold of each molecule, empty where it has no ring."""
-        from graphlog.domains.molecule.murcko import scaffolds
+        from graphlog.domains.molecule.identity import scaffolds
 
         return scaffolds(store.texts())
 
@@ -195,7 +195,7 @@ class MoleculeDomain(RecordDomain):
 
     def features(self, store: GraphStore) -> list[GraphFeature]:
         """Return the number of atoms, properties that a chemist asks for, and functional groups."""
-        from graphlog.domains.molecule.traits import traits
+        from graphlog.domains.molecule.descriptor import traits
 
         size = super().features(store)[0]
         return [size, *(traits(store.texts()) if store.has_texts else [])]
@@ -277,7 +277,7 @@ def split_smiles(
     rule = SPLITS[kind]
     if rule is None:
         return random_split(len(smiles), fractions, seed)
-    from graphlog.domains.molecule.murcko import group_numbers, scaffolds
+    from graphlog.domains.molecule.identity import group_numbers, scaffolds
 
     work = partial(scaffolds, canonical_first=canonical)
     pieces = _pieces(smiles)

@@ -5,7 +5,7 @@ import re
 from rdkit import Chem, rdBase
 from rdkit.Chem.Draw import rdMolDraw2D
 
-from graphlog.domains.molecule.refuse import one_line, parse_smiles
+from graphlog.domains.molecule.parse import one_line, parse_smiles
 from graphlog.errors import DataError
 
 _IDLE = (

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import UInt8
-from rdkit import rdBase
 from rdkit.Chem import rdFingerprintGenerator
 from scipy.sparse import csr_matrix
 
-from graphlog.domains.molecule.refuse import parse_smiles
+from graphlog.domains.molecule.parse import parsed
 from graphlog.errors import DataError
 
 
@@ -27,15 +26,10 @@ def morgan_fingerprints(
     """
     generator = rdFingerprintGenerator.GetMorganGenerator(radius=radius, fpSize=bits)
     out = np.zeros((len(smiles), bits), dtype=np.uint8)
-    quiet = rdBase.BlockLogs()
-    try:
-        for row, text in enumerate(smiles):
-            mol = parse_smiles(text)
-            if isinstance(mol, str):
-                raise DataError(f"no fingerprint for {str(text)[:80]!r} (row {row}): {mol}.")
-            out[row] = generator.GetFingerprintAsNumPy(mol)
-    finally:
-        del quiet
+    for row, mol in enumerate(parsed(smiles)):
+        if isinstance(mol, str):
+            raise DataError(f"no fingerprint for {str(smiles[row])[:80]!r} (row {row}): {mol}.")
+        out[row] = generator.GetFingerprintAsNumPy(mol)
     return out
 
 
@@ -54,19 +48,14 @@ def count_fingerprints(smiles: Sequence[str], bits: int = 2048) -> csr_matrix:
     columns: list[np.ndarray] = []
     counts: list[np.ndarray] = []
     lengths: list[int] = []
-    quiet = rdBase.BlockLogs()
-    try:
-        for text in smiles:
-            mol = parse_smiles(text)
-            kept = np.zeros(0, dtype=np.int64)
-            if not isinstance(mol, str):
-                found = np.concatenate([g.GetCountFingerprintAsNumPy(mol) for g in generators])
-                kept = np.flatnonzero(found)
-                counts.append(np.log1p(found[kept]))
-            columns.append(kept)
-            lengths.append(len(kept))
-    finally:
-        del quiet
+    for mol in parsed(smiles):
+        present = np.zeros(0, dtype=np.int64)
+        if not isinstance(mol, str):
+            count = np.concatenate([g.GetCountFingerprintAsNumPy(mol) for g in generators])
+            present = np.flatnonzero(count)
+            counts.append(np.log1p(count[present]))
+        columns.append(present)
+        lengths.append(len(present))
     return csr_matrix(
         (
             np.concatenate([*counts, np.zeros(0)]).astype(np.float32),

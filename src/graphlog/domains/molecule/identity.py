@@ -1,17 +1,96 @@
-"""When two SMILES count as one molecule in keeping sets apart: whatever stereo and isotopes."""
+"""When two SMILES are the same molecule, and when two molecules share a Murcko scaffold."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
-from jaxtyping import UInt64
-from rdkit import Chem, rdBase
+from jaxtyping import Int64, UInt64
+from rdkit import Chem
+from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from graphlog.data.chunk import EXCLUDED, GraphChunk
 from graphlog.data.schema import FeatureSchema
-from graphlog.domains.molecule.parse import featurize_smiles
-from graphlog.domains.molecule.refuse import parse_smiles
+from graphlog.domains.molecule.parse import featurize_smiles, parse_smiles, parsed
+from graphlog.errors import DataError
+
+_MOST_RINGS = 250
+"""Rings beyond which RDKit takes seconds to minutes for a scaffold; such a molecule is its own."""
+
+
+def scaffold(smiles: str, chirality: bool = True) -> str:
+    """Return the SMILES of the molecule's rings and the chains that join them; empty without rings.
+
+    Raises:
+        DataError: If it cannot be parsed.
+
+    Example:
+        >>> scaffold("CCc1ccccc1")
+        'c1ccccc1'
+    """
+    key = scaffolds([smiles], chirality)[0]
+    if key is None:
+        raise DataError(f"no scaffold for {smiles[:80]!r}: it cannot be parsed.")
+    return key
+
+
+def scaffolds(
+    smiles: Sequence[str], chirality: bool = True, canonical_first: bool = False
+) -> list[str | None]:
+    """Return :func:`scaffold` of each SMILES, or its canonical SMILES; None where parsing fails."""
+    keys: list[str | None] = []
+    for mol in parsed(smiles):
+        if canonical_first and not isinstance(mol, str):
+            mol = parse_smiles(Chem.MolToSmiles(mol))
+        keys.append(None if isinstance(mol, str) else _scaffold_of(mol, chirality))
+    return keys
+
+
+def _scaffold_of(mol: Any, chirality: bool) -> str:
+    rings = mol.GetRingInfo().NumRings()
+    if not rings:
+        return ""
+    if rings > _MOST_RINGS:
+        return Chem.MolToSmiles(mol, isomericSmiles=chirality)
+    return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=chirality)
+
+
+def scaffold_groups(smiles: Sequence[str], chirality: bool = True) -> Int64[np.ndarray, "N"]:
+    """Return a number for each molecule, equal for equal scaffolds, in order of first appearance.
+
+    A SMILES that cannot be parsed has no scaffold and makes a group of its own; molecules without
+    rings share the empty one.
+
+    Example:
+        >>> scaffold_groups(["Cc1ccccc1", "CC", "C1CC", "CCc1ccccc1", "CCC"]).tolist()
+        [0, 1, 2, 0, 1]
+    """
+    return group_numbers(scaffolds(smiles, chirality))
+
+
+def group_numbers(keys: Sequence[str | None]) -> Int64[np.ndarray, "N"]:
+    """Number the keys by first appearance, equal keys alike; None is equal to nothing."""
+    numbers: dict[object, int] = {}
+    return np.array(
+        [
+            numbers.setdefault((row,) if key is None else key, len(numbers))
+            for row, key in enumerate(keys)
+        ],
+        dtype=np.int64,
+    )
+
+
+def canonical(smiles: str) -> str:
+    """Return RDKit's canonical SMILES, stereo kept.
+
+    Raises:
+        DataError: If it cannot be parsed.
+    """
+    mol = next(parsed([smiles]))
+    if isinstance(mol, str):
+        raise DataError(f"{smiles[:80]!r} cannot be made canonical: {mol}.")
+    return Chem.MolToSmiles(mol)
 
 
 def constitution_keys(smiles: Sequence[str]) -> UInt64[np.ndarray, "N"]:
@@ -22,17 +101,11 @@ def constitution_keys(smiles: Sequence[str]) -> UInt64[np.ndarray, "N"]:
     would share one by chance.
     """
     keys = np.zeros(len(smiles), dtype=np.uint64)
-    quiet = rdBase.BlockLogs()
-    try:
-        for row, text in enumerate(smiles):
-            mol = parse_smiles(text)
-            if not isinstance(mol, str):
-                name = Chem.MolToSmiles(mol, isomericSmiles=False)
-                keys[row] = (
-                    int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") or 1
-                )
-    finally:
-        del quiet
+    for row, mol in enumerate(parsed(smiles)):
+        if not isinstance(mol, str):
+            name = Chem.MolToSmiles(mol, isomericSmiles=False)
+            digest = blake2b(name.encode(), digest_size=8).digest()
+            keys[row] = int.from_bytes(digest, "little") or 1
     return keys
 
 

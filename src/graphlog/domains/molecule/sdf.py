@@ -1,4 +1,4 @@
-"""RDKit molecules and SDF files as SMILES."""
+"""RDKit's molecules and files as SMILES."""
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from rdkit import Chem, rdBase
+from rdkit import Chem, RDConfig, rdBase
 
 from graphlog.data.tables import Row, Table
 from graphlog.errors import DataError
@@ -15,6 +15,12 @@ from graphlog.files import open_bytes
 _LOOKED_AT = 200
 """Molecules whose data fields become the columns of the table."""
 _NAME = "_Name"
+
+
+def rdkit_file(origin: str, path: str) -> Path:
+    """Return a file below RDKit's folder of data (``rdkit-data``) or ``rdkit-contrib``."""
+    folder: str = RDConfig.RDContribDir if origin == "rdkit-contrib" else RDConfig.RDDataDir
+    return Path(folder) / path
 
 
 def smiles_of(mol: Any) -> str:

@@ -1,0 +1,13 @@
+from .descriptor import DESCRIPTORS as DESCRIPTORS
+from .descriptor import descriptors as descriptors
+from .drawing import draw_svg as draw_svg
+from .fingerprint import morgan_fingerprints as morgan_fingerprints
+from .identity import canonical as canonical
+from .identity import constitution_keys as constitution_keys
+from .identity import scaffold as scaffold
+from .identity import scaffold_groups as scaffold_groups
+from .parse import featurize_smiles as featurize_smiles
+from .schema import MOLECULE as MOLECULE
+from .schema import MOLECULE_CIP as MOLECULE_CIP
+from .schema import MOLECULE_RICH as MOLECULE_RICH
+from .sdf import rdkit_file as rdkit_file
