@@ -56,10 +56,12 @@ def writing(path: Path, advice: str = "") -> Generator[None]:
     """Turn a full disk or a read-only folder into one line.
 
     Raises:
-        GraphLoGError: In place of any OSError of the block.
+        GraphLoGError: In place of any OSError of the block but that of a closed pipe.
     """
     try:
         yield
+    except BrokenPipeError:  # standard output, and not `path`
+        raise
     except OSError as e:
         remedy = advice or "free space or choose a folder you may write to"
         raise GraphLoGError(

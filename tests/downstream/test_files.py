@@ -1,6 +1,7 @@
 """Embeddings and predictions in files: row i is row i, whole or not at all."""
 
 import io
+import json
 import os
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from downstream_support import (
 from graphlog.downstream.embed import embed_file
 from graphlog.downstream.finetune import finetune
 from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.writers import WRITERS
 from graphlog.errors import ConfigError, DataError, GraphLoGError, ModelFileError
 
 SMILES = ["CCO", "no molecule", "c1ccccc1", "", "C", "CCN"]
@@ -52,14 +54,14 @@ def test_embeddings_row_for_row(tmp_path: Path, table: Path, ending: str):
         assert values.dtype == np.float32
     elif ending == ".csv":
         rows = read_csv(out)
-        status = [row["status"] for row in rows]
+        status = [row["graphlog_status"] for row in rows]
         values = np.array(
             [[float(row[f"e{k}"] or "nan") for k in range(16)] for row in rows], dtype=np.float32
         )
     else:
         pq = pytest.importorskip("pyarrow.parquet")
         found = pq.read_table(out)
-        status = found["status"].to_pylist()
+        status = found["graphlog_status"].to_pylist()
         values = np.array(found["embedding"].to_pylist(), dtype=np.float32)
     np.testing.assert_allclose(values, encoder.embed(SMILES), rtol=1e-5, atol=1e-6)
     assert [text == "ok" for text in status] == [True, False, True, False, True, True]
@@ -100,7 +102,7 @@ def test_a_failure_leaves_nothing_behind(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("graphlog.downstream.embed._write_npz", full)
+    monkeypatch.setitem(WRITERS, "npz", full)
     with pytest.raises(GraphLoGError, match="No space left"):
         embed_file(encoder, table, tmp_path / "out.npz")
     assert (tmp_path / "out.npz").read_bytes() == b"old"
@@ -138,9 +140,101 @@ def test_predicting_twice_over_keeps_both(tmp_path: Path, table: Path, predictor
     assert len(header) == len(set(header)) == 3 + 2 * 7
 
 
-def test_only_csv(tmp_path: Path, table: Path, predictor: Predictor):
-    with pytest.raises(ConfigError, match=r"end in \.csv"):
-        predictor.predict_file(table, tmp_path / "out.npz")
+def test_predictions_in_every_format(tmp_path: Path, table: Path, predictor: Predictor):
+    expected, used = predictor.predict(SMILES), [True, False, True, False, True, True]
+    for ending in WRITERS:
+        written = predictor.predict_file(table, tmp_path / f"out.{ending}")
+        assert (written.rows, written.rejected) == (6, 2)
+    with np.load(tmp_path / "out.npz") as found:
+        arrays = dict(found)
+    assert set(arrays) == {"predictions", "names", "status", "row", "smiles", "name", "a"}
+    names = arrays["names"].tolist()
+    assert {"predicted_a", "predicted_b"} < {*names}
+    np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), arrays["predictions"])
+    np.testing.assert_allclose(
+        arrays["predictions"][:, names.index("predicted_b")], expected[:, 1], rtol=1e-6
+    )
+    assert arrays["row"].tolist() == [*range(6)]
+    assert arrays["smiles"].tolist() == SMILES
+    assert ((arrays["status"] == "ok") == used).all()
+    tables = {
+        "csv": read_csv(tmp_path / "out.csv"),
+        "jsonl": [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()],
+        "parquet": pytest.importorskip("pyarrow.parquet")
+        .read_table(tmp_path / "out.parquet")
+        .to_pylist(),
+    }
+    for rows in tables.values():
+        assert list(rows[0]) == ["smiles", "name", "a", *names, "graphlog_status"]
+        assert [row["name"] for row in rows] == list("uvwxyz")
+        assert [row["graphlog_status"] == "ok" for row in rows] == used
+        values = [
+            float("nan" if row["predicted_b"] in (None, "") else row["predicted_b"]) for row in rows
+        ]
+        np.testing.assert_allclose(values, expected[:, 1], rtol=1e-5)
+
+
+def test_predictions_as_sdf_keep_rows_and_coordinates(
+    tmp_path: Path, table: Path, predictor: Predictor
+):
+    Chem = pytest.importorskip("rdkit.Chem")
+    predictor.predict_file(table, tmp_path / "drawn.sdf")
+    mols = list(Chem.SDMolSupplier(str(tmp_path / "drawn.sdf")))
+    assert [mol.GetNumAtoms() for mol in mols] == [3, 0, 6, 0, 1, 3]
+    assert [mol.GetProp("_Name") for mol in mols] == list("uvwxyz")
+    assert [mol.GetProp("graphlog_status") == "ok" for mol in mols] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert mols[1].GetProp("predicted_a") == ""
+    mols[0].GetConformer().SetAtomPosition(0, (7.5, 8.5, 9.5))
+    with Chem.SDWriter(str(tmp_path / "in.sdf")) as writer:
+        for mol in (mols[0], mols[2]):
+            writer.write(mol)
+    lines = (tmp_path / "in.sdf").read_text().split("$$$$\n")
+    broken = lines[0].replace(" C  ", " Qq ", 1)
+    (tmp_path / "in.sdf").write_text("$$$$\n".join([lines[0], broken, *lines[1:]]))
+    written = predictor.predict_file(tmp_path / "in.sdf", tmp_path / "again.sdf")
+    again = list(Chem.SDMolSupplier(str(tmp_path / "again.sdf")))
+    assert (written.rejected, [mol.GetNumAtoms() for mol in again]) == (1, [3, 0, 6])
+    assert list(again[0].GetConformer().GetAtomPosition(0)) == [7.5, 8.5, 9.5]
+    assert float(again[2].GetProp("graphlog_predicted_a")) == pytest.approx(
+        float(again[2].GetProp("predicted_a"))
+    )
+
+
+@pytest.mark.parametrize("format", [None, "jsonl"])
+def test_standard_output_takes_text(
+    tmp_path: Path,
+    table: Path,
+    predictor: Predictor,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    format: str | None,
+):
+    written = predictor.predict_file(table, Path("-"), format=format)
+    shown = capfdbinary.readouterr().out
+    predictor.predict_file(table, tmp_path / f"out.{format or 'csv'}")
+    assert shown == (tmp_path / f"out.{format or 'csv'}").read_bytes()
+    assert (str(written.path), written.rows, written.rejects) == ("-", 6, None)
+    with pytest.raises(ConfigError, match="npz is no text"):
+        predictor.predict_file(table, Path("-"), format="npz")
+
+
+def test_a_column_too_wide_for_npz_is_left_out_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("graphlog.downstream.writers._WIDEST_COLUMN", 4 * 2 * 10)
+    source = write_csv(tmp_path / "in.csv", ["CCO", "CC"], note=["x" * 11, ""], row=["7", "8"])
+    with pytest.warns(UserWarning, match="column 'note' is left out"):
+        embed_file(tiny_encoder(), source, tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as found:
+        assert "note" not in found
+        assert found["input_row"].tolist() == ["7", "8"]
+        assert found["row"].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -251,23 +345,22 @@ def test_embeddings_keep_the_inputs_columns(tmp_path: Path, ending: str):
     source, out = tmp_path / "in.csv", tmp_path / f"out{ending}"
     write_csv(source, ["CCO", "not one", "CC"], name=["u", "v", "w"], status=[7, 8, 9], e0="abc")
     embed_file(tiny_encoder(), source, out)
+    own = ["smiles", "name", "status", "e0"]
     if ending == ".csv":
         rows = read_csv(out)
-        assert list(rows[0])[:6] == ["row", "status", "smiles", "name", "input_status", "input_e0"]
-        assert list(rows[0])[6:] == [f"e{k}" for k in range(16)]
+        added = [f"e{k}" for k in range(1, 16)]
+        assert list(rows[0]) == [*own, "graphlog_e0", *added, "graphlog_status"]
     else:
         table = pytest.importorskip("pyarrow.parquet").read_table(out)
-        assert table.column_names == [
-            *("row", "status", "smiles", "name", "input_status", "e0", "embedding")
-        ]
+        assert table.column_names == [*own, "embedding", "graphlog_status"]
         rows = table.to_pylist()
     assert [row["name"] for row in rows] == list("uvw")
-    assert [str(row["input_status"]) for row in rows] == list("789")
+    assert [str(row["status"]) for row in rows] == list("789")
     assert [row["smiles"] for row in rows] == ["CCO", "not one", "CC"]
-    assert [row["status"] == "ok" for row in rows] == [True, False, True]
+    assert [row["graphlog_status"] == "ok" for row in rows] == [True, False, True]
 
 
-@pytest.mark.parametrize("ending", [".npz", ".csv", ".parquet"])
+@pytest.mark.parametrize("ending", [".npz", ".npy", ".csv", ".jsonl", ".parquet", ".sdf"])
 def test_a_list_and_nothing_at_all_are_embedded(tmp_path: Path, ending: str):
     for source in (["CCO", "CC"], []):
         written = embed_file(tiny_encoder(), source, tmp_path / f"out{ending}")

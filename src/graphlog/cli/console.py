@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -41,18 +41,20 @@ class Console:
 
         return make_progress(self.quiet)
 
-    def summary(self, fields: Mapping[str, Any]) -> None:
+    def summary(self, fields: Mapping[str, Any], to: TextIO | None = None) -> None:
         """Print what a command has written, as JSON or as a table; nothing if quiet."""
         if self.as_json or not self.quiet:
-            self.result(fields, fields_table(fields))
+            self.result(fields, fields_table(fields), to=to)
 
-    def result(self, value: Mapping[str, Any] | Sequence[Any], *tables: "Table") -> None:
+    def result(
+        self, value: Mapping[str, Any] | Sequence[Any], *tables: "Table", to: TextIO | None = None
+    ) -> None:
         """Print what was asked for: ``value`` as JSON with ``--json``, ``tables`` otherwise."""
         if self.as_json:
-            print(json.dumps(value, indent=2, default=_plain))
+            print(json.dumps(value, indent=2, default=_plain), file=to)
             return
         for table in tables:
-            table.print()
+            table.print(to)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +65,15 @@ class Table:
     rows: Sequence[Sequence[object]]
     title: str = ""
 
-    def print(self) -> None:
-        """Write the table to standard output."""
+    def print(self, to: TextIO | None = None) -> None:
+        """Write the table to a stream, by default to standard output."""
         cells = [[_text(c) for c in row] for row in self.rows]
-        if sys.stdout.isatty():
-            self._print_rich(cells)
+        if (to or sys.stdout).isatty():
+            self._print_rich(cells, to)
         else:
-            self._print_plain(cells)
+            self._print_plain(cells, to)
 
-    def _print_rich(self, cells: list[list[str]]) -> None:
+    def _print_rich(self, cells: list[list[str]], to: TextIO | None) -> None:
         from rich.box import SIMPLE_HEAD
         from rich.console import Console as RichConsole
         from rich.table import Table as RichTable
@@ -87,21 +89,21 @@ class Table:
             table.add_column(name, justify="right" if right else "left", overflow="fold")
         for row in cells:
             table.add_row(*(Text(c) for c in row))
-        RichConsole().print(table)
+        RichConsole(file=to).print(table)
 
-    def _print_plain(self, cells: list[list[str]]) -> None:
+    def _print_plain(self, cells: list[list[str]], to: TextIO | None) -> None:
         head = [list(self.columns)] if any(self.columns) else []
         widths = [
             max((len(r[i]) for r in (*head, *cells)), default=0) for i in range(len(self.columns))
         ]
         right = self._right_aligned(cells)
         if self.title:
-            print(self.title)
+            print(self.title, file=to)
         for row in (*head, *cells):
             line = (
                 c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)
             )
-            print("  ".join(line).rstrip())
+            print("  ".join(line).rstrip(), file=to)
 
     def _right_aligned(self, cells: list[list[str]]) -> list[bool]:
         columns = ([row[i] for row in cells if row[i]] for i in range(len(self.columns)))
@@ -109,6 +111,11 @@ class Table:
             bool(column) and all(c[0].isdigit() or c[0] in "-+." for c in column)
             for column in columns
         ]
+
+
+def beside_output(out: Path) -> TextIO | None:
+    """Return where a summary goes: to standard error where ``out`` is standard output."""
+    return sys.stderr if str(out) == "-" else None
 
 
 def fields_table(fields: Mapping[str, object], title: str = "") -> Table:

@@ -97,6 +97,18 @@ Model = Annotated[
 ]
 Run = Annotated[Path, option("Run folder to write.", "RUN", "--output", "-o")]
 Folder = Annotated[Path, option("Folder to write.", "DIR", "--output", "-o")]
+Result = Annotated[
+    Path,
+    option(
+        "File to write: .csv, .jsonl, .parquet, .npz, .npy or .sdf; - for standard output.",
+        "OUT",
+        *("--output", "-o"),
+    ),
+]
+Format = Annotated[
+    Literal["csv", "jsonl", "parquet", "npz", "npy", "sdf"] | None,
+    option("Format of OUT (default: by its ending; csv for -)."),
+]
 SmilesColumn = Annotated[str | None, option("Column with the SMILES.", "NAME")]
 DataDir = Annotated[
     Path | None,

@@ -1,11 +1,10 @@
 """Verbs that use an encoder: embed, predict, probe."""
 
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Console, report_tables
+from graphlog.cli.console import Console, beside_output, report_tables
 from graphlog.errors import ConfigError
 
 _BASELINES, _FOLD_BASELINES = "random,ecfp-rf,ecfp-lr", "random,wl"
@@ -14,9 +13,8 @@ _BASELINES, _FOLD_BASELINES = "random,ecfp-rf,ecfp-lr", "random,wl"
 def embed(
     source: o.Input,
     model: o.Model,
-    output: Annotated[
-        Path, o.option("File to write: .npz, .parquet or .csv.", "OUT", "--output", "-o")
-    ],
+    output: o.Result,
+    format: o.Format = None,
     layer: o.Layer = None,
     limit: o.Limit = None,
     *,
@@ -26,25 +24,28 @@ def embed(
 ) -> None:
     """Write one embedding per row of INPUT.
 
-    Row i of OUT is row i of INPUT; it is NaN where the row cannot be read.
+    Row i of OUT is row i of INPUT; it is NaN or empty where the row cannot be read. Tables keep
+    the columns of INPUT.
     """
     written = graphlog.embed_file(
         model,
         source,
         output,
+        format=format,
         layer=layer,
         limit=limit,
         progress=console.progress(),
         **inference.options(),
         **reading.options(),
     )
-    console.summary(written.to_dict())
+    console.summary(written.to_dict(), beside_output(output))
 
 
 def predict(
     source: o.Input,
     run: Annotated[str, o.option("Run folder of finetune.", "RUN", "--model", "-m")],
-    output: Annotated[Path, o.option("File to write.", "OUT.csv", "--output", "-o")],
+    output: o.Result,
+    format: o.Format = None,
     interval: Annotated[
         float | None,
         o.option("Regression: add intervals of this probability, such as 0.9.", "LEVEL"),
@@ -56,7 +57,7 @@ def predict(
 ) -> None:
     """Predict with a fine-tuned model for every row of INPUT.
 
-    OUT.csv has the columns of INPUT, predicted_TARGET for each target (mean over seeds), its spread
+    OUT has the columns of INPUT, predicted_TARGET for each target (mean over seeds), its spread
     over seeds (_std), calibrated probabilities (_calibrated) or intervals (_low, _high), and
     graphlog_status.
     """
@@ -65,11 +66,12 @@ def predict(
         source,
         output,
         interval=interval,
+        format=format,
         progress=console.progress(),
         **inference.options(),
         **reading.options(),
     )
-    console.summary(written.to_dict())
+    console.summary(written.to_dict(), beside_output(output))
 
 
 def probe(

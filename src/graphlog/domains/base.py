@@ -1,7 +1,7 @@
 """The contract of a domain: all that differs between molecules, proteins and other graphs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -150,6 +150,17 @@ class Domain(ABC):
         for row in range(store.num_output_rows):
             named = {self.text_name: texts.get(row, "")} if store.has_texts else {}
             yield {"row": str(row), **named}
+
+    def sdf_writer(
+        self, source: Input, store: GraphStore, **options: Any
+    ) -> Callable[[Iterable[Mapping[str, str]]], Iterator[str]]:
+        """Return what makes SDF records of the data fields of every row of ``source``.
+
+        Raises:
+            ConfigError: If graphs of this domain are no molecules.
+            DataError: If the store lacks what structures are made from.
+        """
+        raise ConfigError(f"{self.records} have no structure for SDF; choose another format.")
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
         """Return whether a downloaded file that has no pinned sha256 holds what ``spec`` says."""

@@ -1,12 +1,12 @@
 """Files whose row i is row i of the input: embeddings, and what all such outputs share."""
 
-import csv
 import os
-import zipfile
+import shutil
+import sys
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,13 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
 from graphlog.downstream.encoder import Encoder
-from graphlog.errors import ConfigError, MissingExtraError
+from graphlog.downstream.writers import TEXTS, WRITERS, Destination, Results, write_npy
+from graphlog.errors import ConfigError, MissingExtraError, unknown_name
 from graphlog.files import scratch_folder, writing
-from graphlog.inputs import InputLike, read_streamed, rereadable, resolve
+from graphlog.inputs import InputLike, read_streamed, rereadable, resolve, temporary_folder
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 
-FORMATS = (".npz", ".parquet", ".csv")
 REJECTS = "rejects.csv"
 """The list of rows that could not be used, beside the output."""
 _ROWS_AT_ONCE = 4096
@@ -35,7 +35,7 @@ class Written:
     """What was written for an input."""
 
     path: Path
-    """The file."""
+    """The file; ``-`` for standard output."""
     rows: int
     """Rows of input and output."""
     rejected: int
@@ -62,10 +62,12 @@ class OpenOutput:
 
     store: GraphStore
     """The graphs of the input."""
-    folder: Path
-    """For unfinished files."""
-    columns: Iterable[Mapping[str, str]]
-    """The input's own columns, row by row; to be read once."""
+    out: Path
+    """The file; ``-`` for standard output."""
+    format: str
+    """Its format, a key of :data:`~graphlog.downstream.writers.WRITERS`."""
+    destination: Destination
+    """Where it is made, and the input's own columns."""
 
     def aligned(
         self, values: np.ndarray, batches: Iterable[tuple[slice, np.ndarray]]
@@ -75,10 +77,27 @@ class OpenOutput:
             values[self.store.output_rows[graphs]] = results
         return values
 
+    def finish(self, results: Results, content: Mapping[str, Any]) -> Written:
+        """Write the results, put the file in its place, and list the rejected rows beside it.
+
+        Args:
+            results: What was worked out.
+            content: What the results are, for :attr:`Written.content`.
+        """
+        store, rejects = self.store, None
+        finished = WRITERS[self.format](results, self.destination)
+        if is_standard_output(self.out):
+            _copy_to_standard_output(finished)
+        else:
+            rejects = save_rejects(self.out.parent, store.output_rejects, self.out.name)
+            os.replace(finished, self.out)
+        total = store.num_output_rows
+        return Written(self.out, total, total - len(store), rejects, content)
+
 
 @contextmanager
 def open_output(
-    source: InputLike, schema: FeatureSchema, out: Path, formats: tuple[str, ...], **reading: Any
+    source: InputLike, schema: FeatureSchema, out: Path, format: str | None = None, **reading: Any
 ) -> Generator[OpenOutput]:
     """Give the graphs of ``source``, to be written to ``out`` row for row.
 
@@ -87,8 +106,8 @@ def open_output(
     Args:
         source: What to read.
         schema: Features the model reads.
-        out: The output; checked before any work.
-        formats: Endings that it may have.
+        out: The output, ``-`` for standard output; checked before any work.
+        format: As for :func:`choose_format`.
         reading: Options of the reader.
 
     Raises:
@@ -96,23 +115,19 @@ def open_output(
         DataError: If the source cannot be read.
     """
     given = resolve(source, schema)
-    check_output(out, formats, given)
+    chosen = choose_format(out, format, given)
+    is_stream = is_standard_output(out)
+    scratch: AbstractContextManager[Path] = temporary_folder() if is_stream else scratch_folder(out)
     with (
         rereadable(given) as found,
         read_streamed(found, schema, **reading) as store,
-        scratch_folder(out) as folder,
+        scratch as folder,
         writing(out),
     ):
-        yield OpenOutput(store, folder, domain_of(schema).rows(found, store, **reading))
-
-
-def finish_output(output: OpenOutput, finished: Path, out: Path) -> Written:
-    """Move a finished file into its place and list the rejected rows beside it."""
-    store = output.store
-    rejects = save_rejects(out.parent, store.output_rejects, out.name)
-    os.replace(finished, out)
-    total = store.num_output_rows
-    return Written(out, total, total - len(store), rejects)
+        domain = domain_of(schema)
+        records = domain.sdf_writer(found, store, **reading) if chosen == "sdf" else None
+        fields = partial(domain.rows, found, store, **reading)
+        yield OpenOutput(store, out, chosen, Destination(folder, fields, records))
 
 
 def embed_file(
@@ -124,38 +139,83 @@ def embed_file(
     batch_size: int = 512,
     precision: Precision = "fp32",
     progress: Progress | None = None,
+    format: str | None = None,
     **reading: Any,
 ) -> Written:
     """Write the embeddings of ``source`` to ``out``, whole or not at all, in bounded memory.
 
-    ``.npz`` holds ``embeddings`` (float32, one row per input row) and ``status``; ``.parquet`` and
-    ``.csv`` hold ``row``, ``status``, the columns of the input, and a column ``embedding`` of
-    lists, or one column ``e0``, ``e1``, ... per dimension.
+    Tables (``.csv``, ``.jsonl``, ``.parquet``, ``.sdf``) hold the columns of the input, the
+    embedding and ``graphlog_status``; the embedding is a column ``e0``, ``e1``, ... per dimension
+    in CSV, and one cell ``embedding`` in the others. ``.npz`` holds ``embeddings`` (float32, one
+    row per input row), ``names``, ``status``, ``row`` and the columns of the input; ``.npy`` the
+    array alone.
 
     Args:
         encoder: What embeds.
         source: A path, the name of a data set, a store, or a list of SMILES.
-        out: The file; its ending decides the format.
+        out: The file; its ending decides the format. ``-`` is standard output.
         layer: ``jk`` or ``last``; None takes the model's own.
         batch_size: Graphs per forward pass.
         precision: Format of matrix products.
         progress: Follows the batches.
+        format: ``csv``, ``jsonl``, ``parquet``, ``npz``, ``npy`` or ``sdf``, whatever the ending.
         reading: Options of the reader (``smiles_column``, ``on_error``, ...).
 
     Raises:
         ConfigError: If the ending of ``out`` is unknown.
         DataError: If the source cannot be read.
     """
-    with open_output(source, encoder.schema, out, FORMATS, **reading) as output:
+    with open_output(source, encoder.schema, out, format, **reading) as output:
         store, width = output.store, encoder.width(layer)
-        embeddings = _empty(output.folder / "embeddings.npy", store.num_output_rows, width)
+        file = output.destination.folder / "embeddings.npy"
+        embeddings = _empty(file, store.num_output_rows, width)
         output.aligned(
             embeddings,
             encoder.embed_batches(store, layer, batch_size, precision=precision, progress=progress),
         )
-        write = {".npz": _write_npz, ".parquet": _write_parquet, ".csv": _write_csv}[out.suffix]
-        written = finish_output(output, write(output, embeddings, store.output_status()), out)
-        return replace(written, content={"width": width, "layer": layer or encoder.layer})
+        names = [f"e{k}" for k in range(width)]
+        return output.finish(
+            Results(embeddings, names, store.output_status(), "embeddings", vector="embedding"),
+            {"width": width, "layer": layer or encoder.layer},
+        )
+
+
+def is_standard_output(out: Path) -> bool:
+    """Return whether ``out`` is ``-``."""
+    return str(out) == "-"
+
+
+def choose_format(out: Path, format: str | None = None, source: Input | str | None = None) -> str:
+    """Return the format of an output, after refusing one that could not or should not be written.
+
+    Args:
+        out: The file; ``-`` is standard output.
+        format: A key of :data:`~graphlog.downstream.writers.WRITERS`; None goes by the ending of
+            the file, and is ``csv`` for standard output.
+        source: What is read.
+
+    Raises:
+        ConfigError: If the format is unknown or does not fit, or as :func:`check_output`.
+        MissingExtraError: If the format needs a package that is not installed.
+    """
+    is_stream = is_standard_output(out)
+    chosen = format or ("csv" if is_stream else out.suffix.removeprefix(".").lower())
+    if chosen not in WRITERS and format is not None:
+        raise unknown_name("format", format, WRITERS)
+    if is_stream and chosen not in TEXTS:
+        raise ConfigError(
+            f"{chosen} is no text and cannot go to standard output; choose {', '.join(TEXTS)}, or "
+            "name a file with -o."
+        )
+    if not is_stream:
+        endings = tuple(f".{name}" for name in WRITERS)
+        check_output(out, endings if format is None else (out.suffix.lower(),), source)
+    if chosen == "parquet":
+        try:
+            import pyarrow  # noqa: F401  # pyright: ignore[reportUnusedImport]
+        except ImportError:
+            raise MissingExtraError("pyarrow", "parquet") from None
+    return chosen
 
 
 def check_output(out: Path, formats: tuple[str, ...], source: Input | str | None = None) -> None:
@@ -164,9 +224,8 @@ def check_output(out: Path, formats: tuple[str, ...], source: Input | str | None
     Raises:
         ConfigError: If its ending is none of ``formats``, its folder does not exist, it is a
             folder or ``source`` itself, or a ``rejects.csv`` beside it is no list of rejected rows.
-        MissingExtraError: If its format needs a package that is not installed.
     """
-    if out.suffix not in formats:
+    if out.suffix.lower() not in formats:
         raise ConfigError(
             f"cannot tell what format {out} is to have; let its name end in {', '.join(formats)}."
         )
@@ -181,11 +240,18 @@ def check_output(out: Path, formats: tuple[str, ...], source: Input | str | None
             f"{out} is the input itself and would be lost; name another file with -o."
         )
     check_rejects(out.absolute().parent, out.name, source)
-    if out.suffix == ".parquet":
-        try:
-            import pyarrow  # noqa: F401  # pyright: ignore[reportUnusedImport]
-        except ImportError:
-            raise MissingExtraError("pyarrow", "parquet") from None
+
+
+def _copy_to_standard_output(file: Path) -> None:
+    sys.stdout.flush()
+    binary = getattr(sys.stdout, "buffer", None)  # a notebook's has none
+    if binary is None:
+        with file.open(encoding="utf-8", newline="") as text:
+            shutil.copyfileobj(text, sys.stdout)
+        return
+    with file.open("rb") as finished:
+        shutil.copyfileobj(finished, binary)
+    binary.flush()
 
 
 def rejects_of_output(folder: Path, output: str) -> Path:
@@ -236,17 +302,6 @@ def _is_input(path: Path, source: Input | str | None) -> bool:
     return given is not None and given.exists() and path.exists() and path.samefile(given)
 
 
-def free_names(names: Iterable[str], taken: Iterable[str], prefix: str) -> list[str]:
-    """Return ``names``, with ``prefix`` before those that are taken already."""
-    used, free = set(taken), list[str]()
-    for name in names:
-        while name in used:
-            name = f"{prefix}{name}"
-        used.add(name)
-        free.append(name)
-    return free
-
-
 def _empty(path: Path, rows: int, width: int) -> Float[np.ndarray, "M W"]:
     """Return a file of NaN as an array.
 
@@ -254,85 +309,5 @@ def _empty(path: Path, rows: int, width: int) -> Float[np.ndarray, "M W"]:
     """
     missing = np.full((_ROWS_AT_ONCE, width), np.nan, dtype=np.float32)
     blocks = (missing[: rows - start] for start in range(0, rows, _ROWS_AT_ONCE))
-    _write_npy(path, missing.dtype, (rows, width), blocks)
+    write_npy(path, missing.dtype, (rows, width), blocks)
     return np.lib.format.open_memmap(path, mode="r+")
-
-
-def _write_npy(
-    path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], blocks: Iterable[np.ndarray]
-) -> None:
-    """Write an array of ``shape`` block by block."""
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for block in blocks:
-            file.write(np.ascontiguousarray(block, dtype).tobytes())
-
-
-def _write_npz(output: OpenOutput, embeddings: np.ndarray, status: list[str]) -> Path:
-    widest = max((len(text) for text in set(status)), default=2)
-    blocks = (
-        np.array(status[start : start + _ROWS_AT_ONCE])
-        for start in range(0, len(status), _ROWS_AT_ONCE)
-    )
-    folder = output.folder
-    _write_npy(folder / "status.npy", np.dtype(f"<U{widest}"), (len(status),), blocks)
-    path = folder / "out.npz"
-    with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
-        archive.write(folder / "embeddings.npy", "embeddings.npy", zipfile.ZIP_STORED)
-        archive.write(folder / "status.npy", "status.npy", zipfile.ZIP_DEFLATED)
-    return path
-
-
-def _write_parquet(output: OpenOutput, embeddings: np.ndarray, status: list[str]) -> Path:
-    import pyarrow as pa  # pyright: ignore[reportMissingImports]
-    import pyarrow.parquet as pq  # pyright: ignore[reportMissingImports]
-
-    width, records = embeddings.shape[1], iter(output.columns)
-    first = next(records, {})
-    own = [name for name in first if name != "row"]
-    names = free_names(own, ("row", "status", "embedding"), "input_")
-    schema = pa.schema(
-        [
-            ("row", pa.int64()),
-            ("status", pa.string()),
-            *((name, pa.string()) for name in names),
-            ("embedding", pa.list_(pa.float32(), width)),
-        ]
-    )
-    records, path = chain([first] if first else [], records), output.folder / "out.parquet"
-    with pq.ParquetWriter(path, schema) as writer:
-        for start in range(0, len(status), _ROWS_AT_ONCE):
-            part = np.asarray(embeddings[start : start + _ROWS_AT_ONCE])
-            fields = list(islice(records, len(part)))
-            columns = [
-                pa.array(np.arange(start, start + len(part))),
-                pa.array(status[start : start + len(part)]),
-                *(pa.array([_storable(f[name]) for f in fields], pa.string()) for name in own),
-                pa.FixedSizeListArray.from_arrays(pa.array(part.reshape(-1)), width),
-            ]
-            writer.write_table(pa.Table.from_arrays(columns, schema=schema))
-    return path
-
-
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _write_csv(output: OpenOutput, embeddings: np.ndarray, status: list[str]) -> Path:
-    path = output.folder / "out.csv"
-    with path.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file:
-        table = csv.writer(file)
-        added = [f"e{k}" for k in range(embeddings.shape[1])]
-        own: list[str] | None = None
-        rows = zip(status, output.columns, embeddings, strict=True)
-        for row, (text, fields, vector) in enumerate(rows):
-            if own is None:
-                own = [name for name in fields if name != "row"]
-                names = free_names(own, ("row", "status", *added), "input_")
-                table.writerow(["row", "status", *names, *added])
-            values = [f"{v:.7g}" for v in vector.tolist()] if text == "ok" else [""] * len(vector)
-            table.writerow([row, text, *(fields[name] for name in own), *values])
-        if own is None:
-            table.writerow(["row", "status", *added])
-    return path

@@ -1,10 +1,9 @@
 """A fine-tuned model: predicts, knows its scores, is saved and loaded."""
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,20 +16,14 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
-from graphlog.downstream.embed import (
-    OpenOutput,
-    Written,
-    check_output,
-    finish_output,
-    free_names,
-    open_output,
-)
+from graphlog.downstream.embed import Written, choose_format, open_output
 from graphlog.downstream.encoder import Encoder, evaluating
 from graphlog.downstream.head import FineTuned, Head, outputs_of
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import model_path
 from graphlog.downstream.report import Report
 from graphlog.downstream.uncertainty import Calibration, check_level
+from graphlog.downstream.writers import Results
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import ConfigError, DataError, ModelFileError
@@ -40,8 +33,6 @@ from graphlog.training.log import Progress, Silent
 from graphlog.training.precision import Precision, choose_device, inference_precision
 
 KIND = "predictor"
-STATUS = "graphlog_status"
-"""Column that says what became of a row."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -203,9 +194,10 @@ class Predictor:
         batch_size: int = 512,
         precision: Precision = "fp32",
         progress: Progress | None = None,
+        format: str | None = None,
         **reading: Any,
     ) -> Written:
-        """Write the input's columns, ``predicted_<target>`` and ``graphlog_status`` as CSV.
+        """Write the input's columns, ``predicted_<target>`` and ``graphlog_status``.
 
         After each ``predicted_<target>`` come ``..._std`` (spread over seeds), ``..._calibrated``
         (classification) and, with an interval, ``..._low`` and ``..._high``. A row that cannot be
@@ -214,26 +206,35 @@ class Predictor:
 
         Args:
             source: A path, ``-``, the name of a data set, a store, or a list of SMILES.
-            out: The ``.csv`` file.
+            out: The file; its ending decides the format. ``-`` is standard output.
             interval: Regression: level of the intervals, such as 0.9; None gives none.
             batch_size: Graphs per forward pass.
             precision: Format of matrix products.
             progress: Follows the batches.
+            format: ``csv``, ``jsonl``, ``parquet``, ``npz``, ``npy`` or ``sdf``, whatever the
+                ending.
             reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
         """
         self.check_interval(interval)
         given = resolve(source, self.schema)
-        check_output(out, (".csv",), given)  # before standard input is copied
+        choose_format(out, format, given)  # before standard input is copied
         with rereadable(given) as found:
             reading = self.reading_of(found, reading)
-            with open_output(found, self.schema, out, (".csv",), **reading) as output:
-                prediction = self._prediction(
-                    output.store, batch_size, interval, precision, progress
+            with open_output(found, self.schema, out, format, **reading) as output:
+                store = output.store
+                columns = self._prediction(
+                    store, batch_size, interval, precision, progress
+                ).columns()
+                return output.finish(
+                    Results(
+                        np.stack([*columns.values()], axis=1),
+                        [*columns],
+                        store.output_status(),
+                        "predictions",
+                        digits=6,
+                    ),
+                    {"targets": list(self.targets), "task": self.task},
                 )
-                unfinished = output.folder / "out.csv"
-                _write(unfinished, output, prediction.columns())
-                written = finish_output(output, unfinished, out)
-        return replace(written, content={"targets": list(self.targets), "task": self.task})
 
     def reading_of(self, source: Input, reading: Mapping[str, Any]) -> dict[str, Any]:
         """Return how to read ``source``: by the column of fine-tuning, if it has that column."""
@@ -378,18 +379,6 @@ def _batches(
             bar.advance(graphs.stop - graphs.start)
     finally:
         bar.end()
-
-
-def _write(path: Path, output: OpenOutput, columns: Mapping[str, np.ndarray]) -> None:
-    with path.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file:
-        table = csv.writer(file)
-        values = np.stack(list(columns.values()), axis=1).tolist()
-        rows = zip(output.columns, values, output.store.output_status(), strict=True)
-        for row, (fields, numbers, status) in enumerate(rows):
-            if row == 0:
-                table.writerow([*fields, *free_names([*columns, STATUS], fields, "predicted_")])
-            shown = (f"{v:.6g}" if v == v else "" for v in numbers)
-            table.writerow([*fields.values(), *shown, status])
 
 
 def _predicted(

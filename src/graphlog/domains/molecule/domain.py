@@ -1,6 +1,6 @@
 """Molecules as a domain: SMILES, two schemas, Bemis-Murcko scaffolds as groups, ECFP baseline."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from inspect import signature
@@ -129,6 +129,25 @@ class MoleculeDomain(RecordDomain):
 
         with open_sdf(path) as table:
             yield table
+
+    def sdf_writer(
+        self, source: Input, store: GraphStore, **options: Any
+    ) -> Callable[[Iterable[Mapping[str, str]]], Iterator[str]]:
+        """Return what makes SDF records: molecules of an SDF file as they are, others drawn."""
+        from graphlog.domains.molecule.sdf import drawn_records, records_like
+
+        if source.file is not None and self.recognizes(source.file):
+            return partial(records_like, source.file)
+        if len(store) and not store.has_texts:
+            raise DataError(
+                f"{source.name} keeps no SMILES to write as SDF; choose another format, or build "
+                "the store again without --no-texts."
+            )
+        smiles = [""] * store.num_output_rows
+        texts = store.texts() if len(store) else []
+        for row, text in zip(store.output_rows.tolist(), texts, strict=True):
+            smiles[row] = text
+        return partial(drawn_records, smiles)
 
     def bundled(self, spec: DatasetSpec) -> Path | None:
         """Return the file of a data set that comes with RDKit."""
