@@ -64,7 +64,7 @@ __all__ = [
 Model = str | Path | Encoder
 """An encoder, or what :func:`load` makes one of."""
 _LABELLING = (
-    *("task", "metric", "fractions", "split_seed", "smiles_column"),
+    *("task", "metric", "fractions", "split_seed", "weights", "smiles_column"),
     *("workers", "on_error", "limit", "data_dir"),
 )
 
@@ -274,7 +274,7 @@ def finetune(
     *,
     targets: Sequence[str] | None = None,
     epochs: int | None = None,
-    select: str = "last",
+    select: str | None = None,
     freeze: bool = False,
     layer: str | None = None,
     baselines: Sequence[str] = ("ecfp-rf", "ecfp-lr", "random"),
@@ -294,7 +294,7 @@ def finetune(
         seeds: Initial heads, order of the graphs, dropout.
         targets: Columns to predict; data sets with known tasks need none.
         epochs: Passes over the training fold; None takes the protocol's.
-        select: Whose weights predict: ``last`` or ``best-valid``. Scores of both are reported.
+        select: Whose weights predict: ``last`` (usual) or ``best-valid`` (usual with ``patience``).
         freeze: Train the head alone.
         layer: Embedding the head sees: ``jk`` or ``last``; None takes the protocol's.
         baselines: Rows beside the result: ``ecfp-rf``, ``ecfp-lr``, ``random``.
@@ -303,7 +303,7 @@ def finetune(
         overwrite: Replace the run in ``run_dir``.
         progress: Follows the run.
         settings: Any other field of :class:`~graphlog.downstream.finetune.FinetuneConfig` or option
-            of :func:`~graphlog.downstream.tasks.open_labelled` (``task``, ``metric``, ...).
+            of :func:`~graphlog.downstream.tasks.open_labelled` (``task``, ``weights``, ...).
 
     Returns:
         A predictor: ``predict`` is the mean over seeds, ``report`` has all scores.
@@ -325,7 +325,7 @@ def finetune(
         {
             **settings,
             **({} if epochs is None else {"epochs": epochs}),
-            "select": select,
+            **({} if select is None else {"select": select}),
             "freeze": freeze,
             "layer": layer,
         }

@@ -117,7 +117,17 @@ def finetune(
     seeds: o.Seeds = "0,1,2",
     select: Annotated[
         Literal["last", "best-valid"] | None,
-        o.option("Epoch whose weights are used (default: last)."),
+        o.option("Epoch whose weights are used (default: last; with --patience: best-valid)."),
+    ] = None,
+    patience: Annotated[
+        int | None,
+        o.option("Stop a seed after N epochs without a better validation score.", "N", min=1),
+    ] = None,
+    class_weight: Annotated[
+        Literal["balanced"] | None, o.option("Let rare classes count as much as frequent ones.")
+    ] = None,
+    weights: Annotated[
+        str | None, o.option("Column with the weight of each row in training.", "COLUMN")
     ] = None,
     freeze: Annotated[bool, o.option("Train the head only.", None, "--freeze")] = False,
     layer: o.Layer = None,
@@ -142,6 +152,8 @@ def finetune(
         "protocol": protocol,
         "epochs": epochs,
         "select": select,
+        "patience": patience,
+        "class_weight": class_weight,
         "freeze": freeze or None,
         "layer": layer,
         "batch_size": batch_size,
@@ -156,6 +168,7 @@ def finetune(
             o.integers(seeds),
             targets=o.names(targets) or None,
             task=task,
+            weights=weights,
             baselines=o.names(baselines),
             run_dir=output,
             resume=resume,

@@ -17,6 +17,7 @@ from graphlog.downstream.finetune_seed import (
     FinetuneConfig,
     SeedJob,
     Start,
+    label_weights,
     log_row,
 )
 from graphlog.downstream.head import FineTuned, copy_with_dropout
@@ -140,6 +141,10 @@ def check_folds(data: LabelledGraphs, config: FinetuneConfig) -> None:
     Raises:
         DataError: If so; names the fold.
     """
+    if config.class_weight is not None and data.task == "regression":
+        raise ConfigError("class weights are for classes, and the task is regression; drop them.")
+    if data.weights is not None and not data.weights[data.split.train].any():
+        raise DataError("all weights of the train fold are 0: nothing to learn.")
     lacking = folds_lacking(data.labels, data.targets, data.task, data.split)
     empty = [fold for fold, names in lacking.items() if len(names) == len(data.targets)]
     lack = "one class only" if data.task != "regression" else "no label"
@@ -148,10 +153,11 @@ def check_folds(data: LabelledGraphs, config: FinetuneConfig) -> None:
             f"every target has {lack} in the train fold ({data.split_name} split): nothing to "
             "learn; choose another split."
         )
-    if "valid" in empty and config.select == "best-valid":
+    if "valid" in empty and (config.select == "best-valid" or config.patience):
+        advice = "drop --patience" if config.patience else "choose --select last"
         raise DataError(
-            f"every target has {lack} in the valid fold ({data.split_name} split): choose "
-            "--select last or another split."
+            f"every target has {lack} in the valid fold ({data.split_name} split): {advice} or "
+            "choose another split."
         )
 
 
@@ -183,6 +189,7 @@ def result_rows(
         "best_epochs": [run.best_epoch for run in runs],
         "epochs": config.epochs,
         "seeds": [run.seed for run in runs],
+        **({"stopped_after": [len(run.history) for run in runs]} if config.patience else {}),
     }
     rows = [
         score_row(
@@ -190,7 +197,7 @@ def result_rows(
         )
         for rule in rules
     ]
-    k = min(config.last_k, config.epochs)
+    k = min(config.last_k, *(len(run.history) for run in runs))
     if k > 1:
         rows.append(_mean_of_last(runs, model, k, detail))
     if len(runs) > 1:
@@ -210,9 +217,14 @@ def run_digest(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig) -
     sha.update(np.ascontiguousarray(data.labels).tobytes() + data.store.digest.encode())
     for indices in data.split:
         sha.update(np.asarray(indices, dtype=np.int64).tobytes() + b"|")
+    if data.weights is not None:
+        sha.update(b"weights" + np.ascontiguousarray(data.weights).tobytes())
     ours = config.model_dump(
         exclude={"select", "last_k", "device", "checkpoint_every_s", "readout"}
     )
+    for name in ("patience", "class_weight"):  # runs of earlier versions know neither
+        if ours[name] is None:
+            del ours[name]
     if encoder.config.readout != "mean":
         sha.update(encoder.config.readout.encode())
     sha.update(
@@ -234,7 +246,8 @@ def start_of(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig) -> 
     if config.freeze or config.probe_first:
         graphs = data.store if config.freeze else data.store.subset(data.split.train)
         embeddings = encoder.embed_store(graphs, config.layer_of(encoder))
-    return Start(encoder, data, config, embeddings, run_digest(encoder, data, config))
+    digest = run_digest(encoder, data, config)
+    return Start(encoder, data, config, embeddings, digest, label_weights(data, config))
 
 
 def _train(
@@ -270,6 +283,7 @@ def _train(
                     for row in job.history:
                         log.write(log_row(row))
                 trainer.run(stop)
+                bar.advance(size * (config.epochs - len(job.history)))
                 jobs.append(job)
     finally:
         bar.end()
@@ -328,6 +342,8 @@ def chosen_models(runs: Sequence[SeedJob], config: FinetuneConfig) -> list[FineT
 
 def _notes(config: FinetuneConfig, runs: Sequence[SeedJob]) -> list[str]:
     notes = [] if len(runs) > 1 else ["one seed: no spread is known"]
+    if config.class_weight is not None or runs[0].data.weights is not None:
+        notes.append("weights count in fine-tuning only, neither in scores nor in fingerprint rows")
     if any(not run.best_epoch for run in runs):
         notes.append(
             "no target has both classes in the valid fold: `best validation` is the last epoch"

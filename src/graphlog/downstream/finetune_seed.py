@@ -90,6 +90,12 @@ class FinetuneConfig(FrozenConfig):
     select: Select = "last"
     """Whose weights predict: those of the last epoch, or of the epoch with the best validation
     score. Both are reported."""
+    patience: int | None = Field(default=None, ge=1)
+    """Epochs without a better validation score after which a seed stops; its best epoch is then
+    selected, unless ``select`` says otherwise. None trains all epochs."""
+    class_weight: Literal["balanced"] | None = None
+    """``balanced`` weighs each class of a target by the inverse of its share of the training
+    fold."""
     last_k: int = Field(default=5, ge=1)
     """Epochs at the end whose mean score is reported too, since a single epoch's swings."""
     precision: Precision = "fp32"
@@ -103,6 +109,8 @@ class FinetuneConfig(FrozenConfig):
     @model_validator(mode="before")
     @classmethod
     def _apply_protocol(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if values.get("patience") is not None:
+            values = {"select": "best-valid", **values}
         return {**PAPER, **values} if values.get("protocol") == "paper" else values
 
     def learning_rate_at(self, epoch: int) -> float:
@@ -149,6 +157,8 @@ class Start:
     starts at a probe."""
     digest: str
     """Hash of everything the outcome depends on besides the seed."""
+    weights: Float[np.ndarray, "G T"] | None = None
+    """How much each label counts in the loss; None: all alike."""
 
 
 class SeedJob(Job):
@@ -173,6 +183,8 @@ class SeedJob(Job):
         }
         self.model = self._build().to(device)
         self.labels = torch.from_numpy(self.data.labels).to(device)
+        weights = start.weights
+        self.label_weights = None if weights is None else torch.from_numpy(weights).to(device)
         self.best_epoch = 0
         self.best: State = {}
         self.history: list[dict[str, Any]] = []
@@ -213,7 +225,13 @@ class SeedJob(Job):
                 outputs = self.model.head(self.frozen[indices])  # pyright: ignore[reportOptionalSubscript]
             else:
                 outputs = outputs_of(self.model, graphs.to(device), self.setting.precision, device)
-        return LossTerms(self.model.head.loss(outputs, self.labels[indices]), {})
+        weights = None if self.label_weights is None else self.label_weights[indices]
+        return LossTerms(self.model.head.loss(outputs, self.labels[indices], weights), {})
+
+    def ends_early(self) -> bool:
+        """Return whether the validation score has not improved for ``patience`` epochs."""
+        patience = self.config.patience
+        return patience is not None and len(self.history) - self.best_epoch >= patience
 
     def row(self, means: dict[str, float], cursor: Cursor, is_epoch_end: bool) -> dict[str, Any]:
         """Score validation and test fold, keep the best state, and return the epoch's row."""
@@ -296,7 +314,8 @@ class SeedJob(Job):
             head.fit_inputs(embeddings[train])
         elif embeddings is not None:
             head.fit_inputs(embeddings, _LEAST_SPREAD)
-            head.start_from_probe(embeddings, data.labels[train])
+            weights = None if self.start.weights is None else self.start.weights[train]
+            head.start_from_probe(embeddings, data.labels[train], weights)
         return FineTuned(copy_with_dropout(encoder.network, config.dropout), head, layer)
 
     def _set_training(self) -> None:
@@ -330,6 +349,30 @@ class SeedJob(Job):
                 batches = self.folds[fold]
                 outputs = torch.cat([outputs_of(self.model, b, precision, device) for b in batches])
             return head.predictions(outputs).cpu().numpy()
+
+
+def label_weights(data: LabelledGraphs, config: FinetuneConfig) -> Float[np.ndarray, "G T"] | None:
+    """Return how much each label counts: the weight of its graph times that of its class.
+
+    A balanced class has the weight n / (classes * n of the class), counted over the labels of the
+    training fold. None: all count alike.
+    """
+    if data.weights is None and config.class_weight is None:
+        return None
+    weights = np.ones_like(data.labels)
+    if data.weights is not None:
+        weights *= data.weights[:, None]
+    if config.class_weight == "balanced":
+        y = data.labels[data.split.train]
+        positive, known = np.nansum(y, axis=0), (~np.isnan(y)).sum(axis=0)
+        if data.task == "multiclass":
+            of_class = known.max() / (len(positive) * np.maximum(positive, 1))
+            weights *= (np.nan_to_num(data.labels) @ of_class)[:, None]
+        else:
+            ones = known / (2 * np.maximum(positive, 1))
+            zeros = known / (2 * np.maximum(known - positive, 1))
+            weights *= np.where(data.labels == 1, ones, zeros)
+    return weights.astype(np.float32)
 
 
 def log_row(row: Mapping[str, Any]) -> dict[str, Any]:

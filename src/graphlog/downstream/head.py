@@ -62,7 +62,10 @@ class Head(nn.Module):
         self.input_scale.copy_(torch.from_numpy(scale))
 
     def start_from_probe(
-        self, embeddings: Float[np.ndarray, "M W"], labels: Float[np.ndarray, "M T"]
+        self,
+        embeddings: Float[np.ndarray, "M W"],
+        labels: Float[np.ndarray, "M T"],
+        weights: Float[np.ndarray, "M T"] | None = None,
     ) -> None:
         """Set the weights to those of a linear probe on these embeddings; targets are fitted."""
         with torch.no_grad():
@@ -71,7 +74,7 @@ class Head(nn.Module):
             targets = torch.from_numpy(labels)
             if self.task == "regression":
                 targets = (targets - self.target_shift) / self.target_scale
-            weight, bias = probe_weights(features, targets.numpy(), self.task)
+            weight, bias = probe_weights(features, targets.numpy(), self.task, row_weights=weights)
             self.linear.weight.copy_(torch.from_numpy(weight))
             self.linear.bias.copy_(torch.from_numpy(bias))
 
@@ -90,14 +93,17 @@ class Head(nn.Module):
         return self.linear((embeddings - self.input_shift) * self.input_scale)
 
     def loss(
-        self, outputs: Float[Tensor, "N T"], labels: Float[Tensor, "N T"]
+        self,
+        outputs: Float[Tensor, "N T"],
+        labels: Float[Tensor, "N T"],
+        weights: Float[Tensor, "N T"] | None = None,
     ) -> Float[Tensor, ""]:
-        """Return the mean loss over the labels that are present."""
+        """Return the mean loss over the labels that are present, weighted if weights are given."""
         if self.task == "classification":
-            return masked_bce(outputs, labels)
+            return masked_bce(outputs, labels, weights)
         if self.task == "multiclass":
-            return masked_cross_entropy(outputs, labels)
-        return masked_mse(outputs, (labels - self.target_shift) / self.target_scale)
+            return masked_cross_entropy(outputs, labels, weights)
+        return masked_mse(outputs, (labels - self.target_shift) / self.target_scale, weights)
 
     def predictions(self, outputs: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
         """Return probabilities, or values in the labels' units."""
@@ -132,37 +138,55 @@ def outputs_of(
     return model.head(embeddings.float())
 
 
-def masked_bce(logits: Float[Tensor, "N T"], labels: Float[Tensor, "N T"]) -> Float[Tensor, ""]:
+def masked_bce(
+    logits: Float[Tensor, "N T"],
+    labels: Float[Tensor, "N T"],
+    weights: Float[Tensor, "N T"] | None = None,
+) -> Float[Tensor, ""]:
     """Return the binary cross-entropy averaged over present labels, in float64.
 
-    Labels are 0 or 1, NaN where missing.
+    Labels are 0 or 1, NaN where missing. A weight of 2 counts as the label given twice.
     """
     present = ~labels.isnan()
     losses = F.binary_cross_entropy_with_logits(
         logits.double(), labels.nan_to_num(0.0).double(), reduction="none"
     )
-    return (losses * present).sum() / present.sum().clamp(min=1)
+    return _mean_of_present(losses, present, weights)
 
 
 def masked_cross_entropy(
-    logits: Float[Tensor, "N T"], labels: Float[Tensor, "N T"]
+    logits: Float[Tensor, "N T"],
+    labels: Float[Tensor, "N T"],
+    weights: Float[Tensor, "N T"] | None = None,
 ) -> Float[Tensor, ""]:
     """Return the cross-entropy averaged over rows with a class, in float64.
 
-    Labels are one-hot, NaN where missing.
+    Labels are one-hot, NaN where missing. The weight of a row is that of its first column.
     """
     present = ~labels.isnan().any(dim=1)
     losses = F.cross_entropy(
         logits.double(), labels.nan_to_num(0.0).argmax(dim=1), reduction="none"
     )
-    return (losses * present).sum() / present.sum().clamp(min=1)
+    return _mean_of_present(losses, present, None if weights is None else weights[:, 0])
 
 
-def masked_mse(values: Float[Tensor, "N T"], targets: Float[Tensor, "N T"]) -> Float[Tensor, ""]:
+def masked_mse(
+    values: Float[Tensor, "N T"],
+    targets: Float[Tensor, "N T"],
+    weights: Float[Tensor, "N T"] | None = None,
+) -> Float[Tensor, ""]:
     """Return the squared error averaged over present targets (NaN is missing), in float64."""
     present = ~targets.isnan()
     errors = torch.where(present, values.double() - targets.nan_to_num(0.0).double(), 0.0)
-    return errors.square().sum() / present.sum().clamp(min=1)
+    return _mean_of_present(errors.square(), present, weights)
+
+
+def _mean_of_present(losses: Tensor, present: Tensor, weights: Tensor | None) -> Tensor:
+    if weights is None:
+        return (losses * present).sum() / present.sum().clamp(min=1)
+    counted = weights.double() * present
+    total = counted.sum()
+    return (losses * counted).sum() / torch.where(total > 0, total, 1.0)
 
 
 def copy_with_dropout(encoder: GraphEncoder, dropout: float) -> GraphEncoder:

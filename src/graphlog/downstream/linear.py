@@ -76,6 +76,7 @@ def probe_weights(
     labels: Float[np.ndarray, "M T"],
     task: TaskKind,
     c: float = FIXED_C,
+    row_weights: Float[np.ndarray, "M T"] | None = None,
 ) -> tuple[Float[np.ndarray, "T W"], Float[np.ndarray, "T"]]:
     """Return weights and intercepts of the linear models; 0 for a target that cannot be learned.
 
@@ -84,6 +85,7 @@ def probe_weights(
         labels: Of these rows, NaN where missing.
         task: Kind of task.
         c: Inverse strength of the penalty.
+        row_weights: How much each label counts; None: all alike.
     """
     weight = np.zeros((labels.shape[1], features.shape[1]), dtype=np.float32)
     bias = np.zeros(labels.shape[1], dtype=np.float32)
@@ -93,7 +95,8 @@ def probe_weights(
             rows = np.flatnonzero(~np.isnan(labels).any(axis=1))
             classes = labels[rows].argmax(axis=1)
             if learnable(classes):
-                model = _logistic(features, c).fit(features[rows], classes)
+                counts = None if row_weights is None else row_weights[rows, 0]
+                model = _logistic(features, c).fit(features[rows], classes, counts)
                 coefficients, intercepts = model.coef_, model.intercept_
                 if len(model.classes_) == 2:  # scikit-learn keeps the difference of the two
                     coefficients = np.concatenate([-coefficients, coefficients]) / 2
@@ -105,11 +108,12 @@ def probe_weights(
             rows, y = labeled_rows(labels, everything, t)
             if not learnable(y):
                 continue
-            x = features[rows]
+            x, counts = features[rows], None if row_weights is None else row_weights[rows, t]
             if task == "classification":
-                model = _logistic(features, c).fit(x, y.astype(np.int64))
+                model = _logistic(features, c).fit(x, y.astype(np.int64), counts)
             else:
-                model = Ridge(alpha=1.0 / c).fit(x.astype(np.float64), y.astype(np.float64))
+                x, y = x.astype(np.float64), y.astype(np.float64)
+                model = Ridge(alpha=1.0 / c).fit(x, y, counts)
             weight[t], bias[t] = model.coef_.reshape(-1), float(np.squeeze(model.intercept_))
     return weight, bias
 

@@ -47,6 +47,8 @@ class LabelledGraphs:
     """How the folds were made."""
     notes: tuple[str, ...] = field(default=())
     """What is unusual about labels and folds."""
+    weights: Float[np.ndarray, "M"] | None = None
+    """How much each graph counts in the training loss; None: all alike."""
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -88,6 +90,7 @@ def open_labelled(
     split: SplitChoice = None,
     fractions: Sequence[float] = DEFAULT_FRACTIONS,
     split_seed: int = 0,
+    weights: str | None = None,
     **reading: Any,
 ) -> LabelledGraphs:
     """Read ``source`` with its labels, decide the task and the metric, and split.
@@ -104,10 +107,12 @@ def open_labelled(
             data set's, else the domain's.
         fractions: Shares of train, valid and test.
         split_seed: Seed of the kinds that shuffle.
+        weights: Column that says how much each row counts in the training loss.
         reading: Passed to ``read_molecules``.
 
     Raises:
-        DataError: If labels are missing altogether, are text, or do not fit the task.
+        DataError: If labels are missing altogether, are text, or do not fit the task, or weights
+            are missing or negative.
         ConfigError: If a target, task, metric or split is unknown.
     """
     found = resolve(source, schema)
@@ -116,14 +121,17 @@ def open_labelled(
     if found.columns is not None and not targets:
         reading["targets"] = "auto"
     elif domain.label_columns and found.store is None and (targets or not known):
-        reading["targets"] = _named_targets(found, targets)
+        reading["targets"] = [*_named_targets(found, targets), *([weights] if weights else [])]
     store = read(found, schema, **reading)
-    labels, names = select_targets(store, targets)
+    labels, names = select_targets(store, targets, weights)
+    row_weights = None if weights is None else _weights_of(store, weights)
     notes = list(store.source.get("notes", ()))
     if found.columns is not None and not targets:
         notes.append(f"labels are all columns of numbers: {', '.join(names)}")
     if domain.drops_unlabelled:
-        store, labels, unlabelled = _labelled_only(store, labels)
+        known_rows, unlabelled = _labelled_only(store, labels)
+        store, labels = store.subset(known_rows), labels[known_rows]
+        row_weights = None if row_weights is None else row_weights[known_rows]
         notes += unlabelled
     wanted = spec.task if spec and known and spec.task and task == "auto" else task
     if is_multiclass(wanted, store, names):
@@ -151,6 +159,7 @@ def open_labelled(
         split=folds,
         split_name=split_name,
         notes=(*notes, *fold_notes(labels, names, kind, folds)),
+        weights=row_weights,
     )
 
 
@@ -163,9 +172,9 @@ def _named_targets(source: Input, targets: Sequence[str] | None) -> list[str]:
 
 
 def select_targets(
-    store: GraphStore, wanted: Sequence[str] | None
+    store: GraphStore, wanted: Sequence[str] | None, but: str | None = None
 ) -> tuple[Float[np.ndarray, "M T"], tuple[str, ...]]:
-    """Return the columns ``wanted`` of a store's labels (None: all) and their names.
+    """Return the columns ``wanted`` of a store's labels (None: all ``but`` one) and their names.
 
     Raises:
         DataError: If the store has no labels.
@@ -177,22 +186,43 @@ def select_targets(
     for name in wanted or ():
         if name not in names:
             raise unknown_name("target", name, names)
-    columns = [names.index(name) for name in (wanted or names)]
+    columns = [names.index(name) for name in (wanted or names) if name != but]
     return np.asarray(store.labels, dtype=np.float32)[:, columns], tuple(names[c] for c in columns)
+
+
+def _weights_of(store: GraphStore, column: str) -> Float[np.ndarray, "M"]:
+    """Return the weights of all graphs.
+
+    Raises:
+        ConfigError: If there is no such column.
+        DataError: If a weight is missing or negative, or all are 0.
+    """
+    if column not in store.tasks:
+        raise unknown_name("column of weights", column, list(store.tasks))
+    values = select_targets(store, [column])[0][:, 0]
+    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+    if len(bad):
+        raise DataError(
+            f"weights must be numbers from 0; column '{column}' has none in row "
+            f"{store.rows[bad[0]]} ({len(bad)} such rows): fill them in."
+        )
+    if not values.any():
+        raise DataError(f"all weights of column '{column}' are 0: there is nothing to learn.")
+    return values
 
 
 def _labelled_only(
     store: GraphStore, labels: Float[np.ndarray, "M T"]
-) -> tuple[GraphStore, Float[np.ndarray, "K T"], tuple[str, ...]]:
+) -> tuple[Int[np.ndarray, "_"], tuple[str, ...]]:
     """Return the graphs with a label; the others are there to pre-train on."""
     known = np.flatnonzero(~np.isnan(labels).all(axis=1))
     notes = ["label 0 is negative or unknown, as in the pre-train-GNNs family"]
-    if len(known) == len(store):
-        return store, labels, tuple(notes)
-    notes.append(
-        f"{len(store) - len(known):,} of {len(store):,} proteins have no label and are in no fold"
-    )
-    return store.subset(known), labels[known], tuple(notes)
+    if len(known) < len(store):
+        notes.append(
+            f"{len(store) - len(known):,} of {len(store):,} proteins have no label and are in no "
+            "fold"
+        )
+    return known, tuple(notes)
 
 
 def decide_task(

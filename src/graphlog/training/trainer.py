@@ -125,6 +125,10 @@ class Job(ABC):
             is_epoch_end: Whether the step was the last of its epoch.
         """
 
+    def ends_early(self) -> bool:
+        """Return whether no further epoch of the current phase is worth training."""
+        return False
+
     def stage(self, cursor: Cursor) -> str | None:
         """Return what the progress display calls the coming epoch; None leaves it as it is."""
         return None
@@ -307,7 +311,7 @@ class Trainer:
             self.begin_phase()
             stop.at_once = False
         end = sum(p.epochs for p in self.job.phases[: self.cursor.phase + 1])
-        while self.cursor.epoch < end:
+        while self.cursor.epoch < end and not self.job.ends_early():
             if stage := self.job.stage(self.cursor):
                 self.progress.stage(stage)
             self._run_epoch(stop)

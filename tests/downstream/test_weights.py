@@ -1,0 +1,211 @@
+"""Early stopping, weights of classes and of rows."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import graphlog
+from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, QUICK, labelled, tiny_encoder, write_csv
+from graphlog.data.split import Split
+from graphlog.downstream.finetune import FinetuneConfig, finetune
+from graphlog.downstream.finetune_seed import SeedJob, label_weights
+from graphlog.downstream.head import Head
+from graphlog.downstream.linear import probe_weights
+from graphlog.downstream.tasks import LabelledGraphs, open_labelled
+from graphlog.errors import ConfigError, DataError
+from graphlog.training.log import read_metrics
+from graphlog.training.trainer import TrainingInterrupted
+
+NAN = float("nan")
+TASKS = ("classification", "regression", "multiclass")
+
+
+def replaced(data: LabelledGraphs, **fields: Any) -> LabelledGraphs:
+    return LabelledGraphs(**{name: getattr(data, name) for name in data.__slots__} | fields)
+
+
+def _labels(task: str) -> np.ndarray:
+    if task == "multiclass":
+        return np.eye(3, dtype=np.float32)[[0, 1, 2, 1, 0]]
+    values = np.array([[1, 0, NAN], [0, 1, 1], [1, 1, 0], [NAN, 0, 1], [0, 0, 1]], dtype=np.float32)
+    return values * 3.5 if task == "regression" else values
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_weight_of_three_is_a_row_given_three_times(task: str):
+    """Loss and gradient; a weight of 0 is a row left out."""
+    counts, labels = np.array([3, 1, 2, 0, 1]), torch.from_numpy(_labels(task))
+    outputs = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    head = Head(4, 3, task)  # type: ignore[arg-type]
+    weights = torch.from_numpy(np.repeat(counts[:, None], 3, axis=1).astype(np.float32))
+    rows = torch.from_numpy(np.repeat(np.arange(5), counts))
+    weighted = head.loss(outputs, labels, weights)
+    repeated = head.loss(outputs[rows], labels[rows])
+    torch.testing.assert_close(weighted, repeated, rtol=1e-12, atol=0)
+    gradients = [torch.autograd.grad(loss, outputs)[0] for loss in (weighted, repeated)]
+    torch.testing.assert_close(*gradients)
+    ones = head.loss(outputs, labels, torch.ones(5, 3))
+    torch.testing.assert_close(ones, head.loss(outputs, labels), rtol=1e-12, atol=0)
+    assert head.loss(outputs, labels, torch.zeros(5, 3)).item() == 0.0
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_probe_that_a_head_starts_from_is_weighted(task: str):
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(5, 4)).astype(np.float32)
+    counts, labels = np.array([3, 1, 2, 1, 1]), _labels(task)
+    rows = np.repeat(np.arange(5), counts)
+    weights = np.repeat(counts[:, None], 3, axis=1).astype(np.float32)
+    weighted = probe_weights(x, labels, task, row_weights=weights)  # type: ignore[arg-type]
+    repeated = probe_weights(x[rows], labels[rows], task)  # type: ignore[arg-type]
+    for a, b in zip(weighted, repeated, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-3, atol=1e-4)  # the solver's tolerance
+
+
+@pytest.mark.parametrize("task", ["classification", "multiclass"])
+def test_balanced_classes_count_alike(task: str):
+    rare = (np.arange(48) % 8 == 0).astype(np.float32)[:, None]
+    labels = np.concatenate([1 - rare, rare], axis=1) if task == "multiclass" else rare
+    labels[3] = NAN
+    data = replaced(labelled(labels, "regression", tuple("ab")[: labels.shape[1]]), task=task)
+    weights = label_weights(data, FinetuneConfig(class_weight="balanced"))
+    assert weights is not None
+    train = data.split.train
+    y, w = labels[train], weights[train]
+    sums = [w[y[:, -1] == value, 0].sum() for value in (0, 1)]
+    assert sums[0] == pytest.approx(sums[1], rel=1e-5)
+    assert sum(sums) == pytest.approx((~np.isnan(y[:, 0])).sum(), rel=1e-5)
+
+
+def test_weights_change_what_is_learned_and_nothing_is_the_default():
+    data, heavy = labelled(IS_ALCOHOL), np.where(IS_ALCOHOL == 1, 20.0, 1.0).astype(np.float32)
+    kept: dict[str, Any] = {"seeds": (0,), "baselines": ()}
+    plain = finetune(tiny_encoder(), data, QUICK, **kept).predict(CHAINS)
+    ones = replaced(data, weights=np.ones(48, dtype=np.float32))
+    same = finetune(tiny_encoder(), ones, QUICK, **kept).predict(CHAINS)
+    np.testing.assert_allclose(same, plain, rtol=1e-4, atol=1e-6)
+    found = finetune(tiny_encoder(), replaced(data, weights=heavy), QUICK, **kept)
+    assert found.predict(CHAINS).mean() > plain.mean()
+    assert any("weights count in fine-tuning only" in note for note in found.report.notes)
+
+
+def test_class_weights_need_classes():
+    config = QUICK.updated({"class_weight": "balanced"})
+    with pytest.raises(ConfigError, match="class weights are for classes"):
+        finetune(tiny_encoder(), labelled(LENGTH, "regression"), config)
+
+
+def test_weights_come_from_a_column(tmp_path: Path):
+    weights = [k % 3 for k in range(48)]
+    labels = {"y": IS_ALCOHOL.astype(int).tolist(), "w": weights}
+    source = write_csv(tmp_path / "in.csv", CHAINS, **labels)
+    data = open_labelled(source, tiny_encoder().schema, targets=["y"], weights="w", split="random")
+    assert data.targets == ("y",)
+    np.testing.assert_array_equal(data.weights, weights)
+    import pandas as pd
+
+    frame = pd.read_csv(source)
+    data = open_labelled(frame, tiny_encoder().schema, weights="w", split="random")
+    assert data.targets == ("y",)
+    np.testing.assert_array_equal(data.weights, weights)
+    with pytest.raises((ConfigError, DataError), match="'x'"):
+        open_labelled(source, tiny_encoder().schema, targets=["y"], weights="x", split="random")
+
+
+@pytest.mark.parametrize("bad", ["", "-1", "inf"])
+def test_bad_weights_are_refused(tmp_path: Path, bad: str):
+    source = write_csv(tmp_path / "in.csv", CHAINS[:20], y=[0, 1] * 10, w=[1] * 19 + [bad])
+    with pytest.raises(DataError, match=r"row 19|not a finite number|not a number"):
+        open_labelled(source, tiny_encoder().schema, targets=["y"], weights="w", split="random")
+    nothing = write_csv(tmp_path / "zero.csv", CHAINS[:20], y=[0, 1] * 10, w=[0] * 20)
+    with pytest.raises(DataError, match="all weights of column 'w' are 0"):
+        open_labelled(nothing, tiny_encoder().schema, targets=["y"], weights="w", split="random")
+
+
+def test_a_train_fold_without_weight_is_refused():
+    data, weights = labelled(IS_ALCOHOL), np.ones(48, dtype=np.float32)
+    weights[data.split.train] = 0
+    with pytest.raises(DataError, match="all weights of the train fold are 0"):
+        finetune(tiny_encoder(), replaced(data, weights=weights), QUICK)
+
+
+def stopping(**more: Any) -> FinetuneConfig:
+    """Settings under which the validation score soon gets worse."""
+    return QUICK.updated(
+        {"epochs": 40, "learning_rate": 0.05, "patience": 3, "select": "best-valid", **more}
+    )
+
+
+def test_a_seed_stops_when_validation_no_longer_improves(tmp_path: Path):
+    data, run = labelled(LENGTH, "regression"), tmp_path / "run"
+    predictor = finetune(tiny_encoder(), data, stopping(), seeds=(0, 1), baselines=(), run_dir=run)
+    row = predictor.report.rows[0]
+    assert row.rule == "best validation"
+    logged = read_metrics(run / "metrics.jsonl")
+    for seed, best, ran in zip(
+        (0, 1), row.detail["best_epochs"], row.detail["stopped_after"], strict=True
+    ):
+        assert ran == best + 3 < 40
+        valid = [r["valid/rmse"] for r in logged if r["seed"] == seed]
+        assert len(valid) == ran
+        assert int(np.argmin(valid)) == best - 1
+
+
+def test_patience_selects_the_best_epoch_unless_told_otherwise():
+    assert FinetuneConfig().select == "last"
+    assert FinetuneConfig(patience=3).select == "best-valid"
+    assert FinetuneConfig(patience=3, select="last").select == "last"
+
+
+@pytest.mark.parametrize("stop_after", [3, 12])
+def test_an_early_stop_survives_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int
+):
+    data, run = labelled(LENGTH, "regression"), tmp_path / "run"
+    kept: dict[str, Any] = {"seeds": (0, 1), "baselines": ()}
+    whole = finetune(tiny_encoder(), data, stopping(), **kept)
+    loss, steps = SeedJob.loss, list[int]()
+
+    def failing(self: SeedJob, batch: Any, step: int) -> Any:
+        steps.append(step)
+        if len(steps) == stop_after:
+            raise KeyboardInterrupt
+        return loss(self, batch, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SeedJob, "loss", failing)
+        with pytest.raises(TrainingInterrupted):
+            finetune(tiny_encoder(), data, stopping(), run_dir=run, **kept)
+    resumed = finetune(tiny_encoder(), data, stopping(), run_dir=run, resume=True, **kept)
+    np.testing.assert_array_equal(resumed.predict(CHAINS), whole.predict(CHAINS))
+    again = finetune(tiny_encoder(), data, stopping(), run_dir=run, resume=True, **kept)
+    np.testing.assert_array_equal(again.predict(CHAINS), whole.predict(CHAINS))
+
+
+def test_patience_needs_a_validation_score():
+    alcohols, others = np.flatnonzero(IS_ALCOHOL), np.flatnonzero(IS_ALCOHOL == 0)
+    split = Split(np.r_[alcohols[:6], others[:6]], others[6:9], np.r_[alcohols[6:], others[9:]])
+    data = replaced(labelled(IS_ALCOHOL), split=split)
+    with pytest.raises(DataError, match="drop --patience"):
+        finetune(tiny_encoder(), data, QUICK.updated({"patience": 2}))
+
+
+def test_the_python_call_takes_them(tmp_path: Path):
+    source = write_csv(tmp_path / "in.csv", CHAINS, y=[0, 1] * 24, w=[1] * 48)
+    found = graphlog.finetune(
+        tiny_encoder(),
+        source,
+        "random",
+        (0,),
+        targets=["y"],
+        weights="w",
+        patience=1,
+        class_weight="balanced",
+        epochs=3,
+        baselines=(),
+    )
+    assert found.info["finetune"]["patience"] == 1
+    assert found.report.rows[0].rule == "best validation"
