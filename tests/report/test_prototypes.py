@@ -15,6 +15,7 @@ import pytest
 
 import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, write_csv
+from graphlog.domains import domain_of
 from graphlog.downstream.encoder import Encoder
 from graphlog.errors import ConfigError, DataError
 from graphlog.report.atlas import draw_graphs
@@ -225,9 +226,51 @@ def test_traits_are_told_only_where_they_are_clear():
         Feature("apart", "mean", apart),
         Feature("unknown", "mean", unknown),
     ]
-    assert [t.name for t in traits_of(features, np.arange(100, 200))] == ["apart"]
-    assert traits_of(features, np.arange(100, 103)) == []
-    assert traits_of([Feature("constant", "share", np.ones(200))], np.arange(50)) == []
+    found, few = traits_of(features, [np.arange(100, 200), np.arange(100, 103)])
+    assert [t.name for t in found] == ["apart"]
+    assert few == []
+    assert traits_of([Feature("constant", "share", np.ones(200))], [np.arange(50)]) == [[]]
+
+
+def test_chance_is_what_permutations_say():
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=60)
+    values[:20] += 0.6
+    share = (np.arange(60) < 24).astype(float)
+    group = np.arange(20)
+    shuffled = np.array([rng.permutation(60)[:20] for _ in range(20_000)])
+    for feature in (Feature("mean", "mean", values), Feature("share", "share", share)):
+        q = traits_of([feature], [group])[0][0].q  # one test: the q-value is the p-value
+        distance = abs(feature.values[shuffled].mean(axis=1) - feature.values.mean())
+        p = (distance >= abs(feature.values[group].mean() - feature.values.mean()) - 1e-9).mean()
+        # 20,000 draws: a standard error below 0.001; the two tails of a share need not be equal
+        assert q == pytest.approx(p, abs=0.006)
+
+
+def test_noise_has_hardly_any_trait():
+    rng = np.random.default_rng(2)
+    features = [Feature(str(k), "mean", rng.normal(size=400)) for k in range(40)]
+    groups = [np.sort(rng.permutation(400)[:30]) for _ in range(25)]
+    assert sum(map(len, traits_of(features, groups))) <= 2  # of 1,000 tests
+
+
+def test_typical_members_share_a_substructure():
+    acids = ["OC(=O)c1ccc(C)cc1", "OC(=O)c1ccc(CC)cc1", "OC(=O)c1ccc(Cl)cc1"]
+    store = graphlog.read_molecules(acids)
+    common = domain_of(store.schema).common_part(store, [0, 1, 2], 200, 140)
+    assert common is not None
+    assert common.nodes == 9
+    assert common.drawing.startswith("<svg")
+    nothing = graphlog.read_molecules(["CCO", "c1ccccc1"])
+    assert domain_of(nothing.schema).common_part(nothing, [0, 1], 200, 140) is None
+
+
+def test_ring_systems_are_counted_whole():
+    store = graphlog.read_molecules(["c1ccc2[nH]ccc2c1", "Cn1ccc2ccccc21", "O=C1CCCN1C", "CCO"])
+    found = {
+        f.name: f.values.tolist() for f in features_of(store) if f.name.startswith("with ring")
+    }
+    assert found == {"with ring indole": [1, 1, 0, 0], "with ring O=C1CCCN1": [0, 0, 1, 0]}
 
 
 def test_features_of_molecules_are_chemistry_and_labels(folder: Path):

@@ -62,6 +62,17 @@ class GraphFeature(NamedTuple):
     """Value of each graph; NaN where unknown."""
 
 
+class CommonPart(NamedTuple):
+    """What several graphs have in common."""
+
+    nodes: int
+    """Its number of nodes."""
+    text: str
+    """How it is written, such as a SMILES."""
+    drawing: str
+    """An ``<svg>`` that shows it."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BaselineFeatures:
     """Features that need no learning, for the baseline rows of a report."""
@@ -275,6 +286,12 @@ class Domain(ABC):
         self, store: GraphStore, graphs: Sequence[int], width: int, height: int
     ) -> list[str] | None:
         """Return an ``<svg>`` of each graph, empty where it fails; None to draw nodes and edges."""
+        return None
+
+    def common_part(
+        self, store: GraphStore, graphs: Sequence[int], width: int, height: int
+    ) -> CommonPart | None:
+        """Return the largest part that all of ``graphs`` have; None where none is known."""
         return None
 
     # Descriptors

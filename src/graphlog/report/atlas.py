@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -16,9 +17,8 @@ from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.report import json_ready
 from graphlog.report.hierarchy import Assignments
-from graphlog.report.tree import Feature, Node, names_of, path_name
+from graphlog.report.tree import HEIGHT, WIDTH, Feature, Node, names_of, path_name
 
-WIDTH, HEIGHT = 200, 140
 _MARGIN = 12
 _LARGEST = 60
 """Largest number of nodes that is drawn."""
@@ -70,7 +70,9 @@ def _layout(count: int, source: np.ndarray, target: np.ndarray) -> Float[np.ndar
 
 _STRANGERS = 12
 """Graphs shown as the most novel of the collection."""
-_FORMAT = 2
+_FORMAT = 3
+_LISTED = 200_000
+"""Largest collection whose graphs are all listed in the page; of larger ones, those on the map."""
 _COLORS = 24
 """Features by which the map can be colored, at most."""
 
@@ -83,6 +85,7 @@ def atlas_page(
     plane: Float[np.ndarray, "K 2"],
     features: Sequence[Feature],
     about: Mapping[str, Any],
+    identifiers: Sequence[str] | None = None,
 ) -> str:
     """Return the page as HTML.
 
@@ -94,6 +97,7 @@ def atlas_page(
         plane: Their positions.
         features: Values of the graphs of ``sample``, to color the map by.
         about: ``model``, ``collection``, ``origin``, ``layers`` and ``rejected``.
+        identifiers: What the reader calls each row of the input.
     """
     nodes = [node for root in roots for node in root.walk()]
     strangers = np.argsort(-assignments.novelty, kind="stable")[:_STRANGERS].tolist()
@@ -113,6 +117,9 @@ def atlas_page(
         },
         "strangers": strangers,
         "drawings": _packed(dict(zip(only_mapped, draw_graphs(store, only_mapped), strict=True))),
+        "members": _packed(_members(assignments, store, identifiers))
+        if len(store) <= _LISTED
+        else None,
         "features": [
             {
                 "name": f.name,
@@ -139,13 +146,32 @@ def atlas_page(
         "<", "\\u003c"
     )
     page = files("graphlog.report").joinpath("atlas.html").read_text(encoding="utf-8")
-    return page.replace("__ATLAS_DATA__", data)
+    script = page.rpartition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return page.replace("__SCRIPT_SHA256__", digest).replace("__ATLAS_DATA__", data)
 
 
-def _packed(drawings: Mapping[int, str]) -> str:
-    """Return drawings compressed, a sixth of their size; the page unpacks them when it is open."""
-    text = json.dumps({graph: svg for graph, svg in drawings.items() if svg})
+def _packed(content: Mapping[Any, Any]) -> str:
+    """Return JSON compressed to a sixth of its size; the page unpacks it once it is open."""
+    text = json.dumps(content, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+def _members(
+    assignments: Assignments, store: GraphStore, identifiers: Sequence[str] | None
+) -> dict[str, Any]:
+    """Return one list a column, an entry a graph of the whole collection."""
+    leaves, number = np.unique(assignments.paths, axis=0, return_inverse=True)
+    rows = store.output_rows.tolist()
+    return {
+        "row": rows,
+        "text": names_of(store, range(len(store))),
+        "id": None if identifiers is None else [identifiers[row] for row in rows],
+        "paths": [path_name(leaf) for leaf in leaves.tolist()],
+        "path": number.ravel().tolist(),
+        "similarity": np.round(assignments.similarities[:, -1].astype(np.float64), 4).tolist(),
+        "novelty": np.round(assignments.novelty.astype(np.float64), 4).tolist(),
+    }
 
 
 def _node(node: Node, total: int) -> dict[str, Any]:
@@ -158,7 +184,11 @@ def _node(node: Node, total: int) -> dict[str, Any]:
         "similarity": node.similarity,
         "novelty": node.novelty,
         "typical": [[graph, round(cosine, 3)] for graph, cosine in node.typical],
-        "traits": [[t.name, t.kind, t.here, t.overall, round(t.effect, 2)] for t in node.traits],
+        "common": None if node.common is None else node.common._asdict(),
+        "traits": [
+            [t.name, t.kind, t.here, t.overall, round(t.effect, 2), float(f"{t.q:.1g}")]
+            for t in node.traits
+        ],
     }
 
 

@@ -3,6 +3,8 @@
 import csv
 import json
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 
 _FORMAT = 1
+_IDENTIFIER = re.compile(r"(?i)(^|[ _-])(id|name|identifier|title|code|cas)([ _-]?(no|number))?$")
+"""Names of columns that tell rows apart."""
 _RULES = {
     "path": "prototype numbers from root to leaf: the nearest leaf and its ancestors where "
     "leaves were assigned in equal shares, "
@@ -33,7 +37,9 @@ _RULES = {
     "similarity": "cosine of the graph and the leaf of its path, in the space of the prototypes",
     "novelty": "one minus the cosine to the nearest of all leaves",
     "traits": "means or shares that differ from those of the whole sample by at least 0.3 "
-    "standard deviations; `effect` is how many",
+    "standard deviations; `effect` is how many, `q` the false discovery rate (Benjamini and "
+    "Hochberg) over all groups and features",
+    "common": "the largest substructure that all typical members have, rings matched whole",
 }
 
 
@@ -131,7 +137,8 @@ def write_prototypes(
             "rejected": store.num_output_rows - len(store),
         }
         plane = project(hierarchy.embed(chosen, precision=precision), seed)
-        page = atlas_page(roots, assignments, store, sample, plane, features, about)
+        named_rows = _identifiers(found, store, {**remembered, **reading})
+        page = atlas_page(roots, assignments, store, sample, plane, features, about, named_rows)
         return _write(Path(out), roots, assignments, store, hierarchy, about, page)
 
 
@@ -147,6 +154,20 @@ def _own_input(model: Encoder | str | Path, named: str) -> tuple[str, dict[str, 
             f"the graphs that {named} was trained on were not found; name some with --input."
         )
     return found
+
+
+def _identifiers(source: Input, store: GraphStore, reading: Mapping[str, Any]) -> list[str] | None:
+    """Return the column of a table by which its rows are known; None where there is none."""
+    if source.is_stream:  # read once already
+        return None
+    rows = list(domain_of(store.schema).rows(source, store, **reading))
+    columns = rows[0].keys() if len(rows) == store.num_output_rows else ()
+    for name in columns:
+        if _IDENTIFIER.search(name):
+            values = [row[name] for row in rows]
+            if len(set(values)) > len(values) / 2:
+                return values
+    return None
 
 
 def _has_label_columns(source: Input, encoder: Encoder) -> bool:

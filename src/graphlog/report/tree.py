@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.stats import false_discovery_control, hypergeom, norm
 
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
+from graphlog.domains.base import CommonPart
 from graphlog.errors import DataError
 from graphlog.report.hierarchy import Assignments, Hierarchy
 
@@ -17,8 +19,11 @@ _CLEAR = 0.3
 """Smallest effect of a trait, in standard deviations: between small and medium (Cohen)."""
 _FEWEST = 5
 """Members with a known value below which a mean says nothing."""
-_MOST = 5
-_SIGNIFICANT = 3.0
+_MOST = 8
+_SIGNIFICANT = 0.05
+"""Largest q-value of a trait (Benjamini and Hochberg)."""
+WIDTH, HEIGHT = 200, 140
+"""Size of a drawing, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,8 @@ class Trait:
     """Of the collection."""
     effect: float
     """Their difference in standard deviations of the collection."""
+    q: float
+    """Share of false findings among the traits that are at least as unlikely by chance."""
 
 
 def features_of(store: GraphStore) -> list[Feature]:
@@ -61,28 +68,62 @@ def features_of(store: GraphStore) -> list[Feature]:
     return [Feature(*feature) for feature in known] + _labels(store)
 
 
-def traits_of(features: Sequence[Feature], members: Int[np.ndarray, "_"]) -> list[Trait]:
-    """Return the five features in which ``members`` differ most clearly from all graphs.
+def traits_of(
+    features: Sequence[Feature], groups: Sequence[Int[np.ndarray, "_"]]
+) -> list[list[Trait]]:
+    """Return for each group the features in which it differs most clearly from all graphs.
 
-    A difference counts if it is at least 0.3 standard deviations, and three times what a random
-    group of that size would differ by.
+    A difference counts if it is at least 0.3 standard deviations and its q-value, over all groups
+    and features, is at most 0.05; eight are kept of each group.
+
+    Args:
+        features: The features.
+        groups: Members of each group.
 
     Example:
         >>> rings = Feature("rings", "mean", np.repeat([1.0, 3.0], 10))
-        >>> [(t.name, t.here, t.overall, t.effect) for t in traits_of([rings], np.arange(10, 20))]
-        [('rings', 3.0, 2.0, 1.0)]
+        >>> [[t.name, t.here, t.overall, t.effect] for t in traits_of([rings], [np.arange(10)])[0]]
+        [['rings', 1.0, 2.0, -1.0]]
     """
-    traits: list[Trait] = []
-    for feature in features:
-        here = feature.values[members]
-        here = here[~np.isnan(here)]
+    tests = [
+        (number, feature, known)
+        for feature in features
+        for number, members in enumerate(groups)
+        if len(known := _known(feature.values[members])) >= _FEWEST and feature.overall[1] > 0
+    ]
+    traits: list[list[Trait]] = [[] for _ in groups]
+    if not tests:
+        return traits
+    chances = [_chance(feature, known) for _, feature, known in tests]
+    q_values = false_discovery_control(chances).tolist()
+    for (number, feature, known), q in zip(tests, q_values, strict=True):
         overall, spread = feature.overall
-        if len(here) < _FEWEST or spread == 0:
-            continue
-        effect = (float(here.mean()) - overall) / spread
-        if abs(effect) >= max(_CLEAR, _SIGNIFICANT / np.sqrt(len(here))):
-            traits.append(Trait(feature.name, feature.kind, float(here.mean()), overall, effect))
-    return sorted(traits, key=lambda trait: -abs(trait.effect))[:_MOST]
+        here = float(known.mean())
+        effect = (here - overall) / spread
+        if abs(effect) >= _CLEAR and q <= _SIGNIFICANT:
+            traits[number].append(Trait(feature.name, feature.kind, here, overall, effect, q))
+    return [sorted(found, key=lambda trait: -abs(trait.effect))[:_MOST] for found in traits]
+
+
+def _known(values: Float[np.ndarray, "N"]) -> Float[np.ndarray, "K"]:
+    return values[~np.isnan(values)]
+
+
+def _chance(feature: Feature, here: Float[np.ndarray, "K"]) -> float:
+    """Return the two-sided p-value of a group's mean or share, were it drawn from all at random.
+
+    Shares are hypergeometric; the mean of a sample without replacement is taken as normal.
+    """
+    everyone = _known(feature.values)
+    total, count = len(everyone), len(here)
+    if count == total:
+        return 1.0
+    if feature.kind == "share":
+        law = hypergeom(total, int(everyone.sum()), count)
+        found = int(here.sum())
+        return float(min(1.0, 2 * min(law.cdf(found), law.sf(found - 1))))
+    deviation = everyone.std(ddof=1) * np.sqrt((1 - count / total) / count)
+    return float(2 * norm.sf(abs(here.mean() - everyone.mean()) / deviation))
 
 
 def _labels(store: GraphStore) -> list[Feature]:
@@ -123,8 +164,10 @@ class Node:
     """Mean novelty of its members."""
     typical: tuple[tuple[int, float], ...]
     """The members nearest to it, of different text: their place in the store, and their cosine."""
-    traits: tuple[Trait, ...]
+    traits: list[Trait]
     """What sets its members apart from the collection, judged by the sample."""
+    common: CommonPart | None
+    """The largest part that all typical members have, where the domain knows one."""
     children: tuple["Node", ...]
     """Prototypes of the layer below that belong to it, those with most members first."""
 
@@ -172,7 +215,12 @@ def build_tree(
         features: Values for the graphs of ``sample``.
         sample: Which graphs of the collection those are, ascending.
     """
-    parents = hierarchy.parents
+    parents, domain = hierarchy.parents, domain_of(store.schema)
+    in_sample = np.zeros(len(store), dtype=bool)
+    in_sample[sample] = True
+    place = np.cumsum(in_sample) - 1
+    nodes: list[Node] = []
+    sampled: list[Int[np.ndarray, "_"]] = []
 
     def build(path: tuple[int, ...], members: Int[np.ndarray, "_"]) -> Node:
         level, own = len(path) - 1, path[-1]
@@ -184,22 +232,27 @@ def build_tree(
                 for child in np.flatnonzero(parents[level] == own).tolist()
             ]
         similarities = assignments.similarities[members, level]
-        return Node(
+        typical = tuple(_typical(store, members, similarities))
+        node = Node(
             path=path,
             members=len(members),
             similarity=float(similarities.mean()) if len(members) else None,
             novelty=float(assignments.novelty[members].mean()) if len(members) else None,
-            typical=tuple(_typical(store, members, similarities)),
-            traits=tuple(
-                traits_of(features, np.flatnonzero(np.isin(sample, members, assume_unique=True)))
-            ),
+            typical=typical,
+            traits=[],
+            common=domain.common_part(store, [graph for graph, _ in typical], WIDTH, HEIGHT),
             children=tuple(sorted(children, key=lambda node: -node.members)),
         )
+        nodes.append(node)
+        sampled.append(place[members[in_sample[members]]])
+        return node
 
     roots = [
         build((root,), np.flatnonzero(assignments.paths[:, 0] == root))
         for root in range(hierarchy.forest.sizes[0])
     ]
+    for node, traits in zip(nodes, traits_of(features, sampled), strict=True):
+        node.traits.extend(traits)
     return sorted(roots, key=lambda node: -node.members)
 
 
@@ -227,6 +280,9 @@ def tree_as_json(node: Node, store: GraphStore) -> dict[str, Any]:
             {"row": row, "text": text, "similarity": cosine} for (_, cosine), row, text in named
         ],
         "traits": [asdict(trait) for trait in node.traits],
+        "common": None
+        if node.common is None
+        else {"nodes": node.common.nodes, "text": node.common.text},
         "children": [tree_as_json(child, store) for child in node.children],
     }
 

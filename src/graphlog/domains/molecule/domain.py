@@ -16,7 +16,7 @@ from graphlog.data.store import GraphStore
 from graphlog.data.tables import Table, open_table
 from graphlog.data.workers import check_workers, map_in_order
 from graphlog.datasets import DATASETS, DatasetSpec
-from graphlog.domains.base import BaselineFeatures, GraphFeature, Input
+from graphlog.domains.base import BaselineFeatures, CommonPart, GraphFeature, Input
 from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP, MOLECULE_RICH
 from graphlog.domains.molecule.targets import TARGETS
 from graphlog.domains.records import Featurizer, RecordDomain, details_of, hash_smiles
@@ -213,11 +213,15 @@ class MoleculeDomain(RecordDomain):
         return self.read(source, schema, keep_texts=False, limit=limit)
 
     def features(self, store: GraphStore) -> list[GraphFeature]:
-        """Return the number of atoms, properties that a chemist asks for, and functional groups."""
+        """Return numbers of atoms, properties, functional groups and frequent ring systems."""
         from graphlog.domains.molecule.descriptor import traits
+        from graphlog.domains.molecule.shared import ring_systems
 
         size = super().features(store)[0]
-        return [size, *(traits(store.texts()) if store.has_texts else [])]
+        if not store.has_texts:
+            return [size]
+        texts = store.texts()
+        return [size, *traits(texts), *ring_systems(texts)]
 
     def draw(
         self, store: GraphStore, graphs: Sequence[int], width: int, height: int
@@ -235,6 +239,16 @@ class MoleculeDomain(RecordDomain):
             except DataError:
                 drawn.append("")
         return drawn
+
+    def common_part(
+        self, store: GraphStore, graphs: Sequence[int], width: int, height: int
+    ) -> CommonPart | None:
+        """Return the largest common substructure, with whole rings."""
+        if not store.has_texts:
+            return None
+        from graphlog.domains.molecule.shared import common_part
+
+        return common_part(store.texts(list(graphs)), width, height)
 
     # Descriptors
 

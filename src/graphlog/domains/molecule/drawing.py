@@ -1,6 +1,7 @@
 """Molecules as pictures."""
 
 import re
+from collections.abc import Sequence
 
 from rdkit import Chem, rdBase
 from rdkit.Chem.Draw import rdMolDraw2D
@@ -8,6 +9,7 @@ from rdkit.Chem.Draw import rdMolDraw2D
 from graphlog.domains.molecule.parse import one_line, parse_smiles
 from graphlog.errors import DataError
 
+_HIGHLIGHT = (0.62, 0.81, 0.95)
 _IDLE = (
     r"<!--.*?-->| (?:class|xmlns:\w+|xml:space|version|baseProfile)='[^']*'|"
     r"(?:fill-rule:evenodd|stroke-linecap:butt|stroke-linejoin:miter);|;?stroke-opacity:1(?=')"
@@ -18,8 +20,16 @@ A tenth of a pixel is enough, too.
 """
 
 
-def draw_svg(smiles: str, width: int = 220, height: int = 160) -> str:
+def draw_svg(
+    smiles: str, width: int = 220, height: int = 160, highlight: Sequence[int] = ()
+) -> str:
     """Return the structure as an ``<svg>`` element that can stand inside HTML (no XML declaration).
+
+    Args:
+        smiles: The molecule.
+        width: Of the drawing, in pixels.
+        height: Of the drawing, in pixels.
+        highlight: Atoms to highlight, with the bonds between them.
 
     Raises:
         DataError: If the SMILES cannot be parsed.
@@ -31,8 +41,17 @@ def draw_svg(smiles: str, width: int = 220, height: int = 160) -> str:
             raise DataError(f"{smiles[:80]!r} cannot be drawn: {mol}.")
         canvas = rdMolDraw2D.MolDraw2DSVG(width, height)
         canvas.drawOptions().clearBackground = False
+        canvas.drawOptions().setHighlightColour(_HIGHLIGHT)
         try:
-            rdMolDraw2D.PrepareAndDrawMolecule(canvas, Chem.Mol(mol))
+            chosen = set(highlight)
+            bonds = [
+                bond.GetIdx()
+                for bond in mol.GetBonds()
+                if {bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()} <= chosen
+            ]
+            rdMolDraw2D.PrepareAndDrawMolecule(
+                canvas, Chem.Mol(mol), highlightAtoms=list(highlight), highlightBonds=bonds
+            )
             canvas.FinishDrawing()
         except Exception as e:  # RDKit raises errors of its own
             raise DataError(f"{smiles[:80]!r} cannot be drawn: {one_line(e)}.") from None
@@ -42,11 +61,11 @@ def draw_svg(smiles: str, width: int = 220, height: int = 160) -> str:
     return drawing[drawing.index("<svg") :].strip()
 
 
-def compact_svg(smiles: str, width: int, height: int) -> str:
+def compact_svg(smiles: str, width: int, height: int, highlight: Sequence[int] = ()) -> str:
     """Return :func:`draw_svg` in a third of its length, for pages with many drawings.
 
     Raises:
         DataError: If the SMILES cannot be parsed.
     """
-    drawing = re.sub(r"(\d\.\d)\d+", r"\1", draw_svg(smiles, width, height))
+    drawing = re.sub(r"(\d\.\d)\d+", r"\1", draw_svg(smiles, width, height, highlight))
     return re.sub(r"> <", "><", re.sub(r"\s+", " ", re.sub(_IDLE, "", drawing)))
