@@ -60,12 +60,12 @@ def families(num_graphs: int = 160, seed: int = 0) -> GraphStore:
     return builder.finish()
 
 
-def small_config(recipe: str = "default", **overrides: Any) -> PretrainConfig:
+def small_config(recipe: str = "graphlog", **overrides: Any) -> PretrainConfig:
     """Settings of a job of about a second."""
     return resolve_config("graphlog", recipe, {**SMALL, "schema": "families", **overrides})
 
 
-def job(run: str, overrides: dict[str, Any], resume: bool, recipe: str = "default") -> None:
+def job(run: str, overrides: dict[str, Any], resume: bool, recipe: str = "graphlog") -> None:
     """Run the job from start or checkpoint to its end; the body of a process to be killed."""
     torch.set_num_threads(1)
     run_pretraining(families(), small_config(recipe, **overrides), Path(run), resume=resume)
@@ -82,7 +82,7 @@ def server() -> Any:
 
 
 def start(
-    run: Path, overrides: dict[str, Any], *, resume: bool, recipe: str = "default"
+    run: Path, overrides: dict[str, Any], *, resume: bool, recipe: str = "graphlog"
 ) -> BaseProcess:
     """Start :func:`job` as a process of its own."""
     process: BaseProcess = server().Process(target=job, args=(str(run), overrides, resume, recipe))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from graphlog.config import merge, read_toml
+from graphlog.config import merge
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split
 from graphlog.data.store import GraphStore, is_store, open_store, write_rejects
@@ -30,8 +30,16 @@ from graphlog.downstream.tasks import LabelledGraphs, open_labelled
 from graphlog.encoders.legacy import convert_pth
 from graphlog.encoders.modelfile import save_model
 from graphlog.errors import ConfigError, unknown_name
-from graphlog.inputs import InputLike, fetch_dataset, read, remember_input, resolve, schema_for
-from graphlog.training.config import PretrainConfig, resolve_config
+from graphlog.inputs import (
+    InputLike,
+    domain_of,
+    fetch_dataset,
+    read,
+    remember_input,
+    resolve,
+    schema_for,
+)
+from graphlog.training.config import PretrainConfig, read_config, resolve_config, settings_tables
 from graphlog.training.log import Progress
 from graphlog.training.pretrain import run_pretraining
 
@@ -81,7 +89,7 @@ def read_molecules(
     Args:
         source: A table (CSV, TSV, SMILES list, Parquet, Excel), SDF file, ``-`` (standard input),
             the name of a data set, a store folder, SMILES or RDKit molecules, or a data frame.
-        schema: ``molecule`` or ``molecule-rich``; None takes that of the default recipe.
+        schema: ``molecule-cip`` (None), ``molecule`` or ``molecule-rich``.
         targets: Columns of labels; ``auto``: every one of numbers; None: a data set's own, if any.
         options: ``smiles_column``, ``on_error``, ``workers``, ``store_path``, ``progress``,
             ``keep_texts``, ``limit`` and ``data_dir``, as for
@@ -216,7 +224,7 @@ def pretrain(
     Args:
         source: A store, a path, the name of a data set, or a list of SMILES.
         objective: Pretext task; ``graphlog`` unless ``config`` says otherwise.
-        recipe: Named bundle of its settings; ``default`` unless ``config`` says otherwise.
+        recipe: Named bundle of its settings; that for the domain unless ``config`` says otherwise.
         seed: Decides initial weights, order, masks and samples; 0 unless ``config`` says otherwise.
         run_dir: Folder for log, checkpoints and model; None keeps all in memory.
         init: Encoder to continue from; it is copied.
@@ -240,11 +248,12 @@ def pretrain(
         _check_run(folder, resume, overwrite)
     given = overrides if seed is None else {**overrides, "seed": seed}
     if resume and folder is not None and not (given or config or objective or recipe):
-        config = folder / "config.toml"
-    settings = _pretrain_settings(objective, recipe, config, given)
+        config = read_config(folder / "config.toml")
+    found = resolve(source)
+    tables = merge(settings_tables(config), given)
+    settings = resolve_config(objective, recipe, tables, domain_of(found, tables.get("schema")))
     start = None if init is None else load(init).copy()
     options = dict(reading or {})
-    found = resolve(source)
     schema = schema_for(found, settings.schema) if start is None else start.schema
     store = read(found, None if found.store is not None else schema, **options)
     if progress is not None and found.store is None:
@@ -488,13 +497,3 @@ def _check_run(folder: Path, resume: bool, overwrite: bool) -> None:
 
 def _store_of(dataset: InputLike | LabelledGraphs) -> InputLike:
     return dataset.store if isinstance(dataset, LabelledGraphs) else dataset
-
-
-def _pretrain_settings(
-    objective: str | None, recipe: str | None, config: Any, overrides: Mapping[str, Any]
-) -> PretrainConfig:
-    if isinstance(config, PretrainConfig):
-        tables = config.to_tables()
-    else:
-        tables = read_toml(Path(config)) if isinstance(config, str | Path) else dict(config or {})
-    return resolve_config(objective, recipe, merge(tables, overrides))

@@ -118,6 +118,15 @@ def read(
     return reader.read(found, schema, **told)
 
 
+def domain_of(source: Input, schema: str | None = None) -> str:
+    """Return the name of an input's domain; where it could be any, that of schema ``schema``."""
+    if source.store is not None:
+        return source.store.schema.domain
+    if source.domain is None and schema is not None:
+        return schema_named(schema).domain
+    return source.domain or _DEFAULT_DOMAIN
+
+
 def schema_for(source: Input, name: str) -> FeatureSchema | None:
     """Return schema ``name`` if the input can be read in it; None for the input's own."""
     schema = schema_named(name)

@@ -16,7 +16,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 
 import graphlog
-from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
+from graphlog.domains.molecule import MOLECULE, MOLECULE_CIP
 from graphlog.downstream.tasks import open_labelled
 from graphlog.errors import ConfigError, DataError, GraphLoGError
 from graphlog.inputs import InputLike, read, resolve
@@ -217,9 +217,9 @@ def test_graphs_of_torch_geometric(encoder: graphlog.Encoder) -> None:
 
 
 def test_one_default_schema() -> None:
-    assert graphlog.read_molecules(["CCO"]).schema == MOLECULE_RICH
+    assert graphlog.read_molecules(["CCO"]).schema == MOLECULE_CIP
     made = graphlog.pretrain(SMILES, epochs=1, batch_size=8, encoder={"dim": 8, "layers": 2})
-    assert made.schema == MOLECULE_RICH
+    assert made.schema == MOLECULE_CIP
 
 
 def test_what_is_no_input_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
 
 from graphlog.downstream.linear import FARTHEST, linear_path, standardize
+from graphlog.downstream.logistic import apply_logistic, fit_logistic
 
 
 def test_a_nearly_constant_column_does_not_rule_the_rows_in_which_it_varies() -> None:
@@ -13,3 +16,52 @@ def test_a_nearly_constant_column_does_not_rule_the_rows_in_which_it_varies() ->
     predicted = linear_path(standardize(x, train), y, train, "regression", (1.0,))[1.0]
     assert np.abs(predicted).max() < 5
     assert standardize(x, train).max() == FARTHEST
+
+
+@pytest.mark.parametrize("c", [0.001, 0.1, 1.0])
+def test_logistic_regressions_of_many_targets_are_those_of_scikit_learn(c: float) -> None:
+    draw = np.random.default_rng(1)
+    x = (draw.normal(size=(300, 8)) @ draw.normal(size=(8, 50))).astype(np.float32)
+    x = standardize(x + 0.3 * draw.normal(size=x.shape).astype(np.float32), np.arange(300))
+    y = (draw.random((300, 4)) < 1 / (1 + np.exp(-x[:, :4]))).astype(np.float64)
+    y[draw.random(y.shape) < 0.3] = np.nan
+    weights = fit_logistic(x, y, c)
+    for t in range(4):
+        known = ~np.isnan(y[:, t])
+        model = LogisticRegression(C=c, max_iter=2000, tol=1e-8)
+        model.fit(x[known].astype(np.float64), y[known, t].astype(int))
+        # both gradients of the mean loss are below 1e-4, and the loss is 1 / (c n)-convex
+        far = np.sqrt(51) * 1e-4 * c * known.sum()
+        assert np.linalg.norm(weights[:-1, t] - model.coef_[0]) < max(far, 1e-4)
+    np.testing.assert_allclose(
+        apply_logistic(x, weights)[:, 0],
+        1 / (1 + np.exp(-(x @ weights[:-1, 0] + weights[-1, 0]))),
+        rtol=1e-4,
+    )
+
+
+def test_a_start_changes_the_way_and_not_the_end() -> None:
+    draw = np.random.default_rng(2)
+    x = draw.normal(size=(200, 20)).astype(np.float32)
+    y = (x[:, :2] + draw.normal(size=(200, 2)) > 0).astype(np.float64)
+    first = fit_logistic(x, y, 0.1)
+    again = fit_logistic(x, y, 0.1, fit_logistic(x, y, 1.0))
+    np.testing.assert_allclose(again, first, atol=np.sqrt(21) * 1e-4 * 0.1 * 200)
+
+
+def test_a_target_of_one_class_is_not_learned() -> None:
+    x = np.random.default_rng(3).normal(size=(20, 3)).astype(np.float32)
+    y = np.stack([np.ones(20), np.arange(20) % 2], axis=1)
+    predicted = linear_path(x, y, np.arange(20), "classification", (0.1,))[0.1]
+    assert np.isnan(predicted[:, 0]).all()
+    assert np.isfinite(predicted[:, 1]).all()
+
+
+def test_a_weight_of_two_is_a_row_twice() -> None:
+    draw = np.random.default_rng(4)
+    x = draw.normal(size=(80, 6)).astype(np.float32)
+    y = (x[:, :1] + draw.normal(size=(80, 1)) > 0).astype(np.float64)
+    counts = np.where(np.arange(80) < 20, 2.0, 1.0)[:, None]
+    twice = fit_logistic(np.concatenate([x, x[:20]]), np.concatenate([y, y[:20]]), 0.1)
+    weighted = fit_logistic(x, y, 0.1, row_weights=counts)
+    np.testing.assert_allclose(weighted, twice, atol=2 * np.sqrt(7) * 1e-4 * 0.1 * 100)

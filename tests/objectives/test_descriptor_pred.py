@@ -247,7 +247,8 @@ def test_a_batch_without_targets_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("objective", "recipe"), [("descriptorpred", "default"), ("graphlog", "plus")]
+    ("objective", "recipe"),
+    [("descriptorpred", "default"), ("graphlog", "default"), ("graphlog", "plus")],
 )
 def test_a_run_from_smiles(
     objective: str, recipe: str, tiny_smiles: list[str], tmp_path: Path
@@ -275,6 +276,33 @@ def test_plus_adds_a_descriptor_term() -> None:
     wanted = sum(weighted[name] * float(term.detach()) for name, term in found.terms.items())
     assert float(found.total.detach()) == pytest.approx(wanted, rel=1e-5)
     assert not make("graphlog", encoder).needs_targets
+
+
+def test_the_default_recipe_of_molecules_needs_one_view() -> None:
+    from graphlog.objectives import OBJECTIVES
+
+    encoder = encoder_for()
+    objective = make("graphlog", encoder, **OBJECTIVES["graphlog"].RECIPES["default"]["objective"])
+    batch = batch_for()
+    components = torch.randn(batch.num_graphs, COMPONENTS, generator=torch.manual_seed(0))
+    assert batch.y is not None
+    batch = replace(batch, y=torch.cat([batch.y, components.to(batch.y)], dim=1))
+    views = objective.views(batch, torch.Generator())
+    assert views.view is None
+    found = objective.loss(views, encoder, torch.Generator())
+    assert set(found.terms) == {"descriptor", "substructure"}
+    embedding = encoder.embed_graphs(batch, "jk")
+    loss = objective.descriptors.loss(embedding, batch.y[:, :-COMPONENTS], robust=True)
+    assert float(found.terms["descriptor"].detach()) == pytest.approx(float(loss.detach()))
+    weighted = found.terms["descriptor"] + 0.5 * found.terms["substructure"]
+    assert float(found.total.detach()) == pytest.approx(float(weighted.detach()))
+
+
+def test_other_domains_take_the_losses_of_the_paper() -> None:
+    assert resolve_config("graphlog", domain="molecule").recipe == "default"
+    assert resolve_config("graphlog", domain="protein").recipe == "graphlog"
+    assert resolve_config("contextpred", domain="protein").recipe == "biology"
+    assert resolve_config("graphlog", "default", domain="protein").recipe == "default"
 
 
 def test_components_are_uncorrelated_and_of_one_size_and_kept(

@@ -17,13 +17,15 @@ from graphlog.objectives.graphlog_config import GraphLoGConfig
 from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded, small_encoder
 
 SIZES = [5, 9, 12, 7, 1, 20, 3, 8, 11, 6, 14, 4]
-RECIPES = ["default", "graphlog", "paper", "released"]
+RECIPES = ["plain", "graphlog", "paper", "released"]
+"""Recipes for any graph; ``plain`` leaves every setting as it is, attribute prediction included."""
 
 
 def build(
-    recipe: str = "default", encoder: GraphEncoder | None = None, **switches: object
+    recipe: str = "plain", encoder: GraphEncoder | None = None, **switches: object
 ) -> GraphLoG:
-    config = GraphLoGConfig.parse({**GraphLoG.RECIPES[recipe]["objective"], **switches})
+    bundle = {} if recipe == "plain" else GraphLoG.RECIPES[recipe]["objective"]
+    config = GraphLoGConfig.parse({**bundle, **switches})
     return GraphLoG(config, encoder or small_encoder())
 
 

@@ -49,7 +49,7 @@ METHOD_LABELS: Mapping[str, str] = {
     "graphpartition": "GraphPartition",
     "graphcl": "GraphCL",
     "graphlog": "GraphLoG",
-    "graphlog-graphlog": "GraphLoG (graphlog recipe)",
+    "graphlog-default": "GraphLoG (default recipe)",
     "graphlog-paper": "GraphLoG (paper recipe)",
     "graphlog-released": "GraphLoG (released recipe)",
     "graphlog-plus": "GraphLoG (plus recipe)",
@@ -109,15 +109,12 @@ class Method:
     """Whether an encoder is pre-trained, left as initialised, or there is none."""
     objective: str = ""
     """The pretext task of a pre-trained one."""
-    recipe: str = "default"
+    recipe: str | None = None
     """Whose switches of the objective it takes; encoder, schema and training are the scale's."""
 
     def recipe_for(self, domain: str) -> str:
-        """Return the recipe for graphs of ``domain``; some methods have one for biology."""
-        recipes = OBJECTIVES[self.objective].RECIPES
-        if domain == "protein" and self.recipe == "default" and "biology" in recipes:
-            return "biology"
-        return self.recipe
+        """Return the recipe for graphs of ``domain``."""
+        return self.recipe or OBJECTIVES[self.objective].recipe_for(domain)
 
 
 def method_named(name: str) -> Method:
@@ -131,16 +128,20 @@ def method_named(name: str) -> Method:
         'paper'
     """
     methods = [Method(UNTRAINED, "untrained"), *(Method(name, "baseline") for name in BASELINES)]
-    methods += [Method(name, "pretrained", name) for name in OBJECTIVES]
+    methods += [Method(name, "pretrained", name) for name in OBJECTIVES if name != REFERENCE]
     methods += [
-        Method(f"{REFERENCE}-{recipe}", "pretrained", REFERENCE, recipe)
+        Method(_name_of(recipe), "pretrained", REFERENCE, recipe)
         for recipe in OBJECTIVES[REFERENCE].RECIPES
-        if recipe not in ("default", "biology")
     ]
     known = {method.name: method for method in methods}
     if name not in known:
         raise unknown_name("method", name, known)
     return known[name]
+
+
+def _name_of(recipe: str) -> str:
+    """Return how a recipe of GraphLoG is called: the paper's losses by the method's own name."""
+    return REFERENCE if recipe == REFERENCE else f"{REFERENCE}-{recipe}"
 
 
 def loss_weights(losses: str) -> dict[str, float]:

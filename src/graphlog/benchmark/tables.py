@@ -51,8 +51,9 @@ _OTHER_DATA = (
     "another split than here. Compare orders and differences, not levels."
 )
 _DEFAULT_RECIPE = (
-    "GraphLoG is its recipe `default`, which predicts attributes beside the paper's three losses; "
-    "`graphlog-paper` and `graphlog-released` are the equations and the authors' script."
+    "GraphLoG is its recipe `graphlog`, the paper's three losses; under protocol 1 it predicted "
+    "masked attributes too. `graphlog-paper` and `graphlog-released` are the equations and the "
+    "authors' script, `graphlog-default` predicts descriptors."
 )
 
 
@@ -179,8 +180,8 @@ class _View:
             "ablation", "ablation", f"{self.place}-ablation", title, rows, ABLATED[-1]
         )
         note = (
-            "The rows leave out the attribute prediction of the default recipe, as the paper's do; "
-            "the row `default recipe` has it."
+            "The rows have the paper's losses alone; the row `GraphLoG` predicted masked "
+            "attributes too under protocol 1."
         )
         return [
             replace(
@@ -237,15 +238,15 @@ class _View:
         return label(method, METHOD_LABELS)
 
     def _reference_rows(self, blanks: tuple[str, ...], group: int) -> dict[Row, pd.DataFrame]:
-        """Return the default recipe and the rows without pre-training, for tables of variants."""
+        """Return GraphLoG itself and the rows without pre-training, for tables of variants."""
         plain = self.scores[
             (self.scores["variant"] == "") & self.scores["backbone"].isin([MAIN_BACKBONE, ""])
         ]
         rows: dict[Row, pd.DataFrame] = {}
-        names = {REFERENCE: "default recipe"} if blanks else {}
-        for method in (*names, UNTRAINED, *BASELINES):
+        own = (REFERENCE,) if blanks else ()
+        for method in (*own, UNTRAINED, *BASELINES):
             scores = plain[plain["method"] == method]
-            name = names.get(method, self._method_label(method))
+            name = self._method_label(method)
             if not scores.empty:
                 rows[Row(method, (name, *blanks), name, group)] = scores
         return rows

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import StandardScaler
 
+from graphlog.downstream.logistic import apply_logistic, fit_logistic
 from graphlog.downstream.metrics import TaskKind
 
 FIXED_C = 0.1
@@ -21,8 +22,6 @@ GRID = (0.001, 0.01, 0.1, 1.0)
 FARTHEST = 10.0
 """Deviations at which standardized features are clipped."""
 _MAX_ITERATIONS = 300
-_NEWTON_WIDTH = 512
-"""Widest dense features for which Newton steps are fastest: three times as fast at 128."""
 
 TREES, TREES_MANY_TASKS, MANY_TASKS = 300, 100, 50
 
@@ -61,6 +60,8 @@ def linear_path(
         return {c: _ridge(features, labels[train], train, c) for c in path}
     if task == "multiclass":
         return _multinomial(features, labels, train, path)
+    if task == "classification" and isinstance(features, np.ndarray):
+        return _logistic_path(features, labels, train, path)
     one = _logistic_task if task == "classification" else _ridge_task
     with warnings.catch_warnings():
         # the last digits of a score are not worth more steps
@@ -96,34 +97,54 @@ def probe_weights(
             classes = labels[rows].argmax(axis=1)
             if learnable(classes):
                 counts = None if row_weights is None else row_weights[rows, 0]
-                model = _logistic(features, c).fit(features[rows], classes, counts)
+                model = _logistic(c).fit(features[rows], classes, counts)
                 coefficients, intercepts = model.coef_, model.intercept_
                 if len(model.classes_) == 2:  # scikit-learn keeps the difference of the two
                     coefficients = np.concatenate([-coefficients, coefficients]) / 2
                     intercepts = np.concatenate([-intercepts, intercepts]) / 2
                 weight[model.classes_], bias[model.classes_] = coefficients, intercepts
             return weight, bias
+        if task == "classification":
+            known = _learnable_targets(labels)
+            if len(known):
+                counts = None if row_weights is None else row_weights[:, known]
+                weights = fit_logistic(features, labels[:, known], c, row_weights=counts)
+                weight[known], bias[known] = weights[:-1].T, weights[-1]
+            return weight, bias
         everything = np.arange(len(labels))
         for t in range(labels.shape[1]):
             rows, y = labeled_rows(labels, everything, t)
             if not learnable(y):
                 continue
-            x, counts = features[rows], None if row_weights is None else row_weights[rows, t]
-            if task == "classification":
-                model = _logistic(features, c).fit(x, y.astype(np.int64), counts)
-            else:
-                x, y = x.astype(np.float64), y.astype(np.float64)
-                model = Ridge(alpha=1.0 / c).fit(x, y, counts)
+            counts = None if row_weights is None else row_weights[rows, t]
+            x, y = features[rows].astype(np.float64), y.astype(np.float64)
+            model = Ridge(alpha=1.0 / c).fit(x, y, counts)
             weight[t], bias[t] = model.coef_.reshape(-1), float(np.squeeze(model.intercept_))
     return weight, bias
 
 
-def _logistic(x: Features, c: float = FIXED_C) -> LogisticRegression:
-    narrow = isinstance(x, np.ndarray) and x.shape[1] <= _NEWTON_WIDTH
-    solver = "newton-cholesky" if narrow else "lbfgs"
-    return LogisticRegression(
-        C=c, solver=solver, warm_start=True, max_iter=_MAX_ITERATIONS, tol=1e-4
-    )
+def _logistic(c: float = FIXED_C) -> LogisticRegression:
+    return LogisticRegression(C=c, warm_start=True, max_iter=_MAX_ITERATIONS, tol=1e-4)
+
+
+def _learnable_targets(labels: Float[np.ndarray, "M T"]) -> np.ndarray:
+    """Return the columns in which both classes occur."""
+    return np.flatnonzero((labels == 1).any(axis=0) & (labels == 0).any(axis=0))
+
+
+def _logistic_path(
+    features: Float[np.ndarray, "M W"],
+    labels: Float[np.ndarray, "M T"],
+    train: np.ndarray,
+    path: Sequence[float],
+) -> dict[float, np.ndarray]:
+    known, weights = _learnable_targets(labels[train]), None
+    results = {c: np.full(labels.shape, np.nan, dtype=np.float32) for c in path}
+    x, y = features[train], labels[train][:, known]
+    for c in path if len(known) else ():
+        weights = fit_logistic(x, y, c, weights)
+        results[c][:, known] = apply_logistic(features, weights)
+    return results
 
 
 def _logistic_task(
@@ -133,7 +154,7 @@ def _logistic_task(
     if not learnable(y):
         return [np.full(len(labels), np.nan, dtype=np.float32)] * len(path)
     x, y = features[rows], y.astype(np.int64)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-    model = _logistic(x)
+    model = _logistic()
     results: list[np.ndarray] = []
     for c in path:
         model.set_params(C=c).fit(x, y)

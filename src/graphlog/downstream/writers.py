@@ -112,7 +112,7 @@ def _csv(results: Results, to: Destination) -> Path:
 def _jsonl(results: Results, to: Destination) -> Path:
     path, names = to.folder / "out.jsonl", list[str]()
     added = [*(results.names if results.vector is None else [results.vector]), STATUS]
-    # a lone surrogate is written as \udXXX, which is what JSON calls it
+    # a lone surrogate is written as \ud800, which is what JSON calls it
     with path.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file:
         for number, (fields, values, status) in enumerate(_rows(results, to)):
             if number == 0:

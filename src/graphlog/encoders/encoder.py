@@ -96,17 +96,26 @@ class GraphEncoder(nn.Module):
                 nodes. With the readout ``mean+centre``, the centre node's embedding stands beside
                 each of these.
         """
-        has_centre = self.config.readout == "mean+centre"
         if layer == "last":
             encoding = self(batch)
             return (
                 torch.cat([encoding.graph_emb, centre_nodes(encoding.node_emb, batch.ptr)], dim=1)
-                if has_centre
+                if self.config.readout == "mean+centre"
                 else encoding.graph_emb
             )
+        return self._join_layers(self.layer_outputs(batch), batch)
+
+    def encode_and_embed(self, batch: GraphBatch) -> tuple[Encoding, Float[Tensor, "N W"]]:
+        """Return what :meth:`forward` does, and the ``jk`` embedding of the same pass."""
         outputs = self.layer_outputs(batch)
+        node_emb = JUMPS[self.config.jk](outputs)
+        encoding = Encoding(node_emb, self.readout(node_emb, batch))
+        return encoding, self._join_layers(outputs, batch)
+
+    def _join_layers(self, outputs: list[Tensor], batch: GraphBatch) -> Float[Tensor, "N W"]:
         means = [segment_mean(h, batch.ptr) for h in outputs]
-        means += [centre_nodes(h, batch.ptr) for h in outputs] if has_centre else []
+        if self.config.readout == "mean+centre":
+            means += [centre_nodes(h, batch.ptr) for h in outputs]
         return torch.cat(
             [*means, batch.sizes.clamp(min=1).to(means[0].dtype).log()[:, None]], dim=1
         )

@@ -73,6 +73,30 @@ class RegressionHead(nn.Module):
         return (each * known).sum() / known.sum().clamp_min(1)
 
 
+def descriptor_losses(
+    descriptors: RegressionHead,
+    substructures: RegressionHead | None,
+    graph_emb: Float[Tensor, "N D"],
+    targets: Float[Tensor, "N K"] | None,
+    robust: bool,
+) -> dict[str, Float[Tensor, ""]]:
+    """Return the loss of the descriptors and, where ``substructures`` is given, of its columns.
+
+    Args:
+        descriptors: Predicts the targets of the domain.
+        substructures: Predicts the :data:`COMPONENTS` columns that follow them.
+        graph_emb: Graph embeddings.
+        targets: Both, standardized.
+        robust: Huber's error in place of the squared one.
+    """
+    if substructures is None or targets is None:
+        return {"descriptor": descriptors.loss(graph_emb, targets, robust)}
+    return {
+        "descriptor": descriptors.loss(graph_emb, targets[:, :-COMPONENTS], robust),
+        "substructure": substructures.loss(graph_emb, targets[:, -COMPONENTS:], robust),
+    }
+
+
 class DescriptorHead(RegressionHead):
     """Predicts all standardised targets of the domain."""
 

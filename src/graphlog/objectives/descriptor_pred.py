@@ -10,11 +10,12 @@ from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import GraphEncoder
-from graphlog.objectives.base import LossTerms, Objective, comparison
+from graphlog.objectives.base import LossTerms, Objective, chemistry, comparison
 from graphlog.objectives.descriptor_head import (
     COMPONENTS,
     DescriptorHead,
     RegressionHead,
+    descriptor_losses,
     target_names,
 )
 
@@ -32,36 +33,12 @@ class DescriptorPredConfig(FrozenConfig):
     """Weight of predicting the components of the counts of substructures; 0 leaves it out."""
 
 
-CHEMISTRY: Mapping[str, Any] = {
-    "objective": {},
-    "encoder": {
-        "backbone": "gin",
-        "layers": 5,
-        "dim": 300,
-        "jk": "last",
-        "readout": "mean",
-        "dropout": 0.0,
-    },
-    "training": {
-        "epochs": 10,
-        "batch_size": 256,
-        "learning_rate": 1e-3,
-        "schedule": "cosine",
-        "warmup": 0.02,
-        "average": 0.999,
-    },
-    "schema": "molecule-cip",
-    "embedding": "jk",
-}
-"""What measured best for molecules: one clean view a step, twice as fast as a contrast of two."""
-
-
 class DescriptorPred(Objective[GraphBatch]):
     """A net on the graph embedding predicts every standardised descriptor of the domain."""
 
     Config: ClassVar[type[FrozenConfig]] = DescriptorPredConfig
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": CHEMISTRY,
+        "default": chemistry(),
         "comparison": comparison(robust=False),
     }
 
@@ -97,12 +74,10 @@ class DescriptorPred(Objective[GraphBatch]):
         self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator
     ) -> LossTerms:
         """Return the mean error over molecules and descriptors, and that over components."""
-        graph_emb, robust = encoder.embed_graphs(views, self.config.layer), self.config.robust
-        if self.substructures is None or views.y is None:
-            loss = self.head.loss(graph_emb, views.y, robust)
-            return LossTerms(loss, {"descriptor": loss})
-        descriptors, components = views.y[:, :-COMPONENTS], views.y[:, -COMPONENTS:]
-        loss = self.head.loss(graph_emb, descriptors, robust)
-        other = self.substructures.loss(graph_emb, components, robust)
-        total = loss + self.config.substructure_weight * other
-        return LossTerms(total, {"descriptor": loss, "substructure": other})
+        c = self.config
+        graph_emb = encoder.embed_graphs(views, c.layer)
+        terms = descriptor_losses(self.head, self.substructures, graph_emb, views.y, c.robust)
+        total = terms["descriptor"]
+        if "substructure" in terms:
+            total = total + c.substructure_weight * terms["substructure"]
+        return LossTerms(total, terms)

@@ -13,7 +13,12 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.attribute_head import attribute_head
 from graphlog.objectives.base import EmbedStore, LossTerms, Objective, Phase
-from graphlog.objectives.descriptor_head import DescriptorHead
+from graphlog.objectives.descriptor_head import (
+    COMPONENTS,
+    DescriptorHead,
+    RegressionHead,
+    descriptor_losses,
+)
 from graphlog.objectives.global_semantic import (
     assignment_gap,
     nce_loss,
@@ -40,8 +45,9 @@ class GraphLoGViews(NamedTuple):
 
     clean: GraphBatch
     """The graphs as they are."""
-    view: MaskedView
-    """The same graphs, or what is left of them, with masked attributes."""
+    view: MaskedView | None = None
+    """The same graphs, or what is left of them, with masked attributes; None where no loss looks at
+    them."""
     part: GraphBatch | None = None
     """What is left of the graphs, unmasked, where a subgraph was dropped."""
     present_idx: Int[Tensor, "B"] | None = None
@@ -79,15 +85,29 @@ class GraphLoG(Objective[GraphLoGViews]):
             if config.attribute_weight > 0
             else None
         )
-        self.descriptors = (
-            DescriptorHead(width, width, self.schema) if config.descriptor_weight > 0 else None
-        )
+        self.descriptors, self.substructures = None, None
+        if config.descriptor_weight > 0:
+            seen = encoder.embedding_width(config.descriptor_layer)
+            hidden = config.descriptor_hidden or seen
+            self.descriptors = DescriptorHead(seen, hidden, self.schema)
+            if config.substructure_weight > 0:
+                self.substructures = RegressionHead(seen, hidden, COMPONENTS)
         self.prototypes = nn.ParameterList()
 
     @property
     def needs_targets(self) -> bool:
         """Whether descriptors are predicted too."""
         return self.descriptors is not None
+
+    @property
+    def needs_substructures(self) -> bool:
+        """Whether the components of their counts are predicted."""
+        return self.substructures is not None
+
+    @classmethod
+    def recipe_for(cls, domain: str) -> str:
+        """Return ``default`` for molecules, which have descriptors, else ``graphlog``."""
+        return "default" if domain == "molecule" else "graphlog"
 
     @classmethod
     def check_schema(cls, schema: FeatureSchema) -> None:
@@ -170,6 +190,8 @@ class GraphLoG(Objective[GraphLoGViews]):
     def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphLoGViews:
         """Return the batch and its correlated counterpart (Eq. 5)."""
         c = self.config
+        if not self._is_local(self._weights()):
+            return GraphLoGViews(batch)
         part, present_idx = None, None
         if c.drop_rate > 0:
             dropped = drop_subgraphs(batch, c.drop_rate, generator)
@@ -191,8 +213,12 @@ class GraphLoG(Objective[GraphLoGViews]):
         the optimiser step on the total. Without weights the total is the paper's plain sum.
         """
         weights, terms, watch = self._weights(), dict[str, Tensor](), dict[str, Tensor]()
-        clean = encoder(views.clean)
-        if weights["graph"] + weights["subgraph"] + weights["attribute"] > 0:
+        if self.descriptors is not None and self.config.descriptor_layer == "jk":
+            clean, embedding = encoder.encode_and_embed(views.clean)
+        else:
+            clean = encoder(views.clean)
+            embedding = clean.graph_emb
+        if views.view is not None:
             view = encoder(views.view.batch)
             if weights["graph"] > 0:
                 pair = self._graph_term(clean.graph_emb, view.graph_emb, generator)
@@ -200,7 +226,9 @@ class GraphLoG(Objective[GraphLoGViews]):
                 watch |= {"cos_graph_pos": pair.positive, "cos_graph_neg": pair.negative}
             if weights["subgraph"] > 0:
                 colours = self._colours(views.clean, len(encoder.layers))
-                pair = self._subgraph_term(clean.node_emb, view.node_emb, views, colours, generator)
+                pair = self._subgraph_term(
+                    clean.node_emb, view.node_emb, views, views.view.node_idx, colours, generator
+                )
                 terms["subgraph"] = pair.loss
                 watch |= {"cos_node_pos": pair.positive, "cos_node_neg": pair.negative}
             if self.attributes is not None:
@@ -213,17 +241,28 @@ class GraphLoG(Objective[GraphLoGViews]):
             terms["global"], seen = self._global_term(emb, self.forest, generator)
             watch |= seen
         if self.descriptors is not None:
-            terms["descriptor"] = self.descriptors.loss(clean.graph_emb, views.clean.y)
+            terms |= descriptor_losses(
+                self.descriptors,
+                self.substructures,
+                embedding,
+                views.clean.y,
+                self.config.descriptor_robust,
+            )
         total = torch.stack([weights[name] * term for name, term in terms.items()]).sum()
         return LossTerms(total, terms, watch)
 
     def _weights(self) -> dict[str, float]:
         c = self.config
-        names = ("graph", "subgraph", "attribute", "descriptor", "global")
+        names = ("graph", "subgraph", "attribute", "descriptor", "substructure", "global")
         weights: dict[str, float] = {name: getattr(c, f"{name}_weight") for name in names}
         if self.forest is None and sum(weights.values()) == weights["global"]:
             weights |= {"graph": 1.0, "subgraph": 1.0}  # the local phase of Algorithm 1 (Eq. 9)
         return weights
+
+    @staticmethod
+    def _is_local(weights: Mapping[str, float]) -> bool:
+        """Return whether a loss compares graphs with their views."""
+        return weights["graph"] + weights["subgraph"] + weights["attribute"] > 0
 
     def _graph_term(
         self, graph_emb: Tensor, view_emb: Tensor, generator: torch.Generator
@@ -250,11 +289,12 @@ class GraphLoG(Objective[GraphLoGViews]):
         node_emb: Tensor,
         view_emb: Tensor,
         views: GraphLoGViews,
+        masked_idx: Tensor,
         colours: Tensor | None,
         generator: torch.Generator,
     ) -> PairLoss:
         c, head = self.config, self.node_head or self.head
-        masked_idx, present_idx = views.view.node_idx, views.present_idx
+        present_idx = views.present_idx
         rows = masked_idx if c.subgraph_anchors == "masked" else None
         node_emb, view_emb = _project(head, node_emb), _project(head, view_emb, rows)
         if present_idx is not None:  # back to the rows of the clean graphs; dropped nodes are 0

@@ -99,16 +99,18 @@ def resolve_config(
     objective: str | None = None,
     recipe: str | None = None,
     overrides: Mapping[str, Any] | None = None,
+    domain: str = "molecule",
 ) -> PretrainConfig:
     """Lay ``overrides`` over the recipe's bundle and validate the whole.
 
     Args:
         objective: Name of the pretext task; None takes ``objective.name`` of the overrides, else
             ``graphlog``.
-        recipe: Name of one of its bundles; None takes ``recipe`` of the overrides, else
-            ``default``.
+        recipe: Name of one of its bundles; None takes ``recipe`` of the overrides, else that for
+            ``domain``.
         overrides: Nested tables as in ``config.toml``, or dotted keys
             (``"encoder.dim"``); settings of ``training`` may also stand at the top.
+        domain: Of the graphs to be trained on.
 
     Raises:
         ConfigError: On an unknown objective, recipe or key, or a bad value.
@@ -123,7 +125,7 @@ def resolve_config(
     if chosen not in OBJECTIVES:
         raise unknown_name("objective", str(chosen), OBJECTIVES)
     kind = OBJECTIVES[chosen]
-    bundle = recipe or tables.get("recipe", "default")
+    bundle = recipe or tables.get("recipe") or kind.recipe_for(domain)
     if bundle not in kind.RECIPES:
         raise unknown_name(f"recipe of {chosen}", str(bundle), kind.RECIPES)
     merged = merge(_arrange(kind.RECIPES[bundle]), tables)
@@ -145,9 +147,51 @@ def resolve_config(
     )
 
 
+def settings_tables(
+    config: "PretrainConfig | Mapping[str, Any] | str | Path | None",
+) -> dict[str, Any]:
+    """Return nested tables of an object, tables, the path of a TOML file, or nothing."""
+    if isinstance(config, PretrainConfig):
+        return config.to_tables()
+    return read_toml(Path(config)) if isinstance(config, str | Path) else dict(config or {})
+
+
+def recorded_config(tables: Mapping[str, Any]) -> PretrainConfig:
+    """Return the settings that a run was started with.
+
+    A setting that the version which recorded them did not know has its own default, not that of
+    the recipe as it is today.
+    """
+    arranged = _arrange(tables)
+    kind = OBJECTIVES.get(arranged["objective"].get("name", ""))
+    options = {} if kind is None else kind.Config.parse({}).model_dump(mode="json")
+    training = {key: PretrainConfig.model_fields[key].default for key in _training_keys()}
+    arranged["objective"] = options | arranged["objective"]
+    arranged["training"] = training | arranged["training"]
+    return resolve_config(overrides=arranged)
+
+
 def read_config(path: Path) -> PretrainConfig:
-    """Return the configuration of a ``config.toml``."""
-    return resolve_config(overrides=read_toml(path))
+    """Return the settings in the ``config.toml`` of a run."""
+    return recorded_config(read_toml(path))
+
+
+def first_difference(before: PretrainConfig, now: PretrainConfig) -> str | None:
+    """Return the first setting that differs and decides the outcome, with both values."""
+    old, new = _flat(before.to_tables()), _flat(now.to_tables())
+    for key in sorted(old.keys() | new.keys()):
+        if key != "training.checkpoint_every_s" and old.get(key) != new.get(key):
+            return f"{key} = {old.get(key)!r}, now {new.get(key)!r}"
+    return None
+
+
+def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tables.items():
+        flat |= (
+            _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+        )
+    return flat
 
 
 def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:

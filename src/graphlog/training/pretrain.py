@@ -23,7 +23,7 @@ from graphlog.files import writing
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective
 from graphlog.training.checkpoint import part, recorded_precision
-from graphlog.training.config import PretrainConfig, read_config, resolve_config
+from graphlog.training.config import PretrainConfig, first_difference, read_config, recorded_config
 from graphlog.training.log import MetricsFile, Progress, Silent
 from graphlog.training.optim import WeightAverage, scheduled_rate
 from graphlog.training.precision import autocast, choose_device, choose_precision
@@ -287,17 +287,11 @@ class Pretraining(Job):
         Raises:
             ConfigError: Naming the first setting that has, or the data.
         """
-        # settings of an earlier version are read as this one reads them
-        newer = {key: PretrainConfig.model_fields[key].default for key in ("warmup", "average")}
-        training = newer | settings["training"]
-        if training["precision"] == "auto":  # a finished run of version 0.1.0
-            training["precision"] = self.config.precision
-        settings = resolve_config(overrides={**settings, "training": training}).to_tables()
-        before, now = _flat(settings), _flat(self.config.to_tables())
-        for key in sorted(before.keys() | now.keys()):
-            if key != "training.checkpoint_every_s" and before.get(key) != now.get(key):
-                change = f"with {key} = {before.get(key)!r}, now {now.get(key)!r}"
-                raise ConfigError(f"the run was started {change}; keep it, or start another run.")
+        before = recorded_config(settings)
+        if before.precision == "auto":  # a finished run of version 0.1.0
+            before = before.updated({"precision": self.config.precision})
+        if change := first_difference(before, self.config):
+            raise ConfigError(f"the run was started with {change}; keep it, or start another run.")
         if digest != self.store.digest:
             change = f"data digest {digest[:12]}, now {self.store.digest[:12]}"
             raise ConfigError(
@@ -500,12 +494,3 @@ def _finished(folder: RunFolder, job: Pretraining, progress: Progress) -> Pretra
         ) from None
     progress.say(f"{folder.path} is complete already; nothing to do")
     return PretrainResult(model.encoder.eval(), objective.eval(), dict(model.info))
-
-
-def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tables.items():
-        flat |= (
-            _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-        )
-    return flat

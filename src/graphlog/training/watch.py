@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from graphlog.encoders.base import Encoding
 from graphlog.encoders.encoder import GraphEncoder
 
 ROWS = 1024
@@ -77,8 +76,8 @@ def mean_cosine(embeddings: Float[Tensor, "N D"]) -> float:
 class CollapseWatch:
     """Looks at the graph embeddings of the last steps every so often, without a pass of its own.
 
-    It listens to the encoder, so it serves every objective. What it has seen is part of the
-    checkpoint: a resumed run logs the same numbers.
+    It listens to the readout, so it serves every objective that embeds whole graphs. What it has
+    seen is part of the checkpoint: a resumed run logs the same numbers.
     """
 
     def __init__(self, encoder: GraphEncoder, every: int, batch_size: int) -> None:
@@ -91,7 +90,7 @@ class CollapseWatch:
         self._listening = False
         self._streak: dict[str, int] = {}
         self._floors: dict[str, float] = {}
-        self._hook = encoder.register_forward_hook(self._listen)
+        self._hook = encoder.readout.register_forward_hook(self._listen)
 
     def close(self) -> None:
         """Stop listening, so that the trained encoder carries no trace of the watch."""
@@ -159,8 +158,8 @@ class CollapseWatch:
         self._streak, self._floors = dict(fields["streak"]), dict(fields["floors"])
 
     def _listen(self, _module: torch.nn.Module, _inputs: object, output: object) -> None:
-        if self._listening and isinstance(output, Encoding):
-            self._calls.append(output.graph_emb.detach().float())
+        if self._listening and isinstance(output, Tensor):
+            self._calls.append(output.detach().float())
 
     @torch.no_grad()
     def _measure(self) -> dict[str, float]:
