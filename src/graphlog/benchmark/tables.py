@@ -51,7 +51,7 @@ _OTHER_DATA = (
     "another split than here. Compare orders and differences, not levels."
 )
 _DEFAULT_RECIPE = (
-    "GraphLoG is its recipe `graphlog`, the paper's three losses; under protocol 1 it predicted "
+    "GraphLoG is its recipe `graphlog`, the paper's three losses; in the oldest rows it predicted "
     "masked attributes too. `graphlog-paper` and `graphlog-released` are the equations and the "
     "authors' script, `graphlog-default` predicts descriptors."
 )
@@ -180,8 +180,8 @@ class _View:
             "ablation", "ablation", f"{self.place}-ablation", title, rows, ABLATED[-1]
         )
         note = (
-            "The rows have the paper's losses alone; the row `GraphLoG` predicted masked "
-            "attributes too under protocol 1."
+            "The rows have the paper's losses alone; in the oldest results, the row `GraphLoG` "
+            "predicted masked attributes too."
         )
         return [
             replace(
