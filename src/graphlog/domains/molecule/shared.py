@@ -9,7 +9,7 @@ from rdkit.Chem import rdFMCS
 
 from graphlog.domains.base import CommonPart, GraphFeature
 from graphlog.domains.molecule.drawing import compact_svg
-from graphlog.domains.molecule.refuse import parse_smiles
+from graphlog.domains.molecule.parse import parse_smiles
 
 _RING_SYSTEMS = 30
 """Ring systems looked for: the most frequent ones."""
