@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
+from graphlog.domains import domain_of
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig, train_on_all
 from graphlog.downstream.head import FineTuned
@@ -37,6 +38,8 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
     Args:
         encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
         layer: ``jk`` or ``last``; None takes the model's own.
+        with_features: Features that need no learning, as further columns: ``ecfp4``,
+            ``descriptors``.
         invalid: What to do with a molecule that cannot be read: ``raise``, or ``nan`` for a row of
             NaN, which an imputer or a model that takes NaN may follow.
         batch_size: Graphs per forward pass.
@@ -50,9 +53,11 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
         invalid: str = "raise",
         batch_size: int = 512,
         device: str = "cpu",
+        with_features: Sequence[str] = (),
     ) -> None:
         self.encoder = encoder
         self.layer = layer
+        self.with_features = with_features
         self.invalid = invalid
         self.batch_size = batch_size
         self.device = device
@@ -62,6 +67,7 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
         _texts(X, self)
         self.encoder_ = load(self.encoder, device=self.device)
         self.n_features_in_ = 1
+        domain_of(self.encoder_.schema).check_feature_sets(self.with_features)
         self.width_ = self.encoder_.width(self.layer)
         return self
 
@@ -69,12 +75,15 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
         """Return one float32 row a molecule."""
         check_is_fitted(self, "encoder_")
         store = _graphs(X, self.encoder_, self)
-        return self.encoder_.embed(store, self.layer, self.batch_size)
+        return self.encoder_.embed(
+            store, self.layer, self.batch_size, with_features=self.with_features
+        )
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Return ``graphlog0``, ``graphlog1``, ..."""
+        """Return ``graphlog0``, ``graphlog1``, ..., and the names of joined features."""
         check_is_fitted(self, "width_")
-        return np.array([f"graphlog{k}" for k in range(self.width_)], dtype=object)
+        names = self.encoder_.feature_names(self.layer, self.with_features)[self.width_ :]
+        return np.array([*(f"graphlog{k}" for k in range(self.width_)), *names], dtype=object)
 
     def __sklearn_tags__(self) -> Any:
         """Say that inputs are text."""

@@ -63,6 +63,17 @@ def test_output_can_be_a_frame(model: Path):
     assert frame.shape == (len(CHAINS), 16)
 
 
+def test_joined_features_have_names(model: Path):
+    embedder = GraphEmbedder(model, "last", with_features=["descriptors"]).set_output(
+        transform="pandas"
+    )
+    frame = clone(embedder).fit_transform(CHAINS[:3])
+    assert frame.shape == (3, 16 + 196)
+    assert frame.columns[15:17].tolist() == ["graphlog15", "MolLogP"]
+    with pytest.raises(ConfigError, match="Known: descriptors, ecfp4"):
+        GraphEmbedder(model, with_features=["odour"]).fit(CHAINS)
+
+
 def test_in_a_pipeline_with_search_and_workers(model: Path):
     pipeline = make_pipeline(
         GraphEmbedder(model), StandardScaler(), LogisticRegression(max_iter=500)

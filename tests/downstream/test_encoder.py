@@ -8,6 +8,7 @@ import torch
 from downstream_support import CHAINS, TINY, tiny_encoder
 from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
+from graphlog.domains.molecule.fingerprint import morgan_fingerprints
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import list_models, load, random_encoder
 from graphlog.errors import ConfigError, DataError, ModelFileError
@@ -54,6 +55,34 @@ def test_wrong_shapes_and_types_are_named():
         encoder.embed(np.array([["C", "C"], ["C", "C"]]))
     with pytest.raises(DataError, match=r"row 1: a SMILES must be text, found 3\.5"):
         encoder.embed(["C", 3.5])
+
+
+def test_joined_features_stand_beside_the_embedding_under_their_names():
+    encoder, kept = tiny_encoder(), [0, 2, 4]
+    rows = encoder.embed(BAD, with_features=("descriptors", "ecfp4"))
+    names = encoder.feature_names(with_features=("descriptors", "ecfp4"))
+    assert rows.shape == (5, len(names)) == (5, 16 + 196 + 2048)
+    np.testing.assert_array_equal(rows[:, :16], encoder.embed(BAD))
+    assert np.isnan(rows).all(axis=1).tolist() == [False, True, False, True, False]
+    np.testing.assert_allclose(rows[kept, names.index("MolWt")], [46.07, 78.11, 16.04], atol=0.01)
+    fingerprints = morgan_fingerprints([BAD[k] for k in kept])
+    np.testing.assert_array_equal(rows[kept, names.index("ECFP4_0") :], fingerprints)
+    with pytest.raises(
+        ConfigError, match=r"'ecpf4'; did you mean 'ecfp4'\? Known: descriptors, ecfp4"
+    ):
+        encoder.embed(BAD, with_features=("ecpf4",))
+    with pytest.raises(ConfigError, match="named twice"):
+        encoder.embed(BAD, with_features=("ecfp4", "ecfp4"))
+
+
+def test_features_of_a_store_in_pieces(monkeypatch: pytest.MonkeyPatch):
+    encoder = tiny_encoder()
+    whole = encoder.embed(CHAINS, with_features=("ecfp4",))
+    monkeypatch.setattr("graphlog.downstream.encoder._FEATURES_AT_ONCE", 7)
+    pieces = encoder.embed(CHAINS, batch_size=3, with_features=("ecfp4",))
+    np.testing.assert_allclose(pieces, whole, rtol=1e-5, atol=1e-6)
+    with pytest.raises(DataError, match="SMILES"):
+        encoder.embed(read(CHAINS, keep_texts=False), with_features=("ecfp4",))
 
 
 def test_a_store_gives_the_rows_of_its_input_and_a_view_its_own():

@@ -5,9 +5,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labelled, tiny_encoder
+from graphlog.domains import domain_of
 from graphlog.downstream.linear import forest_predictions, linear_path, sparse_bits, standardize
-from graphlog.downstream.probe import cv_probe, probe
+from graphlog.downstream.probe import cv_probe, fuse, probe
 from graphlog.downstream.report import Report
+from graphlog.downstream.tasks import LabelledGraphs
 from graphlog.errors import ConfigError, DataError
 
 NAN = float("nan")
@@ -116,3 +118,42 @@ def test_cross_validation_never_sees_the_test_fold():
 def test_unknown_baseline():
     with pytest.raises(ConfigError, match="did you mean 'ecfp-rf'"):
         probe(tiny_encoder(), labelled(IS_ALCOHOL), baselines=("ecfp_rf",))
+
+
+def test_a_fused_row_is_the_mean_of_its_parts():
+    encoder = tiny_encoder("jk")
+    report = probe(encoder, labelled(IS_ALCOHOL), with_features=("ecfp4",), seeds=(0,))
+    assert [row.model for row in report.rows] == [
+        *["frozen encoder + ECFP4"] * 2,
+        *["frozen encoder"] * 2,
+        *["ECFP4 + logistic regression"] * 2,
+        *["untrained encoder"] * 2,
+        "ECFP4 + random forest",
+    ]
+    plain = probe(encoder, labelled(IS_ALCOHOL), baselines=("ecfp-lr",))
+    assert [row.test for row in report.rows[2:6]] == [row.test for row in plain.rows]
+    data = labelled(LENGTH, "regression")
+    fused = probe(encoder, data, with_features=("descriptors",), baselines=())
+    train = data.split.train
+    own, known = (
+        linear_path(standardize(x, train), data.labels, train, "regression", (0.1,))[0.1]
+        for x in (encoder.embed_store(data.store), _descriptors(data))
+    )
+    error = ((own + known)[data.split.test] / 2 - data.labels[data.split.test]).ravel()
+    assert fused.rows[0].mean("rmse") == pytest.approx(np.sqrt((error**2).mean()), rel=1e-4)
+
+
+def _descriptors(data: LabelledGraphs) -> np.ndarray:
+    domain = domain_of(data.store.schema)
+    return domain.feature_set("descriptors", data.store).values
+
+
+def test_fusing_averages_logits():
+    p, q = np.array([[0.9, NAN]]), np.array([[0.6, NAN]])
+    odds = np.sqrt(9 * 1.5)  # the geometric mean of 9 : 1 and 3 : 2
+    np.testing.assert_allclose(fuse([p, q], "classification"), [[odds / (1 + odds), NAN]])
+    p, q = np.array([[0.5, 0.25, 0.25]]), np.array([[0.25, 0.5, 0.25]])
+    several = fuse([p, q], "multiclass")
+    np.testing.assert_allclose(several.sum(), 1)
+    np.testing.assert_allclose(several[0, 0] / several[0, 2], np.sqrt(2))
+    assert np.isfinite(fuse([np.array([[0.0, 1.0]])] * 2, "classification")).all()

@@ -137,6 +137,12 @@ Layer = Annotated[
     Literal["jk", "last"] | None,
     option("Embedding of all layers (jk) or of the last (default: as stored in the model)."),
 ]
+WithFeatures = Annotated[
+    str | None,
+    option(
+        "Features to join: ecfp4, descriptors (molecules), statistics (proteins).", "A,B", "--with"
+    ),
+]
 Targets = Annotated[str | None, option("Label columns; known data sets need none.", "A,B")]
 Task = Annotated[
     Literal["auto", "classification", "regression", "multiclass"], option("Kind of the labels.")

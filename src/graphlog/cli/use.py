@@ -16,6 +16,7 @@ def embed(
     output: o.Result,
     format: o.Format = None,
     layer: o.Layer = None,
+    with_features: o.WithFeatures = None,
     limit: o.Limit = None,
     *,
     inference: o.Inference,
@@ -33,6 +34,7 @@ def embed(
         output,
         format=format,
         layer=layer,
+        with_features=o.names(with_features),
         limit=limit,
         progress=console.progress(),
         **inference.options(),
@@ -82,6 +84,7 @@ def probe(
     split: o.SplitKind = None,
     seeds: o.Seeds = "0,1,2",
     layer: o.Layer = None,
+    with_features: o.WithFeatures = None,
     c: Annotated[
         float,
         o.option(
@@ -103,7 +106,10 @@ def probe(
     reading: o.Reading,
     console: Console,
 ) -> None:
-    """Fit linear models to frozen embeddings, beside baselines."""
+    """Fit linear models to frozen embeddings, beside baselines.
+
+    --with also averages their predictions with those of linear models of other features.
+    """
     shared: dict[str, Any] = {
         "layer": layer,
         "seeds": o.integers(seeds),
@@ -116,9 +122,14 @@ def probe(
     if protocol == "10-fold":
         if split is not None:
             raise ConfigError("--protocol 10-fold makes its own folds; drop --split.")
+        if with_features is not None:
+            raise ConfigError("--with goes with --protocol split; drop one of the two.")
         rows = o.names(baselines or _FOLD_BASELINES)
         report = graphlog.fold_probe(model, source, classifier=classifier, baselines=rows, **shared)
     else:
         rows = o.names(baselines or _BASELINES)
-        report = graphlog.probe(model, source, split, baselines=rows, c=c, **shared)
+        joined = o.names(with_features)
+        report = graphlog.probe(
+            model, source, split, baselines=rows, c=c, with_features=joined, **shared
+        )
     console.result(report.to_dict(), *report_tables(report))

@@ -107,6 +107,8 @@ class Domain(ABC):
     """Fixed schemas by name, the default first; empty where the input decides the schema."""
     targets: tuple[str, ...] = ()
     """Names of descriptors: what a record tells without labels, to be predicted from its graph."""
+    feature_sets: Mapping[str, tuple[str, ...]] = {}
+    """Features that need no learning, to be joined to an embedding: their columns by name."""
     reads_memory: bool = False
     """Whether :meth:`read` takes lists and data frames."""
     label_columns: bool = False
@@ -260,6 +262,30 @@ class Domain(ABC):
             DataError: If the store lacks what they are computed from.
         """
         return None
+
+    def feature_set(self, name: str, store: GraphStore) -> BaselineFeatures:
+        """Return the features that :attr:`feature_sets` names, one row a graph.
+
+        Raises:
+            ConfigError: If there are none of that name.
+            DataError: If the store lacks what they are computed from.
+        """
+        self.check_feature_sets([name])
+        raise NotImplementedError(f"domain '{self.name}' names features that it cannot compute")
+
+    def check_feature_sets(self, names: Sequence[str]) -> None:
+        """Refuse a name that :attr:`feature_sets` lacks, before any work.
+
+        Raises:
+            ConfigError: If there is one; says which names there are.
+        """
+        if names and not self.feature_sets:
+            raise ConfigError(f"{self.records} have no features to join to an embedding.")
+        for name in names:
+            if name not in self.feature_sets:
+                raise unknown_name(f"features of {self.records}", name, self.feature_sets)
+        if len(set(names)) < len(names):
+            raise ConfigError(f"features are named twice: {', '.join(names)}; name each once.")
 
     def calibration_graphs(self, schema: FeatureSchema, limit: int) -> GraphStore | None:
         """Return up to ``limit`` graphs that come with the package, for batch norm statistics."""

@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -136,6 +136,7 @@ def embed_file(
     out: Path,
     *,
     layer: str | None = None,
+    with_features: Sequence[str] = (),
     batch_size: int = 512,
     precision: Precision = "fp32",
     progress: Progress | None = None,
@@ -146,15 +147,16 @@ def embed_file(
 
     Tables (``.csv``, ``.jsonl``, ``.parquet``, ``.sdf``) hold the columns of the input, the
     embedding and ``graphlog_status``; the embedding is a column ``e0``, ``e1``, ... per dimension
-    in CSV, and one cell ``embedding`` in the others. ``.npz`` holds ``embeddings`` (float32, one
-    row per input row), ``names``, ``status``, ``row`` and the columns of the input; ``.npy`` the
-    array alone.
+    in CSV, and one cell ``embedding`` in the others unless features are joined. ``.npz`` holds
+    ``embeddings`` (float32, one row per input row), ``names``, ``status``, ``row`` and the columns
+    of the input; ``.npy`` the array alone.
 
     Args:
         encoder: What embeds.
         source: A path, the name of a data set, a store, or a list of SMILES.
         out: The file; its ending decides the format. ``-`` is standard output.
         layer: ``jk`` or ``last``; None takes the model's own.
+        with_features: Features to join, as for :meth:`Encoder.embed`, each a column of its name.
         batch_size: Graphs per forward pass.
         precision: Format of matrix products.
         progress: Follows the batches.
@@ -165,18 +167,20 @@ def embed_file(
         ConfigError: If the ending of ``out`` is unknown.
         DataError: If the source cannot be read.
     """
+    domain_of(encoder.schema).check_feature_sets(with_features)
     with open_output(source, encoder.schema, out, format, **reading) as output:
-        store, width = output.store, encoder.width(layer)
+        store, names = output.store, encoder.feature_names(layer, with_features)
         file = output.destination.folder / "embeddings.npy"
-        embeddings = _empty(file, store.num_output_rows, width)
-        output.aligned(
-            embeddings,
-            encoder.embed_batches(store, layer, batch_size, precision=precision, progress=progress),
+        batches = encoder.joined_batches(
+            store, layer, batch_size, with_features, precision=precision, progress=progress
         )
-        names = [f"e{k}" for k in range(width)]
+        values = _empty(file, store.num_output_rows, len(names))
+        vector = None if with_features else "embedding"
         return output.finish(
-            Results(embeddings, names, store.output_status(), "embeddings", vector="embedding"),
-            {"width": width, "layer": layer or encoder.layer},
+            Results(
+                output.aligned(values, batches), names, store.output_status(), "embeddings", vector
+            ),
+            {"width": len(names), "layer": layer or encoder.layer},
         )
 
 

@@ -1,6 +1,6 @@
 """A trained encoder: called on graphs, asked for embeddings, saved and loaded."""
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -25,6 +25,8 @@ from graphlog.training.precision import Precision, autocast, choose_device, infe
 
 Layer = Literal["jk", "last"]
 LAYERS = ("jk", "last")
+_FEATURES_AT_ONCE = 20_000
+"""Graphs whose features are worked out together, so that starting processes for them pays."""
 ReadoutChoice = Literal["auto", "encoder"]
 """Pooling downstream: ``auto`` is what the domain wants, ``encoder`` that of pre-training."""
 
@@ -72,6 +74,14 @@ class Encoder(nn.Module):
         """Return the number of columns of an embedding."""
         return self.network.embedding_width(check_layer(layer or self.layer))
 
+    def feature_names(
+        self, layer: str | None = None, with_features: Sequence[str] = ()
+    ) -> list[str]:
+        """Return the names of the columns of :meth:`embed`: ``e0``, ``e1``, ..., then features."""
+        sets = domain_of(self.schema).feature_sets
+        joined = (column for name in with_features for column in sets[name])
+        return [*(f"e{k}" for k in range(self.width(layer))), *joined]
+
     def forward(self, batch: GraphBatch | Any) -> Encoding:
         """Return node and graph embeddings of the final layer (Eq. 5), with gradients.
 
@@ -89,6 +99,7 @@ class Encoder(nn.Module):
         layer: str | None = None,
         batch_size: int = 512,
         *,
+        with_features: Sequence[str] = (),
         precision: Precision = "fp32",
         progress: Progress | None = None,
         **reading: Any,
@@ -100,6 +111,9 @@ class Encoder(nn.Module):
             layer: ``jk`` (means of all layers and the log node count) or ``last`` (the paper's);
                 None takes the model's own.
             batch_size: Graphs per forward pass.
+            with_features: Features that need no learning, as further columns named by
+                :meth:`feature_names`: ``ecfp4``, ``descriptors`` of molecules; ``statistics`` of
+                proteins.
             precision: Format of matrix products; ``auto`` is bf16 where the hardware has it.
             progress: Follows the batches.
             reading: Passed to ``read_molecules`` (``smiles_column``, ``workers``, ``on_error``).
@@ -109,12 +123,14 @@ class Encoder(nn.Module):
             >>> graphlog.load("random").embed(["CCO", "not a molecule"], layer="last").shape
             (2, 300)
         """
+        domain_of(self.schema).check_feature_sets(with_features)
         store = read(source, self.schema, **reading)
-        rows, total = store.output_rows, store.num_output_rows
-        embeddings = np.full((total, self.width(layer)), np.nan, dtype=np.float32)
-        embeddings[rows] = self.embed_store(
-            store, layer, batch_size, precision=precision, progress=progress
-        )
+        names = self.feature_names(layer, with_features)
+        embeddings = np.full((store.num_output_rows, len(names)), np.nan, dtype=np.float32)
+        for graphs, values in self.joined_batches(
+            store, layer, batch_size, with_features, precision=precision, progress=progress
+        ):
+            embeddings[store.output_rows[graphs]] = values
         return embeddings
 
     def embed_store(
@@ -125,6 +141,27 @@ class Encoder(nn.Module):
         for graphs, values in self.embed_batches(store, layer, batch_size, **computing):
             embeddings[graphs] = values
         return embeddings
+
+    def joined_batches(
+        self,
+        store: GraphStore,
+        layer: str | None = None,
+        batch_size: int = 512,
+        with_features: Sequence[str] = (),
+        **computing: Any,
+    ) -> Iterator[tuple[slice, Float[np.ndarray, "B W"]]]:
+        """Yield what :meth:`embed_batches` does, with features joined to every row."""
+        domain = domain_of(self.schema)
+        joined, start = np.empty((0, 0), dtype=np.float32), 0
+        for graphs, values in self.embed_batches(store, layer, batch_size, **computing):
+            if with_features and graphs.stop > start + len(joined):
+                start = graphs.start
+                stop = min(start + max(_FEATURES_AT_ONCE, batch_size), len(store))
+                part = store.subset(np.arange(start, stop))
+                found = [domain.feature_set(name, part).values for name in with_features]
+                joined = np.concatenate(found, axis=1, dtype=np.float32)
+            rows = joined[graphs.start - start : graphs.stop - start]
+            yield graphs, np.concatenate([values, rows], axis=1) if with_features else values
 
     def embed_batches(
         self,

@@ -5,9 +5,11 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import expit, softmax
 from sklearn.model_selection import GroupKFold
 
 from graphlog.domains import domain_of
+from graphlog.domains.base import BaselineFeatures
 from graphlog.downstream.encoder import Encoder, ReadoutChoice
 from graphlog.downstream.linear import (
     FIXED_C,
@@ -29,6 +31,10 @@ from graphlog.inputs import InputLike
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 
+Path = dict[float, np.ndarray]
+"""Predictions of a linear model for every graph, at each C."""
+_LEAST = 1e-9
+"""Probability below which a logit is not followed."""
 Baseline = Literal["random", "ecfp-rf", "ecfp-lr"]
 BASELINES: tuple[Baseline, ...] = ("random", "ecfp-rf", "ecfp-lr")
 
@@ -39,6 +45,7 @@ def probe(
     *,
     layer: str | None = None,
     readout: ReadoutChoice = "auto",
+    with_features: Sequence[str] = (),
     baselines: Sequence[str] = BASELINES,
     seeds: Sequence[int] = (0, 1, 2),
     c: float = FIXED_C,
@@ -59,6 +66,9 @@ def probe(
         source: Labelled input, or what :func:`~graphlog.downstream.tasks.open_labelled` returned.
         layer: ``jk`` or ``last``; None takes the model's own.
         readout: See :meth:`Encoder.with_readout`.
+        with_features: Features that need no learning, as for :meth:`Encoder.embed`. The linear
+            models of the embeddings and of each of them are averaged, logits for classification
+            and values for regression: the first row, with its parts below.
         baselines: Rows to set beside it: ``random``, ``ecfp-rf``, ``ecfp-lr``; of proteins,
             statistics of the ego-networks take the fingerprints' place.
         seeds: Of what is random: untrained encoders and forests.
@@ -76,16 +86,81 @@ def probe(
         if isinstance(source, LabelledGraphs)
         else open_labelled(source, encoder.schema, **labelling)
     )
+    domain_of(data.store.schema).check_feature_sets(with_features)
     strengths = sorted({c, *grid})
     embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=progress)
-    rows = _linear_rows(
-        "frozen encoder", [standardize(embeddings, data.split.train)], data, c, strengths, jobs
-    )
+    x = standardize(embeddings, data.split.train)
+    frozen = linear_path(x, data.labels, data.split.train, data.task, strengths, jobs)
+    rows = _path_rows("frozen encoder", [frozen], data, c)
+    rows = _fused_rows(frozen, rows, data, with_features, c, strengths, jobs)
     if "random" in baselines:
         untrained = [_untrained(encoder, data, layer, seed, precision) for seed in seeds]
         rows += _linear_rows("untrained encoder", untrained, data, c, strengths, jobs)
     extra, notes = ecfp_rows(data, baselines, seeds, c, strengths, jobs)
+    there = {(row.model, row.rule) for row in rows}
+    extra = [row for row in extra if (row.model, row.rule) not in there]
     return make_report(data, [*rows, *extra], notes)
+
+
+def _fused_rows(
+    frozen: Path,
+    rows: list[ScoreRow],
+    data: LabelledGraphs,
+    features: Sequence[str],
+    c: float,
+    grid: Sequence[float],
+    jobs: int | None,
+) -> list[ScoreRow]:
+    """Return the rows of the averaged models, those of the encoder, and those of the features.
+
+    Args:
+        frozen: Predictions of the encoder's models at each C.
+        rows: Rows of the encoder.
+        data: Labels and folds.
+        features: Names of the features.
+        c: The fixed inverse penalty.
+        grid: All inverse penalties.
+        jobs: Targets fitted at once.
+    """
+    if not features:
+        return rows
+    paths, name, parts = [frozen], "frozen encoder", list[ScoreRow]()
+    for known in (domain_of(data.store.schema).feature_set(f, data.store) for f in features):
+        x = (
+            sparse_bits(known.values)
+            if known.binary
+            else standardize(known.values, data.split.train)
+        )
+        paths.append(linear_path(x, data.labels, data.split.train, data.task, grid, jobs))
+        parts += _path_rows(linear_name(known, data), paths[-1:], data, c)
+        name = f"{name} + {known.name}"
+    chosen = [_best_c(path, data) for path in paths]
+    fixed = fuse([path[c] for path in paths], data.task)
+    picked = fuse([path[k] for path, k in zip(paths, chosen, strict=True)], data.task)
+    fused = [
+        _row(name, f"C = {c:g}", [fixed], data, {"c": c}),
+        _row(name, "C by validation", [picked], data, {"c": chosen}),
+    ]
+    return [*fused, *rows, *parts]
+
+
+def fuse(parts: Sequence[Float[np.ndarray, "M T"]], task: str) -> Float[np.ndarray, "M T"]:
+    """Return the mean prediction of several models: of logits, for regression of values.
+
+    Args:
+        parts: Probabilities, or values.
+        task: ``classification``, ``multiclass`` or ``regression``.
+
+    Example:
+        >>> fuse([np.array([[0.9]]), np.array([[0.1]])], "classification")
+        array([[0.5]])
+    """
+    if task == "regression":
+        return np.mean(parts, axis=0)
+    likely = np.clip(np.asarray(parts, dtype=np.float64), _LEAST, 1 - _LEAST)
+    if task == "multiclass":
+        return softmax(np.log(likely).mean(axis=0), axis=1)
+    return expit((np.log(likely) - np.log1p(-likely)).mean(axis=0))
 
 
 def cv_probe(
@@ -192,7 +267,7 @@ def ecfp_rows(
     if known is None:
         return [], [f"no ECFP4 rows: {domain.records} have no fingerprints"]
     notes = [known.note] if known.note else []
-    linear = f"{known.name} + {'ridge' if data.task == 'regression' else 'logistic'} regression"
+    linear = linear_name(known, data)
     if not known.binary:
         values = standardize(known.values, data.split.train)
         return _linear_rows(linear, [values], data, c, grid, jobs), notes
@@ -210,6 +285,12 @@ def ecfp_rows(
     if "ecfp-lr" in baselines:
         rows += _linear_rows(linear, [sparse_bits(known.values)], data, c, grid, jobs)
     return rows, notes
+
+
+def linear_name(features: BaselineFeatures, data: LabelledGraphs) -> str:
+    """Return what rows of linear models of ``features`` are called."""
+    kind = "ridge" if data.task == "regression" else "logistic"
+    return f"{features.name} + {kind} regression"
 
 
 def _untrained(
@@ -234,13 +315,18 @@ def _linear_rows(
     jobs: int | None,
 ) -> list[ScoreRow]:
     paths = [linear_path(x, data.labels, data.split.train, data.task, grid, jobs) for x in features]
+    return _path_rows(model, paths, data, c)
+
+
+def _path_rows(model: str, paths: Sequence[Path], data: LabelledGraphs, c: float) -> list[ScoreRow]:
+    """Return the rows of models whose predictions at each C are known, one path a seed."""
     chosen = [_best_c(path, data) for path in paths]
     fixed = _row(model, f"C = {c:g}", [path[c] for path in paths], data, {"c": c})
     picked = [path[k] for path, k in zip(paths, chosen, strict=True)]
     return [fixed, _row(model, "C by validation", picked, data, {"c": chosen})]
 
 
-def _best_c(path: dict[float, np.ndarray], data: LabelledGraphs) -> float:
+def _best_c(path: Path, data: LabelledGraphs) -> float:
     valid = data.split.valid
     scores = {
         c: evaluate(data.labels[valid], p[valid], data.task).scores[data.metric]

@@ -34,6 +34,7 @@ class ProteinDomain(Domain):
     node_name = "proteins in the ego-network"
     schemas = {PROTEIN.name: PROTEIN}  # noqa: RUF012 - constant
     targets = STATISTICS
+    feature_sets = {"statistics": STATISTICS}  # noqa: RUF012 - constant
     drops_unlabelled = True
     reads_memory = True
     test_halves = True
@@ -177,6 +178,14 @@ class ProteinDomain(Domain):
         """Return the ego-network statistics."""
         note = "proteins have no fingerprints: statistics take their place"
         return BaselineFeatures("ego-network statistics", ego_statistics(store), note=note)
+
+    def feature_set(self, name: str, store: GraphStore) -> BaselineFeatures:
+        """Return the ego-network statistics."""
+        return (
+            self.baseline_features(store)
+            if name == "statistics"
+            else super().feature_set(name, store)
+        )
 
     def targets_version(self) -> str:
         """Return the version of the ego-network statistics."""
