@@ -1,4 +1,4 @@
-r"""Molecules a second and peak memory of featurising, both schemas, on one and on two workers.
+r"""Molecules a second and peak memory of featurizing, both schemas, on one and on two workers.
 
 Each measurement is a process of its own that reads a data set, parses it and writes a checksummed
 store to disk. Memory is the resident memory of the process and of all its workers together,
@@ -48,7 +48,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def measure_once(source: str, schema: str, workers: int, limit: int) -> dict[str, float]:
-    """Return what one featurising took; the body of each process."""
+    """Return what one featurizing took; the body of each process."""
     from graphlog.api import read_molecules
 
     with tempfile.TemporaryDirectory() as folder, Sampler() as memory:

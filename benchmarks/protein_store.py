@@ -1,4 +1,4 @@
-"""Seconds and memory from a labelled STRING network to a store of ego-networks, and to open it.
+"""Seconds and memory from a labeled STRING network to a store of ego-networks, and to open it.
 
 python benchmarks/protein_store.py --out benchmarks/results
 """

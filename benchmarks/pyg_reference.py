@@ -36,7 +36,7 @@ class ColumnEmbeddings(nn.Module):
 
 
 class EdgeGIN(MessagePassing):
-    """GIN with edges: the MLP of the sum of neighbour plus edge embedding, self-loop included."""
+    """GIN with edges: the MLP of the sum of neighbor plus edge embedding, self-loop included."""
 
     def __init__(self, edges: ColumnEmbeddings, lift: nn.Linear, lower: nn.Linear) -> None:
         """Take over the parts."""
@@ -88,7 +88,7 @@ class ReferenceEncoder(nn.Module):
 
 
 class JoinedGIN(MessagePassing):
-    """GIN of the neighbours joined with embedded edges, self-loop included."""
+    """GIN of the neighbors joined with embedded edges, self-loop included."""
 
     def __init__(self, layer: nn.Module) -> None:
         """Copy one of our layers."""

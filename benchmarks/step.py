@@ -129,7 +129,7 @@ class Learner(NamedTuple):
 
     encoder: Any
     objective: Objective[Any]
-    optimiser: NamedAdam
+    optimizer: NamedAdam
 
 
 def train_step(learner: Learner, batch: GraphBatch, step: int, setting: Setting) -> None:
@@ -217,7 +217,7 @@ def measure(
         for name, (side, setting) in list(sides.items())[
             :: 1 if number % 2 else -1
         ]:  # neither side always goes first
-            # a fresh take, so that no side profits from neighbourhoods that another one has sorted
+            # a fresh take, so that no side profits from neighborhoods that another one has sorted
             batch = store[starts[number % len(starts)] : starts[number % len(starts)] + size]
             spent = timed(
                 lambda b=batch, s=side, w=setting, n=number: train_step(s, b, n, w), device

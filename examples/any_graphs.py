@@ -9,7 +9,7 @@ import graphlog
 
 
 def ring_or_star(kind: str, size: int) -> str:
-    """Return a graph with a colour and a weight on every node as a line of JSON."""
+    """Return a graph with a color and a weight on every node as a line of JSON."""
     edges = (
         [[k, (k + 1) % size] for k in range(size)]
         if kind == "ring"
@@ -39,4 +39,4 @@ with tempfile.TemporaryDirectory() as folder:
         '{"edges": [[0, 1]], "x": [["red", 9.0], ["green", 11.0]]}\n'
         '{"edges": [[0, 1]], "x": [["red", 9.0], ["blue", 11.0]]}\n'
     )
-    print("an unseen colour is a NaN row:", encoder.embed(path)[:, 0])
+    print("an unseen color is a NaN row:", encoder.embed(path)[:, 0])

@@ -23,7 +23,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 if "GRAPHLOG_MIRROR" not in os.environ and SIBLING.is_dir():
     os.environ["GRAPHLOG_MIRROR"] = str(SIBLING)
 
-# Derandomised, so that a run says the same thing twice; the fuzzers that want luck pass their own
+# Derandomized, so that a run says the same thing twice; the fuzzers that want luck pass their own
 # settings.
 hypothesis.settings.register_profile(
     "house",

@@ -1,4 +1,4 @@
-"""A tiny encoder, labelled molecules, and what a wrong thing must be answered with."""
+"""A tiny encoder, labeled molecules, and what a wrong thing must be answered with."""
 
 import csv
 from pathlib import Path

@@ -266,7 +266,7 @@ def _rows_of(content: bytes) -> int:
 
 
 def labels(v: Verbs) -> Iterator[Case]:
-    """Yield labels from which nothing can be learnt, and targets that are none."""
+    """Yield labels from which nothing can be learned, and targets that are none."""
     for name, (cells, says) in bad.LABELS.items():
         for verb in ("probe", "finetune"):
             yield Case(

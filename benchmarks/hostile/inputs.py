@@ -106,7 +106,7 @@ LABELS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "infinite labels": (["1", "inf"] * 8, ("'y'", "row 1", "inf")),
     "classes -1 and 1": (["-1", "1"] * 8, ("0 or 1",)),
 }
-"""Cells of the label column ``y`` that nothing can be learnt from, and words the line must hold."""
+"""Bad cells of the label column ``y``, and words that the message must contain."""
 
 
 def label_table(cells: list[str]) -> bytes:

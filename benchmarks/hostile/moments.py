@@ -55,7 +55,7 @@ def unknown_names(v: Verbs) -> Iterator[Case]:
         "baseline": ([*fit, "--baselines", "ecfp-rff"], ("'ecfp-rf'",)),
         "baseline of probe": ([*probe, "--baselines", "ecfp-rff"], ("'ecfp-rf'",)),
         "selection": ([*fit, "--select", "best"], ("best-valid",)),
-        "colour": (["plot", v.run, "-o", "f", "--colour", "scaffolt"], ("scaffold",)),
+        "colour": (["plot", v.run, "-o", "f", "--color", "scaffolt"], ("scaffold",)),
         "path": (["info", "rnu"], ("rnu",)),
         "run to plot": (["plot", "rnu", "-o", "f"], ("rnu",)),
         "settings file": ([*pre, "--config", "gone.toml"], ("gone.toml",)),

@@ -227,8 +227,8 @@ def _draw(
         "molecules around the learned prototypes": draw_map(
             small, graphs, out / "map-prototypes", graphs=1500
         ),
-        "the labelled molecules by measured activity": draw_map(
-            small, data.store, out / "map-activity", graphs=1500, colour="label"
+        "the labeled molecules by measured activity": draw_map(
+            small, data.store, out / "map-activity", graphs=1500, color="label"
         ),
         "all scores": save_figure(score_chart([(data.name, data.metric, bars)]), out / "scores"),
     }

@@ -67,7 +67,7 @@ def test_a_data_frame_is_a_table(frame: Any, encoder: graphlog.Encoder, tmp_path
     assert (written.rows, written.rejected) == (len(SMILES), 0)
 
 
-def test_a_frame_is_learnt_from_and_predicted(frame: Any, encoder: Any, tmp_path: Path) -> None:
+def test_a_frame_is_learned_from_and_predicted(frame: Any, encoder: Any, tmp_path: Path) -> None:
     predictor = graphlog.finetune(
         encoder, frame, split="random", seeds=(0,), epochs=1, baselines=()
     )

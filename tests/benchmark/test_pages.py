@@ -218,7 +218,7 @@ def test_maps_stand_side_by_side_and_a_missing_one_says_so(tmp_path: Path):
     assert [m is None for m in maps] == [True, False, False]
     figure = map_figure(maps)
     assert "not measured" in _texts(figure)
-    assert "prototypes learnt" in _texts(figure)
+    assert "prototypes learned" in _texts(figure)
     assert "silhouette 0.7" in _texts(figure)
     assert len(figure.axes[2].lines) == 18
 

@@ -130,7 +130,7 @@ def _labels(folder: Path, cells: list[str]) -> Path:
         (["1"], ["--targets", "y"], []),
     ],
 )
-def test_labels_that_cannot_be_learnt_are_refused(
+def test_labels_that_cannot_be_learned_are_refused(
     cli: Cli, tmp_path: Path, pretrained: Path, cells, words, expected
 ):
     path = _labels(tmp_path, cells)

@@ -158,7 +158,7 @@ def test_order_of_graphs_does_not_matter(name: str) -> None:
     assert there == pytest.approx(back, abs=1e-10)
 
 
-LEARNT = {
+LEARNED = {
     "attrmasking": 0.2,
     "contextpred": 0.4,  # two coins thrown: 1.39
     "descriptorpred": 0.2,
@@ -167,7 +167,7 @@ LEARNT = {
     "graphlog": 1.2,
     "graphmae": 0.1,
     "graphpartition": 0.25,  # the share of pairs in one part, by itself: 0.5
-    "infograph": -0.7,  # nothing learnt: 0; least possible: -1.39
+    "infograph": -0.7,  # nothing learned: 0; least possible: -1.39
     "infomax": 0.1,
 }
 """Losses that 100 steps on the same views have to get below: far under what guessing reaches."""
@@ -181,16 +181,16 @@ def test_overfits_32_molecules(name: str, tiny_store: GraphStore, tiny_smiles: l
     batch = tiny_store[:]
     if objective.needs_targets:
         batch = replace(batch, y=torch.from_numpy(_targets(tiny_smiles)))
-    optimiser = torch.optim.Adam([*encoder.parameters(), *objective.parameters()], lr=5e-3)
+    optimizer = torch.optim.Adam([*encoder.parameters(), *objective.parameters()], lr=5e-3)
     losses = []
     for _ in range(100):
         found = run_once(objective, encoder, batch, seed=5)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         found.total.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(float(found.total.detach()))
-    assert name in LEARNT, "a new objective needs a bound in LEARNT"
-    assert losses[-1] < LEARNT[name] < losses[0]
+    assert name in LEARNED, "a new objective needs a bound in LEARNED"
+    assert losses[-1] < LEARNED[name] < losses[0]
 
 
 def _targets(smiles: list[str]) -> np.ndarray:

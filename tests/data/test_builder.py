@@ -113,7 +113,7 @@ def test_a_folder_with_files_of_others_is_never_deleted(tmp_path: Path, manifest
     assert (folder / "notes.txt").read_text() == "mine"
 
 
-def test_neighbours_that_look_unfinished_are_kept_unless_they_are_ours(tmp_path: Path):
+def test_neighbors_that_look_unfinished_are_kept_unless_they_are_ours(tmp_path: Path):
     names = ["s.partial-notes", "s.partial-1-x", "s.partial-1-0123abcd"]
     for name in names:
         (tmp_path / name).mkdir()

@@ -30,7 +30,7 @@ def test_largest_first_is_the_published_scaffold_split(golden: Path, suffix: str
         np.testing.assert_array_equal(part, values[f"{name}_{suffix}"])
 
 
-def test_largest_first_on_labelled_rows_only(golden: Path):
+def test_largest_first_on_labeled_rows_only(golden: Path):
     values = np.load(golden / "chem_split_small.npz")
     labelled = np.flatnonzero(values["y"])
     split = group_split(values["scaffold"][labelled])

@@ -58,12 +58,12 @@ def column(smiles: str, kind: str) -> list[int]:
         ("C[C@H](N)C(=O)O", [2]),  # L-alanine is S
         ("C[C@@H](N)C(=O)O", [1]),
         ("C[C@H]1CC[C@@H](C)CC1", [3, 3]),  # r, r: pseudo-asymmetric
-        ("C[C@](C)(N)O", []),  # a tag on what is no centre
+        ("C[C@](C)(N)O", []),  # a tag on what is no center
         ("CC(N)C(=O)O", []),
         ("F[P@TB1](Cl)(Br)(I)C", [5]),  # trigonal bipyramid
     ],
 )
-def test_codes_of_centres(smiles: str, codes: list[int]) -> None:
+def test_codes_of_centers(smiles: str, codes: list[int]) -> None:
     found = [code for code in column(smiles, "atoms") if code]
     assert (found if 3 not in codes else [{4: 3}.get(code, code) for code in found]) == codes
 

@@ -51,7 +51,7 @@ def test_overfits_32_molecules(layer: str, tiny_store: GraphStore):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_regression_is_learnt_in_the_labels_units(precision: str):
+def test_regression_is_learned_in_the_labels_units(precision: str):
     labels = 1e4 * LENGTH + 5e6
     labels[::7] = NAN
     # without a decay the last epoch swings by 0.3 with the rounding of the processor

@@ -15,7 +15,7 @@ from graphlog.errors import ConfigError, DataError
 NAN = float("nan")
 
 
-def test_standardising_looks_at_training_rows_only():
+def test_standardizing_looks_at_training_rows_only():
     x = np.array([[1.0, 5.0], [3.0, 5.0], [100.0, 9.0]], dtype=np.float32)
     scaled = standardize(x, np.array([0, 1]))
     np.testing.assert_allclose(scaled[:2], [[-1, 0], [1, 0]])
@@ -51,7 +51,7 @@ def test_ridge_with_and_without_missing_labels(missing: bool):
     )
 
 
-def test_tasks_that_cannot_be_learnt_are_nan():
+def test_tasks_that_cannot_be_learned_are_nan():
     x = np.eye(6, dtype=np.float32)
     y = np.array([[0, 1, NAN]] * 3 + [[1, 1, NAN]] * 3, dtype=np.float32)
     rows = np.arange(6)

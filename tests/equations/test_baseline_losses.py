@@ -321,7 +321,7 @@ def _mean_pool(h: Tensor, batch: GraphBatch) -> Tensor:
 @torch.no_grad()
 def test_graphmae(options: dict[str, object]) -> None:
     objective, encoder, batch, views, found = prepared("graphmae", **options)
-    from graphlog.encoders.base import Neighbourhood
+    from graphlog.encoders.base import Neighborhood
 
     masked = views.masked.node_idx.tolist()
     h = encoder(views.masked.batch).node_emb
@@ -331,7 +331,7 @@ def test_graphmae(options: dict[str, object]) -> None:
         for v in masked:
             hidden[v] = 0.0
     rebuilt = objective.output(
-        objective.decoder(hidden, Neighbourhood(views.masked.batch, NODE_MASKED, torch.float64))
+        objective.decoder(hidden, Neighborhood(views.masked.batch, NODE_MASKED, torch.float64))
     )
     losses = []
     for v in masked:

@@ -1,4 +1,4 @@
-"""An objective of one's own, as a user would write it: predict how many neighbours a node has."""
+"""An objective of one's own, as a user would write it: predict how many neighbors a node has."""
 
 from typing import Any, ClassVar
 

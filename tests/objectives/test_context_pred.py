@@ -58,7 +58,7 @@ def test_wrong_contexts_are_never_the_right_one() -> None:
     assert found.total.isfinite()
 
 
-def test_an_ego_network_is_embedded_at_its_centre_wherever_the_root_is() -> None:
+def test_an_ego_network_is_embedded_at_its_center_wherever_the_root_is() -> None:
     encoder, batch = encoder_for(EDGE_MASKED).eval(), batch_for(EDGE_MASKED)
     objective = make(
         "contextpred", encoder, hops=0, inner=1, outer=0, substructure_at="centre"
@@ -76,10 +76,10 @@ def test_an_ego_network_is_embedded_at_its_centre_wherever_the_root_is() -> None
     assert float(found) == float(elsewhere) == float(other)
 
 
-def test_the_centre_stands_for_whole_graphs_alone() -> None:
+def test_the_center_stands_for_whole_graphs_alone() -> None:
     with pytest.raises(ConfigError, match=r"^`objective`: .*needs `hops=0`"):
         OBJECTIVES["contextpred"].Config.parse({"substructure_at": "centre"}, "objective.")
 
 
-def test_biology_takes_the_centre() -> None:
+def test_biology_takes_the_center() -> None:
     assert OBJECTIVES["contextpred"].RECIPES["biology"]["objective"]["substructure_at"] == "centre"

@@ -59,7 +59,7 @@ def test_targets_are_known_descriptors() -> None:
     assert values[0, names.index("HeavyAtomCount")] == 3
 
 
-def test_targets_are_standardised_and_travel_with_the_batch(tiny_smiles: list[str]) -> None:
+def test_targets_are_standardized_and_travel_with_the_batch(tiny_smiles: list[str]) -> None:
     store = store_of(tiny_smiles)
     found = with_targets(store, Silent())
     batch = found.take([5, 2])
@@ -79,7 +79,7 @@ def test_targets_are_standardised_and_travel_with_the_batch(tiny_smiles: list[st
     assert store[:2].y is None
 
 
-def test_a_view_is_standardised_over_its_own_graphs(tiny_smiles: list[str]) -> None:
+def test_a_view_is_standardized_over_its_own_graphs(tiny_smiles: list[str]) -> None:
     view = with_targets(store_of(tiny_smiles).subset(np.arange(4, 20)), Silent())
     y = view[:].y
     assert y is not None

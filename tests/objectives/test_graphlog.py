@@ -96,17 +96,17 @@ def test_a_step_is_reproducible(recipe: str) -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_small_set_is_learnt(recipe: str) -> None:
+def test_a_small_set_is_learned(recipe: str) -> None:
     encoder, batch = small_encoder(), random_batch(SIZES)
     objective = build(recipe, encoder)
     begin_joint(objective, encoder(batch).graph_emb.detach())
-    optimiser = torch.optim.Adam([*encoder.parameters(), *objective.parameters()], lr=1e-2)
+    optimizer = torch.optim.Adam([*encoder.parameters(), *objective.parameters()], lr=1e-2)
     losses = []
     for k in range(30):
         found = step(objective, encoder, batch, seed=2 * k)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         found.total.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(found.total.item())
     assert sum(losses[-5:]) < sum(losses[:5])
 

@@ -26,7 +26,7 @@ def test_decoders() -> None:
 
 def test_after_remasking_a_lone_node_knows_nothing_of_itself() -> None:
     encoder = encoder_for().eval()
-    batch = batch_for(sizes=[1, 1])  # no neighbours, both masked
+    batch = batch_for(sizes=[1, 1])  # no neighbors, both masked
     objective = make("graphmae", encoder).eval()
     views = objective.views(batch, seeded())
     encoder.node.weight.data.mul_(3.0)

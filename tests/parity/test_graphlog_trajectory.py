@@ -1,4 +1,4 @@
-"""Six optimiser steps of the ``released`` recipe against those recorded from the authors' script.
+"""Six optimizer steps of the ``released`` recipe against those recorded from the authors' script.
 
 The recording is in float32, so how far two correct runs may part is a matter of float32 arithmetic,
 and is computed here rather than chosen: the steps are taken in float64 from weights moved by the
@@ -103,14 +103,14 @@ def follow(
             vectors = [torch.from_numpy(z[f"proto{k}"]).to(dtype) for k in (2, 1, 0)]
             objective.set_forest(PrototypeForest(vectors, parents))
         if step in (0, 3):
-            optimiser = torch.optim.Adam(
+            optimizer = torch.optim.Adam(
                 [*encoder.parameters(), *objective.parameters()], lr=float(z["lr"])
             )
         masked = torch.from_numpy(z["masked_node_indices"][step]).long()
         result = objective.loss(views_of_step(objective, batch, masked), encoder, generator)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         result.total.backward()
-        optimiser.step()
+        optimizer.step()
         terms = [result.terms[name].item() if name in result.terms else 0.0 for name in TERMS]
         losses.append([*terms, result.total.item()])
     return np.array(losses), objective, encoder, start

@@ -34,7 +34,7 @@ def test_equal_points_leave_clusters_empty_without_a_warning() -> None:
     assert torch.isfinite(found.centres).all()
 
 
-def test_too_many_centres() -> None:
+def test_too_many_centers() -> None:
     with pytest.raises(ValueError, match="num_centres"):
         kmeans(torch.ones(2, 3), 3, seeded())
 

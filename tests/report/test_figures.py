@@ -1,4 +1,4 @@
-"""Figures: what is drawn, that colours stay apart for all eyes, and that files appear whole."""
+"""Figures: what is drawn, that colors stay apart for all eyes, and that files appear whole."""
 
 from itertools import combinations
 from pathlib import Path
@@ -50,9 +50,9 @@ EYES = {
 """Vienot, Brettel & Mollon (1999)."""
 
 
-def _lab(colour: str, eye: np.ndarray) -> np.ndarray:
-    """Return the CIE L*a*b* coordinates of a colour as seen by an eye."""
-    value = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+def _lab(color: str, eye: np.ndarray) -> np.ndarray:
+    """Return the CIE L*a*b* coordinates of a color as seen by an eye."""
+    value = np.array([int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)])
     linear = np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
     seen = np.clip(np.linalg.solve(TO_CONES, eye @ TO_CONES @ linear), 0, 1)
     xyz = (

@@ -18,7 +18,7 @@ from training_support import families, small_config
 
 
 @pytest.mark.parametrize(("rows", "width"), [(40, 8), (8, 40)])
-def test_effective_rank_is_rankme_of_centred_embeddings(rows: int, width: int) -> None:
+def test_effective_rank_is_rankme_of_centered_embeddings(rows: int, width: int) -> None:
     embeddings = torch.randn(rows, width) + 5
     singular = torch.linalg.svdvals((embeddings - embeddings.mean(0)).double())
     share = singular / singular.sum()

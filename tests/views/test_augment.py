@@ -50,7 +50,7 @@ def test_subgraphs_are_connected_and_have_the_size_asked_for(seed: int) -> None:
         assert _connected(nodes, edges)
 
 
-def test_the_released_walk_never_leaves_the_first_neighbourhood() -> None:
+def test_the_released_walk_never_leaves_the_first_neighborhood() -> None:
     batch = batch_for(sizes=[30])
     right = max(int(grow_subgraph(batch, torch.tensor([12]), seeded(k)).sum()) for k in range(9))
     released = [

@@ -241,7 +241,7 @@ class Planner:
         )
 
     def _labelled(self, dataset: str) -> dict[str, Any]:
-        """Return what identifies a labelled data set and its folds."""
+        """Return what identifies a labeled data set and its folds."""
         split = self.settings.split
         return {**identity(dataset), **({"split": split} if split else {})}
 

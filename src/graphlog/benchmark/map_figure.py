@@ -74,7 +74,7 @@ def read_maps(
 
 
 def map_figure(maps: Sequence[LayoutMap | None]) -> Figure:
-    """Draw maps side by side; the largest clusters are coloured, the others grey."""
+    """Draw maps side by side; the largest clusters are colored, the others gray."""
     with house_style():
         figure, axes = new_figure(1, len(maps), 3.9 * len(maps), 4.5)
         for letter, losses, axis, found in zip("abc", CONFIGURATIONS, axes, maps, strict=False):
@@ -98,8 +98,7 @@ def map_figure(maps: Sequence[LayoutMap | None]) -> Figure:
         if keys:
             figure.legend(handles=keys, loc="outside lower center", ncols=4)
         headline(
-            figure,
-            "Figure 4. t-SNE of graph embeddings (colour and marker: cluster) and prototypes",
+            figure, "Figure 4. t-SNE of graph embeddings (color and marker: cluster) and prototypes"
         )
     return figure
 

@@ -106,7 +106,7 @@ class Method:
     name: str
     """As typed by the user."""
     kind: Literal["pretrained", "untrained", "baseline"]
-    """Whether an encoder is pre-trained, left as initialised, or there is none."""
+    """Whether an encoder is pre-trained, left as initialized, or there is none."""
     objective: str = ""
     """The pretext task of a pre-trained one."""
     recipe: str | None = None

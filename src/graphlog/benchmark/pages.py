@@ -52,7 +52,7 @@ _LEGEND = (
 _OLD_PROTOCOL = (
     "measured under protocol 1: fine-tuning for a few epochs did not lower its learning rate, "
     "batch norm was calibrated for untrained encoders only, and the rows of Table 4 and Figure 3 "
-    "differed in their first epoch, in when the optimiser restarted or in the number of steps. "
+    "differed in their first epoch, in when the optimizer restarted or in the number of steps. "
     "Protocol 2 treats all rows alike."
 )
 

@@ -128,7 +128,7 @@ class Table:
     paper_rows: Mapping[str, tuple[float, float]] = field(default_factory=dict[Any, Any])
     """The paper's number of a whole row, where its data differ; printed as a column."""
     paper_head: str = "paper"
-    """How the paper's numbers are labelled."""
+    """How the paper's numbers are labeled."""
     reference: str | None = None
     """Row that the others are compared with."""
     reference_label: str = METHOD_LABELS[REFERENCE]

@@ -45,7 +45,7 @@ class Request:
     source: str | None = None
     """Data set or graph store to pre-train on."""
     split: str | None = None
-    """Kind of split of the labelled data sets."""
+    """Kind of split of the labeled data sets."""
     device: str = "auto"
     precision: str = "auto"
 
@@ -137,7 +137,7 @@ def _with_losses(plan: Planner, losses: str, seed: int) -> CellSpec:
     """Return the pre-training with ``losses``.
 
     Before any clustering, an epoch is trained with the local ones among them, or with both where
-    there are none, as in Section 3.2 of the paper. The optimiser is never restarted, since rows
+    there are none, as in Section 3.2 of the paper. The optimizer is never restarted, since rows
     without prototypes have no second phase to restart it in.
     """
     changes = {**loss_weights(losses), "training.fresh_moments": False}
@@ -256,7 +256,7 @@ def _domain(request: Request) -> Domain:
     """Return the domain: the suite's own, the one asked for, or that of the data sets named.
 
     Raises:
-        ConfigError: If a data set is unknown, unlabelled, or of another domain.
+        ConfigError: If a data set is unknown, unlabeled, or of another domain.
     """
     if request.domain is not None and request.domain not in _DOMAINS:
         raise unknown_name("domain of a benchmark", request.domain, _DOMAINS)

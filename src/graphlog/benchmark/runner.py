@@ -131,7 +131,7 @@ def draw_figures(
         folder: Run folder of ``pretrain`` or ``finetune``, or folder of a benchmark.
         out: Folder for the figures.
         source: Graphs to map; None takes those the run was trained on, if they can still be read.
-        options: ``graphs``, ``colour``, ``seed`` and ``say`` of
+        options: ``graphs``, ``color``, ``seed`` and ``say`` of
             :func:`graphlog.report.run.draw_run`; a benchmark has its own maps.
 
     Raises:
@@ -145,10 +145,10 @@ def draw_figures(
 
     if not BenchmarkFolder.is_at(folder):
         return draw_run(folder, out, source, **options)
-    if source is not None or options.get("colour") is not None:
+    if source is not None or options.get("color") is not None:
         raise ConfigError(
             f"{folder} is the folder of a benchmark, which has its own maps; "
-            "drop --input and --colour."
+            "drop --input and --color."
         )
     with figures_of(folder, out), writing(out):
         return draw_pages(BenchmarkFolder(folder), out)

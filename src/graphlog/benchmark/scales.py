@@ -30,7 +30,7 @@ class ScaleSettings:
     probed: tuple[str, ...]
     """Data sets to probe on."""
     split: str | None = None
-    """Kind of split of the labelled data sets; None: each one's own."""
+    """Kind of split of the labeled data sets; None: each one's own."""
     probed_across: tuple[str, ...] | None = None
     """Data sets that the many encoders of Table 3 and Figure 3 are probed on; None: ``probed``."""
     forested: tuple[str, ...] | None = None
@@ -110,7 +110,7 @@ _WORM: Mapping[str, Any] = {
     "forested": None,
 }
 _CENTRE = {"readout": "mean+centre"}
-"""Proteins are embedded by their whole ego-network and its centre, as in pre-train-GNNs."""
+"""Proteins are embedded by their whole ego-network and its center, as in pre-train-GNNs."""
 
 SCALES: Mapping[str, Scale] = {
     "smoke": Scale(

@@ -32,7 +32,7 @@ class TimedObjective:
     """An objective in its last phase, ready to take timed steps."""
 
     def __init__(self, store: GraphStore, config: PretrainConfig, progress: Progress) -> None:
-        """Build encoder, objective and optimiser, and begin the last phase."""
+        """Build encoder, objective and optimizer, and begin the last phase."""
         self.job = Pretraining(store, config, progress=progress, embed_at_most=_FITTED_ON)
         if self.job.objective.needs_targets:
             self.job.store = with_targets(store, progress)

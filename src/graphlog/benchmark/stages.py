@@ -48,7 +48,7 @@ Result = dict[str, Any]
 """Scores of a cell, and what it says about data, time, versions and machine."""
 _PACKAGES = ("graphlog-torch", "torch", "rdkit", "scikit-learn")
 _OPEN_SETS = 8
-"""Labelled data sets kept in memory; a molecule takes about 200 bytes."""
+"""Labeled data sets kept in memory; a molecule takes about 200 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class CellContext:
         return store.subset(sample_rows(len(store), count, spec.seed or 0))
 
     def labelled(self, spec: CellSpec) -> LabelledGraphs:
-        """Return the labelled data set of a cell with its folds."""
+        """Return the labeled data set of a cell with its folds."""
         if spec.dataset is None:
             raise ValueError(f"{spec.title} has no data set")
         scale = spec.settings
@@ -260,7 +260,7 @@ def provenance(
 
 
 def _encoder(spec: CellSpec, context: CellContext, data: LabelledGraphs) -> Encoder:
-    """Return the encoder of a cell; an untrained one is calibrated on the unlabelled train fold."""
+    """Return the encoder of a cell; an untrained one is calibrated on the unlabeled train fold."""
     config = encoder_settings(spec)
     if spec.model:
         encoder = Encoder.read(context.folder.model(spec.model))
@@ -348,8 +348,8 @@ def _quality(embeddings: Float[np.ndarray, "N D"], cluster: np.ndarray) -> dict[
     silhouette = None
     if 1 < len(np.unique(cluster)) < len(cluster):
         silhouette = float(silhouette_score(_unit(embeddings), cluster, metric="cosine"))
-    centred = embeddings - embeddings.mean(axis=0)
-    spectrum = np.linalg.svd(centred, compute_uv=False).astype(np.float64)
+    centered = embeddings - embeddings.mean(axis=0)
+    spectrum = np.linalg.svd(centered, compute_uv=False).astype(np.float64)
     share = spectrum / max(spectrum.sum(), 1e-12)
     rank = float(np.exp(-(share * np.log(np.maximum(share, 1e-12))).sum()))
     return {"silhouette": silhouette, "effective_rank": rank}

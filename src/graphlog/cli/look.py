@@ -76,11 +76,12 @@ def plot(
     output: o.Folder,
     source: o.MapInput = None,
     graphs: o.Sample = 2000,
-    colour: Annotated[
+    color: Annotated[
         str | None,
         o.option(
             "Color of the map (default: prototype; label after finetune).",
             "prototype|scaffold|label",
+            *("--color", "--colour"),
         ),
     ] = None,
     seed: o.Seed = 0,
@@ -94,7 +95,7 @@ def plot(
     scores. Of a benchmark: scores, curves of depth and batch size, maps and speeds.
     """
     paths = graphlog.draw_figures(
-        run, output, source, graphs=graphs, colour=colour, seed=seed, say=console.say
+        run, output, source, graphs=graphs, color=color, seed=seed, say=console.say
     )
     console.result({"figures": [str(p) for p in paths]}, Table(("",), [(p,) for p in paths]))
 

@@ -28,7 +28,7 @@ class Adjacency(NamedTuple):
 
 
 def build_adjacency(edge_index: Int[Tensor, "2 E"], num_nodes: int) -> Adjacency:
-    """Return the neighbourhoods of ``num_nodes`` nodes; sorting is stable, sums reproducible."""
+    """Return the neighborhoods of ``num_nodes`` nodes; sorting is stable, sums reproducible."""
     source, target = edge_index[0], edge_index[1]
     order = torch.argsort(target, stable=True)
     back_order = torch.argsort(source, stable=True)
@@ -86,7 +86,7 @@ class GraphBatch:
 
     @property
     def adjacency(self) -> Adjacency:
-        """Sorted neighbourhoods, built on first use and shared by all views with the same edges."""
+        """Sorted neighborhoods, built on first use and shared by all views with the same edges."""
         if not self._adjacency:
             self._adjacency.append(build_adjacency(self.edge_index, self.num_nodes))
         return self._adjacency[0]

@@ -99,7 +99,7 @@ _SETS, PARTS = load_catalogue(
 )
 DATASETS: Registry[DatasetSpec] = Registry("data set", _SETS, _fits)
 """Every data set by name; what is added here is found by every verb and every call. ``PARTS`` are
-the files that labelled sets of proteins are made of."""
+the files that labeled sets of proteins are made of."""
 
 
 def find_spec(name: str) -> DatasetSpec:

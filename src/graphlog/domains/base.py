@@ -114,7 +114,7 @@ class Domain(ABC):
     label_columns: bool = False
     """Whether labels are columns of the input that must be named; else the input brings them."""
     drops_unlabelled: bool = False
-    """Whether graphs without any label are left out of labelled data (not as rejected rows)."""
+    """Whether graphs without any label are left out of labeled data (not as rejected rows)."""
     test_halves: bool = False
     """Whether scores of two random halves of the test fold are reported too."""
     wide_edges: bool = False
@@ -124,7 +124,7 @@ class Domain(ABC):
     (its biology).
     """
     example: str | None = None
-    """A labelled data set to suggest as the next step after pre-training."""
+    """A labeled data set to suggest as the next step after pre-training."""
 
     # Input
 

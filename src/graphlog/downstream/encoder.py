@@ -208,7 +208,7 @@ class Encoder(nn.Module):
     def with_readout(self, readout: ReadoutChoice = "auto") -> "Encoder":
         """Return the encoder with the readout that its domain uses downstream.
 
-        For proteins, an encoder that pools the mean over the ego-network gets its centre beside it.
+        For proteins, an encoder that pools the mean over the ego-network gets its center beside it.
         A readout has no weights; this encoder keeps its own.
         """
         wanted = domain_of(self.schema).downstream_readout(self.config.readout)

@@ -57,7 +57,7 @@ def finetune(
 
     Args:
         encoder: Where training starts; it is not changed.
-        source: Labelled input, or what :func:`~graphlog.downstream.tasks.open_labelled` returned.
+        source: Labeled input, or what :func:`~graphlog.downstream.tasks.open_labelled` returned.
         config: How to train; None is the default protocol.
         seeds: One run each: initial head, order of the graphs, dropout.
         baselines: Rows set beside the result: ``ecfp-rf``, ``ecfp-lr`` (of proteins, statistics of

@@ -83,7 +83,7 @@ class FinetuneConfig(FrozenConfig):
     layer: Layer | None = None
     """Embedding the head sees; None is ``jk``, in the paper's protocol the encoder's own."""
     readout: ReadoutChoice = "auto"
-    """``auto``: of proteins, the centre's embedding beside the mean of the ego-network;
+    """``auto``: of proteins, the center's embedding beside the mean of the ego-network;
     ``encoder``: as it was trained."""
     freeze: bool = False
     """Train the head alone, on embeddings computed once and standardized over the training fold."""

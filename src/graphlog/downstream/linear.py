@@ -53,7 +53,7 @@ def linear_path(
 ) -> dict[float, Float[np.ndarray, "M T"]]:
     """Return, for each C of ``grid``, predictions for every row: probabilities, or values.
 
-    Each target is fitted to its own labelled training rows; one that cannot be learned is NaN.
+    Each target is fitted to its own labeled training rows; one that cannot be learned is NaN.
     """
     path = sorted(grid)
     if task == "regression" and not np.isnan(labels[train]).any():

@@ -116,7 +116,7 @@ def random_encoder(
         schema: Features it reads; None takes the default recipe's.
         layer: Embedding it is known by; None takes the default recipe's.
         seed: Initial weights, and which graphs are looked at.
-        graphs: Unlabelled graphs to take the statistics from; None takes bundled molecules.
+        graphs: Unlabeled graphs to take the statistics from; None takes bundled molecules.
     """
     recipe = resolve_config()
     schema = schema or schema_named(recipe.schema)

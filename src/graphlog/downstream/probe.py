@@ -55,7 +55,7 @@ def probe(
     jobs: int | None = -1,
     **labelling: Any,
 ) -> Report:
-    """Fit linear models to the frozen embeddings of a labelled set and score them on its folds.
+    """Fit linear models to the frozen embeddings of a labeled set and score them on its folds.
 
     Logistic regression for classification, ridge for regression, on features standardized over the
     training fold. Each representation has two rows: at the fixed ``c``, and at the value of
@@ -63,7 +63,7 @@ def probe(
 
     Args:
         encoder: What is scored.
-        source: Labelled input, or what :func:`~graphlog.downstream.tasks.open_labelled` returned.
+        source: Labeled input, or what :func:`~graphlog.downstream.tasks.open_labelled` returned.
         layer: ``jk`` or ``last``; None takes the model's own.
         readout: See :meth:`Encoder.with_readout`.
         with_features: Features that need no learning, as for :meth:`Encoder.embed`. The linear

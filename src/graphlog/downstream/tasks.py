@@ -1,4 +1,4 @@
-"""Labelled graphs with their task, metric and folds, checked before any training."""
+"""Labeled graphs with their task, metric and folds, checked before any training."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

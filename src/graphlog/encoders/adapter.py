@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.attributes import AttributeTable
-from graphlog.encoders.base import EncoderConfig, LayerConfig, MessagePassing, Neighbourhood
+from graphlog.encoders.base import EncoderConfig, LayerConfig, MessagePassing, Neighborhood
 from graphlog.encoders.gat import AttentionConfig
 
 
@@ -26,11 +26,9 @@ class PyGLayer(MessagePassing):
         self.conv = conv
         self.edge = AttributeTable(schema.edge, edge_dim)
 
-    def forward(
-        self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood
-    ) -> Float[Tensor, "V D"]:
+    def forward(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "V D"]:
         """Return the node embeddings after one round of messages."""
-        batch = neighbourhood.batch
+        batch = neighborhood.batch
         return self.conv(h, batch.edge_index, self.edge(batch.edge_attr))
 
 

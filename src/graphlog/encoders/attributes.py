@@ -45,21 +45,21 @@ def expand_attributes(
 ) -> Float[Tensor, "R K"]:
     """Return the indicator columns of each row.
 
-    These are one-hot codes, standardised continuous columns, and a 1 for the bias of the latter.
+    These are one-hot codes, standardized continuous columns, and a 1 for the bias of the latter.
     """
     out = torch.zeros(values.shape[0], table_rows(columns), dtype=dtype, device=values.device)
     continuous = [i for i, c in enumerate(columns) if not c.is_categorical]
     if len(continuous) < len(columns):
         out.scatter_(1, code_rows(values, columns), 1.0)
     if continuous:
-        out[:, -1 - len(continuous) : -1] = standardised(
+        out[:, -1 - len(continuous) : -1] = standardized(
             values[:, continuous], tuple(columns[i] for i in continuous)
         ).to(dtype)
         out[:, -1] = 1.0
     return out
 
 
-def standardised(
+def standardized(
     values: Shaped[Tensor, "R F"], columns: tuple[Attribute, ...]
 ) -> Shaped[Tensor, "R F"]:
     """Return ``(value - shift) / scale`` of continuous columns, as the schema defines."""

@@ -21,7 +21,7 @@ from graphlog.ops.segment import segment_ids, segment_sum
 
 
 class Encoding(NamedTuple):
-    """Embeddings of a batch (Eq. 5): of every node's neighbourhood, and of every graph."""
+    """Embeddings of a batch (Eq. 5): of every node's neighborhood, and of every graph."""
 
     node_emb: Float[Tensor, "V D"]
     """Subgraph embeddings ``h_v``."""
@@ -57,11 +57,11 @@ class EncoderConfig(FrozenConfig):
     too."""
     readout: Literal["mean", "sum", "max", "attention", "mean+centre"] = "mean"
     """How node embeddings become a graph embedding (Eq. 2). ``mean+centre`` takes the mean in
-    pre-training; downstream, the centre node's embedding is appended (biology of Hu et al.)."""
+    pre-training; downstream, the center node's embedding is appended (biology of Hu et al.)."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of values dropped after every layer, the last one included."""
     batch_norm: Literal["auto"] | bool = "auto"
-    """Batch normalisation after every layer: chemistry has it, biology does not."""
+    """Batch normalization after every layer: chemistry has it, biology does not."""
     layer: SerializeAsAny[LayerConfig] = LayerConfig()
     """Settings of the backbone's layer; in files they stand beside the others."""
 
@@ -127,7 +127,7 @@ def _layer_settings(*backbones: str) -> list[str]:
 
 
 def with_self_loops(edges: Adjacency) -> tuple[Adjacency, Int[Tensor, "K"]]:
-    """Return the neighbourhoods with a self-loop first in every row, without sorting again.
+    """Return the neighborhoods with a self-loop first in every row, without sorting again.
 
     The edges are renumbered in the order of their targets. Also returned is the row of
     ``edge_attr`` of each edge; a self-loop has the number after the last row.
@@ -162,7 +162,7 @@ def with_self_loops(edges: Adjacency) -> tuple[Adjacency, Int[Tensor, "K"]]:
     return looped, rows
 
 
-class Neighbourhood:
+class Neighborhood:
     """The edges of a batch with self-loops, and the sums over them that no parameter changes.
 
     Every layer adds up edge vectors linearly, so that the sum at a node is (sum of its edges'
@@ -188,7 +188,7 @@ class Neighbourhood:
 
     @cached_property
     def norm(self) -> Float[Tensor, "E"]:
-        """Symmetric normalisation of each edge, 1 / sqrt(count of target * count of source)."""
+        """Symmetric normalization of each edge, 1 / sqrt(count of target * count of source)."""
         scale = self.count[:, 0].rsqrt()
         return scale[self.receivers] * scale[self.adjacency.senders]
 
@@ -209,7 +209,7 @@ class Neighbourhood:
         return segment_sum(self.indicators, self.adjacency.offsets)
 
     @cached_property
-    def normalised_indicator_sums(self) -> Float[Tensor, "V K"]:
+    def normalized_indicator_sums(self) -> Float[Tensor, "V K"]:
         """The same, each edge weighted by :attr:`norm`."""
         return segment_sum(self.indicators * self.norm[:, None], self.adjacency.offsets)
 
@@ -218,21 +218,19 @@ class MessagePassing(nn.Module, ABC):
     """One layer of Eq. 1, built from ``(config, schema)``: new node embeddings from old ones."""
 
     @abstractmethod
-    def forward(
-        self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood
-    ) -> Float[Tensor, "V D"]:
+    def forward(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "V D"]:
         """Return the node embeddings after one round of messages."""
 
 
 class NodeNorm(nn.BatchNorm1d):
-    """Batch normalisation over the nodes of a batch.
+    """Batch normalization over the nodes of a batch.
 
-    A single node has no variance: it is normalised by the running statistics, which then stay as
+    A single node has no variance: it is normalized by the running statistics, which then stay as
     they are.
     """
 
     def forward(self, input: Float[Tensor, "V D"]) -> Float[Tensor, "V D"]:
-        """Return the normalised values."""
+        """Return the normalized values."""
         if self.training and input.shape[0] < 2:
             return nn.functional.batch_norm(
                 input,

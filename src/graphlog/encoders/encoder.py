@@ -12,8 +12,8 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders import LAYERS
 from graphlog.encoders.attributes import AttributeTable
-from graphlog.encoders.base import EncoderConfig, Encoding, MessagePassing, Neighbourhood, NodeNorm
-from graphlog.encoders.readout import JUMPS, Readout, centre_nodes
+from graphlog.encoders.base import EncoderConfig, Encoding, MessagePassing, Neighborhood, NodeNorm
+from graphlog.encoders.readout import JUMPS, Readout, center_nodes
 from graphlog.errors import ConfigError
 from graphlog.ops.segment import segment_mean
 
@@ -59,10 +59,10 @@ class GraphEncoder(nn.Module):
 
     def layer_outputs(self, batch: GraphBatch) -> list[Tensor]:
         """Return the input embedding and the output of every layer, each (V, D)."""
-        neighbourhood = Neighbourhood(batch, self.schema, self.node.weight.dtype)
+        neighborhood = Neighborhood(batch, self.schema, self.node.weight.dtype)
         outputs = [self.node(batch.x)]
         for number, layer in enumerate(self.layers):
-            h = layer(outputs[-1], neighbourhood)
+            h = layer(outputs[-1], neighborhood)
             if self.norms:
                 h = self.norms[number](h)
             if number < len(self.layers) - 1:
@@ -93,13 +93,13 @@ class GraphEncoder(nn.Module):
             batch: The graphs.
             layer: ``last`` is the graph embedding of :meth:`forward`; ``jk`` joins the mean over
                 nodes of the input embedding and of every layer, and the logarithm of the number of
-                nodes. With the readout ``mean+centre``, the centre node's embedding stands beside
+                nodes. With the readout ``mean+centre``, the center node's embedding stands beside
                 each of these.
         """
         if layer == "last":
             encoding = self(batch)
             return (
-                torch.cat([encoding.graph_emb, centre_nodes(encoding.node_emb, batch.ptr)], dim=1)
+                torch.cat([encoding.graph_emb, center_nodes(encoding.node_emb, batch.ptr)], dim=1)
                 if self.config.readout == "mean+centre"
                 else encoding.graph_emb
             )
@@ -115,7 +115,7 @@ class GraphEncoder(nn.Module):
     def _join_layers(self, outputs: list[Tensor], batch: GraphBatch) -> Float[Tensor, "N W"]:
         means = [segment_mean(h, batch.ptr) for h in outputs]
         if self.config.readout == "mean+centre":
-            means += [centre_nodes(h, batch.ptr) for h in outputs]
+            means += [center_nodes(h, batch.ptr) for h in outputs]
         return torch.cat(
             [*means, batch.sizes.clamp(min=1).to(means[0].dtype).log()[:, None]], dim=1
         )
@@ -156,7 +156,7 @@ def _checked_copy(name: str, tensor: Tensor) -> Tensor:
 def build_encoder(
     config: EncoderConfig, schema: FeatureSchema, seed: int | torch.Generator = 0
 ) -> GraphEncoder:
-    """Return a freshly initialised encoder on the CPU: the same seed gives the same weights.
+    """Return a freshly initialized encoder on the CPU: the same seed gives the same weights.
 
     Embeddings are drawn Xavier-uniform, linear layers as torch draws them. The global random state
     is left as it was.

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.attributes import AttributeTable, add_product
-from graphlog.encoders.base import EncoderConfig, LayerConfig, MessagePassing, Neighbourhood
-from graphlog.ops.neighbours import end_sum, neighbour_sum, weighted_rows
+from graphlog.encoders.base import EncoderConfig, LayerConfig, MessagePassing, Neighborhood
+from graphlog.ops.neighbors import end_sum, neighbor_sum, weighted_rows
 from graphlog.ops.segment import segment_softmax
 
 SLOPE = 0.2
@@ -29,7 +29,7 @@ class AttentionConfig(LayerConfig):
 class GAT(MessagePassing):
     r"""The mean over heads of :math:`\sum_u \alpha_{uv} (W h_u + b + e_{uv})`, and a bias.
 
-    Implements Eq. 1, with :math:`\alpha_{uv}` the softmax over the neighbours of v, itself
+    Implements Eq. 1, with :math:`\alpha_{uv}` the softmax over the neighbors of v, itself
     included, of :math:`\mathrm{LeakyReLU}(a_l \cdot W h_v + a_r \cdot (W h_u + e_{uv}))`.
     """
 
@@ -45,21 +45,17 @@ class GAT(MessagePassing):
         """For each head, the vectors a_l (receiver) and a_r (sender)."""
         self.bias = nn.Parameter(torch.zeros(dim))
 
-    def forward(
-        self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood
-    ) -> Float[Tensor, "V D"]:
+    def forward(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "V D"]:
         """Return the node embeddings after one round of messages."""
-        alpha = self._attend(h, neighbourhood) / self.heads
+        alpha = self._attend(h, neighborhood) / self.heads
         attended = weighted_rows(
-            alpha, neighbourhood.indicators, neighbourhood.adjacency.offsets
+            alpha, neighborhood.indicators, neighborhood.adjacency.offsets
         ).flatten(1)  # (V, heads * K)
         tables = self.edge.weight.unflatten(1, (self.heads, -1)).transpose(0, 1).flatten(0, 1)
-        total = neighbour_sum(self.linear(h), neighbourhood.adjacency, alpha)
+        total = neighbor_sum(self.linear(h), neighborhood.adjacency, alpha)
         return add_product(total, attended, tables).add_(self.bias.to(total.dtype))
 
-    def _attend(
-        self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood
-    ) -> Float[Tensor, "E H"]:
+    def _attend(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "E H"]:
         """Return the attention of each edge, from narrow products without (V, heads, D) copies."""
         receiver, sender = self.attention.unflatten(1, (2, -1)).unbind(1)  # (heads, D) each
         both = torch.stack([receiver, sender])
@@ -73,10 +69,10 @@ class GAT(MessagePassing):
             "khd,hd->kh", self.edge.weight.unflatten(1, (self.heads, -1)), sender
         )
         at_receiver, at_sender = (
-            F.linear(h, folded, bias).to(neighbourhood.dtype).split(self.heads, dim=1)
+            F.linear(h, folded, bias).to(neighborhood.dtype).split(self.heads, dim=1)
         )
-        edges = neighbourhood.adjacency
-        score = end_sum(at_receiver, at_sender, edges) + neighbourhood.indicators @ of_edge.to(
-            neighbourhood.dtype
+        edges = neighborhood.adjacency
+        score = end_sum(at_receiver, at_sender, edges) + neighborhood.indicators @ of_edge.to(
+            neighborhood.dtype
         )
-        return segment_softmax(F.leaky_relu(score.to(neighbourhood.dtype), SLOPE), edges.offsets)
+        return segment_softmax(F.leaky_relu(score.to(neighborhood.dtype), SLOPE), edges.offsets)

@@ -5,12 +5,12 @@ from torch import Tensor, nn
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.attributes import AttributeTable, add_product
-from graphlog.encoders.base import EncoderConfig, MessagePassing, Neighbourhood
-from graphlog.ops.neighbours import neighbour_sum
+from graphlog.encoders.base import EncoderConfig, MessagePassing, Neighborhood
+from graphlog.ops.neighbors import neighbor_sum
 
 
 class GCN(MessagePassing):
-    r"""The sum over a node and its neighbours of :math:`(W h_u + b + e_{uv}) / \sqrt{d_u d_v}`.
+    r"""The sum over a node and its neighbors of :math:`(W h_u + b + e_{uv}) / \sqrt{d_u d_v}`.
 
     Implements Eq. 1. Degrees count the self-loop.
     """
@@ -20,9 +20,7 @@ class GCN(MessagePassing):
         self.linear = nn.Linear(config.dim, config.dim)
         self.edge = AttributeTable(schema.edge, config.dim)
 
-    def forward(
-        self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood
-    ) -> Float[Tensor, "V D"]:
+    def forward(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "V D"]:
         """Return the node embeddings after one round of messages."""
-        total = neighbour_sum(self.linear(h), neighbourhood.adjacency, neighbourhood.norm)
-        return add_product(total, neighbourhood.normalised_indicator_sums, self.edge.weight)
+        total = neighbor_sum(self.linear(h), neighborhood.adjacency, neighborhood.norm)
+        return add_product(total, neighborhood.normalized_indicator_sums, self.edge.weight)

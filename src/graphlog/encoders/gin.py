@@ -13,17 +13,17 @@ from graphlog.encoders.base import (
     EncoderConfig,
     LayerConfig,
     MessagePassing,
-    Neighbourhood,
+    Neighborhood,
     NodeNorm,
 )
-from graphlog.ops.neighbours import neighbour_sum
+from graphlog.ops.neighbors import neighbor_sum
 
 
 class GINConfig(LayerConfig):
     """Settings of GIN."""
 
     edge_mode: Literal["auto", "add", "concat"] = "auto"
-    """Add the edge's vector to the neighbour's (chemistry), or concatenate the two and normalise
+    """Add the edge's vector to the neighbor's (chemistry), or concatenate the two and normalize
     inside the MLP (biology)."""
 
     def resolve_auto(self, domain: str) -> Self:
@@ -35,10 +35,10 @@ class GINConfig(LayerConfig):
 
 
 class GIN(MessagePassing):
-    r"""An MLP on the sum over a node and its neighbours of :math:`h_u + e_{uv}`.
+    r"""An MLP on the sum over a node and its neighbors of :math:`h_u + e_{uv}`.
 
     Implements Eq. 1. With ``edge_mode="concat"`` the two vectors are concatenated instead of added,
-    and the MLP has batch normalisation inside.
+    and the MLP has batch normalization inside.
     """
 
     Config: ClassVar[type[LayerConfig]] = GINConfig
@@ -51,12 +51,10 @@ class GIN(MessagePassing):
         self.norm = NodeNorm(2 * config.dim) if self.joined else None
         self.lower = nn.Linear(2 * config.dim, config.dim)
 
-    def forward(
-        self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood
-    ) -> Float[Tensor, "V D"]:
+    def forward(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "V D"]:
         """Return the node embeddings after one round of messages."""
-        total = neighbour_sum(h, neighbourhood.adjacency)
-        counts = neighbourhood.indicator_sums
+        total = neighbor_sum(h, neighborhood.adjacency)
+        counts = neighborhood.indicator_sums
         if self.norm is None:
             hidden = self.lift(add_product(total, counts, self.edge.weight))
         else:  # the concatenated sum is never formed: its edge half is K columns wide, not D

@@ -6,12 +6,12 @@ from torch.nn import functional as F
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.attributes import AttributeTable, add_product
-from graphlog.encoders.base import EncoderConfig, MessagePassing, Neighbourhood
-from graphlog.ops.neighbours import neighbour_sum
+from graphlog.encoders.base import EncoderConfig, MessagePassing, Neighborhood
+from graphlog.ops.neighbors import neighbor_sum
 
 
 class GraphSAGE(MessagePassing):
-    r"""The mean over a node and its neighbours of :math:`W h_u + b + e_{uv}`, at unit length.
+    r"""The mean over a node and its neighbors of :math:`W h_u + b + e_{uv}`, at unit length.
 
     Implements Eq. 1. The sum is taken instead of the mean: at unit length they are the same.
     """
@@ -21,11 +21,7 @@ class GraphSAGE(MessagePassing):
         self.linear = nn.Linear(config.dim, config.dim)
         self.edge = AttributeTable(schema.edge, config.dim)
 
-    def forward(
-        self, h: Float[Tensor, "V D"], neighbourhood: Neighbourhood
-    ) -> Float[Tensor, "V D"]:
+    def forward(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "V D"]:
         """Return the node embeddings after one round of messages."""
-        total = neighbour_sum(self.linear(h), neighbourhood.adjacency)
-        return F.normalize(
-            add_product(total, neighbourhood.indicator_sums, self.edge.weight), dim=1
-        )
+        total = neighbor_sum(self.linear(h), neighborhood.adjacency)
+        return F.normalize(add_product(total, neighborhood.indicator_sums, self.edge.weight), dim=1)

@@ -67,7 +67,7 @@ def convert_pth(path: Path | str, backbone: str | None = None) -> ModelFile:
     Args:
         path: The ``.pth`` file.
         backbone: ``gcn`` or ``graphsage`` where the file leaves it open: the two have the same
-            weights, and without normalisation statistics (biology) only the file's name can tell
+            weights, and without normalization statistics (biology) only the file's name can tell
             them apart.
 
     Raises:

@@ -25,8 +25,8 @@ POOLS: dict[str, Callable[[Float[Tensor, "V D"], Int[Tensor, "P"]], Float[Tensor
 }
 
 
-def centre_nodes(values: Float[Tensor, "V D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "N D"]:
-    """Return the row of each graph's centre, which is its node 0."""
+def center_nodes(values: Float[Tensor, "V D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "N D"]:
+    """Return the row of each graph's center, which is its node 0."""
     return values[ptr[:-1]]
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
-from graphlog.encoders.attributes import standardised
+from graphlog.encoders.attributes import standardized
 from graphlog.ops.contrastive import full_precision, mean_or_zero
 
 AttributeColumns = Literal["first", "all"]
@@ -68,7 +68,7 @@ class AttributeHead(nn.Module):
                 losses.append(F.cross_entropy(part, answers[:, k].long(), reduction="none"))
             else:
                 losses.append(
-                    (part - standardised(answers[:, k : k + 1], (column,)).to(part))
+                    (part - standardized(answers[:, k : k + 1], (column,)).to(part))
                     .square()
                     .squeeze(1)
                 )

@@ -19,17 +19,17 @@ Views = TypeVar("Views")
 
 
 class Phase(NamedTuple):
-    """A stretch of epochs trained with one optimiser."""
+    """A stretch of epochs trained with one optimizer."""
 
     name: str
     epochs: int
 
 
 class LossTerms(NamedTuple):
-    """What a step minimises and what it reports."""
+    """What a step minimizes and what it reports."""
 
     total: Float[Tensor, ""]
-    """The weighted sum that is minimised."""
+    """The weighted sum that is minimized."""
     terms: Mapping[str, Float[Tensor, ""]]
     """Every term, unweighted; all are logged."""
     watch: Mapping[str, Tensor] = {}
@@ -62,7 +62,7 @@ class Objective(nn.Module, ABC, Generic[Views]):
 
     @property
     def needs_targets(self) -> bool:
-        """Whether batches must carry the domain's standardised targets as ``y``; most tasks: no."""
+        """Whether batches must carry the domain's standardized targets as ``y``; most tasks: no."""
         return False
 
     @property
@@ -84,7 +84,7 @@ class Objective(nn.Module, ABC, Generic[Views]):
         return (Phase("train", epochs),)
 
     def begin_phase(self, phase: Phase, embed: EmbedStore, generator: torch.Generator) -> None:
-        """Prepare a phase (GraphLoG: K-means); parameters may be created, the optimiser follows."""
+        """Prepare a phase (GraphLoG: K-means); parameters may be created, the optimizer follows."""
 
     def prepare_state(self, state: Mapping[str, Tensor]) -> None:
         """Create the parameters that ``begin_phase`` made, so that ``state`` can be loaded next."""

@@ -1,4 +1,4 @@
-"""ContextPred: a neighbourhood recognises what surrounds it (Hu et al., 2020)."""
+"""ContextPred: a neighborhood recognizes what surrounds it (Hu et al., 2020)."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
@@ -36,7 +36,7 @@ class ContextPredConfig(FrozenConfig):
     context_layers: int = Field(3, ge=1)
     """Layers of the context's own encoder."""
     substructure_at: Literal["root", "centre"] = "root"
-    """Node whose embedding stands for the substructure: the root, or the centre of a whole
+    """Node whose embedding stands for the substructure: the root, or the center of a whole
     ego-network (node 0; biology)."""
     mode: Literal["cbow", "skipgram"] = "cbow"
     """Score the substructure with the pooled anchors, or with every anchor by itself."""
@@ -56,7 +56,7 @@ class ContextPredConfig(FrozenConfig):
             )
         if self.hops and self.substructure_at == "centre":
             raise ValueError(
-                "`substructure_at='centre'` needs `hops=0`: a part of a graph may lack its centre"
+                "`substructure_at='centre'` needs `hops=0`: a part of a graph may lack its center"
             )
         return self
 

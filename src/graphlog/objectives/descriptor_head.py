@@ -30,7 +30,7 @@ def target_names(schema: FeatureSchema) -> tuple[str, ...]:
 
 
 class RegressionHead(nn.Module):
-    """A two-layer net from graph embeddings to standardised values."""
+    """A two-layer net from graph embeddings to standardized values."""
 
     def __init__(self, width: int, hidden: int, outputs: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class RegressionHead(nn.Module):
 
         Args:
             graph_emb: Graph embeddings.
-            targets: Standardised targets, NaN where unknown.
+            targets: Standardized targets, NaN where unknown.
             robust: Which of the two.
 
         Raises:
@@ -98,7 +98,7 @@ def descriptor_losses(
 
 
 class DescriptorHead(RegressionHead):
-    """Predicts all standardised targets of the domain."""
+    """Predicts all standardized targets of the domain."""
 
     def __init__(self, width: int, hidden: int, schema: FeatureSchema) -> None:
         """Raise ConfigError where the schema's domain has no targets."""

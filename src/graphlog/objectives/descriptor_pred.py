@@ -34,7 +34,7 @@ class DescriptorPredConfig(FrozenConfig):
 
 
 class DescriptorPred(Objective[GraphBatch]):
-    """A net on the graph embedding predicts every standardised descriptor of the domain."""
+    """A net on the graph embedding predicts every standardized descriptor of the domain."""
 
     Config: ClassVar[type[FrozenConfig]] = DescriptorPredConfig
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -55,7 +55,7 @@ def same_part_loss(
         bias: The summand :math:`b`.
     """
     sizes = ptr.diff()
-    centred = node_emb - torch.repeat_interleave(
+    centered = node_emb - torch.repeat_interleave(
         segment_mean(node_emb, ptr), sizes, dim=0, output_size=node_emb.shape[0]
     )
     padding = plan_padding(ptr)
@@ -65,7 +65,7 @@ def same_part_loss(
     for (bucket, rows), part, full in zip(
         rows_of, pad_values(parts, padding), filled(padding), strict=True
     ):
-        nodes = centred.index_select(0, rows).view(*bucket, node_emb.shape[1])
+        nodes = centered.index_select(0, rows).view(*bucket, node_emb.shape[1])
         pairs = (
             full[:, :, None]
             & full[:, None, :]

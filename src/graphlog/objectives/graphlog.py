@@ -27,13 +27,13 @@ from graphlog.objectives.global_semantic import (
 )
 from graphlog.objectives.graphlog_config import RECIPE_NOTES, RECIPES, GraphLoGConfig
 from graphlog.objectives.local_instance import PairLoss, graph_loss, subgraph_loss
-from graphlog.ops.colours import refine_colours
+from graphlog.ops.colors import refine_colors
 from graphlog.ops.contrastive import full_precision
 from graphlog.prototypes.competitive import fit_competitive
 from graphlog.prototypes.e_step import balanced_chains, greedy_chains, sample_chains
 from graphlog.prototypes.energy import corrupt_chains
 from graphlog.prototypes.forest import PrototypeForest
-from graphlog.prototypes.initialise import fit_forest
+from graphlog.prototypes.initialize import fit_forest
 from graphlog.views.augment import drop_subgraphs
 from graphlog.views.masking import MaskedView, mask_attributes, mask_row
 from graphlog.views.sampling import uniform
@@ -142,7 +142,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         """Return the local phase and the joint one (Algorithm 1).
 
         A phase without epochs is left out. The local phase is there whatever the weights: before
-        it, the statistics of batch normalisation are not those of any graph, and clusters of such
+        it, the statistics of batch normalization are not those of any graph, and clusters of such
         embeddings mean nothing.
         """
         c = self.config
@@ -210,7 +210,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         """Return the local losses (Eq. 9) and, once there are prototypes, the global one.
 
         Implements Eq. 9, Eq. 20 and the loop of Algorithm 1; the M-step is
-        the optimiser step on the total. Without weights the total is the paper's plain sum.
+        the optimizer step on the total. Without weights the total is the paper's plain sum.
         """
         weights, terms, watch = self._weights(), dict[str, Tensor](), dict[str, Tensor]()
         if self.descriptors is not None and self.config.descriptor_layer == "jk":
@@ -225,9 +225,9 @@ class GraphLoG(Objective[GraphLoGViews]):
                 terms["graph"] = pair.loss
                 watch |= {"cos_graph_pos": pair.positive, "cos_graph_neg": pair.negative}
             if weights["subgraph"] > 0:
-                colours = self._colours(views.clean, len(encoder.layers))
+                colors = self._colors(views.clean, len(encoder.layers))
                 pair = self._subgraph_term(
-                    clean.node_emb, view.node_emb, views, views.view.node_idx, colours, generator
+                    clean.node_emb, view.node_emb, views, views.view.node_idx, colors, generator
                 )
                 terms["subgraph"] = pair.loss
                 watch |= {"cos_node_pos": pair.positive, "cos_node_neg": pair.negative}
@@ -279,10 +279,10 @@ class GraphLoG(Objective[GraphLoGViews]):
                 generator=generator,
             )
 
-    def _colours(self, batch: GraphBatch, rounds: int) -> Tensor | None:
+    def _colors(self, batch: GraphBatch, rounds: int) -> Tensor | None:
         if not self.config.skip_symmetric:
             return None
-        return refine_colours(batch.x, batch.edge_index, batch.edge_attr, rounds)
+        return refine_colors(batch.x, batch.edge_index, batch.edge_attr, rounds)
 
     def _subgraph_term(
         self,
@@ -290,7 +290,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         view_emb: Tensor,
         views: GraphLoGViews,
         masked_idx: Tensor,
-        colours: Tensor | None,
+        colors: Tensor | None,
         generator: torch.Generator,
     ) -> PairLoss:
         c, head = self.config, self.node_head or self.head
@@ -312,7 +312,7 @@ class GraphLoG(Objective[GraphLoGViews]):
                 anchors=c.subgraph_anchors,
                 positive=c.subgraph_positive,
                 present_idx=present_idx,
-                colours=colours,
+                colors=colors,
                 generator=generator,
             )
 

@@ -10,7 +10,7 @@ from graphlog.objectives.attribute_head import AttributeColumns
 from graphlog.objectives.base import chemistry, comparison
 from graphlog.objectives.global_semantic import Candidates
 from graphlog.objectives.local_instance import Anchors, LocalForm, Positive
-from graphlog.prototypes.initialise import CentresRule, Space
+from graphlog.prototypes.initialize import CentresRule, Space
 from graphlog.views.masking import MaskedColumns
 
 GlobalForm = Literal["nce", "cross-entropy"]
@@ -81,14 +81,14 @@ class GraphLoGConfig(FrozenConfig):
     depth: int = Field(3, ge=1)
     """Layers of prototypes."""
     centres: int = Field(50, ge=1)
-    """Centres of each clustering."""
+    """Centers of each clustering."""
     min_members: int = Field(2, ge=1)
     """Clusters with fewer members are discarded."""
     centres_rule: CentresRule = "halve"
-    """Centres of a layer of few points: at most half as many, or ``literal``, which discards
+    """Centers of a layer of few points: at most half as many, or ``literal``, which discards
     every upper layer."""
     initialisation: Literal["kmeans", "competitive"] = "kmeans"
-    """K-means (paper), or moving averages and rival-penalised competition (script)."""
+    """K-means (paper), or moving averages and rival-penalized competition (script)."""
     min_roots: int = Field(4, ge=1)
     """Fewest prototypes of the top layer, as far as the layer below has that many."""
     kmeans_space: Space = "raw"
@@ -97,9 +97,9 @@ class GraphLoGConfig(FrozenConfig):
     kmeans_sample: int = Field(20_000, ge=0)
     """Graphs that the prototypes are fitted on; 0: all of them."""
     competitive_passes: int = Field(5, ge=1)
-    """Passes over the collection of the competitive initialisation."""
+    """Passes over the collection of the competitive initialization."""
     competitive_decay: float = Field(0.95, gt=0, lt=1)
-    """Weight of the old centre in every move of the competitive initialisation."""
+    """Weight of the old center in every move of the competitive initialization."""
 
     e_step: Literal["balanced", "sample", "greedy"] = "balanced"
     """``balanced``: leaves get equal shares of the batch (Sinkhorn), ancestors follow from the

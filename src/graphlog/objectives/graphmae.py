@@ -13,7 +13,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders import LAYERS
 from graphlog.encoders.attributes import expand_attributes, table_rows
-from graphlog.encoders.base import EncoderConfig, Neighbourhood
+from graphlog.encoders.base import EncoderConfig, Neighborhood
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
 from graphlog.objectives.attribute_head import AttributeColumns
@@ -128,7 +128,7 @@ class GraphMAE(Objective[GraphMAEViews]):
             hidden = hidden.index_fill(0, masked, 0.0)
         rebuilt = full_precision(
             self.output(
-                self.decoder(hidden, Neighbourhood(batch, self.schema, encoder.node.weight.dtype))[
+                self.decoder(hidden, Neighborhood(batch, self.schema, encoder.node.weight.dtype))[
                     masked
                 ]
             )

@@ -1,4 +1,4 @@
-"""Infomax: a node recognises the summary of its own graph (Velickovic 2019; Hu 2020)."""
+"""Infomax: a node recognizes the summary of its own graph (Velickovic 2019; Hu 2020)."""
 
 import math
 from collections.abc import Mapping

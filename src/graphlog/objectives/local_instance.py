@@ -27,7 +27,7 @@ class PairLoss(NamedTuple):
     """A local loss and the mean cosines behind it."""
 
     loss: Float[Tensor, ""]
-    """What is minimised."""
+    """What is minimized."""
     positive: Float[Tensor, ""]
     """Mean cosine of correlated pairs, detached."""
     negative: Float[Tensor, ""]
@@ -87,7 +87,7 @@ def subgraph_loss(
     anchors: Anchors = "all",
     positive: Positive = "own",
     present_idx: Int[Tensor, "B"] | None = None,
-    colours: Int[Tensor, "V"] | None = None,
+    colors: Int[Tensor, "V"] | None = None,
     generator: torch.Generator | None = None,
 ) -> PairLoss:
     r"""Return :math:`\mathcal L_{\mathrm{sub}}`.
@@ -112,10 +112,10 @@ def subgraph_loss(
         anchors: ``"all"`` nodes (the paper) or only the ``"masked"`` ones (the authors' script).
         positive: ``"own"``: the same node (the paper); ``"masked"``, for ``"infonce"`` from masked
             anchors: any masked node of its graph, as in the authors' script, where nothing draws a
-            node towards itself rather than towards another masked one.
+            node toward itself rather than toward another masked one.
         present_idx: Nodes that the view still has, the anchors where these are ``"all"``; None
             for every node.
-        colours: Nodes of a graph with equal colours are no negatives of ``"infonce"`` for each
+        colors: Nodes of a graph with equal colors are no negatives of ``"infonce"`` for each
             other; None makes all others negatives.
         generator: Draws the negatives of ``"margin"``.
     """
@@ -142,10 +142,10 @@ def subgraph_loss(
     if positive == "masked":
         is_masked = torch.zeros_like(graph, dtype=torch.bool).index_fill(0, masked_idx, True)
         targets = [m[:, None, :] for m in pad_values(is_masked, padding)]
-    if colours is not None:
+    if colors is not None:
         candidates = [
             c & _differs_or_same_node(k)
-            for c, k in zip(candidates, pad_values(colours, padding), strict=True)
+            for c, k in zip(candidates, pad_values(colors, padding), strict=True)
         ]
     shares = [
         log_softmax_share(
@@ -156,9 +156,9 @@ def subgraph_loss(
     return _pair_loss(-mean_or_zero(unpad_values(shares, padding)[chosen]), own, others)
 
 
-def _differs_or_same_node(colours: Int[Tensor, "G S"]) -> Bool[Tensor, "G S S"]:
-    same_node = torch.eye(colours.shape[1], dtype=torch.bool, device=colours.device)
-    return (colours[:, :, None] != colours[:, None, :]) | same_node
+def _differs_or_same_node(colors: Int[Tensor, "G S"]) -> Bool[Tensor, "G S S"]:
+    same_node = torch.eye(colors.shape[1], dtype=torch.bool, device=colors.device)
+    return (colors[:, :, None] != colors[:, None, :]) | same_node
 
 
 def _drawn_similarity(

@@ -9,7 +9,7 @@ from graphlog.prototypes.e_step import (
 )
 from graphlog.prototypes.energy import corrupt_chains, negative_energy
 from graphlog.prototypes.forest import PrototypeForest
-from graphlog.prototypes.initialise import fit_forest
+from graphlog.prototypes.initialize import fit_forest
 from graphlog.prototypes.kmeans import Clusters, kmeans
 
 __all__ = [

@@ -8,7 +8,7 @@ from graphlog.errors import ConfigError
 from graphlog.ops.similarity import cosine_similarity
 from graphlog.prototypes.e_step import balanced_assignment
 from graphlog.prototypes.forest import PrototypeForest
-from graphlog.prototypes.initialise import check_embeddings
+from graphlog.prototypes.initialize import check_embeddings
 from graphlog.prototypes.kmeans import kmeans
 
 _CHUNK = 4096
@@ -66,7 +66,7 @@ def fit_balanced_forest(
 def _balanced_centres(
     points: Tensor, num: int, generator: torch.Generator, temperature: float
 ) -> Tensor:
-    """Start from K-means, and move each centre to the mean of its balanced share, over and over."""
+    """Start from K-means, and move each center to the mean of its balanced share, over and over."""
     centres = kmeans(points, num, generator).centres
     for _ in range(_PASSES):
         sums, weights = torch.zeros_like(centres), centres.new_zeros(num, 1)
@@ -76,7 +76,7 @@ def _balanced_centres(
             sums += share.T @ chunk
             weights += share.sum(dim=0)[:, None]
         centres = sums / weights.clamp_min(1e-12)
-    # a centre in the middle of all points has no direction
+    # a center in the middle of all points has no direction
     length = points.norm(dim=1)
     vague = centres.norm(dim=1, keepdim=True) <= 1e-5 * length.mean()
     return torch.where(vague, points[length.argmax()], centres)

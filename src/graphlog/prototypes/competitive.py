@@ -1,6 +1,6 @@
 """The initial prototypes of the authors' script.
 
-Moving averages below, rival-penalised competition above. A departure from the paper's K-means, kept
+Moving averages below, rival-penalized competition above. A departure from the paper's K-means, kept
 for the ``released`` recipe only. Both algorithms are sequential by nature; the loops run over
 batches and over at most a few dozen prototypes, never over graphs.
 """
@@ -27,7 +27,7 @@ def moving_average_pass(
 ) -> tuple[Float[Tensor, "K D"], Int[Tensor, "K"]]:
     """Return prototypes and member counts after one pass.
 
-    Each batch moves its winners towards the mean of their members.
+    Each batch moves its winners toward the mean of their members.
 
     Args:
         batches: Graph embeddings, batch after batch.
@@ -51,17 +51,17 @@ def moving_average_pass(
 def compete(
     points: Float[Tensor, "M D"], initial: Float[Tensor, "K D"], decay: float = 0.95
 ) -> tuple[Float[Tensor, "Kept D"], Int[Tensor, "M"]]:
-    """Return the centres that won a point in the last of 20 sweeps, and each point's winner.
+    """Return the centers that won a point in the last of 20 sweeps, and each point's winner.
 
-    Rival-penalised competitive learning: point after point, the centre of largest dot product moves
-    towards the point and the runner-up away from it. As in the script, the runner-up is the largest
+    Rival-penalized competitive learning: point after point, the center of largest dot product moves
+    toward the point and the runner-up away from it. As in the script, the runner-up is the largest
     after the winner's product is set to 0, so where all others are negative the winner is its own
     rival.
 
     Args:
         points: Prototypes of the layer below.
-        initial: Centres before the first sweep.
-        decay: Weight of the old centre; the rival's is ``2 - decay``.
+        initial: Centers before the first sweep.
+        decay: Weight of the old center; the rival's is ``2 - decay``.
     """
     centres = initial.clone()
     winners = [0] * points.shape[0]
@@ -90,20 +90,20 @@ def fit_competitive(
     decay: float = 0.95,
     min_members: int = 2,
 ) -> PrototypeForest:
-    """Return prototypes initialised as in the authors' script, from centres uniform in [0, 1).
+    """Return prototypes initialized as in the authors' script, from centers uniform in [0, 1).
 
     Args:
         embeddings: Graph embeddings of the collection.
         depth: Number of layers.
-        centres: Centres drawn for each layer.
-        generator: Draws the centres and the order of the embeddings in each pass.
+        centres: Centers drawn for each layer.
+        generator: Draws the centers and the order of the embeddings in each pass.
         batch_size: Embeddings averaged at a time.
         passes: Passes over the collection for the bottom layer.
-        decay: Weight of the old centre in every move.
-        min_members: Bottom centres with fewer members, in all passes together, are dropped.
+        decay: Weight of the old center in every move.
+        min_members: Bottom centers with fewer members, in all passes together, are dropped.
 
     Raises:
-        ConfigError: If no bottom centre has that many members.
+        ConfigError: If no bottom center has that many members.
     """
     size = (centres, embeddings.shape[1])
     start = [

@@ -11,7 +11,7 @@ from graphlog.prototypes.forest import PrototypeForest
 def negative_energy(
     graph_emb: Float[Tensor, "N D"], chains: Int[Tensor, "N Lp"], forest: PrototypeForest
 ) -> Float[Tensor, "N"]:
-    r"""Return the unnormalised log-likelihood :math:`f(h, z)` of each graph with its chain.
+    r"""Return the unnormalized log-likelihood :math:`f(h, z)` of each graph with its chain.
 
     Implements Eq. 18, and Eq. 17 up to the constant :math:`\log Z`:
 

@@ -11,12 +11,12 @@ _CHUNK = 65536
 
 
 class Clusters(NamedTuple):
-    """Surviving centres and the centre of every point."""
+    """Surviving centers and the center of every point."""
 
     centres: Float[Tensor, "K D"]
     """Cluster means."""
     assignment: Int[Tensor, "M"]
-    """Index of each point's centre."""
+    """Index of each point's center."""
 
 
 def kmeans(
@@ -33,7 +33,7 @@ def kmeans(
 
     Args:
         points: What to cluster.
-        num_centres: Number of centres, at most the number of points.
+        num_centres: Number of centers, at most the number of points.
         generator: Seeds the k-means++ start.
         max_iter: Upper limit of Lloyd iterations.
     """
@@ -47,7 +47,7 @@ def kmeans(
     seed = int(torch.randint(2**31 - 1, (1,), generator=generator, device=generator.device))
     model = KMeans(num_centres, n_init=1, max_iter=max_iter, random_state=seed)  # pyright: ignore[reportArgumentType]
     with threadpool_limits(limits=1), warnings.catch_warnings():
-        # fewer distinct points than centres: the empty clusters are dropped afterwards
+        # fewer distinct points than centers: the empty clusters are dropped afterwards
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(points.detach().cpu().numpy())
     centres = torch.from_numpy(model.cluster_centers_).to(points)
@@ -57,8 +57,8 @@ def kmeans(
 def drop_small(points: Float[Tensor, "M D"], clusters: Clusters, min_members: int) -> Clusters:
     """Return the clusters with at least ``min_members`` points.
 
-    Orphans move to the nearest surviving centre. Centres are not moved by it. No survivor at all
-    gives no centres and every point the assignment 0.
+    Orphans move to the nearest surviving center. Centers are not moved by it. No survivor at all
+    gives no centers and every point the assignment 0.
     """
     counts = torch.bincount(clusters.assignment, minlength=clusters.centres.shape[0])
     kept = counts >= min_members
@@ -72,7 +72,7 @@ def drop_small(points: Float[Tensor, "M D"], clusters: Clusters, min_members: in
 
 
 def nearest(points: Float[Tensor, "M D"], centres: Float[Tensor, "K D"]) -> Int[Tensor, "M"]:
-    """Return the nearest centre of each point in Euclidean distance, the first of equals."""
+    """Return the nearest center of each point in Euclidean distance, the first of equals."""
     half_norm = 0.5 * centres.square().sum(dim=1)
     parts = [(half_norm - chunk @ centres.T).argmin(dim=1) for chunk in points.split(_CHUNK)]
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.long, device=points.device)

@@ -40,7 +40,7 @@ class Line:
     divide_by: float = 1.0
     dashed: bool = False
     hue: int | None = None
-    """Index of its colour; None takes its place in the panel."""
+    """Index of its color; None takes its place in the panel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +209,12 @@ def _draw_lines(axis: Axes, panel: Panel, rows: Sequence[Row], x: str) -> None:
         if not series:
             continue
         xs, means = list(series), [fmean(values) for values in series.values()]
-        colour = HUES[(place if line.hue is None else line.hue) % len(HUES)]
+        color = HUES[(place if line.hue is None else line.hue) % len(HUES)]
         marker = "o" if len(series) < 30 else None
         axis.plot(
             xs,
             means,
-            color=colour,
+            color=color,
             linestyle="--" if line.dashed else "-",
             marker=marker,
             markersize=3,
@@ -225,7 +225,7 @@ def _draw_lines(axis: Axes, panel: Panel, rows: Sequence[Row], x: str) -> None:
                 xs,
                 [min(v) for v in series.values()],
                 [max(v) for v in series.values()],
-                color=colour,
+                color=color,
                 alpha=0.15,
                 linewidth=0,
             )
@@ -351,13 +351,13 @@ def _draw_bars(axis: Axes, name: str, metric: str, scores: Sequence[Score]) -> N
     finite = [s for s in scores if math.isfinite(s.mean)]
     spread = [0.0 if math.isnan(s.sd) else s.sd for s in finite]
     places = range(len(finite))
-    colours = [HUES[0] if s.highlighted else REFERENCE for s in finite]
+    colors = [HUES[0] if s.highlighted else REFERENCE for s in finite]
     bars = axis.barh(
         places,
         [s.mean - chance for s in finite],
         left=chance,
         height=0.66,
-        color=colours,
+        color=colors,
         hatch=["//" if not s.highlighted else "" for s in finite],
     )
     for bar in bars:

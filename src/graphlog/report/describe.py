@@ -215,7 +215,7 @@ _VALUES_SHOWN = 6
 
 
 def _column(attribute: Attribute) -> str:
-    """Return a column in words: what its codes stand for, or how its numbers are standardised."""
+    """Return a column in words: what its codes stand for, or how its numbers are standardized."""
     if attribute.origin == "degree":
         return f"{attribute.name} (0 to {attribute.cardinality - 2}, larger ones as that)"
     if not attribute.is_categorical:

@@ -44,7 +44,7 @@ def embedding_map(
         groups: Name of each graph's group: cluster, label or scaffold.
         values: A number for each graph, in place of ``groups``; NaN is drawn faint.
         title: What the map shows.
-        legend: What the colours mean.
+        legend: What the colors mean.
         hues: Names of groups in the order of the hues; None gives them to the largest.
     """
     with house_style():
@@ -79,12 +79,12 @@ def _scatter_groups(
         list(hues) if hues is not None else sorted(names) if len(names) <= len(HUES) else largest
     )
     shown = order[: len(HUES) if len(order) <= len(HUES) else len(HUES) - 1]
-    for colour, marker, name in zip(HUES, MARKERS, shown, strict=False):
+    for color, marker, name in zip(HUES, MARKERS, shown, strict=False):
         chosen = points[of_point == name]
         axes.scatter(
             *chosen.T,
             s=size,
-            c=colour,
+            c=color,
             marker=marker,
             linewidths=0,
             alpha=0.75,
@@ -150,14 +150,14 @@ def group_maps(points: Float[np.ndarray, "N 2"], groups: Sequence[str], *, title
         figure, axes = new_figure(rows, columns, 3.1 * columns, 3.2 * rows)
         axes[0].scatter(*points.T, s=size, c=FAINT, linewidths=0)
         axes[0].set_title(literal(title))
-        for panel, k, colour in zip(axes[1:], order.tolist(), HUES, strict=False):
+        for panel, k, color in zip(axes[1:], order.tolist(), HUES, strict=False):
             members = points[of_point == names[k]]
-            style: dict[str, Any] = {"s": size, "color": colour, "linewidths": 0}
+            style: dict[str, Any] = {"s": size, "color": color, "linewidths": 0}
             axes[0].scatter(*members.T, alpha=0.8, **style)
             panel.scatter(*points.T, s=size * 0.6, c=FAINT, linewidths=0)
             panel.scatter(*members.T, **style)
             share = f"{100 * len(members) / len(points):.0f} %"
-            panel.set_title(literal(f"{names[k]}: {share}"), color=colour)
+            panel.set_title(literal(f"{names[k]}: {share}"), color=color)
         for panel in axes[: 1 + len(order)]:
             panel.set(xticks=[], yticks=[])
             panel.set_aspect("equal", adjustable="datalim")
@@ -168,7 +168,7 @@ def group_maps(points: Float[np.ndarray, "N 2"], groups: Sequence[str], *, title
     return figure
 
 
-COLOURS = ("prototype", "scaffold", "label")
+COLORS = ("prototype", "scaffold", "label")
 _FEW_VALUES = 8
 _LONGEST_NAME = 34
 
@@ -179,7 +179,7 @@ def draw_map(
     stem: Path,
     *,
     graphs: int = 2000,
-    colour: str = "prototype",
+    color: str = "prototype",
     target: str | None = None,
     seed: int = 0,
 ) -> list[Path]:
@@ -195,19 +195,19 @@ def draw_map(
         store: The graphs.
         stem: Path of the figure without its ending.
         graphs: Graphs on the map.
-        colour: ``prototype``, ``scaffold`` or ``label``; ``prototype`` becomes ``scaffold`` where
+        color: ``prototype``, ``scaffold`` or ``label``; ``prototype`` becomes ``scaffold`` where
             the model has none.
-        target: Label column for ``colour="label"``; None takes the first.
+        target: Label column for ``color="label"``; None takes the first.
         seed: Decides sample and layout.
     """
-    if colour not in COLOURS:
-        raise unknown_name("colour", colour, COLOURS)
+    if color not in COLORS:
+        raise unknown_name("color", color, COLORS)
     sample = store.subset(sample_rows(len(store), graphs, seed))
-    hierarchy = Hierarchy.of(model) if colour == "prototype" else None
+    hierarchy = Hierarchy.of(model) if color == "prototype" else None
     if hierarchy is None:
         places = project(model.embed(sample), seed)
         groups, values, legend = (
-            _labels(sample, target) if colour == "label" else (_scaffolds(sample), None, "scaffold")
+            _labels(sample, target) if color == "label" else (_scaffolds(sample), None, "scaffold")
         )
         figure = embedding_map(
             places, groups, values, title=f"{len(sample):,} graphs by {legend}", legend=legend
@@ -233,7 +233,7 @@ def _labels(
     if store.labels is None:
         raise DataError(
             "the graphs have no labels to color the map by; name a labeled input, "
-            "or choose --colour scaffold."
+            "or choose --color scaffold."
         )
     name = target or store.tasks[0]
     column = store.labels[:, store.tasks.index(name)]

@@ -53,8 +53,8 @@ def _project_with_sklearn(
 
 
 def _principal_components(unit: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N 2"]:
-    centred = unit - unit.mean(axis=0)
-    left, scale, _ = np.linalg.svd(centred, full_matrices=False)
+    centered = unit - unit.mean(axis=0)
+    left, scale, _ = np.linalg.svd(centered, full_matrices=False)
     plane = np.zeros((len(unit), 2))
     width = min(2, len(scale))
     plane[:, :width] = left[:, :width] * scale[:width]

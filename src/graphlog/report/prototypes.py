@@ -102,7 +102,7 @@ def write_prototypes(
     encoder = (
         load(model, device=device) if source is None else load_for(model, source, device=device)
     )
-    learnt = None if fit else hierarchy_of(encoder, named)
+    learned = None if fit else hierarchy_of(encoder, named)
     where, remembered = _own_input(model, named) if source is None else (source, {})
     found = resolve(where, encoder.schema)
     if reading.get("targets") and not _has_label_columns(found, encoder):
@@ -123,7 +123,7 @@ def write_prototypes(
                 f"note: {found.name} no longer holds the graphs that {named} was trained on"
             )
         computing: dict[str, Any] = {"precision": precision, "progress": progress}
-        hierarchy = learnt or Hierarchy.fitted(encoder, store, seed=seed, **computing)
+        hierarchy = learned or Hierarchy.fitted(encoder, store, seed=seed, **computing)
         assignments = hierarchy.assign(store, **computing)
         sample = sample_rows(len(store), graphs, seed)
         chosen = store.subset(sample)
@@ -132,7 +132,7 @@ def write_prototypes(
         about = {
             "model": named if isinstance(model, str | Path) else "a model",
             "collection": found.name if source is not None else Path(str(where)).name,
-            "origin": "learnt" if learnt else "fitted in equal shares",
+            "origin": "learnt" if learned else "fitted in equal shares",
             "layers": list(hierarchy.forest.sizes),
             "rejected": store.num_output_rows - len(store),
         }

@@ -12,7 +12,7 @@ from graphlog.downstream.report import Report
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.inputs import read, recall_input
 from graphlog.report.charts import finetuning_curves, pretraining_curves, report_chart
-from graphlog.report.maps import COLOURS, draw_map
+from graphlog.report.maps import COLORS, draw_map
 from graphlog.report.style import figures_of, save_figure
 from graphlog.report.tree_figure import draw_tree
 from graphlog.training.log import read_metrics
@@ -25,7 +25,7 @@ def draw_run(
     source: Any = None,
     *,
     graphs: int = 2000,
-    colour: str | None = None,
+    color: str | None = None,
     seed: int = 0,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
@@ -36,7 +36,7 @@ def draw_run(
         out: Folder for the figures.
         source: Graphs to map; None takes those the run was trained on, if they can still be read.
         graphs: Graphs on the map.
-        colour: ``prototype``, ``scaffold`` or ``label``; None is ``prototype`` for pre-training and
+        color: ``prototype``, ``scaffold`` or ``label``; None is ``prototype`` for pre-training and
             ``label`` for fine-tuning.
         seed: Decides sample and layout of the map.
         say: Called with what cannot be drawn, and why.
@@ -45,8 +45,8 @@ def draw_run(
         ConfigError: If ``run`` is not a run folder, or ``out`` holds the figures of another run.
         MissingExtraError: If matplotlib is not installed.
     """
-    if colour is not None and colour not in COLOURS:
-        raise unknown_name("colour", colour, COLOURS)
+    if color is not None and color not in COLORS:
+        raise unknown_name("color", color, COLORS)
     if not (run / "config.toml").is_file():
         raise ConfigError(
             f"{run} is not a run folder (it has no config.toml); name one of pretrain or finetune."
@@ -69,7 +69,7 @@ def draw_run(
                 store,
                 stem,
                 graphs=graphs,
-                colour=colour or ("label" if finetuned else "prototype"),
+                color=color or ("label" if finetuned else "prototype"),
                 seed=seed,
             )
             paths += (

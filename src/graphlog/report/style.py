@@ -46,7 +46,7 @@ __all__ = [
 HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#332288", "#DDCC77")
 """Six colors of Okabe and Ito (2008) and two of Tol, all distinct for color-blind eyes."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-"""Second sign beside the hue, for prints without colour."""
+"""Second sign beside the hue, for prints without color."""
 INK, MUTED, FAINT, ALARM = "#222222", "#6B6B6B", "#D9D9D9", "#B22222"
 METRIC_NAMES = {
     "roc_auc": "ROC-AUC",

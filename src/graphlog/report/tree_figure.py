@@ -62,8 +62,8 @@ def tree_figure(roots: Sequence[Node], graphs: int, depth: int) -> Figure:
             hue = (
                 root.path[0] if len(roots) <= len(HUES) else rank
             )  # few roots have the hue of their number, as on the map
-            colour = HUES[hue] if hue < len(HUES) else REFERENCE
-            _draw(axes, root, top, graphs, depth, colour, rank)
+            color = HUES[hue] if hue < len(HUES) else REFERENCE
+            _draw(axes, root, top, graphs, depth, color, rank)
             top -= root.members / graphs
         axes.set(
             xlim=(0, depth + 1),
@@ -87,7 +87,7 @@ def tree_figure(roots: Sequence[Node], graphs: int, depth: int) -> Figure:
 
 
 def _draw(
-    axes: Axes, node: Node, top: float, graphs: int, depth: int, colour: str, rank: int
+    axes: Axes, node: Node, top: float, graphs: int, depth: int, color: str, rank: int
 ) -> None:
     tall, level = node.members / graphs, len(node.path) - 1
     if not tall:
@@ -100,7 +100,7 @@ def _draw(
         2 if is_leaf else 1,
         top - tall,
         align="edge",
-        color=colour,
+        color=color,
         alpha=strength,
         edgecolor="white",
         linewidth=0.8,
@@ -121,5 +121,5 @@ def _draw(
             clip_on=True,
         )
     for below, child in enumerate(node.children):
-        _draw(axes, child, top, graphs, depth, colour, below)
+        _draw(axes, child, top, graphs, depth, color, below)
         top -= child.members / graphs

@@ -21,7 +21,7 @@ def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
 
     Args:
         network: Its weights stay.
-        graphs: Unlabelled; up to 20 batches of 64 are drawn.
+        graphs: Unlabeled; up to 20 batches of 64 are drawn.
         seed: Decides which.
     """
     norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d)]

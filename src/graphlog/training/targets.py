@@ -132,7 +132,7 @@ def _components(
     seen = sample @ axes
     sizes, turn = np.linalg.eigh(
         np.atleast_2d(np.cov(seen.T))
-    )  # the axes are not those of the centred counts
+    )  # the axes are not those of the centered counts
     sizes, axes = sizes[::-1], axes @ turn[:, ::-1]
     mean = seen.mean(axis=0) @ turn[:, ::-1]
     scale = np.sqrt(np.where(sizes > 1e-6 * max(float(sizes[0]), 1e-12), sizes, np.inf))

@@ -31,7 +31,7 @@ FEWEST_PROTOTYPES = 5
 def effective_rank(embeddings: Float[Tensor, "N D"]) -> float:
     r"""Return RankMe of the centered embeddings.
 
-    :math:`\exp(-\sum_k p_k \log p_k)` with normalised singular values :math:`p_k`: 1 where all
+    :math:`\exp(-\sum_k p_k \log p_k)` with normalized singular values :math:`p_k`: 1 where all
     graphs lie on a line, at most ``min(N - 1, D)``, 0 where all are equal. Singular values are
     taken from the smaller Gram matrix, in float64.
     """

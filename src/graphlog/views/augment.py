@@ -29,7 +29,7 @@ class AugmentConfig(FrozenConfig):
     edge_perturbation: Literal["rewire", "drop"] = "rewire"
     """Put as many edges elsewhere as are taken away (the paper), or only take away."""
     subgraph_growth: Literal["frontier", "first-neighbours"] = "frontier"
-    """Grow from all nodes reached so far, or only among the neighbours of the first one (the
+    """Grow from all nodes reached so far, or only among the neighbors of the first one (the
     authors' chemistry script)."""
     restore_edgeless: bool = False
     """Return a graph as it was where no edge would be left of it (the authors' chemistry
@@ -109,7 +109,7 @@ def grow_subgraph(
 ) -> Bool[Tensor, "V"]:
     """Return the nodes of one random connected subgraph a graph.
 
-    A random node, then ``steps[n]`` times a random neighbour of it all. One sweep over the edges
+    A random node, then ``steps[n]`` times a random neighbor of it all. One sweep over the edges
     adds a node to every graph, so there are as many sweeps as the largest subgraph has nodes. A
     subgraph that has filled its component stays smaller.
 
@@ -117,7 +117,7 @@ def grow_subgraph(
         batch: Any graphs.
         steps: Nodes to add to the first, in each graph.
         generator: Source of randomness.
-        growth: ``"first-neighbours"`` only ever adds neighbours of the first node.
+        growth: ``"first-neighbours"`` only ever adds neighbors of the first node.
     """
     roots = random_nodes(batch.ptr, generator)[batch.sizes > 0]
     inside = torch.zeros(batch.num_nodes, dtype=torch.bool, device=roots.device).index_fill(

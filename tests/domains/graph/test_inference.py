@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.domains.graph.raw import RawGraphs, column
 from graphlog.domains.graph.schema import Survey, node_codes
-from graphlog.encoders.attributes import AttributeTable, expand_attributes, standardised
+from graphlog.encoders.attributes import AttributeTable, expand_attributes, standardized
 from graphlog.errors import DataError
 
 whole = st.lists(st.integers(-(2**31), 2**31), min_size=1, max_size=40)
@@ -62,7 +62,7 @@ def test_pieces_do_not_matter(values, cut):
 @given(fractions)
 def test_encoders_read_continuous_columns_with_mean_0_and_deviation_1(values):
     attribute = _schema([*values, 0.5]).node[0]
-    read = standardised(torch.tensor([*values, 0.5])[:, None], (attribute,)).double()
+    read = standardized(torch.tensor([*values, 0.5])[:, None], (attribute,)).double()
     assert abs(float(read.mean())) < 1e-3
     spread = float(read.std(correction=0))
     assert spread == pytest.approx(1.0, abs=1e-2) or attribute.scale == 1.0
@@ -121,7 +121,7 @@ def test_attributes_that_never_change_give_way_to_the_degree_if_wished():
     assert survey.schema(keep_constant=False).node[0].name == "degree"
 
 
-def test_the_table_standardises_and_masks_with_the_mean():
+def test_the_table_standardizes_and_masks_with_the_mean():
     schema = _schema([10.0, 20.0, 30.5])
     assert schema.node_mask == (pytest.approx(20.1666666),)
     table = AttributeTable(schema.node, 4)

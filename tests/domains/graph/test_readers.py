@@ -229,8 +229,8 @@ def test_a_bad_line_of_a_tudataset_is_named(tmp_path, changes, words):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (GIN.replace("7 2 0 2", "7 2 0 3"), "line 4: neighbour 3 must be a node"),
-        (GIN.replace("7 2 0 2", "7 2 0"), "line 4: must be 'tag degree neighbours'"),
+        (GIN.replace("7 2 0 2", "7 2 0 3"), "line 4: neighbor 3 must be a node"),
+        (GIN.replace("7 2 0 2", "7 2 0"), "line 4: must be 'tag degree neighbors'"),
         (GIN[:-10], "ends within graph 1"),
         (GIN + "1 no\n", "line 9: more lines than the 2 graphs"),
         (GIN.replace("2 no", "two no"), "line 6: must be 'nodes label'"),

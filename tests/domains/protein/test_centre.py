@@ -1,4 +1,4 @@
-"""The centre-node readout against recorded numbers, and edge masking against an example."""
+"""The center-node readout against recorded numbers, and edge masking against an example."""
 
 from pathlib import Path
 
@@ -28,28 +28,28 @@ def store() -> GraphStore:
 
 
 @pytest.mark.parametrize("layer", ["last", "jk"])
-def test_centre_stands_beside_the_mean(store: GraphStore, layer: str) -> None:
+def test_center_stands_beside_the_mean(store: GraphStore, layer: str) -> None:
     config = EncoderConfig(layers=2, dim=8)
     plain = build_encoder(config, PROTEIN, 0).eval()
-    centred = build_encoder(config.updated({"readout": "mean+centre"}), PROTEIN, 0).eval()
-    centred.load_state_dict(
+    centered = build_encoder(config.updated({"readout": "mean+centre"}), PROTEIN, 0).eval()
+    centered.load_state_dict(
         plain.state_dict()
     )  # the readout has no weights: any encoder can be given it
     batch = store[:]
     with torch.no_grad():
         ours, mean, nodes = (
-            centred.embed_graphs(batch, layer),
+            centered.embed_graphs(batch, layer),
             plain.embed_graphs(batch, layer),
             plain(batch).node_emb,
         )
-    assert ours.shape == (24, centred.embedding_width(layer))
-    assert centred.embedding_width(layer) == plain.embedding_width(layer) + (
+    assert ours.shape == (24, centered.embedding_width(layer))
+    assert centered.embedding_width(layer) == plain.embedding_width(layer) + (
         8 if layer == "last" else 24
     )
     centre = nodes[batch.ptr[:-1]]
     torch.testing.assert_close(ours[:, 8:] if layer == "last" else ours[:, -9:-1], centre)
     torch.testing.assert_close(ours[:, :8], mean[:, :8])
-    torch.testing.assert_close(centred(batch).graph_emb, plain(batch).graph_emb)
+    torch.testing.assert_close(centered(batch).graph_emb, plain(batch).graph_emb)
 
 
 def test_edges_are_masked_both_ways_and_by_the_published_count(store: GraphStore) -> None:

@@ -87,7 +87,7 @@ def test_featurize_proteins(cli: Cli, files: Path) -> None:
     assert "4 of 9" in cli("info", files / "s").out
 
 
-def test_what_is_featurised_is_trained_on(cli: Cli, tmp_path: Path) -> None:
+def test_what_is_featurized_is_trained_on(cli: Cli, tmp_path: Path) -> None:
     network = write(tmp_path / "9.protein.links.detailed.txt", clustered_links(4, 6))
     rows = "".join(f"c{c:02d}p{k:02d},{c % 2}\n" for c in range(4) for k in range(6))
     labels = write(tmp_path / "labels.csv", "protein,odd\n" + rows)

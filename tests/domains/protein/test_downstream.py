@@ -1,4 +1,4 @@
-"""Probing and fine-tuning on proteins: centre beside mean, two halves, statistics as baseline."""
+"""Probing and fine-tuning on proteins: center beside mean, two halves, statistics as baseline."""
 
 import numpy as np
 import pytest
@@ -41,16 +41,16 @@ def test_statistics_are_counts(store: GraphStore) -> None:
         batch = store[graph : graph + 1]
         edges, attributes = batch.edge_index.numpy(), batch.edge_attr.numpy()[:, : len(CHANNELS)]
         n, m = batch.num_nodes, batch.num_edges // 2
-        of_centre = edges[0] == 0
+        of_center = edges[0] == 0
         expected = np.log1p(
-            [n, m, of_centre.sum(), 0, *(attributes.sum(0) / 2), *attributes[of_centre].sum(0)]
+            [n, m, of_center.sum(), 0, *(attributes.sum(0) / 2), *attributes[of_center].sum(0)]
         )
         expected[3] = m / (n * (n - 1) / 2)
         np.testing.assert_allclose(found[graph], expected, rtol=1e-5)
     assert ego_statistics(store.subset([])).shape == (0, len(STATISTICS))
 
 
-def test_unlabelled_proteins_are_left_out_and_the_test_fold_is_halved(store: GraphStore) -> None:
+def test_unlabeled_proteins_are_left_out_and_the_test_fold_is_halved(store: GraphStore) -> None:
     data = open_labelled(store, PROTEIN)
     assert len(data.store) == 84
     assert data.split_name.startswith("random")
@@ -62,7 +62,7 @@ def test_unlabelled_proteins_are_left_out_and_the_test_fold_is_halved(store: Gra
     ]
 
 
-def test_the_centre_is_read_downstream_unless_told_otherwise(store: GraphStore) -> None:
+def test_the_center_is_read_downstream_unless_told_otherwise(store: GraphStore) -> None:
     encoder = tiny_encoder(schema=PROTEIN)
     assert encoder.with_readout().width() == 2 * encoder.width()
     assert encoder.with_readout("encoder") is encoder

@@ -102,7 +102,7 @@ def test_schema_is_that_of_the_published_weights() -> None:
     assert [a.name for a in PROTEIN.edge[:7]] == list(CHANNELS)
 
 
-def test_centre_is_node_0_of_every_graph_of_a_store() -> None:
+def test_center_is_node_0_of_every_graph_of_a_store() -> None:
     network, graph = random_network(25, 150, seed=2)
     builder = StoreBuilder(PROTEIN, None)
     builder.add(ego_networks(network, np.arange(25), ProteinOptions(isolated="keep")))

@@ -69,16 +69,16 @@ def test_communities_are_found_and_kept_whole(tmp_path: Path) -> None:
     )
 
 
-def test_fewer_partners_of_a_test_protein_are_learnt_from(tmp_path: Path) -> None:
+def test_fewer_partners_of_a_test_protein_are_learned_from(tmp_path: Path) -> None:
     file = write(tmp_path / "9.protein.links.detailed.txt", clustered_links(20, 12))
     network = build_network(read_interactions(file))
     source = np.repeat(np.arange(len(network.proteins)), network.degrees)
 
     def share(split: Split) -> float:
-        learnt, tested = (
+        learned, tested = (
             np.isin(np.arange(len(network.proteins)), part) for part in (split.train, split.test)
         )
-        return float(learnt[network.partners[tested[source]]].mean())
+        return float(learned[network.partners[tested[source]]].mean())
 
     assert share(split_proteins(network.proteins, "network", networks=file)) < 0.2
     assert share(split_proteins(network.proteins, "random")) > 0.6

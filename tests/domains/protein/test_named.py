@@ -69,10 +69,10 @@ def test_another_input_makes_another_store(counted: Callable[[], int], tmp_path:
     assert len(second) == 15
 
 
-def test_options_of_a_named_network_and_of_a_labelled_set(counted: Callable[[], int]) -> None:
+def test_options_of_a_named_network_and_of_a_labeled_set(counted: Callable[[], int]) -> None:
     wide = read_proteins("string-9606", radius=3, limit=2)
     assert wide.num_nodes.min() > read_proteins("string-9606", limit=2).num_nodes.min()
-    with pytest.raises(ConfigError, match="is cut and labelled is fixed"):
+    with pytest.raises(ConfigError, match="is cut and labeled is fixed"):
         read_proteins("worm-go40", radius=2)
     with pytest.raises(ConfigError, match="--smiles-column is for molecules"):
         read_proteins("string-9606", smiles_column="smiles")

@@ -5,8 +5,8 @@ from torch import nn
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.attributes import AttributeTable
-from graphlog.encoders.base import EncoderConfig, LayerConfig, MessagePassing, Neighbourhood
-from graphlog.ops.neighbours import neighbour_sum
+from graphlog.encoders.base import EncoderConfig, LayerConfig, MessagePassing, Neighborhood
+from graphlog.ops.neighbors import neighbor_sum
 
 
 class GatedConfig(LayerConfig):
@@ -29,8 +29,8 @@ class Gated(MessagePassing):
         nn.init.constant_(self.gate.bias, config.layer_as(GatedConfig).gate_bias)
         self.edge = AttributeTable(schema.edge, config.dim)
 
-    def forward(self, h: torch.Tensor, neighbourhood: Neighbourhood) -> torch.Tensor:
+    def forward(self, h: torch.Tensor, neighborhood: Neighborhood) -> torch.Tensor:
         """Return the node embeddings after one round of messages."""
-        edges = neighbourhood.indicator_sums @ self.edge.weight
-        mean = (neighbour_sum(h, neighbourhood.adjacency) + edges) / neighbourhood.count
+        edges = neighborhood.indicator_sums @ self.edge.weight
+        mean = (neighbor_sum(h, neighborhood.adjacency) + edges) / neighborhood.count
         return self.own(h) + torch.sigmoid(self.gate(h)) * self.other(mean)

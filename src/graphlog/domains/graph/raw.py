@@ -84,7 +84,7 @@ class RawGraphs:
 
     @property
     def degrees(self) -> Int64[np.ndarray, "V"]:
-        """Number of different neighbours of each node, not counting itself or directions."""
+        """Number of different neighbors of each node, not counting itself or directions."""
         total = int(self.node_counts.sum())
         first = (np.cumsum(self.node_counts) - self.node_counts)[self.edge_graph]
         ends = self.edge_index + first

@@ -265,17 +265,17 @@ def _gin_graph(row: int, line: int, label: str, nodes: list[list[str]], extra: i
         degree = _count(words[1]) if len(words) > 1 else None
         problem, neighbours = None, list[int | None]()
         if degree is None or len(words) != 2 + degree + extra:
-            expected = "must be 'tag degree neighbours' with as many neighbours as the degree says"
+            expected = "must be 'tag degree neighbors' with as many neighbors as the degree says"
             problem = f"{expected}, found {' '.join(words)[:40]!r}"
         else:
             neighbours = [_count(word) for word in words[2 : 2 + degree]]
-            for word, neighbour in zip(words[2:], neighbours, strict=False):
-                if neighbour is None or neighbour >= len(nodes):
-                    problem = f"neighbour {word} must be a node in [0, {len(nodes)})"
+            for word, neighbor in zip(words[2:], neighbours, strict=False):
+                if neighbor is None or neighbor >= len(nodes):
+                    problem = f"neighbor {word} must be a node in [0, {len(nodes)})"
                     break
         if problem is not None:
             return RawGraph(row, f"graph {row}", problem=f"{place.of(k)}{problem}")
-        ends += [(k, neighbour) for neighbour in neighbours if neighbour is not None]
+        ends += [(k, neighbor) for neighbor in neighbours if neighbor is not None]
         attributes.append([cell(word) for word in (words[0], *words[2 + len(neighbours) :])])
     return RawGraph(
         row=row,

@@ -1,7 +1,7 @@
 """What the attribute codes of a molecular graph mean: the vocabulary, and nothing that needs RDKit.
 
 ``molecule`` extends the two atom and two bond codes of the pre-train-GNNs family (same numbers, so
-that published weights apply) by a code for whatever the family's own featuriser refuses: wildcard
+that published weights apply) by a code for whatever the family's own featurizer refuses: wildcard
 atoms, chirality beyond tetrahedral, dative and other unusual bonds, wedged and crossed bond
 directions.
 
@@ -11,7 +11,7 @@ appended behind them.
 
 ``molecule-cip`` is ``molecule-rich`` with stereo that belongs to the molecule and not to its text:
 the tags of the other two say clockwise and counter-clockwise as seen along the order of the
-neighbours, so one molecule written in two ways has two embeddings; its labels are those of Cahn,
+neighbors, so one molecule written in two ways has two embeddings; its labels are those of Cahn,
 Ingold and Prelog.
 """
 
@@ -55,7 +55,7 @@ MOLECULE_RICH = FeatureSchema(
         Attribute(
             "chirality", 6
         ),  # unspecified, clockwise, counter-clockwise, RDKit's "other"; 4 misc, 5 masked
-        Attribute("degree", 13),  # 0-10 neighbours, hydrogens counted; 11 misc, 12 masked
+        Attribute("degree", 13),  # 0-10 neighbors, hydrogens counted; 11 misc, 12 masked
         Attribute("formal_charge", 13),  # -5 to 5 as 0-10; 11 misc, 12 masked
         Attribute("num_hydrogens", 11),  # 0-8; 9 misc, 10 masked
         Attribute("num_radical_electrons", 7),  # 0-4; 5 misc, 6 masked

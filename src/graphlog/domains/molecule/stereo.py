@@ -5,10 +5,10 @@ from typing import Any
 from rdkit import Chem
 from rdkit.Chem import rdCIPLabeler
 
-UNKNOWN_CENTRE, UNKNOWN_BOND = 5, 3
+UNKNOWN_CENTER, UNKNOWN_BOND = 5, 3
 """Codes of ``molecule-cip`` for stereo that is specified but has no such label.
 
-These are octahedral and other centres that are not tetrahedral, axial bonds, and molecules so
+These are octahedral and other centers that are not tetrahedral, axial bonds, and molecules so
 symmetric that ranking their branches was given up.
 """
 
@@ -54,7 +54,7 @@ def cip_codes(mol: Any, atoms: list[Any], bonds: list[Any]) -> tuple[list[int], 
         is_labelled = False
     for k in tagged:
         has_label = is_labelled and tags[k] in _TETRAHEDRAL
-        centres[k] = _code(atoms[k], _CENTRES, UNKNOWN_CENTRE) if has_label else UNKNOWN_CENTRE
+        centres[k] = _code(atoms[k], _CENTRES, UNKNOWN_CENTER) if has_label else UNKNOWN_CENTER
     for k in marked:
         axes[k] = (
             _code(bonds[k], _BONDS, UNKNOWN_BOND)

@@ -84,7 +84,7 @@ class ProteinDomain(Domain):
             return read_proteins(files, on_error=on_error, store_path=store_path, **options)
         if changed:
             raise ConfigError(
-                f"how '{source.name}' is cut and labelled is fixed; to use other options "
+                f"how '{source.name}' is cut and labeled is fixed; to use other options "
                 f"({', '.join(changed)}), name its networks."
             )
         store = open_named_proteins(spec.name, **options)
@@ -102,7 +102,7 @@ class ProteinDomain(Domain):
         return super().reading_options() | cutting - {"options"}
 
     def fetch(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
-        """Return the file of a network, or the store of a labelled set."""
+        """Return the file of a network, or the store of a labeled set."""
         if details_of(spec).networks:
             return Path(str(open_named_proteins(spec.name, data_dir).path))
         return super().fetch(spec, data_dir)
@@ -117,7 +117,7 @@ class ProteinDomain(Domain):
         return None if None in paths else [path for path in paths if path is not None]
 
     def parts(self, spec: DatasetSpec) -> list[DatasetSpec]:
-        """Return the networks, tables and ontologies that a labelled set is made from."""
+        """Return the networks, tables and ontologies that a labeled set is made from."""
         return parts(spec) if details_of(spec).networks else []
 
     # Folds
@@ -198,7 +198,7 @@ class ProteinDomain(Domain):
     def downstream_readout(self, readout: str) -> str:
         """Return ``mean+centre`` in place of ``mean``.
 
-        Pre-training pools the mean only, fine-tuning reads mean and centre: the rule of the
+        Pre-training pools the mean only, fine-tuning reads mean and center: the rule of the
         pre-train-GNNs family. The readout has no weights, so any encoder can be given it.
         """
         return "mean+centre" if readout == "mean" else readout

@@ -12,14 +12,14 @@ from graphlog.domains.protein.schema import CHANNELS, PROTEIN, ProteinOptions
 from graphlog.errors import ConfigError
 
 STATISTICS = (
-    *("proteins", "interactions", "partners of the centre", "density"),
+    *("proteins", "interactions", "partners of the center", "density"),
     *(f"interactions by {name}" for name in CHANNELS),
-    *(f"the centre's by {name}" for name in CHANNELS),
+    *(f"the center's by {name}" for name in CHANNELS),
 )
 """Names of the columns of :func:`ego_statistics`; all but the density are log(1 + count)."""
 
 _TABLE_ENTRIES = 1 << 22
-"""Entries of the table of positions, which has a row for each centre cut at the same time."""
+"""Entries of the table of positions, which has a row for each center cut at the same time."""
 _GRAPHS_PER_BATCH = 1024
 _ROW_OF_CODE: Float[np.ndarray, "128 9"] = np.zeros(
     (1 << len(CHANNELS), len(PROTEIN.edge)), dtype=np.float32
@@ -30,7 +30,7 @@ _ROW_OF_CODE[:, : len(CHANNELS)] = (
 
 
 class _Members(NamedTuple):
-    """Proteins of many ego-networks, one ego-network after the other, the centre first in each."""
+    """Proteins of many ego-networks, one ego-network after the other, the center first in each."""
 
     graph: Int[np.ndarray, "V"]
     protein: Int[np.ndarray, "V"]
@@ -40,9 +40,9 @@ class _Members(NamedTuple):
 def ego_networks(
     network: ProteinNetwork, centres: Integer[np.ndarray, "n"], options: ProteinOptions
 ) -> GraphChunk:
-    """Return the ego-network of every centre, with the centre as node 0.
+    """Return the ego-network of every center, with the center as node 0.
 
-    The proteins of an ego-network are the centre, then its partners, strongest first, then theirs,
+    The proteins of an ego-network are the center, then its partners, strongest first, then theirs,
     and so on; both caps of ``options`` apply in this order. All interactions between these proteins
     are kept.
 
@@ -129,7 +129,7 @@ def _reach(
 
 
 def ego_statistics(store: GraphStore) -> Float32[np.ndarray, "M 18"]:
-    """Return sizes, and interactions by evidence channel, of each ego-network and of its centre.
+    """Return sizes, and interactions by evidence channel, of each ego-network and of its center.
 
     Raises:
         ConfigError: If the graphs are not ego-networks.
@@ -149,13 +149,13 @@ def _statistics(store: GraphStore, start: int, stop: int) -> Float32[np.ndarray,
     source, graph = batch.edge_index[0].numpy(), batch.batch.numpy()
     channels = batch.edge_attr.numpy()[:, : len(CHANNELS)].astype(np.float64)
     owner = graph[source]
-    is_centre = source == batch.ptr[:-1].numpy()[owner]
+    is_center = source == batch.ptr[:-1].numpy()[owner]
     nodes = batch.sizes.numpy().astype(np.float64)
     edges = np.bincount(owner, minlength=count) / 2
     density = edges / np.maximum(nodes * (nodes - 1) / 2, 1)
     by_channel = [np.bincount(owner, column, count) / 2 for column in channels.T]
-    centres = owner[is_centre]
-    of_centre = [np.bincount(centres, column, count) for column in channels[is_centre].T]
+    centres = owner[is_center]
+    of_center = [np.bincount(centres, column, count) for column in channels[is_center].T]
     partners = np.bincount(centres, minlength=count)
-    counts = np.stack([nodes, edges, partners, *by_channel, *of_centre], axis=1)
+    counts = np.stack([nodes, edges, partners, *by_channel, *of_center], axis=1)
     return np.insert(np.log1p(counts), 3, density, axis=1).astype(np.float32)

@@ -31,7 +31,7 @@ Files = str | Path | Sequence[str | Path]
 Labeller = Callable[[Sequence[str]], Functions]
 Progress = Callable[[int, int], None]
 """Called as ``progress(proteins done, proteins rejected)``."""
-_CENTRES_PER_CHUNK = 1024
+_CENTERS_PER_CHUNK = 1024
 _NETWORK_FILE = "protein.links"
 
 
@@ -120,7 +120,7 @@ def read_proteins(
 ) -> GraphStore:
     """Return a store with the ego-network of every protein of some networks.
 
-    The text of a graph is ``<taxon>.<name>``, and its node 0 is the centre. Rows are the proteins
+    The text of a graph is ``<taxon>.<name>``, and its node 0 is the center. Rows are the proteins
     in the order of the files, sorted by name within each. They are followed by rejected rows for
     names and terms of annotation files that no network or ontology contains.
 
@@ -227,8 +227,8 @@ def _add_network(
     rejects = [Reject(start + p, network.proteins[p], reasons[p]) for p in rejected]
     collector.add(None, rejects, len(rejects))
     usable = proteins[reasons == ""]
-    for k in range(0, len(usable), _CENTRES_PER_CHUNK):
-        centres = usable[k : k + _CENTRES_PER_CHUNK]
+    for k in range(0, len(usable), _CENTERS_PER_CHUNK):
+        centres = usable[k : k + _CENTERS_PER_CHUNK]
         labels = None if values is None else values[centres]
         chunk = ego_networks(network, centres, options)
         collector.add(replace(chunk, rows=start + centres, labels=labels), (), len(centres))

@@ -1,4 +1,4 @@
-"""The schema of ego-networks, and the options for cutting and labelling them."""
+"""The schema of ego-networks, and the options for cutting and labeling them."""
 
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ PROTEIN = FeatureSchema(
     edge_mask=(0.0,) * 8 + (1.0,),
     self_loop=(0.0,) * 7 + (1.0, 0.0),
 )
-"""The layout of the pre-train-GNNs family: node 0 is the centre, and every node has code 1."""
+"""The layout of the pre-train-GNNs family: node 0 is the center, and every node has code 1."""
 
 
 class ProteinOptions(FrozenConfig):
@@ -39,11 +39,11 @@ class ProteinOptions(FrozenConfig):
     """Lowest score at which a channel is set, for all channels or by channel; interactions without
     any channel set are dropped."""
     radius: int = Field(default=1, ge=1)
-    """Steps from the centre to the farthest protein."""
+    """Steps from the center to the farthest protein."""
     neighbours: int = Field(default=100, ge=1)
     """Cap: only this many partners of each protein are followed, those with the highest scores."""
     nodes: int = Field(default=500, ge=1)
-    """Cap: largest number of proteins of an ego-network; the centre's own partners come first."""
+    """Cap: largest number of proteins of an ego-network; the center's own partners come first."""
     isolated: Literal["reject", "keep"] = "reject"
     """What becomes of a protein without partners: a rejected row, or a graph of one node."""
     evidence: tuple[str, ...] = ("IEA", "ND", "NAS")
@@ -91,14 +91,14 @@ def species_of(name: str) -> str | None:
 
 
 class NetworkDetails(FrozenConfig):
-    """How a network, a labelled set or another file of the catalogue is read."""
+    """How a network, a labeled set or another file of the catalogue is read."""
 
     begins: str = "protein1 protein2"
     """How the first line of a file without a pinned sha256 begins."""
     taxon: str | None = None
     """Species of a network whose proteins carry none."""
     networks: tuple[str, ...] = ()
-    """Of a labelled set: networks whose ego-networks it holds; ``path`` is its table of labels."""
+    """Of a labeled set: networks whose ego-networks it holds; ``path`` is its table of labels."""
     labelling: Literal["", "table", "complexes", "go"] = ""
     """Whether labels are listed in ``path``, are membership of any complex, or GO annotations."""
     options: dict[str, Any] = Field(default_factory=dict)

@@ -23,7 +23,7 @@ from graphlog.files import hash_file
 
 _ONTOLOGY = "go-graph"
 _VERSION = 1
-"""Increase when ego-networks are cut or labelled in another way, so that stores are built again."""
+"""Increase when ego-networks are cut or labeled in another way, so that stores are built again."""
 
 
 def open_named_proteins(
@@ -32,7 +32,7 @@ def open_named_proteins(
     progress: Progress | None = None,
     workers: int | None = None,
 ) -> GraphStore:
-    """Return the ego-networks of a named network or labelled set; only the first call cuts them.
+    """Return the ego-networks of a named network or labeled set; only the first call cuts them.
 
     The labels of proteins without annotation are NaN; they are there to pre-train on.
 
@@ -80,7 +80,7 @@ def open_named_proteins(
 
 
 def parts(spec: DatasetSpec) -> list[DatasetSpec]:
-    """Return every file that a network or labelled set is made from, its own file first."""
+    """Return every file that a network or labeled set is made from, its own file first."""
     details = details_of(spec)
     own = [spec.updated({"details": {}})] if spec.path else []
     others = [DATASETS[name] for name in details.networks]

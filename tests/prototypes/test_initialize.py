@@ -83,7 +83,7 @@ def test_opposite_points_get_a_prototype_with_a_direction() -> None:
     assert forest.layers[0].norm() > 0
 
 
-def test_competitive_initialisation() -> None:
+def test_competitive_initialization() -> None:
     first, second = (
         fit_competitive(embeddings(200), depth=3, centres=12, generator=seeded(1), batch_size=64)
         for _ in range(2)

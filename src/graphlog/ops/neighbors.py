@@ -1,4 +1,4 @@
-"""Sums over neighbours (the inside of Eq. 1) without an edge-sized tensor of embeddings."""
+"""Sums over neighbors (the inside of Eq. 1) without an edge-sized tensor of embeddings."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -11,7 +11,7 @@ from graphlog.ops.segment import segment_ids, segment_sum
 
 
 @runtime_checkable
-class Neighbours(Protocol):
+class Neighbors(Protocol):
     """Directed edges sorted by target and by source, numbered by target."""
 
     @property
@@ -73,14 +73,14 @@ class _WeightedSum(torch.autograd.Function):
     """The same with a weight for each edge and head; the heads are summed inside the one kernel."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor, edges: Neighbours) -> Tensor:
+    def forward(ctx: Any, h: Tensor, weight: Tensor, edges: Neighbors) -> Tensor:
         ctx.save_for_backward(h, weight)
         ctx.edges = edges
         table, rows, offsets = _WeightedSum.bags(h, weight, edges)
         return _bag(table, rows, offsets, weight.detach().reshape(-1).to(h.dtype))
 
     @staticmethod
-    def bags(h: Tensor, weight: Tensor, edges: Neighbours) -> tuple[Tensor, Tensor, Tensor]:
+    def bags(h: Tensor, weight: Tensor, edges: Neighbors) -> tuple[Tensor, Tensor, Tensor]:
         """Return the table of every node and head, and the bags of its rows summed at each node."""
         heads = weight.shape[1]
         rows = (edges.senders[:, None] * heads + torch.arange(heads, device=h.device)).reshape(-1)
@@ -93,7 +93,7 @@ class _WeightedSum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         h, weight = ctx.saved_tensors
-        edges: Neighbours = ctx.edges
+        edges: Neighbors = ctx.edges
         grad, grad_h, grad_weight = grads[0].contiguous(), None, None
         if ctx.needs_input_grad[0]:
             back_weight = weight.index_select(0, edges.back_order).to(grad.dtype)
@@ -126,7 +126,7 @@ class _EndSum(torch.autograd.Function):
     """Gathers forward, sums over sorted rows backward: no scattered addition in either."""
 
     @staticmethod
-    def forward(ctx: Any, at_receiver: Tensor, at_sender: Tensor, edges: Neighbours) -> Tensor:
+    def forward(ctx: Any, at_receiver: Tensor, at_sender: Tensor, edges: Neighbors) -> Tensor:
         ctx.edges = edges
         receivers = segment_ids(edges.offsets, edges.senders.shape[0])
         return (
@@ -137,7 +137,7 @@ class _EndSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        edges: Neighbours = ctx.edges
+        edges: Neighbors = ctx.edges
         grad = grads[0].contiguous()
         return (
             segment_sum(grad, edges.offsets),
@@ -147,7 +147,7 @@ class _EndSum(torch.autograd.Function):
 
 
 def end_sum(
-    at_receiver: Float[Tensor, "V H"], at_sender: Float[Tensor, "V H"], edges: Neighbours
+    at_receiver: Float[Tensor, "V H"], at_sender: Float[Tensor, "V H"], edges: Neighbors
 ) -> Float[Tensor, "E H"]:
     """Return ``at_receiver[v] + at_sender[u]`` of every edge from ``u`` to ``v``."""
     return _EndSum.apply(at_receiver, at_sender, edges)  # pyright: ignore[reportReturnType]
@@ -195,8 +195,8 @@ def weighted_rows(
     return _WeightedRows.apply(weight, rows, offsets)  # pyright: ignore[reportReturnType]
 
 
-def neighbour_sum(
-    h: Float[Tensor, "V W"], edges: Neighbours, weight: Float[Tensor, "E *H"] | None = None
+def neighbor_sum(
+    h: Float[Tensor, "V W"], edges: Neighbors, weight: Float[Tensor, "E *H"] | None = None
 ) -> Float[Tensor, "V D"]:
     r"""Return :math:`\sum_{(u, v)} w_{uv} h_u` for every node ``v``.
 
@@ -206,7 +206,7 @@ def neighbour_sum(
     Args:
         h: Values of the nodes. With ``H`` heads a row holds them one after the other, ``W = H *
             D``.
-        edges: The neighbourhoods, sorted both ways.
+        edges: The neighborhoods, sorted both ways.
         weight: Weight of each edge; with two axes, of each edge and head,
             and then the heads are summed. None stands for 1.
 

@@ -28,13 +28,13 @@ def fit_forest(
 ) -> PrototypeForest:
     """Return prototypes fitted layer by layer.
 
-    K-means on the embeddings, then on the centres of the layer below, ``depth`` times. After each
-    clustering, centres with fewer than ``min_members`` members are discarded and their members
+    K-means on the embeddings, then on the centers of the layer below, ``depth`` times. After each
+    clustering, centers with fewer than ``min_members`` members are discarded and their members
     re-attached to the nearest survivor. Printed as it is, the paper's rule has no upper layer: 50
-    centres on the at most 50 points of the layer below leave one member each, and all are
+    centers on the at most 50 points of the layer below leave one member each, and all are
     discarded. Hence ``centres_rule``:
 
-    - ``"halve"``: at most half as many centres as points; where still no cluster is large enough (a
+    - ``"halve"``: at most half as many centers as points; where still no cluster is large enough (a
       single point, say), one prototype at the mean of the points is kept, so that a few graphs are
       enough;
     - ``"literal"``: as many as asked for or as there are points; an error where that discards
@@ -43,12 +43,12 @@ def fit_forest(
     Args:
         embeddings: Graph embeddings of the collection, or a sample of it.
         depth: Number of layers, at least 1.
-        centres: Centres of each clustering (the paper: 50).
+        centres: Centers of each clustering (the paper: 50).
         generator: Seeds the clusterings.
-        centres_rule: How many centres a layer of few points gets.
+        centres_rule: How many centers a layer of few points gets.
         min_members: Smallest cluster that is kept (the paper: 2).
         min_roots: Fewest prototypes of the top layer, as far as the layer below has that many;
-            where the rules above leave fewer, that many centres are fitted and none discarded.
+            where the rules above leave fewer, that many centers are fitted and none discarded.
         space: ``"raw"`` clusters the embeddings, ``"unit"`` their directions, which is what cosine
             similarity compares.
 
@@ -109,7 +109,7 @@ def _fit_layer(
         if centres_rule == "literal":
             raise ConfigError(
                 f"`centres_rule='literal'` discards all prototypes {level} layers above the bottom:"
-                f" {wanted} centres on {available} points leave none with {min_members} members;"
+                f" {wanted} centers on {available} points leave none with {min_members} members;"
                 " use 'halve' or fewer `centres`."
             )
         fitted = Clusters(points.mean(dim=0, keepdim=True), torch.zeros_like(fitted.assignment))
@@ -117,7 +117,7 @@ def _fit_layer(
 
 
 def _without_zeros(clusters: Clusters, points: Tensor) -> Tensor:
-    """Replace a centre of length 0, which has no direction, by its member of greatest length."""
+    """Replace a center of length 0, which has no direction, by its member of greatest length."""
     vectors = clusters.centres.clone()
     for k in (vectors.norm(dim=1) == 0).nonzero().flatten().tolist():
         members = points[clusters.assignment == k]

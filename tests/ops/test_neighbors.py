@@ -1,4 +1,4 @@
-"""Sums over neighbours against a scatter, on graphs that are not symmetric, and their gradients."""
+"""Sums over neighbors against a scatter, on graphs that are not symmetric, and their gradients."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import Tensor
 
 from graphlog.data.batch import Adjacency, build_adjacency
 from graphlog.encoders.base import with_self_loops
-from graphlog.ops.neighbours import Neighbours, end_sum, neighbour_sum, weighted_rows
+from graphlog.ops.neighbors import Neighbors, end_sum, neighbor_sum, weighted_rows
 
 
 def directed(nodes: int = 6, edges: int = 11) -> tuple[Tensor, Adjacency]:
@@ -32,14 +32,14 @@ def scattered(h: Tensor, edge_index: Tensor, weight: Tensor | None, heads: int =
 @pytest.mark.parametrize("heads", [None, 0, 1, 3])
 def test_value_and_gradient(heads: int | None) -> None:
     edge_index, adjacency = directed()
-    assert isinstance(adjacency, Neighbours)
+    assert isinstance(adjacency, Neighbors)
     h = torch.randn(6, 4 * (heads or 1), dtype=torch.float64, requires_grad=True)
     shape = () if heads is None else (11,) if heads == 0 else (11, heads)
     weight = None if heads is None else torch.randn(shape, dtype=torch.float64, requires_grad=True)
     expected = scattered(h, edge_index, weight, heads or 1)
-    torch.testing.assert_close(neighbour_sum(h, adjacency, weight), expected)
+    torch.testing.assert_close(neighbor_sum(h, adjacency, weight), expected)
     inputs = (h,) if weight is None else (h, weight)
-    assert torch.autograd.gradcheck(lambda h, *w: neighbour_sum(h, adjacency, *w), inputs)
+    assert torch.autograd.gradcheck(lambda h, *w: neighbor_sum(h, adjacency, *w), inputs)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -47,7 +47,7 @@ def test_precisions(dtype: torch.dtype) -> None:
     edge_index, adjacency = directed()
     h, weight = torch.randn(6, 8), torch.rand(11)
     for w in (None, weight):
-        result = neighbour_sum(h.to(dtype).requires_grad_(), adjacency, w)
+        result = neighbor_sum(h.to(dtype).requires_grad_(), adjacency, w)
         assert result.dtype == dtype
         torch.testing.assert_close(
             result.float(),
@@ -62,7 +62,7 @@ def test_without_edges() -> None:
     adjacency = build_adjacency(torch.zeros(2, 0, dtype=torch.int64), 3)
     h = torch.randn(3, 4, requires_grad=True)
     weight = torch.ones(0, 2, requires_grad=True)
-    (neighbour_sum(h, adjacency).sum() + neighbour_sum(h, adjacency, weight).sum()).backward()
+    (neighbor_sum(h, adjacency).sum() + neighbor_sum(h, adjacency, weight).sum()).backward()
     assert h.grad is not None
     assert not h.grad.any()
 

@@ -1,4 +1,4 @@
-"""Colour refinement: which nodes no message-passing network can tell apart."""
+"""Color refinement: which nodes no message-passing network can tell apart."""
 
 import torch
 from jaxtyping import Int, Shaped
@@ -8,16 +8,16 @@ _PRIME = 2**31 - 1
 _OFFSETS = (1_103_515_245, 362_437, 1_812_433_253 % _PRIME)
 
 
-def refine_colours(
+def refine_colors(
     x: Shaped[Tensor, "V F"],
     edge_index: Int[Tensor, "2 E"],
     edge_attr: Shaped[Tensor, "E B"],
     rounds: int,
 ) -> Int[Tensor, "V"]:
-    """Return a colour per node, equal where ``rounds`` of message passing see the same.
+    """Return a color per node, equal where ``rounds`` of message passing see the same.
 
-    Each round hashes a node's colour with the sum over its incoming edges of hashes of sender and
-    edge (1-dimensional Weisfeiler-Leman). Symmetric nodes always have the same colour; two others
+    Each round hashes a node's color with the sum over its incoming edges of hashes of sender and
+    edge (1-dimensional Weisfeiler-Leman). Symmetric nodes always have the same color; two others
     of one graph share one by chance with a probability of about 5e-10 per round.
 
     Args:
@@ -30,17 +30,17 @@ def refine_colours(
         A path of three nodes: its ends are symmetric.
 
         >>> x, edges = torch.ones(3, 1), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-        >>> colours = refine_colours(x, edges, torch.zeros(4, 0), rounds=2)
-        >>> bool(colours[0] == colours[2]), bool(colours[0] == colours[1])
+        >>> colors = refine_colors(x, edges, torch.zeros(4, 0), rounds=2)
+        >>> bool(colors[0] == colors[2]), bool(colors[0] == colors[1])
         (True, False)
     """
-    colour, label = _row_hash(x), _row_hash(edge_attr)
+    color, label = _row_hash(x), _row_hash(edge_attr)
     source, target = edge_index[0], edge_index[1]
     for _ in range(rounds):
-        message = _mix(colour[source] + _mix(label, 1), 0)
-        total = torch.zeros_like(colour).index_add(0, target, message)
-        colour = _mix(_mix(colour, 1) + _mix(total, 2), 0)
-    return colour
+        message = _mix(color[source] + _mix(label, 1), 0)
+        total = torch.zeros_like(color).index_add(0, target, message)
+        color = _mix(_mix(color, 1) + _mix(total, 2), 0)
+    return color
 
 
 def _row_hash(rows: Shaped[Tensor, "R F"]) -> Int[Tensor, "R"]:
