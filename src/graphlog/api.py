@@ -39,8 +39,9 @@ from graphlog.inputs import (
     resolve,
     schema_for,
 )
+from graphlog.training.callbacks import Callback
 from graphlog.training.config import PretrainConfig, read_config, resolve_config, settings_tables
-from graphlog.training.log import Progress
+from graphlog.training.log import Progress, as_progress
 from graphlog.training.pretrain import run_pretraining
 
 __all__ = [
@@ -215,7 +216,8 @@ def pretrain(
     resume: bool = False,
     overwrite: bool = False,
     config: PretrainConfig | Mapping[str, Any] | str | Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
+    callbacks: Sequence[Callback | str] = (),
     reading: Mapping[str, Any] | None = None,
     **overrides: Any,
 ) -> Encoder:
@@ -231,7 +233,8 @@ def pretrain(
         resume: Go on from the last checkpoint in ``run_dir``.
         overwrite: Replace the run in ``run_dir``.
         config: Settings to start from: an object, nested tables, or a TOML file.
-        progress: Follows the run.
+        progress: Follows the run; True shows a bar.
+        callbacks: Get every row of the log; ``tensorboard``, ``wandb`` or ``mlflow`` by name.
         reading: Passed to ``read_molecules`` (``smiles_column``, ``workers``, ``limit``, ...).
         overrides: Any setting: ``epochs=3``, ``encoder={"dim": 64}``, or ``**{"encoder.dim": 64}``.
 
@@ -256,12 +259,14 @@ def pretrain(
     options = dict(reading or {})
     schema = schema_for(found, settings.schema) if start is None else start.schema
     store = read(found, None if found.store is not None else schema, **options)
-    if progress is not None and found.store is None:
+    progress = as_progress(progress)
+    if found.store is None:
         rejected = f"{len(store.rejects):,} of {store.num_rows:,} rows rejected"
         progress.say(f"read {len(store):,} graphs from {found.name}; {rejected}")
     try:
         network = None if start is None else start.network
-        how: dict[str, Any] = {"resume": resume, "overwrite": overwrite, "progress": progress}
+        how: dict[str, Any] = {"progress": progress, "callbacks": callbacks}
+        how |= {"resume": resume, "overwrite": overwrite}
         result = run_pretraining(store, settings, folder, init=network, **how)
     finally:
         if folder is not None and (folder / "config.toml").is_file():
@@ -290,7 +295,8 @@ def finetune(
     run_dir: str | Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
+    callbacks: Sequence[Callback | str] = (),
     **settings: Any,
 ) -> Predictor:
     """Train copies of an encoder, each with a linear head, on labels; one copy a seed.
@@ -310,7 +316,8 @@ def finetune(
         run_dir: Folder for log, checkpoints, scores and model; None keeps all in memory.
         resume: Go on in ``run_dir``; finished seeds are kept.
         overwrite: Replace the run in ``run_dir``.
-        progress: Follows the run.
+        progress: Follows the run; True shows a bar.
+        callbacks: Get every row of the log, as for :func:`pretrain`.
         settings: Any other field of :class:`~graphlog.downstream.finetune.FinetuneConfig` or option
             of :func:`~graphlog.downstream.tasks.open_labelled` (``task``, ``weights``, ...).
 
@@ -345,17 +352,9 @@ def finetune(
     else:
         found = resolve(dataset, model.schema)
         data = open_labelled(found, model.schema, **labelling)
-    predictor = _finetune(
-        model,
-        data,
-        config,
-        seeds=seeds,
-        baselines=baselines,
-        run_dir=folder,
-        resume=resume,
-        overwrite=overwrite,
-        progress=progress,
-    )
+    how: dict[str, Any] = {"seeds": seeds, "baselines": baselines, "run_dir": folder}
+    how |= {"resume": resume, "overwrite": overwrite, "progress": progress, "callbacks": callbacks}
+    predictor = _finetune(model, data, config, **how)
     if folder is not None:
         save_rejects(folder, data.store.rejects, folder.absolute().name)
     if folder is not None and found is not None:

@@ -172,6 +172,10 @@ SplitKind = Annotated[
         "KIND|FILE",
     ),
 ]
+Log = Annotated[
+    Literal["tensorboard", "wandb", "mlflow"] | None,
+    option("Send the rows of metrics.jsonl to a tracker as well."),
+]
 Resume = Annotated[bool, option("Continue from the last checkpoint in RUN.", None, "--resume")]
 Overwrite = Annotated[bool, option("Replace an existing output.", None, "--overwrite")]
 Quiet = Annotated[bool, option("Print no progress, messages or summary.", None, "--quiet", "-q")]

@@ -44,6 +44,7 @@ def pretrain(
     init: Annotated[str | None, o.option("Start from the weights of this model.", "MODEL")] = None,
     resume: o.Resume = False,
     overwrite: o.Overwrite = False,
+    log: o.Log = None,
     config: Annotated[Path | None, o.option("Settings file; options override it.", "FILE")] = None,
     settings: o.Settings = None,
     limit: o.Limit = None,
@@ -85,6 +86,7 @@ def pretrain(
             overwrite=overwrite,
             init=start,
             progress=progress,
+            callbacks=[log] if log else [],
             reading={**reading.options(), "limit": limit, "progress": row_progress(progress)},
         )
     rejected, rejects = rejected_rows(output)
@@ -138,6 +140,7 @@ def finetune(
     device: o.Device = None,
     resume: o.Resume = False,
     overwrite: o.Overwrite = False,
+    log: o.Log = None,
     threads: o.Threads = None,
     *,
     reading: o.Reading,
@@ -174,6 +177,7 @@ def finetune(
             resume=resume,
             overwrite=overwrite,
             progress=console.progress(),
+            callbacks=[log] if log else [],
             **reading.options(),
             **o.chosen_settings(named, settings or []),
         )

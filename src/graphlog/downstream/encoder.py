@@ -20,7 +20,7 @@ from graphlog.encoders.encoder import EncoderConfig, GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import unknown_name
 from graphlog.inputs import InputLike, read
-from graphlog.training.log import Progress, Silent
+from graphlog.training.log import Progress, as_progress
 from graphlog.training.precision import Precision, autocast, choose_device, inference_precision
 
 Layer = Literal["jk", "last"]
@@ -101,7 +101,7 @@ class Encoder(nn.Module):
         *,
         with_features: Sequence[str] = (),
         precision: Precision = "fp32",
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         **reading: Any,
     ) -> Float[np.ndarray, "M W"]:
         """Return one float32 row per input row; NaN where a molecule cannot be read.
@@ -170,11 +170,11 @@ class Encoder(nn.Module):
         batch_size: int = 512,
         *,
         precision: Precision = "fp32",
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> Iterator[tuple[slice, Float[np.ndarray, "B W"]]]:
         """Yield the embeddings of consecutive graphs of ``store``: the range and its rows."""
         chosen = check_layer(layer or self.layer)
-        bar = progress or Silent()
+        bar = as_progress(progress)
         bar.begin(len(store))
         bar.stage("embedding")
         number_format = inference_precision(precision, self.device, bar.say)

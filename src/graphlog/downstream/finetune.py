@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import writing
 from graphlog.inputs import InputLike
-from graphlog.training.log import MetricsFile, Progress, Silent
+from graphlog.training.callbacks import Callback, Callbacks
+from graphlog.training.log import MetricsFile, Progress, Silent, as_progress
 from graphlog.training.runfolder import RunFolder, versions
 from graphlog.training.trainer import Trainer, stop_on_signal
 
@@ -50,7 +52,8 @@ def finetune(
     run_dir: Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
+    callbacks: Sequence[Callback | str] = (),
     **labelling: Any,
 ) -> Predictor:
     """Train a copy of ``encoder`` with a linear head once a seed, and report every score.
@@ -67,7 +70,8 @@ def finetune(
         resume: Continue in ``run_dir``: finished seeds are kept, others continue at their last
             checkpoint.
         overwrite: Replace the run in ``run_dir``.
-        progress: Follows the run.
+        progress: Follows the run; True shows a bar.
+        callbacks: Get every row of the log; ``tensorboard``, ``wandb`` or ``mlflow`` by name.
         labelling: Passed to ``open_labelled`` (``targets``, ``task``, ``split``, ...).
 
     Raises:
@@ -75,7 +79,7 @@ def finetune(
         DataError: If there is nothing to learn or to choose by.
         TrainingInterrupted: After Ctrl-C; the last checkpoints are kept.
     """
-    config, bar = (config or FinetuneConfig()).resolve_precision(), progress or Silent()
+    config, bar = (config or FinetuneConfig()).resolve_precision(), as_progress(progress)
     seeds = check_seeds(seeds)
     check_baselines(baselines)
     data = (
@@ -90,7 +94,8 @@ def finetune(
     try:
         if folder is not None:
             _describe(folder, encoder, data, config, seeds)
-        runs = _train(encoder, data, config, seeds, folder, bar, "")
+        with closing(Callbacks(callbacks, run_dir)) as followers:
+            runs = _train(encoder, data, config, seeds, folder, bar, "", followers)
         predictions = fold_predictions(runs)
         rows = result_rows("fine-tuned", runs, predictions, data, config)
         valid, test = (np.mean(predictions[config.select, f], axis=0) for f in ("valid", "test"))
@@ -258,6 +263,7 @@ def _train(
     folder: RunFolder | None,
     bar: Progress,
     label: str,
+    callbacks: Callbacks | None = None,
 ) -> list[SeedJob]:
     start = start_of(encoder, data, config)
     jobs: list[SeedJob] = []
@@ -275,6 +281,7 @@ def _train(
                     checkpoints=folder and folder.checkpoints / f"{label}seed-{seed}",
                     checkpoint_every_s=config.checkpoint_every_s,
                     metrics=log,
+                    callbacks=callbacks,
                 )
                 if trainer.restore():
                     cursor = trainer.cursor

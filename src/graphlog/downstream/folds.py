@@ -20,7 +20,7 @@ from graphlog.downstream.tasks import LabelledGraphs, class_numbers, open_labell
 from graphlog.downstream.wl import ROUNDS, wl_kernel
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.inputs import InputLike
-from graphlog.training.log import Progress, Silent
+from graphlog.training.log import Progress, as_progress
 from graphlog.training.precision import Precision
 
 Classifier = Literal["svm", "logistic"]
@@ -45,7 +45,7 @@ def fold_probe(
     grid: Sequence[float] = GRID,
     layer: str | None = None,
     precision: Precision = "fp32",
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **labelling: Any,
 ) -> Report:
     """Return the stratified k-fold accuracy of a classifier on frozen embeddings.
@@ -86,7 +86,7 @@ def fold_probe(
         else open_labelled(source, encoder.schema, **labelling)
     )
     graphs, classes = _classes(data, folds)
-    bar = progress or Silent()
+    bar = as_progress(progress)
     bar.begin(len(seeds) * folds * (1 + len(baselines)))
     bar.stage(f"{folds}-fold {classifier}")
     scorer = _Folds(classes, folds, tuple(seeds), tuple(grid), bar)

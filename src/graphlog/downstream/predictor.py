@@ -29,7 +29,7 @@ from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.inputs import InputLike, read, rereadable, resolve
 from graphlog.training.checkpoint import part
-from graphlog.training.log import Progress, Silent
+from graphlog.training.log import Progress, Silent, as_progress
 from graphlog.training.precision import Precision, choose_device, inference_precision
 
 KIND = "predictor"
@@ -120,7 +120,7 @@ class Predictor:
         batch_size: int = 512,
         *,
         precision: Precision = "fp32",
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         **reading: Any,
     ) -> Float[np.ndarray, "M T"]:
         """Return probabilities (classification) or values (regression), one row per input row.
@@ -149,7 +149,7 @@ class Predictor:
         *,
         interval: float | None = None,
         precision: Precision = "fp32",
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         **reading: Any,
     ) -> Prediction:
         """Return predictions with their spread over seeds, calibration and intervals.
@@ -193,7 +193,7 @@ class Predictor:
         interval: float | None = None,
         batch_size: int = 512,
         precision: Precision = "fp32",
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
         format: str | None = None,
         **reading: Any,
     ) -> Written:
@@ -252,11 +252,11 @@ class Predictor:
         batch_size: int,
         interval: float | None,
         precision: Precision,
-        progress: Progress | None,
+        progress: Progress | bool | None,
     ) -> Prediction:
         shape = (store.num_output_rows, len(self.targets))
         mean, std = (np.full(shape, np.nan, dtype=np.float32) for _ in range(2))
-        bar = progress or Silent()
+        bar = as_progress(progress)
         for graphs, values in _batches(self.members, store, batch_size, precision, bar):
             rows = store.output_rows[graphs]
             mean[rows] = values.mean(0).cpu().numpy()
@@ -278,10 +278,10 @@ class Predictor:
         batch_size: int = 512,
         *,
         precision: Precision = "fp32",
-        progress: Progress | None = None,
+        progress: Progress | bool | None = None,
     ) -> Iterator[tuple[slice, Float[np.ndarray, "B T"]]]:
         """Yield the predictions of consecutive graphs of ``store``: the range and its rows."""
-        bar = progress or Silent()
+        bar = as_progress(progress)
         for graphs, values in _batches(self.members, store, batch_size, precision, bar):
             yield graphs, values.mean(0).cpu().numpy()
 

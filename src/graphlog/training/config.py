@@ -11,8 +11,10 @@ import tomli_w
 from pydantic import Field
 
 from graphlog.config import FrozenConfig, merge, read_toml
+from graphlog.data.schema import FeatureSchema
 from graphlog.encoders import LAYERS
 from graphlog.encoders.base import EncoderConfig
+from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError, unknown_name
 from graphlog.objectives import OBJECTIVES
 from graphlog.plugins import Registry, check_installed, packages_of
@@ -192,6 +194,27 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
             _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
         )
     return flat
+
+
+def check_fits(init: GraphEncoder, config: PretrainConfig, schema: FeatureSchema) -> None:
+    """Check that a run may start from the weights of ``init``.
+
+    Raises:
+        ConfigError: If its schema or a setting of the encoder differs.
+    """
+    if init.schema != schema:
+        raise ConfigError(
+            f"the model to start from reads schema '{init.schema.name}', the graphs have "
+            f"'{schema.name}'; featurize them alike."
+        )
+    wanted = config.encoder.resolve_auto(schema.domain).model_dump()
+    actual = init.config.model_dump()
+    for key, value in wanted.items():
+        if actual[key] != value:
+            raise ConfigError(
+                f"`encoder.{key}` is {value!r} but {actual[key]!r} in the model to start from; "
+                f"set encoder.{key} = {actual[key]!r}."
+            )
 
 
 def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:

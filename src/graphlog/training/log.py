@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -155,10 +156,19 @@ class Bar(Progress):
 
 
 def make_progress(quiet: bool = False) -> Progress:
-    """Return the progress display that suits standard error."""
+    """Return the display that suits: a bar on a terminal or in a notebook, else plain lines."""
     if quiet:
         return Silent()
-    return Bar() if sys.stderr.isatty() else Lines()
+    # rich draws bars in notebooks with ipywidgets
+    in_notebook = Console().is_jupyter and find_spec("ipywidgets") is not None
+    return Bar() if sys.stderr.isatty() or in_notebook else Lines()
+
+
+def as_progress(progress: Progress | bool | None) -> Progress:
+    """Return the display that a call was given: True is the one that suits, None shows nothing."""
+    if isinstance(progress, Progress):
+        return progress
+    return make_progress(quiet=not progress)
 
 
 def _losses(values: Mapping[str, float]) -> str:

@@ -1,7 +1,8 @@
 """Pre-training from start to end, also when it is continued where a run stopped."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,6 @@ from torch import Tensor, nn
 
 from graphlog.data.batch import GraphBatch
 from graphlog.data.sampler import BatchSampler
-from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.encoders.modelfile import read_model, save_model
@@ -22,9 +22,16 @@ from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.files import writing
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective
+from graphlog.training.callbacks import Callback, Callbacks
 from graphlog.training.checkpoint import part, recorded_precision
-from graphlog.training.config import PretrainConfig, first_difference, read_config, recorded_config
-from graphlog.training.log import MetricsFile, Progress, Silent
+from graphlog.training.config import (
+    PretrainConfig,
+    check_fits,
+    first_difference,
+    read_config,
+    recorded_config,
+)
+from graphlog.training.log import MetricsFile, Progress, Silent, as_progress
 from graphlog.training.optim import WeightAverage, scheduled_rate
 from graphlog.training.precision import autocast, choose_device, choose_precision
 from graphlog.training.randomness import generator_for, global_seed, seed_for
@@ -63,7 +70,8 @@ def run_pretraining(
     resume: bool = False,
     overwrite: bool = False,
     init: GraphEncoder | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
+    callbacks: Sequence[Callback | str] = (),
 ) -> PretrainResult:
     """Train ``config.objective`` on the graphs of ``store``.
 
@@ -77,7 +85,8 @@ def run_pretraining(
         resume: Continue from the newest whole checkpoint of ``run_dir``.
         overwrite: Replace the run in ``run_dir``.
         init: Encoder to start from instead of random weights; it is trained in place.
-        progress: Follows the run; None shows nothing.
+        progress: Follows the run; True shows a bar, None nothing.
+        callbacks: Get every row of the log; ``tensorboard``, ``wandb`` or ``mlflow`` by name.
 
     Raises:
         ConfigError: If settings, graphs, ``init`` and run folder do not fit each other.
@@ -85,7 +94,7 @@ def run_pretraining(
         NonFiniteLossError: If a loss becomes NaN or infinite.
         TrainingInterrupted: After Ctrl-C, once the state has been saved.
     """
-    progress = progress or Silent()
+    progress = as_progress(progress)
     config = _resolve(store, config, run_dir, resume, progress)
     if len(store) < 2:
         raise DataError(f"pre-training compares graphs and needs at least 2, found {len(store)}.")
@@ -95,7 +104,8 @@ def run_pretraining(
     if job.objective.needs_targets:
         store.texts(np.arange(0))  # a store without texts is refused before any old run is touched
     if run_dir is None:
-        _train(job, None, progress)
+        with closing(Callbacks(callbacks)) as followers:
+            _train(job, None, progress, followers)
         return PretrainResult(job.encoder, job.objective, _info(store, config))
     folder = RunFolder.open(Path(run_dir), resume=resume, overwrite=overwrite)
     try:
@@ -103,7 +113,8 @@ def run_pretraining(
             folder.remove_targets()
             return finished
         job.folder = folder
-        _train(job, folder, progress, resume)
+        with closing(Callbacks(callbacks, folder.path)) as followers:
+            _train(job, folder, progress, followers, resume)
         info = _info(store, config)
         with writing(folder.model, ADVICE):
             save_model(folder.model, job.encoder, info, extra=dict(job.objective.state_dict()))
@@ -147,7 +158,7 @@ class Pretraining(Job):
         if init is None:
             init = build_encoder(config.encoder, store.schema, seed_for(config.seed, "encoder"))
         else:
-            _check_fits(init, config, store.schema)
+            check_fits(init, config, store.schema)
         with global_seed(config.seed, "objective"):
             options = kind.Config.parse(config.options, "objective.")
             objective: Objective[Any] = kind(options, init)
@@ -371,13 +382,18 @@ def objective_loss(
 
 
 def _train(
-    job: Pretraining, folder: RunFolder | None, progress: Progress, resume: bool = False
+    job: Pretraining,
+    folder: RunFolder | None,
+    progress: Progress,
+    callbacks: Callbacks,
+    resume: bool = False,
 ) -> None:
     trainer = Trainer(
         job,
         progress,
         checkpoints=None if folder is None else folder.checkpoints,
         checkpoint_every_s=job.config.checkpoint_every_s,
+        callbacks=callbacks,
     )
     total = len(job.store)
     try:
@@ -438,22 +454,6 @@ def _resolve(
         device = choose_device(config.device)
         changes["precision"] = choose_precision(recorded or "auto", device, Silent().say)
     return config.updated(changes) if changes else config
-
-
-def _check_fits(init: GraphEncoder, config: PretrainConfig, schema: FeatureSchema) -> None:
-    if init.schema != schema:
-        raise ConfigError(
-            f"the model to start from reads schema '{init.schema.name}', the graphs have "
-            f"'{schema.name}'; featurize them alike."
-        )
-    wanted = config.encoder.resolve_auto(schema.domain).model_dump()
-    actual = init.config.model_dump()
-    for key, value in wanted.items():
-        if actual[key] != value:
-            raise ConfigError(
-                f"`encoder.{key}` is {value!r} but {actual[key]!r} in the model to start from; "
-                f"set encoder.{key} = {actual[key]!r}."
-            )
 
 
 def _info(store: GraphStore, config: PretrainConfig) -> dict[str, Any]:

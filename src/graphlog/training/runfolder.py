@@ -24,6 +24,7 @@ _LOCK = ".lock"
 _FILES = (
     *("config.toml", "metrics.jsonl", "model.safetensors", "versions.json", "checkpoint"),
     *("scores.json", "split.json"),  # of fine-tuning
+    "tensorboard",
 )
 _BAD_BATCH = re.compile(r"nonfinite-step-\d+\.json")
 _UNFINISHED = re.compile(r"(.+)\.\d+\.partial")  # as written by graphlog.files.beside

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from graphlog.errors import GraphLoGError, ModelFileError, NonFiniteLossError
 from graphlog.files import writing
 from graphlog.objectives.base import LossTerms, Phase
+from graphlog.training.callbacks import Callbacks
 from graphlog.training.checkpoint import (
     Checkpoint,
     discard_after,
@@ -169,6 +170,7 @@ class Trainer:
         checkpoints: Path | None = None,
         checkpoint_every_s: float = 60.0,
         metrics: MetricsFile | None = None,
+        callbacks: Callbacks | None = None,
     ) -> None:
         """Stand at the start.
 
@@ -178,8 +180,10 @@ class Trainer:
             checkpoints: Folder of the checkpoints; None keeps all in memory.
             checkpoint_every_s: Seconds between checkpoints within an epoch.
             metrics: Where rows of the log go.
+            callbacks: Get the same rows.
         """
         self.job, self.progress, self.metrics = job, progress, metrics
+        self.callbacks = callbacks or Callbacks()
         self.checkpoints, self.checkpoint_every_s = checkpoints, checkpoint_every_s
         self.cursor = Cursor()
         self.optimizer: NamedAdam | None = None
@@ -360,9 +364,11 @@ class Trainer:
         rate = self._row_graphs / max(now - self._row_started, 1e-9)
         row = self.job.row(self.meter.read(), self.cursor, is_epoch_end)
         self._row_started, self._row_graphs = time.monotonic(), 0
+        row["graphs_per_s"] = round(rate, 1)
         if self.metrics is not None:
             with writing(self.metrics.path, ADVICE):
-                self.metrics.write({**row, "graphs_per_s": round(rate, 1)})
+                self.metrics.write(row)
+        self.callbacks.on_row(row)
 
     def _start_optimizer(self) -> NamedAdam:
         self.optimizer = NamedAdam(
