@@ -67,11 +67,13 @@ class Case:
     """Where standard output goes, if not into a file."""
     pipe_closed: bool = False
     """Nobody reads standard output; starts Python anew, for its exit matters here."""
+    starts_stopped: bool = False
+    """Stop before the command begins, so that ``during`` can attach to it and continue it."""
 
 
 def run(case: Case, folder: Path) -> Ended:
-    """Run a case in ``folder``, which must be empty."""
-    folder.mkdir()
+    """Run a case in ``folder``; what is there already stays."""
+    folder.mkdir(exist_ok=True)
     beside = folder.parent
     if case.prepare is not None:
         case.prepare(folder)
@@ -186,6 +188,8 @@ def _become_the_command(case: Case, folder: Path) -> NoReturn:
             resource.setrlimit(resource.RLIMIT_FSIZE, (case.largest_file, resource.RLIM_INFINITY))
         from graphlog.cli.main import main
 
+        if case.starts_stopped:
+            os.kill(os.getpid(), signal.SIGSTOP)
         try:
             code = main(list(case.words))
         except SystemExit as e:

@@ -36,6 +36,7 @@ from .errors import ConfigError as ConfigError
 from .errors import DataError as DataError
 from .errors import GraphLoGError as GraphLoGError
 from .errors import ModelFileError as ModelFileError
+from .files import excel_safe as excel_safe
 from .pyg import from_pyg as from_pyg
 from .pyg import to_pyg as to_pyg
 from .quickstart import run_quickstart as run_quickstart

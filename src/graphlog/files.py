@@ -1,6 +1,7 @@
 """Files that are whole or not there, and text from files compressed or not, UTF-8 or Latin-1."""
 
 import codecs
+import csv
 import ctypes
 import hashlib
 import io
@@ -9,8 +10,9 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +21,15 @@ from graphlog.errors import DataError, GraphLoGError, MissingExtraError
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
+EXCEL_SAFE: ContextVar[bool] = ContextVar("EXCEL_SAFE", default=False)
+"""Whether :func:`open_csv` writes what spreadsheets take for formulas as text."""
 LONGEST_LINE = 1 << 26
 """Characters of a line; a file without line ends is no table and must not fill the memory."""
 COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 """Endings of compressed files."""
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a formula starts with in a spreadsheet, also in full width."""
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -31,7 +37,7 @@ _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 def beside(path: Path) -> Generator[Path]:
     """Give a path beside ``path`` to write to, and rename it into place after the block.
 
-    Nothing is left of it where that fails.
+    Nothing is left of it where that fails; a power failure leaves the old file or the new one.
 
     Raises:
         OSError: As it comes, with the name of the file that was asked for.
@@ -39,7 +45,7 @@ def beside(path: Path) -> Generator[Path]:
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         yield unfinished
-        os.replace(unfinished, path)
+        put(unfinished, path)
     except OSError as e:
         if e.filename not in (None, str(unfinished)):
             raise
@@ -49,6 +55,20 @@ def beside(path: Path) -> Generator[Path]:
             OSError
         ):  # on a disk that refuses even this, what went wrong first is what matters
             unfinished.unlink(missing_ok=True)
+
+
+def put(finished: Path, path: Path) -> None:
+    """Move a finished file to its place once its content is on the disk.
+
+    Raises:
+        OSError: With the name of ``path``.
+    """
+    try:
+        with finished.open("r+b") as file:
+            os.fsync(file.fileno())
+        os.replace(finished, path)
+    except OSError as e:
+        raise OSError(e.errno, e.strerror or str(e), str(path)) from None
 
 
 @contextmanager
@@ -78,6 +98,54 @@ def replacing(path: Path) -> Generator[Path]:
     """
     with writing(path), beside(path) as unfinished:
         yield unfinished
+
+
+@contextmanager
+def excel_safe() -> Generator[None]:
+    """Write CSV files whose text no spreadsheet takes for a formula, as ``--excel-safe`` does.
+
+    A cell of text that starts like a formula gets an apostrophe before it, and every cell is
+    quoted. Numbers stay as they are.
+
+    Example:
+        >>> with excel_safe():
+        ...     encoder.embed_file("molecules.csv", "embeddings.csv")  # doctest: +SKIP
+    """
+    token = EXCEL_SAFE.set(True)
+    try:
+        yield
+    finally:
+        EXCEL_SAFE.reset(token)
+
+
+class CsvTable:
+    """Writes the rows of a CSV file; see :func:`open_csv`."""
+
+    def __init__(self, file: Any) -> None:
+        self._neutral = EXCEL_SAFE.get()
+        quoting = csv.QUOTE_ALL if self._neutral else csv.QUOTE_MINIMAL
+        self._writer = csv.writer(file, lineterminator="\n", quoting=quoting)
+
+    def writerow(self, cells: Iterable[object]) -> None:
+        """Write one row."""
+        self._writer.writerow(map(_harmless, cells) if self._neutral else cells)
+
+
+@contextmanager
+def open_csv(path: Path) -> Generator[CsvTable]:
+    """Give what writes rows to the new CSV file ``path``, every table of ours that holds texts."""
+    with path.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file:
+        yield CsvTable(file)
+
+
+def _harmless(cell: object) -> object:
+    if not isinstance(cell, str) or not cell.lstrip().startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def exchange(new: Path, old: Path) -> None:
@@ -151,8 +219,13 @@ def scratch_folder(out: Path) -> Generator[Path]:
                         unused.release()
         while lock is None:
             folder = Path(tempfile.mkdtemp(prefix=prefix, dir=out.absolute().parent))
-            with suppress(FileNotFoundError):  # removed as unused before it could be locked
+            try:
                 lock = acquire_lock(folder / ".lock")
+            except FileNotFoundError:
+                continue  # removed as unused before it could be locked
+            except OSError:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
     try:
         yield folder
     finally:

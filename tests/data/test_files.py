@@ -1,10 +1,13 @@
-"""Locks, and folders for unfinished files."""
+"""Locks, folders for unfinished files, CSV that no spreadsheet computes."""
 
+import csv
 import multiprocessing
 from pathlib import Path
 from typing import Any
 
-from graphlog.files import acquire_lock, scratch_folder
+import pytest
+
+from graphlog.files import acquire_lock, excel_safe, open_csv, scratch_folder
 
 
 def hold(path: Path, connection: Any) -> None:
@@ -41,3 +44,31 @@ def test_what_a_killed_process_left_is_removed_and_what_is_in_use_stays(tmp_path
         assert second.is_dir()
         assert first != second
     assert [p.name for p in tmp_path.iterdir()] == [".other.npz.partial-1"]
+
+
+CELLS = ("=1+1", "+x", "-CC", "@SUM(A1)", " =1", "\uff1d1", "C=C", "-1.5", "+1e5", "", 7)
+SAFE = ("'=1+1", "'+x", "'-CC", "'@SUM(A1)", "' =1", "'\uff1d1", "C=C", "-1.5", "+1e5", "", "7")
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_formulas_become_text_only_where_asked(tmp_path: Path, safe: bool):
+    path = tmp_path / "cells.csv"
+    if safe:
+        with excel_safe(), open_csv(path) as table:
+            table.writerow(CELLS)
+    else:
+        with open_csv(path) as table:
+            table.writerow(CELLS)
+    with path.open(encoding="utf-8", newline="") as file:
+        (row,) = csv.reader(file)
+    assert row == (list(SAFE) if safe else [str(cell) for cell in CELLS])
+    assert path.read_text(encoding="utf-8").startswith('"') == safe
+
+
+def test_a_lock_file_of_another_host_or_a_dead_process_is_no_lock(tmp_path: Path):
+    """Only the kernel's lock counts, not what a file says: it ends with its process, anywhere."""
+    for note in ("1", "999999999", "other-host:4711", ""):
+        (tmp_path / "lock").write_text(note)
+        lock = acquire_lock(tmp_path / "lock")
+        assert lock is not None, note
+        lock.release()

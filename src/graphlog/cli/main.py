@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from typing import Annotated, Any
 
 import typer
@@ -105,8 +106,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = None if arguments is None else list(arguments)
     try:
         with warnings_as_lines():
-            result: Any = get_command(app).main(
-                args=words, prog_name="graphlog", standalone_mode=False
+            # options that set a context variable hold for this command alone
+            result: Any = copy_context().run(
+                get_command(app).main, args=words, prog_name="graphlog", standalone_mode=False
             )
         sys.stdout.flush()
     except BaseException as e:

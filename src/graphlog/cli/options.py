@@ -12,6 +12,7 @@ import typer
 
 from graphlog.config import merge, parse_override, read_toml
 from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.files import EXCEL_SAFE
 
 
 def _set_data_root(folder: Path | None) -> Path | None:
@@ -27,6 +28,11 @@ def _set_threads(count: int | None) -> int | None:
 
         torch.set_num_threads(count)
     return count
+
+
+def _set_excel_safe(wanted: bool) -> bool:
+    EXCEL_SAFE.set(wanted)
+    return wanted
 
 
 def _check_input(text: str) -> str:
@@ -178,6 +184,15 @@ Log = Annotated[
 ]
 Resume = Annotated[bool, option("Continue from the last checkpoint in RUN.", None, "--resume")]
 Overwrite = Annotated[bool, option("Replace an existing output.", None, "--overwrite")]
+ExcelSafe = Annotated[
+    bool,
+    option(
+        "Keep spreadsheets from taking text in CSV files for formulas.",
+        None,
+        "--excel-safe",
+        callback=_set_excel_safe,
+    ),
+]
 Quiet = Annotated[bool, option("Print no progress, messages or summary.", None, "--quiet", "-q")]
 Json = Annotated[bool, option("Print the result as JSON.", None, "--json")]
 
@@ -190,9 +205,10 @@ class Reading:
     data_dir: DataDir = None
     on_error: OnError = "skip"
     workers: Workers = None
+    excel_safe: ExcelSafe = False
 
     def options(self) -> dict[str, Any]:
-        """Return what the readers take; the folder of the data sets is set once and for all."""
+        """Return what the readers take; the rest is set once and for all."""
         return {
             "smiles_column": self.smiles_column,
             "on_error": self.on_error,

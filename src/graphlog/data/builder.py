@@ -213,10 +213,14 @@ class StoreWriter:
                 shutil.rmtree(old, ignore_errors=True)
         partial = path.with_name(f"{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
         partial.mkdir()
+        try:
+            lock = (partial / LOCK).open("wb")
+            _take_lock(lock)
+        except OSError:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
         self._partial = partial
         _live.add(partial)
-        lock = (partial / LOCK).open("wb")
-        _take_lock(lock)
         self._open.callback(lock.close)
         self._finalizer = weakref.finalize(self, _discard, partial, os.getpid(), self._open)
 

@@ -16,7 +16,7 @@ from jaxtyping import Float, Integer, Num, Shaped
 
 from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
 from graphlog.errors import DataError, ModelFileError
-from graphlog.files import replacing
+from graphlog.files import open_csv, replacing
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -156,9 +156,10 @@ def is_reject_list(path: Path) -> bool:
     """Return whether ``path`` is a file that :func:`write_rejects` wrote."""
     try:
         with path.open("rb") as f:
-            columns = f.readline(64).decode(errors="replace").rstrip().split(",")
+            line = f.readline(64).decode(errors="replace").rstrip()
     except OSError:
         return False
+    columns = line.replace('"', "").split(",")  # quoted where EXCEL_SAFE was set
     return columns in (_REJECT_COLUMNS, [*_REJECT_COLUMNS, _OUTPUT])
 
 
@@ -172,13 +173,10 @@ def rejects_owner(path: Path) -> str | None:
 def write_rejects(path: Path | str, rejects: Iterable[Reject], output: str = "") -> None:
     """Write ``row,input,reason`` and the name of the output as CSV, whole or not at all."""
     path, owner = Path(path), [output] if output else []
-    with (
-        replacing(path) as unfinished,
-        unfinished.open("w", encoding="utf-8", newline="", errors="backslashreplace") as f,
-    ):
-        table = csv.writer(f)
+    with replacing(path) as unfinished, open_csv(unfinished) as table:
         table.writerow([*_REJECT_COLUMNS, _OUTPUT] if owner else _REJECT_COLUMNS)
-        table.writerows((r.row, r.text, r.reason, *owner) for r in rejects)
+        for r in rejects:
+            table.writerow((r.row, r.text, r.reason, *owner))
 
 
 def narrowest(largest: int) -> np.dtype[Any]:

@@ -1,6 +1,5 @@
 """Files whose row i is row i of the input: embeddings, and what all such outputs share."""
 
-import os
 import shutil
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from graphlog.domains import Input, domain_of
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.writers import TEXTS, WRITERS, Destination, Results, write_npy
 from graphlog.errors import ConfigError, MissingExtraError, unknown_name
-from graphlog.files import scratch_folder, writing
+from graphlog.files import put, scratch_folder, writing
 from graphlog.inputs import InputLike, read_streamed, rereadable, resolve, temporary_folder
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
@@ -90,7 +89,7 @@ class OpenOutput:
             _copy_to_standard_output(finished)
         else:
             rejects = save_rejects(self.out.parent, store.output_rejects, self.out.name)
-            os.replace(finished, self.out)
+            put(finished, self.out)
         total = store.num_output_rows
         return Written(self.out, total, total - len(store), rejects, content)
 

@@ -1,8 +1,8 @@
 """Formats of row-aligned results: the columns of the input, what was worked out, and the status."""
 
-import csv
 import json
 import math
+import shutil
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+
+from graphlog.files import open_csv
 
 STATUS = "graphlog_status"
 """Column that says what became of a row: ``ok``, or why it could not be used."""
@@ -97,8 +99,7 @@ def _blocks(values: Any) -> Iterator[Any]:
 
 def _csv(results: Results, to: Destination) -> Path:
     path, added = to.folder / "out.csv", [*results.names, STATUS]
-    with path.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file:
-        table = csv.writer(file, lineterminator="\n")
+    with open_csv(path) as table:
         number = -1
         for number, (fields, values, status) in enumerate(_rows(results, to)):
             if number == 0:
@@ -204,13 +205,21 @@ def _npz(results: Results, to: Destination) -> Path:
     arrays = {"names": np.array(results.names, dtype=np.str_), "status": status}
     path = folder / "out.npz"
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
-        archive.write(_npy(results, to), f"{results.array}.npy", zipfile.ZIP_STORED)
+        _add(archive, f"{results.array}.npy", _npy(results, to), zipfile.ZIP_STORED)
         for name, array in {**arrays, "row": np.arange(rows)}.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
         for name, file in files.items():
-            archive.write(file, f"{members[name]}.npy", zipfile.ZIP_DEFLATED)
+            _add(archive, f"{members[name]}.npy", file, zipfile.ZIP_DEFLATED)
     return path
+
+
+def _add(archive: zipfile.ZipFile, name: str, file: Path, packing: int) -> None:
+    """Add a file without its time, so that the same rows give the same bytes."""
+    member = zipfile.ZipInfo(name)
+    member.compress_type = packing
+    with file.open("rb") as source, archive.open(member, "w", force_zip64=True) as packed:
+        shutil.copyfileobj(source, packed, 1 << 20)
 
 
 def _sdf(results: Results, to: Destination) -> Path:

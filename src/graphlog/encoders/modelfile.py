@@ -167,7 +167,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             about = json.loads((file.metadata() or {}).get(KEY, "{}"))
             tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a mapping
         return (about if isinstance(about, dict) else {}), tensors  # pyright: ignore[reportUnknownVariableType]
-    except (SafetensorError, OSError, ValueError, RecursionError) as e:
+    except (SafetensorError, OSError, ValueError, RuntimeError) as e:
         raise ModelFileError(
             f"{path}: not a complete safetensors file ({str(e).splitlines()[0]});"
             " copy or make it again."

@@ -1,6 +1,5 @@
 """The learned hierarchy as files: ``tree.json``, ``members.csv`` and ``atlas.html``."""
 
-import csv
 import json
 import os
 import re
@@ -18,7 +17,7 @@ from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import load, load_for
 from graphlog.downstream.report import json_ready
 from graphlog.errors import ConfigError, DataError
-from graphlog.files import replacing, writing
+from graphlog.files import open_csv, replacing, writing
 from graphlog.inputs import InputLike, read_streamed, recall_input, resolve
 from graphlog.report.atlas import atlas_page
 from graphlog.report.hierarchy import Assignments, Hierarchy, hierarchy_of
@@ -240,8 +239,7 @@ def _write_members(path: Path, assignments: Assignments, store: GraphStore) -> N
     rows, total = store.output_rows, store.num_output_rows
     graph_of_row = np.full(total, -1)
     graph_of_row[rows] = np.arange(len(store))
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table = csv.writer(file)
+    with open_csv(path) as table:
         table.writerow(["row", "path", "similarity", "novelty", "status"])
         for row, (graph, status) in enumerate(
             zip(graph_of_row.tolist(), store.output_status(), strict=True)
