@@ -2,6 +2,8 @@
 
 import gzip
 import io
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -136,6 +138,49 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         assert smiles_of("-") == ["CCO", "c1ccccc1"]
         assert not sys.stdin.closed
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of a process are posix")
+def test_a_parquet_file_of_one_long_text_repeated_is_read_in_bounded_memory(tmp_path: Path) -> None:
+    """One text of a million letters in 3,000 rows: 3 GB as text, a few kilobytes on disk."""
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    def table_of(length: int, rows: int) -> Path:
+        indices = pa.array([0] * rows, pa.int32())
+        column = pa.DictionaryArray.from_arrays(indices, pa.array(["C" * length]))
+        parquet.write_table(pa.table({"smiles": column}), tmp_path / "bomb.parquet")
+        return tmp_path / "bomb.parquet"
+
+    path = table_of(1_000_000, 3000)
+    code = (
+        "import resource; from pathlib import Path; from itertools import islice\n"
+        "from graphlog.data.tables import open_table\n"
+        "import pyarrow.compute, pyarrow.parquet, resource\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        f"with open_table(Path({str(path)!r})) as table:\n"
+        "    lengths = [len(row.record) for row in islice(table, 200)]\n"
+        "assert set(lengths) == {1_000_000}, lengths\n"
+        "grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before\n"
+        "assert grown < 600_000, grown  # kilobytes\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "a cell of 1,048,577 bytes" in refusal(table_of(1_048_577, 2))
+
+
+def test_a_parquet_file_that_expands_too_far_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr("graphlog.data.tables._WHOLE_GROUP", 1 << 20)  # a smaller bomb is enough
+    table = pa.table({"smiles": ["C" * 1000] * 4000})
+    path = tmp_path / "bomb.parquet"
+    parquet.write_table(table, path, compression="zstd", use_dictionary=False)
+    assert "more than 200 times" in refusal(path)
+    parquet.write_table(table, path, compression=None, use_dictionary=False)
+    assert len(rows_of(path)) == 4000
 
 
 def test_parquet(tmp_path: Path) -> None:

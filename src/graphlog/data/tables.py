@@ -22,6 +22,12 @@ ENDINGS = {
 """Endings of tables and what separates their columns; .gz or .zst may follow those of text."""
 _NAMES = {",": "comma", "\t": "tab", ";": "semicolon", "|": "vertical bar"}
 _ROWS_A_BATCH = 4096
+_DECODED = 1 << 26
+"""Bytes of a column of a Parquet file that are turned into text at once."""
+_LONGEST_CELL = 1 << 20
+"""Characters of a text in a Parquet file."""
+_WHOLE_GROUP, _MOST_EXPANSION = 1 << 30, 200
+"""Bytes that any row group of a Parquet file may expand to, and the largest ratio above that."""
 _MOST_LINES = 1000
 """Lines of one CSV record; more mean that a quote was opened and never closed."""
 
@@ -322,7 +328,10 @@ def _open_parquet(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]
         raise MissingExtraError("pyarrow", "parquet") from None
     library: Any = pq
     try:
-        table = library.ParquetFile(path)
+        # as dictionaries: a long text that stands in a thousand rows is not copied for each
+        names = [f.name for f in library.read_schema(path) if pa.types.is_string(f.type)]
+        table = library.ParquetFile(path, read_dictionary=names)
+        _refuse_expanding(table.metadata, path)
     except FileNotFoundError:
         raise DataError(f"no such file: {path}; check the path.") from None
     except (pa.ArrowException, OSError) as e:
@@ -334,17 +343,54 @@ def _open_parquet(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]
         yield list(table.schema_arrow.names), _rows(table, path, pa.ArrowException)
 
 
+def _refuse_expanding(metadata: Any, path: Path) -> None:
+    """Refuse a file of which a row group is far larger than what is stored of it."""
+    for k in range(metadata.num_row_groups):
+        group = metadata.row_group(k)
+        columns = [group.column(c) for c in range(group.num_columns)]
+        expanded = sum(column.total_uncompressed_size for column in columns)
+        stored = min(path.stat().st_size, sum(column.total_compressed_size for column in columns))
+        if expanded > max(_WHOLE_GROUP, _MOST_EXPANSION * stored):
+            raise DataError(
+                f"{path}: row group {k} expands from {stored:,} to {expanded:,} bytes, more than "
+                f"{_MOST_EXPANSION} times; if you trust it, write it again in smaller row groups."
+            )
+
+
 def _rows(table: Any, path: Path, failure: type[Exception]) -> Iterator[list[str]]:
     try:
         for batch in table.iter_batches(batch_size=_ROWS_A_BATCH):
-            columns = [
-                [cell_text(value) for value in column.to_pylist()] for column in batch.columns
-            ]
-            yield from (list(row) for row in zip(*columns, strict=True))
+            step = _rows_at_once(batch, path)
+            for start in range(0, batch.num_rows, step):
+                columns = [_texts(column) for column in batch.slice(start, step).columns]
+                yield from (list(row) for row in zip(*columns, strict=True))
     except (failure, OSError) as e:
         raise DataError(
             f"{path}: the Parquet data is damaged ({str(e).splitlines()[0]}); fetch it again."
         ) from None
+
+
+def _rows_at_once(batch: Any, path: Path) -> int:
+    """Return how many rows of a batch may become text at once, by the longest text in it."""
+    import pyarrow.compute as pc
+
+    compute: Any = pc
+    texts = [c.dictionary for c in batch.columns if hasattr(c, "dictionary")]
+    longest = max(
+        (compute.max(compute.binary_length(t)).as_py() or 0 for t in texts if t.type == "string"),
+        default=0,
+    )
+    if longest > _LONGEST_CELL:
+        raise DataError(
+            f"{path}: has a cell of {longest:,} bytes, and may have {_LONGEST_CELL:,}; drop the "
+            "column."
+        )
+    return max(1, min(_ROWS_A_BATCH, _DECODED // max(longest, 1)))
+
+
+def _texts(column: Any) -> list[str]:
+    values = column.dictionary_decode() if hasattr(column, "dictionary") else column
+    return [cell_text(value) for value in values.to_pylist()]
 
 
 @contextmanager

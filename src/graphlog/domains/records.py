@@ -303,7 +303,7 @@ def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[tuple[_
     for row in chain(rows, [None]):
         if row is not None:
             waiting.append(row)
-            size += len(row.record)
+            size += max(len(row.record), sum(map(len, row.fields.values())))
         if waiting and (row is None or len(waiting) >= ROWS_A_PIECE or size >= _CHARACTERS_A_PIECE):
             piece = _Piece(waiting, None if labels is None else labels.read(waiting))
             yield piece, [r.record for r in waiting if r.problem is None]
