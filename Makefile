@@ -21,7 +21,7 @@ endif
 # Two workers on two cores: more threads than cores make every step several times slower.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help install quickstart test test-slow test-processors doctest check format lint types imports spelling docs fix bench clean
+.PHONY: help install quickstart test test-slow test-processors doctest check format lint types imports spelling security audit docs fix bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -75,10 +75,17 @@ imports: $(VENV)/dev.stamp
 spelling: $(VENV)/dev.stamp
 	$(BIN)/codespell src docs benchmarks examples README.md CHANGELOG.md CONTRIBUTING.md
 
+security: $(VENV)/dev.stamp
+	$(BIN)/bandit --quiet --recursive src/graphlog --configfile pyproject.toml
+
+audit: $(VENV)/dev.stamp  ## look up known vulnerabilities of the pinned dependencies (needs the network)
+	$(PIP) install --quiet pip-audit
+	$(BIN)/pip-audit --no-deps --disable-pip --requirement constraints.txt
+
 docs: $(VENV)/dev.stamp  ## build the documentation into docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
-check: format lint spelling imports types doctest docs test  ## everything a change must pass
+check: format lint spelling security imports types doctest docs test  ## everything a change must pass
 
 fix: $(VENV)/dev.stamp  ## repair what can be repaired
 	$(BIN)/ruff check --fix

