@@ -86,10 +86,7 @@ def _jobs(table: Path, other: Path, store: str, encoder: str, fitted: str) -> di
     jobs = {
         "featurize": Job(featurize, _store, ("--overwrite",)),
         "featurize over a store": Job(
-            featurize,
-            _store,
-            ("--overwrite",),
-            old=["featurize", str(other), "-o", "out", *_ONE],
+            featurize, _store, ("--overwrite",), old=["featurize", str(other), "-o", "out", *_ONE]
         ),
         "embed .npz": Job([*embed, "out.npz"], _bytes("out.npz", "rejects.csv")),
         "embed .csv": Job([*embed, "out.csv"], _bytes("out.csv", "rejects.csv")),

@@ -21,7 +21,9 @@ def test_formulas_of_the_input_become_text_only_where_asked(cli: Cli, tmp_path: 
     rows = read_table(out)
     assert [row["name"] for row in rows] == [f"{mark}=1+1", "plain", f"{mark}-CC"]
     assert [row[f"{mark}=cmd"] for row in rows] == ["-1.5", f"{mark}+x", "1"]
-    assert all(float(row["e0"]) == float(row["e0"]) for row in rows if row["graphlog_status"] == "ok")
+    assert all(
+        float(row["e0"]) == float(row["e0"]) for row in rows if row["graphlog_status"] == "ok"
+    )
     (rejected,) = read_table(tmp_path / "rejects.csv")
     assert rejected["input"] == f"{mark}=CC"
     again = cli("embed", tmp_path / "in.csv", "-o", out, *words)  # the option ends with its command
