@@ -31,6 +31,8 @@ from .data.store import GraphStore as GraphStore
 from .downstream.encoder import Encoder as Encoder
 from .downstream.predictor import Predictor as Predictor
 from .downstream.report import Report as Report
+from .downstream.search import Index as Index
+from .downstream.search import Neighbours as Neighbours
 from .encoders.base import Encoding as Encoding
 from .errors import ConfigError as ConfigError
 from .errors import DataError as DataError
@@ -44,6 +46,8 @@ from .report.describe import describe as describe
 from .report.describe import describe_dataset as describe_dataset
 from .report.describe import describe_datasets as describe_datasets
 from .report.describe import describe_models as describe_models
+from .report.neighbours import neighbours as neighbours
+from .report.neighbours import neighbours_file as neighbours_file
 from .report.prototypes import write_prototypes as write_prototypes
 from .report.run import draw_run as draw_run
 

@@ -23,7 +23,7 @@ from graphlog.cli.look import info, models, plot, prototypes
 from graphlog.cli.options import with_groups
 from graphlog.cli.start import quickstart
 from graphlog.cli.train import benchmark, finetune, pretrain
-from graphlog.cli.use import embed, predict, probe
+from graphlog.cli.use import embed, neighbours, predict, probe
 
 START, DATA, TRAIN, USE, LOOK = "Start here", "Data", "Train", "Use an encoder", "Look at results"
 
@@ -36,6 +36,7 @@ VERBS: tuple[tuple[Callable[..., None], str, str], ...] = (
     (benchmark, TRAIN, "graphlog benchmark molecules -o bench --scale smoke"),
     (embed, USE, "graphlog embed molecules.csv -m run -o embeddings.npz"),
     (predict, USE, "graphlog predict new.csv -m bbbp-run -o predictions.csv"),
+    (neighbours, USE, "graphlog neighbours CCO --in molecules.csv -m graphlog-zinc -o near.html"),
     (probe, USE, "graphlog probe bbbp -m run"),
     (models, LOOK, "graphlog models"),
     (info, LOOK, "graphlog info run"),

@@ -85,6 +85,11 @@ def option(help: str, metavar: str | None = None, *flags: str, **limits: Any) ->
     return typer.Option(*flags, help=help, metavar=metavar, **limits)
 
 
+def argument(help: str, metavar: str, **limits: Any) -> Any:
+    """Return an argument of a verb, which has no name on the command line."""
+    return typer.Argument(help=help, metavar=metavar, **limits)
+
+
 Input = Annotated[
     str,
     typer.Argument(

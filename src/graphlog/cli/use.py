@@ -1,5 +1,6 @@
 """Verbs that use an encoder: embed, predict, probe."""
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import graphlog
@@ -68,6 +69,63 @@ def predict(
         source,
         output,
         interval=interval,
+        format=format,
+        progress=console.progress(),
+        **inference.options(),
+        **reading.options(),
+    )
+    console.summary(written.to_dict(), beside_output(output))
+
+
+def neighbours(
+    query: Annotated[
+        str,
+        o.argument(
+            "Molecule file, store, data set name, one SMILES, or - for standard input.", "QUERY"
+        ),
+    ],
+    library: Annotated[
+        str, o.option("Input to search, or the folder of a saved index.", "LIBRARY", "--in")
+    ],
+    model: o.Model,
+    output: Annotated[
+        Path,
+        o.option(
+            "File to write: .csv, .jsonl or .html; - for standard output.",
+            "OUT",
+            *("--output", "-o"),
+        ),
+    ],
+    k: Annotated[int, o.option("Neighbours of each query.", "K", "-k", min=1)] = 10,
+    format: Annotated[
+        Literal["csv", "jsonl", "html"] | None,
+        o.option("Format of OUT (default: by its ending; csv for -)."),
+    ] = None,
+    save: Annotated[
+        Path | None, o.option("Folder to write the index of LIBRARY to, for other queries.", "DIR")
+    ] = None,
+    exact: Annotated[
+        bool, o.option("Compare every row, however large LIBRARY is.", None, "--exact")
+    ] = False,
+    layer: o.Layer = None,
+    *,
+    inference: o.Inference,
+    reading: o.Reading,
+    console: Console,
+) -> None:
+    """Find the rows of a library that are nearest to each row of QUERY.
+
+    Nearness is the cosine of two embeddings. OUT has a line for each pair, or drawings (.html).
+    """
+    written = graphlog.neighbours_file(
+        model,
+        query,
+        library,
+        output,
+        k,
+        save=save,
+        exact=exact or None,
+        layer=layer,
         format=format,
         progress=console.progress(),
         **inference.options(),

@@ -1,0 +1,123 @@
+"""Nearest neighbours: those of largest cosine, and an index that is kept safely."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from downstream_support import CHAINS, read_csv, tiny_encoder, write_csv
+from graphlog.downstream.search import Index, unit_rows
+from graphlog.errors import ConfigError, DataError, ModelFileError
+from graphlog.report.neighbours import neighbours, neighbours_file
+
+LIBRARY = ["not one", *CHAINS]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_neighbours_are_those_of_largest_cosine(exact: bool, monkeypatch: pytest.MonkeyPatch):
+    if not exact:
+        pytest.importorskip("usearch")
+    monkeypatch.setattr("graphlog.downstream.search._ROWS_AT_ONCE", 7)
+    encoder = tiny_encoder()
+    queries = ["CCCCO", "C(C", "c1ccccc1"]
+    found = neighbours(encoder, queries, LIBRARY, 5, exact=exact)
+    unit = unit_rows(encoder.embed(LIBRARY))
+    cosines = np.nan_to_num(unit_rows(encoder.embed(queries)) @ unit.T, nan=-2)
+    for query in (0, 2):
+        # half precision in the approximate index: 1e-3; ties may stand in another order
+        tolerance = 1e-6 if exact else 2e-3
+        best = np.sort(cosines[query])[::-1][:5]
+        np.testing.assert_allclose(found.similarity[query], best, atol=tolerance)
+        np.testing.assert_allclose(cosines[query, found.rows[query]], best, atol=tolerance)
+    assert found.rows[1].tolist() == [-1] * 5
+    assert np.isnan(found.similarity[1]).all()
+    assert [text == "ok" for text in found.status] == [True, False, True]
+
+
+def test_a_small_library_gives_fewer():
+    found = neighbours(tiny_encoder(), ["CCO"], ["CCO", "C"], 10)
+    assert found.rows.tolist() == [[0, 1]]
+    np.testing.assert_allclose(found.similarity[0, 0], 1, atol=1e-6)
+    with pytest.raises(ConfigError, match="`k` must be 1 or more"):
+        neighbours(tiny_encoder(), ["CCO"], ["CCO"], 0)
+    with pytest.raises(DataError, match="no row that can be read"):
+        neighbours(tiny_encoder(), ["CCO"], ["x"])
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_an_index_is_saved_and_guarded(tmp_path: Path, exact: bool):
+    if not exact:
+        pytest.importorskip("usearch")
+    encoder = tiny_encoder()
+    index = Index.build(encoder, LIBRARY, exact=exact)
+    index.save(tmp_path / "index")
+    again = Index.load(tmp_path / "index")
+    assert (len(again), again.is_exact) == (len(CHAINS), exact)
+    before, after = (i.query(encoder, CHAINS[:6], 3) for i in (index, again))
+    np.testing.assert_array_equal(before.rows, after.rows)
+    np.testing.assert_array_equal(before.similarity, after.similarity)
+    assert again.record(3) == ({"row": "3", "smiles": LIBRARY[3]}, LIBRARY[3])
+    with pytest.raises(ConfigError, match="another model"):
+        again.query(tiny_encoder(seed=1), ["CCO"])
+    with pytest.raises(ConfigError, match="exists; remove it"):
+        index.save(tmp_path / "index")
+    about = tmp_path / "index" / "index.json"
+    known = json.loads(about.read_text())
+    about.write_text(json.dumps({**known, "format": 2}))
+    with pytest.raises(ModelFileError, match="format 2"):
+        Index.load(tmp_path / "index")
+    about.write_text(json.dumps(known))
+    with (tmp_path / "index" / "records.jsonl").open("ab") as file:
+        file.write(b"[]\n")
+    with pytest.raises(ModelFileError, match=r"records.jsonl is damaged"):
+        Index.load(tmp_path / "index")
+    with pytest.raises(DataError, match="is no index"):
+        Index.load(tmp_path)
+
+
+def test_files_of_neighbours(tmp_path: Path):
+    encoder = tiny_encoder()
+    library = write_csv(
+        tmp_path / "library.csv", LIBRARY, id=[f"m{k}" for k in range(len(LIBRARY))]
+    )
+    queries = write_csv(tmp_path / "q.csv", ["CCO", "bad one", "CCN"], name=["<u>", "v", "w"])
+    expected = neighbours(encoder, ["CCO", "bad one", "CCN"], LIBRARY, 2)
+    written = neighbours_file(
+        encoder, queries, library, tmp_path / "out.csv", 2, save=tmp_path / "index"
+    )
+    assert (written.rows, written.rejected) == (3, 1)
+    rows = read_csv(tmp_path / "out.csv")
+    assert list(rows[0]) == [
+        *("smiles", "name", "neighbour_rank", "neighbour_similarity", "neighbour_row"),
+        *("neighbour_smiles", "neighbour_id", "graphlog_status"),
+    ]
+    assert [row["name"] for row in rows] == ["<u>", "<u>", "v", "w", "w"]
+    assert [row["neighbour_rank"] for row in rows] == ["1", "2", "", "1", "2"]
+    assert [int(row["neighbour_row"]) for row in rows[:2]] == expected.rows[0].tolist()
+    assert rows[0]["neighbour_id"] == f"m{expected.rows[0, 0]}"
+    assert rows[2]["graphlog_status"] not in ("", "ok")
+    assert [row["row"] for row in read_csv(tmp_path / "rejects.csv")] == ["1"]
+    neighbours_file(encoder, queries, tmp_path / "index", tmp_path / "out.jsonl", 2)
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [line["neighbour_row"] for line in lines] == [
+        int(row["neighbour_row"]) if row["neighbour_row"] else None for row in rows
+    ]
+    neighbours_file(encoder, queries, tmp_path / "index", tmp_path / "out.html", 2)
+    page = (tmp_path / "out.html").read_text()
+    assert page.count("<figure>") == 3 + 4
+    assert page.count("<svg") == 2 + 4
+    assert "&lt;u&gt;" in page
+    with pytest.raises(ConfigError, match="is an index already"):
+        neighbours_file(
+            encoder, queries, tmp_path / "index", tmp_path / "o.csv", save=tmp_path / "new"
+        )
+
+
+def test_one_molecule_on_the_command_line(capfd: pytest.CaptureFixture[str]):
+    neighbours_file(tiny_encoder(), "CCO", CHAINS, "-", 1)
+    head, line = capfd.readouterr().out.splitlines()
+    assert head.startswith("row,smiles,neighbour_rank")
+    assert line.startswith("0,CCO,1,1.0,")
+    with pytest.raises(DataError, match="no file, no data set and no molecule"):
+        neighbours_file(tiny_encoder(), "nowhere.csv", CHAINS, "-", 1)
