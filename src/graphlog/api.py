@@ -106,12 +106,12 @@ def read_molecules(
         'RDKit cannot parse: unclosed ring'
     """
     molecules = DOMAINS["molecule"]
-    found = resolve(source)
-    if found.store is not None and schema is None:
-        return read(found, **options)
+    resolved = resolve(source)
+    if resolved.store is not None and schema is None:
+        return read(resolved, **options)
     if not isinstance(schema, FeatureSchema):
         schema = molecules.schema_named(schema or resolve_config().schema)
-    return read(found, schema, domain="molecule", targets=targets, **options)
+    return read(resolved, schema, domain="molecule", targets=targets, **options)
 
 
 def read_graphs(
@@ -151,8 +151,8 @@ def read_proteins(source: str | Path | Sequence[str | Path], **options: Any) -> 
         ConfigError: If an option is unknown or does not fit.
     """
     is_one = isinstance(source, str | Path)
-    found = resolve(source) if is_one else Input(name=f"{len(source)} networks", records=source)
-    return read(found, domain="protein", **options)
+    resolved = resolve(source) if is_one else Input(name=f"{len(source)} networks", records=source)
+    return read(resolved, domain="protein", **options)
 
 
 def featurize(
@@ -190,17 +190,17 @@ def featurize(
     wanted = None if schema is None else schema_named(schema)
     names = source.split(",") if isinstance(source, str) and not Path(source).exists() else []
     if len(names) > 1 and (domain or (wanted and wanted.domain)) == "protein":
-        found = Input(name=str(source), domain="protein", records=[n.strip() for n in names])
+        resolved = Input(name=str(source), domain="protein", records=[n.strip() for n in names])
     else:
-        found = resolve(source)
+        resolved = resolve(source)
     if like is not None:
         if isinstance(like, str | Path) and is_store(like):
             like = open_store(like)
         wanted = like.schema if isinstance(like, GraphStore) else load(like).schema
         options["like"] = like if isinstance(like, GraphStore) else None
     elif wanted is None and domain is None:
-        wanted = schema_for(found, resolve_config().schema)
-    graphs = read(found, wanted, domain=domain, store_path=output, **options)
+        wanted = schema_for(resolved, resolve_config().schema)
+    graphs = read(resolved, wanted, domain=domain, store_path=output, **options)
     write_rejects(rejects_of_output(folder, output.name), graphs.rejects, output.name)
     return graphs
 
@@ -249,20 +249,20 @@ def pretrain(
     folder = None if run_dir is None else Path(run_dir)
     if folder is not None:
         _check_run(folder, resume, overwrite)
-    given = overrides if seed is None else {**overrides, "seed": seed}
-    if resume and folder is not None and not (given or config or objective or recipe):
+    changes = overrides if seed is None else {**overrides, "seed": seed}
+    if resume and folder is not None and not (changes or config or objective or recipe):
         config = read_config(folder / "config.toml")
-    found = resolve(source)
-    tables = merge(settings_tables(config), given)
-    settings = resolve_config(objective, recipe, tables, domain_of(found, tables.get("schema")))
+    resolved = resolve(source)
+    tables = merge(settings_tables(config), changes)
+    settings = resolve_config(objective, recipe, tables, domain_of(resolved, tables.get("schema")))
     start = None if init is None else load(init).copy()
     options = dict(reading or {})
-    schema = schema_for(found, settings.schema) if start is None else start.schema
-    store = read(found, None if found.store is not None else schema, **options)
+    schema = schema_for(resolved, settings.schema) if start is None else start.schema
+    store = read(resolved, None if resolved.store is not None else schema, **options)
     progress = as_progress(progress)
-    if found.store is None:
+    if resolved.store is None:
         rejected = f"{len(store.rejects):,} of {store.num_rows:,} rows rejected"
-        progress.say(f"read {len(store):,} graphs from {found.name}; {rejected}")
+        progress.say(f"read {len(store):,} graphs from {resolved.name}; {rejected}")
     try:
         network = None if start is None else start.network
         how: dict[str, Any] = {"progress": progress, "callbacks": callbacks}
@@ -270,7 +270,7 @@ def pretrain(
         result = run_pretraining(store, settings, folder, init=network, **how)
     finally:
         if folder is not None and (folder / "config.toml").is_file():
-            remember_input(folder, found, **options)
+            remember_input(folder, resolved, **options)
             save_rejects(folder, store.rejects, folder.absolute().name)
     return Encoder(
         result.encoder,
@@ -348,17 +348,17 @@ def finetune(
     )
     model = load_for(encoder, _store_of(dataset), device=config.device)
     if isinstance(dataset, LabelledGraphs):
-        found, data = None, dataset
+        resolved, data = None, dataset
     else:
-        found = resolve(dataset, model.schema)
-        data = open_labelled(found, model.schema, **labelling)
+        resolved = resolve(dataset, model.schema)
+        data = open_labelled(resolved, model.schema, **labelling)
     how: dict[str, Any] = {"seeds": seeds, "baselines": baselines, "run_dir": folder}
     how |= {"resume": resume, "overwrite": overwrite, "progress": progress, "callbacks": callbacks}
     predictor = _finetune(model, data, config, **how)
     if folder is not None:
         save_rejects(folder, data.store.rejects, folder.absolute().name)
-    if folder is not None and found is not None:
-        remember_input(folder, found, **{**labelling, "targets": list(predictor.targets)})
+    if folder is not None and resolved is not None:
+        remember_input(folder, resolved, **{**labelling, "targets": list(predictor.targets)})
     return predictor
 
 
@@ -479,8 +479,8 @@ def convert(old: str | Path, path: str | Path, *, half: bool = False) -> Encoder
     old, path = Path(old), Path(path)
     if path.exists() and old.exists() and path.samefile(old):
         raise ConfigError(f"{path} is the checkpoint itself and would be lost; name another file.")
-    found = convert_pth(old)
-    save_model(path, found.encoder, found.info, found.extra, half=half)
+    converted = convert_pth(old)
+    save_model(path, converted.encoder, converted.info, converted.extra, half=half)
     return load(path)
 
 

@@ -106,16 +106,16 @@ def read(
             or an option does not go with it.
         DataError: If the input cannot be read.
     """
-    found = resolve(source, schema)
-    told = {key: value for key, value in options.items() if value is not None}
-    if found.store is not None:
-        return _fitting(found.store, found.name, schema, told)
-    reader = reader_of(found, schema, domain)
+    resolved = resolve(source, schema)
+    chosen = {key: value for key, value in options.items() if value is not None}
+    if resolved.store is not None:
+        return _fitting(resolved.store, resolved.name, schema, chosen)
+    reader = reader_of(resolved, schema, domain)
     known = reader.reading_options()
-    for option in told:
+    for option in chosen:
         if option not in known:
-            raise _unfit(option, found.name, reader.records)
-    return reader.read(found, schema, **told)
+            raise _unfit(option, resolved.name, reader.records)
+    return reader.read(resolved, schema, **chosen)
 
 
 def domain_of(source: Input, schema: str | None = None) -> str:
@@ -164,13 +164,13 @@ def read_streamed(
     source: InputLike, schema: FeatureSchema | None, **options: Any
 ) -> Generator[GraphStore]:
     """Give the graphs of an input, those of a file through a temporary store, to bound memory."""
-    found = resolve(source, schema)
-    if found.path is None or is_store(found.path):
-        yield read(found, schema, **options)
+    resolved = resolve(source, schema)
+    if resolved.path is None or is_store(resolved.path):
+        yield read(resolved, schema, **options)
         return
     with temporary_folder() as folder:
         try:
-            store = read(found, schema, store_path=folder / "store", **options)
+            store = read(resolved, schema, store_path=folder / "store", **options)
         except DataError as e:
             if isinstance(e.__cause__, OSError):  # the user did not choose this folder
                 raise no_room_for_temporary_files(e.__cause__) from None
@@ -285,14 +285,14 @@ def _fitting(
                 f"{name} is a store already; build it again from its input to use --{flag}."
             )
     if schema is not None and store.schema != schema:
-        found, wanted = store.schema.name, schema.name
-        if found == wanted:
+        own, wanted = store.schema.name, schema.name
+        if own == wanted:
             raise ConfigError(
-                f"the store's schema '{found}' has other columns or codes than the model's; build "
+                f"the store's schema '{own}' has other columns or codes than the model's; build "
                 "it again (any graphs: --like MODEL)."
             )
         raise ConfigError(
-            f"the store has schema '{found}' but the model reads '{wanted}'; build it again with "
+            f"the store has schema '{own}' but the model reads '{wanted}'; build it again with "
             f"--schema {wanted}."
         )
     limit = options.get("limit")

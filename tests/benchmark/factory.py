@@ -256,7 +256,7 @@ def write_maps(folder: Path, graphs: int = 400) -> None:
             {"quality": {"silhouette": 1 - sharpness}},
             suite="embedding-map",
             variant={"losses": losses},
-            prototypes={"origin": "learnt" if has else "fitted afterwards"},
+            prototypes={"origin": "learned" if has else "fitted afterwards"},
         )
         path = write(folder, fields)
         np.savez(

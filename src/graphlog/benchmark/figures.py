@@ -223,13 +223,13 @@ def _draw_dot(
     scores = measured.get(row.key)
     if scores is None:
         return
-    found, color = spread(scores), _color(row.key, table)
-    if math.isnan(found.mean):
+    summary, color = spread(scores), _color(row.key, table)
+    if math.isnan(summary.mean):
         where = axis.get_yaxis_transform()
         axis.plot(0.02, line - apart, "x", color=FAINT, transform=where, markersize=5)
         return
-    if found.count > 1:
-        seeds, ends = list(scores), [found.mean - found.sd, found.mean + found.sd]
+    if summary.count > 1:
+        seeds, ends = list(scores), [summary.mean - summary.sd, summary.mean + summary.sd]
         axis.plot(seeds, [line - apart] * len(seeds), "|", color=color, markersize=5, alpha=0.45)
         axis.plot(ends, [line - apart] * 2, color=color, linewidth=2.2, alpha=0.55, zorder=3)
     marker = "s" if row.key in BASELINES else "o"
@@ -239,7 +239,7 @@ def _draw_dot(
         "markeredgecolor": "white",
         "markeredgewidth": 0.6,
     }
-    axis.plot(found.mean, line - apart, marker, color=color, **style)
+    axis.plot(summary.mean, line - apart, marker, color=color, **style)
 
 
 def _dot_keys(table: Table) -> list[Line2D]:
@@ -261,12 +261,12 @@ def _dot_keys(table: Table) -> list[Line2D]:
 
 
 def _draw_difference(axis: Axes, table: Table, row: Row, place: int) -> None:
-    found = table.difference(row.key)
-    low, high = found.interval()
-    if math.isnan(found.mean):
+    difference = table.difference(row.key)
+    low, high = difference.interval()
+    if math.isnan(difference.mean):
         text = "not measured in full" if table.measured(row.key) else "not measured"
     else:
-        text = number(found.mean, table, signed=True)
+        text = number(difference.mean, table, signed=True)
         text += (
             " (one seed)"
             if math.isnan(low)
@@ -280,7 +280,9 @@ def _draw_difference(axis: Axes, table: Table, row: Row, place: int) -> None:
         }
         axis.plot([low, high], [place, place], **style)
         fill = INK if low > 0 or high < 0 else "white"
-        axis.plot(found.mean, place, "s", color=INK, markerfacecolor=fill, markersize=6, zorder=5)
+        axis.plot(
+            difference.mean, place, "s", color=INK, markerfacecolor=fill, markersize=6, zorder=5
+        )
     _annotate(axis, text, (1, place), ("axes fraction", "data"), (6, 0), "left")
 
 

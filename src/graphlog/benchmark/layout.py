@@ -60,11 +60,11 @@ def table_records(table: Table) -> pd.DataFrame:
     """Return the numbers of a table, unrounded, one a row."""
     records: list[dict[str, Any]] = []
 
-    def add(row: str, source: str, column: str, found: Spread) -> None:
-        low, high = (math.nan, math.nan) if source.startswith("paper") else found.interval()
+    def add(row: str, source: str, column: str, value: Spread) -> None:
+        low, high = (math.nan, math.nan) if source.startswith("paper") else value.interval()
         record: dict[str, Any] = {"table": table.name, "metric": table.metric, "row": row}
-        record |= {"source": source, "column": column, "mean": found.mean, "sd": found.sd}
-        seeds = None if source.startswith("paper") else found.count
+        record |= {"source": source, "column": column, "mean": value.mean, "sd": value.sd}
+        seeds = None if source.startswith("paper") else value.count
         records.append({**record, "seeds": seeds, "ci95_low": low, "ci95_high": high})
 
     for row in (row.key for row in table.rows):
@@ -187,11 +187,11 @@ def _paper_number(table: Table, printed: tuple[float, float] | None, markup: Mar
 def _score(table: Table, scores: pd.Series, usual: int) -> str:
     if scores.empty:
         return NOT_MEASURED
-    found = spread(scores)
-    if math.isnan(found.mean):
-        return f"undefined ({scores.isna().sum()} of {found.count})"
-    fewer = f" ({found.count} seed{'s' * (found.count > 1)})" if found.count < usual else ""
-    return _plus_minus(table, found.mean, found.sd) + fewer
+    summary = spread(scores)
+    if math.isnan(summary.mean):
+        return f"undefined ({scores.isna().sum()} of {summary.count})"
+    fewer = f" ({summary.count} seed{'s' * (summary.count > 1)})" if summary.count < usual else ""
+    return _plus_minus(table, summary.mean, summary.sd) + fewer
 
 
 def _plus_minus(table: Table, mean: float, sd: float) -> str:
@@ -201,19 +201,19 @@ def _plus_minus(table: Table, mean: float, sd: float) -> str:
 def _no_average(table: Table, row: str, without: Sequence[str]) -> str:
     """Return why a row has no average."""
     wanted = [column for column in table.columns if column not in without]
-    found = [column for column in table.measured(row) if column in wanted]
-    if len(found) == len(wanted):
+    measured = [column for column in table.measured(row) if column in wanted]
+    if len(measured) == len(wanted):
         return "no seed in common"
-    return f"{NOT_MEASURED} ({len(found)} of {len(wanted)})" if found else NOT_MEASURED
+    return f"{NOT_MEASURED} ({len(measured)} of {len(wanted)})" if measured else NOT_MEASURED
 
 
 def _seeds(table: Table, row: str) -> str:
-    found = [table.at(row, column) for column in table.measured(row)]
-    if not found:
+    entries = [table.at(row, column) for column in table.measured(row)]
+    if not entries:
         return "0"
-    if all(NO_SEED in scores.index for scores in found):
+    if all(NO_SEED in scores.index for scores in entries):
         return "not random"
-    counts = sorted({len(scores) for scores in found if NO_SEED not in scores.index})
+    counts = sorted({len(scores) for scores in entries if NO_SEED not in scores.index})
     text = str(counts[0]) if len(counts) == 1 else f"{counts[0]}{DASH}{counts[-1]}"
     return f"{text} (no SD)" if counts == [1] else text
 
@@ -222,16 +222,16 @@ def _change(table: Table, row: str) -> str:
     """Return the paired difference of a row to the reference."""
     if row == table.reference:
         return "reference"
-    found = table.difference(row)
-    if math.isnan(found.mean):
+    difference = table.difference(row)
+    if math.isnan(difference.mean):
         return NOT_MEASURED
-    low, high = found.interval()
-    mean = number(found.mean, table, signed=True)
+    low, high = difference.interval()
+    mean = number(difference.mean, table, signed=True)
     if math.isnan(low):
         return f"{mean} (one seed, no CI)"
     text = f"{mean} [{number(low, table, True)}, {number(high, table, True)}]"
     seeds = max(len(table.average(key)) for key in (row, str(table.reference)))
-    return text + (f" ({found.count} of {seeds} seeds)" if found.count < seeds else "")
+    return text + (f" ({difference.count} of {seeds} seeds)" if difference.count < seeds else "")
 
 
 def _speed_frame(table: Table) -> pd.DataFrame:

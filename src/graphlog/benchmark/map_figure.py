@@ -65,11 +65,11 @@ def read_maps(
         name = "-".join(filter(None, words))
         scores = part[part["rule"] == "quality"].dropna(subset=["value"])
         quality = dict(zip(scores["metric"], scores["value"], strict=True))
-        found = _read_map(losses, details[str(cell)], quality, folder)
-        groups.setdefault(name, {}).setdefault(losses, found)
+        layout = _read_map(losses, details[str(cell)], quality, folder)
+        groups.setdefault(name, {}).setdefault(losses, layout)
     return {
-        name: [found.get(losses) for losses in CONFIGURATIONS]
-        for name, found in sorted(groups.items())
+        name: [layout.get(losses) for losses in CONFIGURATIONS]
+        for name, layout in sorted(groups.items())
     }
 
 
@@ -77,17 +77,17 @@ def map_figure(maps: Sequence[LayoutMap | None]) -> Figure:
     """Draw maps side by side; the largest clusters are colored, the others gray."""
     with house_style():
         figure, axes = new_figure(1, len(maps), 3.9 * len(maps), 4.5)
-        for letter, losses, axis, found in zip("abc", CONFIGURATIONS, axes, maps, strict=False):
+        for letter, losses, axis, layout in zip("abc", CONFIGURATIONS, axes, maps, strict=False):
             symbols = " + ".join(_SYMBOLS[loss] for loss in losses.split("+"))
             axis.set_title(f"({letter}) {symbols}")
             axis.set(xticks=[], yticks=[])
             axis.grid(False)
             axis.spines[["left", "bottom", "top", "right"]].set(visible=True, color=FAINT)
-            if found is None:
+            if layout is None:
                 style: dict[str, Any] = {"ha": "center", "va": "center", "color": MUTED}
                 axis.text(0.5, 0.5, "not measured", transform=axis.transAxes, **style)
                 continue
-            _draw_map(axis, found)
+            _draw_map(axis, layout)
         levels = sorted({int(level) for m in maps if m is not None for level in m.layers})
         keys = [
             Line2D([], [], linestyle="none", marker=_prototype_marker(v), markerfacecolor="white",
@@ -103,29 +103,29 @@ def map_figure(maps: Sequence[LayoutMap | None]) -> Figure:
     return figure
 
 
-def _draw_map(axis: Axes, found: LayoutMap) -> None:
-    size = float(np.clip(6000 / max(len(found.points), 1), 2.5, 14))
+def _draw_map(axis: Axes, layout: LayoutMap) -> None:
+    size = float(np.clip(6000 / max(len(layout.points), 1), 2.5, 14))
     style: dict[str, Any] = {"s": size, "linewidths": 0, "alpha": 0.7, "rasterized": True}
-    numbers, counts = np.unique(found.clusters[found.clusters >= 0], return_counts=True)
+    numbers, counts = np.unique(layout.clusters[layout.clusters >= 0], return_counts=True)
     largest = np.sort(numbers[np.argsort(-counts, kind="stable")[: len(HUES)]])
     for i, cluster in enumerate(largest):
-        points = found.points[found.clusters == cluster]
+        points = layout.points[layout.clusters == cluster]
         axis.scatter(*points.T, c=HUES[i], marker=MARKERS[i], zorder=2, **style)
-    rest = found.points[~np.isin(found.clusters, largest)]
+    rest = layout.points[~np.isin(layout.clusters, largest)]
     axis.scatter(*rest.T, c="#BDBDBD", zorder=1, **style)
-    for child, parent in enumerate(found.parents):
+    for child, parent in enumerate(layout.parents):
         if parent >= 0:
-            ends = found.prototypes[[parent, child]].T
+            ends = layout.prototypes[[parent, child]].T
             axis.plot(*ends, color=INK, linewidth=0.6, alpha=0.45, zorder=3)
-    for level in map(int, np.unique(found.layers)):
+    for level in map(int, np.unique(layout.layers)):
         axis.scatter(
-            *found.prototypes[found.layers == level].T, s=_area(level), c="white", edgecolors=INK,
+            *layout.prototypes[layout.layers == level].T, s=_area(level), c="white", edgecolors=INK,
             marker=_prototype_marker(level), linewidths=0.9, zorder=6 - min(level, 2),
         )  # fmt: skip
     axis.set_aspect("equal", adjustable="datalim")
-    counts_text = f"{len(found.points):,} graphs"
-    counts_text += f", prototypes {found.origin}" if found.origin else ""
-    quality = ", ".join(f"{k.replace('_', ' ')} {v:.3g}" for k, v in found.quality.items())
+    counts_text = f"{len(layout.points):,} graphs"
+    counts_text += f", prototypes {layout.origin}" if layout.origin else ""
+    quality = ", ".join(f"{k.replace('_', ' ')} {v:.3g}" for k, v in layout.quality.items())
     axis.set_xlabel("\n".join(filter(None, [counts_text, quality])), color=MUTED, fontsize=8)
 
 

@@ -173,8 +173,8 @@ def _pages(rows: pd.DataFrame, details: Mapping[str, Mapping[str, Any]]) -> list
             cells = set(rows["cell"])
             extra = [("Seconds of every stage", _timing_frame(timing(rows, details)))]
         if cells:
-            found = [details[cell] for cell in sorted(cells) if cell in details]
-            pages.append(Page(topic, title, own, extra, {}, found))
+            cell_details = [details[cell] for cell in sorted(cells) if cell in details]
+            pages.append(Page(topic, title, own, extra, {}, cell_details))
     return pages
 
 
@@ -239,26 +239,28 @@ def _pictures(caption: str, paths: Iterable[Path]) -> list[str]:
     return [line for picture in shown for line in (picture, "")]
 
 
-def _timing_frame(found: pd.DataFrame) -> pd.DataFrame:
+def _timing_frame(timings: pd.DataFrame) -> pd.DataFrame:
     stages = {
         stage: place for place, stage in enumerate(("pretrain", "speed", "finetune", "probe"))
     }
-    methods = in_order(found["method"], METHOD_LABELS)
+    methods = in_order(timings["method"], METHOD_LABELS)
     order = [
         (stages.get(stage, len(stages)), methods.index(method), backbone)
         for stage, method, backbone in zip(
-            found["stage"], found["method"], found["backbone"], strict=True
+            timings["stage"], timings["method"], timings["backbone"], strict=True
         )
     ]
-    found = found.iloc[[place for _, place in sorted(zip(order, range(len(order)), strict=True))]]
-    rates = found.get("graphs_per_s", pd.Series(math.nan, index=found.index))
+    timings = timings.iloc[
+        [place for _, place in sorted(zip(order, range(len(order)), strict=True))]
+    ]
+    rates = timings.get("graphs_per_s", pd.Series(math.nan, index=timings.index))
     return pd.DataFrame(
         {
-            "Stage": found["stage"],
-            "Method": [label(name, METHOD_LABELS) for name in found["method"]],
-            "Backbone": [label(name, BACKBONE_LABELS) or DASH for name in found["backbone"]],
-            "Cells": found["cells"].astype(str),
-            "Seconds a cell": [f"{seconds:,.1f}" for seconds in found["seconds"]],
+            "Stage": timings["stage"],
+            "Method": [label(name, METHOD_LABELS) for name in timings["method"]],
+            "Backbone": [label(name, BACKBONE_LABELS) or DASH for name in timings["backbone"]],
+            "Cells": timings["cells"].astype(str),
+            "Seconds a cell": [f"{seconds:,.1f}" for seconds in timings["seconds"]],
             "Graphs/s": [DASH if math.isnan(rate) else f"{rate:,.0f}" for rate in rates],
         }
     )

@@ -197,8 +197,8 @@ class BenchmarkFolder:
         # first the cell's own file: it is removed only after the table that holds it is in place
         path = self.rows / f"{spec.key}.csv"
         rows = _rows_or_none(path)
-        found = self._details().get(spec.key) if rows is None else cell_details(rows)
-        return found is not None and _is_outcome(found, spec)
+        outcome = self._details().get(spec.key) if rows is None else cell_details(rows)
+        return outcome is not None and _is_outcome(outcome, spec)
 
     def _equal_cell(self, spec: CellSpec) -> pd.DataFrame | None:
         """Return the rows of a cell of the same outcome; None if there is none."""
@@ -229,7 +229,9 @@ class BenchmarkFolder:
         state = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in files)
         if state != self._indexed:
             parts = [self._read_json_cells(), *map(_read_csv, self._tables())]
-            self._index = {cell: found for part in parts for cell, found in _by_cell(part).items()}
+            self._index = {
+                cell: fields for part in parts for cell, fields in _by_cell(part).items()
+            }
             self._indexed = state
         return self._index
 
@@ -349,8 +351,8 @@ def _dump(details: Mapping[str, Any]) -> str:
 def _read_csv(path: Path) -> pd.DataFrame:
     try:
         rows = pd.read_csv(path, dtype=str, keep_default_na=False)
-        found = list(rows.columns)
-        if found == list(COLUMNS):
+        header = list(rows.columns)
+        if header == list(COLUMNS):
             values = [float(text) if text else math.nan for text in rows["value"]]  # every bit
             seeds = [int(text) if text else None for text in rows["seed"]]
             columns = {"value": values, "seed": pd.array(seeds, dtype="Int64")}
@@ -362,7 +364,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
         raise DataError(
             f"{path} is damaged ({error}); restore it, or delete it and run the suite again."
         ) from None
-    if set(COLUMNS) <= set(found):
+    if set(COLUMNS) <= set(header):
         raise ModelFileError(f"{path} was written by a newer graphlog; update graphlog.")
     raise DataError(f"{path} is not a table of a benchmark; move it elsewhere.")
 
@@ -379,8 +381,8 @@ def _read_json(path: Path) -> list[dict[str, Any]]:
     try:
         fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if fields["format"] != "graphlog-cell":
-            found = f"{path} is not a cell of a benchmark (format {fields['format']!r})"
-            raise DataError(f"{found}; move it elsewhere.")
+            problem = f"{path} is not a cell of a benchmark (format {fields['format']!r})"
+            raise DataError(f"{problem}; move it elsewhere.")
         if fields["version"] > 1:
             raise ModelFileError(f"{path} was written by a newer graphlog; update graphlog.")
         dataset = fields["dataset"]

@@ -119,20 +119,20 @@ class _View:
         title, notes = "Table 2. Biological functions", (_DEFAULT_RECIPE, _OTHER_DATA)
         is_usual = self.scores["dataset"].isin(usual)
         own = self._only(rows, is_usual) if is_usual[self.encoders.index].any() else rows
-        found: list[Table] = []
+        tables: list[Table] = []
         for table in self._tables("biology", "methods", "biology", title, own):
             table = replace(table, notes=notes, **_paper_column("table_2", table.metric))
-            found += [table, *self._halves(table, own)]
+            tables += [table, *self._halves(table, own)]
         if own is rows:
-            return found
+            return tables
         title = "Table 2. Biological functions, other splits and species"
         for table in self._tables(
             "biology", "methods", "biology-others", title, self._only(rows, ~is_usual)
         ):
             note = "No average: each column is a question of its own."
             table = replace(table, averaged=False, reference=None, notes=(note,))
-            found += [table, *self._halves(table, rows)]
-        return found
+            tables += [table, *self._halves(table, rows)]
+        return tables
 
     def backbones(self) -> list[Table]:
         """Return Table 3: averages of each method under each backbone, then all data sets."""
@@ -288,8 +288,8 @@ class _View:
         title = title if topic == self.place else f"{title}, {self.place}"  # pages of both domains
         tables: list[Table] = []
         for metric in sorted(encoders["metric"].unique(), key=lambda m: (m != "roc_auc", m)):
-            ours = set(encoders.loc[encoders["metric"] == metric, "dataset"])
-            columns = in_order(ours, DATASET_LABELS)
+            measured = set(encoders.loc[encoders["metric"] == metric, "dataset"])
+            columns = in_order(measured, DATASET_LABELS)
             part = scores[(scores["metric"] == metric) & scores["dataset"].isin(columns)]
             unit = [] if metric == "roc_auc" else [metric.replace("_", "-")]
             table = Table(
@@ -370,10 +370,10 @@ class _View:
             cells = table.scores.drop_duplicates("row").set_index("row")
             for row in table.rows:
                 for seed, value in table.average(row.key).items():
-                    found = {"row": row.key, "column": backbone, "seed": seed, "value": value}
+                    record = {"row": row.key, "column": backbone, "seed": seed, "value": value}
                     protocol = table.scores.loc[table.scores["row"] == row.key, "protocol"].min()
-                    found |= {"cell": cells.loc[row.key, "cell"], "protocol": protocol}
-                    records.append(found)
+                    record |= {"cell": cells.loc[row.key, "cell"], "protocol": protocol}
+                    records.append(record)
         rows = {row.key: row for table in tables for row in table.rows}
         names = PAPER["table_3"]["columns"]
         printed = {
@@ -472,7 +472,7 @@ def speed_ratio(table: Table) -> pd.DataFrame:
 
 def _views(rows: pd.DataFrame, details: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """Return how many views of a graph each timed cell encodes in a step."""
-    views = {cell: found["views"] for cell, found in details.items() if found.get("views")}
+    views = {cell: fields["views"] for cell, fields in details.items() if fields.get("views")}
     nodes = rows[rows["metric"] == "node_views"]
     return {**views, **dict(zip(nodes["cell"], nodes["value"], strict=True))}
 
@@ -482,7 +482,7 @@ def timing(rows: pd.DataFrame, details: Mapping[str, Mapping[str, Any]]) -> pd.D
 
     Work that several suites share is counted once.
     """
-    hashes = rows["cell"].map({cell: found["config_hash"] for cell, found in details.items()})
+    hashes = rows["cell"].map({cell: fields["config_hash"] for cell, fields in details.items()})
     rows = rows[rows["metric"].isin(["seconds", "graphs_per_s"]) & (rows["rule"] == "")]
     rows = rows.assign(hash=hashes).drop_duplicates(["hash", "metric"])
     keys = ["stage", "method", "backbone"]

@@ -47,13 +47,13 @@ class RecordColumn(NamedTuple):
         """
         if wanted is not None:
             return _named(columns, wanted, where)
-        found = [k for k, name in enumerate(columns) if self.is_name(name)]
-        if not found:
-            found = [k for k, name in enumerate(columns) if _plain(name) in self.likely]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            names = ", ".join(columns[k] for k in found)
+        matches = [k for k, name in enumerate(columns) if self.is_name(name)]
+        if not matches:
+            matches = [k for k, name in enumerate(columns) if _plain(name) in self.likely]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            names = ", ".join(columns[k] for k in matches)
             raise DataError(
                 f"{where}: more than one column may hold {self.what}: {names}; choose one with "
                 "--smiles-column."
@@ -76,11 +76,13 @@ def _plain(name: str) -> str:
 
 def _named(columns: Sequence[str], wanted: str, where: str) -> int:
     exact = [k for k, name in enumerate(columns) if name.strip() == wanted.strip()]
-    found = exact or [k for k, name in enumerate(columns) if _plain(name) == _plain(wanted)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise DataError(f"{where}: {len(found)} columns are named '{wanted}'; rename all but one.")
+    matches = exact or [k for k, name in enumerate(columns) if _plain(name) == _plain(wanted)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise DataError(
+            f"{where}: {len(matches)} columns are named '{wanted}'; rename all but one."
+        )
     raise no_such_column(columns, wanted, where)
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from graphlog.errors import ConfigError, DataError
 
-Kept = TypeVar("Kept")
+Key = TypeVar("Key")
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
@@ -40,12 +40,12 @@ def check_workers(workers: int | None) -> int:
 
 
 def map_in_order(
-    work: Callable[[Piece], Result], pieces: Iterable[tuple[Kept, Piece]], workers: int
-) -> Iterator[tuple[Kept, Result]]:
-    """Yield ``(kept, work(piece))`` in the order of ``pieces``.
+    work: Callable[[Piece], Result], pieces: Iterable[tuple[Key, Piece]], workers: int
+) -> Iterator[tuple[Key, Result]]:
+    """Yield ``(key, work(piece))`` in the order of ``pieces``, which are ``(key, piece)``.
 
     Few pieces, or one worker, stay in this process. ``work`` must be a function of a module and its
-    pieces plain data; what is ``kept`` beside a piece does not travel. The processes do not import
+    pieces plain data; keys stay in this process. The processes do not import
     the caller's script, so it needs no ``if __name__ == "__main__"``.
 
     Raises:
@@ -54,19 +54,19 @@ def map_in_order(
     stream = iter(pieces)
     head = list(islice(stream, WORTH_A_POOL))
     if workers < 2 or len(head) < WORTH_A_POOL:
-        for kept, piece in chain(head, stream):
-            yield kept, work(piece)
+        for key, piece in chain(head, stream):
+            yield key, work(piece)
         return
     # not multiprocessing's: its spawned processes run the user's script again, its forked ones
     # inherit torch's threads
     from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
 
     executor: Any = ProcessPoolExecutor(max_workers=workers)
-    waiting: deque[tuple[Kept, Future[Result]]] = deque()
+    waiting: deque[tuple[Key, Future[Result]]] = deque()
     try:
-        for kept, piece in chain(head, stream):
+        for key, piece in chain(head, stream):
             with _ctrl_c_held_back():
-                waiting.append((kept, executor.submit(work, piece)))
+                waiting.append((key, executor.submit(work, piece)))
             if len(waiting) > 2 * workers:
                 first, future = waiting.popleft()
                 yield first, future.result()

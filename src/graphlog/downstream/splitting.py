@@ -47,29 +47,33 @@ def split_file(
         ConfigError: If a name is unknown, or ``path`` cannot be written.
         DataError: If the source cannot be read, or does not have what the kind needs.
     """
-    found, path = resolve(source), Path(path)
-    check_output(path, (".json",), found)
+    resolved, path = resolve(source), Path(path)
+    check_output(path, (".json",), resolved)
     shares = check_fractions(fractions)
     if graphs is None:
-        graphs = read(found, **reading)
+        graphs = read(resolved, **reading)
     domain = domain_of(graphs.schema)
     every, labels = np.arange(len(graphs)), graphs.labels
     if domain.drops_unlabelled and labels is not None:
         every = every[~np.isnan(labels).all(axis=1)]
-    usual = found.spec.split if found.spec is not None and found.spec.task else None
+    usual = resolved.spec.split if resolved.spec is not None and resolved.spec.task else None
     kind = kind or usual or domain.default_split(graphs.subset(every), None)
-    given = {"test_species": test_species, "networks": networks, "workers": reading.get("workers")}
+    options = {
+        "test_species": test_species,
+        "networks": networks,
+        "workers": reading.get("workers"),
+    }
     folds = domain.split(
         graphs.subset(every),
         kind,
         shares,
         seed,
-        source=found,
+        source=resolved,
         classes=None if labels is None or kind != "stratified" else class_numbers(labels[every]),
-        **{key: value for key, value in given.items() if value},
+        **{key: value for key, value in options.items() if value},
     )
     rows = Split(*(graphs.rows[every[part]] for part in folds))
-    rows.save(path, kind, shares, _hash_of(found, graphs))
+    rows.save(path, kind, shares, _hash_of(resolved, graphs))
     save_rejects(path.absolute().parent, graphs.rejects, path.name)
     return rows
 

@@ -103,15 +103,15 @@ def write_prototypes(
     )
     learned = None if fit else hierarchy_of(encoder, named)
     where, remembered = _own_input(model, named) if source is None else (source, {})
-    found = resolve(where, encoder.schema)
-    if reading.get("targets") and not _has_label_columns(found, encoder):
+    resolved = resolve(where, encoder.schema)
+    if reading.get("targets") and not _has_label_columns(resolved, encoder):
         raise ConfigError(
-            f"{found.name} has its own labels; drop --targets, which names columns of a table."
+            f"{resolved.name} has its own labels; drop --targets, which names columns of a table."
         )
-    with read_streamed(found, encoder.schema, **remembered, **reading) as store:
+    with read_streamed(resolved, encoder.schema, **remembered, **reading) as store:
         if len(store) < (2 if fit else 1):
             raise DataError(
-                f"{found.name} has {len(store)} graphs, too few for a tree; name a larger one."
+                f"{resolved.name} has {len(store)} graphs, too few for a tree; name a larger one."
             )
         if (
             source is None
@@ -119,7 +119,7 @@ def write_prototypes(
             and store.digest != encoder.info.get("data_digest")
         ):
             progress.say(
-                f"note: {found.name} no longer holds the graphs that {named} was trained on"
+                f"note: {resolved.name} no longer holds the graphs that {named} was trained on"
             )
         computing: dict[str, Any] = {"precision": precision, "progress": progress}
         hierarchy = learned or Hierarchy.fitted(encoder, store, seed=seed, **computing)
@@ -130,29 +130,29 @@ def write_prototypes(
         roots = build_tree(hierarchy, assignments, store, features, sample)
         about = {
             "model": named if isinstance(model, str | Path) else "a model",
-            "collection": found.name if source is not None else Path(str(where)).name,
-            "origin": "learnt" if learned else "fitted in equal shares",
+            "collection": resolved.name if source is not None else Path(str(where)).name,
+            "origin": "learned" if learned else "fitted in equal shares",
             "layers": list(hierarchy.forest.sizes),
             "rejected": store.num_output_rows - len(store),
         }
         plane = project(hierarchy.embed(chosen, precision=precision), seed)
-        named_rows = _identifiers(found, store, {**remembered, **reading})
+        named_rows = _identifiers(resolved, store, {**remembered, **reading})
         page = atlas_page(roots, assignments, store, sample, plane, features, about, named_rows)
         return _write(Path(out), roots, assignments, store, hierarchy, about, page)
 
 
 def _own_input(model: Encoder | str | Path, named: str) -> tuple[str, dict[str, Any]]:
     """Return what a run was trained on, and how that was read."""
-    found = (
+    recalled = (
         None
         if isinstance(model, Encoder)
         else recall_input(Path(model).parent if Path(model).is_file() else Path(model))
     )
-    if found is None:
+    if recalled is None:
         raise ConfigError(
             f"the graphs that {named} was trained on were not found; name some with --input."
         )
-    return found
+    return recalled
 
 
 def _identifiers(source: Input, store: GraphStore, reading: Mapping[str, Any]) -> list[str] | None:

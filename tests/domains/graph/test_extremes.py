@@ -111,7 +111,7 @@ def test_named_labels_may_come_in_any_order(tmp_path):
 def test_lines_are_counted_where_some_are_empty(tmp_path):
     edges = "graph,source,target,w\n1,0,1,1.5\n\n\n1,1,2,nan\n2,0,1,0.5\n3,0,1,0.4\n"
     store = read_graphs(tables(tmp_path / "f", edges, None, None))
-    assert store.rejects[0].reason.startswith("edges.csv line 5: edge 1:")
+    assert store.rejects[0].reason.startswith("edges.csv, line 5: edge 1:")
 
 
 def test_a_header_too_long(tmp_path):
@@ -119,7 +119,7 @@ def test_a_header_too_long(tmp_path):
         131_072
     )  # one for the whole process, and readers of molecules raise it
     try:
-        with pytest.raises(DataError, match=r"edges\.csv line 1: is no CSV"):
+        with pytest.raises(DataError, match=r"edges\.csv, line 1: is no CSV"):
             read_graphs(
                 tables(tmp_path / "f", "graph,source,target," + "9" * 200_000 + "\n", None, None)
             )

@@ -166,26 +166,26 @@ def test_a_bad_line_is_rejected_by_name_and_the_others_stay_in_their_rows(tmp_pa
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"edges": EDGES + "b,0,7,1\n"}, "edges.csv line 5: node '7' is none of graph 'b'"),
-        ({"edges": EDGES + "b,0,-1,1\n"}, "edges.csv line 5: node '-1' is none"),
+        ({"edges": EDGES + "b,0,7,1\n"}, "edges.csv, line 5: node '7' is none of graph 'b'"),
+        ({"edges": EDGES + "b,0,-1,1\n"}, "edges.csv, line 5: node '-1' is none"),
         (
             {"edges": EDGES + "b,1,0,nan\n"},
-            "edges.csv line 5: edge 1: edge attribute 'weight' must be a finite number",
+            "edges.csv, line 5: edge 1: edge attribute 'weight' must be a finite number",
         ),
         ({"edges": EDGES + "b,1,0,9\n"}, "edge 1 - 0 is listed twice with different attributes"),
         (
             {"edges": EDGES + "a,0,1,1\n"},
-            "edges.csv line 5: rows of graph 'a' are not consecutive|line 5: graph 'a' is not in",
+            "edges.csv, line 5: rows of graph 'a' are not consecutive|line 5: graph 'a' is not in",
         ),
         ({"edges": EDGES + "c,0,1,1\n"}, "line 5: graph 'c' is not in graphs.csv"),
-        ({"edges": EDGES + "b,0,1\n"}, "edges.csv line 5: must have 4 fields"),
+        ({"edges": EDGES + "b,0,1\n"}, "edges.csv, line 5: must have 4 fields"),
         ({"edges": "graph,source\n"}, "must have one column 'target'"),
-        ({"nodes": NODES + "b,1,red,2\n"}, "nodes.csv line 7: node '1' is listed twice"),
+        ({"nodes": NODES + "b,1,red,2\n"}, "nodes.csv, line 7: node '1' is listed twice"),
         (
             {"nodes": NODES + "b,9,,2\n"},
-            "nodes.csv line 7: node 2: node attribute 'colour' is missing",
+            "nodes.csv, line 7: node 2: node attribute 'colour' is missing",
         ),
-        ({"graphs": GRAPHS + "b,no\n"}, "graphs.csv line 4: graph 'b' is there twice"),
+        ({"graphs": GRAPHS + "b,no\n"}, "graphs.csv, line 4: graph 'b' is there twice"),
         (
             {"nodes": None, "graphs": None, "edges": "graph,source,target\na,0,-2\n"},
             "line 2: a node must be a name or a number from 0",
@@ -200,24 +200,24 @@ def test_a_bad_row_of_a_table_is_named(tmp_path, changes, words):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"A": "1, 2\n2, 9\n"}, "SET_A.txt line 2: nodes must be in"),
-        ({"A": "1, 2\n2, x\n"}, "SET_A.txt line 2: must be 2 whole numbers"),
-        ({"A": "1, 2\n3, 4\n"}, "SET_A.txt line 2: joins nodes of two graphs"),
+        ({"A": "1, 2\n2, 9\n"}, "SET_A.txt, line 2: nodes must be in"),
+        ({"A": "1, 2\n2, x\n"}, "SET_A.txt, line 2: must be 2 whole numbers"),
+        ({"A": "1, 2\n3, 4\n"}, "SET_A.txt, line 2: joins nodes of two graphs"),
         (
             {"A": f"1, {2**63}\n", "edge_labels": "0\n"},
-            "SET_A.txt line 1: must be 2 whole numbers, found 1, 9223372036854775808",
+            "SET_A.txt, line 1: must be 2 whole numbers, found 1, 9223372036854775808",
         ),
         (
             {"graph_indicator": f"1\n1\n1\n2\n{10**15}\n"},
-            "graph_indicator.txt line 5: numbers 1000000000000000 graphs, but there are 5 nodes",
+            "graph_indicator.txt, line 5: numbers 1000000000000000 graphs, but there are 5 nodes",
         ),
         (
             {"graph_indicator": "1\n1\n2\n1\n2\n"},
-            "graph_indicator.txt line 4: graphs must be numbered",
+            "graph_indicator.txt, line 4: graphs must be numbered",
         ),
         ({"node_labels": "1\n"}, "node_labels.txt: must have 5 lines"),
-        ({"A": "1, 2\n\n2, 9\n"}, "SET_A.txt line 2: must not be blank"),
-        ({"node_attributes": "1, 2\n1\n"}, "node_attributes.txt line 2: must have 2 columns"),
+        ({"A": "1, 2\n\n2, 9\n"}, "SET_A.txt, line 2: must not be blank"),
+        ({"node_attributes": "1, 2\n1\n"}, "node_attributes.txt, line 2: must have 2 columns"),
     ],
 )
 def test_a_bad_line_of_a_tudataset_is_named(tmp_path, changes, words):

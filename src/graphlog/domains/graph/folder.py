@@ -78,7 +78,7 @@ def _columns(path: Path, keys: Sequence[str]) -> tuple[str, ...]:
         try:
             header = [name.strip() for name in next(csv.reader(lines), [])]
         except csv.Error as e:
-            raise DataError(f"{path} line 1: is no CSV ({e}).") from None
+            raise DataError(f"{path}, line 1: is no CSV ({e}).") from None
     for key in keys:
         if header.count(key) != 1:
             found = " ".join(", ".join(header).split())[:200] or "an empty file"
@@ -101,17 +101,19 @@ def _rows(path: Path, keys: Sequence[str], lines: Iterator[str]) -> Iterator[_Ro
             for row in filter(None, reader):
                 if len(row) != len(header):
                     expected = f"must have {len(header)} fields as the header has"
-                    raise DataError(f"{path} line {reader.line_num}: {expected}, found {len(row)}.")
+                    raise DataError(
+                        f"{path}, line {reader.line_num}: {expected}, found {len(row)}."
+                    )
                 yield reader.line_num, row
         except csv.Error as e:
-            raise DataError(f"{path} line {reader.line_num}: is no CSV ({e}).") from None
+            raise DataError(f"{path}, line {reader.line_num}: is no CSV ({e}).") from None
 
     seen: set[str] = set()
     for graph, group in groupby(numbered(), lambda item: item[1][key_columns[0]].strip()):
         numbers, rows = zip(*group, strict=True)
         if graph in seen:
             problem = f"rows of graph '{graph}' are not consecutive; sort the table by graph"
-            raise DataError(f"{path} line {numbers[0]}: {problem}.")
+            raise DataError(f"{path}, line {numbers[0]}: {problem}.")
         seen.add(graph)
         yield _Rows(
             graph,
@@ -142,7 +144,7 @@ def _read(tables: Mapping[str, Path], columns: Mapping[str, tuple[str, ...]]) ->
         for name, rows in following.items():
             if rows is not None:
                 raise DataError(
-                    f"{tables[name]} line {rows.place.lines[0]}: graph '{rows.graph}' is not in "
+                    f"{tables[name]}, line {rows.place.lines[0]}: graph '{rows.graph}' is not in "
                     f"{tables[order].name}, or not in its place; list graphs in the same order."
                 )
 

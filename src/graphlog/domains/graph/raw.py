@@ -34,7 +34,7 @@ class Place(NamedTuple):
         if not self.lines:
             return ""
         line = self.lines[item if len(self.lines) > 1 else 0]
-        return f"{self.file} line {line}: ".lstrip()
+        return f"{self.file}, line {line}: ".removeprefix(", ")
 
 
 class RawGraph(NamedTuple):

@@ -35,8 +35,8 @@ def find_parts(path: Path) -> dict[str, str]:
     names = [p.name for p in path.iterdir()] if path.is_dir() else _zip_members(path)
     sets = {PurePosixPath(n).name.removesuffix("_A.txt") for n in names if n.endswith("_A.txt")}
     if len(sets) > 1:
-        found = ", ".join(sorted(sets)[:3])
-        raise DataError(f"{path}: holds several sets ({found}); keep each in its own folder.")
+        names = ", ".join(sorted(sets)[:3])
+        raise DataError(f"{path}: holds several sets ({names}); keep each in its own folder.")
     by_file = {PurePosixPath(n).name: n for n in names}
     parts = {part: f"{name}_{part}.txt" for name in sets for part in PARTS}
     parts = {part: by_file[file] for part, file in parts.items() if file in by_file}
@@ -114,7 +114,7 @@ class _Files:
         return PurePosixPath(self._parts[part]).name
 
     def _error(self, part: str, row: int, problem: str) -> DataError:
-        return DataError(f"{self._path}: {self._name(part)} line {row + 1}: {problem}.")
+        return DataError(f"{self._path}: {self._name(part)}, line {row + 1}: {problem}.")
 
     def _text(self, part: str) -> str:
         if self._path.is_dir():
@@ -136,15 +136,15 @@ class _Files:
         rows = self._rows[part]
         for k, row in enumerate(rows):
             if len(row) != width or any(type(v) is not int or abs(v) >= 2**63 for v in row):
-                found = ", ".join(map(str, row))
-                raise self._error(part, k, f"must be {width} whole numbers, found {found:.80}")
+                text = ", ".join(map(str, row))
+                raise self._error(part, k, f"must be {width} whole numbers, found {text:.80}")
         return np.array(rows, dtype=np.int64).reshape(-1, width)
 
     def _attributes(self, kind: str, count: int) -> tuple[Column, ...]:
         for part in (f"{kind}_labels", f"{kind}_attributes"):
             if part in self._rows and len(self._rows[part]) != count:
-                found = len(self._rows[part])
-                problem = f"must have {count} lines, one for each {kind}, found {found}"
+                actual = len(self._rows[part])
+                problem = f"must have {count} lines, one for each {kind}, found {actual}"
                 raise DataError(f"{self._path}: {self._name(part)}: {problem}; download it again.")
         return tuple(self.columns(kind).values())
 
@@ -164,8 +164,8 @@ class _Files:
         outside = np.flatnonzero(((ends < 0) | (ends >= len(graph_of))).any(axis=1))
         if len(outside):
             row = int(outside[0])
-            found = f"must be in [1, {len(graph_of)}], found {(ends[row] + 1).tolist()}"
-            raise self._error("A", row, f"nodes {found}")
+            problem = f"must be in [1, {len(graph_of)}], found {(ends[row] + 1).tolist()}"
+            raise self._error("A", row, f"nodes {problem}")
         node = self._attributes("node", len(graph_of))
         edge = self._attributes("edge", len(ends))
         labels = [values.tolist() for values in self._attributes("graph", total)]
@@ -181,7 +181,7 @@ class _Files:
             across = edges[graph_of[ends[edges, 1]] != g + 1]
             problem = None
             if len(across):
-                problem = f"{self._name('A')} line {across[0] + 1}: joins nodes of two graphs"
+                problem = f"{self._name('A')}, line {across[0] + 1}: joins nodes of two graphs"
             yield RawGraph(
                 row=g,
                 text=f"graph {g + 1}",
@@ -241,11 +241,11 @@ def _read_gin(path: Path, extra: int) -> Iterator[RawGraph]:
             words = line.split()
             size = _count(words[0]) if len(words) == 2 else None
             if size is None:
-                where = f"{path} line {number}"
+                where = f"{path}, line {number}"
                 if not number:
                     where = f"{path}: ends before graph {row} of {total}"
-                found = line.strip()[:40]
-                raise DataError(f"{where}: must be 'nodes label' of graph {row}, found {found!r}.")
+                text = line.strip()[:40]
+                raise DataError(f"{where}: must be 'nodes label' of graph {row}, found {text!r}.")
             nodes = list(islice(numbered, size))
             if len(nodes) != size:
                 problem = f"ends within graph {row} of {total}; the file is cut off"
@@ -254,7 +254,7 @@ def _read_gin(path: Path, extra: int) -> Iterator[RawGraph]:
         for number, line in numbered:
             if line.strip():
                 problem = f"more lines than the {total} graphs of the first line have"
-                raise DataError(f"{path} line {number}: {problem}.")
+                raise DataError(f"{path}, line {number}: {problem}.")
 
 
 def _gin_graph(row: int, line: int, label: str, nodes: list[list[str]], extra: int) -> RawGraph:
