@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -15,9 +14,8 @@ import graphlog
 from graphlog.cli.main import main
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.plugins import Registry
-from house_support import ROOT
+from plugin_support import install, install_example
 
-PLUGIN = ROOT / "examples" / "plugin"
 SMALL = (
     "--workers 1 --epochs 1 --batch-size 16 --precision fp32 "
     "--set encoder.dim=8 --set encoder.layers=2"
@@ -70,17 +68,6 @@ class Ended(NamedTuple):
     err: str
 
 
-def install(site: Path, package: str, groups: dict[str, dict[str, str]]) -> None:
-    """Write the description that an installed package leaves beside its modules."""
-    info = site / f"{package.replace('-', '_')}-0.1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 0.1.0\n")
-    lines: list[str] = []
-    for group, points in groups.items():
-        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in points.items())]
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
-
-
 def run_all(site: Path, folder: Path, *commands: str) -> list[Ended]:
     """Run commands in one new process that has the packages of ``site``."""
     path = os.pathsep.join([str(site), os.environ["PYTHONPATH"]])
@@ -102,9 +89,7 @@ def run_all(site: Path, folder: Path, *commands: str) -> list[Ended]:
 def used(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Ended]]:
     """The example package at work: the folder, and how each command ended."""
     site, folder = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("work")
-    project = tomllib.loads((PLUGIN / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    shutil.copytree(PLUGIN / "src" / "graphlog_example", site / "graphlog_example")
-    install(site, project["name"], project["entry-points"])
+    install_example(site)
     commands = (
         "pretrain --help",
         "data list --json",
