@@ -14,9 +14,9 @@ RUN apt-get update \
 RUN pip install --no-cache-dir torch --index-url https://download.pytorch.org/whl/cpu
 COPY --from=build /wheels /wheels
 RUN pip install --no-cache-dir "$(ls /wheels/*.whl)[plot,parquet,zstd]" && rm -r /wheels
-RUN useradd --create-home user
+RUN useradd --create-home user && mkdir /cache && chown user /cache
 USER user
-ENV GRAPHLOG_DATA=/home/user/graphlog-data
+ENV GRAPHLOG_DATA=/cache
 WORKDIR /data
 ENTRYPOINT ["graphlog"]
 CMD ["--help"]
