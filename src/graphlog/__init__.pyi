@@ -33,6 +33,7 @@ from .downstream.predictor import Predictor as Predictor
 from .downstream.report import Report as Report
 from .downstream.search import Index as Index
 from .downstream.search import Neighbours as Neighbours
+from .downstream.tune import tune as tune
 from .encoders.base import Encoding as Encoding
 from .errors import ConfigError as ConfigError
 from .errors import DataError as DataError

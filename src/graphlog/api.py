@@ -26,7 +26,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import Report
 from graphlog.downstream.splitting import split_file
-from graphlog.downstream.tasks import LabelledGraphs, open_labelled
+from graphlog.downstream.tasks import LABELLING, LabelledGraphs, open_labelled
 from graphlog.encoders.legacy import convert_pth
 from graphlog.encoders.modelfile import save_model
 from graphlog.errors import ConfigError, unknown_name
@@ -72,10 +72,6 @@ __all__ = [
 
 Model = str | Path | Encoder
 """An encoder, or what :func:`load` makes one of."""
-_LABELLING = (
-    *("task", "metric", "fractions", "split_seed", "weights", "smiles_column"),
-    *("workers", "on_error", "limit", "data_dir"),
-)
 
 
 def read_molecules(
@@ -324,11 +320,11 @@ def finetune(
     Returns:
         A predictor: ``predict`` is the mean over seeds, ``report`` has all scores.
     """
-    labelling = {key: settings.pop(key) for key in _LABELLING if key in settings}
+    labelling = {key: settings.pop(key) for key in LABELLING if key in settings}
     for key in settings:
         if key not in FinetuneConfig.model_fields:
             raise unknown_name(
-                "setting of finetune", key, [*FinetuneConfig.model_fields, *_LABELLING]
+                "setting of finetune", key, [*FinetuneConfig.model_fields, *LABELLING]
             )
     if not isinstance(dataset, LabelledGraphs):
         labelling |= {"split": split, "targets": targets}

@@ -22,7 +22,7 @@ from graphlog.cli.featurize import featurize
 from graphlog.cli.look import info, models, plot, prototypes
 from graphlog.cli.options import with_groups
 from graphlog.cli.start import quickstart
-from graphlog.cli.train import benchmark, finetune, pretrain
+from graphlog.cli.train import benchmark, finetune, pretrain, tune
 from graphlog.cli.use import embed, neighbours, predict, probe
 
 START, DATA, TRAIN, USE, LOOK = "Start here", "Data", "Train", "Use an encoder", "Look at results"
@@ -33,6 +33,7 @@ VERBS: tuple[tuple[Callable[..., None], str, str], ...] = (
     (convert, DATA, "graphlog convert gin_contextpred.pth -o contextpred.safetensors"),
     (pretrain, TRAIN, "graphlog pretrain zinc.store -o run --epochs 11 --set encoder.dim=300"),
     (finetune, TRAIN, "graphlog finetune bbbp -m run -o bbbp-run --seeds 0,1,2"),
+    (tune, TRAIN, "graphlog tune bbbp -m run -o bbbp-tuned --trials 30"),
     (benchmark, TRAIN, "graphlog benchmark molecules -o bench --scale smoke"),
     (embed, USE, "graphlog embed molecules.csv -m run -o embeddings.npz"),
     (predict, USE, "graphlog predict new.csv -m bbbp-run -o predictions.csv"),

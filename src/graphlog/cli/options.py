@@ -173,6 +173,7 @@ Settings = Annotated[
         "--set",
     ),
 ]
+Freeze = Annotated[bool, option("Train the head only.", None, "--freeze")]
 Seeds = Annotated[str, option("One run per seed; scores are mean and SD.", "0,1,2")]
 Limit = Annotated[int | None, option("Read the first N rows only.", "N", min=1)]
 SplitKind = Annotated[
@@ -295,6 +296,20 @@ def chosen_settings(named: Mapping[str, Any], pairs: Sequence[str]) -> dict[str,
             )
         chosen[key] = value
     return chosen
+
+
+def finetuning_settings(file: Path | None, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a file, such as ``best.toml`` or a run's, with ``chosen`` over them.
+
+    Raises:
+        ConfigError: If the file has no settings of fine-tuning.
+    """
+    if file is None:
+        return dict(chosen)
+    tables = read_toml(file).get("finetune")
+    if not isinstance(tables, Mapping):
+        raise ConfigError(f"{file} has no table [finetune]; name a best.toml or config.toml.")
+    return {key: value for key, value in tables.items() if key != "seeds"} | dict(chosen)  # pyright: ignore[reportUnknownVariableType]
 
 
 def pretraining_settings(

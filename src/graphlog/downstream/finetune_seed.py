@@ -74,6 +74,8 @@ class FinetuneConfig(FrozenConfig):
     """What the step size is multiplied by."""
     decay_every: int | None = Field(default=None, ge=1)
     """Epochs between two decays; None is 30 % of all, as the paper's 30 of 100."""
+    weight_decay: float = Field(default=0.0, ge=0, lt=1)
+    """Of AdamW; 0 is plain Adam."""
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of each layer's outputs dropped while training, the last layer's included."""
     probe_first: bool = True
@@ -170,6 +172,7 @@ class SeedJob(Job):
         device = choose_device(self.config.device)
         precision = choose_precision(self.config.precision, device, progress.say)
         self.setting = Setting(seed_for(seed, "finetune"), device, precision)
+        self.weight_decay = self.config.weight_decay
         self.phases = (Phase("train", self.config.epochs),)
         self.frozen = (
             torch.from_numpy(start.embeddings).to(device)

@@ -19,6 +19,11 @@ from graphlog.inputs import InputLike, read, resolve
 
 TaskChoice = Literal["auto", "classification", "regression", "multiclass"]
 MOST_CLASSES = 1000
+LABELLING = (
+    *("task", "metric", "fractions", "split_seed", "weights", "smiles_column"),
+    *("workers", "on_error", "limit", "data_dir"),
+)
+"""Options of :func:`open_labelled` and of the readers that calls take among other settings."""
 _HALVES_SEED = 42
 """Of the two halves of a test fold; the family's."""
 SplitChoice = Any

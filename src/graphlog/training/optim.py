@@ -38,13 +38,15 @@ class NamedAdam:
         parameters: Iterable[tuple[str, nn.Parameter]],
         learning_rate: float,
         factors: Mapping[str, float] | None = None,
+        weight_decay: float = 0.0,
     ) -> None:
-        """Collect the parameters that take gradients; no weight decay, as in the paper.
+        """Collect the parameters that take gradients.
 
         Args:
             parameters: Parameters by name.
             learning_rate: Step size.
             factors: Multiples of it for the parameters whose names start so.
+            weight_decay: Of AdamW; 0, as in the paper, is plain Adam.
         """
         self.parameters = {name: p for name, p in parameters if p.requires_grad}
         groups: dict[float, list[nn.Parameter]] = {1.0: []}
@@ -52,9 +54,11 @@ class NamedAdam:
             own = [f for prefix, f in (factors or {}).items() if name.startswith(prefix)]
             groups.setdefault(own[0] if own else 1.0, []).append(p)
         self.factors = [factor for factor, members in groups.items() if members]
-        self.adam = torch.optim.Adam(
+        kind = torch.optim.AdamW if weight_decay > 0 else torch.optim.Adam
+        self.adam = kind(
             [{"params": groups[f], "lr": f * learning_rate} for f in self.factors],
             lr=learning_rate,
+            weight_decay=weight_decay,
             fused=_fusable(self.parameters.values()),
         )
 

@@ -76,6 +76,8 @@ class Job(ABC):
     """Each has an optimizer of its own over the parameters trained then."""
     fresh_moments: bool = False
     """Whether Adam forgets its moments where a phase begins."""
+    weight_decay: float = 0.0
+    """Share of each weight that a step takes away, times the step size."""
     log_every: int | None = None
     """Steps between two rows of the log; None logs at the end of an epoch."""
 
@@ -375,6 +377,7 @@ class Trainer:
             self.job.parameters(self.cursor.phase),
             self.job.learning_rate(self.cursor),
             self.job.rate_factors(),
+            self.job.weight_decay,
         )
         return self.optimizer
 

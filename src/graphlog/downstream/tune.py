@@ -1,0 +1,370 @@
+"""Settings of fine-tuning searched with Optuna, judged by the validation fold alone."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from graphlog.config import read_toml
+from graphlog.data.split import Split
+from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.finetune import FinetuneConfig, check_folds, finetune, run_digest, start_of
+from graphlog.downstream.finetune_seed import SeedJob
+from graphlog.downstream.metrics import LOWER_IS_BETTER
+from graphlog.downstream.models import RANDOM, load_for
+from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.report import json_ready
+from graphlog.downstream.tasks import LABELLING, LabelledGraphs, open_labelled
+from graphlog.errors import ConfigError, MissingExtraError, NonFiniteLossError, unknown_name
+from graphlog.files import replacing, writing
+from graphlog.inputs import InputLike, resolve
+from graphlog.training.log import Progress, Silent, as_progress
+from graphlog.training.trainer import Cursor, Trainer, TrainingInterrupted, stop_on_signal
+
+STUDY, BEST, RUN = "study.db", "best.toml", "best"
+_FILES = {STUDY, f"{STUDY}-journal", BEST, RUN, "trials.json"}
+_EPOCHS = (10, 20, 40, 80)
+_SEARCHED = ("learning_rate", "encoder_rate", "epochs", "dropout", "weight_decay", "probe_first")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One setting that was tried."""
+
+    number: int
+    """Which, from 0: the default settings."""
+    state: str
+    """``complete``, ``pruned`` (stopped early, for others were better) or ``fail``."""
+    score: float
+    """On the validation fold; NaN if there is none."""
+    epochs: int
+    """Epochs that were trained."""
+    settings: Mapping[str, Any]
+    """What differed between trials."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tuned:
+    """The outcome of a search."""
+
+    folder: Path
+    """Where it is kept."""
+    metric: str
+    """The score of the trials."""
+    trials: tuple[Trial, ...]
+    """All trials, the best complete one first."""
+    predictor: Predictor
+    """Fine-tuned with the best settings on all seeds; its report has the test fold."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-ready values."""
+        trials = [json_ready(asdict(trial)) for trial in self.trials]
+        best = {"settings": str(self.folder / BEST), "run": str(self.folder / RUN)}
+        report = self.predictor.report.to_dict()
+        return {"metric": self.metric, "trials": trials, **best, "report": report}
+
+
+def tune(
+    encoder: str | Path | Encoder,
+    dataset: InputLike | LabelledGraphs,
+    out: str | Path,
+    *,
+    trials: int = 30,
+    split: Any = None,
+    targets: Sequence[str] | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    baselines: Sequence[str] = ("ecfp-rf", "ecfp-lr"),
+    resume: bool = False,
+    overwrite: bool = False,
+    progress: Progress | bool | None = None,
+    **settings: Any,
+) -> Tuned:
+    """Search for settings of fine-tuning; fine-tune with the best of them.
+
+    A trial trains on one seed and is judged by the validation fold; it is pruned when its scores
+    fall behind the median of earlier trials. The test fold is looked at once, when the best
+    settings are fine-tuned on all seeds. ``out`` holds ``study.db`` (Optuna's, in SQLite),
+    ``trials.json``, ``best.toml`` (for ``graphlog finetune --config``) and the run folder ``best``.
+
+    Args:
+        encoder: As for :func:`graphlog.finetune`.
+        dataset: As for :func:`graphlog.finetune`.
+        out: Folder to write.
+        trials: Trials in all, those of an interrupted search included.
+        split: As for :func:`graphlog.finetune`.
+        targets: As for :func:`graphlog.finetune`.
+        seeds: Of the final run; trials use the first.
+        baselines: Of the final run.
+        resume: Go on with the search in ``out``, after Ctrl-C or a kill.
+        overwrite: Replace the search in ``out``.
+        progress: Told of every trial; True prints.
+        settings: Settings of :class:`~graphlog.downstream.finetune.FinetuneConfig`, which are then
+            not searched, and options of ``open_labelled``.
+
+    Raises:
+        MissingExtraError: If Optuna is not installed.
+        ConfigError: If the folder is in use, or the search in it is of other settings or data.
+    """
+    optuna, bar, folder = _optuna(), as_progress(progress), Path(out)
+    _check_folder(folder, resume, overwrite)
+    labelling = {key: settings.pop(key) for key in LABELLING if key in settings}
+    for key in settings:
+        if key not in FinetuneConfig.model_fields:
+            raise unknown_name("setting of tune", key, [*FinetuneConfig.model_fields, *LABELLING])
+    fixed = FinetuneConfig.parse(settings).resolve_precision()
+    graphs = dataset.store if isinstance(dataset, LabelledGraphs) else dataset
+    model = load_for(encoder, graphs, device=fixed.device)
+    if isinstance(dataset, LabelledGraphs):
+        data = dataset
+    else:
+        found = resolve(dataset, model.schema)
+        data = open_labelled(found, model.schema, split=split, targets=targets, **labelling)
+    check_folds(data, fixed.updated({"select": "best-valid"}))  # trials are judged by it
+    nothing = np.empty(0, dtype=np.int64)
+    hidden = replace(data, split=Split(data.split.train, data.split.valid, nothing))
+    search = _Search(optuna, model, hidden, fixed, frozenset(settings), int(seeds[0]))
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        study = search.open(folder / STUDY)
+    search.run(study, trials, bar)
+    tried = search.trials(study)
+    best = fixed.updated(tried[0].settings)
+    _write(folder, best, tried)
+    again = (folder / RUN / "config.toml").is_file()
+    bar.say(f"fine-tuning with the settings of trial {tried[0].number}")
+    how: dict[str, Any] = {"seeds": seeds, "baselines": baselines, "progress": bar}
+    replaced = again and (overwrite or not _same(folder / RUN, best))
+    how |= {"run_dir": folder / RUN, "overwrite": replaced, "resume": again and not replaced}
+    predictor = finetune(model, data, best, **how)
+    return Tuned(folder, data.metric, tuple(tried), predictor)
+
+
+class _TrialJob(SeedJob):
+    """A seed that tells a trial its validation scores, and ends when the trial is pruned."""
+
+    trial: Any
+    is_pruned: bool = False
+
+    def row(self, means: dict[str, float], cursor: Cursor, is_epoch_end: bool) -> dict[str, Any]:
+        """Report the score of the epoch."""
+        row = super().row(means, cursor, is_epoch_end)
+        score = self.history[-1]["valid"][self.data.metric]
+        if math.isfinite(score):
+            self.trial.report(score, cursor.epoch + 1)
+            self.is_pruned = bool(self.trial.should_prune())
+        return row
+
+    def ends_early(self) -> bool:
+        """Return whether the trial is pruned, or validation no longer improves."""
+        return self.is_pruned or super().ends_early()
+
+    @property
+    def score(self) -> float:
+        """Validation score of the epoch whose weights would be kept."""
+        epoch = self.best_epoch if self.config.select == "best-valid" else len(self.history)
+        return self.history[epoch - 1]["valid"][self.data.metric]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Search:
+    """What all trials share; ``data`` has no test fold."""
+
+    optuna: Any
+    encoder: Encoder
+    data: LabelledGraphs
+    fixed: FinetuneConfig
+    given: frozenset[str]
+    seed: int
+
+    def open(self, path: Path) -> Any:
+        """Return the study in a file, new or continued.
+
+        Raises:
+            ConfigError: If it is of other settings, another model or other data.
+        """
+        lower = self.data.metric in LOWER_IS_BETTER
+        study = self.optuna.create_study(
+            storage=f"sqlite:///{path.absolute()}",
+            study_name="finetune",
+            direction="minimize" if lower else "maximize",
+            pruner=self.optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=3),
+            load_if_exists=True,
+        )
+        # a search that goes on does not draw the same settings again
+        study.sampler = self.optuna.samplers.TPESampler(seed=self.seed + len(study.trials))
+        what = [run_digest(self.encoder, self.data, self.fixed), self.fixed.select, self.seed]
+        digest = hashlib.sha256(json.dumps([*what, sorted(self.given)]).encode()).hexdigest()
+        if study.user_attrs.setdefault("digest", digest) != digest:
+            raise ConfigError(
+                f"{path.parent} holds a search of other settings, model or data; give the same "
+                "ones to resume it, or replace it with --overwrite."
+            )
+        study.set_user_attr("digest", digest)
+        return study
+
+    def run(self, study: Any, total: int, bar: Progress) -> None:
+        """Run what is left of ``total`` trials.
+
+        Raises:
+            TrainingInterrupted: After Ctrl-C; finished trials are kept.
+        """
+        State = self.optuna.trial.TrialState  # noqa: N806
+        for old in study.get_trials(deepcopy=False, states=(State.RUNNING,)):
+            study.tell(old.number, state=State.FAIL)
+            study.enqueue_trial(old.params)
+        if not study.trials:
+            study.enqueue_trial({k: v for k, v in self._defaults().items() if v is not None})
+        with stop_on_signal() as stop:
+            while (done := self._done(study)) < total:
+                trial = study.ask()
+                changes = self._suggest(trial)
+                shown = ", ".join(f"{k} {_short(v)}" for k, v in changes.items())
+                bar.say(f"trial {done + 1} of {total}: {shown}")
+                start = start_of(self.encoder, self.data, self.fixed.updated(changes))
+                job = _TrialJob(start, self.seed, Silent())
+                job.trial = trial
+                try:
+                    Trainer(job, Silent()).run(stop)
+                except NonFiniteLossError as e:
+                    trial.set_user_attr("error", str(e))
+                    study.tell(trial, state=State.FAIL)
+                    bar.say(f"  failed: {e}")
+                    continue
+                except TrainingInterrupted:
+                    raise TrainingInterrupted(
+                        f"stopped in trial {done + 1} of {total}; continue with --resume."
+                    ) from None
+                trial.set_user_attr("epochs", len(job.history))
+                if job.is_pruned:
+                    study.tell(trial, state=State.PRUNED)
+                else:
+                    study.tell(trial, job.score)
+                state = "pruned at" if job.is_pruned else "valid"
+                bar.say(f"  {state} {self.data.metric} {job.score:.4f}")
+
+    def trials(self, study: Any) -> list[Trial]:
+        """Return all finished trials, the best complete one first.
+
+        Raises:
+            ConfigError: If none is complete.
+        """
+        lower = self.data.metric in LOWER_IS_BETTER
+        found = [
+            Trial(
+                number=t.number,
+                state=t.state.name.lower(),
+                score=math.nan if t.value is None else t.value,
+                epochs=t.user_attrs.get("epochs", 0),
+                settings=dict(t.params),
+            )
+            for t in study.trials
+            if self._is_done(t)
+        ]
+
+        def rank(trial: Trial) -> tuple[bool, float]:
+            known = trial.state == "complete" and math.isfinite(trial.score)
+            return (not known, (trial.score if lower else -trial.score) if known else trial.number)
+
+        found.sort(key=rank)
+        if not found or found[0].state != "complete":
+            raise ConfigError(
+                "no trial was completed, so there are no best settings; look at the messages above "
+                "and allow more with --trials."
+            )
+        return found
+
+    def _done(self, study: Any) -> int:
+        return sum(self._is_done(t) for t in study.get_trials(deepcopy=False))
+
+    def _is_done(self, trial: Any) -> bool:
+        """Return whether a trial counts; one that was killed does not."""
+        return trial.state.is_finished() and (
+            trial.state.name != "FAIL" or "error" in trial.user_attrs
+        )
+
+    def _defaults(self) -> dict[str, Any]:
+        usual = {
+            "learning_rate": self.fixed.learning_rate,
+            "encoder_rate": self.fixed.encoder_rate,
+            "epochs": self.fixed.epochs if self.fixed.epochs in _EPOCHS else None,
+            "dropout": min(self.fixed.dropout, 0.5),
+            "weight_decay": 1e-6,
+            "probe_first": self.fixed.probe_first,
+        }
+        return {key: value for key, value in usual.items() if key in self._searched()}
+
+    def _searched(self) -> list[str]:
+        idle = set(self.given)
+        if self.fixed.freeze:
+            idle |= {"encoder_rate", "dropout", "probe_first"}
+        if self.encoder.info.get("name") == RANDOM:  # it is trained from scratch in any case
+            idle |= {"encoder_rate", "probe_first"}
+        return [key for key in _SEARCHED if key not in idle]
+
+    def _suggest(self, trial: Any) -> dict[str, Any]:
+        ranges = {
+            "learning_rate": lambda: trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True),
+            "encoder_rate": lambda: trial.suggest_float("encoder_rate", 1e-5, 1e-3, log=True),
+            "epochs": lambda: trial.suggest_categorical("epochs", _EPOCHS),
+            "dropout": lambda: trial.suggest_float("dropout", 0.0, 0.5),
+            "weight_decay": lambda: trial.suggest_float("weight_decay", 1e-6, 1e-1, log=True),
+            "probe_first": lambda: trial.suggest_categorical("probe_first", [True, False]),
+        }
+        return {key: ranges[key]() for key in self._searched()}
+
+
+def _optuna() -> Any:
+    try:
+        import optuna  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise MissingExtraError("optuna", "tune") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def _check_folder(folder: Path, resume: bool, overwrite: bool) -> None:
+    """Refuse a folder that holds something else, or a search nobody wants to continue or replace.
+
+    Raises:
+        ConfigError: If so.
+    """
+    if resume and overwrite:
+        raise ConfigError("--resume and --overwrite contradict each other; choose one.")
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; name a folder.")
+    there = {path.name for path in folder.iterdir()} if folder.is_dir() else set[str]()
+    if there and STUDY not in there:
+        raise ConfigError(f"{folder} holds other files and no search; choose another folder.")
+    if there and not (resume or overwrite):
+        raise ConfigError(
+            f"{folder} holds a search; continue it with --resume or replace it with --overwrite."
+        )
+    if overwrite:
+        for name in there & (_FILES - {RUN}):  # the run is replaced when its time comes
+            (folder / name).unlink()
+
+
+def _same(run: Path, config: FinetuneConfig) -> bool:
+    """Return whether a run folder is of these settings."""
+    before = dict(read_toml(run / "config.toml").get("finetune", {}))
+    before.pop("seeds", None)
+    return before == config.model_dump(mode="json", exclude_none=True)
+
+
+def _write(folder: Path, best: FinetuneConfig, trials: Sequence[Trial]) -> None:
+    with replacing(folder / BEST) as path:
+        tables = {"finetune": best.model_dump(mode="json", exclude_none=True)}
+        path.write_text(tomli_w.dumps(tables), encoding="utf-8")
+    with replacing(folder / "trials.json") as path:
+        listed = [json_ready(asdict(trial)) for trial in trials]
+        path.write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,109 @@
+"""The search for settings: by validation alone, continued after a kill, refitted once."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from downstream_support import IS_ALCOHOL, LENGTH, labelled, tiny_encoder
+from graphlog.config import read_toml
+from graphlog.downstream.finetune_seed import SeedJob
+from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.tune import Tuned, tune
+from graphlog.errors import ConfigError, MissingExtraError
+from graphlog.training.trainer import TrainingInterrupted
+
+pytest.importorskip("optuna")
+FIXED: dict[str, Any] = {
+    "epochs": 2,
+    "batch_size": 8,
+    "probe_first": False,
+    "device": "cpu",
+    "seeds": (0,),
+    "baselines": (),
+}
+
+
+def _search(out: Path, trials: int = 3, data: Any = None, **more: Any) -> Tuned:
+    data = labelled(LENGTH, "regression") if data is None else data
+    return tune(tiny_encoder(), data, out, trials=trials, **(FIXED | more))
+
+
+def test_a_search_ends_in_a_predictor_and_settings(tmp_path: Path):
+    found = _search(tmp_path / "out")
+    assert sorted(t.number for t in found.trials) == [0, 1, 2]
+    assert all(set(t.settings) == set(found.trials[0].settings) for t in found.trials)
+    assert set(found.trials[0].settings) == {
+        *("learning_rate", "encoder_rate", "dropout", "weight_decay")
+    }
+    complete = [t.score for t in found.trials if t.state == "complete"]
+    assert complete == sorted(complete)  # RMSE: the lowest first
+    settings = read_toml(tmp_path / "out" / "best.toml")["finetune"]
+    assert settings["dropout"] == found.trials[0].settings["dropout"]
+    assert settings["epochs"] == 2
+    again = Predictor.load(tmp_path / "out" / "best")
+    assert again.info["finetune"]["learning_rate"] == settings["learning_rate"]
+    first = next(t for t in found.trials if t.number == 0)
+    assert first.settings["learning_rate"] == 1e-3  # the defaults come first
+
+
+def test_trials_never_see_the_test_fold(tmp_path: Path):
+    data = labelled(LENGTH, "regression")
+    labels = data.labels.copy()
+    labels[data.split.test] = 1e6 * np.random.default_rng(0).normal(size=(len(data.split.test), 1))
+    other = _search(tmp_path / "b", data=replace(data, labels=labels))
+    assert _search(tmp_path / "a", data=data).trials == other.trials
+    assert other.predictor.report.mean > 1e5
+
+
+def test_a_search_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    out, loss, steps = tmp_path / "out", SeedJob.loss, list[int]()
+
+    def failing(self: SeedJob, batch: Any, step: int) -> Any:
+        steps.append(step)
+        if len(steps) == 10:  # a trial has 8 steps
+            raise KeyboardInterrupt
+        return loss(self, batch, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SeedJob, "loss", failing)
+        with pytest.raises(TrainingInterrupted, match="trial 2 of 3; continue with --resume"):
+            _search(out)
+    with pytest.raises(ConfigError, match="--resume or replace it with --overwrite"):
+        _search(out)
+    with pytest.raises(ConfigError, match="other settings, model or data"):
+        _search(out, resume=True, epochs=3)
+    found = _search(out, resume=True)
+    finished = [t for t in found.trials if t.state != "fail"]
+    assert len(finished) == 3
+    assert len({t.settings["learning_rate"] for t in finished}) == 3
+    again = _search(out, resume=True)  # nothing left to do
+    assert again.trials == found.trials
+    assert len(_search(out, resume=True, trials=4).trials) == 4
+
+
+def test_trials_that_fall_behind_are_pruned(tmp_path: Path):
+    found = _search(tmp_path / "out", trials=14, data=labelled(IS_ALCOHOL), epochs=6, freeze=True)
+    pruned = [t for t in found.trials if t.state == "pruned"]
+    assert pruned
+    assert all(t.epochs < 6 for t in pruned)
+    assert {"encoder_rate", "dropout", "probe_first"}.isdisjoint(found.trials[0].settings)
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="holds other files and no search"):
+        _search(tmp_path)
+    with pytest.raises(ConfigError, match="did you mean 'dropout'"):
+        _search(tmp_path / "out", dropuot=0.1)
+
+
+def test_without_optuna_one_line_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(MissingExtraError, match=r"graphlog-torch\[tune\]"):
+        _search(tmp_path / "out")
