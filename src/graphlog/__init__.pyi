@@ -49,6 +49,7 @@ from .report.describe import describe_datasets as describe_datasets
 from .report.describe import describe_models as describe_models
 from .report.neighbours import neighbours as neighbours
 from .report.neighbours import neighbours_file as neighbours_file
+from .report.notebook import show as show
 from .report.prototypes import write_prototypes as write_prototypes
 from .report.run import draw_run as draw_run
 

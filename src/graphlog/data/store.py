@@ -23,6 +23,7 @@ from graphlog.data.chunk import (
     unpack_texts,
     write_rejects,
 )
+from graphlog.data.html import store_html
 from graphlog.data.manifest import Contents, is_store, read_contents, refuse_changed
 from graphlog.data.schema import FeatureSchema, is_continuous
 from graphlog.errors import ConfigError, DataError, ModelFileError, unknown_name
@@ -76,6 +77,9 @@ class GraphStore:
             f"GraphStore({len(self):,}{view} '{name}' graphs{tasks}, {rejects:,} rejected rows, "
             f"{self.nbytes / 1e6:.1f} MB {where})"
         )
+
+    def _repr_html_(self) -> str:
+        return store_html(self)
 
     def __reduce__(self) -> Any:
         """Travel to another process as a path where there is one, so that workers share pages."""

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphlog.data.batch import GraphBatch
+from graphlog.data.html import html_fields
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
@@ -54,6 +55,19 @@ class Encoder(nn.Module):
         self.layer = check_layer(layer)
         self.info: dict[str, Any] = dict(info or {})
         self.extra: dict[str, Tensor] = dict(extra or {})
+
+    def _repr_html_(self) -> str:
+        known = ("name", "objective", "recipe", "graphs", "epochs")
+        config = self.config
+        fields: dict[str, Any] = {
+            **{key: self.info.get(key) for key in known},
+            "schema": self.schema.name,
+            "backbone": config.backbone,
+            "layers": config.layers,
+            "embedding": f"{self.layer}, {self.width()} columns",
+            "parameters": sum(p.numel() for p in self.parameters()),
+        }
+        return html_fields(fields, "Encoder")
 
     @property
     def config(self) -> EncoderConfig:

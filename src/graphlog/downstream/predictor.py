@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
+from graphlog.data.html import html_fields
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
@@ -106,6 +107,15 @@ class Predictor:
     def encoder(self) -> Encoder:
         """The fine-tuned encoder of the first seed."""
         return Encoder(self.members[0].network, self.members[0].layer, self.info)
+
+    def _repr_html_(self) -> str:
+        fields: dict[str, Any] = {
+            "task": self.task,
+            "targets": ", ".join(self.targets),
+            "seeds": len(self.members),
+            "schema": self.schema.name,
+        }
+        return html_fields(fields, "Predictor") + self.report.to_html()
 
     def to(self, device: str) -> "Predictor":
         """Move all models to ``device`` (``auto``, ``cpu``, ``cuda``) and return this predictor."""

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graphlog.config import read_json
+from graphlog.data.html import html_table
 from graphlog.downstream.metrics import LOWER_IS_BETTER, evaluate
 from graphlog.downstream.tasks import LabelledGraphs, folds_lacking
 from graphlog.errors import DataError
@@ -162,9 +164,36 @@ class Report:
             pass
         raise DataError(f"{path}: not a report of scores, or damaged; fine-tune again.")
 
-    def __str__(self) -> str:
+    @property
+    def _unit(self) -> tuple[float, str]:
+        """What scores are multiplied by where people read them, and the unit then."""
         percent = self.metric not in LOWER_IS_BETTER and self.metric != "r2"
-        scale, unit = (100.0, " %") if percent else (1.0, "")
+        return (100.0, " %") if percent else (1.0, "")
+
+    def to_html(self) -> str:
+        """Return the scores as tables, for notebooks."""
+        scale, unit = self._unit
+        title = f"{self.dataset}: {self.metric}{unit}, {self.split} split"
+        rows = [
+            (
+                row.model,
+                row.rule,
+                _spread(row.mean(self.metric) * scale, row.sd(self.metric) * scale),
+                _spread(row.mean(self.metric, "valid") * scale, math.nan),
+            )
+            for row in self.rows
+        ]
+        tables = html_table(rows, ("model", "rule", "test", "valid"), title)
+        if self.calibration:
+            heads = tuple(name.replace("_", " ") for name in self.calibration[0])
+            tables += html_table([tuple(row.values()) for row in self.calibration], heads)
+        return tables + "".join(f"<p>note: {escape(note)}</p>" for note in self.notes)
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+    def __str__(self) -> str:
+        scale, unit = self._unit
         sizes = " / ".join(str(self.sizes.get(k, 0)) for k in ("train", "valid", "test"))
         head = (
             f"{self.dataset}: {self.metric}{unit}, {self.split} split {sizes}, "

@@ -1,0 +1,64 @@
+"""What notebooks show of stores, encoders, predictors and reports: HTML, everything escaped."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from html import escape
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from graphlog.errors import GraphLoGError
+
+if TYPE_CHECKING:
+    from graphlog.data.store import GraphStore
+
+_DRAWN, _WIDTH, _HEIGHT = 6, 160, 120
+
+
+def html_table(rows: Iterable[Sequence[object]], heads: Sequence[str] = (), title: str = "") -> str:
+    """Return a table; cells are text.
+
+    Example:
+        >>> html_table([("a", "<b>")])
+        '<table><tr><td>a</td><td>&lt;b&gt;</td></tr></table>'
+    """
+    caption = f"<caption>{escape(title)}</caption>" if title else ""
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    lines = ["".join(f"<td>{escape(_text(cell))}</td>" for cell in row) for row in rows]
+    body = "".join(f"<tr>{line}</tr>" for line in ([head] if head else []) + lines)
+    return f"<table>{caption}{body}</table>"
+
+
+def html_fields(fields: Mapping[str, object], title: str = "") -> str:
+    """Return a table of names and values; what is None is left out."""
+    return html_table([(k, v) for k, v in fields.items() if v is not None], title=title)
+
+
+def store_html(store: "GraphStore") -> str:
+    """Return size and origin of a store, and its first graphs drawn where the domain can."""
+    fields = {
+        "graphs": len(store),
+        "rows": store.num_rows,
+        "rejected": len(store.rejects),
+        "schema": store.schema.name,
+        "labels": ", ".join(store.tasks) or None,
+    }
+    first = list(range(min(_DRAWN, len(store))))
+    # the domains lie above the stores, so that they are looked up when a drawing is wanted
+    domain: Any = import_module("graphlog.domains").domain_of(store.schema)
+    drawings, texts = [""] * len(first), [""] * len(first)
+    with suppress(GraphLoGError):  # a store need not keep its texts
+        texts = list(store.texts(first))
+        drawings = domain.draw(store, first, _WIDTH, _HEIGHT) or drawings
+    figures = "".join(
+        '<figure style="display:inline-block;margin:4px;background:#fff;color:#000">'
+        f"{drawing}<figcaption>{escape(text[:40])}</figcaption></figure>"
+        for drawing, text in zip(drawings, texts, strict=True)
+        if drawing or text
+    )
+    return html_fields(fields, "GraphStore") + figures
+
+
+def _text(cell: object) -> str:
+    if isinstance(cell, bool) or not isinstance(cell, int | float):
+        return "" if cell is None else str(cell)
+    return f"{cell:,}" if isinstance(cell, int) else f"{cell:.4g}" if cell == cell else "-"

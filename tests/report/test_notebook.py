@@ -1,0 +1,75 @@
+"""What a notebook shows: whole, escaped, and never an error."""
+
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphlog
+from downstream_support import CHAINS, IS_ALCOHOL, QUICK, chain_store, labelled, tiny_encoder
+from graphlog.downstream.finetune import finetune
+from graphlog.errors import DataError
+
+EVIL = "<script>alert(1)</script>"
+
+
+class Tags(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.seen.append(tag)
+
+
+def test_a_store_draws_its_molecules():
+    html = chain_store()._repr_html_()
+    assert html.count("<svg") == 6
+    assert CHAINS[0] in html
+    assert ">48<" in html
+
+
+def test_names_and_texts_are_escaped():
+    store = graphlog.read_molecules({"smiles": ["CCO", "CCN"], EVIL: [0, 1]}, targets=[EVIL])
+    data = labelled(IS_ALCOHOL, targets=(EVIL,))
+    predictor = finetune(tiny_encoder(), data, QUICK, seeds=(0,), baselines=())
+    encoder = tiny_encoder()
+    encoder.info["name"] = EVIL
+    for shown in (store, predictor, predictor.report, encoder):
+        html = shown._repr_html_()
+        assert "script" not in Tags(html).seen
+        assert "&lt;script&gt;" in html
+
+
+def test_a_store_without_molecules_or_texts_is_shown():
+    assert "GraphStore" in chain_store().subset(np.arange(0))._repr_html_()
+
+
+def test_a_report_shows_every_row():
+    report = finetune(
+        tiny_encoder(), labelled(IS_ALCOHOL), QUICK, seeds=(0, 1), baselines=()
+    ).report
+    html = report._repr_html_()
+    for row in report.rows:
+        assert row.rule in html
+    assert f"{100 * report.mean:.2f}" in html
+
+
+def test_show_puts_the_page_into_the_cell(tmp_path: Path):
+    (tmp_path / "atlas.html").write_text('<p title="a&b">"hello"</p>', encoding="utf-8")
+    for path in (tmp_path, tmp_path / "atlas.html", str(tmp_path)):
+        frame: list[Any] = []
+
+        class Frames(HTMLParser):
+            def handle_starttag(self, tag: str, attrs: Any) -> None:
+                frame.append((tag, dict(attrs)))  # noqa: B023
+
+        Frames().feed(graphlog.show(path)._repr_html_())
+        ((tag, attributes),) = frame
+        assert tag == "iframe"
+        assert attributes["srcdoc"] == '<p title="a&b">"hello"</p>'
+    with pytest.raises(DataError, match="graphlog prototypes RUN -o DIR"):
+        graphlog.show(tmp_path / "none.html")
