@@ -177,7 +177,7 @@ def unfinished(folder: Path) -> list[str]:
 def judge(job: Job, fault: Fault, ended: Ended, before: object, whole: object) -> Outcome:
     """Return what is wrong with how a disturbed run ended, and with what a second one gives."""
     folder, problems = ended.folder, list[str]()
-    lines = [x for x in ended.err.splitlines() if x.strip()]
+    errors = ended.err.count("graphlog: error: ")
     state: object = None
     try:
         state = job.seen(folder)
@@ -187,9 +187,9 @@ def judge(job: Job, fault: Fault, ended: Ended, before: object, whole: object) -
         problems.append("exit code 0 without the whole output")
     elif ended.code not in (0, 2):
         problems.append(f"exit code {ended.code}")
-    elif ended.code == 2 and (len(lines) != 1 or not lines[0].startswith("graphlog: error: ")):
-        problems.append(f"{len(lines)} lines on standard error")
-    if not _is_old_or_new(state, before, whole):
+    elif ended.code == 2 and (errors != 1 or not ended.line.startswith("graphlog: error: ")):
+        problems.append(f"{errors} errors on standard error")
+    if not is_old_or_new(state, before, whole):
         problems.append("a third state")
     removing = fault.call in ("unlink", "unlinkat", "rmdir")  # then what was to go stays
     if not job.resumable and not removing and (left := unfinished(folder)):
@@ -204,7 +204,7 @@ def judge(job: Job, fault: Fault, ended: Ended, before: object, whole: object) -
     return Outcome("refused" if ended.code == 2 else "done", problems, ended.err.strip()[-400:])
 
 
-def _is_old_or_new(state: object, before: object, whole: object) -> bool:
+def is_old_or_new(state: object, before: object, whole: object) -> bool:
     """Return whether the output is one of both; of several files each may be either."""
     if isinstance(whole, dict) and isinstance(state, dict):
         old = before if isinstance(before, dict) else {}
@@ -271,7 +271,7 @@ def main() -> int:
     began, wrong = time.monotonic(), 0
     try:
         for name, job in small_jobs.make_inputs(good).items():
-            if options.only not in name:
+            if options.only and not any(part in name for part in options.only.split(",")):
                 continue
             for fault, outcome in cases(job, name, root, good):
                 table[name, "not reached" if outcome is None else outcome.result] += 1
@@ -298,7 +298,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="", help="jobs whose name holds these letters")
+    parser.add_argument("--only", default="", help="jobs whose name holds any of these words")
     parser.add_argument("--all", action="store_true", help="every call and error")
     parser.add_argument("--number", type=int, default=0, help="at most so many of each job")
     parser.add_argument("--seed", type=int, default=0, help="of the choice of faults")

@@ -1,157 +1,135 @@
-"""Kill pre-training with SIGKILL many times, resume it each time, and compare the ends bit by bit.
+"""Kill each verb with SIGKILL many times, run it again, and compare the ends bit by bit.
 
-A third of the kills come at random moments, a third while a checkpoint is being written, a third
-while the prototypes are fitted (as far as the moment can be caught; the table says where each kill
-fell).
+Half of the kills come at random moments, half soon after something unfinished appears in the folder
+of the output. What lies there after a kill must be the old output or the new one, or a run that can
+be resumed; the second command must end as one that nobody killed, and leave nothing unfinished (but temporary
+files of the killed process, and ``NAME.PID.partial`` of a small file, which are counted).
+Of ``benchmark`` two processes work on one folder: one is killed, the other goes on.
 
-    python benchmarks/kill_resume.py --kills 50
+    python benchmarks/kill_resume.py --kills 20                 # of each verb
+    python benchmarks/kill_resume.py --only pretrain --kills 50
 """
 
 import argparse
-import json
-import multiprocessing
 import os
 import random
+import re
+import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-SETTINGS: dict[str, Any] = {
-    "epochs": 3,
-    "batch_size": 64,
-    "encoder.dim": 32,
-    "encoder.layers": 3,
-    "encoder.dropout": 0.1,
-    "checkpoint_every_s": 0.0,
-    "log_every": 3,
-    "watch_every": 4,
-    "precision": "fp32",
-    "device": "cpu",
-}
-GRAPHS = 600
-LOCAL_STEPS = -(-GRAPHS // SETTINGS["batch_size"])
+import small_jobs
+from faults import is_old_or_new, unfinished
+from small_jobs import Job
 
 
-def pretrain(store: str, run: str) -> None:
-    """Run or resume the job to its end; the body of the processes that are killed."""
-    import torch
+def striking(moment: float, waits: bool, took: float) -> Callable[[int, Path], None]:
+    """Return what kills a process ``moment`` seconds after its start, or after a partial file."""
 
-    from graphlog.data.store import open_store
-    from graphlog.training import resolve_config, run_pretraining
+    def during(pid: int, folder: Path) -> None:
+        end = time.monotonic() + 3 * took
+        while waits and time.monotonic() < end and not any(folder.rglob("*partial*")):
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return
+            time.sleep(0.0005)
+        time.sleep(moment)
+        os.kill(pid, signal.SIGKILL)  # it is not waited for yet, so its number is still its own
 
-    torch.set_num_threads(1)
-    run_pretraining(
-        open_store(Path(store)),
-        resolve_config("graphlog", "default", SETTINGS),
-        Path(run),
-        resume=True,
-    )
-
-
-def start(store: Path, run: Path) -> BaseProcess:
-    """Start the job in a process forked from a server that has imported all, computed nothing."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["graphlog.training", "sklearn.cluster", "torch._dynamo"])
-    process = context.Process(target=pretrain, args=(str(store), str(run)))
-    process.start()
-    return process
+    return during
 
 
-def end_of(run: Path) -> dict[str, Any]:
-    """Return everything a finished run leaves, but for its speed."""
-    from safetensors import safe_open
-
-    from graphlog.encoders.modelfile import KEY
-
-    newest = max((run / "checkpoint").glob("step-?????????"))
-    with safe_open(run / "model.safetensors", "pt") as file:
-        model = json.loads(file.metadata()[KEY])["sha256"]
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    rows = [{k: v for k, v in row.items() if k != "graphs_per_s"} for row in rows]
-    return {
-        "model": model,
-        "state": json.loads((newest / "manifest.json").read_text())["sha256"],
-        "rows": rows,
-    }
-
-
-def wait_until(process: BaseProcess, found: Callable[[], bool]) -> None:
-    """Wait for a moment to come, or for the process to end before it."""
-    while process.is_alive() and not found():
-        time.sleep(0.0003)
-
-
-def strike(process: BaseProcess, run: Path, kind: str, took: float, luck: random.Random) -> str:
-    """Kill the process at a moment of the given kind and return where it really fell."""
-    checkpoints = run / "checkpoint"
-    if kind == "checkpoint":
-        after = luck.randrange(1, 3 * LOCAL_STEPS)
-        wait_until(process, lambda: (checkpoints / f"step-{after:09d}").exists())
-        wait_until(process, lambda: any(checkpoints.glob("step-*.partial")))
-    elif kind == "prototypes":
-        wait_until(process, lambda: (checkpoints / f"step-{LOCAL_STEPS:09d}").exists())
-        time.sleep(luck.uniform(0.0, 0.02))
+def kill_one(job: Job, folder: Path, moment: float, waits: bool, whole: Any, took: float) -> str:
+    """Kill one run and start it again; return what is wrong with its end, or nothing."""
+    job.prepare(folder)
+    before = job.seen(folder)
+    during = striking(moment, waits, took)
+    if job.words[0] != "benchmark":
+        ended = job.start(folder, during=during)
     else:
-        time.sleep(luck.uniform(0.0, took))
-    process.kill()
-    process.join()
-    done = sorted(checkpoints.glob("step-?????????"))
-    if any(checkpoints.glob("step-*.partial")):
-        return "during the write of a checkpoint"
-    if not done:
-        return "before the first checkpoint"
-    step = int(done[-1].name.removeprefix("step-"))
-    if (run / "model.safetensors").exists():
-        return "after the end"
-    return "while prototypes were fitted" if step == LOCAL_STEPS else "between two checkpoints"
+        (folder.parent / "other").mkdir()
+        (folder.parent / "other" / "case").symlink_to(folder)
+        other = threading.Thread(target=job.start, args=(folder.parent / "other" / "case",))
+        other.start()
+        ended = job.start(folder, during=during)
+        other.join()
+    try:
+        state = job.seen(folder)
+    except Exception as e:
+        return f"after the kill the output does not open: {type(e).__name__}: {e}"
+    if not is_old_or_new(state, before, whole) and job.words[0] != "benchmark":
+        return "after the kill there is a third state"
+    again = job.start(folder, again=True)
+    if again.code != 0:
+        return f"the second run ends with {again.code}: {again.line}"
+    if job.seen(folder) != whole:
+        return "the second run gives something else"
+    for name in unfinished(folder):
+        # nobody reads these again: temporary files, and a small file that was about to be renamed
+        if not name.startswith("tmp/") and not re.fullmatch(r".+\.\d+\.partial", name):
+            return f"the second run left {name}"
+        killed["left behind"] += name.startswith("case/")
+    killed["killed" if ended.code == -signal.SIGKILL else "ended before"] += 1
+    return ""
+
+
+killed: Counter[str] = Counter()
 
 
 def main() -> int:
-    """Print one line a kill and the verdict; 1 if any end differs."""
+    """Print one line a verb and every wrong end; 1 if there is any."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--kills", type=int, default=20, help="of each job")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="jobs whose name holds any of these words")
+    parser.add_argument("--minutes", type=float, default=60, help="start no kill after that")
     options = parser.parse_args()
-    source = str(Path(__file__).resolve().parent.parent / "src")
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [source, *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
-    sys.path.insert(0, source)
-    from graphlog.api import read_molecules
-
-    luck, where, same = random.Random(options.seed), Counter[str](), 0
-    with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        store = root / "store"
-        read_molecules("nci5k", schema="molecule-rich", limit=GRAPHS, workers=1, store_path=store)
-        start(store, root / "warm").join()
-        began = time.monotonic()
-        start(store, root / "whole").join()
-        took, expected = time.monotonic() - began, end_of(root / "whole")
-        for number in range(options.kills):
-            run = root / f"run{number}"
-            kind = ("random", "checkpoint", "prototypes")[number % 3]
-            place = strike(start(store, run), run, kind, took, luck)
-            start(store, run).join()
-            identical = end_of(run) == expected
-            same += identical
-            where[place] += 1
+    luck, wrong, began = random.Random(options.seed), 0, time.monotonic()
+    small_jobs.preload()
+    root = Path(tempfile.mkdtemp(prefix="kills-"))
+    (root / "good").mkdir()
+    try:
+        jobs = small_jobs.make_inputs(root / "good")
+        wanted = [n for n in jobs if any(part in n for part in options.only.split(","))]
+        for name in wanted:
+            job, beside = jobs[name], root / name.replace(" ", "-")
+            beside.mkdir()
+            job.prepare(beside / "case")
+            start = time.monotonic()
+            job.start(beside / "case")
+            took, whole = time.monotonic() - start, job.seen(beside / "case")
+            tried = bad = 0
+            killed.clear()
+            while tried < options.kills and time.monotonic() - began < 60 * options.minutes:
+                shutil.rmtree(beside)
+                (beside / "case").mkdir(parents=True)
+                waits = tried % 2 == 1
+                moment = luck.uniform(0, 0.02 if waits else took)
+                problem = kill_one(job, beside / "case", moment, waits, whole, took)
+                tried += 1
+                if problem:
+                    bad += 1
+                    print(f"WRONG {name}, kill {tried}: {problem}", flush=True)
+            shutil.rmtree(beside)
+            wrong += bad
             print(
-                f"kill {number + 1:3d}  {place:34s}  {'identical' if identical else 'DIFFERENT'}",
+                f"{name}: {tried} kills ({killed['ended before']} after the end), {bad} wrong, "
+                f"{killed['left behind']} partial files left, "
+                f"{time.monotonic() - began:.0f} s",
                 flush=True,
             )
-    for place, count in where.most_common():
-        print(f"{count:4d} {place}")
-    print(f"{options.kills} kills, {same} identical")
-    return 0 if same == options.kills else 1
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

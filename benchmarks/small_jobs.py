@@ -102,7 +102,7 @@ def _jobs(table: Path, other: Path, store: str, encoder: str, fitted: str) -> di
                 *("probe", str(table), "-m", encoder, "--targets", "y", "--split", "random"),
                 *("--seeds", "0", "--baselines", "none", "--workers", "1"),
             ],
-            lambda folder: (folder.parent / "stdout").read_text(encoding="utf-8") or None,
+            _printed,
         ),
         "pretrain": Job(
             ["pretrain", store, "-o", "out", *_PRETRAIN, *_EVERY_STEP, *_ONE],
@@ -177,6 +177,11 @@ def preload() -> None:
     )
     SCALES["smoke"] = Scale(seeds=(0,), domains={"molecule": settings})  # pyright: ignore[reportIndexIssue]
     pages._load_figures = lambda: (None, "not here.")  # pyright: ignore[reportPrivateUsage]
+
+
+def _printed(folder: Path) -> Any:
+    printed = folder.parent / "stdout"
+    return printed.read_text(encoding="utf-8") or None if printed.exists() else None
 
 
 def _bytes(*names: str) -> Callable[[Path], Any]:
