@@ -2,8 +2,8 @@
 
 Half of the kills come at random moments, half soon after something unfinished appears in the folder
 of the output. What lies there after a kill must be the old output or the new one, or a run that can
-be resumed; the second command must end as one that nobody killed, and leave nothing unfinished (but temporary
-files of the killed process, and ``NAME.PID.partial`` of a small file, which are counted).
+be resumed; the second command must end as one that nobody killed, and leave nothing unfinished but
+temporary files of the killed process, and ``NAME.PID.partial`` of a small file, which are counted.
 Of ``benchmark`` two processes work on one folder: one is killed, the other goes on.
 
     python benchmarks/kill_resume.py --kills 20                 # of each verb

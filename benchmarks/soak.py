@@ -70,7 +70,6 @@ def embedding(report: Report) -> None:
 def finetuning(report: Report) -> None:
     """Fine-tunings of one seed each."""
     import graphlog
-
     from graphlog.encoders.base import EncoderConfig
 
     store = graphlog.read_molecules("nci5k", limit=120, workers=1)
