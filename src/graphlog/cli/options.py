@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from graphlog.config import merge, parse_override, read_toml
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.files import EXCEL_SAFE
 
@@ -286,6 +285,8 @@ def chosen_settings(named: Mapping[str, Any], pairs: Sequence[str]) -> dict[str,
     Raises:
         ConfigError: If one setting has two values.
     """
+    from graphlog.config import parse_override  # late: pydantic would slow down --help
+
     chosen = {key: value for key, value in named.items() if value is not None}
     for pair in pairs:
         path, value = parse_override(pair)
@@ -330,6 +331,8 @@ def pretraining_settings(
         ConfigError: If options contradict each other, or name another objective or recipe than the
             file.
     """
+    from graphlog.config import merge, read_toml
+
     pairs = [_full_name(pair) for pair in pairs]
     chosen = chosen_settings({_full_name(key): value for key, value in named.items()}, pairs)
     tables = merge(defaults or {}, {} if file is None else read_toml(file))
