@@ -29,6 +29,8 @@ from .data.schema import FeatureSchema as FeatureSchema
 from .data.split import Split as Split
 from .data.store import GraphStore as GraphStore
 from .downstream.encoder import Encoder as Encoder
+from .downstream.export import export_onnx as export_onnx
+from .downstream.export import padded_inputs as padded_inputs
 from .downstream.predictor import Predictor as Predictor
 from .downstream.report import Report as Report
 from .downstream.search import Index as Index

@@ -23,7 +23,7 @@ from graphlog.cli.look import info, models, plot, prototypes
 from graphlog.cli.options import with_groups
 from graphlog.cli.start import quickstart
 from graphlog.cli.train import benchmark, finetune, pretrain, tune
-from graphlog.cli.use import embed, neighbours, predict, probe
+from graphlog.cli.use import embed, export, neighbours, predict, probe
 
 START, DATA, TRAIN, USE, LOOK = "Start here", "Data", "Train", "Use an encoder", "Look at results"
 
@@ -39,6 +39,7 @@ VERBS: tuple[tuple[Callable[..., None], str, str], ...] = (
     (predict, USE, "graphlog predict new.csv -m bbbp-run -o predictions.csv"),
     (neighbours, USE, "graphlog neighbours CCO --in molecules.csv -m graphlog-zinc -o near.html"),
     (probe, USE, "graphlog probe bbbp -m run"),
+    (export, USE, "graphlog export graphlog-zinc -o model.onnx"),
     (models, LOOK, "graphlog models"),
     (info, LOOK, "graphlog info run"),
     (plot, LOOK, "graphlog plot run -o figures"),

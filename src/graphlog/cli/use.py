@@ -191,3 +191,17 @@ def probe(
             model, source, split, baselines=rows, c=c, with_features=joined, **shared
         )
     console.result(report.to_dict(), *report_tables(report))
+
+
+def export(
+    model: Annotated[
+        str,
+        o.argument("Model file (.safetensors), run folder, or name of a shipped model.", "MODEL"),
+    ],
+    output: Annotated[Path, o.option("File to write.", "OUT.onnx", "--output", "-o")],
+    layer: o.Layer = None,
+    *,
+    console: Console,
+) -> None:
+    """Write an encoder as ONNX, for programs without graphlog."""
+    console.summary(graphlog.export_onnx(model, output, layer=layer))

@@ -1,0 +1,214 @@
+"""The encoder as ONNX, for programs without graphlog: dense arrays in, embeddings out."""
+
+import json
+import logging
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphlog.data.batch import GraphBatch
+from graphlog.downstream.embed import check_output
+from graphlog.downstream.encoder import Encoder, check_layer, evaluating
+from graphlog.downstream.models import load
+from graphlog.encoders.attributes import expand_attributes, table_rows
+from graphlog.encoders.base import Neighborhood
+from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.gin import GIN
+from graphlog.encoders.graphsage import GraphSAGE
+from graphlog.encoders.readout import JUMPS
+from graphlog.errors import ConfigError, MissingExtraError
+from graphlog.files import replacing
+
+INPUTS = ("nodes", "adjacency", "edges", "mask")
+_OPSET = 18
+
+
+class DenseEncoder(nn.Module):
+    """An encoder that takes what :func:`padded_inputs` returns; shares the weights of another.
+
+    Every layer is a product of matrices, so that any runtime can compute it. In evaluation mode it
+    agrees with the encoder to rounding.
+    """
+
+    def __init__(self, network: GraphEncoder, layer: str = "jk") -> None:
+        """Wrap a network.
+
+        Raises:
+            ConfigError: If its layers or its readout have no dense form.
+        """
+        super().__init__()
+        kinds = {type(module) for module in network.layers}
+        config = network.config
+        if network.has_own_layers or not kinds <= {GIN, GraphSAGE}:
+            raise ConfigError(
+                f"an encoder of backbone '{config.backbone}' cannot be exported; only gin and "
+                "graphsage can."
+            )
+        if config.readout == "attention":
+            raise ConfigError("an encoder with readout 'attention' cannot be exported.")
+        self.network, self.layer = network, check_layer(layer)
+
+    def forward(
+        self,
+        nodes: Float[Tensor, "B N K"],
+        adjacency: Float[Tensor, "B N N"],
+        edges: Float[Tensor, "B N L"],
+        mask: Float[Tensor, "B N"],
+    ) -> Float[Tensor, "B W"]:
+        """Return one embedding a graph."""
+        network, config = self.network, self.network.config
+        outputs = [nodes @ network.node.weight]
+        for number, layer in enumerate(network.layers):
+            h = _message(layer, outputs[-1], adjacency, edges)
+            if len(network.norms):
+                h = _over_nodes(network.norms[number], h)
+            outputs.append(F.relu(h) if number < len(network.layers) - 1 else h)
+        has_centre = config.readout == "mean+centre"
+        if self.layer == "last":
+            flat = [h.flatten(0, 1) for h in outputs]
+            h = JUMPS[config.jk](flat).unflatten(0, mask.shape)
+            pooled = [_pooled(h, mask, config.readout)]
+            return torch.cat([*pooled, h[:, 0]], dim=1) if has_centre else pooled[0]
+        parts = [_pooled(h, mask, "mean") for h in outputs]
+        parts += [h[:, 0] for h in outputs] if has_centre else []
+        return torch.cat([*parts, mask.sum(1, keepdim=True).clamp(min=1).log()], dim=1)
+
+
+def export_onnx(
+    model: Encoder | str | Path, out: str | Path, *, layer: str | None = None
+) -> dict[str, Any]:
+    """Write an encoder as an ONNX file, whose input :func:`padded_inputs` makes.
+
+    Args:
+        model: An encoder, a model file, a run folder, or the name of a shipped model.
+        out: The ``.onnx`` file.
+        layer: ``jk`` or ``last``; None takes the model's own.
+
+    Returns:
+        What was written: ``output``, ``layer``, ``width``, ``inputs``.
+
+    Raises:
+        ConfigError: If the encoder cannot be exported, or the file cannot be written.
+        MissingExtraError: If the extra ``onnx`` is not installed.
+    """
+    path, encoder = Path(out), load(model)
+    check_output(path, (".onnx",), None if isinstance(model, Encoder) else str(model))
+    chosen = check_layer(layer or encoder.layer)
+    dense = DenseEncoder(encoder.copy().to("cpu").network, chosen)
+    try:
+        import onnx  # noqa: F401  # pyright: ignore[reportMissingImports, reportUnusedImport]
+        import onnxscript  # noqa: F401  # pyright: ignore[reportMissingImports, reportUnusedImport]
+    except ImportError as e:
+        raise MissingExtraError(e.name or "onnx", "onnx") from None
+    schema = encoder.schema
+    widths = (table_rows(schema.node), 5, table_rows(schema.edge))
+    example = (*(torch.ones(3, 5, width) for width in widths), torch.ones(3, 5))
+    batch, size = torch.export.Dim("batch"), torch.export.Dim("nodes")
+    shapes = ({0: batch, 1: size}, {0: batch, 1: size, 2: size}, *[{0: batch, 1: size}] * 2)
+    with evaluating(dense), torch.no_grad(), _quiet():
+        program: Any = torch.onnx.export(
+            dense,
+            example,
+            dynamo=True,
+            verbose=False,
+            opset_version=_OPSET,
+            input_names=INPUTS,
+            output_names=["embedding"],
+            dynamic_shapes=shapes,
+        )
+    about = {
+        "schema": schema.name,
+        "layer": chosen,
+        "inputs": dict(zip(INPUTS, widths, strict=False)),
+    }
+    program.model.metadata_props["graphlog"] = json.dumps(about)
+    with replacing(path) as unfinished:
+        program.save(str(unfinished))
+    return {
+        "output": str(path),
+        "layer": chosen,
+        "width": encoder.width(chosen),
+        "schema": schema.name,
+        "inputs": list(INPUTS),
+    }
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Silence the exporter, which warns of packages it can do without."""
+    log = logging.getLogger("torch.onnx")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(before)
+
+
+def padded_inputs(encoder: Encoder, batch: GraphBatch) -> dict[str, np.ndarray]:
+    """Return graphs as the arrays that an exported encoder takes, float32.
+
+    Args:
+        encoder: Whose schema the graphs have.
+        batch: Graphs of a store, ``store[a:b]``.
+
+    Returns:
+        ``nodes`` (B, N, K): a one for each code of a node, in the stacked tables of the schema's
+        columns, and scaled numbers. ``adjacency`` (B, N, N): 1 where an edge leads to the row's
+        node from the column's, and on the diagonal. ``edges`` (B, N, L): the sum of what ``nodes``
+        holds, but of the attributes of the edges into each node. ``mask`` (B, N): 1 for a node, 0
+        for padding. N is the largest number of nodes of a graph.
+    """
+    schema, count = encoder.schema, batch.num_graphs
+    size = int(batch.sizes.max()) if count else 0
+    near = Neighborhood(batch, schema, torch.float32)
+    place = torch.arange(batch.num_nodes) - batch.ptr[:-1][batch.batch]
+    arrays = {
+        "nodes": torch.zeros(count, size, table_rows(schema.node)),
+        "adjacency": torch.zeros(count, size, size),
+        "edges": torch.zeros(count, size, table_rows(schema.edge)),
+        "mask": torch.zeros(count, size),
+    }
+    arrays["nodes"][batch.batch, place] = expand_attributes(batch.x, schema.node, torch.float32)
+    arrays["edges"][batch.batch, place] = near.indicator_sums
+    arrays["mask"][batch.batch, place] = 1.0
+    targets, sources = near.receivers, near.adjacency.senders
+    where = (batch.batch[targets], place[targets], place[sources])
+    arrays["adjacency"].index_put_(where, torch.ones(len(targets)), accumulate=True)
+    return {name: array.numpy() for name, array in arrays.items()}
+
+
+def _over_nodes(module: nn.Module, h: Float[Tensor, "B N D"]) -> Float[Tensor, "B N D"]:
+    """Apply a module of two dimensions to every node."""
+    return module(h.flatten(0, 1)).unflatten(0, h.shape[:2])
+
+
+def _message(layer: nn.Module, h: Tensor, adjacency: Tensor, edges: Tensor) -> Tensor:
+    """Return what a layer makes of the dense neighborhood, as its own ``forward`` does."""
+    if isinstance(layer, GraphSAGE):
+        return F.normalize(adjacency @ layer.linear(h) + edges @ layer.edge.weight, dim=2)
+    if not isinstance(layer, GIN):
+        raise TypeError(f"{type(layer).__name__} has no dense form")
+    near, vectors = adjacency @ h, edges @ layer.edge.weight
+    if layer.norm is None:
+        hidden = layer.lift(near + vectors)
+    else:
+        hidden = _over_nodes(layer.norm, layer.lift(torch.cat([near, vectors], dim=2)))
+    return layer.lower(F.relu(hidden))
+
+
+def _pooled(h: Tensor, mask: Tensor, readout: str) -> Float[Tensor, "B D"]:
+    if readout == "max":
+        return h.masked_fill(mask[:, :, None] == 0, -torch.inf).amax(dim=1)
+    total = (mask[:, None, :] @ h)[:, 0]
+    return total if readout == "sum" else total / mask.sum(1, keepdim=True).clamp(min=1)
