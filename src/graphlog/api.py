@@ -39,6 +39,7 @@ from graphlog.inputs import (
     resolve,
     schema_for,
 )
+from graphlog.processes import is_first
 from graphlog.training.callbacks import Callback
 from graphlog.training.config import PretrainConfig, read_config, resolve_config, settings_tables
 from graphlog.training.log import Progress, as_progress
@@ -243,7 +244,7 @@ def pretrain(
         8
     """
     folder = None if run_dir is None else Path(run_dir)
-    if folder is not None:
+    if folder is not None and is_first():
         _check_run(folder, resume, overwrite)
     changes = overrides if seed is None else {**overrides, "seed": seed}
     if resume and folder is not None and not (changes or config or objective or recipe):
@@ -265,7 +266,7 @@ def pretrain(
         how |= {"resume": resume, "overwrite": overwrite}
         result = run_pretraining(store, settings, folder, init=network, **how)
     finally:
-        if folder is not None and (folder / "config.toml").is_file():
+        if folder is not None and is_first() and (folder / "config.toml").is_file():
             remember_input(folder, resolved, **options)
             save_rejects(folder, store.rejects, folder.absolute().name)
     return Encoder(

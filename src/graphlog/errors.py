@@ -27,6 +27,10 @@ class NonFiniteLossError(GraphLoGError):
     """A loss became NaN or infinite; training stops and the last good checkpoint is kept."""
 
 
+class ProcessLostError(GraphLoGError):
+    """Another process of the same run has ended, does not answer, or has refused to start."""
+
+
 class MissingExtraError(GraphLoGError):
     """An optional dependency is missing; the message names the extra that installs it."""
 

@@ -190,3 +190,40 @@ def test_ctrl_c_in_a_terminal_reaches_the_workers_too_and_one_line_answers(tmp_p
     out, err = running.communicate(timeout=120)
     assert (running.returncode, out, err) == (130, "", "graphlog: interrupted.\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_several_processes_end_together_and_the_run_resumes(store: Path, tmp_path: Path):
+    words = [*COMMAND, "pretrain", str(store), "-o", str(tmp_path / "run"), *LONG]
+    words += ["--objective", "graphcl", "--set", "training.checkpoint_every_s=0"]
+    checkpoints = tmp_path / "run" / "checkpoint"
+
+    def start_until(step: int, *more: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [*words, "--processes", "2", *more],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=_environment(),
+        )
+        while not any(int(p.name[5:14]) > step for p in checkpoints.glob("step-?????????")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        return process
+
+    killed = start_until(0, "-q")
+    children = Path(f"/proc/{killed.pid}/task/{killed.pid}/children").read_text().split()
+    os.kill(int(children[1]), signal.SIGKILL)
+    said = killed.communicate(timeout=60)[1].strip()
+    assert killed.returncode == 2
+    line = "graphlog: error: process 1 of 2 was ended by SIGKILL (out of memory?)"
+    assert said.startswith(line)
+    assert len(said.splitlines()) == 1
+    reached = max(int(p.name[5:14]) for p in checkpoints.glob("step-?????????"))
+
+    stopped = start_until(reached, "--resume")
+    stopped.send_signal(signal.SIGINT)
+    said = stopped.communicate(timeout=60)[1]
+    assert stopped.returncode == 130
+    assert f"continuing from step {reached}" in said
+    assert said.count("stopped after step") == 1
+    assert not list(checkpoints.glob("*.partial"))

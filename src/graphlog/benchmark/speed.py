@@ -20,7 +20,7 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import GraphLoGError
 from graphlog.training.config import PretrainConfig
 from graphlog.training.log import Progress, Silent
-from graphlog.training.pretrain import Pretraining
+from graphlog.training.pretraining import Pretraining
 from graphlog.training.targets import with_targets
 from graphlog.training.trainer import Cursor, Trainer
 

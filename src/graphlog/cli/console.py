@@ -15,6 +15,7 @@ import typer
 
 from graphlog.cli import options as o
 from graphlog.cli.exit_codes import INTERRUPTED, printable, say
+from graphlog.processes import is_first
 
 if TYPE_CHECKING:
     from graphlog.downstream.report import Report
@@ -212,7 +213,8 @@ def interruptible() -> Generator[None]:
     try:
         yield
     except TrainingInterrupted as e:
-        say(f"graphlog: {e}")
+        if is_first():
+            say(f"graphlog: {e}")
         raise typer.Exit(INTERRUPTED) from None
 
 

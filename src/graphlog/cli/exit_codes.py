@@ -10,9 +10,12 @@ from collections.abc import Generator
 from difflib import get_close_matches
 from typing import TextIO
 
-from graphlog.errors import GraphLoGError
+from graphlog import processes
+from graphlog.errors import GraphLoGError, ProcessLostError
 
 INVALID_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
+PEER_LOST = 75
+"""Of one of several processes, to the one that started them: another one knows what happened."""
 
 _NO_MEMORY = "not enough memory; use a smaller --batch-size or --limit, or fewer --workers."
 
@@ -64,6 +67,10 @@ def exit_code_of(error: BaseException) -> int | None:
         case KeyboardInterrupt() | Interrupted():
             say("graphlog: interrupted.")
             return INTERRUPTED
+        case ProcessLostError() if processes.is_supervised():
+            return PEER_LOST
+        case ProcessLostError() if not processes.is_first():
+            return INVALID_INPUT
         case GraphLoGError():
             return fail(str(error))
         case MemoryError():

@@ -106,12 +106,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 for success, 2 for invalid input, 130 if interrupted, 141 if the output pipe was closed.
     """
     open_missing_streams()
-    words = None if arguments is None else list(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
     try:
         with warnings_as_lines():
             # options that set a context variable hold for this command alone
             result: Any = copy_context().run(
-                get_command(app).main, args=words, prog_name="graphlog", standalone_mode=False
+                get_command(app).main,
+                args=words,
+                prog_name="graphlog",
+                standalone_mode=False,
+                obj=words,
             )
         sys.stdout.flush()
     except BaseException as e:

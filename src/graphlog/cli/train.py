@@ -15,9 +15,11 @@ from graphlog.cli.console import (
     report_tables,
     row_progress,
 )
+from graphlog.cli.processes import run_processes
 from graphlog.encoders import LAYERS
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
+from graphlog.processes import is_first, is_supervised
 
 _OBJECTIVE = f"Pretext task (default: graphlog): {', '.join(OBJECTIVES)}."
 _BACKBONE = f"Message-passing layer (default: gin): {', '.join(LAYERS)}."
@@ -29,6 +31,7 @@ _REPORTED = ("objective", "recipe", "epochs", "seed", "embedding", "schema", "da
 
 
 def pretrain(
+    context: typer.Context,
     source: o.Input,
     output: o.Run,
     objective: Annotated[str | None, o.option(_OBJECTIVE, "NAME")] = None,
@@ -49,6 +52,15 @@ def pretrain(
     settings: o.Settings = None,
     limit: o.Limit = None,
     threads: o.Threads = None,
+    processes: Annotated[
+        int,
+        o.option(
+            "Processes on this machine that share every batch (default: 1); the result is that "
+            "of one but for rounding.",
+            *("K",),
+            min=1,
+        ),
+    ] = 1,
     *,
     reading: o.Reading,
     console: Console,
@@ -58,8 +70,13 @@ def pretrain(
     RUN holds the model, checkpoints, settings and log. After Ctrl-C or a crash, --resume continues
     the run bit for bit.
     """
+    if processes > 1 and not is_supervised():
+        if source == "-":
+            raise ConfigError("several processes cannot read standard input; write it to a file.")
+        raise typer.Exit(run_processes(context.obj, processes))
     from graphlog.domains import domain_of
 
+    console = console if is_first() else Console(quiet=True)
     if resume and init is not None:
         raise ConfigError("--init starts a run and --resume continues one; drop one of the two.")
     named = {
@@ -89,6 +106,8 @@ def pretrain(
             callbacks=[log] if log else [],
             reading={**reading.options(), "limit": limit, "progress": row_progress(progress)},
         )
+    if not is_first():
+        return
     rejected, rejects = rejected_rows(output)
     summary = {
         "run": str(output),

@@ -101,6 +101,21 @@ class GraphBatch:
             edge_attr=self.edge_attr if edge_attr is None else edge_attr,
         )
 
+    def part(self, first: int, last: int) -> "GraphBatch":
+        """Return the graphs ``first:last`` as a batch; the order of nodes and edges is kept."""
+        ptr = self.ptr[first : last + 1]
+        low, high = ptr[0], ptr[-1]
+        edges = (self.edge_index[0] >= low) & (self.edge_index[0] < high)
+        nodes = slice(int(low), int(high))
+        return GraphBatch(
+            self.x[nodes],
+            self.edge_index[:, edges] - low,
+            self.edge_attr[edges],
+            self.batch[nodes] - first,
+            ptr - low,
+            None if self.y is None else self.y[first:last],
+        )
+
     def to(self, device: torch.device | str) -> "GraphBatch":
         """Return the batch on ``device`` (itself if it is there already)."""
         if self.x.device == torch.device(device):

@@ -17,6 +17,7 @@ from graphlog.domains import DOMAINS
 from graphlog.encoders import LAYERS
 from graphlog.encoders.attributes import expand_attributes
 from graphlog.errors import unknown_name
+from graphlog.ops.collectives import Peers, normalize, shared_moments
 from graphlog.ops.segment import segment_ids, segment_sum
 
 
@@ -229,17 +230,33 @@ class NodeNorm(nn.BatchNorm1d):
     they are.
     """
 
+    peers: Peers | None = None
+    """The processes that hold the nodes of a batch together; None where this one has them all."""
+
     def forward(self, input: Float[Tensor, "V D"]) -> Float[Tensor, "V D"]:
         """Return the normalized values."""
+        if self.training and self.peers is not None:
+            return self._over_all(input, self.peers)
         if self.training and input.shape[0] < 2:
-            return nn.functional.batch_norm(
-                input,
-                self.running_mean,
-                self.running_var,
-                self.weight,
-                self.bias,
-                False,
-                0.0,
-                self.eps,
-            )
+            return self._by_running_statistics(input)
         return super().forward(input)
+
+    def _over_all(self, input: Tensor, peers: Peers) -> Tensor:
+        moments = shared_moments(input, peers)
+        if moments.rows < 2:
+            return self._by_running_statistics(input)
+        batches, mean, variance = (
+            self.get_buffer(name) for name in ("num_batches_tracked", "running_mean", "running_var")
+        )
+        batches += 1
+        share = self.momentum or 1 / int(batches)  # no momentum: the average of all batches
+        mean.lerp_(moments.mean, share)
+        variance.lerp_(moments.variance * (moments.rows / (moments.rows - 1)), share)
+        return normalize(input, moments, self.weight, self.bias, self.eps, peers)
+
+    def _by_running_statistics(self, input: Tensor) -> Tensor:
+        if input.shape[0] == 0:
+            return input
+        return nn.functional.batch_norm(
+            input, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
+        )

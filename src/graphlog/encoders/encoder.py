@@ -14,7 +14,9 @@ from graphlog.encoders import LAYERS
 from graphlog.encoders.attributes import AttributeTable
 from graphlog.encoders.base import EncoderConfig, Encoding, MessagePassing, Neighborhood, NodeNorm
 from graphlog.encoders.readout import JUMPS, Readout, center_nodes
+from graphlog.encoders.sharding import Shard
 from graphlog.errors import ConfigError
+from graphlog.ops.collectives import Peers
 from graphlog.ops.segment import segment_mean
 
 EmbeddingLayer = Literal["jk", "last"]
@@ -29,6 +31,9 @@ class GraphEncoder(nn.Module):
         layers: Message-passing layers of one's own instead of the backbone's; such an encoder
             trains like any other, but only backbones named in ``LAYERS`` can be saved.
     """
+
+    peers: Peers | None = None
+    """The processes that embed each batch together, a shard each; None: this one alone."""
 
     def __init__(
         self,
@@ -59,6 +64,11 @@ class GraphEncoder(nn.Module):
 
     def layer_outputs(self, batch: GraphBatch) -> list[Tensor]:
         """Return the input embedding and the output of every layer, each (V, D)."""
+        shard = Shard(batch, self.peers)
+        return [shard.all_nodes(h) for h in self._layer_outputs(shard)]
+
+    def _layer_outputs(self, shard: Shard) -> list[Tensor]:
+        batch = shard.batch
         neighborhood = Neighborhood(batch, self.schema, self.node.weight.dtype)
         outputs = [self.node(batch.x)]
         for number, layer in enumerate(self.layers):
@@ -69,13 +79,18 @@ class GraphEncoder(nn.Module):
                 h = F.relu(
                     h, inplace=len(self.norms) > 0
                 )  # a norm's output is needed by nobody else
-            outputs.append(F.dropout(h, self.config.dropout, self.training))
+            outputs.append(shard.dropout(h, self.config.dropout, self.training))
         return outputs
 
     def forward(self, batch: GraphBatch) -> Encoding:
         """Return the embeddings of every node and graph (Eq. 5)."""
-        node_emb = JUMPS[self.config.jk](self.layer_outputs(batch))
-        return Encoding(node_emb, self.readout(node_emb, batch))
+        shard = Shard(batch, self.peers)
+        return self._encoding(self._layer_outputs(shard), shard)
+
+    def _encoding(self, outputs: list[Tensor], shard: Shard) -> Encoding:
+        node_emb = JUMPS[self.config.jk](outputs)
+        graph_emb = self.readout(node_emb, shard.batch)
+        return Encoding(shard.all_nodes(node_emb), shard.all_graphs(graph_emb))
 
     def embedding_width(self, layer: EmbeddingLayer) -> int:
         """Return the number of columns of :meth:`embed_graphs`."""
@@ -103,22 +118,22 @@ class GraphEncoder(nn.Module):
                 if self.config.readout == "mean+centre"
                 else encoding.graph_emb
             )
-        return self._join_layers(self.layer_outputs(batch), batch)
+        shard = Shard(batch, self.peers)
+        return self._join_layers(self._layer_outputs(shard), shard)
 
     def encode_and_embed(self, batch: GraphBatch) -> tuple[Encoding, Float[Tensor, "N W"]]:
         """Return what :meth:`forward` does, and the ``jk`` embedding of the same pass."""
-        outputs = self.layer_outputs(batch)
-        node_emb = JUMPS[self.config.jk](outputs)
-        encoding = Encoding(node_emb, self.readout(node_emb, batch))
-        return encoding, self._join_layers(outputs, batch)
+        shard = Shard(batch, self.peers)
+        outputs = self._layer_outputs(shard)
+        return self._encoding(outputs, shard), self._join_layers(outputs, shard)
 
-    def _join_layers(self, outputs: list[Tensor], batch: GraphBatch) -> Float[Tensor, "N W"]:
+    def _join_layers(self, outputs: list[Tensor], shard: Shard) -> Float[Tensor, "N W"]:
+        batch = shard.batch
         means = [segment_mean(h, batch.ptr) for h in outputs]
         if self.config.readout == "mean+centre":
             means += [center_nodes(h, batch.ptr) for h in outputs]
-        return torch.cat(
-            [*means, batch.sizes.clamp(min=1).to(means[0].dtype).log()[:, None]], dim=1
-        )
+        log_size = batch.sizes.clamp(min=1).to(means[0].dtype).log()[:, None]
+        return shard.all_graphs(torch.cat([*means, log_size], dim=1))
 
 
 def encoder_from_state(

@@ -70,6 +70,11 @@ class Objective(nn.Module, ABC, Generic[Views]):
         """Whether components of the counts of substructures must follow the targets in ``y``."""
         return False
 
+    @property
+    def is_separable(self) -> bool:
+        """Whether the loss draws nothing and never looks at two graphs together; most do."""
+        return False
+
     @abstractmethod
     def __init__(self, config: Any, encoder: GraphEncoder) -> None:
         """Build the heads for this encoder's width and schema; the encoder is not kept."""

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains import DOMAINS
 from graphlog.errors import ConfigError
+from graphlog.ops.collectives import Peers
 from graphlog.ops.contrastive import full_precision
 
 COMPONENTS = 256
@@ -32,6 +33,9 @@ def target_names(schema: FeatureSchema) -> tuple[str, ...]:
 class RegressionHead(nn.Module):
     """A two-layer net from graph embeddings to standardized values."""
 
+    peers: Peers | None = None
+    """The processes that each hold some graphs of a batch; None where this one has them all."""
+
     def __init__(self, width: int, hidden: int, outputs: int) -> None:
         super().__init__()
         self.net = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
@@ -53,6 +57,9 @@ class RegressionHead(nn.Module):
             targets: Standardized targets, NaN where unknown.
             robust: Which of the two.
 
+        Returns:
+            The mean; with ``peers``, what this process adds to it, times their number.
+
         Raises:
             ConfigError: If the batch carries no targets, or others.
         """
@@ -70,7 +77,10 @@ class RegressionHead(nn.Module):
             if robust
             else (predicted - answers).square()
         )
-        return (each * known).sum() / known.sum().clamp_min(1)
+        error, count = (each * known).sum(), known.sum()
+        if self.peers is not None:
+            error, count = error * self.peers.size, self.peers.total(count)
+        return error / count.clamp_min(1)
 
 
 def descriptor_losses(

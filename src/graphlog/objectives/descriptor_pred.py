@@ -61,6 +61,11 @@ class DescriptorPred(Objective[GraphBatch]):
         """Where their components are predicted too."""
         return self.config.substructure_weight > 0
 
+    @property
+    def is_separable(self) -> bool:
+        """Where all layers are read; the last layer's embeddings are also watched as a batch."""
+        return self.config.layer == "jk"
+
     @classmethod
     def check_schema(cls, schema: FeatureSchema) -> None:
         """Raise ConfigError where the schema's domain has no descriptors."""

@@ -180,18 +180,21 @@ def read_config(path: Path) -> PretrainConfig:
 
 def first_difference(before: PretrainConfig, now: PretrainConfig) -> str | None:
     """Return the first setting that differs and decides the outcome, with both values."""
-    old, new = _flat(before.to_tables()), _flat(now.to_tables())
+    old, new = flat_settings(before.to_tables()), flat_settings(now.to_tables())
     for key in sorted(old.keys() | new.keys()):
         if key != "training.checkpoint_every_s" and old.get(key) != new.get(key):
             return f"{key} = {old.get(key)!r}, now {new.get(key)!r}"
     return None
 
 
-def _flat(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat_settings(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the settings of nested tables by dotted name."""
     flat: dict[str, Any] = {}
     for key, value in tables.items():
         flat |= (
-            _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+            flat_settings(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping)
+            else {prefix + key: value}
         )
     return flat
 

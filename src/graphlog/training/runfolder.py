@@ -20,9 +20,10 @@ from graphlog.files import acquire_lock, replacing, writing
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
+MODEL, CHECKPOINTS = "model.safetensors", "checkpoint"
 _LOCK = ".lock"
 _FILES = (
-    *("config.toml", "metrics.jsonl", "model.safetensors", "versions.json", "checkpoint"),
+    *("config.toml", "metrics.jsonl", MODEL, "versions.json", CHECKPOINTS),
     *("scores.json", "split.json"),  # of fine-tuning
     "tensorboard",
 )
@@ -48,9 +49,9 @@ class RunFolder:
         self._lock = lock
         self.config = path / "config.toml"
         self.metrics = path / "metrics.jsonl"
-        self.model = path / "model.safetensors"
+        self.model = path / MODEL
         self.versions = path / "versions.json"
-        self.checkpoints = path / "checkpoint"
+        self.checkpoints = path / CHECKPOINTS
 
     @classmethod
     def open(cls, path: Path, *, resume: bool = False, overwrite: bool = False) -> Self:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from graphlog.errors import GraphLoGError, ModelFileError, NonFiniteLossError
 from graphlog.files import writing
 from graphlog.objectives.base import LossTerms, Phase
+from graphlog.processes import is_orphan, size
 from graphlog.training.callbacks import Callbacks
 from graphlog.training.checkpoint import (
     Checkpoint,
@@ -33,10 +34,16 @@ from graphlog.training.checkpoint import (
 )
 from graphlog.training.log import Meter, MetricsFile, Progress
 from graphlog.training.optim import NamedAdam
+from graphlog.training.team import ALONE, Team
 
 ADVICE = "the last checkpoint is whole; free space, then continue with --resume"
 _SAVE_SHARE = 20
 """An epoch shorter than this many times the writing of a checkpoint ends without one."""
+
+
+_ECHO_S = 2.0
+"""A second signal so soon is the same request: a terminal signals torchrun's processes, and so does
+torchrun."""
 
 
 class TrainingInterrupted(GraphLoGError):  # noqa: N818 - a request, not an error
@@ -72,6 +79,8 @@ class Job(ABC):
     """What a trainer trains."""
 
     setting: Setting
+    team: Team = ALONE
+    """The processes that train it together; each runs the same job."""
     phases: Sequence[Phase]
     """Each has an optimizer of its own over the parameters trained then."""
     fresh_moments: bool = False
@@ -189,6 +198,7 @@ class Trainer:
         self.checkpoints, self.checkpoint_every_s = checkpoints, checkpoint_every_s
         self.cursor = Cursor()
         self.optimizer: NamedAdam | None = None
+        self._stop, self._team_stops = StopRequest(), False
         self.meter = Meter()
         self._saved_at, self._save_took = time.monotonic(), 0.0
         self._row_started, self._row_graphs = time.monotonic(), 0
@@ -205,6 +215,7 @@ class Trainer:
             NonFiniteLossError: If a loss becomes NaN or infinite.
             TrainingInterrupted: After Ctrl-C, once the state has been saved.
         """
+        self._stop = stop
         try:
             while not self.is_done:
                 self._run_phase(stop)
@@ -235,6 +246,9 @@ class Trainer:
             raise NonFiniteLossError(f"{e}; {job.describe_batch(step, indices)}") from None
         self.optimizer.zero_grad()
         losses.total.backward()
+        weights = self.optimizer.parameters.values()
+        wish = self._stop.asked or is_orphan()
+        self._team_stops = job.team.average_gradients(weights, wish)
         self.optimizer.step(job.learning_rate(self.cursor))
         job.after_step(step, len(indices))
         self.meter.add(
@@ -255,7 +269,7 @@ class Trainer:
             NonFiniteLossError: If a weight is NaN or infinite; the last checkpoint stays.
             GraphLoGError: If the disk is full or the folder read-only; the last checkpoint stays.
         """
-        if self.checkpoints is None:
+        if self.checkpoints is None or not self.job.team.is_first:
             return
         tensors, fields = self.job.state()
         weights = [t for name, t in tensors.items() if name.startswith(("model.", "objective."))]
@@ -289,6 +303,7 @@ class Trainer:
         if self.checkpoints is None:
             return False
         checkpoint = load_checkpoint(self.checkpoints, self.progress.say)
+        self.job.team.check_alike({"the checkpoint's step": checkpoint and checkpoint.step})
         if checkpoint is None:
             return False
         try:
@@ -303,8 +318,9 @@ class Trainer:
                 f"the checkpoint of step {checkpoint.step} does not fit this version of graphlog "
                 f"({str(e).splitlines()[0]}); start again with --overwrite."
             ) from None
-        with writing(self.checkpoints):
-            discard_after(self.checkpoints, checkpoint.step)
+        if self.job.team.is_first:
+            with writing(self.checkpoints):
+                discard_after(self.checkpoints, checkpoint.step)
         moments = part(checkpoint.tensors, "optim.")
         if self.cursor.begun or moments:
             self._start_optimizer().load_state(moments)
@@ -337,7 +353,8 @@ class Trainer:
             step, every = self.cursor.step, self.job.log_every
             if is_last or (every is not None and step % every == 0) or self.job.log_due(step):
                 self._log(is_last)
-            if stop.asked:
+            # a team stops after the same step everywhere, which one process cannot decide alone
+            if self._team_stops or (stop.asked and self.job.team.size == 1):
                 self.save()
                 raise TrainingInterrupted(self.job.how_to_resume(self.cursor))
             if not is_last and time.monotonic() - self._saved_at >= self.checkpoint_every_s:
@@ -398,12 +415,16 @@ class StopRequest:
     def __init__(self) -> None:
         self.asked = False
         self.at_once = False
+        self._asked_at = 0.0
 
     def handle(self, _number: int, _frame: FrameType | None) -> None:
         """Note the request; asked twice, or while no step can end soon (``at_once``), stop now."""
+        now = time.monotonic()
+        if self.asked and size() > 1 and now - self._asked_at < _ECHO_S:
+            return
         if self.at_once or self.asked:
             raise KeyboardInterrupt
-        self.asked = True
+        self.asked, self._asked_at = True, now
 
 
 @contextmanager

@@ -1,0 +1,124 @@
+"""One command as several processes on this machine that train one model together."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import IO
+
+from graphlog.cli.exit_codes import PEER_LOST
+from graphlog.errors import ConfigError, GraphLoGError
+from graphlog.processes import SUPERVISOR
+
+_POLL_S = 0.05
+_PATIENCE_S = 30.0
+"""Seconds in which processes end by themselves once one has failed: a checkpoint may be under
+way."""
+
+
+def run_processes(words: Sequence[str], count: int) -> int:
+    """Run ``graphlog WORDS`` as ``count`` processes and return the exit code of the run.
+
+    The first one speaks; what the others say is shown only if it is what ended the run. Ctrl-C and
+    SIGTERM are passed on to all, once each.
+
+    Raises:
+        ConfigError: If the processes were started by torchrun already.
+        GraphLoGError: If a process was killed.
+    """
+    if "WORLD_SIZE" in os.environ:
+        raise ConfigError("torchrun starts the processes already; leave out --processes.")
+    shared = {
+        "WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(_free_port()),
+        SUPERVISOR: str(os.getpid()),
+    }
+    if "OMP_NUM_THREADS" not in os.environ:
+        shared["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // count, 1))
+    with tempfile.TemporaryDirectory() as folder:
+        said = [open(os.path.join(folder, f"{rank}"), "w+b") for rank in range(count)]  # noqa: SIM115
+        workers = [_start(words, {**os.environ, **shared}, k, said[k]) for k in range(count)]
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number, handler in before.items():
+            if handler != signal.SIG_IGN:
+                signal.signal(number, lambda number, _: _send(workers, number))
+        try:
+            stopped = _wait(workers)
+        finally:
+            _send(workers, signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return _outcome(workers, stopped, said)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _start(
+    words: Sequence[str], environment: dict[str, str], rank: int, said: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    # a session of its own keeps the terminal's Ctrl-C from arriving twice
+    return subprocess.Popen(
+        [sys.executable, "-m", "graphlog", *words],
+        env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        stdin=subprocess.DEVNULL,
+        stdout=None if rank == 0 else subprocess.DEVNULL,
+        stderr=None if rank == 0 else said,
+        start_new_session=True,
+    )
+
+
+def _send(workers: Sequence[subprocess.Popen[bytes]], number: int) -> None:
+    for worker in workers:
+        if worker.poll() is None:
+            worker.send_signal(number)
+
+
+def _wait(workers: Sequence[subprocess.Popen[bytes]]) -> set[int]:
+    """Wait for all, and return the ranks that had to be stopped because another failed."""
+    failed_at: float | None = None
+    while any(worker.poll() is None for worker in workers):
+        if failed_at is None and any(worker.returncode for worker in workers):
+            failed_at = time.monotonic()
+        if failed_at is not None and time.monotonic() - failed_at > _PATIENCE_S:
+            left = {rank for rank, worker in enumerate(workers) if worker.poll() is None}
+            for rank in left:
+                workers[rank].kill()
+                workers[rank].wait()
+            return left
+        time.sleep(_POLL_S)
+    return set()
+
+
+def _outcome(
+    workers: Sequence[subprocess.Popen[bytes]], stopped: set[int], said: Sequence[IO[bytes]]
+) -> int:
+    """Return the exit code of the process that ended the run, after its message if need be."""
+    codes = {rank: worker.returncode for rank, worker in enumerate(workers)}
+    guilty = [r for r, code in codes.items() if code not in (0, PEER_LOST) and r not in stopped]
+    if not any(codes.values()):
+        return 0
+    rank = guilty[0] if guilty else 0
+    if codes[rank] < 0:
+        name = signal.Signals(-codes[rank]).name
+        raise GraphLoGError(
+            f"process {rank} of {len(workers)} was ended by {name}"
+            f"{' (out of memory?)' if name == 'SIGKILL' else ''}, and the others with it; "
+            "the last checkpoint is whole: continue with --resume."
+        )
+    if rank > 0:
+        said[rank].seek(0)
+        sys.stderr.write(said[rank].read().decode(errors="replace"))
+    elif codes[rank] == PEER_LOST:
+        raise GraphLoGError(
+            "the processes lost each other; the last checkpoint is whole: continue with --resume."
+        )
+    return codes[rank]

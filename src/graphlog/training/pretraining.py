@@ -1,0 +1,329 @@
+"""Pre-training as a job: an encoder and an objective on graphs without labels."""
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from graphlog.data.batch import GraphBatch
+from graphlog.data.sampler import BatchSampler
+from graphlog.data.store import GraphStore
+from graphlog.encoders.encoder import GraphEncoder, build_encoder
+from graphlog.errors import ConfigError
+from graphlog.objectives import OBJECTIVES
+from graphlog.objectives.base import LossTerms, Objective
+from graphlog.training.checkpoint import part
+from graphlog.training.config import (
+    PretrainConfig,
+    check_fits,
+    first_difference,
+    flat_settings,
+    recorded_config,
+)
+from graphlog.training.log import Progress, Silent
+from graphlog.training.optim import WeightAverage, scheduled_rate
+from graphlog.training.precision import autocast, choose_device, choose_precision
+from graphlog.training.randomness import generator_for, global_seed, seed_for
+from graphlog.training.runfolder import RunFolder
+from graphlog.training.statistics import calibrate
+from graphlog.training.targets import with_targets
+from graphlog.training.team import Team, fingerprint, local_device
+from graphlog.training.trainer import Cursor, Job, Setting
+from graphlog.training.watch import CollapseWatch
+
+
+class Pretraining(Job):
+    """An encoder and an objective, trained on graphs without labels."""
+
+    def __init__(
+        self,
+        store: GraphStore,
+        config: PretrainConfig,
+        *,
+        init: GraphEncoder | None = None,
+        progress: Progress | None = None,
+        embed_at_most: int | None = None,
+    ) -> None:
+        """Build encoder and objective.
+
+        Args:
+            store: The graphs.
+            config: The settings.
+            init: Encoder to start from instead of random weights; it is trained in place.
+            progress: Where alarms and losses are shown.
+            embed_at_most: Graphs that a phase may be prepared with; None takes all.
+
+        Raises:
+            ConfigError: If settings, graphs and ``init`` do not fit each other.
+        """
+        self.store, self.config, self.progress = store, config, progress or Silent()
+        self.folder: RunFolder | None = None
+        device = local_device(choose_device(config.device))
+        precision = choose_precision(config.precision, device, self.progress.say)
+        self.setting = Setting(config.seed, device, precision)
+        kind = OBJECTIVES[config.objective]
+        kind.check_schema(store.schema)
+        if init is None:
+            init = build_encoder(config.encoder, store.schema, seed_for(config.seed, "encoder"))
+        else:
+            check_fits(init, config, store.schema)
+        with global_seed(config.seed, "objective"):
+            options = kind.Config.parse(config.options, "objective.")
+            objective: Objective[Any] = kind(options, init)
+        self.encoder = init.to(device).train()
+        self.objective = objective.to(device).train()
+        self.phases = self.objective.phases(config.epochs)
+        self.fresh_moments, self.log_every = config.fresh_moments, config.log_every
+        self.average = WeightAverage(config.average) if config.average > 0 else None
+        self.watch = CollapseWatch(self.encoder, config.watch_every, config.batch_size)
+        self.sampler = BatchSampler(len(store), config.batch_size, config.seed)
+        self._embed_at_most = embed_at_most
+        self._phase = 0
+        self._splits = False
+
+    def join(self, team: Team) -> None:
+        """Train together with other processes.
+
+        Raises:
+            ConfigError: If they differ in anything that matters, or are more than a batch has
+                graphs.
+        """
+        self.team = team
+        if team.peers is None:
+            return
+        c = self.config
+        settings = {**flat_settings(c.to_tables()), "data digest": self.store.digest}
+        team.check_alike(fingerprint([self.encoder, self.objective], settings))
+        team.check_batch(c.batch_size, len(self.store))
+        self._splits = self.objective.is_separable and self.encoder.config.dropout == 0
+        team.share(self._modules(), self._splits)
+
+    def _modules(self) -> list[nn.Module]:
+        return [*self.encoder.modules(), *self.objective.modules()]
+
+    def parameters(self, phase: int) -> list[tuple[str, nn.Parameter]]:
+        """Return all parameters of encoder and objective."""
+        named = [(f"model.{name}", p) for name, p in self.encoder.named_parameters()]
+        return named + [(f"objective.{name}", p) for name, p in self.objective.named_parameters()]
+
+    def learning_rate(self, cursor: Cursor) -> float:
+        """Return the step size that the schedule has reached."""
+        c = self.config
+        done = min(cursor.step / (len(self.sampler) * c.epochs), 1.0)
+        return scheduled_rate(c.learning_rate, c.schedule, done, c.warmup)
+
+    def rate_factors(self) -> Mapping[str, float]:
+        """Return those that the objective asks for."""
+        factors = self.objective.learning_rate_factors()
+        return {f"objective.{name}": factor for name, factor in factors.items()}
+
+    def batches(self, epoch: int) -> list[np.ndarray]:
+        """Return the batches; a single graph left over joins the batch before it."""
+        batches = list(self.sampler.epoch(epoch))
+        if len(batches) > 1 and len(batches[-1]) == 1:
+            batches[-2:] = [np.concatenate(batches[-2:])]
+        return batches
+
+    def load(self, indices: np.ndarray) -> GraphBatch:
+        """Return the graphs, or this process's share of them where the loss is separable."""
+        if self._splits and self.team.peers is not None:
+            indices = np.array_split(indices, self.team.size)[self.team.peers.rank]
+        return self.store.take(indices)
+
+    def loss(self, batch: GraphBatch, step: int) -> LossTerms:
+        """Return the losses of the views of a batch."""
+        losses = objective_loss(self.encoder, self.objective, batch, step, self.setting)
+        return self.team.mean(losses) if self._splits else losses
+
+    def begin_phase(self, number: int) -> None:
+        """Prepare the objective for a phase."""
+        self._phase, phase = number, self.phases[number]
+        self.progress.stage(f"preparing phase '{phase.name}'")
+        with global_seed(self.config.seed, "begin", number, device=self.setting.device):
+            generator = generator_for(self.config.seed, "phase", number)
+            self.objective.begin_phase(phase, self._embed, generator)
+        self.objective.to(self.setting.device).train()
+
+    def before_step(self, step: int) -> None:
+        """Let the watch listen if the step's embeddings will be looked at."""
+        self.watch.before_step(step)
+
+    def after_step(self, step: int, graphs: int) -> None:
+        """Take the step into the average of the weights."""
+        if self.average is not None:
+            self.average.update(self.parameters(self._phase), step)
+        self.watch.after_step(graphs)
+
+    def log_due(self, step: int) -> bool:
+        """Return whether the watch looks after ``step``."""
+        return self.watch.due(step)
+
+    def row(self, means: dict[str, float], cursor: Cursor, is_epoch_end: bool) -> dict[str, Any]:
+        """Return losses and what the watch has seen; alarms are shown."""
+        watched, alarms = self.watch.look(means) if self.watch.due(cursor.step) else ({}, [])
+        self.progress.report(
+            {k.removeprefix("loss_"): v for k, v in means.items() if k.startswith("loss")}
+        )
+        for alarm in alarms:
+            self.progress.say(alarm)
+        phase = self.phases[cursor.phase].name
+        head = {"step": cursor.step, "epoch": cursor.epoch, "phase": phase}
+        return {**head, **means, **watched, **({"alarms": alarms} if alarms else {})}
+
+    def stage(self, cursor: Cursor) -> str:
+        """Return phase and epoch."""
+        phase = self.phases[cursor.phase].name
+        return f"phase '{phase}', epoch {cursor.epoch + 1} of {self.config.epochs}"
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return weights, their average, what the watch has seen, and what the run depends on."""
+        weights = {f"model.{k}": v for k, v in self.encoder.state_dict().items()}
+        weights |= {f"objective.{k}": v for k, v in self.objective.state_dict().items()}
+        seen, watch = self.watch.state()
+        tensors = weights | {f"watch.{k}": v for k, v in seen.items()}
+        if self.average is not None:
+            tensors |= {f"average.{k}": v for k, v in self.average.state().items()}
+        fields = {
+            "settings": self.config.to_tables(),
+            "data_digest": self.store.digest,
+            "environment": self._environment(),
+            "watch": watch,
+        }
+        return tensors, fields
+
+    def load_state(self, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
+        """Continue from a state, provided that settings and graphs are the same."""
+        settings = deepcopy(fields["settings"])
+        settings["training"]["precision"] = fields["environment"]["precision"]
+        self._check_complete(settings)
+        self.check_same(settings, fields["data_digest"])
+        for name, now in self._environment().items():
+            if (before := fields["environment"].get(name, now)) != now:
+                self.progress.say(
+                    f"{name} was {before} when the checkpoint was written, is {now} now: "
+                    "the last bits may differ"
+                )
+        device = self.setting.device
+        learned = part(tensors, "objective.")
+        self.objective.prepare_state(learned)
+        self.objective.to(device).load_state_dict(learned)
+        self.encoder.load_state_dict(part(tensors, "model."))
+        if self.average is not None:
+            self.average.load_state(part(tensors, "average."), device)
+        self.watch.load_state(part(tensors, "watch."), fields["watch"], device)
+
+    def _check_complete(self, settings: Mapping[str, Any]) -> None:
+        """Raise ConfigError if the run was started before a setting of the objective existed.
+
+        What such a setting defaults to now need not be what the run did until it stopped.
+        """
+        missing = self.config.to_tables()["objective"].keys() - settings["objective"].keys()
+        if missing:
+            raise ConfigError(
+                "the run was started by an earlier version of graphlog, which has no setting "
+                f"objective.{min(missing)}; finish it with that version, or start another run."
+            )
+
+    def check_same(self, settings: Mapping[str, Any], digest: str) -> None:
+        """Check that nothing that decides the outcome has changed since a run was started.
+
+        Raises:
+            ConfigError: Naming the first setting that has, or the data.
+        """
+        before = recorded_config(settings)
+        if before.precision == "auto":  # a finished run of version 0.1.0
+            before = before.updated({"precision": self.config.precision})
+        if change := first_difference(before, self.config):
+            raise ConfigError(f"the run was started with {change}; keep it, or start another run.")
+        if digest != self.store.digest:
+            change = f"data digest {digest[:12]}, now {self.store.digest[:12]}"
+            raise ConfigError(
+                f"the run was started on other graphs ({change}); give it the same input."
+            )
+
+    def finish(self) -> None:
+        """Leave encoder and objective as they are to be used.
+
+        The weights are their average, where the settings say so, and the statistics of batch
+        normalization are those of clean graphs.
+        """
+        self.watch.close()
+        if self.average is not None:
+            self.average.copy_to(self.parameters(self._phase))
+        self.team.leave(self._modules())
+        calibrate(self.encoder, self.store, self.config.seed)
+        self.objective.eval()
+
+    def find_targets(self, run_dir: Path | None) -> None:
+        """Give the graphs their targets, which the first process computes and the others read."""
+        wanted = self.objective.needs_substructures
+        for turn in (True, False):
+            if turn == self.team.is_first:
+                self.store = with_targets(self.store, self.progress, run_dir, wanted)
+            self.team.exchange("targets")
+
+    def describe_batch(self, step: int, indices: np.ndarray) -> str:
+        """Write the rows of a batch into the run folder and return where."""
+        if self.folder is None:
+            return super().describe_batch(step, indices)
+        path = self.folder.path / f"nonfinite-step-{step}.json"
+        rows = {"indices": indices.tolist(), "rows": self.store.rows[indices].tolist()}
+        self.folder.write(path, json.dumps({"step": step, **rows}))
+        return f"its graphs are listed in {path}, the last checkpoint is whole"
+
+    def how_to_resume(self, cursor: Cursor) -> str:
+        """Return the folder to resume."""
+        if self.folder is None:
+            return f"stopped after step {cursor.step}; there is no run folder, nothing was kept"
+        return (
+            f"stopped after step {cursor.step}; continue with --resume and the same run folder "
+            f"({self.folder.path})"
+        )
+
+    @torch.no_grad()
+    def _embed(self, limit: int | None = None) -> Float[Tensor, "M D"]:
+        """Return graph embeddings in evaluation mode, in store order, or of a seeded subset."""
+        total = min(len(self.store), self._embed_at_most or len(self.store))
+        chosen = np.arange(total)
+        if limit is not None and limit < total:
+            draw = torch.randperm(
+                total, generator=generator_for(self.config.seed, "embed", self._phase)
+            )[:limit]
+            chosen = np.sort(draw.numpy())
+        self.encoder.eval()
+        parts: list[Tensor] = []
+        for start in range(0, len(chosen), self.config.batch_size):
+            batch = self.store.take(chosen[start : start + self.config.batch_size]).to(
+                self.setting.device
+            )
+            with autocast(self.setting.precision, self.setting.device):
+                parts.append(self.encoder(batch).graph_emb.float())
+        self.encoder.train()
+        return torch.cat(parts)
+
+    def _environment(self) -> dict[str, Any]:
+        """Return what may change the last bits of a result without being a setting."""
+        return {
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "processes": self.team.size,
+            "device": self.setting.device.type,
+            "precision": self.setting.precision,
+        }
+
+
+def objective_loss(
+    encoder: GraphEncoder, objective: Objective[Any], batch: GraphBatch, step: int, setting: Setting
+) -> LossTerms:
+    """Return the losses of one batch; all randomness is a function of the seed and of ``step``."""
+    seed, device = setting.seed, setting.device
+    batch = batch.to(device)
+    views = objective.views(batch, generator_for(seed, "views", step, device=device))
+    with global_seed(seed, "dropout", step, device=device), autocast(setting.precision, device):
+        return objective.loss(views, encoder, generator_for(seed, "loss", step, device=device))
