@@ -24,13 +24,17 @@ TOLERANCE = 2e-5
 CASES = [(name, size) for name in OBJECTIVES if name != "descriptorpred" for size in (33, 2)]
 
 
+def recipe(objective: str) -> str:
+    return "graphlog" if objective == "graphlog" else "default"  # its default needs molecules
+
+
 def _steps(rank: int) -> dict[str, dict[str, torch.Tensor]]:
     """Return losses and mean gradients of one step of each objective, its batch and dropout."""
     found: dict[str, dict[str, torch.Tensor]] = {}
     with joined(torch.device("cpu")) as team:
         for name, size in CASES:
             options = {**SMALL, "schema": "families", "encoder.dropout": 0.2}
-            job = Pretraining(families(64), resolve_config(name, "default", options))
+            job = Pretraining(families(64), resolve_config(name, recipe(name), options))
             job.join(team)
             if isinstance(job.objective, GraphLoG):
                 job.begin_phase(1)
@@ -84,7 +88,7 @@ def _train(rank: int, run: str, objective: str, resume: bool = False, stop_after
     """Train, the second process being asked to stop; return how that ended."""
     store = molecules() if objective == "descriptorpred" else families(97)
     options = {**SMALL, "schema": store.schema.name, "encoder.batch_norm": False, "batch_size": 16}
-    config = resolve_config(objective, "default", options)
+    config = resolve_config(objective, recipe(objective), options)
     progress = StopAfter(stop_after) if rank == 1 and stop_after else None
     try:
         run_pretraining(store, config, Path(run), resume=resume, progress=progress)

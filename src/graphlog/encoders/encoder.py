@@ -61,6 +61,8 @@ class GraphEncoder(nn.Module):
             NodeNorm(config.dim) for _ in range(config.layers if self.config.batch_norm else 0)
         )
         self.readout = Readout(config.readout, self.dim)
+        self.whole = nn.Identity()
+        """Passes on the graph embeddings of whole batches, for those who listen."""
 
     def layer_outputs(self, batch: GraphBatch) -> list[Tensor]:
         """Return the input embedding and the output of every layer, each (V, D)."""
@@ -90,7 +92,7 @@ class GraphEncoder(nn.Module):
     def _encoding(self, outputs: list[Tensor], shard: Shard) -> Encoding:
         node_emb = JUMPS[self.config.jk](outputs)
         graph_emb = self.readout(node_emb, shard.batch)
-        return Encoding(shard.all_nodes(node_emb), shard.all_graphs(graph_emb))
+        return Encoding(shard.all_nodes(node_emb), self.whole(shard.all_graphs(graph_emb)))
 
     def embedding_width(self, layer: EmbeddingLayer) -> int:
         """Return the number of columns of :meth:`embed_graphs`."""

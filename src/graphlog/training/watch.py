@@ -76,7 +76,7 @@ def mean_cosine(embeddings: Float[Tensor, "N D"]) -> float:
 class CollapseWatch:
     """Looks at the graph embeddings of the last steps every so often, without a pass of its own.
 
-    It listens to the readout, so it serves every objective that embeds whole graphs. What it has
+    It listens to the encoder, so it serves every objective that embeds whole graphs. What it has
     seen is part of the checkpoint: a resumed run logs the same numbers.
     """
 
@@ -90,7 +90,7 @@ class CollapseWatch:
         self._listening = False
         self._streak: dict[str, int] = {}
         self._floors: dict[str, float] = {}
-        self._hook = encoder.readout.register_forward_hook(self._listen)
+        self._hook = encoder.whole.register_forward_hook(self._listen)
 
     def close(self) -> None:
         """Stop listening, so that the trained encoder carries no trace of the watch."""
