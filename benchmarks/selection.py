@@ -1,18 +1,21 @@
 """Choosing between encoders without the test sets, and opening those once.
 
-    python benchmarks/selection.py cv   --models mol=runs/mol-s0 untrained=random-0 ecfp4
-    python benchmarks/selection.py test --models mol=runs/mol-s0 untrained=random-0 ecfp4
+    python benchmarks/selection.py valid --models mol=runs/mol-s0 untrained=random-0 ecfp4
+    python benchmarks/selection.py cv    --models mol=runs/mol-s0 untrained=random-0 ecfp4
+    python benchmarks/selection.py test  --models mol=runs/mol-s0 untrained=random-0 ecfp4
     python benchmarks/selection.py report --reference untrained --candidate mol
 
-``cv`` is five-fold cross-validation by scaffold inside train + validation: BBBP, BACE, SIDER,
-Tox21, the 40 targets of ToxCast with the most labels there, 9,000 molecules of HIV, and R2 of the
-three regressions. ``test`` fits a linear model to the training fold of all eight classification
-sets and the three regressions. A model is ``NAME=PATH``, ``NAME=random-SEED`` (untrained, with
-batch norm statistics of --calibration) or ``ecfp4``. Finished cells are kept: each is a line of
-``--work``/rows.jsonl, with the predictions beside it. ``report`` writes rows.csv.gz and tables.md
-to ``--results``: fused rows are the mean of the logits (regressions: of the predictions) of the
-candidate's and the fingerprints' linear models; intervals are 95 % of paired bootstraps over the
-molecules of each test fold.
+``valid`` fits a linear model to each training fold and scores the validation fold: the way to
+choose where molecules of the training folds were pre-trained on. ``cv`` is five-fold cross-
+validation by scaffold inside train + validation: BBBP, BACE, SIDER, Tox21, the 40 targets of
+ToxCast with the most labels there, 9,000 molecules of HIV, and R2 of the three regressions.
+``test`` fits a linear model to the training fold of all eight classification sets and the three
+regressions. A model is ``NAME=PATH``, ``NAME=random-SEED`` (untrained, with batch norm statistics
+of --calibration) or ``ecfp4``. Finished cells are kept: each is a line of ``--work``/rows.jsonl,
+with the predictions beside it. ``report`` writes rows.csv.gz and tables.md to ``--results``: fused
+rows are the mean of the logits (regressions: of the predictions) of the candidate's and the
+fingerprints' linear models; intervals are 95 % of paired bootstraps over the molecules of each
+test fold.
 """
 
 import argparse
@@ -109,6 +112,23 @@ def cross_validated(features: Any, data: LabelledGraphs, known: np.ndarray, jobs
     return float(np.mean(scores))
 
 
+def valid(options: argparse.Namespace) -> None:
+    """Fit every model to the training folds and score it on the validation folds."""
+    for dataset, data, name, place in cells(options, "valid", (*CLASSIFICATION, *REGRESSION)):
+        start = time.perf_counter()
+        known = np.concatenate([data.split.train, data.split.valid])
+        train, held = np.arange(len(data.split.train)), np.arange(len(data.split.train), len(known))
+        inside = replace(data, store=data.store.subset(known))
+        features, labels = features_of(name, place, inside, options), data.labels[known]
+        if isinstance(features, np.ndarray):
+            features = standardize(features, train)
+        fitted = linear_path(features, labels, train, data.task, (FIXED_C,), options.jobs)[FIXED_C]
+        metric = "r2" if data.task == "regression" else "roc_auc"
+        score = evaluate(labels[held], fitted[held], data.task).scores[metric]
+        seconds = round(time.perf_counter() - start, 1)
+        keep(options, "valid", dataset, name, metric, FIXED_C, "fixed", score, seconds)
+
+
 def test(options: argparse.Namespace) -> None:
     """Fit every model to the training folds and keep its predictions for the other two."""
     for dataset, data, name, place in cells(options, "test", (*CLASSIFICATION, *REGRESSION)):
@@ -191,7 +211,12 @@ def report(options: argparse.Namespace) -> None:
     names = list(dict.fromkeys(r["model"] for r in rows))
     fuse, plain = (FINGERPRINTS, options.candidate), (FINGERPRINTS, options.reference)
     lines: list[str] = []
-    for stage, rule in (("cv", "fixed"), ("test", "fixed"), ("test", "validated")):
+    for stage, rule in (
+        ("valid", "fixed"),
+        ("cv", "fixed"),
+        ("test", "fixed"),
+        ("test", "validated"),
+    ):
         scores: dict[tuple[str, str], float] = {}
         for r in rows:
             if (r["stage"], r["rule"]) == (stage, rule) and r["metric"] in {"roc_auc", "r2"}:
@@ -275,7 +300,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("stage", choices=("cv", "test", "report"))
+    parser.add_argument("stage", choices=("valid", "cv", "test", "report"))
     parser.add_argument("--models", nargs="+", default=[], metavar="NAME=PLACE")
     parser.add_argument("--datasets", nargs="+", default=[*CLASSIFICATION, *REGRESSION])
     parser.add_argument("--schema", default="molecule-cip")
@@ -286,7 +311,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/selection"))
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results/selection"))
     options = parser.parse_args()
-    {"cv": cv, "test": test, "report": report}[options.stage](options)
+    {"valid": valid, "cv": cv, "test": test, "report": report}[options.stage](options)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A tour in minutes: pre-train, fine-tune, compare, embed and draw, on molecules of RDKit."""
+"""A tour in minutes: pre-train, compare, fine-tune, embed and draw, on bundled molecules."""
 
 import json
 import math
@@ -9,23 +9,31 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from graphlog import api
-from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig, finetune
+from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.report import Report, ScoreRow
+from graphlog.downstream.report import ScoreRow
 from graphlog.downstream.tasks import LabelledGraphs, open_labelled
 from graphlog.errors import ConfigError, MissingExtraError
 from graphlog.files import replacing
 from graphlog.report.prototypes import write_prototypes
-from graphlog.training import Progress, resolve_config
+from graphlog.training import Progress
 
 PRETRAINING_SET = "wehi10k"
-LABELLED_SET = "chembl2321810"
-SHIPPED_MODEL = "graphlog-zinc"
+QUESTIONS = {
+    "esol": "solubility in water, log mol/L",
+    "chembl2321810": "activity in one medicinal chemistry series",
+}
+"""Labelled sets, both with a scaffold split, so that test molecules have ring systems of their
+own."""
+SHIPPED_MODEL = "graphlog-mol"
 SMALL_ENCODER = {"dim": 64, "layers": 3}
-FINETUNE_EPOCHS, FINETUNE_SEEDS = 20, (0, 1, 2)
+FINETUNED = "esol"
+FINETUNE_EPOCHS = 8
 _MARK = "quickstart.json"
 
 Say = Callable[[str], None]
@@ -35,19 +43,19 @@ Say = Callable[[str], None]
 class TourScore:
     """One row of the closing table."""
 
+    dataset: str
     model: str
     how: str
-    mean: float
-    sd: float | None
-    seeds: int
+    rmse: float
+    r2: float
 
 
 @dataclass(frozen=True, slots=True)
 class Tour:
     """What the tour found and left behind."""
 
-    dataset: str
-    question: str
+    questions: dict[str, str]
+    """Labelled sets and what is predicted in them."""
     scores: list[TourScore]
     written: dict[str, str]
     """Paths and what is in them."""
@@ -84,14 +92,9 @@ def run_quickstart(
     started = time.monotonic()
     out = Path(out)
     _claim(out)
-    say(f"1/5  read {molecules:,} drug-like molecules ({PRETRAINING_SET}, from RDKit's own files)")
-    graphs = api.read_molecules(PRETRAINING_SET, schema=resolve_config().schema, limit=molecules)
-    say(
-        f"2/5  pre-train GraphLoG on them, without labels: {epochs} epochs, "
-        "the first local, then with prototypes"
-    )
+    say(f"1/4  pre-train a small encoder on {molecules:,} molecules ({PRETRAINING_SET}), no labels")
     small = api.pretrain(
-        graphs,
+        PRETRAINING_SET,
         seed=seed,
         run_dir=out / "pretrain",
         overwrite=True,
@@ -100,40 +103,32 @@ def run_quickstart(
         batch_size=64,
         watch_every=10,
         encoder=SMALL_ENCODER,
+        reading={"limit": molecules},
     )
-    data = open_labelled(LABELLED_SET, small.schema)
-    say(
-        f"3/5  fine-tune it on {LABELLED_SET}: {data.sizes['train']} measured activities, "
-        f"tested on {data.sizes['test']} molecules of other scaffolds"
-    )
-    predictor = _finetune(small, data, out / "finetune", seed, progress)
-    say("4/5  compare: frozen embeddings, the untrained encoder, fingerprints")
-    reports = {"small GraphLoG": api.probe(small, data, seeds=FINETUNE_SEEDS)}
     shipped = api.load(SHIPPED_MODEL)
-    reports[SHIPPED_MODEL] = api.probe(
-        shipped, open_labelled(LABELLED_SET, shipped.schema), baselines=()
-    )
-    say("5/5  embed the molecules, place them in the tree of prototypes, and draw")
-    api.embed_file(small, LABELLED_SET, out / "embeddings.npz")
-    write_prototypes(SHIPPED_MODEL, out / "tree", LABELLED_SET, seed=seed)
-    scores = _scores(predictor.report, reports)
+    say(f"2/4  compare it with {SHIPPED_MODEL}, an untrained encoder and fingerprints")
+    scores: list[TourScore] = []
+    for name in QUESTIONS:
+        data = open_labelled(name, shipped.schema)
+        scores += [_mean_row(data), *_probed(data, small, shipped, seed)]
+    data = open_labelled(FINETUNED, shipped.schema)
+    say(f"3/4  fine-tune {SHIPPED_MODEL} on {FINETUNED}: {data.sizes['train']} molecules")
+    predictor = _finetune(shipped, data, out / "finetune", seed, progress)
+    scores.append(_score(FINETUNED, SHIPPED_MODEL, "fine-tuned", predictor.report.rows[0]))
+    scores.sort(key=lambda s: (list(QUESTIONS).index(s.dataset), -s.rmse))
+    say("4/4  embed the molecules, place them in the tree of prototypes, and draw")
+    api.embed_file(shipped, FINETUNED, out / "embeddings.npz")
+    write_prototypes(SHIPPED_MODEL, out / "tree", FINETUNED, seed=seed)
     written = {
-        str(out / "pretrain"): "the pre-trained model, its settings and log",
-        str(out / "finetune"): "the fine-tuned predictor and its scores",
-        str(out / "embeddings.npz"): f"one vector for each molecule of {LABELLED_SET}",
-        str(
-            out / "tree" / "atlas.html"
-        ): f"the tree of prototypes of {SHIPPED_MODEL}, to explore in a browser",
-        **(_draw(out / "figures", small, graphs, data, scores) if can_draw(say) else {}),
+        str(out / "pretrain"): "the small model, its settings and log",
+        str(out / "finetune"): f"{SHIPPED_MODEL} fine-tuned on {FINETUNED}, and its scores",
+        str(out / "embeddings.npz"): f"one vector for each molecule of {FINETUNED}",
+        str(out / "tree" / "atlas.html"): (
+            f"{FINETUNED} in the tree of prototypes of {SHIPPED_MODEL}, to explore in a browser"
+        ),
+        **(_draw(out / "figures", shipped, data, scores) if can_draw(say) else {}),
     }
-    tour = Tour(
-        LABELLED_SET,
-        "predict activity on unseen scaffolds",
-        scores,
-        written,
-        _next_steps(out),
-        time.monotonic() - started,
-    )
+    tour = Tour(QUESTIONS, scores, written, _next_steps(out), time.monotonic() - started)
     _write_mark(out, tour.to_dict())
     say(f"done in {tour.seconds:.0f} s")
     return tour
@@ -156,15 +151,11 @@ def _write_mark(out: Path, fields: dict[str, Any]) -> None:
 def _finetune(
     encoder: Encoder, data: LabelledGraphs, run: Path, seed: int, progress: Progress | None
 ) -> Predictor:
-    config = FinetuneConfig(
-        epochs=FINETUNE_EPOCHS, batch_size=64, dropout=0.1, schedule="constant", select="best-valid"
-    )
-    seeds = [seed + k for k in FINETUNE_SEEDS]
     return finetune(
         encoder,
         data,
-        config,
-        seeds=seeds,
+        FinetuneConfig(epochs=FINETUNE_EPOCHS),
+        seeds=[seed],
         baselines=(),
         run_dir=run,
         overwrite=True,
@@ -172,27 +163,36 @@ def _finetune(
     )
 
 
-def _scores(finetuned: Report, probes: dict[str, Report]) -> list[TourScore]:
-    """Return the fine-tuned model, each frozen one, then the baselines."""
-    ours = [_score("small GraphLoG", "fine-tuned", finetuned.rows[0], finetuned.metric)]
-    baselines: list[TourScore] = []
-    for name, report in probes.items():
-        for row in report.rows:
-            how = "fingerprints" if row.model.startswith("ECFP") else "frozen, linear model"
-            if row.rule.startswith("C = "):  # the rows at a fixed penalty say the same once more
-                continue
-            is_ours = row.model == report.rows[0].model
-            (ours if is_ours else baselines).append(
-                _score(name if is_ours else row.model, how, row, report.metric)
-            )
-    return ours + baselines
+def _mean_row(data: LabelledGraphs) -> TourScore:
+    """Return the scores of predicting the mean of the training fold."""
+    test = data.labels[data.split.test]
+    constant = np.broadcast_to(np.nanmean(data.labels[data.split.train], axis=0), test.shape)
+    scores = evaluate(test, constant, data.task).scores
+    return TourScore(data.name, "mean of the training fold", "", scores["rmse"], scores["r2"])
 
 
-def _score(model: str, how: str, row: ScoreRow, metric: str) -> TourScore:
-    sd = row.sd(metric)
-    return TourScore(
-        model, how, row.mean(metric), None if math.isnan(sd) else sd, len(row.test[metric])
-    )
+def _probed(data: LabelledGraphs, small: Encoder, shipped: Encoder, seed: int) -> list[TourScore]:
+    """Return the rows of linear models on frozen embeddings, and of fingerprints."""
+    report = api.probe(shipped, data, with_features=["ecfp4"], seeds=[seed])
+    own = api.probe(small, data, baselines=())
+    rows = [(row, "small encoder") for row in own.rows]
+    rows += [(row, _NAMES.get(row.model, row.model)) for row in report.rows]
+    return [
+        _score(data.name, name, "" if "forest" in name else "linear model", row)
+        for row, name in rows
+        if row.rule != "C by validation"  # those at the fixed penalty say nearly the same
+    ]
+
+
+_NAMES = {
+    "frozen encoder": SHIPPED_MODEL,
+    "frozen encoder + ECFP4": f"{SHIPPED_MODEL} and ECFP4, averaged",
+    "ECFP4 + ridge regression": "ECFP4",
+}
+
+
+def _score(dataset: str, model: str, how: str, row: ScoreRow) -> TourScore:
+    return TourScore(dataset, model, how, row.mean("rmse"), row.mean("r2"))
 
 
 def can_draw(say: Say) -> bool:
@@ -206,31 +206,36 @@ def can_draw(say: Say) -> bool:
 
 
 def _draw(
-    out: Path, small: Encoder, graphs: GraphStore, data: LabelledGraphs, scores: list[TourScore]
+    out: Path, encoder: Encoder, data: LabelledGraphs, scores: list[TourScore]
 ) -> dict[str, str]:
     from graphlog.report.charts import Score, score_chart
     from graphlog.report.maps import draw_map
     from graphlog.report.run import draw_pretraining
     from graphlog.report.style import save_figure
 
-    bars = [
-        Score(
-            f"{s.model}, {s.how}",
-            s.mean,
-            math.nan if s.sd is None else s.sd,
-            highlighted="GraphLoG" in s.model,
+    panels = [
+        (
+            name,
+            "rmse",
+            [
+                Score(
+                    f"{s.model}, {s.how}" if s.how else s.model,
+                    s.rmse,
+                    math.nan,
+                    highlighted=s.model.startswith(SHIPPED_MODEL),
+                )
+                for s in scores
+                if s.dataset == name
+            ],
         )
-        for s in scores
+        for name in QUESTIONS
     ]
     drawn = {
         "the losses and the collapse watch": draw_pretraining(out.parent / "pretrain", out),
-        "molecules around the learned prototypes": draw_map(
-            small, graphs, out / "map-prototypes", graphs=1500
+        f"the molecules of {data.name} by {data.targets[0]}": draw_map(
+            encoder, data.store, out / "map", graphs=1500, color="label"
         ),
-        "the labeled molecules by measured activity": draw_map(
-            small, data.store, out / "map-activity", graphs=1500, color="label"
-        ),
-        "all scores": save_figure(score_chart([(data.name, data.metric, bars)]), out / "scores"),
+        "all scores": save_figure(score_chart(panels), out / "scores"),
     }
     return {
         str(path): what for what, paths in drawn.items() for path in paths if path.suffix == ".png"
@@ -240,7 +245,7 @@ def _draw(
 def _next_steps(out: Path) -> list[str]:
     return [
         f"graphlog predict your.csv -m {out / 'finetune'} -o predictions.csv",
-        f"graphlog embed your.csv -m {out / 'pretrain'} -o embeddings.npz",
-        "graphlog data list        # real benchmarks: graphlog finetune bbbp -m MODEL -o run",
-        "graphlog pretrain your.smi -o run --epochs 11        # the full-size encoder",
+        f"graphlog embed your.csv -m {SHIPPED_MODEL} -o embeddings.npz",
+        f"graphlog finetune your.csv -m {SHIPPED_MODEL} --targets COLUMN -o run",
+        "graphlog pretrain your.smi -o run        # an encoder for your own molecules",
     ]

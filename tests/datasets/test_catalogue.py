@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from graphlog.api import read_molecules
+from graphlog.datasets import BUNDLED as PACKAGED
 from graphlog.datasets import DATASETS, DatasetSpec
 from graphlog.domains import DOMAINS
 from graphlog.domains.records import details_of, hash_smiles
@@ -34,7 +35,15 @@ def test_specs_are_complete(spec) -> None:
 @pytest.mark.parametrize("name", [n for n in MOLECULES if n not in LARGE and n not in BUNDLED])
 def test_a_data_set_of_the_mirror(name: str, mirror: Path) -> None:
     check(name)
-    assert fetch_dataset(name) == mirror / DATASETS[name].path
+    assert fetch_dataset(name) in (mirror / DATASETS[name].path, PACKAGED / f"{name}.csv.gz")
+
+
+def test_solubilities_come_with_the_package(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("GRAPHLOG_MIRROR", raising=False)
+    assert fetch_dataset("esol", data_dir=tmp_path) == PACKAGED / "esol.csv.gz"
+    check("esol")
 
 
 @pytest.mark.parametrize("name", BUNDLED)

@@ -21,6 +21,7 @@ from graphlog.cli.exit_codes import (
 from graphlog.cli.featurize import featurize
 from graphlog.cli.look import info, models, plot, prototypes
 from graphlog.cli.options import with_groups
+from graphlog.cli.processes import WORDS
 from graphlog.cli.start import quickstart
 from graphlog.cli.train import benchmark, finetune, pretrain, tune
 from graphlog.cli.use import embed, export, neighbours, predict, probe
@@ -96,6 +97,11 @@ for _verb, _panel, _example in VERBS:
 app.add_typer(data_app, name="data", rich_help_panel=DATA)
 
 
+def _run(words: list[str]) -> Any:
+    WORDS.set(words)
+    return get_command(app).main(args=words, prog_name="graphlog", standalone_mode=False)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; an internal error keeps its traceback.
 
@@ -110,13 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with warnings_as_lines():
             # options that set a context variable hold for this command alone
-            result: Any = copy_context().run(
-                get_command(app).main,
-                args=words,
-                prog_name="graphlog",
-                standalone_mode=False,
-                obj=words,
-            )
+            result: Any = copy_context().run(_run, words)
         sys.stdout.flush()
     except BaseException as e:
         code = exit_code_of(e)

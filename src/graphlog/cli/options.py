@@ -307,6 +307,8 @@ def finetuning_settings(file: Path | None, chosen: Mapping[str, Any]) -> dict[st
     """
     if file is None:
         return dict(chosen)
+    from graphlog.config import read_toml
+
     tables = read_toml(file).get("finetune")
     if not isinstance(tables, Mapping):
         raise ConfigError(f"{file} has no table [finetune]; name a best.toml or config.toml.")

@@ -8,12 +8,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import IO
 
 from graphlog.cli.exit_codes import PEER_LOST
 from graphlog.errors import ConfigError, GraphLoGError
 from graphlog.processes import SUPERVISOR
 
+WORDS: ContextVar[Sequence[str]] = ContextVar("WORDS")
+"""What follows ``graphlog`` on the command line."""
 _POLL_S = 0.05
 _PATIENCE_S = 30.0
 """Seconds in which processes end by themselves once one has failed: a checkpoint may be under

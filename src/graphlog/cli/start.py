@@ -19,9 +19,9 @@ def quickstart(
     *,
     console: Console,
 ) -> None:
-    """Pre-train, fine-tune, compare and draw, in three minutes.
+    """Pre-train, compare, fine-tune and draw, in three minutes.
 
-    Works offline, on real molecules that come with RDKit.
+    Works offline, on real molecules that come with graphlog and RDKit.
     """
     tour = graphlog.run_quickstart(
         output,
@@ -31,14 +31,18 @@ def quickstart(
         progress=console.progress(),
         say=console.say,
     )
-    scores = Table(
-        ("model", "how", "test RMSE", "SD", "seeds"),
-        [
-            (s.model, s.how, f"{s.mean:.3f}", "" if s.sd is None else f"{s.sd:.3f}", s.seeds)
-            for s in tour.scores
-        ],
-        f"{tour.dataset}: {tour.question}; lower is better",
-    )
+    scores = [
+        Table(
+            ("model", "how", "test RMSE", "R2"),
+            [
+                (s.model, s.how, f"{s.rmse:.2f}", f"{s.r2:.2f}")
+                for s in tour.scores
+                if s.dataset == name
+            ],
+            f"{name}: {question}; molecules of other scaffolds, the best row last",
+        )
+        for name, question in tour.questions.items()
+    ]
     written = Table(("written", "content"), list(tour.written.items()))
     following = Table(("try next",), [(line,) for line in tour.next_steps])
-    console.result(tour.to_dict(), scores, written, following)
+    console.result(tour.to_dict(), *scores, written, following)

@@ -15,7 +15,7 @@ from graphlog.cli.console import (
     report_tables,
     row_progress,
 )
-from graphlog.cli.processes import run_processes
+from graphlog.cli.processes import WORDS, run_processes
 from graphlog.encoders import LAYERS
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
@@ -31,7 +31,6 @@ _REPORTED = ("objective", "recipe", "epochs", "seed", "embedding", "schema", "da
 
 
 def pretrain(
-    context: typer.Context,
     source: o.Input,
     output: o.Run,
     objective: Annotated[str | None, o.option(_OBJECTIVE, "NAME")] = None,
@@ -73,7 +72,7 @@ def pretrain(
     if processes > 1 and not is_supervised():
         if source == "-":
             raise ConfigError("several processes cannot read standard input; write it to a file.")
-        raise typer.Exit(run_processes(context.obj, processes))
+        raise typer.Exit(run_processes(WORDS.get(), processes))
     from graphlog.domains import domain_of
 
     console = console if is_first() else Console(quiet=True)

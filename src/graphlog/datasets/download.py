@@ -45,14 +45,18 @@ Bundled = Callable[[DatasetSpec], Path | None]
 def find_local(
     spec: DatasetSpec, data_dir: Path | str | None, verify: Verify, bundled: Bundled | None = None
 ) -> Path | None:
-    """Return the verified file of a data set from the cache, a mirror folder or RDKit, else None.
+    """Return the verified file of a data set, None where it is not on this machine.
+
+    It comes with this package or with RDKit, or lies in the cache or in a mirror folder.
 
     Raises:
         DataError: If the mirror holds another file under its name.
     """
+    path = None if bundled is None else bundled(spec)
+    if path is not None and _is(path, spec.sha256):
+        return path
     if spec.origin.startswith("rdkit"):
-        path = None if bundled is None else bundled(spec)
-        return path if path is not None and _is(path, spec.sha256) else None
+        return None
     root, mirror = data_root(data_dir), _mirror()
     if _is_mirrored(root / spec.path, spec, verify):
         return root / spec.path

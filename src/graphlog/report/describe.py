@@ -277,5 +277,7 @@ def _whereabouts(spec: DatasetSpec) -> tuple[str, str | None]:
         return "another file", None
     if files is None:
         return "no", None
-    here = "yes" if domain.bundled(spec) is None else "with RDKit"
+    here = "yes"
+    if domain.bundled(spec) is not None:
+        here = "with RDKit" if spec.origin.startswith("rdkit") else "with graphlog"
     return here, ", ".join(map(str, files))

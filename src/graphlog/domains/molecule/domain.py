@@ -15,7 +15,7 @@ from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group
 from graphlog.data.store import GraphStore
 from graphlog.data.tables import Table, open_table
 from graphlog.data.workers import check_workers, map_in_order
-from graphlog.datasets import DATASETS, DatasetSpec
+from graphlog.datasets import BUNDLED, DATASETS, DatasetSpec
 from graphlog.domains.base import BaselineFeatures, CommonPart, GraphFeature, Input
 from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP, MOLECULE_RICH
 from graphlog.domains.molecule.targets import TARGETS
@@ -154,9 +154,10 @@ class MoleculeDomain(RecordDomain):
         return partial(drawn_records, smiles)
 
     def bundled(self, spec: DatasetSpec) -> Path | None:
-        """Return the file of a data set that comes with RDKit."""
+        """Return the file of a data set that comes with this package or with RDKit."""
         if not spec.origin.startswith("rdkit"):
-            return None
+            path = BUNDLED / Path(spec.path).name
+            return path if path.is_file() else None
         from graphlog.domains.molecule.sdf import rdkit_file
 
         return rdkit_file(spec.origin, spec.path)
