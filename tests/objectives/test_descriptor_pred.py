@@ -302,7 +302,7 @@ def test_other_domains_take_the_losses_of_the_paper() -> None:
     assert resolve_config("graphlog", domain="molecule").recipe == "default"
     assert resolve_config("graphlog", domain="protein").recipe == "graphlog"
     assert resolve_config("contextpred", domain="protein").recipe == "biology"
-    assert resolve_config("graphlog", "default", domain="protein").recipe == "default"
+    assert resolve_config("graphlog", "default", domain="graph").recipe == "graphlog"
 
 
 def test_components_are_uncorrelated_and_of_one_size_and_kept(

@@ -108,8 +108,8 @@ def resolve_config(
     Args:
         objective: Name of the pretext task; None takes ``objective.name`` of the overrides, else
             ``graphlog``.
-        recipe: Name of one of its bundles; None takes ``recipe`` of the overrides, else that for
-            ``domain``.
+        recipe: Name of one of its bundles; None takes ``recipe`` of the overrides, else
+            ``default``, which stands for the one that is usual for ``domain``.
         overrides: Nested tables as in ``config.toml``, or dotted keys
             (``"encoder.dim"``); settings of ``training`` may also stand at the top.
         domain: Of the graphs to be trained on.
@@ -127,7 +127,9 @@ def resolve_config(
     if chosen not in OBJECTIVES:
         raise unknown_name("objective", str(chosen), OBJECTIVES)
     kind = OBJECTIVES[chosen]
-    bundle = recipe or tables.get("recipe") or kind.recipe_for(domain)
+    bundle = recipe or tables.get("recipe", "default")
+    if bundle == "default":
+        bundle = kind.recipe_for(domain)
     if bundle not in kind.RECIPES:
         raise unknown_name(f"recipe of {chosen}", str(bundle), kind.RECIPES)
     merged = merge(_arrange(kind.RECIPES[bundle]), tables)

@@ -186,7 +186,8 @@ def test_the_command_line_goes_all_the_way(tmp_path, capsys):
     with (tmp_path / "p.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 30
-    assert list(rows[0]) == ["row", *(f"predicted_y=class{k}" for k in range(3)), "graphlog_status"]
+    predicted = [f"predicted_y=class{k}{end}" for k in range(3) for end in ("", "_calibrated")]
+    assert list(rows[0]) == ["row", *predicted, "graphlog_status"]
     assert (
         main(["data", "split", path, "--kind", "stratified", "-o", str(tmp_path / "split.json")])
         == 0

@@ -95,5 +95,5 @@ def test_every_objective_trains_on_ego_networks(store: GraphStore, name: str) ->
             OBJECTIVES[name].check_schema(PROTEIN)
         return
     small = {"epochs": 2, "batch_size": 12, "encoder": {"layers": 2, "dim": 8}}
-    result = run_pretraining(store, resolve_config(name, "default", small), None)
+    result = run_pretraining(store, resolve_config(name, None, small, "protein"), None)
     assert all(torch.isfinite(p).all() for p in result.encoder.parameters())
