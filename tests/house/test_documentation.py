@@ -7,6 +7,7 @@ import io
 import re
 import shlex
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -42,19 +43,19 @@ def _id(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@patch.dict("graphlog.domains.SCHEMAS")
 @pytest.mark.parametrize(
     "page", [p for p in _with("python") if p.parent.name != "tutorials"], ids=_id
 )
 def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from graphlog.cli.main import app
     from graphlog.datasets import DATASETS
+    from graphlog.domains import DOMAINS
     from graphlog.encoders import LAYERS
     from graphlog.objectives import OBJECTIVES
 
-    for table, name in ((LAYERS, "plainmean"), (OBJECTIVES, "sizepred"), (DATASETS, "odour")):
-        monkeypatch.delitem(table, name, raising=False)  # what a page adds must not outlive it
-        monkeypatch.setitem(table, name, None)
-        del table[name]
+    for table in (LAYERS, OBJECTIVES, DATASETS, DOMAINS):  # what a page adds must not outlive it
+        monkeypatch.setattr(table, "data", dict(table.data))
     monkeypatch.setattr(app, "registered_commands", [*app.registered_commands])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "molecules.csv").write_text(MOLECULES, encoding="utf-8")

@@ -42,7 +42,6 @@ def run_page(page: Path) -> int:
     return commands
 
 
-@pytest.mark.filterwarnings("default")  # pages leave files to the interpreter to close
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 def test_tutorial_works(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)

@@ -272,6 +272,14 @@ class GraphStore:
             found[members] = np.array(texts, dtype=object)[graphs[members] - number * TEXTS_A_BLOCK]
         return found.tolist()
 
+    def output_texts(self) -> list[str]:
+        """Return the text of every output row; empty where a row has no graph or no text."""
+        texts = [""] * self.num_output_rows
+        if len(self) and self.has_texts:
+            for row, text in zip(self.output_rows.tolist(), self.texts(), strict=True):
+                texts[row] = text
+        return texts
+
     def subset(self, indices: Any) -> "GraphStore":
         """Return a view of the graphs at ``indices``; nothing is copied."""
         graphs = self._resolve(indices).copy()

@@ -327,9 +327,8 @@ def _exact(
 
 
 def _records(store: GraphStore, fields: Iterator[Fields]) -> list[bytes]:
-    texts = [""] * store.num_output_rows
-    if store.has_texts:
-        for row, text in zip(store.output_rows.tolist(), store.texts(), strict=True):
-            texts[row] = text
     encode = partial(json.dumps, ensure_ascii=True)
-    return [encode([dict(f), t]).encode() for f, t in zip(fields, texts, strict=True)]
+    return [
+        encode([dict(f), text]).encode()
+        for f, text in zip(fields, store.output_texts(), strict=True)
+    ]

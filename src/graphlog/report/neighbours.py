@@ -1,6 +1,5 @@
 """Nearest neighbours as a table, or as a page with drawings."""
 
-import csv
 import io
 import json
 import os
@@ -10,7 +9,6 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.domains.records import RecordDomain
 from graphlog.downstream.embed import Written, check_output, is_standard_output, save_rejects
@@ -19,7 +17,7 @@ from graphlog.downstream.models import load, load_for
 from graphlog.downstream.search import Index, Neighbours, check_new, is_index
 from graphlog.downstream.writers import STATUS, free_names
 from graphlog.errors import ConfigError, DataError
-from graphlog.files import replacing
+from graphlog.files import CsvTable, replacing
 from graphlog.inputs import InputLike, read, rereadable, resolve
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
@@ -141,7 +139,7 @@ def neighbours_file(
         store = read(found, encoder.schema, **reading)
         result = index.query(encoder, store, k, **computing)
         fields = list(domain_of(encoder.schema).rows(found, store, **reading))
-    page = _page(encoder, index, fields, _texts(store), result)
+    page = _page(encoder, index, fields, store.output_texts(), result)
     _write(path, page if kind == "html" else _table(index, fields, result, kind))
     is_file = not is_standard_output(path)
     rejects = save_rejects(path.parent, store.output_rejects, path.name) if is_file else None
@@ -217,7 +215,7 @@ def _table(index: Index, fields: Sequence[Fields], result: Neighbours, kind: str
 
 def _csv_line(cells: Sequence[str]) -> str:
     line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(cells)
+    CsvTable(line).writerow(cells)
     return line.getvalue()
 
 
@@ -265,14 +263,6 @@ def _drawings(encoder: Encoder, texts: set[str]) -> dict[str, str]:
     store = read(sorted(texts - {""}), encoder.schema)
     drawn = domain.draw(store, range(len(store)), *_SIZE) if len(store) else []
     return dict(zip(store.texts(), drawn or (), strict=False)) if len(store) else {}
-
-
-def _texts(store: GraphStore) -> list[str]:
-    texts = [""] * store.num_output_rows
-    if len(store) and store.has_texts:
-        for row, text in zip(store.output_rows.tolist(), store.texts(), strict=True):
-            texts[row] = text
-    return texts
 
 
 def _write(out: Path, parts: Iterable[str]) -> None:

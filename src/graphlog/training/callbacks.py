@@ -1,5 +1,6 @@
 """Callbacks, which get every row of the log of a run, and trackers by name that are such."""
 
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -115,7 +116,6 @@ class WeightsAndBiases:
             import wandb  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise MissingExtraError("wandb", "wandb") from None
-        import os
 
         project = os.environ.get("WANDB_PROJECT", "graphlog")
         self._run: Any = wandb.init(project=project, name=_name(folder))
@@ -137,7 +137,6 @@ class MLflow:
             from mlflow import MlflowClient  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise MissingExtraError("mlflow", "mlflow") from None
-        import os
 
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "graphlog")
         self._client: Any = MlflowClient()

@@ -147,11 +147,7 @@ class MoleculeDomain(RecordDomain):
                 f"{source.name} keeps no SMILES to write as SDF; choose another format, or build "
                 "the store again without --no-texts."
             )
-        smiles = [""] * store.num_output_rows
-        texts = store.texts() if len(store) else []
-        for row, text in zip(store.output_rows.tolist(), texts, strict=True):
-            smiles[row] = text
-        return partial(drawn_records, smiles)
+        return partial(drawn_records, store.output_texts())
 
     def bundled(self, spec: DatasetSpec) -> Path | None:
         """Return the file of a data set that comes with this package or with RDKit."""
