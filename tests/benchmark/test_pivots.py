@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from graphlog.benchmark.methods import PAPER
 from graphlog.benchmark.pivots import Row, Table, mean_over, paired, spread
 from graphlog.benchmark.table import NO_SEED
-from graphlog.benchmark.tables import PAPER
 
 
 def by_seed(values: dict[int | None, float]) -> pd.Series:

@@ -163,10 +163,10 @@ def test_source_and_split_can_be_chosen(tmp_path: Path):
             split="network",
         )
     )
-    assert {c.changes for c in usual} == {""}
-    assert {c.changes for c in other} == {"source=string-4932 split=network"}
+    assert {c.plan.changes for c in usual} == {""}
+    assert {c.plan.changes for c in other} == {"source=string-4932 split=network"}
     assert not {c.config_hash for c in usual} & {c.config_hash for c in other}
-    assert other[0].command.endswith("--source string-4932 --split network")
+    assert other[0].plan.command.endswith("--source string-4932 --split network")
     store = tmp_path / "store"
     graphlog.read_molecules(["CCO", "CCN"], store_path=store, schema="molecule")
     (cell,) = plan_cells(
@@ -246,16 +246,16 @@ def test_ablation_leaves_the_losses_it_is_named_by(losses: str):
 
 def test_biology_is_on_proteins_with_switches_of_its_own():
     cells = plan_cells(Request("biology", "smoke", seeds=[0]))
-    assert {c.domain for c in cells} == {"protein"}
+    assert {c.plan.domain for c in cells} == {"protein"}
     assert {c.method.name for c in cells} == {*COMPARED, LINEAR}
     assert {
         c.pretraining.recipe for c in cells if c.pretraining and c.method.name == "contextpred"
     } == {"biology"}
-    assert {c.domain for c in plan_cells(Request("ablation", "smoke", domain="protein"))} == {
+    assert {c.plan.domain for c in plan_cells(Request("ablation", "smoke", domain="protein"))} == {
         "protein"
     }
     assert {
-        c.domain for c in plan_cells(Request("backbones", "smoke", datasets=["worm-go40"]))
+        c.plan.domain for c in plan_cells(Request("backbones", "smoke", datasets=["worm-go40"]))
     } == {"protein"}
 
 

@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from graphlog.benchmark.methods import FOREST, MAIN_BACKBONE, Method
-from graphlog.benchmark.scales import Domain, ScaleSettings
+from graphlog.benchmark.scales import ScaleSettings
 from graphlog.data.manifest import is_store
 from graphlog.data.store import open_store
 from graphlog.datasets import DATASETS
@@ -28,14 +28,9 @@ Variant = tuple[tuple[str, str | int | float | bool], ...]
 class CellSpec:
     """One cell to compute. Cells of the same ``config_hash`` have the same outcome."""
 
+    plan: "Planner"
     stage: str
     """``pretrain``, ``finetune``, ``probe``, ``map`` or ``speed``."""
-    suite: str
-    scale: str
-    changes: str
-    """Source and split, where they are not the scale's own; mostly empty."""
-    domain: Domain
-    settings: ScaleSettings
     method: Method
     backbone: str | None
     """None for fingerprints."""
@@ -61,20 +56,17 @@ class CellSpec:
     """Settings of all methods that are timed together with this one."""
 
     @property
+    def settings(self) -> ScaleSettings:
+        """What it shares with all cells of its domain and scale."""
+        return self.plan.settings
+
+    @property
     def key(self) -> str:
         """Identifier of the cell in tables and file names."""
         words = [str(value) for pair in self.variant for value in pair]
-        seed = [] if self.seed is None else [f"s{self.seed}"]
-        parts = [self.stage, self.scale, self.method.name, self.backbone, *words, self.dataset]
-        return "-".join(word for word in (*parts, *seed, self.config_hash[:8]) if word)
-
-    @property
-    def command(self) -> str:
-        """Command that computes the cell among those of its suite."""
-        other = self.domain == "protein" and self.suite != "biology"
-        domain = " --domain protein" if other else ""
-        changes = "".join(f" --{change.replace('=', ' ')}" for change in self.changes.split())
-        return f"graphlog benchmark {self.suite} -o DIR --scale {self.scale}{domain}{changes}"
+        seed = None if self.seed is None else f"s{self.seed}"
+        place = [self.plan.scale, self.method.name, self.backbone, *words, self.dataset, seed]
+        return "-".join(word for word in (self.stage, *place, self.config_hash[:8]) if word)
 
     @property
     def work_key(self) -> str:
@@ -97,15 +89,22 @@ class Planner:
     suite: str
     scale: str
     changes: str
-    domain: Domain
+    """Source and split, where they are not the scale's own; mostly empty."""
+    domain: str
     settings: ScaleSettings
     methods: tuple[Method, ...] = ()
     backbones: tuple[str, ...] = (MAIN_BACKBONE,)
     seeds: tuple[int, ...] = (0,)
-    finetuned: tuple[str, ...] = ()
-    probed: tuple[str, ...] = ()
     device: str = "auto"
     precision: str = "auto"
+
+    @property
+    def command(self) -> str:
+        """Command that computes the suite."""
+        other = self.domain == "protein" and self.suite != "biology"
+        domain = " --domain protein" if other else ""
+        changes = "".join(f" --{change.replace('=', ' ')}" for change in self.changes.split())
+        return f"graphlog benchmark {self.suite} -o DIR --scale {self.scale}{domain}{changes}"
 
     def pretraining(
         self, method: Method, backbone: str, seed: int, changes: Mapping[str, Any] | None = None
@@ -141,7 +140,8 @@ class Planner:
             source = {**identity(self.settings.source), "limit": self.settings.limit}
             part = {} if share == 1.0 else {"share": share}
             origin = {"source": {**source, **part}, "pretrain": config}
-        cell = self._cell("pretrain", method, backbone, variant, None, seed, origin)
+        decided = _decided("pretrain", seed, origin)
+        cell = CellSpec(self, "pretrain", method, backbone, variant, None, seed, *decided)
         model = cell.config_hash[:16] if method.kind == "pretrained" else ""
         return replace(cell, origin=origin, pretraining=config, share=share, model=model)
 
@@ -150,95 +150,46 @@ class Planner:
         if trained.method.kind == "pretrained":
             yield trained
         precision = "fp32" if self.precision == "auto" else self.precision
-        tuning = FinetuneConfig.parse(
-            {
-                "protocol": "paper",
-                **self.settings.finetuning,
-                "device": self.device,
-                "precision": precision,
-            }
-        )
-        for dataset in self.finetuned:
+        own = {**self.settings.finetuning, "device": self.device, "precision": precision}
+        tuning = FinetuneConfig.parse({"protocol": "paper", **own})
+        for dataset in self.settings.finetuned:
             config = {"dataset": self._labelled(dataset), "finetune": tuning}
-            cell = self._derived("finetune", trained, dataset, config)
-            yield replace(cell, finetuning=tuning)
-        for dataset in self.probed:
+            cell = _following("finetune", trained, config)
+            yield replace(cell, dataset=dataset, finetuning=tuning)
+        for dataset in self.settings.probed:
             config = {"dataset": self._labelled(dataset), "layer": self.settings.probe_layer}
-            yield self._derived("probe", trained, dataset, config)
+            yield replace(_following("probe", trained, config), dataset=dataset)
 
     def baseline_cells(self, method: Method) -> Iterator[CellSpec]:
         """Yield the cells of a model on fingerprints, on every data set that suits it.
 
         The linear one is deterministic, and a forest of many targets has one seed.
         """
-        small = self.settings.forested
-        for dataset in dict.fromkeys([*self.finetuned, *self.probed]):
-            if method.name == FOREST and small is not None and dataset not in small:
-                continue
-            many = DATASETS[dataset].num_tasks > MANY_TASKS
-            seeds = self.seeds[:1] if many else self.seeds
-            for seed in seeds if method.name == FOREST else (None,):
-                config = {
-                    "features": method.name,
-                    "schema": self.settings.schema,
-                    "dataset": self._labelled(dataset),
-                }
-                yield self._cell("probe", method, None, (), dataset, seed, config)
+        scale = self.settings
+        for dataset in dict.fromkeys([*scale.finetuned, *scale.probed]):
+            seeds: Sequence[int | None] = (None,)
+            if method.name == FOREST:
+                if scale.forested is not None and dataset not in scale.forested:
+                    continue
+                many = DATASETS[dataset].num_tasks > MANY_TASKS
+                seeds = self.seeds[:1] if many else self.seeds
+            config = {"features": method.name, "schema": scale.schema}
+            config |= {"dataset": self._labelled(dataset)}
+            for seed in seeds:
+                decided = _decided("probe", seed, config)
+                yield CellSpec(self, "probe", method, None, (), dataset, seed, *decided)
 
     def map_cell(self, trained: CellSpec) -> CellSpec:
         """Return the cell of the map of ``trained``."""
-        return self._derived("map", trained, None, {"graphs": self.settings.mapped})
+        return _following("map", trained, {"graphs": self.settings.mapped})
 
     def speed_cell(self, method: Method, backbone: str, seed: int) -> CellSpec:
         """Return the cell of the throughput of ``method``, measured in turns with all others."""
         timed = [m for m in self.methods if m.kind == "pretrained"]
         config = {"together": [m.name for m in timed], "steps": self.settings.timed_steps}
-        cell = self._derived("speed", self.pretrain_cell(method, backbone, seed), None, config)
+        cell = _following("speed", self.pretrain_cell(method, backbone, seed), config)
         companions = {m.name: self.pretraining(m, backbone, seed) for m in timed}
         return replace(cell, model="", companions=companions)
-
-    def _derived(
-        self, stage: str, trained: CellSpec, dataset: str | None, config: Mapping[str, Any]
-    ) -> CellSpec:
-        """Return a cell that needs the encoder of ``trained``."""
-        cell = self._cell(
-            stage,
-            trained.method,
-            trained.backbone,
-            trained.variant,
-            dataset,
-            trained.seed,
-            {**trained.origin, **config},
-        )
-        return replace(cell, pretraining=trained.pretraining, model=trained.model)
-
-    def _cell(
-        self,
-        stage: str,
-        method: Method,
-        backbone: str | None,
-        variant: Variant,
-        dataset: str | None,
-        seed: int | None,
-        config: Mapping[str, Any],
-    ) -> CellSpec:
-        whole = {"stage": stage, "seed": seed, **config}
-        decisive = json.dumps(_plain(whole, complete=False), sort_keys=True)
-        return CellSpec(
-            stage=stage,
-            suite=self.suite,
-            scale=self.scale,
-            changes=self.changes,
-            domain=self.domain,
-            settings=self.settings,
-            method=method,
-            backbone=backbone,
-            variant=variant,
-            dataset=dataset,
-            seed=seed,
-            config=_plain(whole, complete=True),
-            config_hash=hashlib.sha256(decisive.encode()).hexdigest(),
-        )
 
     def _labelled(self, dataset: str) -> dict[str, Any]:
         """Return what identifies a labeled data set and its folds."""
@@ -260,6 +211,19 @@ def identity(source: str) -> dict[str, Any]:
     smiles = next(iter(spec.details.get("sha256_smiles", ())), spec.sha256)
     digests = [smiles, spec.details.get("sha256_label_file")]
     return {"name": source, "sha256": "+".join(digest for digest in digests if digest)}
+
+
+def _following(stage: str, trained: CellSpec, config: Mapping[str, Any]) -> CellSpec:
+    """Return a cell that needs the encoder of ``trained``."""
+    whole, digest = _decided(stage, trained.seed, {**trained.origin, **config})
+    return replace(trained, stage=stage, config=whole, config_hash=digest)
+
+
+def _decided(stage: str, seed: int | None, config: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return what decides the outcome of a cell, and its hash."""
+    whole = {"stage": stage, "seed": seed, **config}
+    decisive = json.dumps(_plain(whole, complete=False), sort_keys=True)
+    return _plain(whole, complete=True), hashlib.sha256(decisive.encode()).hexdigest()
 
 
 def _plain(value: Any, complete: bool) -> Any:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from graphlog.benchmark.layout import number
+from graphlog.benchmark.layout import change
 from graphlog.benchmark.map_figure import map_figure, read_maps
-from graphlog.benchmark.methods import BASELINES, METRIC_LABELS, VARIED_LABELS, label
+from graphlog.benchmark.methods import BASELINES, METRIC_LABELS, PAPER, VARIED_LABELS
 from graphlog.benchmark.pivots import Row, Table, spread
 from graphlog.benchmark.table import BenchmarkFolder
-from graphlog.benchmark.tables import PAPER, YARDSTICK, speed_ratio
+from graphlog.benchmark.tables import YARDSTICK, speed_ratio
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.report.style import (
     FAINT,
@@ -35,9 +35,12 @@ _GRAPHLOG, _OTHER, _BASELINE, _PAPER = HUES[0], MUTED, HUES[2], HUES[5]
 _PANELS_A_LINE = 6
 _NARROWEST = {"dots": 2.0, "differences": 1.0, "curves": 4.0}
 """Least width of an axis in points, so that tiny differences look tiny."""
+_DOT: dict[str, Any] = {"markersize": 5.5, "markeredgecolor": "white", "zorder": 4}
+_SEED: dict[str, Any] = {"markersize": 3, "markeredgewidth": 0, "alpha": 0.4}
+_COLUMN: dict[str, Any] = {"markersize": 4.5, "markeredgewidth": 0, "alpha": 0.8, "zorder": 3}
 
 
-def draw_scores(tables: Sequence[Table], out: Path, suffix: str = "") -> dict[str, list[Path]]:
+def draw_tables(tables: Sequence[Table], out: Path, suffix: str = "") -> dict[str, list[Path]]:
     """Draw the figures of a page, under the rule that takes no look at the validation fold.
 
     Returns:
@@ -52,6 +55,9 @@ def draw_scores(tables: Sequence[Table], out: Path, suffix: str = "") -> dict[st
         if table.kind in VARIED_LABELS:
             name = table.name.replace(f"-{table.kind.replace('_', '-')}", "")
             curves.setdefault(name, []).append(table)
+            continue
+        if table.kind == "speed":
+            drawn[table.name] = save_figure(speed_bars(table), out / f"{table.name}{suffix}")
             continue
         if table.kind == "halves" or (table.topic == "backbones" and table.kind == "methods"):
             continue
@@ -81,21 +87,17 @@ def draw_maps(
     ]
 
 
-def draw_speed(table: Table, out: Path, suffix: str = "") -> list[Path]:
-    """Draw the throughput of pre-training."""
-    return save_figure(speed_bars(table), out / f"{table.name}{suffix}")
-
-
 def score_dots(table: Table) -> Figure:
     """Draw a panel a column: mean, SD and seeds of each row, and the paper's mean and SD."""
     panels: list[tuple[str, dict[str, pd.Series], dict[str, tuple[float, float]]]] = []
-    for head, without in table.averages()[:1]:
-        paper = {row.key: table.average_of_paper(row.key) for row in table.rows}
-        known = {key: (mean, math.nan) for key, mean in paper.items() if not math.isnan(mean)}
-        panels.append((head, {r.key: table.average(r.key, without) for r in table.rows}, known))
+    rows = [row.key for row in table.rows]
+    for head, _ in table.averages()[:1]:
+        means = {row: (table.average_of_paper(row), math.nan) for row in rows}
+        paper = {row: numbers for row, numbers in means.items() if not math.isnan(numbers[0])}
+        panels.append((head, {row: table.average(row) for row in rows}, paper))
     for column, head in table.columns.items():
-        known = {row: value for (row, c), value in table.paper.items() if c == column}
-        panels.append((head, {row.key: table.at(row.key, column) for row in table.rows}, known))
+        paper = {row: table.paper[row, column] for row in rows if (row, column) in table.paper}
+        panels.append((head, {row: table.at(row, column) for row in rows}, paper))
     if table.paper_rows:
         panels.append((table.paper_head, {}, dict(table.paper_rows)))
     lines = math.ceil(len(panels) / _PANELS_A_LINE)
@@ -109,13 +111,8 @@ def score_dots(table: Table) -> Figure:
                 _draw_dot(axis, line, row, table, measured, paper.get(row.key))
             reference = spread(measured.get(table.reference or "", pd.Series(dtype="float64")))
             if not math.isnan(reference.mean):
-                style: dict[str, Any] = {
-                    "linewidth": 0.8,
-                    "linestyle": (0, (4, 3)),
-                    "alpha": 0.6,
-                    "zorder": 1,
-                }
-                axis.axvline(reference.mean, color=_GRAPHLOG, **style)
+                style: dict[str, Any] = {"linestyle": (0, (4, 3)), "alpha": 0.6, "zorder": 1}
+                axis.axvline(reference.mean, color=_GRAPHLOG, linewidth=0.8, **style)
             _name_rows(axis, table.rows, shown=place % columns == 0)
             _widen(axis, 0.06, _NARROWEST["dots"], table)
             if table.metric == "roc_auc" and axis.get_xlim()[0] <= 50:
@@ -145,13 +142,7 @@ def difference_forest(table: Table) -> Figure:
         for place, row in enumerate(rows):
             for i, column in enumerate(table.columns if many else ()):
                 mean = table.difference(row.key, column).mean
-                style: dict[str, Any] = {
-                    "markersize": 4.5,
-                    "alpha": 0.8,
-                    "markeredgewidth": 0,
-                    "zorder": 3,
-                }
-                axis.plot(mean, place + 0.24, _marker(i), color=_hue(i), **style)
+                axis.plot(mean, place + 0.24, MARKERS[i % 8], color=HUES[i % 8], **_COLUMN)
             _draw_difference(axis, table, row, place)
             if place % 2:
                 axis.axhspan(place - 0.5, place + 0.5, color="#F6F6F6", linewidth=0, zorder=0)
@@ -162,14 +153,16 @@ def difference_forest(table: Table) -> Figure:
         worse, better = ("right", "left") if table.metric in LOWER_IS_BETTER else ("left", "right")
         unit = " in points" if table.percent else ""
         axis.set_xlabel(
-            f"difference of {label(table.metric, METRIC_LABELS)}{unit}: "
+            f"difference of {METRIC_LABELS.get(table.metric, table.metric)}{unit}: "
             f"{worse} of the line is worse, {better} better",
             color=MUTED,
         )
         if many:
             keys = [_key("s", INK, "average, 95 % CI (filled: excludes 0)", linewidth=1.8)]
             for i, head in enumerate(table.columns.values()):
-                keys.append(_key(_marker(i), _hue(i), head, linestyle="none", markersize=4.5))
+                keys.append(
+                    _key(MARKERS[i % 8], HUES[i % 8], head, linestyle="none", markersize=4.5)
+                )
             figure.legend(handles=keys, loc="outside lower center", ncols=5)
         headline(figure, f"Differences to {table.reference_label}. {table.title}", 10)
     return figure
@@ -233,12 +226,7 @@ def _draw_dot(
         axis.plot(seeds, [line - apart] * len(seeds), "|", color=color, markersize=5, alpha=0.45)
         axis.plot(ends, [line - apart] * 2, color=color, linewidth=2.2, alpha=0.55, zorder=3)
     marker = "s" if row.key in BASELINES else "o"
-    style: dict[str, Any] = {
-        "markersize": 5.5,
-        "zorder": 4,
-        "markeredgecolor": "white",
-        "markeredgewidth": 0.6,
-    }
+    style = {**_DOT, "markeredgewidth": 0.6}
     axis.plot(summary.mean, line - apart, marker, color=color, **style)
 
 
@@ -266,23 +254,11 @@ def _draw_difference(axis: Axes, table: Table, row: Row, place: int) -> None:
     if math.isnan(difference.mean):
         text = "not measured in full" if table.measured(row.key) else "not measured"
     else:
-        text = number(difference.mean, table, signed=True)
-        text += (
-            " (one seed)"
-            if math.isnan(low)
-            else f" [{number(low, table, signed=True)}, {number(high, table, signed=True)}]"
-        )
-        style: dict[str, Any] = {
-            "color": INK,
-            "linewidth": 1.8,
-            "solid_capstyle": "butt",
-            "zorder": 4,
-        }
-        axis.plot([low, high], [place, place], **style)
-        fill = INK if low > 0 or high < 0 else "white"
-        axis.plot(
-            difference.mean, place, "s", color=INK, markerfacecolor=fill, markersize=6, zorder=5
-        )
+        text = change(table, difference, alone="one seed")
+        style: dict[str, Any] = {"color": INK, "solid_capstyle": "butt", "zorder": 4}
+        axis.plot([low, high], [place, place], linewidth=1.8, **style)
+        style = {"markerfacecolor": INK if low > 0 or high < 0 else "white", "zorder": 5}
+        axis.plot(difference.mean, place, "s", color=INK, markersize=6, **style)
     _annotate(axis, text, (1, place), ("axes fraction", "data"), (6, 0), "left")
 
 
@@ -291,28 +267,18 @@ def _draw_curve(axis: Axes, table: Table) -> None:
     averages = [table.average(row.key) for row in points]
     means = [spread(scores) for scores in averages]
     for x, scores in enumerate(averages):
-        style: dict[str, Any] = {
-            "color": HUES[0],
-            "markersize": 3,
-            "alpha": 0.4,
-            "markeredgewidth": 0,
-        }
-        axis.plot([x] * len(scores), list(scores), "o", label="_" if x else "one seed", **style)
+        label = "_" if x else "one seed"
+        axis.plot([x] * len(scores), list(scores), "o", color=HUES[0], label=label, **_SEED)
     xs, ys = list(range(len(points))), np.array([m.mean for m in means])
     sds = np.array([m.sd for m in means])
-    style: dict[str, Any] = {"markersize": 5.5, "markeredgecolor": "white", "zorder": 4}
-    axis.plot(xs, ys, "-o", color=HUES[0], label="mean over seeds", **style)
+    axis.plot(xs, ys, "-o", color=HUES[0], label="mean over seeds", **_DOT)
     axis.fill_between(xs, ys - sds, ys + sds, color=HUES[0], alpha=0.15, linewidth=0, label="± SD")
     _draw_good_range(axis, table, [float(row.key) for row in points])
     for i, row in enumerate(row for row in table.rows if row.group):
         mean = spread(table.average(row.key)).mean
         if not math.isnan(mean):
-            style: dict[str, Any] = {
-                "linestyle": ":",
-                "linewidth": 1.2,
-                "color": (MUTED, HUES[2], HUES[1])[i % 3],
-            }
-            axis.axhline(mean, label=row.name, **style)
+            color = (MUTED, HUES[2], HUES[1])[i % 3]
+            axis.axhline(mean, label=row.name, linestyle=":", linewidth=1.2, color=color)
     low, high = axis.get_ylim()
     spare = max(_NARROWEST["curves"] / (1 if table.percent else 100) - (high - low), 0.0) / 2
     low, high = low - spare, high + spare
@@ -411,12 +377,4 @@ def _color(row: str, table: Table) -> str:
 
 
 def _metric(table: Table) -> str:
-    return label(table.metric, METRIC_LABELS) + (" (%)" if table.percent else "")
-
-
-def _marker(number: int) -> str:
-    return MARKERS[number % len(MARKERS)]
-
-
-def _hue(number: int) -> str:
-    return HUES[number % len(HUES)]
+    return METRIC_LABELS.get(table.metric, table.metric) + (" (%)" if table.percent else "")

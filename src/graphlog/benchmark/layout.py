@@ -1,7 +1,7 @@
 """Tables of scores as texts, LaTeX and records: measured beside printed numbers."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,24 +30,32 @@ def table_frame(table: Table, markup: Markup) -> pd.DataFrame:
     if table.kind == "speed":
         return _speed_frame(table)
     ranks = table.ranks() if table.compares else {}
-    best = {column: table.best(column) for column in table.columns}
+    best = {(table.best(column), column) for column in table.columns}
     quoted = {row for row, _ in table.paper}
     lines: list[list[str]] = []
-    for row in table.rows:
-        mark = f" {DAGGER}" if row.key in table.old_rows and table.is_mixed else ""
-        heads = [markup.escape(head) for head in row.heads]
-        heads[0] += mark
-        lines.append(
-            [
-                *heads,
-                *(["measured"] if quoted else []),
-                *_measured(table, row.key, best, ranks, markup),
-            ]
-        )
-        if row.key in quoted:
-            blanks = [""] * len(row.heads)
-            head = markup.quoted.format(markup.escape(table.paper_head))
-            lines.append([*blanks, head, *_quoted(table, row.key, markup)])
+    for key, heads in ((row.key, row.heads) for row in table.rows):
+        mark = f" {DAGGER}" if key in table.old_rows and table.is_mixed else ""
+        scores = [
+            (markup.strong if (key, column) in best else "{}").format(markup.escape(text))
+            for column, text in zip(table.columns, _scores(table, key), strict=True)
+        ]
+        texts = _averages(table, key)
+        if table.compares:
+            texts += [f"{ranks[key]:.1f}" if key in ranks else DASH, _seeds(table, key)]
+            texts += [_change(table, key)]
+        else:
+            texts += [_seeds(table, key)]
+        line = [heads[0] + mark, *heads[1:], *(["measured"] if quoted else [])]
+        line = [*map(markup.escape, line), *scores, *map(markup.escape, texts)]
+        if table.paper_rows:
+            line += _quoted(table, [table.paper_rows.get(key)], markup)
+        lines.append(line)
+        if key in quoted:
+            line = [""] * len(heads) + [markup.quoted.format(markup.escape(table.paper_head))]
+            line += _quoted(table, [table.paper.get((key, c)) for c in table.columns], markup)
+            means = [table.average_of_paper(key, without) for _, without in table.averages()]
+            line += _quoted(table, [(mean, math.nan) for mean in means], markup)
+            lines.append(line + [""] * (len(lines[-1]) - len(line)))
     averages = [head for head, _ in table.averages()]
     compared = [f"Δ to {table.reference_label} [95 % CI]"] if table.compares else []
     heads = [*table.heads, *([""] if quoted else []), *table.columns.values(), *averages]
@@ -58,14 +66,13 @@ def table_frame(table: Table, markup: Markup) -> pd.DataFrame:
 
 def table_records(table: Table) -> pd.DataFrame:
     """Return the numbers of a table, unrounded, one a row."""
-    records: list[dict[str, Any]] = []
+    records: list[tuple[Any, ...]] = []
 
     def add(row: str, source: str, column: str, value: Spread) -> None:
-        low, high = (math.nan, math.nan) if source.startswith("paper") else value.interval()
-        record: dict[str, Any] = {"table": table.name, "metric": table.metric, "row": row}
-        record |= {"source": source, "column": column, "mean": value.mean, "sd": value.sd}
-        seeds = None if source.startswith("paper") else value.count
-        records.append({**record, "seeds": seeds, "ci95_low": low, "ci95_high": high})
+        interval = value.interval()
+        count = None if source == "paper" else value.count
+        place = (table.name, table.metric, row, source, column)
+        records.append((*place, value.mean, value.sd, count, *interval))
 
     for row in (row.key for row in table.rows):
         for column in table.columns:
@@ -85,7 +92,8 @@ def table_records(table: Table) -> pd.DataFrame:
                 add(row, source, column, table.difference(row, column))
             if len(table.columns) > 1:
                 add(row, source, f"Average of {len(table.columns)}", table.difference(row))
-    frame = pd.DataFrame(records)
+    columns = ["table", "metric", "row", "source", "column", "mean", "sd", "seeds"]
+    frame = pd.DataFrame(records, columns=[*columns, "ci95_low", "ci95_high"])
     return frame.astype({"seeds": "Int64"})
 
 
@@ -105,6 +113,21 @@ def table_latex(table: Table) -> str:
 def number(value: float, table: Table, signed: bool = False) -> str:
     """Return a score as printed: one decimal in per cent, three otherwise."""
     return f"{value:{'+' if signed else ''}.{1 if table.percent else 3}f}".replace("-", MINUS)
+
+
+def change(table: Table, difference: Spread, alone: str) -> str:
+    """Return a difference with its interval, or with the words ``alone`` where one seed has none.
+
+    Args:
+        table: The table, which decides the number of decimals.
+        difference: Mean and interval over seeds.
+        alone: Stands for the interval.
+    """
+    low, high = difference.interval()
+    mean = number(difference.mean, table, signed=True)
+    if math.isnan(low):
+        return f"{mean} ({alone})"
+    return f"{mean} [{number(low, table, signed=True)}, {number(high, table, signed=True)}]"
 
 
 def escape_latex(text: str) -> str:
@@ -127,9 +150,7 @@ _LATEX = {
     **{c: f"\\{c}" for c in "&%$#_{}"},
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    "<": "$<$",
-    ">": "$>$",
-    "|": "$|$",
+    **{c: f"${c}$" for c in "<>|"},
     "±": r"$\pm$",
     MINUS: "$-$",
     DASH: "--",
@@ -144,44 +165,42 @@ MARKDOWN = Markup(escape_markdown, "**{}**", "*{}*")
 LATEX = Markup(escape_latex, r"\textbf{{{}}}", r"\textit{{{}}}")
 
 
-def _measured(
-    table: Table,
-    row: str,
-    best: Mapping[str, str | None],
-    ranks: Mapping[str, float],
-    markup: Markup,
-) -> list[str]:
-    usual = max((len(table.at(row, column)) for column in table.columns), default=0)
+def _scores(table: Table, row: str) -> list[str]:
+    usual = _most_seeds(table, row)
+    return [_score(table, table.at(row, column), usual) for column in table.columns]
+
+
+def _averages(table: Table, row: str) -> list[str]:
+    """Return the averages of a row, or why there are none."""
     texts: list[str] = []
-    for column in table.columns:
-        text = markup.escape(_score(table, table.at(row, column), usual))
-        texts.append(markup.strong.format(text) if best[column] == row else text)
     for _, without in table.averages():
         average = table.average(row, without)
-        text = _score(table, average, usual) if len(average) else _no_average(table, row, without)
-        texts.append(markup.escape(text))
-    texts += (
-        [f"{ranks[row]:.1f}" if row in ranks else markup.escape(DASH)] if table.compares else []
-    )
-    texts.append(markup.escape(_seeds(table, row)))
-    texts += [markup.escape(_change(table, row))] if table.compares else []
-    if table.paper_rows:
-        texts.append(_paper_number(table, table.paper_rows.get(row), markup))
+        wanted = [column for column in table.columns if column not in without]
+        measured = [column for column in table.measured(row) if column in wanted]
+        if len(average):
+            texts.append(_score(table, average, _most_seeds(table, row)))
+        elif len(measured) == len(wanted):
+            texts.append("no seed in common")
+        else:
+            counts = f" ({len(measured)} of {len(wanted)})" if measured else ""
+            texts.append(NOT_MEASURED + counts)
     return texts
 
 
-def _quoted(table: Table, row: str, markup: Markup) -> list[str]:
-    texts = [_paper_number(table, table.paper.get((row, c)), markup) for c in table.columns]
-    for _, without in table.averages():
-        mean = table.average_of_paper(row, without)
-        texts.append(_paper_number(table, None if math.isnan(mean) else (mean, math.nan), markup))
-    return texts + [""] * (1 + 2 * table.compares + bool(table.paper_rows))
+def _most_seeds(table: Table, row: str) -> int:
+    return max((len(table.at(row, column)) for column in table.columns), default=0)
 
 
-def _paper_number(table: Table, printed: tuple[float, float] | None, markup: Markup) -> str:
-    if printed is None:
-        return markup.escape(DASH)
-    return markup.quoted.format(markup.escape(_plus_minus(table, *printed)))
+def _quoted(
+    table: Table, printed: Sequence[tuple[float, float] | None], markup: Markup
+) -> list[str]:
+    """Return numbers of the paper, a dash where there is none."""
+    return [
+        markup.escape(DASH)
+        if numbers is None or math.isnan(numbers[0])
+        else markup.quoted.format(markup.escape(_plus_minus(table, *numbers)))
+        for numbers in printed
+    ]
 
 
 def _score(table: Table, scores: pd.Series, usual: int) -> str:
@@ -198,22 +217,13 @@ def _plus_minus(table: Table, mean: float, sd: float) -> str:
     return number(mean, table) + ("" if math.isnan(sd) else f" ± {number(sd, table)}")
 
 
-def _no_average(table: Table, row: str, without: Sequence[str]) -> str:
-    """Return why a row has no average."""
-    wanted = [column for column in table.columns if column not in without]
-    measured = [column for column in table.measured(row) if column in wanted]
-    if len(measured) == len(wanted):
-        return "no seed in common"
-    return f"{NOT_MEASURED} ({len(measured)} of {len(wanted)})" if measured else NOT_MEASURED
-
-
 def _seeds(table: Table, row: str) -> str:
     entries = [table.at(row, column) for column in table.measured(row)]
     if not entries:
         return "0"
-    if all(NO_SEED in scores.index for scores in entries):
-        return "not random"
     counts = sorted({len(scores) for scores in entries if NO_SEED not in scores.index})
+    if not counts:
+        return "not random"
     text = str(counts[0]) if len(counts) == 1 else f"{counts[0]}{DASH}{counts[-1]}"
     return f"{text} (no SD)" if counts == [1] else text
 
@@ -225,13 +235,10 @@ def _change(table: Table, row: str) -> str:
     difference = table.difference(row)
     if math.isnan(difference.mean):
         return NOT_MEASURED
-    low, high = difference.interval()
-    mean = number(difference.mean, table, signed=True)
-    if math.isnan(low):
-        return f"{mean} (one seed, no CI)"
-    text = f"{mean} [{number(low, table, True)}, {number(high, table, True)}]"
+    text = change(table, difference, alone="one seed, no CI")
     seeds = max(len(table.average(key)) for key in (row, str(table.reference)))
-    return text + (f" ({difference.count} of {seeds} seeds)" if difference.count < seeds else "")
+    fewer = 1 < difference.count < seeds
+    return text + (f" ({difference.count} of {seeds} seeds)" if fewer else "")
 
 
 def _speed_frame(table: Table) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from graphlog.benchmark.methods import CONFIGURATIONS, DOMAIN_LABELS, label
+from graphlog.benchmark.methods import CONFIGURATIONS, DOMAIN_LABELS
 from graphlog.benchmark.table import BenchmarkFolder
 from graphlog.errors import DataError
 from graphlog.report.style import (
@@ -60,7 +60,7 @@ def read_maps(
     for cell, part in rows[rows["stage"] == "map"].groupby("cell"):
         head = part.iloc[0]
         losses = str(head["variant"]).removeprefix("losses=") or CONFIGURATIONS[-1]
-        place = label(str(head["domain"]), DOMAIN_LABELS)
+        place = DOMAIN_LABELS[head["domain"]]
         words = [place, "embedding-map", head["backbone"], head["dataset"], f"seed{head['seed']}"]
         name = "-".join(filter(None, words))
         scores = part[part["rule"] == "quality"].dropna(subset=["value"])

@@ -1,8 +1,10 @@
 """The compared methods by name, and how methods, data sets, rules and scores are printed."""
 
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from importlib.resources import files
+from typing import Any, Literal
 
 from graphlog.errors import unknown_name
 from graphlog.objectives import OBJECTIVES
@@ -11,31 +13,17 @@ REFERENCE, MAIN_BACKBONE = "graphlog", "gin"
 UNTRAINED, FOREST, LINEAR = "untrained", "ecfp-rf", "ecfp-lr"
 BASELINES = (FOREST, LINEAR)
 """Rows without an encoder; on proteins, statistics of the ego-network replace the fingerprints."""
-COMPARED = (
-    UNTRAINED,
-    "edgepred",
-    "infograph",
-    "attrmasking",
-    "contextpred",
-    "graphpartition",
-    "graphcl",
-    REFERENCE,
+PAPER: Mapping[str, Any] = tomllib.loads(
+    files("graphlog.benchmark").joinpath("paper.toml").read_text(encoding="utf-8")
 )
+"""The numbers of the paper."""
+COMPARED = tuple(PAPER["table_1"]["rows"])
 """The rows of the paper's Tables 1 and 2, in its order."""
-ACROSS_BACKBONES = (UNTRAINED, "edgepred", "attrmasking", "contextpred", "graphcl", REFERENCE)
+ACROSS_BACKBONES = tuple(PAPER["table_3"]["rows"])
 """The rows of Table 3."""
-FOUR_BACKBONES = ("gcn", "graphsage", "gat", "gin")
 LOSSES = {"subgraph": "L_sub", "graph": "L_graph", "global": "L_global"}
 """The three losses of GraphLoG and how Table 4 heads them."""
-ABLATED = (
-    "subgraph",
-    "graph",
-    "global",
-    "subgraph+graph",
-    "subgraph+global",
-    "graph+global",
-    "subgraph+graph+global",
-)
+ABLATED = tuple(PAPER["table_4"]["rows"])
 """The rows of Table 4, named by the losses that stay."""
 CONFIGURATIONS = ("subgraph", "subgraph+graph", "subgraph+graph+global")
 """The panels (a) to (c) of Figure 4."""
@@ -61,22 +49,12 @@ METHOD_LABELS: Mapping[str, str] = {
 }
 """Methods in the order of their rows: the paper's, then the others, then fingerprints."""
 STATISTICS_LABEL = "Statistics + logistic regression"
+"""Name of the baselines on proteins."""
 DATASET_LABELS: Mapping[str, str] = {
-    "bbbp": "BBBP",
-    "tox21": "Tox21",
-    "toxcast": "ToxCast",
-    "sider": "SIDER",
-    "clintox": "ClinTox",
-    "muv": "MUV",
-    "hiv": "HIV",
-    "bace": "BACE",
+    name.lower(): name
+    for name in ("BBBP", "Tox21", "ToxCast", "SIDER", "ClinTox", "MUV", "HIV", "BACE")
 }
-BACKBONE_LABELS: Mapping[str, str] = {
-    "gcn": "GCN",
-    "graphsage": "GraphSAGE",
-    "gat": "GAT",
-    "gin": "GIN",
-}
+BACKBONE_LABELS: Mapping[str, str] = {n.lower(): n for n in ("GCN", "GraphSAGE", "GAT", "GIN")}
 RULE_LABELS: Mapping[str, str] = {
     "last": "last epoch",
     "best-valid": "epoch of the best validation score",
@@ -127,21 +105,15 @@ def method_named(name: str) -> Method:
         >>> method_named("graphlog-paper").recipe
         'paper'
     """
-    methods = [Method(UNTRAINED, "untrained"), *(Method(name, "baseline") for name in BASELINES)]
-    methods += [Method(name, "pretrained", name) for name in OBJECTIVES if name != REFERENCE]
-    methods += [
-        Method(_name_of(recipe), "pretrained", REFERENCE, recipe)
-        for recipe in OBJECTIVES[REFERENCE].RECIPES
-    ]
-    known = {method.name: method for method in methods}
+    known = {UNTRAINED: Method(UNTRAINED, "untrained")}
+    known |= {baseline: Method(baseline, "baseline") for baseline in BASELINES}
+    known |= {task: Method(task, "pretrained", task) for task in OBJECTIVES if task != REFERENCE}
+    for recipe in OBJECTIVES[REFERENCE].RECIPES:  # the recipe of the paper's losses has its name
+        own = REFERENCE if recipe == REFERENCE else f"{REFERENCE}-{recipe}"
+        known[own] = Method(own, "pretrained", REFERENCE, recipe)
     if name not in known:
         raise unknown_name("method", name, known)
     return known[name]
-
-
-def _name_of(recipe: str) -> str:
-    """Return how a recipe of GraphLoG is called: the paper's losses by the method's own name."""
-    return REFERENCE if recipe == REFERENCE else f"{REFERENCE}-{recipe}"
 
 
 def loss_weights(losses: str) -> dict[str, float]:
@@ -153,11 +125,6 @@ def loss_weights(losses: str) -> dict[str, float]:
     """
     absent = [loss for loss in LOSSES if loss not in losses.split("+")]
     return {f"objective.{loss}_weight": 0.0 for loss in ("attribute", "descriptor", *absent)}
-
-
-def label(name: str, labels: Mapping[str, str]) -> str:
-    """Return how a name is printed; an unknown one as it is."""
-    return labels.get(name, name)
 
 
 def in_order(names: Iterable[str], labels: Mapping[str, str]) -> list[str]:

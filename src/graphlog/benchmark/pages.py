@@ -17,13 +17,7 @@ from graphlog.benchmark.layout import (
     table_latex,
     table_records,
 )
-from graphlog.benchmark.methods import (
-    BACKBONE_LABELS,
-    METHOD_LABELS,
-    METRIC_LABELS,
-    in_order,
-    label,
-)
+from graphlog.benchmark.methods import BACKBONE_LABELS, METHOD_LABELS, METRIC_LABELS, in_order
 from graphlog.benchmark.pivots import Table
 from graphlog.benchmark.table import BenchmarkFolder, newest_cells
 from graphlog.benchmark.tables import score_tables, speed_tables, timing
@@ -57,19 +51,19 @@ _OLD_PROTOCOL = (
 )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Page:
-    """The tables and figures of one topic."""
+    """The tables of one topic, and the results that they come from."""
 
     topic: str
+    suffix: str
+    """Scale, source and split in file names; empty where the folder has one of each."""
     title: str
     tables: list[Table]
-    extra: list[tuple[str, pd.DataFrame]]
-    """Headings and tables of text that are no tables of scores."""
-    figures: dict[str, list[Path]]
-    """Figures by the table that they follow; the others under an empty name."""
-    cells: list[Mapping[str, Any]]
-    """Details of the cells."""
+    rows: pd.DataFrame
+    details: Mapping[str, Mapping[str, Any]]
+    cells: set[str]
+    """Cells that the page shows."""
 
 
 def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
@@ -85,30 +79,28 @@ def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
     Raises:
         DataError: If there are no cells, or a file cannot be used.
     """
-    groups = _by_scale(folder)
+    pages = _pages(folder)
     out.mkdir(parents=True, exist_ok=True)
     figures, reason = _load_figures()
     written: list[Path] = []
-    index = ["# Benchmark", ""]
-    if reason:
-        index += [f"Figures were not drawn: {reason}", ""]
-    for name, (rows, details) in groups.items():
+    index = ["# Benchmark", "", *([f"Figures were not drawn: {reason}", ""] if reason else [])]
+    for name, group in pages.items():
         index += [f"# {name}", ""] if name else []
-        suffix = _suffix(name)
-        for page in _pages(rows, details):
-            _draw(page, rows, details, folder, figures, out, suffix)
-            written += [
-                _write(out / f"{page.topic}{suffix}.md", page_markdown(page)),
-                *(path for paths in page.figures.values() for path in paths),
-            ]
+        for page in group:
+            drawn = _draw(page, figures, folder, out) if figures else {}
+            stem = f"{page.topic}{page.suffix}"
+            written.append(_write(out / f"{stem}.md", page_markdown(page, drawn)))
+            written += [path for paths in drawn.values() for path in paths]
             if page.tables:
                 records = pd.concat([table_records(table) for table in page.tables])
                 latex = "\n".join(table_latex(table) for table in page.tables)
-                written += [
-                    _write(out / f"{page.topic}{suffix}.csv", records.to_csv(index=False)),
-                    _write(out / f"{page.topic}{suffix}.tex", latex),
-                ]
-            index += _entry(page, suffix)
+                written.append(_write(out / f"{stem}.csv", records.to_csv(index=False)))
+                written.append(_write(out / f"{stem}.tex", latex))
+            index += [f"## {page.title}", ""]
+            if page.tables and page.topic != "speed":
+                first = page.tables[0]
+                index += [f"{first.title}:", "", _markdown(table_frame(first, MARKDOWN), first), ""]
+            index += [f"[All tables and figures]({stem}.md)", ""]
     return [*written, _write(out / "index.md", "\n".join(index).rstrip() + "\n")]
 
 
@@ -122,16 +114,18 @@ def draw_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
     from graphlog.benchmark import figures
 
     out.mkdir(parents=True, exist_ok=True)
-    drawn: list[Path] = []
-    for name, (rows, details) in _by_scale(folder).items():
-        for page in _pages(rows, details):
-            _draw(page, rows, details, folder, figures, out, _suffix(name))
-            drawn += [path for paths in page.figures.values() for path in paths]
-    return drawn
+    pages = [page for group in _pages(folder).values() for page in group]
+    figure_sets = [_draw(page, figures, folder, out) for page in pages]
+    return [path for drawn in figure_sets for paths in drawn.values() for path in paths]
 
 
-def page_markdown(page: Page) -> str:
-    """Return a page as Markdown."""
+def page_markdown(page: Page, figures: Mapping[str, Sequence[Path]]) -> str:
+    """Return a page as Markdown.
+
+    Args:
+        page: What it shows.
+        figures: Figures by the table that they follow; the others under an empty name.
+    """
     lines = [f"# {page.title}", ""]
     old = [table for table in page.tables if table.old_rows]
     if old:
@@ -143,18 +137,46 @@ def page_markdown(page: Page) -> str:
     for table in page.tables:
         lines += [f"<!-- {table.name} -->", f"## {table.title}", ""]  # docs include single tables
         lines += [_markdown(table_frame(table, MARKDOWN), table), ""]
-        lines += _pictures(table.title, page.figures.get(table.name, []))
-    lines += _pictures(page.title, page.figures.get("", []))
-    for heading, frame in page.extra:
-        lines += [f"## {heading}", "", _markdown(frame), ""]
+        lines += _pictures(table.title, figures.get(table.name, ()))
+    lines += _pictures(page.title, figures.get("", ()))
+    if page.topic == "speed":
+        seconds = _timing_frame(timing(page.rows, page.details))
+        lines += ["## Seconds of every stage", "", _markdown(seconds), ""]
     notes = [note for table in page.tables for note in table.notes]
-    legend = _LEGEND if any(table.kind != "speed" for table in page.tables) else ()
+    legend = _LEGEND if page.tables and page.topic != "speed" else ()
+    cells = [page.details[cell] for cell in sorted(page.cells) if cell in page.details]
     lines += ["<!-- notes -->", "## How to read this page", ""]
-    lines += [f"- {note}" for note in dict.fromkeys([*legend, *notes, *_provenance(page.cells)])]
+    lines += [f"- {note}" for note in dict.fromkeys([*legend, *notes, *_provenance(cells)])]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _pages(rows: pd.DataFrame, details: Mapping[str, Mapping[str, Any]]) -> list[Page]:
+def _pages(folder: BenchmarkFolder) -> dict[str, list[Page]]:
+    """Return the pages of each scale, source and split by heading: none where there is one.
+
+    Raises:
+        DataError: If there are no cells.
+    """
+    rows = folder.load()
+    if rows.empty:
+        raise DataError(
+            f"{folder.path} holds no cells yet; run `graphlog benchmark SUITE -o DIR` first."
+        )
+    rows, details = newest_cells(rows)
+    parts = {
+        f"{scale} {changes}".rstrip(): part
+        for (scale, changes), part in rows.groupby(["scale", "changes"])
+    }
+    if len(parts) == 1:
+        return {"": _pages_of(rows, details, "")}
+    return {
+        f"Scale {name}": _pages_of(part, details, "-" + name.replace(" ", "-").replace("=", "-"))
+        for name, part in parts.items()
+    }
+
+
+def _pages_of(
+    rows: pd.DataFrame, details: Mapping[str, Mapping[str, Any]], suffix: str
+) -> list[Page]:
     """Return the pages that there are results for."""
     tables = score_tables(rows)
     order = {"methods": 1, "halves": 2}
@@ -162,70 +184,25 @@ def _pages(rows: pd.DataFrame, details: Mapping[str, Mapping[str, Any]]) -> list
     for topic, title in TOPICS.items():
         own = [table for table in tables if table.topic == topic]
         if topic == "backbones":  # averages first, data sets below
-            own.sort(key=lambda t: (not t.is_primary, order.get(t.kind, 0)))
+            own.sort(key=lambda t: order.get(t.kind, 0))
         own.sort(key=lambda t: not t.is_primary)
         cells = {cell for table in own for cell in table.scores["cell"]}
-        extra: list[tuple[str, pd.DataFrame]] = []
         if topic == "embedding-map":
             cells = set(rows.loc[rows["stage"] == "map", "cell"])
-        if topic == "speed":
-            own = speed_tables(rows, details)
-            cells = set(rows["cell"])
-            extra = [("Seconds of every stage", _timing_frame(timing(rows, details)))]
+        elif topic == "speed":
+            own, cells = speed_tables(rows, details), set(rows["cell"])
         if cells:
-            cell_details = [details[cell] for cell in sorted(cells) if cell in details]
-            pages.append(Page(topic, title, own, extra, {}, cell_details))
+            pages.append(Page(topic, suffix, title, own, rows, details, cells))
     return pages
 
 
-def _by_scale(folder: BenchmarkFolder) -> dict[str, tuple[pd.DataFrame, dict[str, Any]]]:
-    """Return the results of each scale, source and split by heading: none where there is one."""
-    rows = folder.load()
-    if rows.empty:
-        raise DataError(
-            f"{folder.path} holds no cells yet; run `graphlog benchmark SUITE -o DIR` first."
-        )
-    rows, details = newest_cells(rows)
-    groups = [
-        (f"Scale {scale} {changes}".rstrip(), part)
-        for (scale, changes), part in rows.groupby(["scale", "changes"])
-    ]
-    return {name if len(groups) > 1 else "": (part, details) for name, part in groups}
-
-
-def _suffix(name: str) -> str:
-    words = name.removeprefix("Scale ").replace("=", "-").split()
-    return "".join(f"-{word}" for word in words)
-
-
 def _draw(
-    page: Page,
-    rows: pd.DataFrame,
-    details: Mapping[str, Mapping[str, Any]],
-    folder: BenchmarkFolder,
-    figures: ModuleType | None,
-    out: Path,
-    suffix: str,
-) -> None:
-    if figures is None:
-        return
+    page: Page, figures: ModuleType, folder: BenchmarkFolder, out: Path
+) -> dict[str, list[Path]]:
+    """Draw the figures of a page and return the files by table."""
     if page.topic == "embedding-map":
-        page.figures[""] = figures.draw_maps(rows, details, folder, out, suffix)
-    elif page.topic == "speed":
-        for table in page.tables:
-            page.figures[table.name] = figures.draw_speed(table, out, suffix)
-    else:
-        page.figures = figures.draw_scores(page.tables, out, suffix)
-
-
-def _entry(page: Page, suffix: str) -> list[str]:
-    """Return what the index shows of a page: its first table of scores, and a link."""
-    name = f"{page.topic}{suffix}.md"
-    lines = [f"## {page.title}", ""]
-    first = next((table for table in page.tables if table.kind != "speed"), None)
-    if first is not None:
-        lines += [f"{first.title}:", "", _markdown(table_frame(first, MARKDOWN), first), ""]
-    return [*lines, f"[All tables and figures]({name})", ""]
+        return {"": figures.draw_maps(page.rows, page.details, folder, out, page.suffix)}
+    return figures.draw_tables(page.tables, out, page.suffix)
 
 
 def _markdown(frame: pd.DataFrame, table: Table | None = None) -> str:
@@ -240,25 +217,18 @@ def _pictures(caption: str, paths: Iterable[Path]) -> list[str]:
 
 
 def _timing_frame(timings: pd.DataFrame) -> pd.DataFrame:
-    stages = {
-        stage: place for place, stage in enumerate(("pretrain", "speed", "finetune", "probe"))
-    }
+    stages = ["pretrain", "speed", "finetune", "probe", "map"]
     methods = in_order(timings["method"], METHOD_LABELS)
-    order = [
-        (stages.get(stage, len(stages)), methods.index(method), backbone)
-        for stage, method, backbone in zip(
-            timings["stage"], timings["method"], timings["backbone"], strict=True
-        )
-    ]
-    timings = timings.iloc[
-        [place for _, place in sorted(zip(order, range(len(order)), strict=True))]
-    ]
+    places = {"stage": stages.index, "method": methods.index, "backbone": str}
+    timings = timings.sort_values(
+        list(places), key=lambda column: column.map(places[str(column.name)])
+    )
     rates = timings.get("graphs_per_s", pd.Series(math.nan, index=timings.index))
     return pd.DataFrame(
         {
             "Stage": timings["stage"],
-            "Method": [label(name, METHOD_LABELS) for name in timings["method"]],
-            "Backbone": [label(name, BACKBONE_LABELS) or DASH for name in timings["backbone"]],
+            "Method": [METHOD_LABELS.get(name, name) for name in timings["method"]],
+            "Backbone": [BACKBONE_LABELS.get(name, name) or DASH for name in timings["backbone"]],
             "Cells": timings["cells"].astype(str),
             "Seconds a cell": [f"{seconds:,.1f}" for seconds in timings["seconds"]],
             "Graphs/s": [DASH if math.isnan(rate) else f"{rate:,.0f}" for rate in rates],
@@ -268,51 +238,46 @@ def _timing_frame(timings: pd.DataFrame) -> pd.DataFrame:
 
 def _provenance(cells: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return data, settings, machine, versions and commands of cells; nothing that was timed."""
-    makers: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-        "Metric": lambda c: label(str(c.get("metric") or ""), METRIC_LABELS),
+    makers: Mapping[str, Callable[[Mapping[str, Any]], Iterable[Any]]] = {
+        "Metric": lambda c: [METRIC_LABELS.get(c.get("metric") or "", c.get("metric"))],
         "Pre-training": _pretraining,
-        "Fine-tuning": _finetuning,
-        "Split": lambda c: str(_inner(c, "data", "dataset").get("split") or ""),
-        "Seeds": lambda c: "" if c["seed"] is pd.NA else str(c["seed"]),
-        "Protocol": lambda c: str(c["protocol"]),
+        "Fine-tuning": lambda c: _training(_inner(c, "config", "finetune")),
+        "Split": lambda c: [_inner(c, "data", "dataset").get("split")],
+        "Seeds": lambda c: [None if c["seed"] is pd.NA else str(c["seed"])],
+        "Protocol": lambda c: [c["protocol"]],
         "Machine": _machine,
-        "Versions": lambda c: ", ".join(
-            f"{name} {version}" for name, version in sorted(_inner(c, "versions").items())
-        ),
-        "Command": lambda c: f"`{c['command']}`" if c.get("command") else "",
+        "Versions": lambda c: [f"{n} {v}" for n, v in sorted(_inner(c, "versions").items())],
+        "Command": lambda c: [f"`{c['command']}`"] if c.get("command") else [],
     }
     lines: list[str] = []
     for head, maker in makers.items():
-        texts = sorted({text for cell in cells if (text := maker(cell))})
+        texts = {", ".join(str(part) for part in maker(cell) if part) for cell in cells} - {""}
         separator = ", " if head in ("Seeds", "Protocol", "Split") else "; "
-        lines += [f"{head}: {separator.join(texts)}."] if texts else []
+        lines += [f"{head}: {separator.join(sorted(texts))}."] if texts else []
     return [*lines, *sorted({str(note) for cell in cells for note in cell.get("notes") or ()})]
 
 
-def _pretraining(cell: Mapping[str, Any]) -> str:
+def _pretraining(cell: Mapping[str, Any]) -> list[str]:
     data, settings = _inner(cell, "data", "pretrain"), _inner(cell, "config", "pretrain")
     if not data.get("graphs"):
-        return ""
-    encoder = _inner(settings, "encoder")
+        return []
     parts = [f"{data['graphs']:,} graphs of {data.get('name', 'unnamed data')}"]
-    parts += [_counted(settings.get("epochs"), "epoch")]
-    parts += [f"batches of {settings['batch_size']}"] if settings.get("batch_size") else []
+    parts += _training(settings)
+    encoder = _inner(settings, "encoder")
     if {"layers", "dim"} <= encoder.keys():
         parts.append(f"encoder {encoder['layers']} x {encoder['dim']}")
-    return ", ".join(filter(None, parts))
+    return parts
 
 
-def _finetuning(cell: Mapping[str, Any]) -> str:
-    settings = _inner(cell, "config", "finetune")
-    batch = f"batches of {settings['batch_size']}" if settings.get("batch_size") else ""
-    return ", ".join(filter(None, [_counted(settings.get("epochs"), "epoch"), batch]))
+def _training(settings: Mapping[str, Any]) -> list[str]:
+    size = settings.get("batch_size")
+    return [_counted(settings.get("epochs"), "epoch"), f"batches of {size}" if size else ""]
 
 
-def _machine(cell: Mapping[str, Any]) -> str:
+def _machine(cell: Mapping[str, Any]) -> list[str]:
     machine = _inner(cell, "machine")
-    parts = [str(machine.get("processor") or ""), _counted(machine.get("cores"), "core")]
-    parts += [_counted(machine.get("threads"), "thread"), str(machine.get("device") or "")]
-    return ", ".join(filter(None, parts))
+    counts = [_counted(machine.get(f"{what}s"), what) for what in ("core", "thread")]
+    return [machine.get("processor", ""), *counts, machine.get("device", "")]
 
 
 def _counted(count: Any, what: str) -> str:

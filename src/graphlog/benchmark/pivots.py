@@ -65,17 +65,14 @@ def paired(scores: pd.Series, reference: pd.Series) -> pd.Series:
 
 
 _NOTHING = pd.Series({}, dtype="float64")
+_NONE = (math.nan, math.nan)
 
 
 def _on_shared_seeds(parts: Sequence[pd.Series]) -> list[pd.Series]:
     drawn = [set(part.index) for part in parts if NO_SEED not in part.index]
     seeds = sorted(set.intersection(*drawn)) if drawn else [NO_SEED]
     return [
-        part
-        if list(part.index) == seeds
-        else pd.Series(part.iloc[0], index=seeds)
-        if NO_SEED in part.index
-        else part.loc[seeds]
+        pd.Series(part.iloc[0], index=seeds) if NO_SEED in part.index else part.loc[seeds]
         for part in parts
     ]
 
@@ -122,9 +119,10 @@ class Table:
     scores: pd.DataFrame
     """Columns ``row``, ``column``, ``seed``, ``value`` (as printed), ``cell``, ``protocol``."""
     paper: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict[Any, Any])
-    """The paper's mean and SD by row and column, printed as rows of their own."""
-    paper_average: Mapping[str, float] = field(default_factory=dict[str, float])
-    """The paper's printed average over its eight columns, by row."""
+    """The paper's mean and SD by row and column, printed as rows of their own.
+
+    Column ``""`` has the average that the paper prints of these columns.
+    """
     paper_rows: Mapping[str, tuple[float, float]] = field(default_factory=dict[Any, Any])
     """The paper's number of a whole row, where its data differ; printed as a column."""
     paper_head: str = "paper"
@@ -185,10 +183,10 @@ class Table:
         count = len(self.columns)
         if not self.averaged or count < 2:
             return []
-        averages: list[tuple[str, tuple[str, ...]]] = [(f"Average of {count}", ())]
-        if "clintox" in self.columns and count > 2:  # its swings move averages most
-            averages.append((f"without {self.columns['clintox']}", ("clintox",)))
-        return averages
+        whole: tuple[str, tuple[str, ...]] = (f"Average of {count}", ())
+        if "clintox" not in self.columns or count == 2:
+            return [whole]
+        return [whole, (f"without {self.columns['clintox']}", ("clintox",))]  # it swings most
 
     def average(self, row: str, without: Sequence[str] = ()) -> pd.Series:
         """Return the mean over columns for each seed that has them all."""
@@ -199,20 +197,20 @@ class Table:
 
     def average_of_paper(self, row: str, without: Sequence[str] = ()) -> float:
         """Return the mean of the paper's numbers over our columns; NaN where it lacks one."""
-        wanted = [(row, c) for c in self.columns if c not in without]
-        if not wanted or not all(place in self.paper for place in wanted):
-            return math.nan
-        if not without and len(wanted) == 8 and row in self.paper_average:
-            return self.paper_average[row]
-        return sum(self.paper[place][0] for place in wanted) / len(wanted)
+        if not without and (row, "") in self.paper:
+            return self.paper[row, ""][0]
+        means = [self.paper.get((row, c), _NONE)[0] for c in self.columns if c not in without]
+        return sum(means) / len(means) if means else math.nan
 
     def difference(self, row: str, column: str | None = None) -> Spread:
         """Return the paired difference to the reference, in one column or in the average of all."""
         if self.reference is None or row == self.reference:
             return spread(_NOTHING)
-        if column is None:
-            return spread(paired(self.average(row), self.average(self.reference)))
-        return spread(paired(self.at(row, column), self.at(self.reference, column)))
+        own, other = (
+            self.average(key) if column is None else self.at(key, column)
+            for key in (row, self.reference)
+        )
+        return spread(paired(own, other))
 
     @cached_property
     def means(self) -> pd.DataFrame:

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from graphlog.benchmark.cells import STAGES, CellSpec, Planner, Variant, identity
 from graphlog.benchmark.methods import (
     ABLATED,
     ACROSS_BACKBONES,
+    BACKBONE_LABELS,
     BASELINES,
     COMPARED,
     CONFIGURATIONS,
-    FOUR_BACKBONES,
     LINEAR,
     MAIN_BACKBONE,
     REFERENCE,
@@ -18,7 +19,7 @@ from graphlog.benchmark.methods import (
     loss_weights,
     method_named,
 )
-from graphlog.benchmark.scales import Domain, scale_named
+from graphlog.benchmark.scales import SCALES
 from graphlog.data.manifest import is_store
 from graphlog.data.store import open_store
 from graphlog.datasets import DATASETS
@@ -56,11 +57,8 @@ def plan_cells(request: Request) -> list[CellSpec]:
     Raises:
         ConfigError: If a name is unknown; the nearest one is suggested.
     """
-    if request.suite not in SUITES:
-        raise unknown_name("suite", request.suite, SUITES)
-    for stage in request.stages or ():
-        if stage not in STAGES:
-            raise unknown_name("stage", stage, STAGES)
+    _check("suite", [request.suite], SUITES)
+    _check("stage", request.stages, STAGES)
     cells = {spec.key: spec for spec in SUITES[request.suite](_resolve(request))}
     if not cells:
         raise ConfigError(
@@ -94,15 +92,12 @@ def _sensitivity(plan: Planner) -> Iterator[CellSpec]:
     All points take the same number of steps in each phase: a larger batch sees the graphs more
     often, a smaller one sees a share of them.
     """
-    method, scale = method_named(REFERENCE), plan.settings
     for seed in plan.seeds:
-        usual = plan.pretraining(method, MAIN_BACKBONE, seed)
-        for depth in scale.depths:
-            variant, changes = (("depth", depth),), {"objective.depth": depth}
-            yield from plan.evaluations(
-                plan.pretrain_cell(method, MAIN_BACKBONE, seed, variant, changes)
-            )
-        for size in scale.batch_sizes:
+        usual = plan.pretraining(method_named(REFERENCE), MAIN_BACKBONE, seed)
+        for depth in plan.settings.depths:
+            variant: Variant = (("depth", depth),)
+            yield from plan.evaluations(_varied(plan, seed, variant, {"objective.depth": depth}))
+        for size in plan.settings.batch_sizes:
             times = max(round(size / usual.batch_size), 1)
             changes = {
                 "training.batch_size": size,
@@ -110,9 +105,7 @@ def _sensitivity(plan: Planner) -> Iterator[CellSpec]:
                 "objective.local_epochs": usual.options["local_epochs"] * times,
             }
             variant, share = (("batch_size", size),), min(size / usual.batch_size, 1.0)
-            yield from plan.evaluations(
-                plan.pretrain_cell(method, MAIN_BACKBONE, seed, variant, changes, share)
-            )
+            yield from plan.evaluations(_varied(plan, seed, variant, changes, share))
     yield from _tables(plan)
 
 
@@ -141,8 +134,15 @@ def _with_losses(plan: Planner, losses: str, seed: int) -> CellSpec:
     without prototypes have no second phase to restart it in.
     """
     changes = {**loss_weights(losses), "training.fresh_moments": False}
-    variant: Variant = (("losses", losses),)
-    return plan.pretrain_cell(method_named(REFERENCE), MAIN_BACKBONE, seed, variant, changes)
+    return _varied(plan, seed, (("losses", losses),), changes)
+
+
+def _varied(
+    plan: Planner, seed: int, variant: Variant, changes: Mapping[str, Any], share: float = 1.0
+) -> CellSpec:
+    """Return the pre-training of GraphLoG with some settings changed."""
+    reference = method_named(REFERENCE)
+    return plan.pretrain_cell(reference, MAIN_BACKBONE, seed, variant, changes, share)
 
 
 SUITES: Mapping[str, Callable[[Planner], Iterable[CellSpec]]] = {
@@ -155,33 +155,31 @@ SUITES: Mapping[str, Callable[[Planner], Iterable[CellSpec]]] = {
     "speed": _speed,
 }
 """Every suite by name."""
-_OWN_DOMAIN: Mapping[str, Domain] = {"molecules": "molecule", "biology": "protein"}
-_SPLITS: Mapping[Domain, Iterable[str]] = {"molecule": MOLECULE_SPLITS, "protein": PROTEIN_SPLITS}
-_DOMAINS: Mapping[str, Domain] = {"molecule": "molecule", "protein": "protein"}
+_OWN_DOMAIN = {"molecules": "molecule", "biology": "protein"}
+_SPLITS: Mapping[str, Iterable[str]] = {"molecule": MOLECULE_SPLITS, "protein": PROTEIN_SPLITS}
 _MANY_ENCODERS = ("backbones", "sensitivity")
 _ONE_METHOD = ("ablation", "sensitivity", "embedding-map")
 
 
 def _resolve(request: Request) -> Planner:
-    suite, scale = request.suite, scale_named(request.scale)
-    domain = _domain(request)
-    settings = scale.domains[domain]
+    suite = request.suite
+    _check("scale", [request.scale], SCALES)
+    _check("backbone", request.backbones, LAYERS)
+    scale, domain = SCALES[request.scale], _domain(request)
+    settings, changes = scale.domains[domain], list[str]()
     if request.datasets:
         chosen = tuple(dict.fromkeys(request.datasets))
-        settings = replace(
-            settings, finetuned=chosen, probed=chosen, probed_across=None, forested=None
-        )
-    changes: dict[str, str] = {}
+        settings = replace(settings, finetuned=chosen, probed=chosen, forested=None)
+    elif suite in _MANY_ENCODERS and settings.probed_across is not None:
+        settings = replace(settings, probed=settings.probed_across)
     if request.source is not None:
         _check_source(request.source, domain, settings.schema)
         settings = replace(settings, source=request.source, limit=None)
-        changes["source"] = identity(request.source)["name"]
+        changes.append(f"source={identity(request.source)['name']}")
     if request.split is not None:
-        known = _SPLITS[domain]
-        if request.split not in known:
-            raise unknown_name(f"split of {domain}s", request.split, known)
+        _check(f"split of {domain}s", [request.split], _SPLITS[domain])
         settings = replace(settings, split=request.split)
-        changes["split"] = request.split
+        changes.append(f"split={request.split}")
     if suite in _ONE_METHOD:
         if request.methods is not None:
             raise ConfigError(f"suite '{suite}' is about {REFERENCE} alone; leave out --methods.")
@@ -189,9 +187,6 @@ def _resolve(request: Request) -> Planner:
             raise ConfigError(
                 f"suite '{suite}' is computed with {MAIN_BACKBONE}; leave out --backbones."
             )
-    for backbone in request.backbones or ():
-        if backbone not in LAYERS:
-            raise unknown_name("backbone", backbone, LAYERS)
     seeds = tuple(scale.seeds if request.seeds is None else dict.fromkeys(request.seeds))
     if not seeds or min(seeds) < 0:
         raise ConfigError(
@@ -200,30 +195,25 @@ def _resolve(request: Request) -> Planner:
     methods = request.methods
     if methods is None:
         methods = _default_methods(suite, domain, settings.schema)
-    usual = FOUR_BACKBONES if suite == "backbones" else (MAIN_BACKBONE,)
-    across = settings.probed_across if suite in _MANY_ENCODERS else None
+    usual = BACKBONE_LABELS if suite == "backbones" else (MAIN_BACKBONE,)
     return Planner(
         suite=suite,
         scale=request.scale,
-        changes=" ".join(f"{name}={value}" for name, value in changes.items()),
+        changes=" ".join(changes),
         domain=domain,
         settings=settings,
         methods=tuple(method_named(name) for name in dict.fromkeys(methods)),
         backbones=tuple(request.backbones or usual),
         seeds=seeds,
-        finetuned=settings.finetuned,
-        probed=settings.probed if across is None else across,
         device=request.device,
         precision=request.precision,
     )
 
 
-def _default_methods(suite: str, domain: Domain, schema: str) -> tuple[str, ...]:
-    baselines = BASELINES if domain == "molecule" else (LINEAR,)
+def _default_methods(suite: str, domain: str, schema: str) -> tuple[str, ...]:
     if suite == "speed":
         return tuple(name for name in OBJECTIVES if _supports(name, schema))
-    if suite == "embedding-map":
-        return ()
+    baselines = BASELINES if domain == "molecule" else (LINEAR,)
     if suite in _ONE_METHOD:
         return (UNTRAINED, *baselines)
     return (*(ACROSS_BACKBONES if suite == "backbones" else COMPARED), *baselines)
@@ -238,44 +228,45 @@ def _supports(objective: str, schema: str) -> bool:
     return True
 
 
-def _check_source(source: str, domain: Domain, schema: str) -> None:
+def _check(kind: str, names: Iterable[str] | None, known: Iterable[str]) -> None:
+    """Raise ConfigError for the first name that is not known."""
+    for name in names or ():
+        if name not in known:
+            raise unknown_name(kind, name, known)
+
+
+def _check_source(source: str, domain: str, schema: str) -> None:
     """Raise ConfigError unless ``source`` has graphs of the suite's domain and schema."""
-    if is_store(source):
-        found = open_store(source).schema.name
-        if found != schema:
-            raise ConfigError(
-                f"{source} has graphs of schema '{found}', the suite needs '{schema}'."
-            )
-        return
-    known = {name: spec for name, spec in DATASETS.items() if spec.domain == domain}
-    if source not in known:
-        raise unknown_name(f"{domain} data set (or graph store)", source, known)
+    if not is_store(source):
+        known = [name for name, spec in DATASETS.items() if spec.domain == domain]
+        _check(f"{domain} data set (or graph store)", [source], known)
+    elif (found := open_store(source).schema.name) != schema:
+        raise ConfigError(f"{source} has graphs of schema '{found}', the suite needs '{schema}'.")
 
 
-def _domain(request: Request) -> Domain:
+def _domain(request: Request) -> str:
     """Return the domain: the suite's own, the one asked for, or that of the data sets named.
 
     Raises:
         ConfigError: If a data set is unknown, unlabeled, or of another domain.
     """
-    if request.domain is not None and request.domain not in _DOMAINS:
-        raise unknown_name("domain of a benchmark", request.domain, _DOMAINS)
-    domains = {_OWN_DOMAIN.get(request.suite), request.domain} - {None}
+    asked = [request.domain] if request.domain is not None else []
+    _check("domain of a benchmark", asked, _SPLITS)
+    domains = {*asked, *filter(None, [_OWN_DOMAIN.get(request.suite)])}
     labelled = {
         name: spec
         for name, spec in DATASETS.items()
-        if spec.task is not None and spec.domain in _DOMAINS
+        if spec.task is not None and spec.domain in _SPLITS
     }
     for name in request.datasets or ():
-        if name not in DATASETS:
-            raise unknown_name("data set", name, labelled)
-        if name not in labelled:
+        if name in DATASETS and name not in labelled:
             known = ", ".join(sorted(labelled))
             raise ConfigError(f"data set '{name}' has no labels to evaluate on. Known: {known}")
+        _check("data set", [name], labelled)
         domains.add(labelled[name].domain)
     if len(domains) > 1:
-        both = " and ".join(sorted(map(str, domains)))
+        both = " and ".join(sorted(domains))
         raise ConfigError(
             f"suite, --domain and --datasets ask for {both} graphs at once; choose one."
         )
-    return _DOMAINS[next(iter(domains), None) or "molecule"]
+    return next(iter(domains), "molecule")

@@ -175,48 +175,41 @@ class Runner:
             TrainingInterrupted: After Ctrl-C; finished cells and checkpoints are kept.
         """
         announced = False
-        while True:
-            before = len(self.pending)
-            held = self._pass()
-            if not self.pending:
-                return self.outcome
+        while self.pending:
+            before, held = len(self.pending), 0
+            for spec in list(self.pending):
+                state = self._try(spec)
+                held += state == "held"
+                if state == "done":
+                    self.pending.remove(spec)
             if len(self.pending) < before:
                 continue
             if not held:
                 self.outcome.waiting = [spec.key for spec in self.pending]
-                return self.outcome
+                break
             if not announced:
                 self.say(f"waiting for {held} cell{'s' * (held != 1)} of other processes")
             announced = True
             time.sleep(_POLL_S)
-
-    def _pass(self) -> int:
-        """Try every pending cell once; return how many other processes hold."""
-        held = 0
-        left: list[CellSpec] = []
-        queue = self.pending
-        for position, spec in enumerate(queue):
-            self.pending = [*left, *queue[position:]]
-            state = self._try(spec)
-            held += state == "held"
-            if state in ("held", "waiting"):
-                left.append(spec)
-        self.pending = left
-        return held
+        return self.outcome
 
     def _try(self, spec: CellSpec) -> str:
+        """Return whether a cell is ``done`` with, ``held`` by another process, or ``waiting``."""
         if self._is_done(spec):
             return "done"
         needed = "" if spec.stage == "pretrain" else spec.model
         if needed in self._failed_models:
-            self._fail(spec, GraphLoGError("its pre-training failed"), listed=False)
-            return "failed"
+            self.outcome.failed[spec.key] = "its pre-training failed"
+            return "done"
         if needed and not self.folder.model(needed).is_file():
-            return "held" if self._is_trained_elsewhere(needed) else "waiting"
+            with self.folder.claimed(f"pretrain-{needed}") as claimed:
+                return "waiting" if claimed else "held"
         with self.folder.claimed(spec.work_key) as claimed:
             if not claimed:
                 return "held"
-            return "done" if self._is_done(spec) else self._compute(spec)
+            if not self._is_done(spec):
+                self._compute(spec)
+            return "done"
 
     def _is_done(self, spec: CellSpec) -> bool:
         """Return whether a cell is finished, with its model if a pending cell needs that."""
@@ -229,11 +222,7 @@ class Runner:
             for other in self.pending
         )
 
-    def _is_trained_elsewhere(self, model: str) -> bool:
-        with self.folder.claimed(f"pretrain-{model}") as claimed:
-            return not claimed
-
-    def _compute(self, spec: CellSpec) -> str:
+    def _compute(self, spec: CellSpec) -> None:
         number = f"[{self.outcome.total - len(self.pending) + 1}/{self.outcome.total}]"
         self.say(f"{number} {spec.title}")
         began = time.monotonic()
@@ -242,17 +231,12 @@ class Runner:
         except TrainingInterrupted:
             raise
         except GraphLoGError as e:
-            self._fail(spec, e)
-            return "failed"
+            if spec.stage == "pretrain":
+                self._failed_models.add(spec.model)
+            self.outcome.failed[spec.key] = str(e)
+            self.folder.fail(spec, e)
+            self.say(f"{spec.title} failed: {e}")
+            return
         self.folder.write(spec, result)
         self.outcome.computed.append(spec.key)
         self.say(f"{number} {spec.title}: {time.monotonic() - began:.1f} s")
-        return "done"
-
-    def _fail(self, spec: CellSpec, error: GraphLoGError, listed: bool = True) -> None:
-        self.outcome.failed[spec.key] = str(error)
-        if spec.stage == "pretrain":
-            self._failed_models.add(spec.model)
-        if listed:
-            self.folder.fail(spec, error)
-            self.say(f"{spec.title} failed: {error}")

@@ -4,10 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from graphlog.errors import unknown_name
-
-Domain = Literal["molecule", "protein"]
-
 
 @dataclass(frozen=True, slots=True)
 class ScaleSettings:
@@ -53,7 +49,7 @@ class Scale:
 
     seeds: tuple[int, ...]
     """Of pre-training and, with the same number, of fine-tuning."""
-    domains: Mapping[Domain, ScaleSettings]
+    domains: Mapping[str, ScaleSettings]
     """One a domain."""
 
 
@@ -146,14 +142,3 @@ SCALES: Mapping[str, Scale] = {
 Proteins are those of the worm, split at random, unless ``--source``, ``--datasets`` and ``--split``
 name others; the paper pre-trains on 50 species.
 """
-
-
-def scale_named(name: str) -> Scale:
-    """Return a scale.
-
-    Raises:
-        ConfigError: If there is none of that name; the nearest is suggested.
-    """
-    if name not in SCALES:
-        raise unknown_name("scale", name, SCALES)
-    return SCALES[name]

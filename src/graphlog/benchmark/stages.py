@@ -7,6 +7,7 @@ import platform
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -53,13 +54,13 @@ _OPEN_SETS = 8
 
 @dataclass(frozen=True, slots=True)
 class CellContext:
-    """Where cells are computed and who is told; opens the graphs that they need."""
+    """Where the cells of a suite are computed and who is told; opens the graphs they need."""
 
     folder: BenchmarkFolder
     progress: Progress
     timings: dict[Any, dict[str, Result]] = field(default_factory=dict[Any, dict[str, Result]])
     """Throughputs measured so far, for the methods that were timed together."""
-    _labelled: dict[Any, LabelledGraphs] = field(default_factory=dict[Any, LabelledGraphs])
+    _labelled: dict[str, LabelledGraphs] = field(default_factory=dict[str, LabelledGraphs])
 
     def unlabelled(self, spec: CellSpec) -> GraphStore:
         """Return the graphs to pre-train on, memory-mapped.
@@ -67,33 +68,44 @@ class CellContext:
         The first process that needs them parses them; others wait for it.
         """
         scale = spec.settings
-        words = json.dumps([identity(scale.source), scale.limit], sort_keys=True)
-        name = f"{scale.schema}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
-        path = self.folder.stores / name
-        with self.folder.claimed(f"store-{name}", wait=True):
-            store = open_store(scale.source) if is_store(scale.source) else _open_or_none(path)
-            if store is None:
-                first = f" (first {scale.limit:,})" if scale.limit else ""
-                self.progress.say(f"reading {scale.source}{first} as {scale.schema}")
-                store = _parse(spec, path)
+        if is_store(scale.source):
+            store = open_store(scale.source)
+        else:
+            words = json.dumps([identity(scale.source), scale.limit], sort_keys=True)
+            name = f"{scale.schema}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
+            with self.folder.claimed(f"store-{name}", wait=True):
+                store = self._parsed(spec, self.folder.stores / name)
         if spec.share == 1.0:
             return store
         count = round(spec.share * len(store))
         return store.subset(sample_rows(len(store), count, spec.seed or 0))
 
+    def _parsed(self, spec: CellSpec, path: Path) -> GraphStore:
+        """Return the graphs of a data set, kept in ``path``."""
+        scale, schema = spec.settings, SCHEMAS[spec.settings.schema]
+        with suppress(ModelFileError):  # damaged: parsed again
+            if path.is_dir():
+                return open_store(path)
+        first = f" (first {scale.limit:,})" if scale.limit else ""
+        self.progress.say(f"reading {scale.source}{first} as {scale.schema}")
+        if spec.plan.domain == "molecule":
+            read(scale.source, schema, store_path=path, limit=scale.limit)
+        else:  # the catalogue cuts ego-networks and keeps them itself
+            store = read(scale.source, schema)
+            count = len(store) if scale.limit is None else min(scale.limit, len(store))
+            store.subset(np.arange(count)).save(path)
+        return open_store(path)
+
     def labelled(self, spec: CellSpec) -> LabelledGraphs:
         """Return the labeled data set of a cell with its folds."""
         if spec.dataset is None:
             raise ValueError(f"{spec.title} has no data set")
-        scale = spec.settings
-        key = (spec.dataset, scale.schema, scale.split)
-        if key not in self._labelled:
+        if spec.dataset not in self._labelled:
             if len(self._labelled) >= _OPEN_SETS:
                 del self._labelled[next(iter(self._labelled))]
-            self._labelled[key] = open_labelled(
-                spec.dataset, SCHEMAS[scale.schema], split=scale.split
-            )
-        return self._labelled[key]
+            schema, split = SCHEMAS[spec.settings.schema], spec.settings.split
+            self._labelled[spec.dataset] = open_labelled(spec.dataset, schema, split=split)
+        return self._labelled[spec.dataset]
 
 
 def pretrain_cell(spec: CellSpec, context: CellContext) -> Result:
@@ -132,16 +144,8 @@ def finetune_cell(spec: CellSpec, context: CellContext) -> Result:
     encoder = _encoder(spec, context, data)
     resumed = (run_dir / "checkpoint").is_dir()
     began = time.monotonic()
-    predictor = finetune(
-        encoder,
-        data,
-        config,
-        seeds=(seed,),
-        baselines=(),
-        run_dir=run_dir,
-        resume=True,
-        progress=context.progress,
-    )
+    where: dict[str, Any] = {"run_dir": run_dir, "resume": True, "progress": context.progress}
+    predictor = finetune(encoder, data, config, seeds=(seed,), baselines=(), **where)
     seconds = time.monotonic() - began
     notes: list[str] = []
     if resumed:
@@ -267,9 +271,8 @@ def _encoder(spec: CellSpec, context: CellContext, data: LabelledGraphs) -> Enco
     else:
         graphs = data.store.subset(np.sort(data.split.train))
         schema = SCHEMAS[config.schema]
-        encoder = random_encoder(
-            config.encoder, schema, layer=config.embedding, seed=config.seed, graphs=graphs
-        )
+        how: dict[str, Any] = {"layer": config.embedding, "seed": config.seed, "graphs": graphs}
+        encoder = random_encoder(config.encoder, schema, **how)
     return encoder.to(choose_device(config.device))
 
 
@@ -280,14 +283,8 @@ def _evaluated(
     seconds: float,
     rate: float | None,
 ) -> Result:
-    about: dict[str, Any] = {
-        "dataset": {
-            "name": data.name,
-            "digest": data.store.digest,
-            "sizes": data.sizes,
-            "split": data.split_name,
-        }
-    }
+    about: dict[str, Any] = {"name": data.name, "digest": data.store.digest}
+    about = {"dataset": {**about, "sizes": data.sizes, "split": data.split_name}}
     if encoder is not None and spec.model:
         graphs, digest = encoder.info.get("graphs"), encoder.info.get("data_digest")
         name = identity(spec.settings.source)["name"]
@@ -300,25 +297,6 @@ def _scores(row: ScoreRow, metric: str) -> dict[str, Any]:
     halves = {fold: scores[metric][0] for fold, scores in row.halves.items()}
     folds = {"test": row.test[metric][0], "valid": row.valid[metric][0]}
     return {**folds, **halves, "per_task": row.per_task}
-
-
-def _parse(spec: CellSpec, path: Path) -> GraphStore:
-    scale = spec.settings
-    schema = SCHEMAS[scale.schema]
-    if spec.domain == "molecule":
-        read(scale.source, schema, store_path=path, limit=scale.limit)
-    else:  # the catalogue cuts ego-networks and keeps them itself
-        store = read(scale.source, schema)
-        count = len(store) if scale.limit is None else min(scale.limit, len(store))
-        store.subset(np.arange(count)).save(path)
-    return open_store(path)
-
-
-def _open_or_none(path: Path) -> GraphStore | None:
-    try:
-        return open_store(path) if path.is_dir() else None
-    except ModelFileError:
-        return None
 
 
 def _processor() -> str:

@@ -43,6 +43,7 @@ is on the row of the seconds alone: settings, data, versions and machine as JSON
 """
 _NUMBERS: dict[str, Any] = {"seed": "Int64", "protocol": "int64", "value": "float64"}
 _TEXTS: dict[str, Any] = {name: str for name in COLUMNS if name not in _NUMBERS}
+_TYPES = {**_TEXTS, **_NUMBERS}
 _HEAD = COLUMNS[: COLUMNS.index("protocol")]
 _IDENTITY = [name for name in _HEAD if name not in ("cell", "suite")]
 _SUFFIX = ".csv.gz"
@@ -109,8 +110,7 @@ class BenchmarkFolder:
     def write(self, spec: CellSpec, result: Mapping[str, Any]) -> None:
         """Write the rows of a finished cell in one piece."""
         fields = {**result, "config": spec.config, "config_hash": spec.config_hash}
-        fields |= {**_head(spec), "protocol": PROTOCOL}
-        self._write_rows(spec, _frame(_cell_rows(fields)))
+        self._write_rows(spec, _frame(_cell_rows({**fields, "protocol": PROTOCOL})))
 
     def fail(self, spec: CellSpec, error: Exception) -> None:
         """Append a cell that could not be computed to the list of failures."""
@@ -146,17 +146,10 @@ class BenchmarkFolder:
         """
         files = (*self._tables(), *sorted(self.rows.glob("*.csv")))
         parts = [self._read_json_cells(), *map(_read_csv, files)]
-        newest = {
-            cell: number for number, part in enumerate(parts) for cell in part["cell"].unique()
-        }
-        parts = [
-            part[part["cell"].map(newest) == number]
-            for number, part in enumerate(parts)
-            if (part["cell"].map(newest) == number).any()
-        ]
-        if not parts:
-            return pd.DataFrame(columns=list(COLUMNS))
-        return pd.concat(parts, ignore_index=True).sort_values("cell", kind="stable")
+        rows = pd.concat([part.assign(file=number) for number, part in enumerate(parts)])
+        newest = rows["file"] == rows.groupby("cell")["file"].transform("max")
+        rows = rows[newest].drop(columns="file").astype(_TYPES)
+        return rows.sort_values("cell", kind="stable", ignore_index=True)
 
     def merge(self) -> None:
         """Collect the rows of finished cells into one compressed table a suite.
@@ -213,11 +206,21 @@ class BenchmarkFolder:
         return None
 
     def _write_rows(self, spec: CellSpec, rows: pd.DataFrame) -> None:
-        head = _head(spec)
-        details = {**cell_details(rows), "command": spec.command}
-        details = {name: details[name] for name in details.keys() - {"protocol", "suite", "seed"}}
+        """Write rows, those of an equal cell too, as those of ``spec``."""
+        plan, (details,) = spec.plan, map(json.loads, rows.loc[rows["details"] != "", "details"])
+        details |= {"command": plan.command}
         rows = rows.assign(
-            **{name: _text(head[name]) for name in _HEAD if name != "seed"},
+            cell=spec.key,
+            suite=plan.suite,
+            scale=plan.scale,
+            changes=plan.changes,
+            domain=plan.domain,
+            stage=spec.stage,
+            method=spec.method.name,
+            backbone=spec.backbone or "",
+            variant=_text(dict(spec.variant)),
+            dataset=spec.dataset or "",
+            seed=pd.array([spec.seed] * len(rows), dtype="Int64"),
             details=rows["details"].map(lambda text: _dump(details) if text else ""),
         )
         with replacing(self.rows / f"{spec.key}.csv") as unfinished:
@@ -244,7 +247,7 @@ def _cell_rows(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
             and whatever else belongs to it, which becomes its details.
     """
     head = {name: _text(fields.get(name)) for name in _HEAD if name != "seed"}
-    head |= {"seed": fields["seed"], "protocol": fields["protocol"]}
+    head |= {"seed": fields.get("seed"), "protocol": fields["protocol"]}
     metric = fields.get("metric")
     rows: list[dict[str, Any]] = []
     for rule, values in (fields.get("scores") or {}).items():
@@ -269,7 +272,7 @@ def _cell_rows(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     blank = dict.fromkeys(_TEXTS, "")
     frame = pd.DataFrame([{**blank, **row} for row in rows], columns=list(COLUMNS))
-    return frame.astype({**_TEXTS, **_NUMBERS})
+    return frame.astype(_TYPES)
 
 
 def cell_details(rows: pd.DataFrame) -> dict[str, Any]:
@@ -287,29 +290,23 @@ def newest_cells(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[str, 
         DataError: If two cells hold the same place with different settings.
     """
     details = _by_cell(rows)
-    heads = rows.drop_duplicates("cell").set_index("cell")
-    heads.loc[heads["method"].isin(BASELINES), "backbone"] = ""
-    chosen: dict[tuple[Any, ...], str] = {}
-    places = heads[_IDENTITY].astype(str).itertuples(index=True, name=None)
-    for cell, *place in places:
-        other = chosen.setdefault(tuple(place), cell)
-        if other == cell:
-            continue
-        rank, other_rank = (
-            (details[name]["protocol"], len(details[name].get("together") or []))
-            for name in (cell, other)
-        )
-        if rank == other_rank:
-            raise DataError(
-                f"{cell} and {other} are the same cell with different settings; delete the rows of "
-                f"one from {heads.loc[cell, 'suite']}{_SUFFIX}."
-            )
-        if rank > other_rank:
-            chosen[tuple(place)] = cell
-    keep = set(chosen.values())
-    rows = rows[rows["cell"].isin(keep)].assign(seed=rows["seed"].fillna(NO_SEED).astype("int64"))
+    rows = rows.assign(seed=rows["seed"].fillna(NO_SEED).astype("int64"))
     rows.loc[rows["method"].isin(BASELINES), "backbone"] = ""
-    return rows, {cell: details[cell] for cell in details if cell in keep}
+    heads = rows.drop_duplicates("cell")
+    together = [len(details[str(cell)].get("together") or ()) for cell in heads["cell"]]
+    order = [*_IDENTITY, "protocol", "together"]
+    heads = heads.assign(together=together)[["cell", "suite", *order]].sort_values(order)
+    best = heads.drop_duplicates(_IDENTITY, keep="last")
+    equals = heads.merge(best[order], on=order)
+    equals = equals[equals.duplicated(order, keep=False)]
+    if len(equals):
+        cell, other = equals["cell"].iloc[:2]
+        raise DataError(
+            f"{cell} and {other} are the same cell with different settings; delete the rows of "
+            f"one from {equals['suite'].iloc[0]}{_SUFFIX}."
+        )
+    keep = set(best["cell"])
+    return rows[rows["cell"].isin(keep)], {c: found for c, found in details.items() if c in keep}
 
 
 def _by_cell(rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
@@ -318,23 +315,6 @@ def _by_cell(rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
     return {
         cell: {**json.loads(text), "protocol": int(protocol), "suite": suite, "seed": seed}
         for cell, text, protocol, suite, seed in zip(*columns, strict=True)
-    }
-
-
-def _head(spec: CellSpec) -> dict[str, Any]:
-    return {
-        "cell": spec.key,
-        "suite": spec.suite,
-        "scale": spec.scale,
-        "changes": spec.changes,
-        "domain": spec.domain,
-        "stage": spec.stage,
-        "method": spec.method.name,
-        "backbone": spec.backbone,
-        "variant": dict(spec.variant),
-        "dataset": spec.dataset,
-        "seed": spec.seed,
-        "command": spec.command,
     }
 
 

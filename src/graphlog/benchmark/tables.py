@@ -1,22 +1,23 @@
 """The tables of the paper as pivots of the long-form table of results."""
 
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from importlib.resources import files
 from typing import Any
 
 import pandas as pd
 
 from graphlog.benchmark.methods import (
     ABLATED,
+    ACROSS_BACKBONES,
     BACKBONE_LABELS,
     BASELINES,
+    COMPARED,
     DATASET_LABELS,
     DOMAIN_LABELS,
     LOSSES,
     MAIN_BACKBONE,
     METHOD_LABELS,
+    PAPER,
     REFERENCE,
     RULE_LABELS,
     STAGE_LABELS,
@@ -24,15 +25,10 @@ from graphlog.benchmark.methods import (
     UNTRAINED,
     VARIED_LABELS,
     in_order,
-    label,
 )
 from graphlog.benchmark.pivots import UNITLESS, Row, Table
 from graphlog.benchmark.scales import SCALES
 
-PAPER: Mapping[str, Any] = tomllib.loads(
-    files("graphlog.benchmark").joinpath("paper.toml").read_text(encoding="utf-8")
-)
-"""The numbers of the paper."""
 HALVES = {"test_first_half": "first half", "test_second_half": "second half"}
 YARDSTICK = "attrmasking"
 """The method whose throughput the others are compared with: one view, one head."""
@@ -68,7 +64,7 @@ def score_tables(rows: pd.DataFrame) -> list[Table]:
         here = scores[scores["domain"] == domain]
         for stage in STAGE_LABELS:
             encoders = here[(here["stage"] == stage) & ~here["method"].isin(BASELINES)]
-            for rule in in_order(encoders["rule"].unique(), RULE_LABELS):
+            for rule in in_order(encoders["rule"], RULE_LABELS):
                 view = _View(domain, stage, rule, _under_rule(here, stage, rule))
                 tables += [*view.methods(), *view.backbones(), *view.ablation()]
                 tables += [table for name in VARIED_LABELS for table in view.sensitivity(name)]
@@ -78,16 +74,13 @@ def score_tables(rows: pd.DataFrame) -> list[Table]:
 def _under_rule(scores: pd.DataFrame, stage: str, rule: str) -> pd.DataFrame:
     """Return the scores of encoders under a rule, and those of baselines under the like rule."""
     is_baseline = scores["method"].isin(BASELINES)
-    baselines = scores[is_baseline]
-    rules = baselines.groupby("cell")["rule"].agg(set)
-    candidates = (rule, _LIKE_RULE.get(rule, rule))
-    chosen = {
-        cell: next((r for r in candidates if r in known), min(known))
-        for cell, known in rules.items()
-    }
-    baselines = baselines[baselines["rule"] == baselines["cell"].map(chosen)]
     encoders = scores[~is_baseline & (scores["stage"] == stage) & (scores["rule"] == rule)]
-    return pd.concat([encoders, baselines])
+    preferred = [rule, _LIKE_RULE.get(rule, rule)]
+    baselines = scores[is_baseline].assign(
+        rank=lambda part: part["rule"].map(lambda r: ([*preferred, r].index(r), r))
+    )
+    best = baselines["rank"] == baselines["cell"].map(baselines.groupby("cell")["rank"].min())
+    return pd.concat([encoders, baselines[best].drop(columns="rank")])
 
 
 class _View:
@@ -104,11 +97,11 @@ class _View:
         """Return Table 1 (molecules) or 2 (biology): methods on data sets."""
         if self.plain.empty:
             return []
-        rows = self._method_rows(MAIN_BACKBONE, tuple(PAPER["table_1"]["rows"]))
+        scores = self._under(MAIN_BACKBONE)
+        rows = self._method_rows(scores, COMPARED)
         if self.domain == "molecule":
-            tables = self._tables(
-                "molecules", "methods", "molecules", "Table 1. Molecular properties", rows
-            )
+            title = "Table 1. Molecular properties"
+            tables = self._tables("molecules", "methods", "molecules", title, rows, scores)
             return [self._with_table_1(table) for table in tables]
         usual = {
             name
@@ -117,68 +110,49 @@ class _View:
             for name in (*settings.finetuned, *settings.probed)
         }
         title, notes = "Table 2. Biological functions", (_DEFAULT_RECIPE, _OTHER_DATA)
-        is_usual = self.scores["dataset"].isin(usual)
-        own = self._only(rows, is_usual) if is_usual[self.encoders.index].any() else rows
+        apart = self.encoders["dataset"].isin(usual).any()
+        own = scores[scores["dataset"].isin(usual)] if apart else scores
         tables: list[Table] = []
-        for table in self._tables("biology", "methods", "biology", title, own):
+        for table in self._tables("biology", "methods", "biology", title, rows, own):
             table = replace(table, notes=notes, **_paper_column("table_2", table.metric))
-            tables += [table, *self._halves(table, own)]
-        if own is rows:
-            return tables
-        title = "Table 2. Biological functions, other splits and species"
-        for table in self._tables(
-            "biology", "methods", "biology-others", title, self._only(rows, ~is_usual)
-        ):
+            tables += [table, *_halves(table, own)]
+        others = scores[~scores["dataset"].isin(usual)] if apart else scores[:0]
+        title += ", other splits and species"
+        for table in self._tables("biology", "methods", "biology-others", title, rows, others):
             note = "No average: each column is a question of its own."
             table = replace(table, averaged=False, reference=None, notes=(note,))
-            tables += [table, *self._halves(table, rows)]
+            tables += [table, *_halves(table, others)]
         return tables
 
     def backbones(self) -> list[Table]:
         """Return Table 3: averages of each method under each backbone, then all data sets."""
-        backbones = in_order(set(self.plain["backbone"]), BACKBONE_LABELS)
+        backbones = in_order(self.plain["backbone"], BACKBONE_LABELS)
         if backbones in ([], [MAIN_BACKBONE]):
             return []
         # data sets measured on the main backbone alone would make its average another one
-        others = (
-            self.plain.loc[self.plain["backbone"] != MAIN_BACKBONE, "dataset"].unique().tolist()
-        )
-        shared = self.scores["dataset"].isin(others)
+        shared = self.plain.loc[self.plain["backbone"] != MAIN_BACKBONE, "dataset"].unique()
         counts = self.plain.groupby("method")["backbone"].nunique()
-        always = tuple(PAPER["table_3"]["rows"])
-        several = {*always, *counts[counts > 1].index, *BASELINES}
-        title = "Table 3. Methods under each backbone"
+        several = {*ACROSS_BACKBONES, *counts[counts > 1].index, *BASELINES}
         name = f"{self.place}-backbones"
         by_backbone: list[Table] = []
         for backbone in backbones:
-            rows = self._only(self._method_rows(backbone, always), shared)
-            rows = {row: scores for row, scores in rows.items() if row.key in several}
-            under = title.replace("each backbone", label(backbone, BACKBONE_LABELS))
+            scores = self._under(backbone)
+            rows = [r for r in self._method_rows(scores, ACROSS_BACKBONES) if r.key in several]
+            title = f"Table 3. Methods under {BACKBONE_LABELS.get(backbone, backbone)}"
             by_backbone += self._tables(
-                "backbones", "methods", f"{name}-{backbone}", under, rows, datasets=others
+                "backbones", "methods", f"{name}-{backbone}", title, rows, scores, datasets=shared
             )
-        summaries: list[Table] = []
-        for metric in dict.fromkeys(table.metric for table in by_backbone):
-            parts = [table for table in by_backbone if table.metric == metric]
-            summaries.append(self._summary(name, parts))
-        return [*summaries, *by_backbone]
+        metrics = dict.fromkeys(table.metric for table in by_backbone)
+        parts = [[table for table in by_backbone if table.metric == m] for m in metrics]
+        return [*(self._summary(name, part) for part in parts), *by_backbone]
 
     def ablation(self) -> list[Table]:
         """Return Table 4: GraphLoG with some of its losses."""
-        variants = {losses: self._varied(f"losses={losses}") for losses in ABLATED}
-        if all(scores.empty for scores in variants.values()):
-            return []
-        rows: dict[Row, pd.DataFrame] = {}
-        for losses, scores in variants.items():
+        rows: dict[str, Row] = {}
+        for losses in ABLATED:
             ticks = tuple("✓" if loss in losses.split("+") else "" for loss in LOSSES)
             group = min(losses.count("+"), 1) + (losses == ABLATED[-1])
-            rows[Row(losses, ticks, losses.replace("+", " + "), group)] = scores
-        datasets = pd.concat(variants.values())["dataset"].unique().tolist()
-        rows |= self._only(self._reference_rows(("",) * 2, group=3), datasets)
-        title = "Table 4. GraphLoG with some of its losses"
-        tables = self._tables(
-            "ablation", "ablation", f"{self.place}-ablation", title, rows, ABLATED[-1]
-        )
+            rows[f"losses={losses}"] = Row(losses, ticks, losses.replace("+", " + "), group)
         note = (
             "The rows have the paper's losses alone; in the oldest results, the row `GraphLoG` "
             "predicted masked attributes too."
@@ -191,80 +165,90 @@ class _View:
                 notes=(note, _OTHER_DATA),
                 **_paper_column("table_4", table.metric),
             )
-            for table in tables
+            for table in self._variants(
+                ("ablation", "ablation", f"{self.place}-ablation"),
+                "Table 4. GraphLoG with some of its losses",
+                rows,
+                (REFERENCE, UNTRAINED, *BASELINES),
+                ABLATED[-1],
+            )
         ]
 
     def sensitivity(self, name: str) -> list[Table]:
         """Return one curve of Figure 3: the score for each value of a setting."""
-        here = self.encoders[self.encoders["method"] == REFERENCE]
-        variants = here.loc[here["variant"].str.fullmatch(f"{name}=[0-9.]+"), "variant"].unique()
-        values = sorted((v.partition("=")[2] for v in variants), key=float)
-        if not values:
-            return []
-        rows = {Row(value, (value,)): self._varied(f"{name}={value}") for value in values}
-        datasets = pd.concat(rows.values())["dataset"].unique().tolist()
-        rows |= self._only(self._reference_rows((), group=1), datasets)
+        variants = self.encoders.loc[self.encoders["method"] == REFERENCE, "variant"]
+        variants = variants[variants.str.fullmatch(f"{name}=[0-9.]+")]
+        values = variants.str.removeprefix(f"{name}=")
+        rows = {f"{name}={v}": Row(v, (v,)) for v in sorted(values.unique(), key=float)}
         head, word = VARIED_LABELS[name].capitalize(), name.replace("_", "-")
-        tables = self._tables(
-            "sensitivity", name, f"{self.place}-sensitivity-{word}", f"Figure 3. {head}", rows, None
-        )
+        paper = f"figure_3_{name}"
         return [
             replace(
-                table,
-                heads=(head,),
-                notes=(_OTHER_DATA,),
-                **_paper_column(f"figure_3_{name}", table.metric),
+                table, heads=(head,), notes=(_OTHER_DATA,), **_paper_column(paper, table.metric)
             )
-            for table in tables
+            for table in self._variants(
+                ("sensitivity", name, f"{self.place}-sensitivity-{word}"),
+                f"Figure 3. {head}",
+                rows,
+                (UNTRAINED, *BASELINES),
+                None,
+            )
         ]
 
-    def _method_rows(self, backbone: str, always: Sequence[str]) -> dict[Row, pd.DataFrame]:
-        """Return the paper's methods, measured or not, then the others that were measured."""
-        under = self.scores[
-            (self.scores["variant"] == "") & self.scores["backbone"].isin([backbone, ""])
-        ]
-        baselines = BASELINES if self.domain == "molecule" else ()
-        rows: dict[Row, pd.DataFrame] = {}
-        for method in in_order({*always, *under["method"], *baselines}, METHOD_LABELS):
-            paper_group = 0 if method == always[0] else 1 if method in always[1:-1] else 2
-            group = 3 if method in BASELINES else paper_group
-            name = self._method_label(method)
-            rows[Row(method, (name,), name, group)] = under[under["method"] == method]
-        return rows
+    def _variants(
+        self,
+        names: tuple[str, str, str],
+        title: str,
+        variants: Mapping[str, Row],
+        beside: Sequence[str],
+        reference: str | None,
+    ) -> list[Table]:
+        """Return tables of GraphLoG's variants, with some plain methods below.
 
-    def _method_label(self, method: str) -> str:
-        if method in BASELINES and self.domain == "protein":
-            return STATISTICS_LABEL
-        return label(method, METHOD_LABELS)
-
-    def _reference_rows(self, blanks: tuple[str, ...], group: int) -> dict[Row, pd.DataFrame]:
-        """Return GraphLoG itself and the rows without pre-training, for tables of variants."""
-        plain = self.scores[
-            (self.scores["variant"] == "") & self.scores["backbone"].isin([MAIN_BACKBONE, ""])
-        ]
-        rows: dict[Row, pd.DataFrame] = {}
-        own = (REFERENCE,) if blanks else ()
-        for method in (*own, UNTRAINED, *BASELINES):
-            scores = plain[plain["method"] == method]
-            name = self._method_label(method)
-            if not scores.empty:
-                rows[Row(method, (name, *blanks), name, group)] = scores
-        return rows
-
-    def _varied(self, variant: str) -> pd.DataFrame:
+        Args:
+            names: Topic, kind and name.
+            title: Heading.
+            variants: Their rows.
+            beside: Methods below, as far as they were measured.
+            reference: Row that the others are compared with.
+        """
         here = self.encoders
-        return here[
+        varied = here[
             (here["method"] == REFERENCE)
             & (here["backbone"] == MAIN_BACKBONE)
-            & (here["variant"] == variant)
+            & here["variant"].isin(list(variants))
         ]
+        if varied.empty:
+            return []
+        varied = varied.assign(row=varied["variant"].str.replace("^.*=", "", regex=True))
+        plain = self._under(MAIN_BACKBONE)
+        measured = set(plain["row"])
+        blanks = ("",) * (len(next(iter(variants.values())).heads) - 1)
+        group = max(row.group for row in variants.values()) + 1
+        below = [self._method_row(m, group, blanks) for m in beside if m in measured]
+        plain = plain[plain["row"].isin(beside) & plain["dataset"].isin(varied["dataset"])]
+        rows, scores = [*variants.values(), *below], pd.concat([varied, plain])
+        return self._tables(*names, title, rows, scores, reference)
 
-    @staticmethod
-    def _only(rows: Mapping[Row, pd.DataFrame], keep: Any) -> dict[Row, pd.DataFrame]:
-        """Return rows with the scores of some data sets alone: their names, or a mask."""
-        if isinstance(keep, pd.Series):
-            return {row: scores[keep.reindex(scores.index)] for row, scores in rows.items()}
-        return {row: scores[scores["dataset"].isin(keep)] for row, scores in rows.items()}
+    def _under(self, backbone: str) -> pd.DataFrame:
+        """Return the scores of methods under a backbone and of baselines, a row a method."""
+        scores = self.scores
+        scores = scores[(scores["variant"] == "") & scores["backbone"].isin([backbone, ""])]
+        return scores.assign(row=scores["method"])
+
+    def _method_rows(self, scores: pd.DataFrame, always: Sequence[str]) -> list[Row]:
+        """Return the paper's methods, measured or not, then the others that were measured."""
+        groups = dict.fromkeys(always, 1) | {always[0]: 0, always[-1]: 2}
+        groups |= dict.fromkeys(BASELINES, 3)
+        baselines = BASELINES if self.domain == "molecule" else ()
+        methods = in_order([*always, *scores["method"], *baselines], METHOD_LABELS)
+        return [self._method_row(method, groups.get(method, 2)) for method in methods]
+
+    def _method_row(self, method: str, group: int, blanks: tuple[str, ...] = ()) -> Row:
+        name = METHOD_LABELS.get(method, method)
+        if method in BASELINES and self.domain == "protein":
+            name = STATISTICS_LABEL
+        return Row(method, (name, *blanks), name, group)
 
     def _tables(
         self,
@@ -272,51 +256,49 @@ class _View:
         kind: str,
         name: str,
         title: str,
-        rows: Mapping[Row, pd.DataFrame],
+        rows: Sequence[Row],
+        scores: pd.DataFrame,
         reference: str | None = REFERENCE,
-        datasets: Sequence[str] | None = None,
+        datasets: Iterable[str] | None = None,
     ) -> list[Table]:
         """Return a table of rows on data sets for each metric.
 
         The data sets are those that encoders were scored on, unless ``datasets`` names them.
         """
-        scores = pd.concat([part.assign(row=row.key) for row, part in rows.items()])
-        scores = scores[scores["fold"] == "test"].assign(column=scores["dataset"])
+        scores = scores[(scores["fold"] == "test") & scores["row"].isin([r.key for r in rows])]
         encoders = scores[~scores["method"].isin(BASELINES)]
         if datasets is not None:
-            encoders = self.encoders[self.encoders["dataset"].isin(datasets)]
+            encoders = self.encoders[self.encoders["dataset"].isin(list(datasets))]
         title = title if topic == self.place else f"{title}, {self.place}"  # pages of both domains
         tables: list[Table] = []
         for metric in sorted(encoders["metric"].unique(), key=lambda m: (m != "roc_auc", m)):
-            measured = set(encoders.loc[encoders["metric"] == metric, "dataset"])
+            measured = encoders.loc[encoders["metric"] == metric, "dataset"]
             columns = in_order(measured, DATASET_LABELS)
             part = scores[(scores["metric"] == metric) & scores["dataset"].isin(columns)]
             unit = [] if metric == "roc_auc" else [metric.replace("_", "-")]
+            rule = RULE_LABELS.get(self.rule, self.rule)
             table = Table(
                 topic=topic,
                 name="-".join([name, self.stage, self.rule.lower(), *unit]),
                 kind=kind,
-                title=f"{title}: {STAGE_LABELS[self.stage]}, {label(self.rule, RULE_LABELS)}",
+                title=f"{title}: {STAGE_LABELS[self.stage]}, {rule}",
                 heads=("Method",),
                 rows=tuple(rows),
-                columns={c: label(c, DATASET_LABELS) for c in columns},
+                columns={c: DATASET_LABELS.get(c, c) for c in columns},
                 metric=metric,
                 rule=self.rule,
-                scores=_printed(part, metric),
+                scores=_printed(part.assign(column=part["dataset"]), metric),
                 reference=reference,
             )
             tables.append(table)
         return tables
 
     def _with_table_1(self, table: Table) -> Table:
-        names = PAPER["table_1"]["columns"]
-        printed = {
-            (row, column): tuple(numbers)
-            for row, values in PAPER["table_1"]["rows"].items()
-            for column, numbers in zip(names, values, strict=True)
-            if column in table.columns and table.metric == "roc_auc"
-        }
-        absent = [DATASET_LABELS[name] for name in names if name not in table.columns]
+        paper, eight = PAPER["table_1"], PAPER["table_1"]["columns"]
+        printed = _paper_places(paper, table.columns) if table.metric == "roc_auc" else {}
+        if printed and set(table.columns) == set(eight):
+            printed |= {(row, ""): (mean, float("nan")) for row, mean in paper["average"].items()}
+        absent = [DATASET_LABELS[name] for name in eight if name not in table.columns]
         notes = [f"Not measured of the paper's eight: {', '.join(absent)}."] if absent else []
         notes += [
             f"Paper: {PAPER['source']}, Table 1, {PAPER['runs']} runs, fine-tuned; averages of "
@@ -326,40 +308,7 @@ class _View:
             "logistic regression has C = 0.1 beside the last epoch, C by validation beside the "
             "best one.",
         ]
-        return replace(
-            table,
-            paper=printed,
-            paper_average=PAPER["table_1"]["average"],
-            paper_head=self.paper_head,
-            notes=tuple(notes),
-        )
-
-    def _halves(self, table: Table, rows: Mapping[Row, pd.DataFrame]) -> list[Table]:
-        """Return the scores on the two halves of the test set, where they were kept apart."""
-        scores = pd.concat([part.assign(row=row.key) for row, part in rows.items()])
-        scores = scores[
-            scores["fold"].isin(list(HALVES))
-            & scores["dataset"].isin(list(table.columns))
-            & (scores["metric"] == table.metric)
-        ]
-        if scores.empty:
-            return []
-        columns = [f"{column}, {words}" for column in table.columns for words in HALVES.values()]
-        named = scores["dataset"] + ", " + scores["fold"].map(HALVES)
-        return [
-            replace(
-                table,
-                name=f"{table.name}-halves",
-                kind="halves",
-                title=f"{table.title}, the two halves of the test set",
-                columns={column: column for column in columns},
-                scores=_printed(scores.assign(column=named), table.metric),
-                paper_rows={},
-                reference=None,
-                averaged=False,
-                notes=(),
-            )
-        ]
+        return replace(table, paper=printed, paper_head=self.paper_head, notes=tuple(notes))
 
     def _summary(self, name: str, tables: Sequence[Table]) -> Table:
         """Return methods on backbones: the averages over data sets of one table a backbone."""
@@ -367,31 +316,23 @@ class _View:
         columns = [table.name.removeprefix(f"{name}-").partition("-")[0] for table in tables]
         records: list[dict[str, Any]] = []
         for backbone, table in zip(columns, tables, strict=True):
-            cells = table.scores.drop_duplicates("row").set_index("row")
-            for row in table.rows:
-                for seed, value in table.average(row.key).items():
-                    record = {"row": row.key, "column": backbone, "seed": seed, "value": value}
-                    protocol = table.scores.loc[table.scores["row"] == row.key, "protocol"].min()
-                    record |= {"cell": cells.loc[row.key, "cell"], "protocol": protocol}
-                    records.append(record)
+            for row, scores in table.scores.groupby("row"):
+                place = {"row": row, "column": backbone, "cell": scores["cell"].iloc[0]}
+                place["protocol"] = scores["protocol"].min()
+                averages = table.average(str(row)).items()
+                records += [{**place, "seed": seed, "value": value} for seed, value in averages]
         rows = {row.key: row for table in tables for row in table.rows}
-        names = PAPER["table_3"]["columns"]
-        printed = {
-            (row, column): tuple(numbers)
-            for row, values in PAPER["table_3"]["rows"].items()
-            for column, numbers in zip(names, values, strict=True)
-            if column in columns
-        }
-        over = ", ".join(dict.fromkeys(name for t in tables for name in t.columns.values()))
+        over = ", ".join(dict.fromkeys(head for t in tables for head in t.columns.values()))
+        labels = {c: BACKBONE_LABELS.get(c, c) for c in columns}
         return replace(
             first,
             name=first.name.replace(f"{name}-{columns[0]}", name),
             kind="backbones",
-            title=first.title.replace(label(columns[0], BACKBONE_LABELS), "each backbone"),
+            title=first.title.replace(labels[columns[0]], "each backbone"),
             rows=tuple(rows[key] for key in in_order(rows, METHOD_LABELS)),
-            columns={c: label(c, BACKBONE_LABELS) for c in columns},
+            columns=labels,
             scores=pd.DataFrame(records, columns=list(first.scores.columns)),
-            paper=printed,
+            paper=_paper_places(PAPER["table_3"], columns),
             paper_head=f"{self.paper_head}, biology",
             averaged=False,
             notes=(
@@ -401,11 +342,49 @@ class _View:
         )
 
 
+def _halves(table: Table, scores: pd.DataFrame) -> list[Table]:
+    """Return the scores on the two halves of the test set, where they were kept apart."""
+    scores = scores[
+        scores["fold"].isin(list(HALVES))
+        & scores["dataset"].isin(list(table.columns))
+        & (scores["metric"] == table.metric)
+    ]
+    if scores.empty:
+        return []
+    columns = [f"{column}, {words}" for column in table.columns for words in HALVES.values()]
+    named = scores.assign(column=scores["dataset"] + ", " + scores["fold"].map(HALVES))
+    halves = replace(
+        table,
+        name=f"{table.name}-halves",
+        kind="halves",
+        title=f"{table.title}, the two halves of the test set",
+        columns={column: column for column in columns},
+        scores=_printed(named, table.metric),
+        paper_rows={},
+        reference=None,
+        averaged=False,
+        notes=(),
+    )
+    return [halves]
+
+
 def _printed(scores: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return scores by row, column and seed in printed units."""
     factor = 1.0 if metric in UNITLESS else 100.0
     columns = ["row", "column", "seed", "value", "cell", "protocol"]
     return scores.assign(value=scores["value"] * factor)[columns]
+
+
+def _paper_places(
+    printed: Mapping[str, Any], columns: Iterable[str]
+) -> dict[tuple[str, str], tuple[float, float]]:
+    """Return the paper's numbers by row and column."""
+    return {
+        (row, column): tuple(numbers)
+        for row, values in printed["rows"].items()
+        for column, numbers in zip(printed["columns"], values, strict=True)
+        if column in columns
+    }
 
 
 def _paper_column(table: str, metric: str) -> dict[str, Any]:
@@ -424,26 +403,25 @@ def speed_tables(rows: pd.DataFrame, details: Mapping[str, Mapping[str, Any]]) -
         & (rows["metric"] == "graphs_per_s")
         & (rows["rule"] == "")
     ]
-    views = rates["cell"].map(_views(rows, details))
+    rates = rates.assign(row=rates["method"] + "/" + rates["backbone"], column="rate")
+    views = {cell: fields["views"] for cell, fields in details.items() if fields.get("views")}
+    nodes = rows[rows["metric"] == "node_views"]
+    views |= dict(zip(nodes["cell"], nodes["value"], strict=True))
+    times = rates["cell"].map(views).astype("float64")
+    encoded = rates.assign(column="views", value=rates["value"] * times)
+    rates = pd.concat([rates, encoded.dropna(subset=["value"])])
     tables: list[Table] = []
     for domain, place in DOMAIN_LABELS.items():
         here = rates[rates["domain"] == domain]
         if here.empty:
             continue
-        keys = here["method"] + "/" + here["backbone"]
-        parts = [here.assign(row=keys, column="rate")]
-        parts.append(
-            here.assign(row=keys, column="views", value=here["value"] * views).dropna(
-                subset=["value"]
-            )
-        )
-        scores = pd.concat(parts)
         lines: list[Row] = []
         for group, backbone in enumerate(in_order(here["backbone"], BACKBONE_LABELS)):
-            methods = here.loc[here["backbone"] == backbone, "method"]
-            for method in in_order(methods, METHOD_LABELS):
-                heads = (label(method, METHOD_LABELS), label(backbone, BACKBONE_LABELS))
-                lines.append(Row(f"{method}/{backbone}", heads, heads[0], group))
+            for method in in_order(here["method"][here["backbone"] == backbone], METHOD_LABELS):
+                name = METHOD_LABELS.get(method, method)
+                heads = (name, BACKBONE_LABELS.get(backbone, backbone))
+                lines.append(Row(f"{method}/{backbone}", heads, name, group))
+        note = "Views are encoded copies of a graph; of a part of one, its share of the nodes."
         table = Table(
             topic="speed",
             name=f"speed-{place}",
@@ -451,14 +429,12 @@ def speed_tables(rows: pd.DataFrame, details: Mapping[str, Mapping[str, Any]]) -
             title=f"Pre-training throughput, {place}",
             heads=("Method", "Backbone"),
             rows=tuple(lines),
-            columns={c: head for c, head in RATES.items() if c in set(scores["column"])},
+            columns={c: head for c, head in RATES.items() if c in set(here["column"])},
             metric="graphs_per_s",
             rule="",
-            scores=_printed(scores, "graphs_per_s"),
+            scores=_printed(here, "graphs_per_s"),
             averaged=False,
-            notes=(
-                "Views are encoded copies of a graph; of a part of one, its share of the nodes.",
-            ),
+            notes=(note,),
         )
         tables.append(table)
     return tables
@@ -468,13 +444,6 @@ def speed_ratio(table: Table) -> pd.DataFrame:
     """Return how many times as fast as AttrMasking under the same backbone each row is."""
     yardsticks = [f"{YARDSTICK}/{row.key.rpartition('/')[2]}" for row in table.rows]
     return table.means.div(table.means.reindex(yardsticks).set_axis(table.means.index))
-
-
-def _views(rows: pd.DataFrame, details: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Return how many views of a graph each timed cell encodes in a step."""
-    views = {cell: fields["views"] for cell, fields in details.items() if fields.get("views")}
-    nodes = rows[rows["metric"] == "node_views"]
-    return {**views, **dict(zip(nodes["cell"], nodes["value"], strict=True))}
 
 
 def timing(rows: pd.DataFrame, details: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
