@@ -37,6 +37,11 @@ SMALL = {
 }
 
 
+PRELOADED = ["training_support", "benchmark_support", "sklearn.cluster", "torch._dynamo"]
+PRELOADED += ["graphlog.domains.molecule.domain", "pandas.io.formats.style", "tabulate"]
+"""What takes long to import, in part when it is first used."""
+
+
 def families(num_graphs: int = 160, seed: int = 0) -> GraphStore:
     """Random trees; the family of a graph decides which node kinds it is made of."""
     draw = np.random.default_rng(seed)
@@ -77,7 +82,7 @@ def server() -> Any:
     if here not in paths:  # the server learns where to import from by its environment alone
         os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, paths)])
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["training_support", "sklearn.cluster", "torch._dynamo"])
+    context.set_forkserver_preload(PRELOADED)
     return context
 
 
