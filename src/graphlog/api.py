@@ -270,10 +270,7 @@ def pretrain(
             remember_input(folder, resolved, **options)
             save_rejects(folder, store.rejects, folder.absolute().name)
     return Encoder(
-        result.encoder,
-        result.info.get("embedding", settings.embedding),
-        result.info,
-        dict(result.objective.state_dict()),
+        result.encoder, result.info.get("embedding", settings.embedding), result.info, result.extra
     )
 
 

@@ -270,6 +270,7 @@ def test_finetune_then_predict(cli: Cli, molecules: Path, finetuned: Path, tmp_p
         "predicted_oxygen",
         "predicted_oxygen_std",
         "predicted_oxygen_calibrated",
+        "graphlog_novelty",
         "graphlog_status",
     ]
     assert 0 <= float(rows[0]["predicted_oxygen"]) <= 1

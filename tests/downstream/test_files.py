@@ -113,7 +113,7 @@ def test_predictions_keep_the_inputs_columns(tmp_path: Path, table: Path, predic
     written = predictor.predict_file(table, tmp_path / "out.csv", batch_size=2)
     rows = read_csv(tmp_path / "out.csv")
     added = [f"predicted_{t}{kind}" for t in "ab" for kind in ("", "_std", "_calibrated")]
-    assert list(rows[0]) == ["smiles", "name", "a", *added, "graphlog_status"]
+    assert list(rows[0]) == ["smiles", "name", "a", *added, "graphlog_novelty", "graphlog_status"]
     assert [row["name"] for row in rows] == list("uvwxyz")
     assert [row["smiles"] for row in rows] == SMILES
     assert [row["predicted_b"] == "" for row in rows] == [False, True, False, True, False, False]
@@ -137,7 +137,7 @@ def test_predicting_twice_over_keeps_both(tmp_path: Path, table: Path, predictor
     predictor.predict_file(table, tmp_path / "one.csv")
     predictor.predict_file(tmp_path / "one.csv", tmp_path / "two.csv")
     header = (tmp_path / "two.csv").read_text().splitlines()[0].split(",")
-    assert len(header) == len(set(header)) == 3 + 2 * 7
+    assert len(header) == len(set(header)) == 3 + 2 * 8
 
 
 def test_predictions_in_every_format(tmp_path: Path, table: Path, predictor: Predictor):
@@ -336,8 +336,9 @@ def test_the_names_of_predictions_do_not_depend_on_the_input(tmp_path: Path, pre
     labelled = write_csv(tmp_path / "labelled.csv", ["CCO"], a=[1], b=[0])
     for source in (plain, labelled):
         predictor.predict_file(source, tmp_path / "out.csv")
-        added = list(read_csv(tmp_path / "out.csv")[0])[-7:]
-        assert [added[0], added[3], added[6]] == ["predicted_a", "predicted_b", "graphlog_status"]
+        added = list(read_csv(tmp_path / "out.csv")[0])[-8:]
+        assert [added[0], added[3]] == ["predicted_a", "predicted_b"]
+        assert added[6:] == ["graphlog_novelty", "graphlog_status"]
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet"])

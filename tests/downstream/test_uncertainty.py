@@ -12,6 +12,7 @@ from downstream_support import (
     IS_ALCOHOL,
     LENGTH,
     QUICK,
+    chain_store,
     labelled,
     read_csv,
     tiny_encoder,
@@ -23,6 +24,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.report import Report
 from graphlog.downstream.uncertainty import Calibration
 from graphlog.errors import ConfigError, ModelFileError
+from graphlog.training.statistics import fit_novelty
 
 NAN = float("nan")
 OLD = Path(__file__).parents[1] / "compatibility" / "v0.1" / "run-finetune"
@@ -174,6 +176,23 @@ def test_files_keep_the_calibration(tmp_path: Path, regressor: Predictor, classi
             np.testing.assert_array_equal(found[name], values)
 
 
+def test_novelty_is_judged_by_the_training_fold(regressor: Predictor, classifier: Predictor):
+    for predictor in (regressor, classifier):
+        first, judge = predictor.encoder, predictor.novelty
+        found = predictor.predict_uncertain([*CHAINS, "no molecule", "[Fe]"]).novelty
+        assert judge is not None
+        assert found is not None
+        expected = judge.percentiles(judge.distances(first.embed(CHAINS, "jk")))
+        np.testing.assert_allclose(found[:48], expected, atol=0.1)
+        assert np.isnan(found[48])
+        assert found[49] == 100
+    split = labelled(LENGTH, "regression").split.train
+    own = fit_novelty(regressor.members[0].network, chain_store().subset(np.sort(split)))
+    assert own is not None
+    assert regressor.novelty is not None
+    np.testing.assert_array_equal(regressor.novelty.quantiles, own.quantiles)
+
+
 def test_a_newer_format_is_refused(
     tmp_path: Path, regressor: Predictor, monkeypatch: pytest.MonkeyPatch
 ):
@@ -190,9 +209,11 @@ def test_columns_of_the_file(tmp_path: Path, regressor: Predictor):
     rows = read_csv(tmp_path / "out.csv")
     kinds = ("", "_std", "_low", "_high")
     added = [f"predicted_{target}{kind}" for target in "ab" for kind in kinds]
+    added.append("graphlog_novelty")
     assert list(rows[0]) == ["smiles", *added, "graphlog_status"]
     assert all(rows[0][name] for name in added)
     assert not any(rows[1][name] for name in added)
+    assert float(rows[0]["graphlog_novelty"]) <= 100
     low, mean, high = (float(rows[0][f"predicted_a{k}"]) for k in ("_low", "", "_high"))
     assert low < mean < high
 
@@ -200,7 +221,10 @@ def test_columns_of_the_file(tmp_path: Path, regressor: Predictor):
 def test_a_predictor_of_an_earlier_version_says_so(tmp_path: Path):
     predictor = graphlog.load_predictor(OLD)
     assert predictor.calibration is None
-    assert predictor.predict_uncertain(["CCO"]).calibrated is None
+    old = predictor.predict_uncertain(["CCO"])
+    assert old.calibrated is None
+    assert old.novelty is None
+    assert "graphlog_novelty" not in old.columns()
     regression = Predictor(predictor.members, predictor.targets, predictor.report)
     regression.members[0].head.task = "regression"
     with pytest.raises(ConfigError, match="earlier version; fine-tune again, or drop --interval"):

@@ -9,8 +9,10 @@ import torch
 import graphlog
 from downstream_support import CHAINS, chain_store, tiny_encoder
 from graphlog.downstream.encoder import Encoder
+from graphlog.encoders.novelty import Novelty
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.report.hierarchy import Hierarchy, ancestors, hierarchy_of
+from graphlog.training.statistics import fit_novelty
 
 SMALL = {"epochs": 2, "batch_size": 16, "encoder": {"dim": 16, "layers": 2}, "objective.centres": 8}
 
@@ -54,9 +56,6 @@ def test_every_graph_has_the_path_that_the_e_step_gives_it(trained: Encoder):
         for level, cosine in enumerate(cosines):
             assert places.similarities[n, level] == pytest.approx(cosine[path[level]], abs=1e-5)
     np.testing.assert_allclose(
-        places.novelty, np.maximum(1 - _cosines(emb, layers[-1]).max(axis=1), 0), atol=1e-5
-    )
-    np.testing.assert_allclose(
         hierarchy.leaf_similarities(emb), _cosines(emb, layers[-1]), atol=1e-5
     )
 
@@ -68,7 +67,34 @@ def test_batches_do_not_matter(trained: Encoder):
         hierarchy.assign(chain_store(), batch_size=5),
     )
     np.testing.assert_array_equal(one.paths, many.paths)
-    np.testing.assert_allclose(one.novelty, many.novelty, atol=1e-6)
+    assert one.novelty is not None
+    assert many.novelty is not None
+    np.testing.assert_allclose(one.novelty, many.novelty, atol=0.1)
+
+
+def test_novelty_is_judged_by_the_graphs_of_the_training_or_of_the_fit(trained: Encoder):
+    judge = Novelty.of(trained.extra, trained.width("jk"))
+    assert judge is not None
+    distances = judge.distances(trained.embed(CHAINS, "jk"))
+    places = hierarchy_of(trained, "it").assign(chain_store())
+    np.testing.assert_allclose(places.novelty, judge.percentiles(distances), atol=0.1)
+    np.testing.assert_allclose(
+        distances[places.oddest], np.sort(distances)[::-1], rtol=1e-3, atol=1e-3
+    )
+    other = chain_store().subset(np.arange(24))
+    fitted = Hierarchy.fitted(trained, other, centres=4, depth=2)
+    own = fit_novelty(trained.network, other)
+    assert own is not None
+    assert fitted.novelty is not None
+    np.testing.assert_array_equal(fitted.novelty.quantiles, own.quantiles)
+
+
+def test_a_model_that_does_not_know_its_graphs_gives_no_novelty():
+    model = graphlog.load("graphlog-zinc")
+    graphs = graphlog.read_molecules(["CCO", "[Fe]"], schema=model.schema)
+    places = hierarchy_of(model, "it").assign(graphs)
+    assert places.novelty is None
+    assert len(places.oddest) == 0
 
 
 def test_a_file_keeps_the_hierarchy(trained: Encoder, tmp_path: Path):

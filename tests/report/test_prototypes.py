@@ -21,6 +21,7 @@ from graphlog.errors import ConfigError, DataError
 from graphlog.report.atlas import draw_graphs
 from graphlog.report.prototypes import write_prototypes
 from graphlog.report.tree import Feature, features_of, traits_of
+from graphlog.training.log import Lines
 
 ROWS = [*CHAINS[:20], "no molecule", *CHAINS[20:]]
 BAD = 20
@@ -125,6 +126,7 @@ def test_the_page_holds_the_tree_the_map_and_drawings(folder: Path):
     assert max(novelty) == pytest.approx(
         page["graphs"][str(page["strangers"][0])]["novelty"], abs=1e-3
     )
+    assert all(0 <= value <= 100 for value in novelty)
     assert not re.search(
         r"(?:src|href)\s*=|https?://(?!www\.w3\.org)",
         (folder / "atlas.html").read_text(encoding="utf-8"),
@@ -287,3 +289,16 @@ def test_drawings_of_odd_molecules_do_not_fail():
     store = graphlog.read_molecules(["*", "[Na+].[Cl-]", "C" * 120, "[H][H]", "C" * 300])
     drawn = draw_graphs(store, range(len(store)))
     assert [svg.startswith("<svg") for svg in drawn] == [True] * 4 + [False]
+
+
+def test_novelty_is_empty_where_the_model_does_not_know_its_graphs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    write_prototypes("graphlog-zinc", tmp_path / "tree", CHAINS, graphs=30, progress=Lines())
+    assert "novelty is empty: graphlog-zinc does not describe" in capsys.readouterr().err
+    assert {m["novelty"] for m in _members(tmp_path / "tree")} == {""}
+    tree = json.loads((tmp_path / "tree" / "tree.json").read_text())
+    assert all(root["novelty"] is None for root in tree["roots"])
+    page = _page(tmp_path / "tree")
+    assert page["strangers"] == []
+    assert {point["novelty"] for point in page["map"]} == {None}

@@ -61,8 +61,8 @@ def predict(
     """Predict with a fine-tuned model for every row of INPUT.
 
     OUT has the columns of INPUT, predicted_TARGET for each target (mean over seeds), its spread
-    over seeds (_std), calibrated probabilities (_calibrated) or intervals (_low, _high), and
-    graphlog_status.
+    over seeds (_std), calibrated probabilities (_calibrated) or intervals (_low, _high),
+    graphlog_novelty (percentile among the training graphs) and graphlog_status.
     """
     written = graphlog.predict_file(
         run,

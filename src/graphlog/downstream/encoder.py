@@ -1,6 +1,6 @@
 """A trained encoder: called on graphs, asked for embeddings, saved and loaded."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -188,6 +188,24 @@ class Encoder(nn.Module):
     ) -> Iterator[tuple[slice, Float[np.ndarray, "B W"]]]:
         """Yield the embeddings of consecutive graphs of ``store``: the range and its rows."""
         chosen = check_layer(layer or self.layer)
+        return self.map_batches(
+            store,
+            lambda batch: self.network.embed_graphs(batch, chosen),
+            batch_size,
+            precision=precision,
+            progress=progress,
+        )
+
+    def map_batches(
+        self,
+        store: GraphStore,
+        function: Callable[[GraphBatch], Tensor],
+        batch_size: int = 512,
+        *,
+        precision: Precision = "fp32",
+        progress: Progress | bool | None = None,
+    ) -> Iterator[tuple[slice, Float[np.ndarray, "B W"]]]:
+        """Yield what ``function`` makes of consecutive graphs of ``store``, a row a graph."""
         bar = as_progress(progress)
         bar.begin(len(store))
         bar.stage("embedding")
@@ -197,7 +215,7 @@ class Encoder(nn.Module):
                 for start in range(0, len(store), batch_size):
                     graphs = slice(start, min(start + batch_size, len(store)))
                     with torch.inference_mode(), autocast(number_format, self.device):
-                        values = self.network.embed_graphs(store[graphs].to(self.device), chosen)
+                        values = function(store[graphs].to(self.device))
                     yield graphs, values.float().cpu().numpy()
                     bar.advance(graphs.stop - graphs.start)
         finally:

@@ -35,6 +35,7 @@ from graphlog.inputs import InputLike
 from graphlog.training.callbacks import Callback, Callbacks
 from graphlog.training.log import MetricsFile, Progress, Silent, as_progress
 from graphlog.training.runfolder import RunFolder, versions
+from graphlog.training.statistics import fit_novelty
 from graphlog.training.trainer import Trainer, stop_on_signal
 
 __all__ = ["PAPER", "FinetuneConfig", "finetune"]
@@ -108,7 +109,8 @@ def finetune(
         notes += calibration_notes(judged, data.split_name, config.select == "best-valid")
         report = make_report(data, [*rows, *extra], notes, judged)
         models, info = chosen_models(runs, config), _info(encoder, data, config, seeds)
-        predictor = Predictor(models, data.targets, report, info, calibration)
+        novelty = fit_novelty(models[0].network, data.store.subset(np.sort(data.split.train)))
+        predictor = Predictor(models, data.targets, report, info, calibration, novelty)
         if folder is not None:
             _finish(folder, predictor)
         return predictor

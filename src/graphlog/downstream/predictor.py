@@ -18,8 +18,8 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
 from graphlog.downstream.embed import Written, choose_format, open_output
-from graphlog.downstream.encoder import Encoder, evaluating
-from graphlog.downstream.head import FineTuned, Head, outputs_of
+from graphlog.downstream.encoder import Encoder, Layer, evaluating
+from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import model_path
 from graphlog.downstream.report import Report
@@ -27,11 +27,12 @@ from graphlog.downstream.uncertainty import Calibration, check_level
 from graphlog.downstream.writers import Results
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
+from graphlog.encoders.novelty import Novelty
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.inputs import InputLike, read, rereadable, resolve
 from graphlog.training.checkpoint import part
 from graphlog.training.log import Progress, Silent, as_progress
-from graphlog.training.precision import Precision, choose_device, inference_precision
+from graphlog.training.precision import Precision, autocast, choose_device, inference_precision
 
 KIND = "predictor"
 
@@ -52,9 +53,15 @@ class Prediction:
     """Lower ends of the intervals; None where none was asked for."""
     high: Float[np.ndarray, "M T"] | None = None
     """Upper ends of the intervals."""
+    novelty: Float[np.ndarray, "M"] | None = None
+    """Percentile, 0 to 100, among the graphs of the training fold, by distance from them; None for
+    predictors that do not know them."""
 
     def columns(self) -> dict[str, Float[np.ndarray, "M"]]:
-        """Return every column by its name in a file: ``predicted_<target>``, ..``_std``, ..."""
+        """Return every column by its name in a file: ``predicted_<target>``, ..``_std``, ...
+
+        ``graphlog_novelty`` comes last.
+        """
         kinds = {
             "": self.mean,
             "_std": self.std,
@@ -62,12 +69,13 @@ class Prediction:
             "_low": self.low,
             "_high": self.high,
         }
-        return {
+        columns = {
             f"predicted_{name}{kind}": values[:, t]
             for t, name in enumerate(self.targets)
             for kind, values in kinds.items()
             if values is not None
         }
+        return columns if self.novelty is None else {**columns, "graphlog_novelty": self.novelty}
 
 
 class Predictor:
@@ -80,6 +88,7 @@ class Predictor:
         report: Report,
         info: Mapping[str, Any] | None = None,
         calibration: Calibration | None = None,
+        novelty: Novelty | None = None,
     ) -> None:
         """Join the models of all seeds, alike in everything but weights."""
         self.members = tuple(members)
@@ -90,6 +99,8 @@ class Predictor:
         self.info: dict[str, Any] = dict(info or {})
         self.calibration = calibration
         """What intervals and calibrated probabilities are made of; older files have none."""
+        self.novelty = novelty
+        """What the training fold looks like to the first seed's encoder; older files have none."""
         for member in self.members:
             member.eval()
 
@@ -162,7 +173,7 @@ class Predictor:
         progress: Progress | bool | None = None,
         **reading: Any,
     ) -> Prediction:
-        """Return predictions with their spread over seeds, calibration and intervals.
+        """Return predictions with their spread over seeds, calibration, intervals and novelty.
 
         Args:
             source: A list, array or column of SMILES, a path, the name of a data set, or a store.
@@ -207,10 +218,11 @@ class Predictor:
         format: str | None = None,
         **reading: Any,
     ) -> Written:
-        """Write the input's columns, ``predicted_<target>`` and ``graphlog_status``.
+        """Write the input's columns, ``predicted_<target>``, novelty and ``graphlog_status``.
 
         After each ``predicted_<target>`` come ``..._std`` (spread over seeds), ``..._calibrated``
-        (classification) and, with an interval, ``..._low`` and ``..._high``. A row that cannot be
+        (classification) and, with an interval, ``..._low`` and ``..._high``. ``graphlog_novelty``
+        is the percentile of the row among the graphs of the training fold. A row that cannot be
         used keeps its columns; its predictions are empty and its status says why. The file is
         written whole or not at all.
 
@@ -267,20 +279,25 @@ class Predictor:
         shape = (store.num_output_rows, len(self.targets))
         mean, std = (np.full(shape, np.nan, dtype=np.float32) for _ in range(2))
         bar = as_progress(progress)
-        for graphs, values in _batches(self.members, store, batch_size, precision, bar):
+        novelty = None if self.novelty is None else np.full(len(mean), np.nan, np.float32)
+        for graphs, values, seen in _batches(self.members, store, batch_size, precision, bar):
             rows = store.output_rows[graphs]
+            if self.novelty is not None and novelty is not None:
+                distances = self.novelty.distances(seen.cpu().numpy())
+                novelty[rows] = self.novelty.percentiles(distances)
             mean[rows] = values.mean(0).cpu().numpy()
             if len(self.members) > 1:
                 std[rows] = values.std(0).cpu().numpy()
         spread = std if len(self.members) > 1 else None
         calibration = self.calibration
         if calibration is None:
-            return Prediction(self.targets, mean, spread, None)
+            return Prediction(self.targets, mean, spread, None, novelty=novelty)
         if self.task != "regression":
-            return Prediction(self.targets, mean, spread, calibration.probabilities(mean))
+            likely = calibration.probabilities(mean)
+            return Prediction(self.targets, mean, spread, likely, novelty=novelty)
         width = None if interval is None else calibration.half_widths(interval)
         low, high = (None, None) if width is None else (mean - width, mean + width)
-        return Prediction(self.targets, mean, spread, None, low, high)
+        return Prediction(self.targets, mean, spread, None, low, high, novelty)
 
     def predict_batches(
         self,
@@ -292,7 +309,7 @@ class Predictor:
     ) -> Iterator[tuple[slice, Float[np.ndarray, "B T"]]]:
         """Yield the predictions of consecutive graphs of ``store``: the range and its rows."""
         bar = as_progress(progress)
-        for graphs, values in _batches(self.members, store, batch_size, precision, bar):
+        for graphs, values, _ in _batches(self.members, store, batch_size, precision, bar):
             yield graphs, values.mean(0).cpu().numpy()
 
     def save(self, path: str | Path, half: bool = False) -> None:
@@ -314,6 +331,8 @@ class Predictor:
         if self.calibration is not None:
             calibration, tensors = self.calibration.to_file()
             extra |= tensors
+        if self.novelty is not None:
+            extra |= self.novelty.tensors()
         described = {
             "targets": list(self.targets),
             "task": self.task,
@@ -348,13 +367,14 @@ class Predictor:
             report = Report.from_dict(described["report"])
             fields, task = described.get("calibration"), members[0].head.task
             calibration = fields and Calibration.from_file(task, fields, found.extra)
+            novelty = Novelty.of(found.extra, found.encoder.embedding_width("jk"))
         except (KeyError, TypeError, RuntimeError) as e:
             raise ModelFileError(
                 f"{path}: its prediction heads are incomplete ({str(e).splitlines()[0]}); get the "
                 "file again."
             ) from None
         info = {k: v for k, v in found.info.items() if k not in {KIND, "kind", "embedding"}}
-        return cls(members, described["targets"], report, info, calibration).to(device)
+        return cls(members, described["targets"], report, info, calibration, novelty).to(device)
 
 
 def predict_graphs(
@@ -362,7 +382,7 @@ def predict_graphs(
 ) -> Float[np.ndarray, "M T"]:
     """Return the members' mean prediction for every graph of ``store``."""
     predictions = np.empty((len(store), members[0].head.linear.out_features), dtype=np.float32)
-    for graphs, values in _batches(members, store, batch_size, "fp32", Silent()):
+    for graphs, values, _ in _batches(members, store, batch_size, "fp32", Silent()):
         predictions[graphs] = values.mean(0).cpu().numpy()
     return predictions
 
@@ -373,8 +393,8 @@ def _batches(
     batch_size: int,
     precision: Precision,
     bar: Progress,
-) -> Iterator[tuple[slice, Float[Tensor, "S B T"]]]:
-    """Yield the predictions of consecutive graphs by every member: the range and its rows."""
+) -> Iterator[tuple[slice, Float[Tensor, "S B T"], Float[Tensor, "B W"]]]:
+    """Yield what every member predicts of consecutive graphs, and their first ``jk`` embedding."""
     device = next(members[0].parameters()).device
     number_format = inference_precision(precision, device, bar.say)
     bar.begin(len(store))
@@ -384,18 +404,23 @@ def _batches(
             graphs = slice(start, min(start + batch_size, len(store)))
             batch = store[graphs].to(device)
             with torch.inference_mode():
-                values = [_predicted(member, batch, number_format, device) for member in members]
-            yield graphs, torch.stack(values)
+                seen = [_embedded(m, m.layer, batch, number_format) for m in members]
+                values = [m.head.predictions(m.head(e)) for m, e in zip(members, seen, strict=True)]
+                first = members[0]
+                jk = (
+                    seen[0] if first.layer == "jk" else _embedded(first, "jk", batch, number_format)
+                )
+            yield graphs, torch.stack(values), jk
             bar.advance(graphs.stop - graphs.start)
     finally:
         bar.end()
 
 
-def _predicted(
-    member: FineTuned, batch: GraphBatch, precision: Literal["fp32", "bf16"], device: torch.device
+def _embedded(
+    member: FineTuned, layer: Layer, batch: GraphBatch, precision: Literal["fp32", "bf16"]
 ) -> Tensor:
-    with evaluating(member):
-        return member.head.predictions(outputs_of(member, batch, precision, device))
+    with evaluating(member), autocast(precision, batch.x.device):
+        return member.network.embed_graphs(batch, layer).float()
 
 
 def _member(

@@ -114,20 +114,25 @@ class GraphEncoder(nn.Module):
                 each of these.
         """
         if layer == "last":
-            encoding = self(batch)
-            return (
-                torch.cat([encoding.graph_emb, center_nodes(encoding.node_emb, batch.ptr)], dim=1)
-                if self.config.readout == "mean+centre"
-                else encoding.graph_emb
-            )
+            return self._last(self(batch), batch)
         shard = Shard(batch, self.peers)
         return self._join_layers(self._layer_outputs(shard), shard)
+
+    def embed_twice(self, batch: GraphBatch) -> Float[Tensor, "N W"]:
+        """Return ``last`` and ``jk`` of :meth:`embed_graphs` side by side, of one pass."""
+        encoding, all_layers = self.encode_and_embed(batch)
+        return torch.cat([self._last(encoding, batch), all_layers], dim=1)
 
     def encode_and_embed(self, batch: GraphBatch) -> tuple[Encoding, Float[Tensor, "N W"]]:
         """Return what :meth:`forward` does, and the ``jk`` embedding of the same pass."""
         shard = Shard(batch, self.peers)
         outputs = self._layer_outputs(shard)
         return self._encoding(outputs, shard), self._join_layers(outputs, shard)
+
+    def _last(self, encoding: Encoding, batch: GraphBatch) -> Tensor:
+        if self.config.readout != "mean+centre":
+            return encoding.graph_emb
+        return torch.cat([encoding.graph_emb, center_nodes(encoding.node_emb, batch.ptr)], dim=1)
 
     def _join_layers(self, outputs: list[Tensor], shard: Shard) -> Float[Tensor, "N W"]:
         batch = shard.batch

@@ -100,7 +100,7 @@ def atlas_page(
         identifiers: What the reader calls each row of the input.
     """
     nodes = [node for root in roots for node in root.walk()]
-    strangers = np.argsort(-assignments.novelty, kind="stable")[:_STRANGERS].tolist()
+    strangers = assignments.oddest[:_STRANGERS].tolist()
     shown = sorted({graph for node in nodes for graph, _ in node.typical} | set(strangers))
     rows, names, mapped = store.output_rows, names_of(store, sample.tolist()), sample.tolist()
     drawn = dict(zip(shown, draw_graphs(store, shown), strict=True))
@@ -170,7 +170,7 @@ def _members(
         "paths": [path_name(leaf) for leaf in leaves.tolist()],
         "path": number.ravel().tolist(),
         "similarity": np.round(assignments.similarities[:, -1].astype(np.float64), 4).tolist(),
-        "novelty": np.round(assignments.novelty.astype(np.float64), 4).tolist(),
+        "novelty": None if (novelty := assignments.novelty) is None else novelty.round(2).tolist(),
     }
 
 
@@ -193,7 +193,8 @@ def _node(node: Node, total: int) -> dict[str, Any]:
 
 
 def _place(assignments: Assignments, graph: int) -> dict[str, Any]:
+    novelty = assignments.novelty
     return {
         "path": path_name(assignments.paths[graph].tolist()),
-        "novelty": round(float(assignments.novelty[graph]), 3),
+        "novelty": None if novelty is None else round(float(novelty[graph]), 2),
     }

@@ -16,6 +16,7 @@ from graphlog.domains import DOMAINS, domain_of
 from graphlog.downstream.models import list_models, model_path
 from graphlog.downstream.report import Report
 from graphlog.encoders.modelfile import read_model
+from graphlog.encoders.novelty import Novelty
 from graphlog.errors import DataError, ModelFileError
 
 
@@ -110,6 +111,9 @@ def describe_model(path: Path) -> dict[str, Any]:
         **_model_card(path),
         "schema": describe_schema(encoder.schema),
         "settings": config.model_dump(),
+        "novelty": "calibrated"
+        if Novelty.of(contents.extra, encoder.embedding_width("jk"))
+        else "not calibrated",
         "prototypes": " / ".join(map(str, prototype_layers(contents.extra))) or None,
         "versions": info.get("versions", {}),
     }

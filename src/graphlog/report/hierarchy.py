@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from torch import nn
 
 from graphlog.data.store import GraphStore
-from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.encoder import Encoder, evaluating
+from graphlog.encoders.novelty import Novelty
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.objectives.graphlog import projection_head
 from graphlog.ops.similarity import cosine_similarity
@@ -21,6 +22,7 @@ from graphlog.prototypes.initialize import check_embeddings
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 from graphlog.training.randomness import seed_for
+from graphlog.training.statistics import fit_novelty
 
 _FITTED_TO = 50_000
 """Graphs that a tree is fitted to."""
@@ -54,8 +56,11 @@ class Assignments:
     """Prototype of each layer, roots first (see :attr:`Hierarchy.by_leaf`)."""
     similarities: Float[np.ndarray, "N Lp"]
     """Cosine of the graph and each prototype of its path."""
-    novelty: Float[np.ndarray, "N"]
-    """One minus the cosine to the nearest of all leaves, in [0, 2]."""
+    novelty: Float[np.ndarray, "N"] | None
+    """Percentile, 0 to 100, among the graphs that the model was trained on or the tree fitted to;
+    None where the model does not know them."""
+    oddest: Int[np.ndarray, "K"]
+    """The graphs by distance from those, farthest first; none where it does not know them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,8 @@ class Hierarchy:
     """The prototypes, roots first."""
     head: nn.Module | None
     """What stands between embedding and prototypes, if anything: projection or standardization."""
+    novelty: Novelty | None
+    """What novelty is judged by; None where the model has none."""
     by_leaf: bool = False
     """Whether a graph's path is its nearest leaf and that leaf's ancestors, as balanced assignments
     have it, or the walk of Eq. 12 at temperature 0, at each step to the nearest child."""
@@ -87,10 +94,11 @@ class Hierarchy:
             raise ModelFileError(f"the prototypes stored with the model are damaged: {e}") from None
         if forest is None:
             return None
+        novelty = Novelty.of(model.extra, model.width("jk"))
         settings = model.info.get("settings", {}).get("objective", {})
         by_leaf = settings.get("e_step") == "balanced"
         if not settings.get("projection_head", "head.0.weight" in model.extra):
-            return cls(model, forest, None, by_leaf)
+            return cls(model, forest, None, novelty, by_leaf)
         head = projection_head(forest.layers[0].shape[1])
         weights = {
             name.removeprefix("head."): tensor
@@ -104,7 +112,7 @@ class Hierarchy:
                 "the model has prototypes but not the projection head they were trained with; "
                 "use the model of the pre-training run."
             ) from None
-        return cls(model, forest, head.to(model.device).eval(), by_leaf)
+        return cls(model, forest, head.to(model.device).eval(), novelty, by_leaf)
 
     @classmethod
     def fitted(
@@ -146,7 +154,9 @@ class Hierarchy:
             centres=centres,
             generator=torch.Generator().manual_seed(seed_for(seed, "hierarchy")),
         )
-        return cls(model, forest, head, by_leaf=True)
+        with evaluating(model):
+            novelty = fit_novelty(model.network, store, seed)
+        return cls(model, forest, head, novelty, by_leaf=True)
 
     @property
     def parents(self) -> list[Int[np.ndarray, "_"]]:
@@ -187,11 +197,12 @@ class Hierarchy:
         depth = self.forest.depth
         paths = np.empty((len(store), depth), dtype=np.int64)
         similarities = np.empty((len(store), depth), dtype=np.float32)
-        novelty = np.empty(len(store), dtype=np.float32)
-        for graphs, values in self.model.embed_batches(
-            store, "last", batch_size, precision=precision, progress=progress
+        distances = np.empty(len(store))
+        network, width = self.model.network, self.model.width("last")
+        for graphs, values in self.model.map_batches(
+            store, network.embed_twice, batch_size, precision=precision, progress=progress
         ):
-            emb = self._projected(values)
+            emb = self._projected(values[:, :width])
             cosines = [cosine_similarity(emb, layer) for layer in self.forest.layers]
             chains = (
                 leaf_chains(cosines[-1].argmax(dim=1), self.forest)
@@ -203,8 +214,12 @@ class Hierarchy:
                 cosine.gather(1, chains[:, level, None]) for level, cosine in enumerate(cosines)
             ]
             similarities[graphs] = torch.cat(chosen, dim=1).cpu().numpy()
-            novelty[graphs] = (1 - cosines[-1].max(dim=1).values).clamp(min=0).cpu().numpy()
-        return Assignments(paths, similarities, novelty)
+            if self.novelty is not None:
+                distances[graphs] = self.novelty.distances(values[:, width:])
+        if self.novelty is None:
+            return Assignments(paths, similarities, None, np.empty(0, dtype=np.int64))
+        percentiles = self.novelty.percentiles(distances)
+        return Assignments(paths, similarities, percentiles, np.argsort(-distances, kind="stable"))
 
     def _projected(self, values: Float[np.ndarray, "N D"]) -> torch.Tensor:
         emb = torch.from_numpy(values).to(self.forest.layers[0].device)

@@ -26,7 +26,11 @@ from graphlog.report.tree import Node, build_tree, features_of, path_name, tree_
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 
-_FORMAT = 1
+_FORMAT = 2
+_UNKNOWN_NOVELTY = (
+    "note: novelty is empty: {} does not describe the graphs it would be judged by; add --fit to "
+    "judge by those of INPUT, of at least 20, or pre-train again"
+)
 _IDENTIFIER = re.compile(r"(?i)(^|[ _-])(id|name|identifier|title|code|cas)([ _-]?(no|number))?$")
 """Names of columns that tell rows apart."""
 _RULES = {
@@ -34,7 +38,8 @@ _RULES = {
     "leaves were assigned in equal shares, "
     "else at each layer the nearest child of the one above (Eq. 12 at temperature 0)",
     "similarity": "cosine of the graph and the leaf of its path, in the space of the prototypes",
-    "novelty": "one minus the cosine to the nearest of all leaves",
+    "novelty": "percentile (0 to 100) of the distance from the graphs that the model was trained "
+    "on, or the tree fitted to, among those graphs; null where the model does not know them",
     "traits": "means or shares that differ from those of the whole sample by at least 0.3 "
     "standard deviations; `effect` is how many, `q` the false discovery rate (Benjamini and "
     "Hochberg) over all groups and features",
@@ -77,7 +82,9 @@ def write_prototypes(
 
     ``tree.json`` has the tree with sizes, typical graphs and traits; ``members.csv`` has one row
     per input row (``row``, ``path``, ``similarity``, ``novelty``, ``status``), empty where the row
-    could not be used; ``atlas.html`` needs only a browser.
+    could not be used; ``atlas.html`` needs only a browser. Novelty is the percentile, 0 to 100, of
+    a graph among those that the model was trained on, or with ``fit`` among those of the
+    collection; it is empty where the model file does not describe the former.
 
     Args:
         model: An encoder with prototypes, a model file, a run folder, or a shipped model.
@@ -123,6 +130,8 @@ def write_prototypes(
             )
         computing: dict[str, Any] = {"precision": precision, "progress": progress}
         hierarchy = learned or Hierarchy.fitted(encoder, store, seed=seed, **computing)
+        if hierarchy.novelty is None and progress is not None:
+            progress.say(_UNKNOWN_NOVELTY.format(named if learned else resolved.name))
         assignments = hierarchy.assign(store, **computing)
         sample = sample_rows(len(store), graphs, seed)
         chosen = store.subset(sample)
@@ -247,13 +256,13 @@ def _write_members(path: Path, assignments: Assignments, store: GraphStore) -> N
             if graph < 0:
                 table.writerow([row, "", "", "", status])
             else:
-                cosine, novelty = assignments.similarities[graph, -1], assignments.novelty[graph]
+                cosine, novelty = assignments.similarities[graph, -1], assignments.novelty
                 table.writerow(
                     [
                         row,
                         path_name(assignments.paths[graph].tolist()),
                         f"{cosine:.6g}",
-                        f"{novelty:.6g}",
+                        "" if novelty is None else f"{novelty[graph]:.2f}",
                         status,
                     ]
                 )

@@ -161,7 +161,7 @@ class Node:
     similarity: float | None
     """Mean cosine of its members to it; None where it has none."""
     novelty: float | None
-    """Mean novelty of its members."""
+    """Mean novelty of its members; None where it has none or novelty is not known."""
     typical: tuple[tuple[int, float], ...]
     """The members nearest to it, of different text: their place in the store, and their cosine."""
     traits: list[Trait]
@@ -231,13 +231,13 @@ def build_tree(
                 build((*path, child), members[below == child])
                 for child in np.flatnonzero(parents[level] == own).tolist()
             ]
-        similarities = assignments.similarities[members, level]
+        similarities, novelty = assignments.similarities[members, level], assignments.novelty
         typical = tuple(_typical(store, members, similarities))
         node = Node(
             path=path,
             members=len(members),
             similarity=float(similarities.mean()) if len(members) else None,
-            novelty=float(assignments.novelty[members].mean()) if len(members) else None,
+            novelty=None if novelty is None or not len(members) else float(novelty[members].mean()),
             typical=typical,
             traits=[],
             common=domain.common_part(store, [graph for graph, _ in typical], WIDTH, HEIGHT),

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
+from graphlog.encoders.novelty import PREFIX
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.files import writing
 from graphlog.objectives import OBJECTIVES
@@ -36,6 +38,8 @@ class PretrainResult:
     """The trained objective; for GraphLoG it holds the prototypes."""
     info: dict[str, Any]
     """What the model file says about the run."""
+    extra: dict[str, Tensor]
+    """Tensors of the objective, and what novelty is judged by."""
 
 
 def run_pretraining(
@@ -114,9 +118,9 @@ def _run(
     info = _info(job.store, job.config)
     if folder is not None:
         with writing(folder.model, ADVICE):
-            save_model(folder.model, job.encoder, info, extra=dict(job.objective.state_dict()))
+            save_model(folder.model, job.encoder, info, extra=job.kept())
         folder.remove_targets()
-    return PretrainResult(job.encoder, job.objective, info)
+    return PretrainResult(job.encoder, job.objective, info, job.kept())
 
 
 def _train(
@@ -218,9 +222,10 @@ def _finished(path: Path, job: Pretraining, progress: Progress) -> PretrainResul
         return None
     job.check_same(model.info["settings"], model.info["data_digest"])
     objective = job.objective
+    learned = {k: v for k, v in model.extra.items() if not k.startswith(PREFIX)}
     try:
-        objective.prepare_state(model.extra)
-        objective.load_state_dict(model.extra)
+        objective.prepare_state(learned)
+        objective.load_state_dict(learned)
     except (RuntimeError, KeyError) as e:
         reason = str(e).splitlines()[0]
         raise ModelFileError(
@@ -228,4 +233,4 @@ def _finished(path: Path, job: Pretraining, progress: Progress) -> PretrainResul
             "train it again with --overwrite."
         ) from None
     progress.say(f"{path.parent} is complete already; nothing to do")
-    return PretrainResult(model.encoder.eval(), objective.eval(), dict(model.info))
+    return PretrainResult(model.encoder.eval(), objective.eval(), dict(model.info), model.extra)

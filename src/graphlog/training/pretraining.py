@@ -15,6 +15,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.sampler import BatchSampler
 from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
+from graphlog.encoders.novelty import Novelty
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective
@@ -31,7 +32,7 @@ from graphlog.training.optim import WeightAverage, scheduled_rate
 from graphlog.training.precision import autocast, choose_device, choose_precision
 from graphlog.training.randomness import generator_for, global_seed, seed_for
 from graphlog.training.runfolder import RunFolder
-from graphlog.training.statistics import calibrate
+from graphlog.training.statistics import calibrate, fit_novelty
 from graphlog.training.targets import with_targets
 from graphlog.training.team import Team, fingerprint, local_device
 from graphlog.training.trainer import Cursor, Job, Setting
@@ -86,6 +87,7 @@ class Pretraining(Job):
         self._embed_at_most = embed_at_most
         self._phase = 0
         self._splits = False
+        self.novelty: Novelty | None = None
 
     def join(self, team: Team) -> None:
         """Train together with other processes.
@@ -251,7 +253,7 @@ class Pretraining(Job):
         """Leave encoder and objective as they are to be used.
 
         The weights are their average, where the settings say so, and the statistics of batch
-        normalization are those of clean graphs.
+        normalization are those of clean graphs, among which novelty is judged.
         """
         self.watch.close()
         if self.average is not None:
@@ -259,6 +261,12 @@ class Pretraining(Job):
         self.team.leave(self._modules())
         calibrate(self.encoder, self.store, self.config.seed)
         self.objective.eval()
+        self.novelty = fit_novelty(self.encoder, self.store, self.config.seed)
+
+    def kept(self) -> dict[str, Tensor]:
+        """Return the tensors that the model file holds beside those of the encoder, by name."""
+        usual = {} if self.novelty is None else self.novelty.tensors()
+        return {**self.objective.state_dict(), **usual}
 
     def find_targets(self, run_dir: Path | None) -> None:
         """Give the graphs their targets, which the first process computes and the others read."""

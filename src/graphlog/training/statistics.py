@@ -1,4 +1,4 @@
-"""Statistics of batch normalization, taken in the same way for every encoder, trained or not."""
+"""What an encoder is told about clean graphs: statistics of batch norms, and what is usual."""
 
 import numpy as np
 import torch
@@ -7,9 +7,13 @@ from torch import nn
 from graphlog.data.sampler import BatchSampler
 from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.novelty import FEWEST, Novelty
 
 BATCHES, BATCH_SIZE = 20, 64
 """Graphs the statistics are taken from."""
+_JUDGED = 20_000
+"""Graphs that novelty is fitted to."""
+_AT_ONCE = 512
 
 
 def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
@@ -41,3 +45,23 @@ def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
         norm.eval()
+
+
+def fit_novelty(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> Novelty | None:
+    """Return what is usual among ``graphs`` as ``network`` embeds them; None for fewer than 20.
+
+    Args:
+        network: In evaluation mode.
+        graphs: The collection; of large ones, 20,000 are drawn.
+        seed: Decides which.
+    """
+    rows = np.arange(len(graphs))
+    if len(rows) > _JUDGED:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, _JUDGED, replace=False))
+    device = next(network.parameters()).device
+    parts = np.array_split(rows, -(-len(rows) // _AT_ONCE)) if len(rows) >= FEWEST else []
+    if not parts:
+        return None
+    with torch.no_grad():
+        found = [network.embed_graphs(graphs.take(part).to(device), "jk") for part in parts]
+    return Novelty.fit(torch.cat(found).float().cpu().numpy(), seed)

@@ -187,7 +187,7 @@ def test_the_command_line_goes_all_the_way(tmp_path, capsys):
         rows = list(csv.DictReader(file))
     assert len(rows) == 30
     predicted = [f"predicted_y=class{k}{end}" for k in range(3) for end in ("", "_calibrated")]
-    assert list(rows[0]) == ["row", *predicted, "graphlog_status"]
+    assert list(rows[0]) == ["row", *predicted, "graphlog_novelty", "graphlog_status"]
     assert (
         main(["data", "split", path, "--kind", "stratified", "-o", str(tmp_path / "split.json")])
         == 0
