@@ -30,18 +30,21 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "drawn at the loss's temperature, unit length (0.1.0)": {
         "e_step": "sample",
         "e_step_temperature": 0.0,
+        "initialisation": "kmeans",
         "kmeans_space": "unit",
         "min_roots": 1,
         "prototype_rate": 1.0,
     },
     "drawn at the loss's temperature, raw": {
+        "initialisation": "kmeans",
         "e_step": "sample",
         "e_step_temperature": 0.0,
         "prototype_rate": 1.0,
     },
-    "greedy": {"e_step": "greedy"},
-    "balanced, rate 1": {"prototype_rate": 1.0},
-    "balanced, rate 10 (default)": {},
+    "greedy": {"e_step": "greedy", "initialisation": "kmeans"},
+    "balanced, rate 1": {"prototype_rate": 1.0, "initialisation": "kmeans"},
+    "balanced, rate 10": {"initialisation": "kmeans"},
+    "balanced from the start, rate 10 (default)": {},
     "no prototypes": {"global_weight": 0.0},
 }
 TERMS = ("graph", "subgraph", "attribute", "global")

@@ -128,8 +128,8 @@ def _jobs(table: Path, other: Path, store: str, encoder: str, fitted: str) -> di
             ["data", "split", str(table), "-o", "out.json", *_ONE], _bytes("out.json")
         ),
         "data get": Job(
-            ["data", "get", "bace", "--data-dir", "out", "--quiet"],
-            _bytes("out/chem/downstream/bace.csv.gz"),
+            ["data", "get", "zinc250k", "--data-dir", "out", "--quiet"],
+            _bytes("out/chem/pretrain/zinc_moses_250k.smi.gz"),
             resumable=True,
             environment={"GRAPHLOG_MIRROR": f"file://{MIRROR}"},
         ),

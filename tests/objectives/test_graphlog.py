@@ -14,6 +14,9 @@ from graphlog.objectives.attribute_head import evidence_channels
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.objectives.graphlog import GraphLoG
 from graphlog.objectives.graphlog_config import GraphLoGConfig
+from graphlog.ops.similarity import cosine_similarity
+from graphlog.prototypes.e_step import leaf_chains
+from graphlog.prototypes.forest import PrototypeForest
 from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded, small_encoder
 
 SIZES = [5, 9, 12, 7, 1, 20, 3, 8, 11, 6, 14, 4]
@@ -212,6 +215,27 @@ def test_prototypes_are_fitted_on_a_sample() -> None:
     assert asked == [20_000, 20_000, None, None]
     build().begin_phase(Phase("local", 1), embed, seeded())
     assert len(asked) == 4
+
+
+def roots_in_use(forest: PrototypeForest, emb: Tensor) -> float:
+    """Exponential of the entropy of the roots above the nearest leaves."""
+    leaves = cosine_similarity(emb, forest.layers[-1]).argmax(dim=1)
+    counts = torch.bincount(leaf_chains(leaves, forest)[:, 0]).double()
+    return float(torch.exp(torch.special.entr(counts / counts.sum()).sum()))
+
+
+def test_upper_layers_stay_in_use_among_outliers() -> None:
+    groups = torch.randn(40, 16, generator=seeded(3))
+    emb = groups.repeat(20, 1) + 0.1 * torch.randn(800, 16, generator=seeded(4))
+    emb[:80] *= torch.linspace(2, 20, 80)[:, None]  # far away, where K-means puts its centers
+    in_use: dict[str, float] = {}
+    for way in ("balanced", "kmeans"):
+        objective = build(initialisation=way, centres=40)
+        begin_joint(objective, emb)
+        assert objective.forest is not None
+        in_use[way] = roots_in_use(objective.forest, emb)
+    assert in_use["balanced"] > 3.5
+    assert in_use["kmeans"] < 2.5
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,9 @@ def test_a_tree_for_finished_embeddings_has_no_empty_leaf() -> None:
     assert torch.special.entr(usage).sum().exp() > 0.85 * forest.sizes[-1]
     roots = torch.bincount(leaf_chains(leaves, forest)[:, 0], minlength=4)
     assert roots.max() < 0.8 * len(emb)
+    for parents, num in zip(forest.parents, forest.sizes, strict=False):
+        children = torch.bincount(parents, minlength=num)
+        assert children.max() - children.min() <= 1
     again = fit_balanced_forest(emb, centres=20, generator=seeded())
     assert torch.equal(again.layers[-1], forest.layers[-1])
 

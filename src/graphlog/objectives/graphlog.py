@@ -29,6 +29,7 @@ from graphlog.objectives.graphlog_config import RECIPE_NOTES, RECIPES, GraphLoGC
 from graphlog.objectives.local_instance import PairLoss, graph_loss, subgraph_loss
 from graphlog.ops.colors import refine_colors
 from graphlog.ops.contrastive import full_precision
+from graphlog.prototypes.balanced import fit_balanced_forest
 from graphlog.prototypes.competitive import fit_competitive
 from graphlog.prototypes.e_step import balanced_chains, greedy_chains, sample_chains
 from graphlog.prototypes.energy import corrupt_chains
@@ -169,6 +170,10 @@ class GraphLoG(Objective[GraphLoGViews]):
                 passes=c.competitive_passes,
                 decay=c.competitive_decay,
                 min_members=c.min_members,
+            )
+        elif c.initialisation == "balanced":
+            forest = fit_balanced_forest(
+                emb, depth=c.depth, centres=c.centres, roots=c.min_roots, generator=generator
             )
         else:
             forest = fit_forest(

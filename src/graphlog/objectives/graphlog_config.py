@@ -87,10 +87,12 @@ class GraphLoGConfig(FrozenConfig):
     centres_rule: CentresRule = "halve"
     """Centers of a layer of few points: at most half as many, or ``literal``, which discards
     every upper layer."""
-    initialisation: Literal["kmeans", "competitive"] = "kmeans"
-    """K-means (paper), or moving averages and rival-penalized competition (script)."""
+    initialisation: Literal["balanced", "kmeans", "competitive"] = "balanced"
+    """Equal shares for the prototypes of every layer, so that none above the leaves stands empty;
+    K-means (paper); or moving averages and rival-penalized competition (script)."""
     min_roots: int = Field(4, ge=1)
-    """Fewest prototypes of the top layer, as far as the layer below has that many."""
+    """Prototypes of the top layer, as far as the layer below has that many; K-means may leave
+    more."""
     kmeans_space: Space = "raw"
     """Cluster embeddings as they are or scaled to length 1. Prototypes much shorter than the
     embeddings are moved by their own length in a few steps and fall out of use."""

@@ -1,11 +1,11 @@
 """A tree fitted to finished embeddings, with equal shares for its leaves: no training involved."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphlog.errors import ConfigError
-from graphlog.ops.similarity import cosine_similarity
+from graphlog.ops.similarity import cosine_similarity, unit_rows
 from graphlog.prototypes.e_step import balanced_assignment
 from graphlog.prototypes.forest import PrototypeForest
 from graphlog.prototypes.initialize import check_embeddings
@@ -28,7 +28,8 @@ def fit_balanced_forest(
     """Return a tree whose leaves hold about equally many graphs.
 
     Sizes of layers grow geometrically from ``roots`` to ``centres``, as far as there are graphs. A
-    leaf that is nearest to no graph is dropped, so every leaf is the nearest of some graph.
+    leaf that is nearest to no graph is dropped, so every leaf is the nearest of some graph. Above
+    the leaves, prototypes have equally many children, give or take one.
 
     Args:
         embeddings: Embeddings; center them first, since prototypes are compared by cosine.
@@ -48,17 +49,23 @@ def fit_balanced_forest(
     check_embeddings(embeddings)
     if not embeddings.any():
         raise ConfigError("the embeddings have collapsed: all graphs are the same to this encoder.")
-    points, layers, parents = embeddings, list[Tensor](), list[Tensor]()
+    # of equal length, so that a few long embeddings do not draw all centers to them
+    points = unit_rows(embeddings) * embeddings.norm(dim=1).mean()
+    layers, parents = list[Tensor](), list[Tensor]()
     for level in reversed(range(depth)):
         share = level / (depth - 1) if depth > 1 else 1.0
         wanted = round(roots * (centres / roots) ** share) if centres > roots else centres
-        wanted = min(wanted, points.shape[0] if level < depth - 1 else points.shape[0] // 2)
-        vectors = _balanced_centres(points, max(wanted, 1), generator, temperature)
-        nearest = cosine_similarity(points, vectors).argmax(dim=1)
-        used, nearest = nearest.unique(return_inverse=True)
-        layers.insert(0, vectors[used])
+        if level == depth - 1:
+            num = max(min(wanted, points.shape[0] // 2), 1)
+            vectors = _balanced_centres(points, num, generator, temperature)
+            nearest = cosine_similarity(points, vectors).argmax(dim=1)
+            used, nearest = nearest.unique(return_inverse=True)
+            vectors = vectors[used]
+        else:
+            vectors, nearest = _equal_groups(points, min(wanted, points.shape[0]), generator)
+        layers.insert(0, vectors)
         parents.insert(0, nearest)
-        points = layers[0]
+        points = vectors
     # the last entry is the leaf of every graph, which is no part of the tree
     return PrototypeForest(layers, parents[:-1])
 
@@ -70,13 +77,40 @@ def _balanced_centres(
     centres = kmeans(points, num, generator).centres
     for _ in range(_PASSES):
         sums, weights = torch.zeros_like(centres), centres.new_zeros(num, 1)
-        order = torch.randperm(points.shape[0], generator=generator).to(points.device)
-        for chunk in points[order].split(_CHUNK):
+        order = torch.randperm(points.shape[0], generator=generator, device=generator.device)
+        for chunk in points[order.to(points.device)].split(_CHUNK):
             share = balanced_assignment(cosine_similarity(chunk, centres), temperature=temperature)
             sums += share.T @ chunk
             weights += share.sum(dim=0)[:, None]
         centres = sums / weights.clamp_min(1e-12)
-    # a center in the middle of all points has no direction
+    return _with_directions(centres, points)
+
+
+def _equal_groups(
+    points: Tensor, num: int, generator: torch.Generator
+) -> tuple[Float[Tensor, "K D"], Int[Tensor, "M"]]:
+    """Group a few points by cosine, sizes differing by one at most: the groups' means and members.
+
+    Start from K-means, assign points and move centers to the means of their members in turns.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    centres = kmeans(points, num, generator).centres
+    places = torch.arange(points.shape[0], device=points.device) % num
+    group = torch.full_like(places, -1)
+    for _ in range(_PASSES):
+        before, cosine = group, cosine_similarity(points, centres)
+        chosen = linear_sum_assignment(cosine[:, places].cpu().numpy(), maximize=True)[1]
+        group = places[torch.from_numpy(chosen).to(places.device)]
+        centres = torch.zeros_like(centres).index_add(0, group, points)
+        centres = _with_directions(centres / group.bincount()[:, None], points)
+        if torch.equal(group, before):
+            break
+    return centres, group
+
+
+def _with_directions(centres: Tensor, points: Tensor) -> Tensor:
+    """Replace a center in the middle of all points, which has no direction."""
     length = points.norm(dim=1)
     vague = centres.norm(dim=1, keepdim=True) <= 1e-5 * length.mean()
     return torch.where(vague, points[length.argmax()], centres)
