@@ -17,6 +17,7 @@ from graphlog.encoders.base import (
     NodeNorm,
 )
 from graphlog.ops.neighbors import neighbor_sum
+from graphlog.ops.perceptron import perceptron
 
 
 class GINConfig(LayerConfig):
@@ -56,12 +57,12 @@ class GIN(MessagePassing):
         total = neighbor_sum(h, neighborhood.adjacency)
         counts = neighborhood.indicator_sums
         if self.norm is None:
-            hidden = self.lift(add_product(total, counts, self.edge.weight))
-        else:  # the concatenated sum is never formed: its edge half is K columns wide, not D
-            of_node, of_edge = self.lift.weight.split(h.shape[1], dim=1)
-            hidden = self.norm(
-                add_product(
-                    F.linear(total, of_node, self.lift.bias), counts, self.edge.weight @ of_edge.T
-                )
+            return perceptron(add_product(total, counts, self.edge.weight), self.lift, self.lower)
+        # the concatenated sum is never formed: its edge half is K columns wide, not D
+        of_node, of_edge = self.lift.weight.split(h.shape[1], dim=1)
+        hidden = self.norm(
+            add_product(
+                F.linear(total, of_node, self.lift.bias), counts, self.edge.weight @ of_edge.T
             )
+        )
         return self.lower(F.relu(hidden, inplace=True))

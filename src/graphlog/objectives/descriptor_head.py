@@ -10,6 +10,7 @@ from graphlog.domains import DOMAINS
 from graphlog.errors import ConfigError
 from graphlog.ops.collectives import Peers
 from graphlog.ops.contrastive import full_precision
+from graphlog.ops.perceptron import perceptron
 
 COMPONENTS = 256
 """Columns that stand for the counts of substructures, after the targets."""
@@ -42,7 +43,7 @@ class RegressionHead(nn.Module):
 
     def forward(self, graph_emb: Float[Tensor, "N D"]) -> Float[Tensor, "N K"]:
         """Return the predicted values."""
-        return self.net(graph_emb)
+        return perceptron(graph_emb, self.net[0], self.net[2])
 
     def loss(
         self,

@@ -1,0 +1,91 @@
+"""A two-layer perceptron whose matrix products run where the processor computes them fastest."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+_ONEDNN = (
+    torch.backends.cpu.get_cpu_capability() == "AVX512"
+    and torch.backends.mkldnn.is_available()
+    and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+)
+"""Whether to call oneDNN by name. In float32 torch calls MKL, which leaves half of the vector unit
+of processors that are not Intel's unused; in bfloat16 it calls oneDNN, but not to add a bias."""
+
+
+def perceptron(
+    x: Float[Tensor, "R D"], first: nn.Module, second: nn.Module
+) -> Float[Tensor, "R O"]:
+    r"""Return :math:`W_2 \max(W_1 x + b_1, 0) + b_2` of every row ``x``.
+
+    Under autocast it computes in the lower precision, as the two layers themselves would.
+
+    Args:
+        x: Rows.
+        first: The linear layer that holds :math:`W_1` and :math:`b_1`.
+        second: The linear layer that holds :math:`W_2` and :math:`b_2`.
+    """
+    names = ("weight", "bias")
+    learned = (layer.get_parameter(name) for layer in (first, second) for name in names)
+    return _Perceptron.apply(x, *learned)  # pyright: ignore[reportReturnType]
+
+
+class _Perceptron(torch.autograd.Function):
+    """Keeps the input and the hidden layer, whose gradient is cut off in place."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
+        device, rows = x.device.type, x.shape[0]
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+            x, w1, b1, w2, b2 = (t.to(dtype) for t in (x, w1, b1, w2, b2))
+        with torch.autocast(device, enabled=False):
+            x = _padded(x)
+            hidden = _product(x, w1, b1, relu=True)
+            ctx.save_for_backward(x, hidden, w1, w2)
+            # no view, since a caller may change what it gets in place
+            return _product(hidden, w2, b2).resize_(rows, w2.shape[0])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, hidden, w1, w2 = ctx.saved_tensors
+        rows, grad = grads[0].shape[0], _padded(grads[0])
+        d_hidden = _product(grad, w2.t())
+        torch.ops.aten.threshold_backward.grad_input(d_hidden, hidden, 0, grad_input=d_hidden)
+        d_x = _product(d_hidden, w1.t())[:rows] if ctx.needs_input_grad[0] else None
+        d_w1 = _product(x.t(), d_hidden.t()).t()  # fewer rows than columns: faster than transposed
+        return d_x, d_w1, d_hidden.sum(0), _product(grad.t(), hidden.t()), grad.sum(0)
+
+
+def _by_name(x: Tensor) -> bool:
+    is_known = x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16)
+    return _ONEDNN and is_known and x.numel() > 0
+
+
+def _padded(x: Tensor) -> Tensor:
+    """Return ``x`` with rows of zeros below it, so that few numbers of rows occur.
+
+    For each, oneDNN compiles kernels of its own, about a megabyte, and keeps them. At most one row
+    in 32 is added.
+    """
+    rows = x.shape[0]
+    step = max(64, 2 ** rows.bit_length() // 64)
+    total = -(-rows // step) * step
+    if total == rows or not _by_name(x):
+        return x
+    padded = x.new_empty(total, x.shape[1])
+    padded[:rows] = x
+    padded[rows:] = 0
+    return padded
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, relu: bool = False) -> Tensor:
+    """Return ``x @ weight.T + bias``, with ``relu`` its positive part."""
+    if _by_name(x) and (x.dtype == torch.float32 or bias is not None):
+        activation = "relu" if relu else "none"
+        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, activation, [], "")
+    out = F.linear(x, weight, bias)
+    return F.relu(out, inplace=True) if relu else out

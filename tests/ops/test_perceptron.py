@@ -1,0 +1,80 @@
+"""The two-layer perceptron against the same layers one by one, in every format it computes in."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from graphlog.ops.perceptron import perceptron
+
+# worst rounding of a sum of 600 products, relative to the largest of the results
+TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-5}
+
+
+def gradients(out: Tensor, x: Tensor, layers: nn.Sequential) -> list[Tensor]:
+    weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=out.dtype)
+    return [out, *torch.autograd.grad((out * weight).sum(), [x, *layers.parameters()])]
+
+
+def layers_of(dtype: torch.dtype, width: int = 24) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width // 2)
+    ).to(dtype)
+
+
+def compare(found: list[Tensor], expected: list[Tensor], tolerance: float) -> None:
+    for mine, plain in zip(found, expected, strict=True):
+        assert mine.dtype == plain.dtype
+        assert mine.shape == plain.shape
+        scale = plain.detach().double().abs().max() if plain.numel() else 0.0
+        torch.testing.assert_close(mine, plain, rtol=0, atol=tolerance * float(scale))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("rows", [0, 1, 2, 63, 64, 65, 700])
+def test_equals_the_layers_one_by_one(dtype: torch.dtype, rows: int):
+    layers, x = layers_of(dtype), torch.randn(rows, 24, dtype=dtype, requires_grad=True)
+    found = gradients(perceptron(x, layers[0], layers[2]), x, layers)
+    compare(found, gradients(layers(x), x, layers), TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("rows", [0, 1, 65, 700])
+def test_follows_autocast(rows: int):
+    layers, x = layers_of(torch.float32), torch.randn(rows, 24, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, expected = perceptron(x, layers[0], layers[2]), layers(x)
+    assert found.dtype == torch.bfloat16
+    # two roundings to eight bits, which the order of a sum may turn either way
+    compare(gradients(found, x, layers), gradients(expected, x, layers), 2.0**-6)
+
+
+def test_slice_of_a_larger_matrix():
+    layers, wide = layers_of(torch.float32), torch.randn(70, 40, requires_grad=True)
+    x = wide[3:68, 5:29]
+    found = gradients(perceptron(x, layers[0], layers[2]), wide, layers)
+    compare(found, gradients(layers(x), wide, layers), TOLERANCE[torch.float32])
+
+
+def test_frozen_input_and_gradient_of_another_layout():
+    layers, x = layers_of(torch.float32), torch.randn(65, 24)
+    out, plain = perceptron(x, layers[0], layers[2]), layers(x)
+    columns = torch.randn(12, 65)
+    found, expected = (
+        torch.autograd.grad((y.t() * columns).sum(), list(layers.parameters()))
+        for y in (out, plain)
+    )
+    compare(list(found), list(expected), TOLERANCE[torch.float32])
+
+
+def test_the_gradient_given_is_left_as_it_was():
+    layers, x = layers_of(torch.float32), torch.randn(64, 24, requires_grad=True)
+    given = torch.randn(64, 12)
+    kept = given.clone()
+    perceptron(x, layers[0], layers[2]).backward(given)
+    assert torch.equal(given, kept)
+
+
+@pytest.mark.parametrize("rows", [0, 65, 128])
+def test_the_result_may_be_changed_in_place(rows: int):
+    layers, x = layers_of(torch.float32), torch.randn(rows, 24, requires_grad=True)
+    found = gradients(perceptron(x, layers[0], layers[2]).relu_(), x, layers)
+    compare(found, gradients(layers(x).relu(), x, layers), TOLERANCE[torch.float32])
