@@ -1,6 +1,7 @@
 """A tiny encoder, labeled molecules, and what a wrong thing must be answered with."""
 
 import csv
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,7 @@ def tiny_encoder(layer: str = "last", seed: int = 0, schema: FeatureSchema = MOL
     return Encoder(network.eval(), layer, {"objective": "none", "name": "tiny"})
 
 
+@cache
 def chain_store() -> GraphStore:
     return read(CHAINS, MOLECULE)
 

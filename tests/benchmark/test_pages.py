@@ -19,13 +19,6 @@ from graphlog.errors import DataError
 
 
 @pytest.fixture
-def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw with few dots: what is drawn matters here, not how finely."""
-    style = pytest.importorskip("graphlog.report.style")
-    monkeypatch.setitem(style._STYLE, "savefig.dpi", 20)
-
-
-@pytest.fixture
 def no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [
         n

@@ -15,6 +15,7 @@ from graphlog.cli.exit_codes import printable
 from graphlog.cli.main import main
 
 DEEP = 100_000
+pytestmark = pytest.mark.usefixtures("coarse")
 
 
 @pytest.fixture

@@ -13,22 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import Cli
+from cli_support import SMALL, Cli
 from graphlog.cli.main import VERBS
 
 COMMAND = [sys.executable, "-m", "graphlog"]
-LONG = [
-    "--epochs",
-    "500",
-    "--batch-size",
-    "16",
-    "--set",
-    "encoder.dim=16",
-    "--set",
-    "encoder.layers=2",
-    "--precision",
-    "fp32",
-]
+LONG = ["--epochs", "500", *SMALL[2:]]
 
 
 def _environment() -> dict[str, str]:

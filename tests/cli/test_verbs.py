@@ -11,6 +11,8 @@ from cli_support import SMALL, Cli, left_in, read_table
 from graphlog import open_store
 from graphs_support import rings
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 
 def test_featurize_writes_a_store_and_lists_what_is_no_molecule(
     cli: Cli, molecules: Path, tmp_path: Path

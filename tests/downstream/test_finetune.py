@@ -282,17 +282,25 @@ def test_a_used_folder_is_refused_resumed_or_replaced(
     assert [p.name for p in (run / "checkpoint").iterdir()] == ["seed-5"]
 
 
+@pytest.fixture(scope="module", params=["default", "paper"])
+def undisturbed(request: pytest.FixtureRequest) -> tuple[FinetuneConfig, np.ndarray]:
+    """Settings of a run, and what it predicts when nothing stops it."""
+    config = QUICK.updated({"protocol": request.param, "epochs": 3, "dropout": 0.5})
+    if request.param == "default":
+        config = config.updated({"probe_first": True, "freeze_batch_norm": True})
+    whole = finetune(tiny_encoder("jk"), labelled(IS_ALCOHOL), config, **KEPT)
+    return config, whole.predict(CHAINS)
+
+
 @pytest.mark.parametrize("stop_after", [1, 4, 7, 13])
-@pytest.mark.parametrize("protocol", ["default", "paper"])
 def test_an_interrupted_run_ends_with_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int, protocol: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stop_after: int,
+    undisturbed: tuple[FinetuneConfig, np.ndarray],
 ):
     """Killed between two steps, also within an epoch and in the second seed."""
-    config = QUICK.updated({"protocol": protocol, "epochs": 3, "dropout": 0.5})
-    if protocol == "default":
-        config = config.updated({"probe_first": True, "freeze_batch_norm": True})
-    data, run = labelled(IS_ALCOHOL), tmp_path / "run"
-    whole = finetune(tiny_encoder("jk"), data, config, **KEPT)
+    (config, whole), data, run = undisturbed, labelled(IS_ALCOHOL), tmp_path / "run"
     steps: list[int] = []
     loss = SeedJob.loss
 
@@ -307,7 +315,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(
         with pytest.raises(TrainingInterrupted, match="continue with --resume"):
             finetune(tiny_encoder("jk"), data, config, run_dir=run, **KEPT)
     resumed = finetune(tiny_encoder("jk"), data, config, run_dir=run, resume=True, **KEPT)
-    np.testing.assert_array_equal(resumed.predict(CHAINS), whole.predict(CHAINS))
+    np.testing.assert_array_equal(resumed.predict(CHAINS), whole)
     rows = read_metrics(run / "metrics.jsonl")
     assert [(row["seed"], row["epoch"]) for row in rows] == [
         (seed, epoch) for seed in (0, 1) for epoch in (1, 2, 3)
