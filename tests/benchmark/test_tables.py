@@ -384,6 +384,7 @@ def test_rows_of_the_old_protocol_are_marked(tmp_path: Path, mixed: bool):
     tables = {table.name: table for table in score_tables(newest_cells(rows)[0])}
     names = table_frame(tables["molecules-finetune-last"], MARKDOWN)["Method"].tolist()
     assert ("Untrained †" in names) == mixed
+    assert table_latex(tables["molecules-finetune-last"]).isascii()
     assert "GraphLoG" in names
     assert "ECFP4 + logistic regression" in names  # nothing changed for fingerprints
 
