@@ -68,8 +68,10 @@ PRODUCTS = (
     "matmul",
     "mkldnn_linear",
     "_addmm_activation",
+    "_linear_pointwise",
     "dot",
 )
+INSTRUCTION_SETS = {"avx2", "avx512f", "avx512_bf16", "amx_bf16"}
 TOLERANCE = 1e-4
 
 
@@ -165,15 +167,15 @@ def fitted_objective(
     return objective.to(device)
 
 
-def timed(step: Callable[[], object], device: torch.device) -> float:
-    """Seconds of one call, the device's work included."""
+def timed(step: Callable[[], object], device: torch.device) -> tuple[float, float]:
+    """Seconds of one call, the device's work included, and the processor's seconds of it."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    started = time.perf_counter()
+    started, computed = time.perf_counter(), time.process_time()
     step()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return time.perf_counter() - started
+    return time.perf_counter() - started, time.process_time() - computed
 
 
 def product_share(step: Callable[[], object], device: torch.device) -> float:
@@ -214,17 +216,19 @@ def measure(
             Setting(0, device, "bf16"),
         )
     seconds: dict[str, list[float]] = {name: [] for name in sides}
+    cpu_seconds: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(options.warmup + options.steps):
         for name, (side, setting) in list(sides.items())[
             :: 1 if number % 2 else -1
         ]:  # neither side always goes first
             # a fresh take, so that no side profits from neighborhoods that another one has sorted
             batch = store[starts[number % len(starts)] : starts[number % len(starts)] + size]
-            spent = timed(
+            spent, computed = timed(
                 lambda b=batch, s=side, w=setting, n=number: train_step(s, b, n, w), device
             )
             if number >= options.warmup:
                 seconds[name].append(spent)
+                cpu_seconds[name].append(computed)
     shares = {
         f"matmul_share_{name}": product_share(
             lambda s=side, w=setting: train_step(s, store[:size], 0, w), device
@@ -235,7 +239,9 @@ def measure(
         "relative_difference": difference,
         "batch_size": size,
         **{k: summary(v, size) for k, v in seconds.items()},
+        **{f"cpu_{k}": summary(v, size) for k, v in cpu_seconds.items()},
         **ratios(seconds),
+        **{f"cpu_{k}": v for k, v in ratios(cpu_seconds).items()},
         **shares,
     }
 
@@ -325,10 +331,14 @@ def machine(device: torch.device) -> dict[str, Any]:
         ),
         platform.processor(),
     )
+    flags = {
+        w for line in _lines("/proc/cpuinfo") if line.startswith("flags") for w in line.split()
+    }
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     packages = {name: version(name) for name in ("torch", "torch_geometric", "rdkit", "numpy")}
     return {
         "cpu": cpu,
+        "instruction_sets": sorted(flags & INSTRUCTION_SETS),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "gpu": gpu,
@@ -351,7 +361,14 @@ def publish(result: dict[str, Any], out: Path | None, name: str) -> None:
     out.mkdir(parents=True, exist_ok=True)
     target = out / f"{name}.json"
     target.write_text(text + "\n", encoding="utf-8")
-    print(target, {k: round(v, 2) for k, v in result.items() if k.startswith(("ratio", "matmul"))})
+    print(
+        target,
+        {
+            k: round(v, 2)
+            for k, v in result.items()
+            if k.startswith(("ratio", "cpu_ratio", "matmul"))
+        },
+    )
 
 
 def main() -> None:
