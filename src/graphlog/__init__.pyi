@@ -29,6 +29,8 @@ from .data.schema import FeatureSchema as FeatureSchema
 from .data.split import Split as Split
 from .data.store import GraphStore as GraphStore
 from .downstream.encoder import Encoder as Encoder
+from .downstream.explain import Attribution as Attribution
+from .downstream.explain import attribute as attribute
 from .downstream.export import export_onnx as export_onnx
 from .downstream.export import padded_inputs as padded_inputs
 from .downstream.predictor import Predictor as Predictor
@@ -49,6 +51,7 @@ from .report.describe import describe as describe
 from .report.describe import describe_dataset as describe_dataset
 from .report.describe import describe_datasets as describe_datasets
 from .report.describe import describe_models as describe_models
+from .report.explanation import explain_file as explain_file
 from .report.neighbours import neighbours as neighbours
 from .report.neighbours import neighbours_file as neighbours_file
 from .report.notebook import show as show

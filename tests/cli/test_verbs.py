@@ -278,6 +278,14 @@ def test_finetune_then_predict(cli: Cli, molecules: Path, finetuned: Path, tmp_p
     assert 0 <= float(rows[0]["predicted_oxygen"]) <= 1
     assert (rows[32]["smiles"], rows[32]["predicted_oxygen"]) == ("CC(", "")
     assert rows[32]["graphlog_status"] != "ok"
+    explain = ("predict", molecules, "-m", finetuned, "--explain", "--workers", "1")
+    ended = cli(*explain, "-o", tmp_path / "why.html", "--json")
+    assert (ended.code, ended.json["rejected"]) == (
+        0,
+        sum(row["graphlog_status"] != "ok" for row in rows),
+    )
+    assert "<svg" in (tmp_path / "why.html").read_text(encoding="utf-8")
+    assert cli(*explain, "-o", tmp_path / "why.csv", "--format", "csv").code == 2
 
 
 def test_finetune_a_regression_with_a_split_file(cli: Cli, molecules: Path, tmp_path: Path):

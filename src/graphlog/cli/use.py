@@ -53,6 +53,14 @@ def predict(
         float | None,
         o.option("Regression: add intervals of this probability, such as 0.9.", "LEVEL"),
     ] = None,
+    explain: Annotated[
+        bool,
+        o.option(
+            "Write instead which atoms the predictions rest on: .html (drawings) or .csv.",
+            None,
+            "--explain",
+        ),
+    ] = False,
     *,
     inference: o.Inference,
     reading: o.Reading,
@@ -62,8 +70,16 @@ def predict(
 
     OUT has the columns of INPUT, predicted_TARGET for each target (mean over seeds), its spread
     over seeds (_std), calibrated probabilities (_calibrated) or intervals (_low, _high),
-    graphlog_novelty (percentile among the training graphs) and graphlog_status.
+    graphlog_novelty (percentile among the training graphs) and graphlog_status. With --explain it
+    has what each atom contributes instead.
     """
+    if explain:
+        if format is not None or interval is not None:
+            raise ConfigError("--explain goes with neither --format nor --interval; drop them.")
+        options = {**inference.options(), **reading.options()}
+        written = graphlog.explain_file(run, source, output, progress=console.progress(), **options)
+        console.summary(written.to_dict(), beside_output(output))
+        return
     written = graphlog.predict_file(
         run,
         source,

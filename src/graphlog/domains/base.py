@@ -314,6 +314,20 @@ class Domain(ABC):
         """Return an ``<svg>`` of each graph, empty where it fails; None to draw nodes and edges."""
         return None
 
+    def draw_weighted(
+        self,
+        store: GraphStore,
+        graph: int,
+        weights: Float[np.ndarray, "V"],
+        width: int,
+        height: int,
+    ) -> str | None:
+        """Return an ``<svg>`` of a graph whose nodes are colored by weights from -1 to 1.
+
+        None where graphs of this domain have no such drawing, empty where this one has none.
+        """
+        return None
+
     def common_part(
         self, store: GraphStore, graphs: Sequence[int], width: int, height: int
     ) -> CommonPart | None:

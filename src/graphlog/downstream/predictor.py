@@ -416,6 +416,16 @@ def _batches(
         bar.end()
 
 
+def predict_batch(
+    members: Sequence[FineTuned], batch: GraphBatch, precision: Literal["fp32", "bf16"]
+) -> Float[Tensor, "B T"]:
+    """Return the members' mean prediction for every graph of a batch."""
+    with torch.inference_mode():
+        seen = [_embedded(m, m.layer, batch, precision) for m in members]
+        values = [m.head.predictions(m.head(e)) for m, e in zip(members, seen, strict=True)]
+    return torch.stack(values).mean(0)
+
+
 def _embedded(
     member: FineTuned, layer: Layer, batch: GraphBatch, precision: Literal["fp32", "bf16"]
 ) -> Tensor:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Int, UInt64
+from jaxtyping import Float, Float32, Int, UInt64
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
@@ -254,6 +254,24 @@ class MoleculeDomain(RecordDomain):
             except DataError:
                 drawn.append("")
         return drawn
+
+    def draw_weighted(
+        self,
+        store: GraphStore,
+        graph: int,
+        weights: Float[np.ndarray, "V"],
+        width: int,
+        height: int,
+    ) -> str | None:
+        """Return the structure with colored atoms; empty for molecules too large to be read."""
+        if not store.has_texts or len(weights) > _LARGEST_DRAWN:
+            return ""
+        from graphlog.domains.molecule.drawing import weighted_svg
+
+        try:
+            return weighted_svg(store.texts([graph])[0], weights.tolist(), width, height)
+        except DataError:
+            return ""
 
     def common_part(
         self, store: GraphStore, graphs: Sequence[int], width: int, height: int

@@ -1,7 +1,8 @@
 """Molecules as pictures."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from rdkit import Chem, rdBase
 from rdkit.Chem.Draw import rdMolDraw2D
@@ -9,7 +10,10 @@ from rdkit.Chem.Draw import rdMolDraw2D
 from graphlog.domains.molecule.parse import one_line, parse_smiles
 from graphlog.errors import DataError
 
+Colors = dict[int, tuple[float, float, float]]
 _HIGHLIGHT = (0.62, 0.81, 0.95)
+_RAISES, _LOWERS = (0.84, 0.37, 0.0), (0.0, 0.45, 0.70)
+"""Orange and blue that all can tell apart (Okabe and Ito)."""
 _IDLE = (
     r"<!--.*?-->| (?:class|xmlns:\w+|xml:space|version|baseProfile)='[^']*'|"
     r"(?:fill-rule:evenodd|stroke-linecap:butt|stroke-linejoin:miter);|;?stroke-opacity:1(?=')"
@@ -34,6 +38,58 @@ def draw_svg(
     Raises:
         DataError: If the SMILES cannot be parsed.
     """
+    chosen = set(highlight)
+
+    def colored(mol: Any) -> tuple[Colors, Colors]:
+        bonds = {
+            bond.GetIdx(): _HIGHLIGHT
+            for bond in mol.GetBonds()
+            if {bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()} <= chosen
+        }
+        return dict.fromkeys(highlight, _HIGHLIGHT), bonds
+
+    return _drawn(smiles, width, height, colored)
+
+
+def weighted_svg(smiles: str, weights: Sequence[float], width: int, height: int) -> str:
+    """Return the structure with atoms from blue (-1) over white (0) to orange (1).
+
+    A bond has the mean of its two atoms.
+
+    Args:
+        smiles: The molecule.
+        weights: One an atom.
+        width: Of the drawing, in pixels.
+        height: Of the drawing, in pixels.
+
+    Raises:
+        DataError: If the SMILES cannot be parsed or has another number of atoms.
+    """
+
+    def colored(mol: Any) -> tuple[Colors, Colors]:
+        if mol.GetNumAtoms() != len(weights):
+            raise DataError(f"{smiles[:80]!r} has {mol.GetNumAtoms()} atoms, not {len(weights)}.")
+        bonds = {
+            bond.GetIdx(): _shade(
+                (weights[bond.GetBeginAtomIdx()] + weights[bond.GetEndAtomIdx()]) / 2
+            )
+            for bond in mol.GetBonds()
+        }
+        return {k: _shade(weight) for k, weight in enumerate(weights)}, bonds
+
+    return _compact(_drawn(smiles, width, height, colored))
+
+
+def _shade(weight: float) -> tuple[float, float, float]:
+    full, share = (_RAISES if weight > 0 else _LOWERS), min(abs(weight), 1.0)
+    red, green, blue = (1 - share * (1 - part) for part in full)
+    return red, green, blue
+
+
+def _drawn(
+    smiles: str, width: int, height: int, colored: Callable[[Any], tuple[Colors, Colors]]
+) -> str:
+    """Return the structure with the colors that ``colored`` gives its atoms and bonds."""
     quiet = rdBase.BlockLogs()
     try:
         mol = parse_smiles(smiles)
@@ -41,16 +97,15 @@ def draw_svg(
             raise DataError(f"{smiles[:80]!r} cannot be drawn: {mol}.")
         canvas = rdMolDraw2D.MolDraw2DSVG(width, height)
         canvas.drawOptions().clearBackground = False
-        canvas.drawOptions().setHighlightColour(_HIGHLIGHT)
+        atoms, bonds = colored(mol)
         try:
-            chosen = set(highlight)
-            bonds = [
-                bond.GetIdx()
-                for bond in mol.GetBonds()
-                if {bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()} <= chosen
-            ]
             rdMolDraw2D.PrepareAndDrawMolecule(
-                canvas, Chem.Mol(mol), highlightAtoms=list(highlight), highlightBonds=bonds
+                canvas,
+                Chem.Mol(mol),
+                highlightAtoms=list(atoms),
+                highlightBonds=list(bonds),
+                highlightAtomColors=atoms,
+                highlightBondColors=bonds,
             )
             canvas.FinishDrawing()
         except Exception as e:  # RDKit raises errors of its own
@@ -67,5 +122,9 @@ def compact_svg(smiles: str, width: int, height: int, highlight: Sequence[int] =
     Raises:
         DataError: If the SMILES cannot be parsed.
     """
-    drawing = re.sub(r"(\d\.\d)\d+", r"\1", draw_svg(smiles, width, height, highlight))
+    return _compact(draw_svg(smiles, width, height, highlight))
+
+
+def _compact(drawing: str) -> str:
+    drawing = re.sub(r"(\d\.\d)\d+", r"\1", drawing)
     return re.sub(r"> <", "><", re.sub(r"\s+", " ", re.sub(_IDLE, "", drawing)))

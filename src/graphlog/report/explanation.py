@@ -1,0 +1,165 @@
+"""Explained predictions: a page with colored structures, or a table with a line for each node."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from graphlog.data.store import GraphStore
+from graphlog.domains import domain_of
+from graphlog.domains.base import Domain
+from graphlog.downstream.embed import Written, check_output, save_rejects
+from graphlog.downstream.explain import Attribution, attribute
+from graphlog.downstream.predictor import Predictor
+from graphlog.errors import ConfigError
+from graphlog.files import open_csv, replacing
+from graphlog.inputs import InputLike, read, rereadable, resolve
+from graphlog.training.log import Progress
+from graphlog.training.precision import Precision
+
+ENDINGS = (".html", ".csv")
+MOST_ON_A_PAGE = 200
+"""Rows that a page shows; more would make it slow to open."""
+MOST_TARGETS = 6
+"""Targets that a page shows."""
+_SIZE = (300, 220)
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_STYLE = """
+:root { color-scheme: light dark; font: 15px/1.4 system-ui, sans-serif }
+body { margin: 2rem auto; max-width: 80rem; padding: 0 1rem }
+table { border-collapse: collapse; width: 100% }
+th, td { border-top: 1px solid #8886; padding: .5rem; text-align: left; vertical-align: top }
+td { overflow-wrap: anywhere } figure { margin: 0; width: 300px }
+figure div { background: #fff; border-radius: 4px; color: #000 }
+.up { background: #d55e00; color: #fff; padding: 0 .4em } .down { background: #0072b2;
+  color: #fff; padding: 0 .4em }
+"""
+
+
+def explain_file(
+    predictor: str | Path | Predictor,
+    source: InputLike,
+    out: str | Path,
+    *,
+    device: str = "cpu",
+    batch_size: int = 512,
+    precision: Precision = "fp32",
+    progress: Progress | None = None,
+    **reading: Any,
+) -> Written:
+    """Write which atoms or nodes the predictions for ``source`` rest on.
+
+    The number of a node is the prediction less the prediction with the attributes of the node
+    hidden (:func:`graphlog.downstream.explain.attribute`).
+
+    Args:
+        predictor: A fine-tuned model, its file or run folder.
+        source: A path, ``-``, the name of a data set, a store, or a list of SMILES.
+        out: ``.html`` has a structure for each of the first 200 rows and six targets, its atoms and
+            bonds colored; ``.csv`` has a line for each node of every row: ``row``, ``node`` and
+            ``contribution_<target>``.
+        device: Where to load a predictor that is named.
+        batch_size: Copies of graphs per forward pass.
+        precision: Of the encoder's matrix products.
+        progress: Told of every batch.
+        reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
+
+    Raises:
+        ConfigError: If the output cannot be written, the graphs have no drawings and a page was
+            asked for, or their schema has nothing that stands for masked.
+    """
+    path = Path(out)
+    check_output(path, ENDINGS)
+    found = predictor if isinstance(predictor, Predictor) else Predictor.load(predictor, device)
+    is_page = path.suffix.lower() == ".html"
+    if is_page and type(domain_of(found.schema)).draw_weighted is Domain.draw_weighted:
+        raise ConfigError(
+            f"graphs of domain '{found.schema.domain}' have no drawings to color; name a .csv with "
+            "-o, which has a line for each node."
+        )
+    with rereadable(resolve(source, found.schema)) as given:
+        reading = found.reading_of(given, reading)
+        store = read(given, found.schema, **reading)
+        kept = np.arange(len(store))
+        if is_page:
+            kept = np.flatnonzero(store.output_rows < MOST_ON_A_PAGE)
+        chosen, numbers = store.subset(kept), store.output_rows[kept].tolist()
+        parts = attribute(found, chosen, batch_size, precision=precision, progress=progress)
+        with replacing(path) as unfinished:
+            if is_page:
+                fields = list(domain_of(found.schema).rows(given, store, **reading))
+                lines = _page(found, chosen, parts, numbers, fields, store.output_status())
+                with unfinished.open("w", encoding="utf-8", errors="backslashreplace") as file:
+                    file.writelines(lines)
+            else:
+                _table(found, parts, numbers, unfinished)
+    rejects = save_rejects(path.parent, store.output_rejects, path.name)
+    rejected = len(store.output_rejects)
+    return Written(path, store.num_output_rows, rejected, rejects, {"targets": [*found.targets]})
+
+
+def _table(found: Predictor, parts: Attribution, numbers: Sequence[int], path: Path) -> None:
+    with open_csv(path) as table:
+        table.writerow(["row", "node", *(f"contribution_{name}" for name in found.targets)])
+        for graph, row in enumerate(numbers):
+            for node, values in enumerate(parts.of(graph)):
+                table.writerow([row, node, *(f"{value:.6g}" for value in values)])
+
+
+def _page(
+    found: Predictor,
+    store: GraphStore,
+    parts: Attribution,
+    numbers: Sequence[int],
+    rows: Sequence[Mapping[str, str]],
+    status: Sequence[str],
+) -> Iterator[str]:
+    """Yield a table of a line a row: its columns, then drawing and prediction of each target."""
+    targets, total = found.targets[:MOST_TARGETS], len(rows)
+    title = f"Explained predictions of {min(total, MOST_ON_A_PAGE):,} rows"
+    yield "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+    yield f"<meta http-equiv='Content-Security-Policy' content=\"{_POLICY}\">"
+    yield f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>"
+    yield (
+        "<p>The contribution of an atom is the prediction less the prediction with the attributes "
+        "of this atom hidden, its bonds kept: <span class='up'>orange</span> raises the "
+        "prediction, <span class='down'>blue</span> lowers it; a bond has the mean of its atoms. "
+        "Colors are full for the largest twentieth of all contributions to a target on this page. "
+        "Contributions need not sum to the prediction, and atoms that stand in for each other can "
+        "all look idle.</p>"
+    )
+    if total > MOST_ON_A_PAGE or len(found.targets) > MOST_TARGETS:
+        yield (
+            f"<p>Of {total:,} rows and {len(found.targets):,} targets, the page shows the first "
+            f"{min(total, MOST_ON_A_PAGE):,} and {len(targets)}; a .csv has all.</p>"
+        )
+    large = np.quantile(np.abs(parts.values), 0.95, axis=0) if len(parts.values) else np.ones(1)
+    scaled = parts.values / np.where(large > 0, large, 1.0)
+    heads = "".join(f"<th>{escape(name)}</th>" for name in targets)
+    yield f"<table><thead><tr><th>row</th>{heads}</tr></thead><tbody>\n"
+    domain = domain_of(store.schema)
+    graph_of_row = {row: graph for graph, row in enumerate(numbers)}
+    for row, fields in enumerate(rows[:MOST_ON_A_PAGE]):
+        cells = "".join(
+            f"<br>{escape(k)}: {escape(v[:200])}" for k, v in fields.items() if v and k != "row"
+        )
+        yield f"<tr><td><b>{row}</b>{cells}</td>"
+        graph = graph_of_row.get(row)
+        if graph is None:
+            yield f"<td colspan='{len(targets)}'>{escape(status[row])}</td></tr>\n"
+            continue
+        weights = scaled[parts.ptr[graph] : parts.ptr[graph + 1]]
+        for t, value in enumerate(parts.predictions[graph, : len(targets)].tolist()):
+            drawing = domain.draw_weighted(store, graph, weights[:, t], *_SIZE)
+            most = _largest(parts.of(graph)[:, t])
+            yield f"<td><figure><div>{drawing}</div><figcaption>prediction {value:.4g}; "
+            yield f"largest contribution {most}</figcaption></figure></td>"
+        yield "</tr>\n"
+    yield "</tbody></table></body></html>\n"
+
+
+def _largest(values: Float[np.ndarray, "v"]) -> str:
+    return f"{values[np.abs(values).argmax()]:+.3g}" if len(values) else "none"

@@ -1,0 +1,91 @@
+"""What a prediction rests on: node by node, with graphs whose label hangs on one kind of atom."""
+
+import numpy as np
+import pytest
+import torch
+
+from downstream_support import CHAINS, IS_ALCOHOL, QUICK, chain_store, labelled, tiny_encoder
+from graphlog.data.split import Split
+from graphlog.downstream.explain import attribute
+from graphlog.downstream.finetune import FinetuneConfig, finetune
+from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.tasks import LabelledGraphs
+from graphlog.errors import ConfigError
+from graphlog.inputs import read
+
+
+@pytest.fixture(scope="module")
+def classifier() -> Predictor:
+    return finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, seeds=(0, 1), baselines=())
+
+
+def test_contributions_are_changes_under_masking_one_node(classifier: Predictor):
+    store = chain_store().subset(np.array([5, 0, 30]))
+    found = attribute(classifier, store, 4)
+    row = classifier.schema.node_mask
+    assert row is not None
+    for graph in range(3):
+        whole = store[[graph]]
+        expected: list[float] = []
+        for node in range(whole.num_nodes):
+            x = whole.x.clone()
+            x[node] = torch.tensor(row, dtype=x.dtype)
+            values: list[float] = []
+            for member in classifier.members:
+                with torch.no_grad():
+                    plain, hidden = (
+                        member.head.predictions(member(b))[0, 0]
+                        for b in (whole, whole.with_attributes(x=x))
+                    )
+                values.append(float(plain - hidden))
+            expected.append(float(np.mean(values)))
+        np.testing.assert_allclose(found.of(graph)[:, 0], expected, atol=1e-5)
+    expected_whole = classifier.predict([CHAINS[5], CHAINS[0], CHAINS[30]])
+    np.testing.assert_allclose(found.predictions, expected_whole, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_batches_do_not_matter(classifier: Predictor, size: int, monkeypatch: pytest.MonkeyPatch):
+    expected = attribute(classifier, chain_store()).values
+    monkeypatch.setattr("graphlog.downstream.explain._NODES_AT_ONCE", 100)
+    np.testing.assert_allclose(
+        attribute(classifier, chain_store(), size).values, expected, atol=1e-5
+    )
+
+
+def test_the_atoms_that_decide_the_label_stand_out():
+    """The label is the number of oxygens per atom, which the mean readout can express."""
+    draw = np.random.default_rng(0)
+    smiles = ["".join(draw.choice(list("CCCNO"), size=draw.integers(4, 12))) for _ in range(240)]
+    labels = np.array([[s.count("O") / len(s)] for s in smiles], dtype=np.float32)
+    rows = np.arange(240)
+    data = LabelledGraphs(
+        "oxygens",
+        read(smiles, tiny_encoder().schema),
+        labels,
+        ("y",),
+        "regression",
+        "rmse",
+        Split(rows[:160], rows[160:200], rows[200:]),
+        "given",
+    )
+    config = FinetuneConfig(epochs=10, precision="fp32", device="cpu")
+    predictor = finetune(tiny_encoder("jk"), data, config, seeds=(0,), baselines=())
+    found = attribute(predictor, data.store.subset(rows[200:]))
+    for graph, text in enumerate(smiles[200:]):
+        is_oxygen = np.array([atom == "O" for atom in text])
+        values = found.of(graph)[:, 0]
+        if 0 < is_oxygen.sum() < len(text):
+            assert values[is_oxygen].min() > values[~is_oxygen].max(), (text, values)
+
+
+def test_a_store_without_graphs(classifier: Predictor):
+    found = attribute(classifier, chain_store().subset(np.arange(0)))
+    assert found.values.shape == (0, 1)
+
+
+def test_a_schema_without_masks_is_refused(classifier: Predictor, monkeypatch: pytest.MonkeyPatch):
+    bare = classifier.schema.__class__("bare", "graph", classifier.schema.node, (), "node")
+    monkeypatch.setattr(Predictor, "schema", bare)
+    with pytest.raises(ConfigError, match="stand for masked"):
+        attribute(classifier, chain_store())

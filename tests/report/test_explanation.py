@@ -1,0 +1,87 @@
+"""Explained predictions as a page and as a table."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import graphlog
+from downstream_support import (
+    CHAINS,
+    IS_ALCOHOL,
+    QUICK,
+    labelled,
+    read_csv,
+    tiny_encoder,
+    write_csv,
+)
+from graphlog.downstream.finetune import finetune
+from graphlog.downstream.predictor import Predictor
+from graphlog.errors import ConfigError
+
+ROWS = ["CCO", "no molecule", "c1ccccc1CN"]
+NAMES = ["<script>alert(1)</script>", "b", "\"><img src=x onerror='alert(2)'>"]
+
+
+@pytest.fixture(scope="module")
+def predictor() -> Predictor:
+    data = labelled(np.stack([IS_ALCOHOL, 1 - IS_ALCOHOL], 1), targets=("a", "<b>"))
+    return finetune(tiny_encoder(), data, QUICK, seeds=(0,), baselines=())
+
+
+def test_the_page_draws_every_row_and_runs_nothing(tmp_path: Path, predictor: Predictor):
+    source = tmp_path / "in.csv"
+    quoted = ['"' + name.replace('"', '""') + '"' for name in NAMES]
+    write_csv(source, ROWS, name=quoted)
+    written = graphlog.explain_file(predictor, source, tmp_path / "out.html")
+    assert (written.rows, written.rejected) == (3, 1)
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    body = text.partition("<tbody>")[2].split("<tr>")[1:]
+    assert [part.count("<svg") for part in body] == [2, 0, 2]
+    for part, smiles in zip(body, ROWS, strict=True):
+        assert smiles in part
+    assert "cannot parse" in body[1]
+    for part, values in zip(body[::2], predictor.predict(ROWS)[::2], strict=True):
+        assert all(f"prediction {value:.4g}" in part for value in values)
+    assert "&lt;script&gt;" in text
+    assert "<th>&lt;b&gt;</th>" in text
+    assert not re.search(r"<script|<img|\son\w+=[^;]*?>(?<!&gt;)|(?:src|href)\s*=\s*['\"]", text)
+    assert "default-src 'none'" in text
+    assert "http" not in re.sub(r"http://www\.w3\.org/\S+|http-equiv", "", text)
+
+
+def test_the_table_has_a_line_for_each_node(tmp_path: Path, predictor: Predictor):
+    graphlog.explain_file(predictor, ROWS, tmp_path / "out.csv")
+    rows = read_csv(tmp_path / "out.csv")
+    assert [(r["row"], r["node"]) for r in rows] == [
+        *(("0", str(k)) for k in range(3)),
+        *(("2", str(k)) for k in range(8)),
+    ]
+    expected = graphlog.attribute(predictor, graphlog.read_molecules(ROWS, schema=predictor.schema))
+    found = [[float(r["contribution_a"]), float(r["contribution_<b>"])] for r in rows]
+    np.testing.assert_allclose(found, expected.values, rtol=1e-5, atol=1e-7)
+
+
+def test_a_page_shows_the_first_rows(
+    tmp_path: Path, predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("graphlog.report.explanation.MOST_ON_A_PAGE", 5)
+    graphlog.explain_file(predictor, CHAINS, tmp_path / "out.html")
+    text = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert text.count("<svg") == 5 * 2
+    assert "Of 48 rows" in text
+
+
+def test_graphs_without_drawings_are_for_tables(tmp_path: Path):
+    lines = [{"edges": [[i, i + 1] for i in range(n)], "y": float(n)} for n in range(2, 32)]
+    source = tmp_path / "paths.jsonl"
+    source.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    predictor = graphlog.finetune(
+        "random", source, epochs=1, seeds=(0,), baselines=(), split="random", device="cpu"
+    )
+    with pytest.raises(ConfigError, match=r"no drawings to color; name a \.csv"):
+        graphlog.explain_file(predictor, source, tmp_path / "out.html")
+    graphlog.explain_file(predictor, source, tmp_path / "out.csv")
+    assert len(read_csv(tmp_path / "out.csv")) == sum(range(3, 33))
