@@ -14,7 +14,7 @@ from graphlog.datasets import DATASETS
 from graphlog.datasets.download import data_root, download
 from graphlog.domains import DOMAINS
 from graphlog.domains.records import hash_smiles
-from graphlog.errors import DataError
+from graphlog.errors import DataError, GraphLoGError
 from graphlog.inputs import resolve
 
 fetch = DOMAINS["molecule"].fetch
@@ -147,6 +147,24 @@ def test_a_download_cut_off_leaves_nothing(served, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not what is pinned"):
         download(f"{url}/a", tmp_path / "x" / "a", lambda path: path.read_bytes() == b"whole")
     assert list((tmp_path / "x").iterdir()) == []
+
+
+def test_what_a_killed_download_left_goes_with_the_next(served, tmp_path: Path) -> None:
+    url, folder = served
+    (folder / "a").write_bytes(b"whole")
+    left = tmp_path / "x" / ".a.partial-of-a-killed-process"
+    left.mkdir(parents=True)
+    (left / "a").write_bytes(b"wh")
+    download(f"{url}/a", tmp_path / "x" / "a", lambda path: path.read_bytes() == b"whole")
+    assert [path.name for path in (tmp_path / "x").iterdir()] == ["a"]
+
+
+def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_network(served, cache: Path) -> None:
+    url, folder = served
+    (folder / "delaney.csv").write_bytes(PUBLIC)
+    cache.write_text("a file where the folder should be")
+    with pytest.raises(GraphLoGError, match="cannot write"):
+        fetch(spec_at(url))
 
 
 def test_the_zinc_sets_out_of_the_published_package(

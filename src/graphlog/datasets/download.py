@@ -15,7 +15,7 @@ from typing import Any
 
 from graphlog.datasets.catalogue import DatasetSpec
 from graphlog.errors import DataError
-from graphlog.files import beside, hash_file
+from graphlog.files import hash_file, put, replacing, scratch_folder, writing
 
 _TIMEOUT_S = 60
 _BLOCK = 1 << 20
@@ -124,29 +124,35 @@ def fetch(
 def download(url: str, target: Path, is_right: Callable[[Path], bool]) -> None:
     """Fetch ``url`` into ``target``, which appears only when complete and found right.
 
+    What a killed download left behind goes with the next one.
+
     Raises:
         DataError: If ``is_right`` refuses what came.
+        GraphLoGError: If it cannot be written.
+        OSError: If it cannot be read.
     """
-    unfinished = target.with_name(f"partial-{os.getpid()}-{target.name}")
-    target.parent.mkdir(parents=True, exist_ok=True)
     request = urllib.request.Request(url, headers={"User-Agent": "graphlog"})
     if not url.startswith(("https://", "http://", "file://")):
         raise DataError(f"{url}: must be an https, http or file address.")
-    try:
-        with (
-            urllib.request.urlopen(request, timeout=_TIMEOUT_S) as source,  # nosec B310
-            unfinished.open("wb") as f,
-        ):
-            while block := source.read(_BLOCK):
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        urllib.request.urlopen(request, timeout=_TIMEOUT_S) as source,  # nosec B310
+        scratch_folder(target) as folder,
+    ):
+        unfinished = folder / target.name
+        with writing(target):
+            unfinished.touch()
+        while block := source.read(_BLOCK):
+            with writing(target), unfinished.open("ab") as f:
                 f.write(block)
         if not is_right(unfinished):
             raise DataError(
                 f"{url}: what came is not what is pinned (sha256); nothing was kept. Try again, or "
                 "another $GRAPHLOG_MIRROR."
             )
-        unfinished.replace(target)
-    finally:
-        unfinished.unlink(missing_ok=True)
+        with writing(target):
+            put(unfinished, target)
 
 
 @contextmanager
@@ -220,7 +226,7 @@ def _unpack_moses(index: str, target: Path) -> None:
         random.Random(0).shuffle(order)
         smiles = [smiles[k] for k in sorted(order[:size])]
     with (
-        beside(target) as unfinished,
+        replacing(target) as unfinished,
         gzip.open(unfinished, "wt", encoding="ascii", compresslevel=6) as f,
     ):
         f.writelines(f"{text}\n" for text in smiles)
