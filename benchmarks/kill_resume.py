@@ -63,7 +63,7 @@ def kill_one(job: Job, folder: Path, moment: float, waits: bool, whole: Any, too
         state = job.seen(folder)
     except Exception as e:
         return f"after the kill the output does not open: {type(e).__name__}: {e}"
-    if not is_old_or_new(state, before, whole) and job.words[0] != "benchmark":
+    if not is_old_or_new(state, before, whole):
         return "after the kill there is a third state"
     again = job.start(folder, again=True)
     if again.code != 0:

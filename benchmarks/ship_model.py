@@ -9,19 +9,42 @@ A file of an older version gets what novelty is judged by, its weights staying a
 graphs that it was trained on:
 
     python benchmarks/ship_model.py src/graphlog/models/graphlog-mol.safetensors \
-        src/graphlog/models/graphlog-mol.safetensors --graphs runs/stores/near
+        src/graphlog/models/graphlog-mol.safetensors --graphs runs/stores/near --new-tree
+
+With --new-tree the prototypes are fitted anew to the finished embeddings of these graphs.
 """
 
 import argparse
 from pathlib import Path
 
-from graphlog.downstream.models import model_path
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphlog.data.store import GraphStore
+from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.models import load, model_path
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import PREFIX
 from graphlog.inputs import read
+from graphlog.prototypes.balanced import fit_balanced_forest
 from graphlog.training.statistics import fit_novelty
 
-KEPT = ("prototypes.", "parents_", PREFIX)
+TREE = ("prototypes.", "parents_")
+SAMPLE = 50_000
+KEPT = (*TREE, PREFIX)
+
+
+def fit_tree(encoder: Encoder, graphs: GraphStore, seed: int) -> dict[str, Tensor]:
+    """Return prototypes fitted to the last layer of a sample, by their names in a model file."""
+    draw = np.random.default_rng(seed)
+    rows = np.sort(draw.permutation(len(graphs))[:SAMPLE])
+    forest = fit_balanced_forest(
+        torch.from_numpy(encoder.embed_store(graphs.subset(rows), "last")),
+        generator=torch.Generator().manual_seed(seed),
+    )
+    layers = {f"prototypes.{k}": layer for k, layer in enumerate(forest.layers)}
+    return layers | {f"parents_{k}": parent for k, parent in enumerate(forest.parents, 1)}
 
 
 def main() -> None:
@@ -34,7 +57,10 @@ def main() -> None:
     parser.add_argument("--license", help="default: that of the model file")
     parser.add_argument("--data", help="default: that of the model file")
     parser.add_argument("--graphs", help="store that the model was trained on")
+    parser.add_argument("--new-tree", action="store_true", help="fit the prototypes anew")
     options = parser.parse_args()
+    if options.new_tree and not options.graphs:
+        parser.error("--new-tree needs --graphs")
     model = read_model(model_path(options.model))
     told = {"license": options.license, "training_data": options.data}
     info = {**model.info, **{k: v for k, v in told.items() if v}, "name": options.output.stem}
@@ -47,6 +73,9 @@ def main() -> None:
             parser.error(f"{options.graphs} does not hold the graphs that the model was trained on")
         novelty = fit_novelty(model.encoder, graphs, info["seed"])
         extra |= {} if novelty is None else novelty.tensors()
+        if options.new_tree:
+            extra = {k: v for k, v in extra.items() if not k.startswith(TREE)}
+            extra |= fit_tree(load(options.model), graphs, info["seed"])
     save_model(options.output, model.encoder, info, extra, half=True)
     print(f"{options.output}: {options.output.stat().st_size / 1e6:.2f} MB")
 

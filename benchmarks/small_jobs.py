@@ -217,12 +217,12 @@ def _run(folder: Path) -> Any:
 
 
 def _cells(folder: Path) -> Any:
-    """Return the scores of the finished cells; None while any is missing."""
+    """Return the scores of the finished cells by name; None before there is a report."""
     from graphlog.benchmark.table import BenchmarkFolder
 
     if not (folder / "out" / "report" / "molecules.md").exists():
         return None
     rows = BenchmarkFolder(folder / "out").load()
     rows = rows[~rows["metric"].isin(_TIMED)]
-    columns = ["cell", "rule", "fold", "task", "metric", "value"]
-    return sorted(map(repr, rows[columns].itertuples(index=False, name=None)))
+    names = rows[["cell", "rule", "fold", "task", "metric"]].itertuples(index=False, name=None)
+    return dict(zip(map(repr, names), map(repr, rows["value"]), strict=True))
