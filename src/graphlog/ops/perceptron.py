@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 _ONEDNN = (
@@ -50,7 +51,10 @@ class _Perceptron(torch.autograd.Function):
             return _product(hidden, w2, b2).resize_(rows, w2.shape[0])
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grads: Tensor
+    ) -> tuple[Tensor | None, ...]:
         x, hidden, w1, w2 = ctx.saved_tensors
         rows, grad = grads[0].shape[0], _padded(grads[0])
         d_hidden = _product(grad, w2.t())
