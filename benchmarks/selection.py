@@ -3,7 +3,7 @@
     python benchmarks/selection.py valid --models mol=runs/mol-s0 untrained=random-0 ecfp4
     python benchmarks/selection.py cv    --models mol=runs/mol-s0 untrained=random-0 ecfp4
     python benchmarks/selection.py test  --models mol=runs/mol-s0 untrained=random-0 ecfp4
-    python benchmarks/selection.py report --reference untrained --candidate mol
+    python benchmarks/selection.py report --reference untrained --candidate mol mol1
 
 ``valid`` fits a linear model to each training fold and scores the validation fold: the way to
 choose where molecules of the training folds were pre-trained on. ``cv`` is five-fold cross-
@@ -14,8 +14,8 @@ regressions. A model is ``NAME=PATH``, ``NAME=random-SEED`` (untrained, with bat
 of --calibration) or ``ecfp4``. Finished cells are kept: each is a line of ``--work``/rows.jsonl,
 with the predictions beside it. ``report`` writes rows.csv.gz and tables.md to ``--results``: fused
 rows are the mean of the logits (regressions: of the predictions) of the candidate's and the
-fingerprints' linear models; intervals are 95 % of paired bootstraps over the molecules of each
-test fold.
+fingerprints' linear models. Scores of several candidates, one a seed of pre-training, are averaged.
+Intervals are 95 % of paired bootstraps over the molecules of each test fold.
 """
 
 import argparse
@@ -49,6 +49,8 @@ MANY_TARGETS, SHORT_GRID = 100, (0.01, 0.1)
 """A set of hundreds of targets chooses between two values of C: each costs minutes."""
 RESAMPLES = 300
 FINGERPRINTS = "ecfp4"
+Models = tuple[tuple[str, ...], ...]
+"""One entry a seed: the models whose predictions are averaged."""
 
 
 def encoder_of(place: str, schema: str, calibration: Path) -> Encoder:
@@ -189,54 +191,65 @@ def fused(work: Path, dataset: str, names: tuple[str, ...], rule: str) -> tuple[
     return kept[0]["labels"], np.mean(parts, axis=0)
 
 
-def difference(work: Path, dataset: str, rule: str, ours: Any, theirs: Any) -> np.ndarray:
-    """Return bootstrapped differences of a test score, in points; the first is of all rows."""
-    metric, task = ("roc_auc", "classification")
-    if dataset in REGRESSION:
-        metric, task = ("r2", "regression")
-    labels, a = fused(work, dataset, ours, rule)
-    _, b = fused(work, dataset, theirs, rule)
+def score_of(dataset: str, labels: Any, predictions: Any) -> float:
+    """Return ROC-AUC or R2 in points."""
+    is_value = dataset in REGRESSION
+    task, metric = ("regression", "r2") if is_value else ("classification", "roc_auc")
+    return 100 * evaluate(labels, predictions, task).scores[metric]
+
+
+def difference(work: Path, dataset: str, rule: str, ours: Models, theirs: Models) -> np.ndarray:
+    """Return bootstrapped differences of a test score, in points; the first is of all rows.
+
+    Of several models on a side, one a seed, the scores are averaged.
+    """
+    both = [[fused(work, dataset, names, rule) for names in side] for side in (ours, theirs)]
+    labels = both[0][0][0]
     draw = np.random.default_rng(0)
     found: list[float] = []
     for number in range(RESAMPLES + 1):
         rows = draw.integers(0, len(labels), len(labels)) if number else np.arange(len(labels))
-        scores = [evaluate(labels[rows], p[rows], task).scores[metric] for p in (a, b)]
-        found.append(100 * (scores[0] - scores[1]))
+        a, b = (mean_of([score_of(dataset, y[rows], p[rows]) for y, p in s]) for s in both)
+        found.append(a - b)
     return np.array(found)
+
+
+def combined(options: argparse.Namespace) -> dict[str, Models]:
+    """Return what the rows beside those of single models are made of: one entry a seed."""
+    seeds, reference = tuple(options.candidate), options.reference
+    rows = {
+        "mean of the seeds": tuple((name,) for name in seeds),
+        "fused": tuple((FINGERPRINTS, name) for name in seeds),
+        f"{reference}, fused": ((FINGERPRINTS, reference),),
+        "all seeds averaged": (seeds,),
+        "all seeds averaged, fused": ((FINGERPRINTS, *seeds),),
+    }
+    only_of_several = ("mean of the seeds", "all seeds averaged", "all seeds averaged, fused")
+    return {k: v for k, v in rows.items() if len(seeds) > 1 or k not in only_of_several}
 
 
 def report(options: argparse.Namespace) -> None:
     """Write the raw rows, the tables, and the answers to the three questions."""
-    rows = rows_of(options.work)
+    rows, lines = rows_of(options.work), list[str]()
     names = list(dict.fromkeys(r["model"] for r in rows))
-    fuse, plain = (FINGERPRINTS, options.candidate), (FINGERPRINTS, options.reference)
-    lines: list[str] = []
-    for stage, rule in (
-        ("valid", "fixed"),
-        ("cv", "fixed"),
-        ("test", "fixed"),
-        ("test", "validated"),
-    ):
+    stages = (("valid", "fixed"), ("cv", "fixed"), ("test", "fixed"), ("test", "validated"))
+    for stage, rule in stages:
         scores: dict[tuple[str, str], float] = {}
         for r in rows:
             if (r["stage"], r["rule"]) == (stage, rule) and r["metric"] in {"roc_auc", "r2"}:
                 scores[r["model"], r["dataset"]] = 100 * r["score"]
-        models = list(names)
-        if stage == "test":
-            for name, pair in (("fused", fuse), (f"{options.reference}, fused", plain)):
-                models.append(name)
-                for d in (*CLASSIFICATION, *REGRESSION):
-                    if all((n, d) in scores for n in pair):
-                        labels, mean = fused(options.work, d, pair, rule)
-                        kind, key = ("regression", "r2")
-                        if d in CLASSIFICATION:
-                            kind, key = ("classification", "roc_auc")
-                        scores[name, d] = 100 * evaluate(labels, mean, kind).scores[key]
-        lines += ["", f"### {stage}, {rule} C", "", *table(models, scores)]
+        also = combined(options) if stage == "test" else {}
+        for label, models in also.items():
+            for d in (*CLASSIFICATION, *REGRESSION):
+                if all((name, d) in scores for part in models for name in part):
+                    found = [score_of(d, *fused(options.work, d, m, rule)) for m in models]
+                    scores[label, d] = mean_of(found)
+        lines += ["", f"### {stage}, {rule} C", "", *table([*names, *also], scores)]
+    ours, baseline = tuple((name,) for name in options.candidate), ((FINGERPRINTS,),)
     questions = (
-        (f"{options.candidate} - {options.reference}", (options.candidate,), (options.reference,)),
-        (f"{options.candidate} - {FINGERPRINTS}", (options.candidate,), (FINGERPRINTS,)),
-        (f"fused - {FINGERPRINTS}", fuse, (FINGERPRINTS,)),
+        (f"pre-trained - {options.reference}", ours, ((options.reference,),)),
+        (f"pre-trained - {FINGERPRINTS}", ours, baseline),
+        (f"fused - {FINGERPRINTS}", combined(options)["fused"], baseline),
     )
     lines += ["", "### Differences on the test folds", "", *answers(options.work, questions)]
     options.results.mkdir(parents=True, exist_ok=True)
@@ -277,7 +290,8 @@ def answers(work: Path, questions: Any) -> list[str]:
         for rule in ("fixed", "validated"):
             draws: dict[str, np.ndarray] = {}
             for d in (*CLASSIFICATION, *REGRESSION):
-                files = [work / "predictions" / f"{d}-{n}.npz" for n in {*ours, *theirs}]
+                used = {name for part in (*ours, *theirs) for name in part}
+                files = [work / "predictions" / f"{d}-{name}.npz" for name in used]
                 if all(f.exists() for f in files):
                     draws[d] = difference(work, d, rule, ours, theirs)
             sets = [d for d in CLASSIFICATION if d in draws]
@@ -305,7 +319,7 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", default=[*CLASSIFICATION, *REGRESSION])
     parser.add_argument("--schema", default="molecule-cip")
     parser.add_argument("--calibration", type=Path, default=Path("runs/stores/druglike"))
-    parser.add_argument("--candidate", default="mol")
+    parser.add_argument("--candidate", nargs="+", default=["mol"], help="one model a seed")
     parser.add_argument("--reference", default="untrained")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path("runs/selection"))
