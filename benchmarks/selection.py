@@ -124,11 +124,13 @@ def valid(options: argparse.Namespace) -> None:
         features, labels = features_of(name, place, inside, options), data.labels[known]
         if isinstance(features, np.ndarray):
             features = standardize(features, train)
-        fitted = linear_path(features, labels, train, data.task, (FIXED_C,), options.jobs)[FIXED_C]
+        path = linear_path(features, labels, train, data.task, GRID, options.jobs)
         metric = "r2" if data.task == "regression" else "roc_auc"
-        score = evaluate(labels[held], fitted[held], data.task).scores[metric]
         seconds = round(time.perf_counter() - start, 1)
-        keep(options, "valid", dataset, name, metric, FIXED_C, "fixed", score, seconds)
+        for c, fitted in sorted(path.items()):
+            score = evaluate(labels[held], fitted[held], data.task).scores[metric]
+            rule = "fixed" if c == FIXED_C else "grid"
+            keep(options, "valid", dataset, name, metric, c, rule, score, seconds)
 
 
 def test(options: argparse.Namespace) -> None:
