@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from graphlog.config import merge
+from graphlog.data.cluster import device_for, using
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split
 from graphlog.data.store import GraphStore, is_store, open_store, write_rejects
@@ -21,14 +22,12 @@ from graphlog.downstream.embed import Written, check_rejects, rejects_of_output,
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig, check_seeds
 from graphlog.downstream.finetune import finetune as _finetune
-from graphlog.downstream.models import list_models, load, load_for, random_encoder
+from graphlog.downstream.models import convert, list_models, load, load_for, random_encoder
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import Report
 from graphlog.downstream.splitting import split_file
 from graphlog.downstream.tasks import LABELLING, LabelledGraphs, open_labelled
-from graphlog.encoders.legacy import convert_pth
-from graphlog.encoders.modelfile import save_model
 from graphlog.errors import ConfigError, unknown_name
 from graphlog.inputs import (
     InputLike,
@@ -397,25 +396,41 @@ def cv_probe(
 
 
 def embed(
-    encoder: Model, source: InputLike, layer: str | None = None, **options: Any
+    encoder: Model,
+    source: InputLike,
+    layer: str | None = None,
+    engine: str = "local",
+    **options: Any,
 ) -> Float[np.ndarray, "M W"]:
-    """Return a float32 embedding of each row, NaN where unreadable. See :meth:`Encoder.embed`."""
-    return load_for(encoder, source).embed(source, layer, **options)
+    """Return a float32 embedding of each row, NaN where unreadable. See :meth:`Encoder.embed`.
+
+    The ``engine`` is ``local``, or ``ray``: see :func:`graphlog.data.cluster.using`.
+    """
+    with using(engine):
+        return load_for(encoder, source).embed(source, layer, **options)
 
 
 def embed_file(
-    encoder: Model, source: InputLike, out: str | Path, *, device: str = "cpu", **options: Any
+    encoder: Model,
+    source: InputLike,
+    out: str | Path,
+    *,
+    device: str = "cpu",
+    engine: str = "local",
+    **options: Any,
 ) -> Written:
     """Write embeddings row for row; see :func:`graphlog.downstream.embed.embed_file`."""
-    model = load_for(encoder, source, device=device)
-    return _embed.embed_file(model, source, Path(out), **options)
+    model = load_for(encoder, source, device=device_for(engine, device))
+    with using(engine):
+        return _embed.embed_file(model, source, Path(out), **options)
 
 
 def predict(
-    predictor: str | Path | Predictor, source: InputLike, **options: Any
+    predictor: str | Path | Predictor, source: InputLike, engine: str = "local", **options: Any
 ) -> Float[np.ndarray, "M T"]:
     """Return each row's predictions, NaN where unreadable. See :meth:`Predictor.predict`."""
-    return load_predictor(predictor).predict(source, **options)
+    with using(engine):
+        return load_predictor(predictor).predict(source, **options)
 
 
 def predict_file(
@@ -424,10 +439,13 @@ def predict_file(
     out: str | Path,
     *,
     device: str = "cpu",
+    engine: str = "local",
     **options: Any,
 ) -> Written:
     """Write the input's columns and predictions as CSV. See :meth:`Predictor.predict_file`."""
-    return load_predictor(predictor, device).predict_file(source, Path(out), **options)
+    model = load_predictor(predictor, device_for(engine, device))
+    with using(engine):
+        return model.predict_file(source, Path(out), **options)
 
 
 def load_predictor(predictor: str | Path | Predictor, device: str = "cpu") -> Predictor:
@@ -456,26 +474,6 @@ def scaffold_split(
         [3, 2, 0]
     """
     return split_smiles(smiles, kind, fractions, seed)
-
-
-def convert(old: str | Path, path: str | Path, *, half: bool = False) -> Encoder:
-    """Make a model file of a pre-train-GNNs checkpoint, chemistry or biology; run none of its code.
-
-    Args:
-        old: The ``.pth`` file.
-        path: The ``.safetensors`` file.
-        half: Whether to store weights in 16 bits.
-
-    Raises:
-        ConfigError: If ``path`` is ``old``.
-        ModelFileError: If ``old`` is no such checkpoint.
-    """
-    old, path = Path(old), Path(path)
-    if path.exists() and old.exists() and path.samefile(old):
-        raise ConfigError(f"{path} is the checkpoint itself and would be lost; name another file.")
-    converted = convert_pth(old)
-    save_model(path, converted.encoder, converted.info, converted.extra, half=half)
-    return load(path)
 
 
 def _check_run(folder: Path, resume: bool, overwrite: bool) -> None:

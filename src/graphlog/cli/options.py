@@ -139,6 +139,10 @@ Threads = Annotated[
     option("Threads for computation (default: all cores).", "N", min=1, callback=_set_threads),
 ]
 Device = Annotated[str | None, option("Where to compute (default: auto).", "auto|cpu|cuda")]
+Engine = Annotated[
+    Literal["local", "ray"],
+    option("Compute on this machine, or on the Ray cluster that $RAY_ADDRESS names."),
+]
 Precision = Annotated[
     Literal["auto", "fp32", "bf16"] | None,
     option("Number format of matrix products (default: fp32; pretrain: auto)."),

@@ -19,6 +19,7 @@ def embed(
     layer: o.Layer = None,
     with_features: o.WithFeatures = None,
     limit: o.Limit = None,
+    engine: o.Engine = "local",
     *,
     inference: o.Inference,
     reading: o.Reading,
@@ -37,6 +38,7 @@ def embed(
         layer=layer,
         with_features=o.names(with_features),
         limit=limit,
+        engine=engine,
         progress=console.progress(),
         **inference.options(),
         **reading.options(),
@@ -61,6 +63,7 @@ def predict(
             "--explain",
         ),
     ] = False,
+    engine: o.Engine = "local",
     *,
     inference: o.Inference,
     reading: o.Reading,
@@ -74,8 +77,8 @@ def predict(
     has what each atom contributes instead.
     """
     if explain:
-        if format is not None or interval is not None:
-            raise ConfigError("--explain goes with neither --format nor --interval; drop them.")
+        if format is not None or interval is not None or engine != "local":
+            raise ConfigError("--explain goes without --format, --interval and --engine ray.")
         options = {**inference.options(), **reading.options()}
         written = graphlog.explain_file(run, source, output, progress=console.progress(), **options)
         console.summary(written.to_dict(), beside_output(output))
@@ -86,6 +89,7 @@ def predict(
         output,
         interval=interval,
         format=format,
+        engine=engine,
         progress=console.progress(),
         **inference.options(),
         **reading.options(),

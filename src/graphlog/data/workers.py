@@ -52,7 +52,7 @@ def map_in_order(
         DataError: If a process dies.
     """
     stream = iter(pieces)
-    head = list(islice(stream, WORTH_A_POOL))
+    head = list(islice(stream, WORTH_A_POOL if workers > 1 else 0))
     if workers < 2 or len(head) < WORTH_A_POOL:
         for key, piece in chain(head, stream):
             yield key, work(piece)

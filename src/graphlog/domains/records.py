@@ -17,13 +17,14 @@ from pydantic import Field
 
 from graphlog.config import FrozenConfig
 from graphlog.data.chunk import GraphChunk, Reject
+from graphlog.data.cluster import spread_in_order
 from graphlog.data.columns import SMILES, RecordColumn
 from graphlog.data.labels import LabelReader, choose_tasks
 from graphlog.data.manifest import read_contents
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder, check_reading
 from graphlog.data.tables import Row, Table, cell_text, open_columns, open_table
-from graphlog.data.workers import check_workers, map_in_order
+from graphlog.data.workers import check_workers
 from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import Domain, Input
 from graphlog.errors import ConfigError, DataError
@@ -153,7 +154,7 @@ class RecordDomain(Domain):
                 collector = RowCollector(builder, table.where, on_error, progress)
                 labels = LabelReader(table.columns, table.where) if table.tasks else None
                 featurize = partial(work or self.featurizer(), schema=features)
-                for piece, result in map_in_order(featurize, _pieces(rows, labels), processes):
+                for piece, result in spread_in_order(featurize, _pieces(rows, labels), processes):
                     collector.add(*_collected(piece, *result, keep_texts), len(piece.rows))
                 if table.is_table:
                     advice = f", so this is probably the wrong column or file for {self.records}"

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphlog.data.batch import GraphBatch
+from graphlog.data.cluster import spread_in_order
 from graphlog.data.html import html_fields
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
@@ -190,7 +192,7 @@ class Encoder(nn.Module):
         chosen = check_layer(layer or self.layer)
         return self.map_batches(
             store,
-            lambda batch: self.network.embed_graphs(batch, chosen),
+            partial(self.network.embed_graphs, layer=chosen),
             batch_size,
             precision=precision,
             progress=progress,
@@ -212,11 +214,9 @@ class Encoder(nn.Module):
         number_format = inference_precision(precision, self.device, bar.say)
         try:
             with evaluating(self):
-                for start in range(0, len(store), batch_size):
-                    graphs = slice(start, min(start + batch_size, len(store)))
-                    with torch.inference_mode(), autocast(number_format, self.device):
-                        values = function(store[graphs].to(self.device))
-                    yield graphs, values.float().cpu().numpy()
+                work = partial(_values, function, number_format, self.device)
+                for graphs, values in spread_in_order(work, batches_of(store, batch_size), 1):
+                    yield graphs, values
                     bar.advance(graphs.stop - graphs.start)
         finally:
             bar.end()
@@ -270,6 +270,23 @@ def check_layer(layer: str) -> Layer:
     if layer not in LAYERS:
         raise unknown_name("embedding layer", layer, LAYERS)
     return "jk" if layer == "jk" else "last"
+
+
+def batches_of(store: GraphStore, batch_size: int) -> Iterator[tuple[slice, GraphBatch]]:
+    """Yield consecutive graphs: the range and the batch."""
+    for start in range(0, len(store), batch_size):
+        graphs = slice(start, min(start + batch_size, len(store)))
+        yield graphs, store[graphs]
+
+
+def _values(
+    function: Callable[[GraphBatch], Tensor],
+    number_format: Literal["fp32", "bf16"],
+    device: torch.device,
+    batch: GraphBatch,
+) -> Float[np.ndarray, "B W"]:
+    with torch.inference_mode(), autocast(number_format, device):
+        return function(batch.to(device)).float().cpu().numpy()
 
 
 @contextmanager

@@ -81,12 +81,12 @@ def attribute(
     try:
         for part in _parts(sizes, batch_size):
             batch = store[part].to(device)
-            whole[part] = predict_batch(predictor.members, batch, number_format).cpu().numpy()
+            whole[part] = predict_batch(predictor.members, number_format, None, batch).mean
         for part in _parts(sizes[graph], batch_size):
             batch = store.take(graph[part]).to(device)
             nodes = batch.ptr[:-1] + torch.from_numpy(place[part]).to(device)
             batch = _hide(batch, schema, nodes)
-            hidden[part] = predict_batch(predictor.members, batch, number_format).cpu().numpy()
+            hidden[part] = predict_batch(predictor.members, number_format, None, batch).mean
             bar.advance(part.stop - part.start)
     finally:
         bar.end()

@@ -10,6 +10,8 @@ from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of, schema_named
 from graphlog.downstream.encoder import Encoder
 from graphlog.encoders.encoder import EncoderConfig, build_encoder
+from graphlog.encoders.legacy import convert_pth
+from graphlog.encoders.modelfile import save_model
 from graphlog.errors import ConfigError, ModelFileError, unknown_name
 from graphlog.inputs import InputLike, read, resolve
 from graphlog.training.config import resolve_config
@@ -65,6 +67,26 @@ def load_for(
     if graphs.schema == usual:  # the same network whatever graphs it is used on
         return load(model, device=device, seed=seed)
     return random_encoder(schema=graphs.schema, graphs=graphs, seed=seed).moved(device)
+
+
+def convert(old: str | Path, path: str | Path, *, half: bool = False) -> Encoder:
+    """Make a model file of a pre-train-GNNs checkpoint, chemistry or biology; run none of its code.
+
+    Args:
+        old: The ``.pth`` file.
+        path: The ``.safetensors`` file.
+        half: Whether to store weights in 16 bits.
+
+    Raises:
+        ConfigError: If ``path`` is ``old``.
+        ModelFileError: If ``old`` is no such checkpoint.
+    """
+    old, path = Path(old), Path(path)
+    if path.exists() and old.exists() and path.samefile(old):
+        raise ConfigError(f"{path} is the checkpoint itself and would be lost; name another file.")
+    converted = convert_pth(old)
+    save_model(path, converted.encoder, converted.info, converted.extra, half=half)
+    return load(path)
 
 
 def model_path(model: str | Path) -> Path:

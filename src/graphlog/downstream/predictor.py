@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,12 +14,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
+from graphlog.data.cluster import spread_in_order
 from graphlog.data.html import html_fields
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
 from graphlog.downstream.embed import Written, choose_format, open_output
-from graphlog.downstream.encoder import Encoder, Layer, evaluating
+from graphlog.downstream.encoder import Encoder, Layer, batches_of, evaluating
 from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import model_path
@@ -76,6 +78,15 @@ class Prediction:
             if values is not None
         }
         return columns if self.novelty is None else {**columns, "graphlog_novelty": self.novelty}
+
+
+class Found(NamedTuple):
+    """What the members say of a batch of graphs."""
+
+    mean: Float[np.ndarray, "B T"]
+    std: Float[np.ndarray, "B T"] | None
+    """None for a single member."""
+    novelty: Float[np.ndarray, "B"] | None
 
 
 class Predictor:
@@ -280,14 +291,14 @@ class Predictor:
         mean, std = (np.full(shape, np.nan, dtype=np.float32) for _ in range(2))
         bar = as_progress(progress)
         novelty = None if self.novelty is None else np.full(len(mean), np.nan, np.float32)
-        for graphs, values, seen in _batches(self.members, store, batch_size, precision, bar):
+        members, judge = self.members, self.novelty
+        for graphs, found in _batches(members, store, batch_size, precision, bar, judge):
             rows = store.output_rows[graphs]
-            if self.novelty is not None and novelty is not None:
-                distances = self.novelty.distances(seen.cpu().numpy())
-                novelty[rows] = self.novelty.percentiles(distances)
-            mean[rows] = values.mean(0).cpu().numpy()
-            if len(self.members) > 1:
-                std[rows] = values.std(0).cpu().numpy()
+            mean[rows] = found.mean
+            if novelty is not None:
+                novelty[rows] = found.novelty
+            if found.std is not None:
+                std[rows] = found.std
         spread = std if len(self.members) > 1 else None
         calibration = self.calibration
         if calibration is None:
@@ -309,8 +320,8 @@ class Predictor:
     ) -> Iterator[tuple[slice, Float[np.ndarray, "B T"]]]:
         """Yield the predictions of consecutive graphs of ``store``: the range and its rows."""
         bar = as_progress(progress)
-        for graphs, values, _ in _batches(self.members, store, batch_size, precision, bar):
-            yield graphs, values.mean(0).cpu().numpy()
+        for graphs, found in _batches(self.members, store, batch_size, precision, bar):
+            yield graphs, found.mean
 
     def save(self, path: str | Path, half: bool = False) -> None:
         """Write a ``.safetensors`` file; ``half`` stores the weights in 16 bits."""
@@ -382,8 +393,8 @@ def predict_graphs(
 ) -> Float[np.ndarray, "M T"]:
     """Return the members' mean prediction for every graph of ``store``."""
     predictions = np.empty((len(store), members[0].head.linear.out_features), dtype=np.float32)
-    for graphs, values, _ in _batches(members, store, batch_size, "fp32", Silent()):
-        predictions[graphs] = values.mean(0).cpu().numpy()
+    for graphs, found in _batches(members, store, batch_size, "fp32", Silent()):
+        predictions[graphs] = found.mean
     return predictions
 
 
@@ -393,37 +404,43 @@ def _batches(
     batch_size: int,
     precision: Precision,
     bar: Progress,
-) -> Iterator[tuple[slice, Float[Tensor, "S B T"], Float[Tensor, "B W"]]]:
-    """Yield what every member predicts of consecutive graphs, and their first ``jk`` embedding."""
+    novelty: Novelty | None = None,
+) -> Iterator[tuple[slice, Found]]:
+    """Yield what the members predict of consecutive graphs: the range and its rows."""
     device = next(members[0].parameters()).device
     number_format = inference_precision(precision, device, bar.say)
     bar.begin(len(store))
     bar.stage("predicting")
     try:
-        for start in range(0, len(store), batch_size):
-            graphs = slice(start, min(start + batch_size, len(store)))
-            batch = store[graphs].to(device)
-            with torch.inference_mode():
-                seen = [_embedded(m, m.layer, batch, number_format) for m in members]
-                values = [m.head.predictions(m.head(e)) for m, e in zip(members, seen, strict=True)]
-                first = members[0]
-                jk = (
-                    seen[0] if first.layer == "jk" else _embedded(first, "jk", batch, number_format)
-                )
-            yield graphs, torch.stack(values), jk
+        work = partial(predict_batch, members, number_format, novelty)
+        for graphs, found in spread_in_order(work, batches_of(store, batch_size), 1):
+            yield graphs, found
             bar.advance(graphs.stop - graphs.start)
     finally:
         bar.end()
 
 
 def predict_batch(
-    members: Sequence[FineTuned], batch: GraphBatch, precision: Literal["fp32", "bf16"]
-) -> Float[Tensor, "B T"]:
-    """Return the members' mean prediction for every graph of a batch."""
+    members: Sequence[FineTuned],
+    precision: Literal["fp32", "bf16"],
+    novelty: Novelty | None,
+    batch: GraphBatch,
+) -> Found:
+    """Return what the members predict of a batch, and how unusual the first finds its graphs."""
+    first = members[0]
+    batch = batch.to(next(first.parameters()).device)
     with torch.inference_mode():
         seen = [_embedded(m, m.layer, batch, precision) for m in members]
-        values = [m.head.predictions(m.head(e)) for m, e in zip(members, seen, strict=True)]
-    return torch.stack(values).mean(0)
+        values = torch.stack(
+            [m.head.predictions(m.head(e)) for m, e in zip(members, seen, strict=True)]
+        )
+        percentiles = None
+        if novelty is not None:
+            is_jk = first.layer == "jk"
+            jk = seen[0] if is_jk else _embedded(first, "jk", batch, precision)
+            percentiles = novelty.percentiles(novelty.distances(jk.cpu().numpy()))
+        std = values.std(0).cpu().numpy() if len(members) > 1 else None
+        return Found(values.mean(0).cpu().numpy(), std, percentiles)
 
 
 def _embedded(

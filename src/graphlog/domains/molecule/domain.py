@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float32, Int, UInt64
 
+from graphlog.data.cluster import spread_in_order
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
 from graphlog.data.store import GraphStore
@@ -216,7 +217,7 @@ class MoleculeDomain(RecordDomain):
             case "descriptors":
                 from graphlog.domains.molecule.quick import target_values
 
-                pieces = map_in_order(target_values, _pieces(store.texts()), check_workers(None))
+                pieces = spread_in_order(target_values, _pieces(store.texts()), check_workers(None))
                 values = [np.empty((0, len(TARGETS)), np.float32), *(found for _, found in pieces)]
                 return BaselineFeatures("descriptors", np.concatenate(values))
             case _:

@@ -1,0 +1,184 @@
+"""Work spread over the machines of a Ray cluster, results in order, few pieces in flight."""
+
+import logging
+import os
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Literal, TypeVar
+
+from graphlog.data.workers import available_workers, map_in_order
+from graphlog.errors import ConfigError, MissingExtraError, ProcessLostError, unknown_name
+
+Key = TypeVar("Key")
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+Engine = Literal["local", "ray"]
+ENGINES = ("local", "ray")
+
+ADDRESS = "RAY_ADDRESS"
+"""Variable that names the cluster: ``HOST:PORT`` of its head."""
+_RETRIES = 3
+"""Other workers that a piece is given to after one has died over it."""
+_ANSWERS_WITHIN_S = 7.0
+_SETTINGS = b"\x04"
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0" + _SETTINGS + bytes(5)
+"""How a client of gRPC, which Ray speaks, begins; a server answers with settings of its own."""
+_HERE = "local"
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+
+_ray: ContextVar[Any] = ContextVar("_ray", default=None)
+"""The module ``ray`` while a cluster is in use."""
+_held: dict[Any, Any] = {}
+"""In a worker: the work that it was last given, by its place in the object store."""
+
+
+def spread_in_order(
+    work: Callable[[Piece], Result], pieces: Iterable[tuple[Key, Piece]], workers: int
+) -> Iterator[tuple[Key, Result]]:
+    """Do what :func:`~graphlog.data.workers.map_in_order` does, on a cluster where one is in use.
+
+    Neither ``work`` nor its pieces may hold paths: other machines do not have the files.
+
+    Args:
+        work: A function of a module, or of an object that can be pickled, such as a model.
+        pieces: ``(key, piece)``; keys stay in this process.
+        workers: Processes where no cluster is in use.
+
+    Raises:
+        DataError: If a process of this machine dies.
+        ProcessLostError: If workers of the cluster die over a piece again and again.
+    """
+    ray = _ray.get()
+    return map_in_order(work, pieces, workers) if ray is None else _map(ray, work, pieces)
+
+
+def device_for(engine: str, device: str) -> str:
+    """Return where to compute: tasks of a cluster use processors.
+
+    Raises:
+        ConfigError: If the device is none that the engine has.
+    """
+    if engine != "ray" or device == "cpu":
+        return device
+    if device != "auto":
+        raise ConfigError(f"--engine ray computes on processors; drop --device {device}.")
+    return "cpu"
+
+
+@contextmanager
+def using(engine: str) -> Generator[None]:
+    """Let :func:`spread_in_order` use an engine inside the block: ``local`` or ``ray``.
+
+    Ray joins the cluster that the variable ``RAY_ADDRESS`` names, and starts one on this machine
+    where there is none; a session that the caller has started is used and left as it is.
+
+    Raises:
+        ConfigError: If there is no such engine, or the address is none.
+        MissingExtraError: If Ray is not installed.
+        ProcessLostError: If the cluster does not answer.
+    """
+    if engine not in ENGINES:
+        raise unknown_name("engine", engine, ENGINES)
+    if engine == "local":
+        yield
+        return
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise MissingExtraError("ray", "ray") from None
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        _join(ray)
+    token = _ray.set(ray)
+    try:
+        yield
+    finally:
+        _ray.reset(token)
+        if is_ours:
+            ray.shutdown()
+
+
+def _join(ray: Any) -> None:
+    address = os.environ.get(ADDRESS) or _HERE
+    options: dict[str, Any] = {"num_cpus": available_workers(), "include_dashboard": False}
+    if address != _HERE:
+        _check_reachable(address)
+        options = {}
+    try:
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    except (OSError, RuntimeError, ValueError) as e:
+        reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
+        where = "on this machine" if address == _HERE else f"at {address}"
+        raise ProcessLostError(f"cannot use Ray {where}: {reason}") from e
+
+
+def _check_reachable(address: str) -> None:
+    """Refuse an address without a cluster; Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdigit():
+        raise ConfigError(
+            f"{ADDRESS} must be HOST:PORT of the head of a cluster, such as 10.0.0.1:6379, found "
+            f"'{address}'."
+        )
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN_S) as found:
+            if os.environ.get("RAY_USE_TLS") == "1":
+                return
+            found.sendall(_HELLO)
+            if found.recv(4)[3:] == _SETTINGS:
+                return
+            reason = "something else listens there"
+    except OSError as e:
+        reason = e.strerror or str(e)
+    raise ProcessLostError(
+        f"no Ray cluster answers at {address} ({reason}); start one with `ray start --head`, mend "
+        f"{ADDRESS}, or unset it to use this machine alone."
+    )
+
+
+def _map(
+    ray: Any, work: Callable[[Piece], Result], pieces: Iterable[tuple[Key, Piece]]
+) -> Iterator[tuple[Key, Result]]:
+    task: Any = ray.remote(num_cpus=1, max_retries=_RETRIES)(_run)
+    shared = [ray.put(work)]  # in a list, so that Ray passes the reference and not the object
+    waiting: deque[tuple[Key, Any]] = deque()
+    try:
+        for key, piece in pieces:
+            waiting.append((key, task.remote(shared, piece)))
+            # asked every time: a cluster grows and shrinks
+            if len(waiting) > 2 * ray.cluster_resources().get("CPU", 1):
+                first, found = waiting.popleft()
+                yield first, ray.get(found)
+        while waiting:
+            first, found = waiting.popleft()
+            yield first, ray.get(found)
+    except ray.exceptions.RayTaskError as e:
+        raise e.cause from None
+    except ray.exceptions.RayError as e:
+        said = str(e).strip().splitlines()[0]
+        raise ProcessLostError(
+            f"workers of the Ray cluster died over the same rows {_RETRIES + 1} times, or the "
+            f"cluster has gone ({said}); give the workers more memory, or use a smaller "
+            "--batch-size."
+        ) from e
+    finally:
+        for _, found in waiting:
+            ray.cancel(found)
+
+
+def _run(shared: list[Any], piece: Any) -> Any:
+    """Do the work in a worker, which keeps it for the next piece, on one thread."""
+    import ray  # pyright: ignore[reportMissingImports]
+
+    if shared[0] not in _held:
+        _held.clear()
+        _held[shared[0]] = ray.get(shared[0])
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(1)
+    return _held[shared[0]](piece)

@@ -1,0 +1,189 @@
+"""A Ray cluster of two nodes: what it computes is what this process computes."""
+
+import io
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphlog
+from cli_support import left_in, run_command
+from cluster_support import Square, die, die_once, refuse
+from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labelled, tiny_encoder, write_csv
+from graphlog.data import cluster
+from graphlog.data.cluster import spread_in_order, using
+from graphlog.domains import records
+from graphlog.downstream.finetune import finetune
+from graphlog.downstream.predictor import Predictor
+from graphlog.errors import ConfigError, DataError, MissingExtraError, ProcessLostError
+from graphlog.inputs import read
+
+SMILES = [*CHAINS[:20], "no molecule", *CHAINS[20:], "", "C1CC"]
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Any]:
+    """A cluster of two nodes with one processor each, which ``RAY_ADDRESS`` names."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    made.add_node(num_cpus=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ADDRESS", made.address)
+        patch.setattr(records, "ROWS_A_PIECE", 7)
+        yield made
+    made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def session(nodes: Any) -> Iterator[None]:
+    """This process joined to the cluster, once for all tests."""
+    import ray
+
+    ray.init(log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write_csv(tmp_path / "in.csv", SMILES, name=range(len(SMILES)))
+
+
+@pytest.fixture(scope="module")
+def predictor() -> Predictor:
+    data = labelled(IS_ALCOHOL)
+    return finetune(tiny_encoder(), data, QUICK, seeds=(0, 1), baselines=())
+
+
+def test_what_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    out = tmp_path / "out.npz"
+    with pytest.raises(ConfigError, match="did you mean 'ray'"):
+        graphlog.embed_file(tiny_encoder(), ["C"], out, engine="rya")
+    with pytest.raises(ConfigError, match="drop --device cuda"):
+        graphlog.embed_file(tiny_encoder(), ["C"], out, engine="ray", device="cuda")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"graphlog-torch\[ray\]"):
+        graphlog.embed_file(tiny_encoder(), ["C"], out, engine="ray")
+    assert left_in(tmp_path) == set()
+
+
+def test_an_address_without_a_cluster_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    pytest.importorskip("ray")
+    table = write_csv(tmp_path / "in.csv", CHAINS)
+    words = ["embed", table, "-m", "graphlog-mol", "-o", tmp_path / "out.npz", "--engine", "ray"]
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody = f"127.0.0.1:{closed.getsockname()[1]}"
+    for address in (nobody, "http://127.0.0.1:8265"):
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        run_command(capfd)(*words).refused("RAY_ADDRESS", address)
+    assert left_in(tmp_path) == {"in.csv"}
+
+
+@pytest.mark.usefixtures("session")
+@pytest.mark.parametrize("ending", ["npz", "jsonl"])
+def test_embeddings_of_a_table_are_those_of_this_process(tmp_path: Path, table: Path, ending: str):
+    files = {}
+    for engine in ("local", "ray"):
+        (tmp_path / engine).mkdir()
+        out = tmp_path / engine / f"out.{ending}"
+        done = graphlog.embed_file(tiny_encoder(), table, out, engine=engine, batch_size=4)
+        assert (done.rows, done.rejected) == (len(SMILES), 3)
+        files[engine] = {p.name: p.read_bytes() for p in (tmp_path / engine).iterdir()}
+    assert set(files["ray"]) == {"rejects.csv", f"out.{ending}"}
+    assert files["ray"] == files["local"]
+
+
+@pytest.mark.usefixtures("session")
+def test_predictions_of_standard_input_are_those_of_this_process(
+    tmp_path: Path,
+    table: Path,
+    predictor: Predictor,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+):
+    predictor.save(tmp_path / "model.safetensors")
+    words = ["predict", "-", "-m", tmp_path / "model.safetensors", "-o", "-", "--batch-size", "4"]
+    written: list[str] = []
+    for engine in ("local", "ray"):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(table.read_bytes())))
+        ended = run_command(capfd)(*words, "--engine", engine)
+        assert ended.code == 0, ended.err
+        assert "predicting" in ended.err
+        written.append(ended.out)
+    assert len(written[0].splitlines()) == len(SMILES) + 1
+    assert written[1] == written[0]
+
+
+@pytest.mark.usefixtures("session")
+def test_arrays_and_stores_too(predictor: Predictor):
+    encoder, store = tiny_encoder(), read(SMILES, tiny_encoder().schema)
+    for source in (SMILES, store):
+        found = graphlog.embed(encoder, source, engine="ray", with_features=["descriptors"])
+        expected = graphlog.embed(encoder, source, with_features=["descriptors"])
+        np.testing.assert_array_equal(found, expected)
+        found = graphlog.predict(predictor, source, engine="ray")
+        np.testing.assert_array_equal(found, graphlog.predict(predictor, source))
+
+
+@pytest.mark.usefixtures("session")
+def test_bad_input_is_refused_in_the_same_words(tmp_path: Path, table: Path):
+    words = write_csv(tmp_path / "words.csv", ["CCO", *["no molecule"] * 20])
+    for source, reading in ((table, {"on_error": "fail"}), (words, {})):
+        said: list[str] = []
+        for engine in ("local", "ray"):
+            out = tmp_path / "out.csv"
+            with pytest.raises(DataError) as refused:
+                graphlog.embed_file(tiny_encoder(), source, out, engine=engine, **reading)
+            said.append(str(refused.value))
+        assert said[0] == said[1]
+    assert left_in(tmp_path) == {"in.csv", "words.csv"}
+
+
+@pytest.mark.usefixtures("session")
+def test_results_come_in_order_with_few_pieces_in_flight_on_one_thread():
+    taken: list[int] = []
+
+    def pieces() -> Iterator[tuple[str, int]]:
+        for number in range(12):
+            taken.append(number)
+            yield f"piece {number}", number
+
+    with using("ray"):
+        found = spread_in_order(Square(), pieces(), workers=1)
+        assert next(found) == ("piece 0", (0, 1))
+        assert len(taken) <= 2 * 2 + 1
+        assert list(found) == [(f"piece {k}", (k**2, 1)) for k in range(1, 12)]
+
+
+@pytest.mark.usefixtures("session")
+def test_a_dead_worker_is_replaced_and_one_that_always_dies_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with using("ray"):
+        pieces = [(k, (tmp_path / "died", k)) for k in range(8)]
+        assert list(spread_in_order(die_once, pieces, 1)) == [(k, k**2) for k in range(8)]
+        assert (tmp_path / "died").exists()
+        monkeypatch.setattr(cluster, "_RETRIES", 1)
+        with pytest.raises(ProcessLostError, match="died over the same rows 2 times"):
+            list(spread_in_order(die, [(k, k) for k in range(2, 4)], 1))
+        with pytest.raises(DataError, match=r"^row 5: no number; leave it out\.$"):
+            list(spread_in_order(refuse, [(0, 5)], 1))
+
+
+@pytest.mark.usefixtures("session")
+def test_a_node_that_is_lost_is_done_without(nodes: Any):
+    """The last of the cluster: one node is gone after it."""
+    with using("ray"):
+        found = spread_in_order(Square(), ((k, k) for k in range(30)), 1)
+        results = [next(found) for _ in range(4)]
+        nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
+        results += found
+    assert [value for _, (value, _) in results] == [k**2 for k in range(30)]
