@@ -9,20 +9,21 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
-from graphlog.data.split import Split
+from graphlog.data.split import Split, stratified_split
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.finetune import FinetuneConfig, train_on_all
+from graphlog.downstream.finetune import FinetuneConfig, train_one
 from graphlog.downstream.head import FineTuned
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import load
 from graphlog.downstream.predictor import predict_graphs
-from graphlog.downstream.tasks import LabelledGraphs
+from graphlog.downstream.tasks import LabelledGraphs, folds_lacking
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.inputs import read, records_of
 
@@ -86,8 +87,10 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
         return np.array([*(f"graphlog{k}" for k in range(self.width_)), *names], dtype=object)
 
     def __sklearn_tags__(self) -> Any:
-        """Say that inputs are text."""
-        return _text_tags(super().__sklearn_tags__())
+        """Say that inputs are text, and outputs float32 whatever they are."""
+        tags = _text_tags(super().__sklearn_tags__())
+        tags.transformer_tags.preserves_dtype = []
+        return tags
 
 
 class _FineTunedEstimator(BaseEstimator):
@@ -109,6 +112,8 @@ class _FineTunedEstimator(BaseEstimator):
         precision: str = "fp32",
         device: str = "auto",
         random_state: int = 0,
+        patience: int | None = None,
+        validation_fraction: float = 0.1,
     ) -> None:
         self.encoder = encoder
         self.protocol = protocol
@@ -122,8 +127,18 @@ class _FineTunedEstimator(BaseEstimator):
         self.precision = precision
         self.device = device
         self.random_state = random_state
+        self.patience = patience
+        self.validation_fraction = validation_fraction
 
-    def _train(self, X: Any, labels: Array, names: Sequence[str]) -> None:  # noqa: N803
+    def _train(
+        self,
+        X: Any,  # noqa: N803
+        labels: Array,
+        names: Sequence[str],
+        sample_weight: Any,
+        classes: Array | None = None,
+    ) -> None:
+        """Fit ``model_``; the fold that decides when to stop has the shares of ``classes``."""
         encoder = load(self.encoder)
         store = _graphs(X, encoder, self)
         if store.num_rows != len(labels):
@@ -131,17 +146,41 @@ class _FineTunedEstimator(BaseEstimator):
                 f"`y` must have one row per molecule: {store.num_rows} molecules, {len(labels)} "
                 "labels."
             )
+        weights = _weights(sample_weight, len(labels))
         labels = labels[store.rows].astype(np.float32)
         if not len(labels) or np.isnan(labels).all():
             raise DataError("there is no molecule with a label to learn from.")
-        nobody = np.empty(0, dtype=np.int64)
-        split = Split(np.arange(len(store)), nobody, nobody)
+        seed = _seed(self.random_state)
+        strata = np.zeros(len(labels), np.int64) if classes is None else classes[store.rows]
+        split = self._split(labels, names, strata, seed)
         metric = "roc_auc" if self._task == "classification" else "rmse"
-        data = LabelledGraphs("fit", store, labels, tuple(names), self._task, metric, split, "none")
-        self.model_: FineTuned = train_on_all(
-            encoder, data, self._config(), _seed(self.random_state)
+        weights = None if weights is None else weights[store.rows]
+        if weights is not None and not weights[split.train].any():
+            raise DataError("all weights of the molecules to learn from are zero.")
+        data = LabelledGraphs(
+            "fit", store, labels, tuple(names), self._task, metric, split, "random", (), weights
         )
+        self.model_: FineTuned
+        self.model_, self.n_iter_ = train_one(encoder, data, self._config(), seed)
         self.n_features_in_ = 1
+
+    def _split(self, labels: Array, names: Sequence[str], strata: Array, seed: int) -> Split:
+        """Return the molecules to learn from and, with ``patience``, those to stop by."""
+        rows, nobody = np.arange(len(labels)), np.empty(0, dtype=np.int64)
+        if self.patience is None:
+            return Split(rows, nobody, nobody)
+        share = self.validation_fraction
+        if not 0 < share < 1:
+            raise ConfigError(f"`validation_fraction` must be between 0 and 1, found {share}.")
+        split = stratified_split(strata, (1 - share, share, 0.0), seed)
+        lacking = folds_lacking(labels, names, self._task, split)
+        if any(len(lacking.get(fold, ())) == len(names) for fold in ("train", "valid")):
+            need = "molecules of two classes" if self._task == "classification" else "a label"
+            raise DataError(
+                f"`patience` needs {need} among the {len(split.train)} molecules to learn from and "
+                f"the {len(split.valid)} held back; change `validation_fraction`, or drop it."
+            )
+        return split
 
     def _outputs(self, X: Any) -> Array:  # noqa: N803
         check_is_fitted(self, "model_")
@@ -153,12 +192,14 @@ class _FineTunedEstimator(BaseEstimator):
 
     def _config(self) -> FinetuneConfig:
         names = ("protocol", "epochs", "batch_size", "learning_rate", "dropout", "freeze", "layer")
-        given = {name: getattr(self, name) for name in (*names, "precision", "device")}
+        given = {name: getattr(self, name) for name in (*names, "precision", "device", "patience")}
         return FinetuneConfig.parse({k: v for k, v in given.items() if v is not None})
 
     def __sklearn_tags__(self) -> Any:
-        """Say that inputs are text."""
-        return _text_tags(super().__sklearn_tags__())
+        """Say that inputs are text, and that ``y`` may have several columns."""
+        tags = _text_tags(super().__sklearn_tags__())
+        tags.target_tags.multi_output = True
+        return tags
 
 
 class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
@@ -177,17 +218,35 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             probabilities.
         precision: ``fp32``, ``bf16``, or ``auto`` (bf16 where the hardware computes in it).
         device: ``auto``, ``cpu`` or ``cuda``.
-        random_state: Seed of head, order and dropout.
+        random_state: Seed of head, order and dropout, and of what is held back.
+        patience: Epochs without a better score on molecules held back after which training stops;
+            the best epoch is kept. None trains all epochs on all molecules.
+        validation_fraction: Share of the molecules that ``patience`` holds back, at random, classes
+            in proportion; otherwise unused.
+
+    Attributes:
+        n_iter_: Epochs trained.
     """
 
     _task: TaskKind = "classification"
 
-    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
-        """Train on molecules and their classes."""
-        y = np.asarray(y)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
+        """Train on molecules and their classes.
+
+        Args:
+            X: SMILES.
+            y: A class for each molecule, or columns of 0, 1 and NaN.
+            sample_weight: How much each molecule counts in the loss, from 0; None: all alike.
+                ``sklearn.utils.class_weight.compute_sample_weight("balanced", y)`` makes classes
+                count alike.
+
+        Raises:
+            DataError: If molecules, classes or weights cannot be used.
+        """
+        y = _targets(y, self)
         self.multilabel_ = y.ndim == 2 and y.shape[1] > 1
         if self.multilabel_:
-            labels = y.astype(np.float64)
+            labels, classes = y.astype(np.float64), None
             if not np.isin(labels[~np.isnan(labels)], (0, 1)).all():
                 raise DataError("several columns of classes must hold 0, 1 or NaN.")
             self.classes_ = [np.array([0, 1])] * y.shape[1]
@@ -195,17 +254,18 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             y = y.reshape(-1)
             if type_of_target(y) not in {"binary", "multiclass"}:
                 raise DataError(
-                    f"classes must be labels, found {type_of_target(y)} values; use GraphRegressor "
-                    "for quantities."
+                    f"Unknown label type: {type_of_target(y)} values are no classes; use "
+                    "GraphRegressor for quantities."
                 )
-            self.classes_ = np.unique(y)
+            self.classes_, classes = np.unique(y, return_inverse=True)
             if len(self.classes_) < 2:
                 raise DataError(
                     f"`y` holds one class only ({self.classes_[0]!r}): there is nothing to learn."
                 )
             shown = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
             labels = np.stack([y == c for c in shown], axis=1).astype(np.float64)
-        self._train(X, labels, [f"class{k}" for k in range(labels.shape[1])])
+        names = [f"class{k}" for k in range(labels.shape[1])]
+        self._train(X, labels, names, sample_weight, classes)
         return self
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
@@ -244,12 +304,21 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
 
     _task: TaskKind = "regression"
 
-    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
-        """Train on molecules and their values; they are scaled inside."""
-        labels = np.asarray(y, dtype=np.float64)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:  # noqa: N803
+        """Train on molecules and their values; they are scaled inside.
+
+        Args:
+            X: SMILES.
+            y: Values, one or several columns, NaN where unknown.
+            sample_weight: How much each molecule counts in the loss, from 0; None: all alike.
+
+        Raises:
+            DataError: If molecules, values or weights cannot be used.
+        """
+        labels = np.asarray(_targets(y, self), dtype=np.float64)
         self.is_flat_ = labels.ndim == 1
         labels = labels.reshape(len(labels), -1)
-        self._train(X, labels, [f"value{k}" for k in range(labels.shape[1])])
+        self._train(X, labels, [f"value{k}" for k in range(labels.shape[1])], sample_weight)
         return self
 
     def predict(self, X: Any) -> Array:  # noqa: N803
@@ -265,7 +334,36 @@ def _texts(X: Any, estimator: Any) -> list[str]:  # noqa: N803
         raise ConfigError(
             "scikit-learn estimators take molecules, not a file; read its column of SMILES first."
         )
+    if issparse(X):
+        raise DataError("Sparse data was passed, but molecules are text: a column of SMILES.")
     return records_of(X)
+
+
+def _targets(y: Any, estimator: Any) -> Array:
+    if y is None:
+        raise DataError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is None."
+        )
+    return np.asarray(y)
+
+
+def _weights(sample_weight: Any, count: int) -> Array | None:
+    """Return the weights as float32, checked; None if there are none."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, dtype=np.float32)
+    if weights.shape != (count,):
+        raise DataError(
+            f"`sample_weight` must hold one number per molecule: {count} molecules, an array of "
+            f"shape {weights.shape}."
+        )
+    bad = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(bad):
+        raise DataError(
+            f"weights must be numbers from 0; `sample_weight` has {weights[bad[0]]} at {bad[0]} "
+            f"({len(bad)} such rows)."
+        )
+    return weights
 
 
 def _graphs(X: Any, encoder: Encoder | FineTuned, estimator: Any) -> GraphStore:  # noqa: N803

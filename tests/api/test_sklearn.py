@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import joblib
 import numpy as np
@@ -171,6 +172,44 @@ def test_the_same_state_gives_the_same_model(model: Path):
     assert not np.array_equal(first, other)
 
 
+@pytest.mark.parametrize("kind", [GraphClassifier, GraphRegressor])
+def test_a_weight_counts_and_one_is_the_default(model: Path, kind: Any):
+    y, heavy = (IS_ALCOHOL, 20.0) if kind is GraphClassifier else (LENGTH, 1e3)
+
+    def learned(weights: Any) -> np.ndarray:
+        fitted = kind(model, dropout=0.0, **QUICK).fit(CHAINS, y, sample_weight=weights)
+        outputs = (
+            fitted.predict_proba(CHAINS) if kind is GraphClassifier else fitted.predict(CHAINS)
+        )
+        return outputs.reshape(len(CHAINS), -1)[:, -1]
+
+    plain, largest = learned(None), y >= np.quantile(y, 0.75)
+    np.testing.assert_allclose(learned(np.ones(len(y))), plain, rtol=1e-4, atol=1e-5)
+    weighted = learned(np.where(largest, heavy, 1.0))
+    errors = [np.abs(outputs - y)[largest].mean() for outputs in (weighted, plain)]
+    assert errors[0] < errors[1]
+
+
+def test_weights_follow_the_molecules_that_can_be_read(model: Path):
+    weights = np.arange(len(CHAINS)) % 3
+    plain = GraphRegressor(model, **QUICK).fit(CHAINS, LENGTH, weights).predict(CHAINS)
+    mixed = GraphRegressor(model, invalid="nan", **QUICK).fit(
+        ["no molecule", *CHAINS], [99.0, *LENGTH], [1, *weights]
+    )
+    np.testing.assert_array_equal(mixed.predict(CHAINS), plain)
+
+
+def test_training_stops_early(model: Path):
+    """Steps too small to change a score: epoch 1 stays the best, and two more are waited for."""
+    still = {**QUICK, "freeze": True, "epochs": 30, "learning_rate": 1e-30, "patience": 2}
+    for estimator, y in (
+        (GraphClassifier(model, **still), np.where(IS_ALCOHOL, "alcohol", "other")),
+        (GraphRegressor(model, **still), LENGTH),
+    ):
+        assert estimator.fit(CHAINS, y).n_iter_ == 3
+        assert clone(estimator).set_params(patience=None, epochs=4).fit(CHAINS, y).n_iter_ == 4
+
+
 def test_wrong_use_is_named(model: Path):
     with pytest.raises(NotFittedError):
         GraphEmbedder(model).transform(CHAINS)
@@ -182,3 +221,16 @@ def test_wrong_use_is_named(model: Path):
         GraphClassifier(model).fit(CHAINS, LENGTH + 0.5)
     with pytest.raises(DataError, match="one row per molecule: 48 molecules, 3 labels"):
         GraphRegressor(model).fit(CHAINS, [1.0, 2.0, 3.0])
+    with pytest.raises(DataError, match="requires y to be passed"):
+        GraphRegressor(model).fit(CHAINS, None)
+    for weights, reason in (
+        ([1.0], r"shape \(1,\)"),
+        ([-1.0] * 48, "has -1.0 at 0"),
+        ([0] * 48, "zero"),
+    ):
+        with pytest.raises(DataError, match=reason):
+            GraphRegressor(model).fit(CHAINS, LENGTH, weights)
+    with pytest.raises(ConfigError, match="between 0 and 1, found 1"):
+        GraphRegressor(model, patience=1, validation_fraction=1).fit(CHAINS, LENGTH)
+    with pytest.raises(DataError, match="`patience` needs molecules of two classes among the 47"):
+        GraphClassifier(model, patience=1, validation_fraction=0.02).fit(CHAINS, IS_ALCOHOL)

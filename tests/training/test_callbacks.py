@@ -108,6 +108,37 @@ def test_tensorboard_gets_the_numbers(tmp_path: Path):
     assert not (run / "tensorboard").exists()  # it was the replaced run's
 
 
+def test_wandb_gets_the_numbers_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("wandb")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    run = tmp_path / "run"
+    graphlog.pretrain(SMILES, "attrmasking", run_dir=run, callbacks=["wandb"], **SMALL)
+    (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
+    sent = file.read_bytes()
+    for row in read_metrics(run / "metrics.jsonl"):
+        assert repr(row["loss"]).encode() in sent
+    for private in (sys.executable, "c1ccccc1", "rdkit", *sys.argv[1:]):
+        assert private.encode() not in sent
+    assert not list(tmp_path.glob("wandb/offline-run-*/files/*"))
+
+
+def test_mlflow_gets_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # a data base would need one more package
+    run = tmp_path / "run"
+    graphlog.pretrain(SMILES, "attrmasking", run_dir=run, callbacks=["mlflow"], **SMALL)
+    client = mlflow.MlflowClient()
+    (found,) = client.search_runs([client.get_experiment_by_name("graphlog").experiment_id])
+    assert (found.info.run_name, found.info.status) == ("run", "FINISHED")
+    rows = read_metrics(run / "metrics.jsonl")
+    assert set(found.data.metrics) == set(numbers(rows[0]))
+    kept = client.get_metric_history(found.info.run_id, "loss")
+    assert [(m.step, m.value) for m in kept] == [(row["step"], row["loss"]) for row in rows]
+
+
 def test_only_numbers_travel():
     row = {"step": 3, "seed": 1, "epoch": 2, "loss": 0.5, "phase": "x", "alarms": ["CCO"]}
     assert numbers(row) == {"seed-1/epoch": 2.0, "seed-1/loss": 0.5}

@@ -119,14 +119,15 @@ def finetune(
             folder.close()
 
 
-def train_on_all(
+def train_one(
     encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig, seed: int
-) -> FineTuned:
-    """Return one model trained on the training fold, nothing scored: for scikit-learn."""
-    job = SeedJob(start_of(encoder, data, config.resolve_precision()), seed, Silent())
+) -> tuple[FineTuned, int]:
+    """Return one model, nothing reported, and the epochs it took: for scikit-learn."""
+    config = config.resolve_precision()
+    job = SeedJob(start_of(encoder, data, config), seed, Silent())
     with stop_on_signal() as stop:
         Trainer(job, Silent()).run(stop)
-    return job.model.cpu().eval()
+    return chosen_models([job], config)[0], len(job.history)
 
 
 def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:

@@ -108,6 +108,18 @@ class TensorBoard:
         self._writer.close()
 
 
+_ROWS_ONLY = {
+    "console": "off",
+    "disable_code": True,
+    "disable_git": True,
+    "x_disable_machine_info": True,
+    "x_disable_meta": True,
+    "x_disable_stats": True,
+    "x_save_requirements": False,
+}
+"""By itself wandb also sends what is printed, the command, the computer and its packages."""
+
+
 class WeightsAndBiases:
     """A run of the project ``graphlog``, or of ``$WANDB_PROJECT``."""
 
@@ -118,7 +130,7 @@ class WeightsAndBiases:
             raise MissingExtraError("wandb", "wandb") from None
 
         project = os.environ.get("WANDB_PROJECT", "graphlog")
-        self._run: Any = wandb.init(project=project, name=_name(folder))
+        self._run: Any = wandb.init(project=project, name=_name(folder), settings=_ROWS_ONLY)
 
     def on_row(self, row: Mapping[str, Any]) -> None:
         """Send the numbers of a row; each seed counts its steps from 1, so ``step`` is a value."""
