@@ -49,6 +49,11 @@ def test_importing_a_store_needs_no_chemistry():
     assert "rdkit" not in _loaded_after("import graphlog.data.store, graphlog.training.pretrain")
 
 
+def test_embedding_needs_no_scikit_learn():
+    loaded = _loaded_after("import graphlog; graphlog.load('graphlog-mol').embed(['CCO'])")
+    assert {"sklearn", "pandas", "scipy.stats", "scipy.optimize"} & loaded == set()
+
+
 def test_layers_hold():
     pytest.importorskip("importlinter.cli")
     assert (SOURCE / "__init__.py").exists()

@@ -1,19 +1,13 @@
 """The protocol of InfoGraph and GraphCL: k-fold accuracy of a classifier on frozen embeddings."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int64
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics.pairwise import rbf_kernel
-from sklearn.model_selection import GridSearchCV, StratifiedKFold
-from sklearn.svm import SVC
 
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.linear import standardize
+from graphlog.downstream.linear import standardize, without_convergence_warnings
 from graphlog.downstream.models import random_encoder
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabelledGraphs, class_numbers, open_labelled
@@ -166,6 +160,8 @@ class _Folds:
         )
 
     def _score(self, features: Fitted, seed: int) -> tuple[list[float], list[float]]:
+        from sklearn.model_selection import GridSearchCV, StratifiedKFold
+
         scores: list[float] = []
         chosen: list[float] = []
         split = StratifiedKFold(self._folds, shuffle=True, random_state=seed).split(
@@ -179,9 +175,7 @@ class _Folds:
                 {"C": list(self._grid)},
                 cv=StratifiedKFold(inner, shuffle=True, random_state=seed),
             )
-            with warnings.catch_warnings():
-                # the largest C of logistic regression; the last digits do not matter
-                warnings.simplefilter("ignore", ConvergenceWarning)
+            with without_convergence_warnings():
                 search.fit(x_train, self._classes[train])
             scores.append(float(np.mean(search.predict(x_all[test]) == self._classes[test])))
             chosen.append(float(search.best_params_["C"]))
@@ -190,6 +184,10 @@ class _Folds:
 
 
 def _features(embeddings: Float[np.ndarray, "M W"], classifier: str) -> Fitted:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics.pairwise import rbf_kernel
+    from sklearn.svm import SVC
+
     def fitted(train: Indices) -> tuple[np.ndarray, np.ndarray, Any]:
         x = standardize(embeddings, train).astype(np.float64)
         if classifier == "logistic":
@@ -202,6 +200,8 @@ def _features(embeddings: Float[np.ndarray, "M W"], classifier: str) -> Fitted:
 
 
 def _subtrees(kernel: Float[np.ndarray, "M M"]) -> Fitted:
+    from sklearn.svm import SVC
+
     def fitted(train: Indices) -> tuple[np.ndarray, np.ndarray, Any]:
         return kernel[np.ix_(train, train)], kernel[:, train], SVC(kernel="precomputed")
 

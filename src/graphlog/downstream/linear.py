@@ -1,20 +1,24 @@
-"""Linear models and random forests on fixed features, one per target."""
+"""Linear models and random forests on fixed features, one per target.
+
+Functions import scikit-learn themselves: it takes as long to import as torch, and most commands
+need none of it.
+"""
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Num
 from joblib import Parallel, delayed
 from scipy.sparse import csr_matrix
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.preprocessing import StandardScaler
 
 from graphlog.downstream.logistic import apply_logistic, fit_logistic
 from graphlog.downstream.metrics import TaskKind
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression, Ridge
 
 FIXED_C = 0.1
 GRID = (0.001, 0.01, 0.1, 1.0)
@@ -34,6 +38,8 @@ def standardize(features: Float[np.ndarray, "M W"], train: np.ndarray) -> Float[
     They are clipped at :data:`FARTHEST` deviations: a column that barely varies over the training
     rows would otherwise rule the prediction of the few rows in which it does.
     """
+    from sklearn.preprocessing import StandardScaler
+
     scaled: Any = StandardScaler().fit(features[train]).transform(features)
     return np.asarray(scaled, dtype=np.float32).clip(-FARTHEST, FARTHEST)
 
@@ -63,9 +69,7 @@ def linear_path(
     if task == "classification" and isinstance(features, np.ndarray):
         return _logistic_path(features, labels, train, path)
     one = _logistic_task if task == "classification" else _ridge_task
-    with warnings.catch_warnings():
-        # the last digits of a score are not worth more steps
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with without_convergence_warnings():
         columns: list[list[np.ndarray]] = Parallel(n_jobs=jobs, prefer="threads")(  # pyright: ignore[reportAssignmentType]
             delayed(one)(features, labels, train, t, path) for t in range(labels.shape[1])
         )
@@ -90,8 +94,7 @@ def probe_weights(
     """
     weight = np.zeros((labels.shape[1], features.shape[1]), dtype=np.float32)
     bias = np.zeros(labels.shape[1], dtype=np.float32)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with without_convergence_warnings():
         if task == "multiclass":
             rows = np.flatnonzero(~np.isnan(labels).any(axis=1))
             classes = labels[rows].argmax(axis=1)
@@ -118,13 +121,31 @@ def probe_weights(
                 continue
             counts = None if row_weights is None else row_weights[rows, t]
             x, y = features[rows].astype(np.float64), y.astype(np.float64)
-            model = Ridge(alpha=1.0 / c).fit(x, y, counts)
+            model = _ridge_model(c).fit(x, y, counts)
             weight[t], bias[t] = model.coef_.reshape(-1), float(np.squeeze(model.intercept_))
     return weight, bias
 
 
-def _logistic(c: float = FIXED_C) -> LogisticRegression:
+def _logistic(c: float = FIXED_C) -> "LogisticRegression":
+    from sklearn.linear_model import LogisticRegression
+
     return LogisticRegression(C=c, warm_start=True, max_iter=_MAX_ITERATIONS, tol=1e-4)
+
+
+def _ridge_model(c: float) -> "Ridge":
+    from sklearn.linear_model import Ridge
+
+    return Ridge(alpha=1.0 / c)
+
+
+@contextmanager
+def without_convergence_warnings() -> Generator[None]:
+    """Let a fit end where it is: the last digits of a score are not worth more steps."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
 
 
 def _learnable_targets(labels: Float[np.ndarray, "M T"]) -> np.ndarray:
@@ -171,9 +192,8 @@ def _multinomial(
     results = {c: np.full(labels.shape, np.nan, dtype=np.float32) for c in path}
     if not learnable(classes):
         return results
-    model = LogisticRegression(warm_start=True, max_iter=_MAX_ITERATIONS, tol=1e-4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    model = _logistic()
+    with without_convergence_warnings():
         for c in path:
             model.set_params(C=c).fit(features[rows], classes)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
             results[c] = np.zeros(labels.shape, dtype=np.float32)
@@ -193,7 +213,7 @@ def _ridge_task(
 def _ridge(features: Features, targets: np.ndarray, rows: np.ndarray, c: float) -> np.ndarray:
     # columns of embeddings are nearly dependent, too much so for normal equations in float32
     x = features.astype(np.float64)
-    model = Ridge(alpha=1.0 / c).fit(x[rows], targets)  # pyright: ignore[reportIndexIssue] - scipy's stubs
+    model = _ridge_model(c).fit(x[rows], targets)  # pyright: ignore[reportIndexIssue] - scipy's stubs
     return np.asarray(model.predict(x), dtype=np.float32).reshape(-1, targets.shape[1])
 
 
@@ -209,6 +229,8 @@ def forest_predictions(
 
     A target that cannot be learned is NaN; targets run in parallel threads.
     """
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
     trees = TREES if labels.shape[1] <= MANY_TASKS else TREES_MANY_TASKS
     kind: Any = RandomForestClassifier if task != "regression" else RandomForestRegressor
     share: Any = "sqrt" if task != "regression" else 1 / 3

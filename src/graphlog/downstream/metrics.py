@@ -6,7 +6,6 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float, Num
-from scipy.stats import rankdata
 
 from graphlog.errors import ConfigError, unknown_name
 
@@ -195,6 +194,8 @@ def _by_task(
 
 
 def _roc_auc(y: Float[np.ndarray, "n"], score: Float[np.ndarray, "n"]) -> float:
+    from scipy.stats import rankdata  # slow to import
+
     positives = int((y == 1).sum())
     negatives = len(y) - positives
     if not positives or not negatives:

@@ -6,7 +6,6 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 from scipy.special import expit, softmax
-from sklearn.model_selection import GroupKFold
 
 from graphlog.domains import domain_of
 from graphlog.domains.base import BaselineFeatures
@@ -209,6 +208,8 @@ def cv_scores(
     Raises:
         DataError: If there are fewer groups of graphs than folds.
     """
+    from sklearn.model_selection import GroupKFold  # slow to import
+
     shared = domain_of(data.store.schema).groups(data.store.subset(known))
     groups = (
         np.random.default_rng(0).permutation(len(known)) if shared is None else _numbers(shared)

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from torch import Tensor
 
@@ -239,6 +238,8 @@ def _temperature(p: Float[np.ndarray, "N C"], labels: Float[np.ndarray, "N C"]) 
     Classes are smoothed as by Platt, 1 of n becoming (n + 1) / (n + C), so that a fold without an
     error gives no certainty.
     """
+    from scipy.optimize import minimize_scalar  # slow to import
+
     counts = labels.sum(axis=0)
     if (counts > 0).sum() < 2:
         return math.nan

@@ -7,7 +7,6 @@ from typing import Self
 import numpy as np
 import torch
 from jaxtyping import Float
-from sklearn.utils.extmath import randomized_svd
 from torch import Tensor
 
 PREFIX = "novelty."
@@ -63,6 +62,8 @@ class Novelty:
         """
         if len(embeddings) < FEWEST:
             return None
+        from sklearn.utils.extmath import randomized_svd  # slow to import; to judge needs none
+
         order = np.random.default_rng(seed).permutation(len(embeddings))
         fitted, judged = np.array_split(np.asarray(embeddings, dtype=np.float64)[order], 2)
         width, mean = fitted.shape[1], fitted.mean(axis=0)
