@@ -298,3 +298,16 @@ def test_every_scale_names_data_sets_that_exist():
         for domain in scale.domains:
             suite = "molecules" if domain == "molecule" else "biology"
             assert plan_cells(Request(suite, name))
+
+
+def test_stages_are_timed_once_a_seed_where_graphlog_is_timed_under_gin():
+    def seeds(**choices: Any) -> list[int | None]:
+        cells = plan_cells(Request("speed", "smoke", **choices))
+        return [c.seed for c in cells if c.stage == "stage-speed"]
+
+    assert seeds() == seeds(domain="protein") == [0, 1]
+    assert seeds(methods=["attrmasking"]) == seeds(backbones=["gcn"]) == []
+    several = plan_cells(Request("speed", "smoke", methods=["graphlog", "attrmasking"]))
+    alone = plan_cells(Request("speed", "smoke", methods=["graphlog"]))
+    keys = [{c.key for c in cells if c.stage == "stage-speed"} for cells in (several, alone)]
+    assert keys[0] == keys[1]  # what else is timed does not matter

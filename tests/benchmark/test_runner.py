@@ -219,6 +219,7 @@ def test_speed_counts_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         tmp_path,
         scale="smoke",
         seeds=[0],
+        stages=["speed"],
         methods=["attrmasking", "graphlog", "graphcl", "infograph", "degree-pred"],
     )
     assert not outcome.failed

@@ -18,7 +18,7 @@ from graphlog.errors import unknown_name
 from graphlog.objectives import OBJECTIVES
 from graphlog.training.config import PretrainConfig, resolve_config
 
-STAGES = ("pretrain", "finetune", "probe", "map", "speed")
+STAGES = ("pretrain", "finetune", "probe", "map", "speed", "stage-speed")
 NOT_OF_THE_OUTCOME = {"checkpoint_every_s", "log_every", "watch_every", "device"}
 """Settings in which two cells of the same outcome may differ."""
 Variant = tuple[tuple[str, str | int | float | bool], ...]
@@ -30,7 +30,7 @@ class CellSpec:
 
     plan: "Planner"
     stage: str
-    """``pretrain``, ``finetune``, ``probe``, ``map`` or ``speed``."""
+    """``pretrain``, ``finetune``, ``probe``, ``map``, ``speed`` or ``stage-speed``."""
     method: Method
     backbone: str | None
     """None for fingerprints."""
@@ -71,7 +71,8 @@ class CellSpec:
     @property
     def work_key(self) -> str:
         """Name of the work, equal for cells of the same outcome; one process times at a time."""
-        return "speed" if self.stage == "speed" else f"{self.stage}-{self.config_hash[:16]}"
+        is_timed = self.stage in ("speed", "stage-speed")
+        return "speed" if is_timed else f"{self.stage}-{self.config_hash[:16]}"
 
     @property
     def title(self) -> str:
@@ -190,6 +191,13 @@ class Planner:
         cell = _following("speed", self.pretrain_cell(method, backbone, seed), config)
         companions = {m.name: self.pretraining(m, backbone, seed) for m in timed}
         return replace(cell, model="", companions=companions)
+
+    def stage_cell(self, method: Method, backbone: str, seed: int) -> CellSpec:
+        """Return the cell of the seconds of every stage of ``method``."""
+        settings = self.settings
+        config = {"steps": settings.timed_steps, "finetune": dict(settings.finetuning)}
+        cell = _following("stage-speed", self.pretrain_cell(method, backbone, seed), config)
+        return replace(cell, model="")
 
     def _labelled(self, dataset: str) -> dict[str, Any]:
         """Return what identifies a labeled data set and its folds."""

@@ -12,6 +12,7 @@ from graphlog.benchmark.layout import change
 from graphlog.benchmark.map_figure import map_figure, read_maps
 from graphlog.benchmark.methods import BASELINES, METRIC_LABELS, PAPER, VARIED_LABELS
 from graphlog.benchmark.pivots import Row, Table, spread
+from graphlog.benchmark.stage_tables import OF_A_STEP, SIDE_LABELS
 from graphlog.benchmark.table import BenchmarkFolder
 from graphlog.benchmark.tables import YARDSTICK, speed_ratio
 from graphlog.downstream.metrics import LOWER_IS_BETTER
@@ -55,6 +56,14 @@ def draw_tables(tables: Sequence[Table], out: Path, suffix: str = "") -> dict[st
         if table.kind in VARIED_LABELS:
             name = table.name.replace(f"-{table.kind.replace('_', '-')}", "")
             curves.setdefault(name, []).append(table)
+            continue
+        if table.kind in ("limits", "batch-rates"):  # the latter is drawn with the stages
+            continue
+        if table.kind == "stages":
+            name = table.name.replace(table.kind, "batch-rates")
+            sizes = next(t for t in tables if t.name == name)
+            figure = stages_figure(table, sizes)
+            drawn[sizes.name] = save_figure(figure, out / f"{table.name}{suffix}")
             continue
         if table.kind == "speed":
             drawn[table.name] = save_figure(speed_bars(table), out / f"{table.name}{suffix}")
@@ -195,6 +204,38 @@ def speed_bars(table: Table) -> Figure:
         for axis, (group, column) in zip(axes, panels, strict=True):
             _draw_bars(axis, table, [r for r in table.rows if r.group == group], column)
         headline(figure, f"{table.title} (dotted: half of AttrMasking's)")
+    return figure
+
+
+def stages_figure(stages: Table, sizes: Table) -> Figure:
+    """Draw the share of each part of a pre-training step, and the step's rate by batch size."""
+    parts = [row for row in stages.rows if row.key in OF_A_STEP]
+    sides = [side for side in SIDE_LABELS if not stages.at("step", side).empty]
+    with house_style():
+        figure, (bars, curve) = new_figure(1, 2, 9.6, 3.4)
+        for number, side in enumerate(sides):
+            seconds = [spread(stages.at(row.key, side)).mean for row in parts]
+            shares = [100 * s / sum(seconds) for s in seconds]
+            height, color = 0.8 / len(sides), HUES[number]
+            places = [k + (number - (len(sides) - 1) / 2) * height for k in range(len(parts))]
+            bars.barh(places, shares, 0.9 * height, color=color, label=SIDE_LABELS[side])
+            for place, share in zip(places, shares, strict=True):
+                bars.text(share + 1, place, f"{share:.0f}", va="center", fontsize=7, color=INK)
+        _name_rows(bars, parts, shown=True)
+        bars.set_title("Share of a step, %")
+        for number, (column, label) in enumerate(sizes.columns.items()):
+            xs = [int(row.key) for row in sizes.rows]
+            means = [spread(sizes.at(row.key, column)).mean for row in sizes.rows]
+            style = {**_DOT, "color": HUES[number], "label": label}
+            curve.plot(xs, means, f"-{MARKERS[number]}", **style)
+        curve.set_xscale("log", base=2)
+        curve.set_xticks([int(row.key) for row in sizes.rows], [row.key for row in sizes.rows])
+        curve.set_ylim(bottom=0)
+        curve.set_xlabel("batch size", color=MUTED)
+        curve.set_title("Graphs a second")
+        headline(figure, f"{stages.title}: a pre-training step")
+        keys = bars.get_legend_handles_labels()
+        figure.legend(*keys, loc="outside lower center", ncols=3)
     return figure
 
 

@@ -29,6 +29,8 @@ def table_frame(table: Table, markup: Markup) -> pd.DataFrame:
     """Return a table of scores as texts in a format: measured beside printed numbers."""
     if table.kind == "speed":
         return _speed_frame(table)
+    if table.metric == "speed":
+        return _measured_frame(table, markup)
     ranks = table.ranks() if table.compares else {}
     best = {(table.best(column), column) for column in table.columns}
     quoted = {row for row, _ in table.paper}
@@ -257,3 +259,18 @@ def _speed_frame(table: Table) -> pd.DataFrame:
     rates = [(head, f"to {METHOD_LABELS[YARDSTICK]}") for head in table.columns.values()]
     heads = [*table.heads, *(head for pair in rates for head in pair), "Runs"]
     return pd.DataFrame(lines, columns=heads)
+
+
+def _measured_frame(table: Table, markup: Markup) -> pd.DataFrame:
+    """Return plain numbers, to three digits."""
+
+    def text(row: str, column: str) -> str:
+        measured = spread(table.at(row, column))
+        numbers = [measured.mean, measured.sd][: min(measured.count, 2)]
+        return " ± ".join(f"{n:,.0f}" if n >= 100 else f"{n:.3g}" for n in numbers) or DASH
+
+    lines = [[*row.heads, *(text(row.key, c) for c in table.columns)] for row in table.rows]
+    heads = [*table.heads, *table.columns.values()]
+    return pd.DataFrame(
+        [list(map(markup.escape, line)) for line in lines], columns=list(map(markup.escape, heads))
+    )

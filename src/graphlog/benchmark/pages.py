@@ -19,6 +19,7 @@ from graphlog.benchmark.layout import (
 )
 from graphlog.benchmark.methods import BACKBONE_LABELS, METHOD_LABELS, METRIC_LABELS, in_order
 from graphlog.benchmark.pivots import Table
+from graphlog.benchmark.stage_tables import stage_tables
 from graphlog.benchmark.table import BenchmarkFolder, newest_cells
 from graphlog.benchmark.tables import score_tables, speed_tables, timing
 from graphlog.errors import DataError, MissingExtraError
@@ -190,7 +191,7 @@ def _pages_of(
         if topic == "embedding-map":
             cells = set(rows.loc[rows["stage"] == "map", "cell"])
         elif topic == "speed":
-            own, cells = speed_tables(rows, details), set(rows["cell"])
+            own, cells = [*speed_tables(rows, details), *stage_tables(rows)], set(rows["cell"])
         if cells:
             pages.append(Page(topic, suffix, title, own, rows, details, cells))
     return pages
@@ -217,7 +218,7 @@ def _pictures(caption: str, paths: Iterable[Path]) -> list[str]:
 
 
 def _timing_frame(timings: pd.DataFrame) -> pd.DataFrame:
-    stages = ["pretrain", "speed", "finetune", "probe", "map"]
+    stages = ["pretrain", "speed", "stage-speed", "finetune", "probe", "map"]
     methods = in_order(timings["method"], METHOD_LABELS)
     places = {"stage": stages.index, "method": methods.index, "backbone": str}
     timings = timings.sort_values(

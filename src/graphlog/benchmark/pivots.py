@@ -13,7 +13,7 @@ from graphlog.benchmark.methods import BASELINES, METHOD_LABELS, REFERENCE
 from graphlog.benchmark.table import NO_SEED, PROTOCOL
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 
-UNITLESS = LOWER_IS_BETTER | {"r2", "graphs_per_s"}
+UNITLESS = LOWER_IS_BETTER | {"r2", "graphs_per_s", "speed"}
 """Metrics printed as they are; the others are printed in per cent."""
 
 Interval = tuple[float, float]
@@ -105,7 +105,8 @@ class Table:
     kind: str
     """What it shows.
 
-    ``methods``, ``halves``, ``backbones``, ``ablation``, ``depth``, ``batch_size`` or ``speed``.
+    ``methods``, ``halves``, ``backbones``, ``ablation``, ``depth``, ``batch_size``, ``speed``,
+    ``stages``, ``limits`` or ``batch-rates``.
     """
     title: str
     heads: tuple[str, ...]

@@ -118,12 +118,14 @@ def _maps(plan: Planner) -> Iterator[CellSpec]:
 
 
 def _speed(plan: Planner) -> Iterator[CellSpec]:
-    """Throughput of every objective."""
+    """Throughput of every objective, and the seconds of the stages of GraphLoG under GIN."""
     for backbone in plan.backbones:
         for seed in plan.seeds:
             for method in plan.methods:
                 if method.kind == "pretrained":
                     yield plan.speed_cell(method, backbone, seed)
+                if method.name == REFERENCE and backbone == MAIN_BACKBONE:
+                    yield plan.stage_cell(method, backbone, seed)
 
 
 def _with_losses(plan: Planner, losses: str, seed: int) -> CellSpec:

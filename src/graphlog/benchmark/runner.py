@@ -10,6 +10,7 @@ from graphlog.benchmark.cells import STAGES, CellSpec
 from graphlog.benchmark.pages import draw_pages, write_pages
 from graphlog.benchmark.plan import Request, plan_cells
 from graphlog.benchmark.speed import speed_cell
+from graphlog.benchmark.stage_speed import stage_cell
 from graphlog.benchmark.stages import (
     CellContext,
     finetune_cell,
@@ -30,6 +31,7 @@ COMPUTE = {
     "probe": probe_cell,
     "map": map_cell,
     "speed": speed_cell,
+    "stage-speed": stage_cell,
 }
 """How a cell of each stage is computed."""
 _POLL_S = 2.0

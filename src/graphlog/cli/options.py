@@ -20,7 +20,8 @@ def _set_data_root(folder: Path | None) -> Path | None:
     return folder
 
 
-def _set_threads(count: int | None) -> int | None:
+def set_threads(count: int | None) -> int | None:
+    """Compute with ``count`` threads; None changes nothing."""
     if count is not None:
         os.environ["OMP_NUM_THREADS"] = str(count)
         import torch
@@ -136,7 +137,7 @@ Workers = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    option("Threads for computation (default: all cores).", "N", min=1, callback=_set_threads),
+    option("Threads for computation (default: all cores).", "N", min=1, callback=set_threads),
 ]
 Device = Annotated[str | None, option("Where to compute (default: auto).", "auto|cpu|cuda")]
 Engine = Annotated[

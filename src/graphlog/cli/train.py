@@ -307,7 +307,7 @@ def benchmark(
         str | None, o.option("Split of the labeled data sets instead.", "KIND")
     ] = None,
     stages: Annotated[
-        str | None, o.option("Only pretrain, finetune, probe, map or speed.", "A,B")
+        str | None, o.option("Only pretrain, finetune, probe, map, speed or stage-speed.", "A,B")
     ] = None,
     dry_run: Annotated[
         bool, o.option("List the cells and which are finished; compute nothing.", None, "--dry-run")
@@ -344,6 +344,8 @@ def benchmark(
         "device": device or "auto",
         "precision": precision or "auto",
     }
+    if suite == "speed" and threads is None:
+        o.set_threads(1)  # the seconds of one thread can be told from those of other jobs
     if dry_run:
         _show_plan(bench.preview(suite, output, **choices), console)
     else:
