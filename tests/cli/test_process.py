@@ -202,7 +202,7 @@ def test_several_processes_end_together_and_the_run_resumes(store: Path, tmp_pat
     killed = start_until(0, "-q")
     children = Path(f"/proc/{killed.pid}/task/{killed.pid}/children").read_text().split()
     os.kill(int(children[1]), signal.SIGKILL)
-    said = killed.communicate(timeout=60)[1].strip()
+    said = killed.communicate(timeout=120)[1].strip()
     assert killed.returncode == 2
     line = "graphlog: error: process 1 of 2 was ended by SIGKILL (out of memory?)"
     assert said.startswith(line)
@@ -211,7 +211,7 @@ def test_several_processes_end_together_and_the_run_resumes(store: Path, tmp_pat
 
     stopped = start_until(reached, "--resume")
     stopped.send_signal(signal.SIGINT)
-    said = stopped.communicate(timeout=60)[1]
+    said = stopped.communicate(timeout=120)[1]
     assert stopped.returncode == 130
     assert f"continuing from step {reached}" in said
     assert said.count("stopped after step") == 1

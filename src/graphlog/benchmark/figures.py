@@ -226,7 +226,7 @@ def stages_figure(stages: Table, sizes: Table) -> Figure:
         for number, (column, label) in enumerate(sizes.columns.items()):
             xs = [int(row.key) for row in sizes.rows]
             means = [spread(sizes.at(row.key, column)).mean for row in sizes.rows]
-            style = {**_DOT, "color": HUES[number], "label": label}
+            style: dict[str, Any] = {**_DOT, "color": HUES[number], "label": label}
             curve.plot(xs, means, f"-{MARKERS[number]}", **style)
         curve.set_xscale("log", base=2)
         curve.set_xticks([int(row.key) for row in sizes.rows], [row.key for row in sizes.rows])
