@@ -193,6 +193,8 @@ def test_several_processes_end_together_and_the_run_resumes(store: Path, tmp_pat
             stderr=subprocess.PIPE,
             text=True,
             env=_environment(),
+            # a job in the background of a shell ignores Ctrl-C, and hands that on
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         while not any(int(p.name[5:14]) > step for p in checkpoints.glob("step-?????????")):
             assert process.poll() is None
