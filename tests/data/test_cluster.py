@@ -1,6 +1,8 @@
 """A Ray cluster of two nodes: what it computes is what this process computes."""
 
+import importlib
 import io
+import os
 import socket
 import sys
 from collections.abc import Iterator
@@ -31,9 +33,13 @@ def nodes() -> Iterator[Any]:
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    made.add_node(num_cpus=1)
     with pytest.MonkeyPatch.context() as patch:
+        # workers are processes of the nodes and import this folder's cluster_support themselves
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
+        made = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
+        )
+        made.add_node(num_cpus=1)
         patch.setenv("RAY_ADDRESS", made.address)
         patch.setattr(records, "ROWS_A_PIECE", 7)
         yield made
@@ -176,6 +182,15 @@ def test_a_dead_worker_is_replaced_and_one_that_always_dies_is_told(
             list(spread_in_order(die, [(k, k) for k in range(2, 4)], 1))
         with pytest.raises(DataError, match=r"^row 5: no number; leave it out\.$"):
             list(spread_in_order(refuse, [(0, 5)], 1))
+
+
+@pytest.mark.usefixtures("session")
+def test_workers_that_lack_the_code_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "only_here.py").write_text("def work(piece):\n    return piece\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    work = importlib.import_module("only_here").work
+    with using("ray"), pytest.raises(ProcessLostError, match="'only_here'.*on every machine"):
+        list(spread_in_order(work, [(0, 0)], 1))
 
 
 @pytest.mark.usefixtures("session")

@@ -50,7 +50,7 @@ def spread_in_order(
 
     Raises:
         DataError: If a process of this machine dies.
-        ProcessLostError: If workers of the cluster die over a piece again and again.
+        ProcessLostError: If workers of the cluster die over a piece again and again, or lack code.
     """
     ray = _ray.get()
     return map_in_order(work, pieces, workers) if ray is None else _map(ray, work, pieces)
@@ -159,6 +159,11 @@ def _map(
             first, found = waiting.popleft()
             yield first, ray.get(found)
     except ray.exceptions.RayTaskError as e:
+        if isinstance(e.cause, ray.exceptions.RaySystemError):
+            raise ProcessLostError(
+                f"workers of the Ray cluster cannot read their work ({_last_line(e.cause)}); "
+                "install the same versions of graphlog and its plug-ins on every machine."
+            ) from e
         raise e.cause from None
     except ray.exceptions.RayError as e:
         said = str(e).strip().splitlines()[0]
@@ -170,6 +175,10 @@ def _map(
     finally:
         for _, found in waiting:
             ray.cancel(found)
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1]
 
 
 def _run(shared: list[Any], piece: Any) -> Any:
