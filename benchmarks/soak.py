@@ -9,12 +9,14 @@ more.
 """
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import os
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,27 +36,22 @@ def resident_mb() -> float:
 
 
 def training(report: Report) -> None:
-    """Steps of pre-training in bf16 with 5 layers of 300, each batch of another size."""
-    import torch
-
+    """Pre-training in bf16 with 5 layers of 300, each batch of another size."""
     import graphlog
-    from graphlog.encoders.base import EncoderConfig
-    from graphlog.encoders.encoder import GraphEncoder
-    from graphlog.training.precision import autocast
 
-    store = graphlog.read_molecules("nci5k", schema="molecule", workers=1)
-    network = GraphEncoder(EncoderConfig(dim=300, layers=5), store.schema)
-    optimizer = torch.optim.Adam(network.parameters(), 1e-3)
-    generator = torch.Generator().manual_seed(0)
-    while True:
-        chosen = torch.randint(0, len(store), (64,), generator=generator)
-        with autocast("bf16", torch.device("cpu")):
-            loss = network(store[chosen.numpy()]).graph_emb.float().square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if not report():
-            return
+    class Reporter:
+        def on_row(self, row: Mapping[str, Any]) -> None:
+            if not report():
+                raise SystemExit  # the only end of a run that its callbacks have
+
+    graphlog.pretrain(
+        graphlog.read_molecules("nci5k", workers=1),
+        epochs=1_000_000,
+        precision="bf16",
+        encoder={"dim": 300, "layers": 5},
+        training={"log_every": 1},
+        callbacks=[Reporter()],
+    )
 
 
 def embedding(report: Report) -> None:
@@ -87,7 +84,28 @@ def finetuning(report: Report) -> None:
         )
 
 
-JOBS = {"training in bf16": training, "embed": embedding, "finetune": finetuning}
+def benchmarking(report: Report) -> None:
+    """Cells of a small benchmark: pre-trained, fine-tuned and probed, suite after suite."""
+    import graphlog
+
+    seed = 0
+    while True:
+        with tempfile.TemporaryDirectory() as folder:
+            for method in ("attrmasking", "graphlog", "ecfp-lr"):
+                graphlog.run_benchmark(
+                    "molecules", folder, scale="smoke", methods=(method,), seeds=(seed,)
+                )
+                if not report():
+                    return
+        seed += 1
+
+
+JOBS = {
+    "training in bf16": training,
+    "embed": embedding,
+    "finetune": finetuning,
+    "benchmark": benchmarking,
+}
 
 
 def _work(name: str, seconds: float, out: Any) -> None:
@@ -102,7 +120,8 @@ def _work(name: str, seconds: float, out: Any) -> None:
         number += 1
         return now < seconds
 
-    JOBS[name](report)
+    with contextlib.suppress(SystemExit):
+        JOBS[name](report)
     out.send(None)
 
 

@@ -189,7 +189,7 @@ def test_workers_that_lack_the_code_are_told(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "only_here.py").write_text("def work(piece):\n    return piece\n")
     monkeypatch.syspath_prepend(tmp_path)
     work = importlib.import_module("only_here").work
-    with using("ray"), pytest.raises(ProcessLostError, match="'only_here'.*on every machine"):
+    with using("ray"), pytest.raises(ProcessLostError, match=r"'only_here'.*on every machine"):
         list(spread_in_order(work, [(0, 0)], 1))
 
 

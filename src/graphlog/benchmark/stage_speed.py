@@ -28,7 +28,7 @@ from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune_seed import FinetuneConfig, SeedJob, Start
 from graphlog.downstream.tasks import LabelledGraphs
 from graphlog.inputs import read
-from graphlog.ops.perceptron import perceptron
+from graphlog.ops.products import perceptron
 from graphlog.training.log import Silent
 from graphlog.training.optim import NamedAdam
 from graphlog.training.precision import autocast, choose_device, has_fast_bf16

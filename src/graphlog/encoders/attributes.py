@@ -103,10 +103,3 @@ class AttributeTable(nn.Module):
         if self.columns and all(c.is_categorical for c in self.columns):
             return F.embedding_bag(code_rows(values, self.columns), self.weight, mode="sum")
         return expand_attributes(values, self.columns, self.weight.dtype) @ self.weight
-
-
-def add_product(
-    total: Float[Tensor, "V D"], left: Float[Tensor, "V K"], right: Float[Tensor, "K D"]
-) -> Float[Tensor, "V D"]:
-    """Add ``left @ right`` to ``total`` in place and return it; in its precision."""
-    return total.addmm_(left.to(total.dtype), right.to(total.dtype))

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.data.schema import FeatureSchema
-from graphlog.encoders.attributes import AttributeTable, add_product
+from graphlog.encoders.attributes import AttributeTable
 from graphlog.encoders.base import EncoderConfig, LayerConfig, MessagePassing, Neighborhood
 from graphlog.ops.neighbors import end_sum, neighbor_sum, weighted_rows
+from graphlog.ops.products import add_product
 from graphlog.ops.segment import segment_softmax
 
 SLOPE = 0.2

@@ -4,9 +4,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphlog.data.schema import FeatureSchema
-from graphlog.encoders.attributes import AttributeTable, add_product
+from graphlog.encoders.attributes import AttributeTable
 from graphlog.encoders.base import EncoderConfig, MessagePassing, Neighborhood
 from graphlog.ops.neighbors import neighbor_sum
+from graphlog.ops.products import add_product
 
 
 class GCN(MessagePassing):

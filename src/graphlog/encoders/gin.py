@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains import DOMAINS
-from graphlog.encoders.attributes import AttributeTable, add_product
+from graphlog.encoders.attributes import AttributeTable
 from graphlog.encoders.base import (
     EncoderConfig,
     LayerConfig,
@@ -17,7 +17,7 @@ from graphlog.encoders.base import (
     NodeNorm,
 )
 from graphlog.ops.neighbors import neighbor_sum
-from graphlog.ops.perceptron import perceptron
+from graphlog.ops.products import add_product, perceptron
 
 
 class GINConfig(LayerConfig):

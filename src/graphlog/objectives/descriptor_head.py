@@ -10,7 +10,7 @@ from graphlog.domains import DOMAINS
 from graphlog.errors import ConfigError
 from graphlog.ops.collectives import Peers
 from graphlog.ops.contrastive import full_precision
-from graphlog.ops.perceptron import perceptron
+from graphlog.ops.products import perceptron
 
 COMPONENTS = 256
 """Columns that stand for the counts of substructures, after the targets."""

@@ -1,4 +1,4 @@
-"""A two-layer perceptron whose matrix products run where the processor computes them fastest."""
+"""Matrix products over the rows of a batch, computed where the processor is fastest."""
 
 from typing import Any
 
@@ -34,6 +34,35 @@ def perceptron(
     return _Perceptron.apply(x, *learned)  # pyright: ignore[reportReturnType]
 
 
+def add_product(
+    total: Float[Tensor, "V D"], left: Float[Tensor, "V K"], right: Float[Tensor, "K D"]
+) -> Float[Tensor, "V D"]:
+    """Add ``left @ right`` to ``total`` in place and return it; in its precision."""
+    left, right = left.to(total.dtype), right.to(total.dtype)
+    return _AddProduct.apply(total, left, right)  # pyright: ignore[reportReturnType]
+
+
+class _AddProduct(torch.autograd.Function):
+    """As ``addmm_``, but the products of its gradient have few numbers of rows."""
+
+    @staticmethod
+    def forward(ctx: Any, total: Tensor, left: Tensor, right: Tensor) -> Tensor:
+        ctx.save_for_backward(left, right)
+        ctx.mark_dirty(total)
+        return total.addmm_(left, right)
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grads: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        left, right = ctx.saved_tensors
+        rows, grad = grads[0].shape[0], _padded(grads[0])
+        d_left = (grad @ right.t())[:rows] if ctx.needs_input_grad[1] else None
+        d_right = _padded(left).t() @ grad if ctx.needs_input_grad[2] else None
+        return grads[0], d_left, d_right
+
+
 class _Perceptron(torch.autograd.Function):
     """Keeps the input and the hidden layer, whose gradient is cut off in place."""
 
@@ -65,8 +94,7 @@ class _Perceptron(torch.autograd.Function):
 
 
 def _by_name(x: Tensor) -> bool:
-    is_known = x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16)
-    return _ONEDNN and is_known and x.numel() > 0
+    return _ONEDNN and x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16)
 
 
 def _padded(x: Tensor) -> Tensor:
@@ -88,7 +116,7 @@ def _padded(x: Tensor) -> Tensor:
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, relu: bool = False) -> Tensor:
     """Return ``x @ weight.T + bias``, with ``relu`` its positive part."""
-    if _by_name(x) and (x.dtype == torch.float32 or bias is not None):
+    if _by_name(x) and x.numel() > 0 and (x.dtype == torch.float32 or bias is not None):
         activation = "relu" if relu else "none"
         return torch.ops.mkldnn._linear_pointwise(x, weight, bias, activation, [], "")
     out = F.linear(x, weight, bias)

@@ -1,10 +1,10 @@
-"""The two-layer perceptron against the same layers one by one, in every format it computes in."""
+"""The products of a layer against the plain ones, in every format they are computed in."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from graphlog.ops.perceptron import perceptron
+from graphlog.ops.products import add_product, perceptron
 
 # worst rounding of a sum of 600 products, relative to the largest of the results
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-5}
@@ -78,3 +78,19 @@ def test_the_result_may_be_changed_in_place(rows: int):
     layers, x = layers_of(torch.float32), torch.randn(rows, 24, requires_grad=True)
     found = gradients(perceptron(x, layers[0], layers[2]).relu_(), x, layers)
     compare(found, gradients(layers(x).relu(), x, layers), TOLERANCE[torch.float32])
+
+
+@pytest.mark.parametrize("dtype", [*TOLERANCE, torch.bfloat16])
+@pytest.mark.parametrize("rows", [0, 1, 64, 65, 700])
+def test_added_product_equals_the_plain_one(dtype: torch.dtype, rows: int):
+    counts = torch.randint(0, 3, (rows, 5), dtype=torch.float32).requires_grad_()
+    table = torch.randn(5, 12, requires_grad=True)
+    total = torch.randn(rows, 12, dtype=dtype, requires_grad=True)
+    found, expected = (
+        [out, *torch.autograd.grad((out * torch.arange(12)).sum(), [total, counts, table])]
+        for out in (
+            add_product(total.clone(), counts, table),
+            total + (counts.to(dtype) @ table.to(dtype)),
+        )
+    )
+    compare(found, expected, {**TOLERANCE, torch.bfloat16: 2.0**-6}[dtype])
