@@ -79,7 +79,8 @@ def run(case: Case, folder: Path) -> Ended:
         case.prepare(folder)
     (beside / "tmp").mkdir(exist_ok=True)
     (beside / "stdin").write_bytes(case.stdin)
-    (beside / "stdout").write_bytes(b"")
+    for name in ("stdout", "stderr"):
+        (beside / name).write_bytes(b"")  # a process killed at once opens neither
     with _mounted(folder / "small", case.mount):
         before = _names(folder)
         code = _wait(_unread(case, folder)) if case.pipe_closed else _wait(_forked(case, folder))
