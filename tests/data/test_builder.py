@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,13 +152,20 @@ def test_special_characters_in_the_path(tmp_path: Path):
     stale.mkdir()
     (stale / "lock").touch()
     os.utime(stale, (0, 0))
+    (tmp_path / "a[1]* é.partial-2-0123abcd").mkdir()  # killed before it had a lock
     other = tmp_path / "a1.partial-1-0123abcd"
     other.mkdir()
     (other / "lock").touch()
     os.utime(other, (0, 0))
     assert len(build(make_graphs(3), CODES, tmp_path / "a[1]* é")) == 3
-    assert not stale.exists()
-    assert other.exists()
+    assert {p.name for p in tmp_path.iterdir()} == {"a[1]* é", other.name}
+
+
+def test_builds_of_one_store_at_once_do_not_take_each_other_for_dead(tmp_path: Path):
+    with ThreadPoolExecutor(8) as pool:
+        builds = [pool.submit(build, make_graphs(3), CODES, tmp_path / "s") for _ in range(80)]
+        assert [len(done.result()) for done in builds] == [3] * 80
+    assert os.listdir(tmp_path) == ["s"]
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path):

@@ -5,13 +5,11 @@ import os
 import re
 import secrets
 import shutil
-import sys
-import time
 import weakref
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -27,10 +25,7 @@ from graphlog.data.manifest import (
 )
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import ConfigError, DataError
-from graphlog.files import exchange
-
-_YOUNG_S = 10.0
-_live: set[Path] = set()
+from graphlog.files import acquire_lock, exchange
 
 
 class StoreWriter:
@@ -208,21 +203,25 @@ class StoreWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = re.compile(rf"{re.escape(path.name)}\.partial-\d+-[0-9a-f]{{8}}")
         for old in path.parent.iterdir():
-            is_stale = unfinished.fullmatch(old.name) and old not in _live
-            if is_stale and is_ours(old, unfinished=True) and not _in_use(old):
-                shutil.rmtree(old, ignore_errors=True)
-        partial = path.with_name(f"{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
-        partial.mkdir()
-        try:
-            lock = (partial / LOCK).open("wb")
-            _take_lock(lock)
-        except OSError:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
-        self._partial = partial
-        _live.add(partial)
-        self._open.callback(lock.close)
-        self._finalizer = weakref.finalize(self, _discard, partial, os.getpid(), self._open)
+            if unfinished.fullmatch(old.name) and is_ours(old, unfinished=True):
+                with suppress(OSError):
+                    if unused := acquire_lock(old / LOCK):
+                        shutil.rmtree(old, ignore_errors=True)
+                        unused.release()
+        lock = None
+        while lock is None:
+            partial = path.with_name(f"{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
+            partial.mkdir()
+            try:
+                lock = acquire_lock(partial / LOCK)
+            except FileNotFoundError:
+                continue  # removed as unused before it could be locked
+            except OSError:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
+            self._partial = partial
+        self._open.callback(lock.release)
+        self._finalizer = weakref.finalize(self, _discard, self._partial, os.getpid(), self._open)
 
     def _put_in_place(self, partial: Path, path: Path) -> None:
         if path.exists():
@@ -230,13 +229,12 @@ class StoreWriter:
             shutil.rmtree(partial, ignore_errors=True)
         else:
             partial.replace(path)
-        (path / LOCK).unlink()
+        (path / LOCK).unlink(missing_ok=True)
         self._release()
 
     def _release(self) -> None:
         self._open.close()
         if self._partial is not None:
-            _live.discard(self._partial)
             self._finalizer.detach()
             self._partial = None
 
@@ -280,25 +278,3 @@ def _discard(partial: Path, owner: int, opened: ExitStack) -> None:
     opened.close()
     if os.getpid() == owner:  # a forked worker that ends must not remove its parent's work
         shutil.rmtree(partial, ignore_errors=True)
-        _live.discard(partial)
-
-
-def _take_lock(file: IO[bytes]) -> None:
-    if sys.platform != "win32":
-        import fcntl
-
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _in_use(partial: Path) -> bool:
-    # the kernel drops the lock of a process that dies, however it dies
-    try:
-        with (partial / LOCK).open("r+b") as f:
-            _take_lock(f)
-    except FileNotFoundError:
-        return (
-            partial.exists() and time.time() - partial.stat().st_mtime < _YOUNG_S
-        )  # made, about to be locked
-    except OSError:
-        return True
-    return False

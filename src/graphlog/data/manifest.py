@@ -218,7 +218,7 @@ def is_ours(folder: Path, unfinished: bool = False) -> bool:
     Args:
         folder: The folder.
         unfinished: Whether a store that was never finished counts, which has a lock and no
-            manifest.
+            manifest, or nothing yet.
     """
     names = {f"{name}.bin" for name in KNOWN}
     try:
@@ -226,7 +226,7 @@ def is_ours(folder: Path, unfinished: bool = False) -> bool:
         if not all(files.values()) or folder.is_symlink():
             return False
         others = {name.removesuffix("+") for name in files} - names - {MANIFEST, LOCK}
-        if others or (unfinished and LOCK in files):
+        if others or (unfinished and (LOCK in files or not files)):
             return not others
         text = (folder / MANIFEST).read_text(encoding="utf-8")
         return json.loads(text).get("format") == FORMAT
