@@ -133,7 +133,7 @@ def draw_figures(
         folder: Run folder of ``pretrain`` or ``finetune``, or folder of a benchmark.
         out: Folder for the figures.
         source: Graphs to map; None takes those the run was trained on, if they can still be read.
-        options: ``graphs``, ``color``, ``seed`` and ``say`` of
+        options: ``graphs``, ``color``, ``seed``, ``say`` and those of the reader of
             :func:`graphlog.report.run.draw_run`; a benchmark has its own maps.
 
     Raises:

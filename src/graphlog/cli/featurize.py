@@ -105,7 +105,6 @@ def featurize(
     texts: Annotated[
         bool, o.option("Keep the SMILES in the store.", None, "--texts/--no-texts")
     ] = True,
-    limit: o.Limit = None,
     exclude: Annotated[
         list[str] | None,
         o.option(
@@ -146,7 +145,6 @@ def featurize(
         targets="auto" if targets == "auto" else o.names(targets) or None,
         keep_texts=None if texts else False,
         exclude=exclude or None,
-        limit=limit,
         data_dir=reading.data_dir,
         **reading.options(),
         **_reading_options(domain_options),

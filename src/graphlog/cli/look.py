@@ -85,8 +85,8 @@ def plot(
         ),
     ] = None,
     seed: o.Seed = 0,
-    data_dir: o.DataDir = None,
     *,
+    reading: o.Reading,
     console: Console,
 ) -> None:
     """Draw the figures of a run or benchmark, as PNG and SVG.
@@ -95,7 +95,14 @@ def plot(
     scores. Of a benchmark: scores, curves of depth and batch size, maps and speeds.
     """
     paths = graphlog.draw_figures(
-        run, output, source, graphs=graphs, color=color, seed=seed, say=console.say
+        run,
+        output,
+        source,
+        graphs=graphs,
+        color=color,
+        seed=seed,
+        say=console.say,
+        **_reading_of(source, reading),
     )
     console.result({"figures": [str(p) for p in paths]}, Table(("",), [(p,) for p in paths]))
 
@@ -114,7 +121,6 @@ def prototypes(
     ] = False,
     graphs: o.Sample = 2000,
     targets: o.Targets = None,
-    limit: o.Limit = None,
     seed: o.Seed = 0,
     precision: o.Precision = None,
     device: o.Device = None,
@@ -128,12 +134,6 @@ def prototypes(
     DIR gets tree.json (sizes, typical graphs, traits), members.csv (path, similarity and novelty of
     every row) and atlas.html (a page to explore them).
     """
-    described = (limit, reading.smiles_column, targets)
-    if source is None and any(option is not None for option in described):
-        raise ConfigError(
-            "--limit, --smiles-column and --targets describe INPUT; name one with --input."
-        )
-    options = {**reading.options(), "limit": limit, "targets": o.names(targets) or None}
     written = graphlog.write_prototypes(
         model,
         output,
@@ -144,7 +144,7 @@ def prototypes(
         precision=precision or "fp32",
         device=device or "auto",
         progress=console.progress(),
-        **{key: value for key, value in options.items() if value is not None},
+        **_reading_of(source, reading, targets),
     )
     console.summary(
         {
@@ -155,3 +155,20 @@ def prototypes(
             **{path.stem: str(path) for path in written.paths},
         }
     )
+
+
+def _reading_of(
+    source: str | None, reading: o.Reading, targets: str | None = None
+) -> dict[str, Any]:
+    """Return how INPUT is read; the graphs of a run are read as the run has read them.
+
+    Raises:
+        ConfigError: If options describe an INPUT that is not named.
+    """
+    described = (reading.limit, reading.smiles_column, targets)
+    if source is None and any(option is not None for option in described):
+        raise ConfigError(
+            "--limit, --smiles-column and --targets describe INPUT; name one with --input."
+        )
+    options = {**reading.options(), "targets": o.names(targets) or None}
+    return {key: value for key, value in options.items() if value is not None}

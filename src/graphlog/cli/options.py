@@ -5,6 +5,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -188,9 +189,13 @@ SplitKind = Annotated[
         "KIND|FILE",
     ),
 ]
+_Tracker = StrEnum("_Tracker", ["tensorboard", "wandb", "mlflow"])
 Log = Annotated[
-    Literal["tensorboard", "wandb", "mlflow"] | None,
-    option("Send the rows of metrics.jsonl to a tracker as well."),
+    list[_Tracker] | None,  # typer knows no list of literals
+    option(
+        "Send the rows of metrics.jsonl to a tracker as well; repeatable.",
+        "tensorboard|wandb|mlflow",
+    ),
 ]
 Resume = Annotated[bool, option("Continue from the last checkpoint in RUN.", None, "--resume")]
 Overwrite = Annotated[bool, option("Replace an existing output.", None, "--overwrite")]
@@ -212,6 +217,7 @@ class Reading:
     """How an input is read."""
 
     smiles_column: SmilesColumn = None
+    limit: Limit = None
     data_dir: DataDir = None
     on_error: OnError = "skip"
     workers: Workers = None
@@ -221,6 +227,7 @@ class Reading:
         """Return what the readers take; the rest is set once and for all."""
         return {
             "smiles_column": self.smiles_column,
+            "limit": self.limit,
             "on_error": self.on_error,
             "workers": self.workers,
         }

@@ -49,7 +49,6 @@ def pretrain(
     log: o.Log = None,
     config: Annotated[Path | None, o.option("Settings file; options override it.", "FILE")] = None,
     settings: o.Settings = None,
-    limit: o.Limit = None,
     threads: o.Threads = None,
     processes: Annotated[
         int,
@@ -102,8 +101,8 @@ def pretrain(
             overwrite=overwrite,
             init=start,
             progress=progress,
-            callbacks=[log] if log else [],
-            reading={**reading.options(), "limit": limit, "progress": row_progress(progress)},
+            callbacks=log or [],
+            reading={**reading.options(), "progress": row_progress(progress)},
         )
     if not is_first():
         return
@@ -198,7 +197,7 @@ def finetune(
             resume=resume,
             overwrite=overwrite,
             progress=console.progress(),
-            callbacks=[log] if log else [],
+            callbacks=log or [],
             **reading.options(),
             **o.finetuning_settings(config, o.chosen_settings(named, settings or [])),
         )

@@ -1,6 +1,6 @@
 """The figures of a run folder: curves, scores, embedding map, tree of prototypes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ def draw_run(
     color: str | None = None,
     seed: int = 0,
     say: Callable[[str], None] = lambda _: None,
+    **reading: Any,
 ) -> list[Path]:
     """Draw the figures of a run and return the files written, PNG and SVG of each.
 
@@ -40,6 +41,7 @@ def draw_run(
             ``label`` for fine-tuning.
         seed: Decides sample and layout of the map.
         say: Called with what cannot be drawn, and why.
+        reading: Options of the reader of ``source``.
 
     Raises:
         ConfigError: If ``run`` is not a run folder, or ``out`` holds the figures of another run.
@@ -55,7 +57,7 @@ def draw_run(
     finetuned = settings.get("kind") == "finetune"
     # read everything before anything is drawn, so that an error leaves nothing behind
     model = load(run) if (run / "model.safetensors").is_file() else None
-    store = None if model is None else _graphs(run, model, source)
+    store = None if model is None else _graphs(run, model, source, reading)
     with figures_of(run, out):
         paths = _draw_finetuning(run, out) if finetuned else draw_pretraining(run, out)
         if model is None:
@@ -102,6 +104,8 @@ def _draw_finetuning(run: Path, out: Path) -> list[Path]:
     return paths
 
 
-def _graphs(run: Path, model: Encoder, source: Any) -> GraphStore | None:
+def _graphs(
+    run: Path, model: Encoder, source: Any, reading: Mapping[str, Any]
+) -> GraphStore | None:
     known = recall_input(run) if source is None else (source, {})
-    return None if known is None else read(known[0], model.schema, **known[1])
+    return None if known is None else read(known[0], model.schema, **{**known[1], **reading})
