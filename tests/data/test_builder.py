@@ -153,6 +153,9 @@ def test_special_characters_in_the_path(tmp_path: Path):
     (stale / "lock").touch()
     os.utime(stale, (0, 0))
     (tmp_path / "a[1]* é.partial-2-0123abcd").mkdir()  # killed before it had a lock
+    removed = tmp_path / "a[1]* é.partial-3-0123abcd"  # killed while the old store was removed
+    removed.mkdir()
+    (removed / "rows.bin").touch()
     other = tmp_path / "a1.partial-1-0123abcd"
     other.mkdir()
     (other / "lock").touch()

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from graphlog.data.manifest import (
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import acquire_lock, exchange
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 
 class StoreWriter:
@@ -208,18 +211,7 @@ class StoreWriter:
                     if unused := acquire_lock(old / LOCK):
                         shutil.rmtree(old, ignore_errors=True)
                         unused.release()
-        lock = None
-        while lock is None:
-            partial = path.with_name(f"{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
-            partial.mkdir()
-            try:
-                lock = acquire_lock(partial / LOCK)
-            except FileNotFoundError:
-                continue  # removed as unused before it could be locked
-            except OSError:
-                shutil.rmtree(partial, ignore_errors=True)
-                raise
-            self._partial = partial
+        self._partial, lock = _locked_folder(path)
         self._open.callback(lock.release)
         self._finalizer = weakref.finalize(self, _discard, self._partial, os.getpid(), self._open)
 
@@ -252,6 +244,21 @@ class StoreWriter:
         """Remove what was not finished."""
         if self._partial is not None:
             self.abort()
+
+
+def _locked_folder(path: Path) -> tuple[Path, "BaseFileLock"]:
+    """Make a folder for the files of the store at ``path`` and lock it."""
+    while True:
+        partial = path.with_name(f"{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
+        partial.mkdir()
+        try:
+            if lock := acquire_lock(partial / LOCK):
+                return partial, lock
+        except FileNotFoundError:
+            continue  # removed as unused before it could be locked
+        except OSError:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
 
 
 def _encodable(value: Any) -> Any:

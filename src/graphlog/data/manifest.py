@@ -217,8 +217,8 @@ def is_ours(folder: Path, unfinished: bool = False) -> bool:
 
     Args:
         folder: The folder.
-        unfinished: Whether a store that was never finished counts, which has a lock and no
-            manifest, or nothing yet.
+        unfinished: Whether a part of a store counts: one that was never finished, or that was
+            being removed.
     """
     names = {f"{name}.bin" for name in KNOWN}
     try:
@@ -226,7 +226,7 @@ def is_ours(folder: Path, unfinished: bool = False) -> bool:
         if not all(files.values()) or folder.is_symlink():
             return False
         others = {name.removesuffix("+") for name in files} - names - {MANIFEST, LOCK}
-        if others or (unfinished and (LOCK in files or not files)):
+        if others or unfinished:
             return not others
         text = (folder / MANIFEST).read_text(encoding="utf-8")
         return json.loads(text).get("format") == FORMAT

@@ -21,6 +21,7 @@ from graphlog.data.cluster import spread_in_order
 from graphlog.data.columns import SMILES, RecordColumn
 from graphlog.data.labels import LabelReader, choose_tasks
 from graphlog.data.manifest import read_contents
+from graphlog.data.parts import Featurized, parts_beside
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder, check_reading
 from graphlog.data.tables import Row, Table, cell_text, open_columns, open_table
@@ -123,7 +124,8 @@ class RecordDomain(Domain):
             on_error: ``skip`` lists bad rows and goes on; ``fail`` stops at the first.
             workers: Processes; None takes every core, and none for inputs too small to gain by it.
             limit: Rows to read at most.
-            store_path: Folder to write the store to; None keeps it in memory.
+            store_path: Folder to write the store to; None keeps it in memory. Finished parts stay
+                beside it when reading is interrupted; the next call goes on from them.
             data_dir: Where downloaded data sets are kept.
             progress: Called as ``progress(rows done, rows rejected)``.
             smiles_column: Name of the column of records; None finds it.
@@ -154,14 +156,19 @@ class RecordDomain(Domain):
                 collector = RowCollector(builder, table.where, on_error, progress)
                 labels = LabelReader(table.columns, table.where) if table.tasks else None
                 featurize = partial(work or self.featurizer(), schema=features)
-                for piece, result in spread_in_order(featurize, _pieces(rows, labels), processes):
-                    collector.add(*_collected(piece, *result, keep_texts), len(piece.rows))
-                if table.is_table:
-                    advice = f", so this is probably the wrong column or file for {self.records}"
-                    collector.refuse_if_mostly_bad(f"{advice}; choose one with --smiles-column")
-                if labels is not None and labels.notes():
-                    builder.source["notes"] = labels.notes()
-                return builder.finish(collector.done)
+                work_on = partial(_featurized, featurize, processes, keep_texts)
+                settings = f"{_named(featurize)}, {self.targets_version()}, texts: {keep_texts}"
+                with parts_beside(builder.path, settings, features, table.tasks) as parts:
+                    for found in parts.through(_pieces(rows, labels), work_on):
+                        collector.add(*found)
+                    if table.is_table:
+                        advice = (
+                            f", so this is probably the wrong column or file for {self.records}"
+                        )
+                        collector.refuse_if_mostly_bad(f"{advice}; choose one with --smiles-column")
+                    if labels is not None and labels.notes():
+                        builder.source["notes"] = labels.notes()
+                    return builder.finish(collector.done)
 
     def reading_options(self) -> frozenset[str]:
         """Return the options of :meth:`read`."""
@@ -296,9 +303,18 @@ class _Piece:
     rows: list[Row]
     labels: Float32[np.ndarray, "N T"] | None
 
+    def __len__(self) -> int:
+        return len(self.rows)
 
-def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[tuple[_Piece, list[str]]]:
-    """Cut the rows so that neither many nor long ones make a large piece; give each its texts."""
+    def content(self) -> bytes:
+        """Return all that decides what becomes of these rows."""
+        texts = repr([(row.row, row.record, row.problem) for row in self.rows])
+        labels = b"" if self.labels is None else self.labels.tobytes()
+        return texts.encode("utf-8", "surrogatepass") + labels
+
+
+def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[_Piece]:
+    """Cut the rows so that neither many nor long ones make a large piece."""
     waiting: list[Row] = []
     size = 0
     for row in chain(rows, [None]):
@@ -306,27 +322,37 @@ def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[tuple[_
             waiting.append(row)
             size += max(len(row.record), sum(map(len, row.fields.values())))
         if waiting and (row is None or len(waiting) >= ROWS_A_PIECE or size >= _CHARACTERS_A_PIECE):
-            piece = _Piece(waiting, None if labels is None else labels.read(waiting))
-            yield piece, [r.record for r in waiting if r.problem is None]
+            yield _Piece(waiting, None if labels is None else labels.read(waiting))
             waiting, size = [], 0
 
 
-def _collected(
-    piece: _Piece, chunk: GraphChunk, refused: list[tuple[int, str]], keep_texts: bool
-) -> tuple[GraphChunk, list[Reject]]:
-    """Return the graphs and the rejected rows of a piece, by rows of the input."""
-    usable = [k for k, row in enumerate(piece.rows) if row.problem is None]
-    reasons = {usable[position]: reason for position, reason in refused}
-    rejects = [
-        Reject(row.row, row.record[:_TEXT_KEPT], reason)
-        for k, row in enumerate(piece.rows)
-        if (reason := row.problem or reasons.get(k)) is not None
-    ]
-    kept = np.array(usable, dtype=np.int64)[chunk.rows]
-    numbers = np.array([row.row for row in piece.rows], dtype=np.int64)
-    labels = None if piece.labels is None else piece.labels[kept]
-    texts = chunk.texts if keep_texts else None
-    return replace(chunk, rows=numbers[kept], labels=labels, texts=texts), rejects
+def _featurized(
+    featurize: Featurizer, processes: int, keep_texts: bool, pieces: Iterator[_Piece]
+) -> Iterator[tuple[_Piece, Featurized]]:
+    """Yield the graphs and the rejected rows of each piece, by rows of the input."""
+    texts = ((piece, [r.record for r in piece.rows if r.problem is None]) for piece in pieces)
+    for piece, (chunk, refused) in spread_in_order(featurize, texts, processes):
+        usable = [k for k, row in enumerate(piece.rows) if row.problem is None]
+        reasons = {usable[position]: reason for position, reason in refused}
+        rejects = [
+            Reject(row.row, row.record[:_TEXT_KEPT], reason)
+            for k, row in enumerate(piece.rows)
+            if (reason := row.problem or reasons.get(k)) is not None
+        ]
+        kept = np.array(usable, dtype=np.int64)[chunk.rows]
+        numbers = np.array([row.row for row in piece.rows], dtype=np.int64)
+        labels = None if piece.labels is None else piece.labels[kept]
+        kept_texts = chunk.texts if keep_texts else None
+        graphs = replace(chunk, rows=numbers[kept], labels=labels, texts=kept_texts)
+        yield piece, Featurized(graphs, rejects, len(piece))
+
+
+def _named(work: Callable[..., Any]) -> str:
+    """Return what tells a function, and the arrays it is given, from others."""
+    if not isinstance(work, partial):
+        return f"{work.__module__}.{work.__qualname__}"
+    arrays = [v.tobytes() for v in work.keywords.values() if isinstance(v, np.ndarray)]
+    return " ".join([_named(work.func), *(hashlib.sha256(a).hexdigest() for a in arrays)])
 
 
 def hash_smiles(smiles: Iterable[str]) -> str:

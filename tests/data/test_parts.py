@@ -1,0 +1,189 @@
+"""A store built in parts: however it is interrupted, the end is the same, and work is kept."""
+
+import hashlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli_support import left_in
+from graphlog.data import parts
+from graphlog.data.store import GraphStore
+from graphlog.domains import DOMAINS, records
+from graphlog.domains.molecule.parse import featurize_smiles
+from graphlog.domains.records import RecordDomain
+from graphlog.files import acquire_lock
+from graphlog.inputs import resolve
+
+ROWS, PART, PIECE = 900, 100, 20
+READ_SLOWLY = f"""
+import sys, time
+import graphlog
+from graphlog.data import parts
+from graphlog.domains import records
+
+parts.ROWS_A_PART, records.ROWS_A_PIECE = {PART}, {PIECE}
+print("ready", flush=True)
+graphlog.read_molecules(
+    sys.argv[1], schema="molecule", targets=["y"], workers=1, store_path=sys.argv[2],
+    progress=lambda *_: time.sleep(0.005),
+)
+"""
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "ROWS_A_PART", PART)
+    monkeypatch.setattr(records, "ROWS_A_PIECE", PIECE)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write_table(tmp_path / "in.csv")
+
+
+def write_table(path: Path, changed: int | None = None) -> Path:
+    names = ["C" * (2 + k % 7) + "NOF"[k % 3] for k in range(ROWS)]
+    names[130], names[131], names[777] = "no molecule", "", "C(C"
+    if changed is not None:
+        names[changed] = "c1ccccc1"
+    lines = [f"{name},{k % 2}" for k, name in enumerate(names)]
+    path.write_text("\n".join(["smiles,y", *lines]) + "\n")
+    return path
+
+
+def read(table: Path, out: Path, stop_at: int = ROWS + 1, **options: Any) -> tuple[GraphStore, int]:
+    """Return the store, and how many rows were featurized for it."""
+    worked_out = 0
+
+    def counting(texts: Sequence[str], schema: Any) -> Any:
+        nonlocal worked_out
+        worked_out += len(texts)
+        return featurize_smiles(texts, schema)
+
+    def stop(done: int, rejected: int) -> None:
+        if done >= stop_at:
+            raise KeyboardInterrupt
+
+    domain = DOMAINS["molecule"]
+    assert isinstance(domain, RecordDomain)
+    options = {"targets": ["y"], "schema": domain.schemas["molecule"], **options}
+    store = RecordDomain.read(
+        domain, resolve(table), workers=1, work=counting, progress=stop, store_path=out, **options
+    )
+    return store, worked_out
+
+
+def bytes_of(store: Path) -> dict[str, str]:
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in store.iterdir()}
+
+
+@pytest.fixture
+def whole(table: Path, tmp_path: Path) -> dict[str, str]:
+    read(table, tmp_path / "whole")
+    assert left_in(tmp_path) == {"in.csv", "whole"}
+    return bytes_of(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("stop_at", [1, PART, PART + PIECE, 510, ROWS])
+def test_what_was_finished_is_not_done_again(
+    table: Path, tmp_path: Path, whole: dict[str, str], stop_at: int
+):
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        read(table, out, stop_at)
+    assert left_in(tmp_path) == {"in.csv", "whole"} | ({"out.parts"} if stop_at > PART else set())
+    store, worked_out = read(table, out)
+    finished = (-(-stop_at // PIECE) * PIECE - 1) // PART * PART
+    assert worked_out == ROWS - finished
+    assert bytes_of(out) == whole
+    assert [r.row for r in store.rejects] == [130, 131, 777]
+    assert left_in(tmp_path) == {"in.csv", "whole", "out"}
+
+
+def interrupted(table: Path, out: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        read(table, out, 510)
+
+
+def test_rows_that_have_changed_are_read_anew(table: Path, tmp_path: Path, whole: dict[str, str]):
+    interrupted(table, tmp_path / "out")
+    write_table(table, changed=250)
+    _, worked_out = read(table, tmp_path / "out")
+    assert worked_out == ROWS - 2 * PART
+    read(table, tmp_path / "fresh")
+    assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "fresh") != whole
+    assert left_in(tmp_path) == {"in.csv", "whole", "out", "fresh"}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"schema": DOMAINS["molecule"].schemas["molecule-rich"]},
+        {"targets": None},
+        {"keep_texts": False},
+    ],
+)
+def test_parts_of_other_settings_are_not_used(table: Path, tmp_path: Path, options: dict[str, Any]):
+    interrupted(table, tmp_path / "out")
+    assert read(table, tmp_path / "out", **options)[1] == ROWS
+    assert left_in(tmp_path) == {"in.csv", "out"}
+
+
+def test_a_damaged_part_and_those_after_it_are_not_used(
+    table: Path, tmp_path: Path, whole: dict[str, str]
+):
+    interrupted(table, tmp_path / "out")
+    damaged = tmp_path / "out.parts" / "part-00001" / "endpoints.bin"
+    damaged.write_bytes(bytes([damaged.read_bytes()[0] ^ 1]) + damaged.read_bytes()[1:])
+    assert read(table, tmp_path / "out")[1] == ROWS - PART
+    assert bytes_of(tmp_path / "out") == whole
+
+
+def test_files_of_others_stay(table: Path, tmp_path: Path):
+    (tmp_path / "out.parts" / "part-00000").mkdir(parents=True)
+    (tmp_path / "out.parts" / "part-00000" / "mine.txt").write_text("mine")
+    with pytest.raises(Exception, match="not replaced"):
+        read(table, tmp_path / "out")
+    (tmp_path / "out.parts" / "part-00000").rename(tmp_path / "out.parts" / "mine")
+    read(table, tmp_path / "out")
+    assert left_in(tmp_path) == {"in.csv", "out", "out.parts"}
+    assert (tmp_path / "out.parts" / "mine" / "mine.txt").read_text() == "mine"
+
+
+def test_two_builds_of_one_store_do_not_share_parts(
+    table: Path, tmp_path: Path, whole: dict[str, str]
+):
+    interrupted(table, tmp_path / "out")
+    lock = acquire_lock(tmp_path / "out.parts" / "lock")
+    assert lock is not None
+    assert read(table, tmp_path / "out")[1] == ROWS
+    lock.release()
+    assert bytes_of(tmp_path / "out") == whole
+
+
+def starts(table: Path, out: Path) -> Iterator[subprocess.Popen[bytes]]:
+    while not out.exists():
+        command = [sys.executable, "-c", READ_SLOWLY, str(table), str(out)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            yield process
+
+
+def test_a_build_killed_again_and_again_ends_with_the_same_bytes(
+    table: Path, tmp_path: Path, whole: dict[str, str]
+):
+    folder, seen = tmp_path / "out.parts", 0
+    for process in starts(table, tmp_path / "out"):
+        # each start gets a few parts further
+        while process.poll() is None and not (folder / f"part-{seen + 2:05d}").exists():
+            pass
+        seen += 3
+        process.send_signal(signal.SIGKILL)
+    assert bytes_of(tmp_path / "out") == whole
+    assert left_in(tmp_path) <= {"in.csv", "whole", "out", "out.parts"}
