@@ -197,7 +197,7 @@ def featurize(
     elif wanted is None and domain is None:
         wanted = schema_for(resolved, resolve_config().schema)
     graphs = read(resolved, wanted, domain=domain, store_path=output, **options)
-    write_rejects(rejects_of_output(folder, output.name), graphs.rejects, output.name)
+    write_rejects(rejects_of_output(folder, output.name), graphs.iter_rejects(), output.name)
     return graphs
 
 

@@ -156,7 +156,7 @@ def featurize(
     rejects = rejects_of_output(output.absolute().parent, output.name)
     summary: dict[str, Any] = {**describe_store(output), "rejects": str(rejects)}
     if exclude:
-        excluded = sum(r.reason == EXCLUDED for r in store.rejects)
+        excluded = sum(r.reason == EXCLUDED for r in store.iter_rejects())
         summary["rejected rows"] -= excluded
         summary["excluded rows"] = excluded
     _show(console, summary, with_schema=store.schema.name not in SCHEMAS)

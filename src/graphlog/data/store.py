@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 _GRAPHS_A_CHUNK = 4096
+_BYTES_A_BLOCK = 1 << 20
 _WORST_SHARE = 0.5
 """Share of bad rows beyond which the column or file is probably the wrong one."""
 _EXAMPLES = 3
@@ -160,13 +161,15 @@ class GraphStore:
     @property
     def rejects(self) -> list[Reject]:
         """Input rows that could not become graphs."""
-        lines = (
-            self.contents.arrays.get("rejects", np.empty(0, np.uint8))
-            .tobytes()
-            .decode()
-            .splitlines()
-        )
-        return [Reject(*json.loads(line)) for line in lines]
+        return list(self.iter_rejects())
+
+    def iter_rejects(self) -> Iterator[Reject]:
+        """Yield the input rows that could not become graphs, without holding all in memory."""
+        listed = self.contents.arrays.get("rejects", np.empty(0, np.uint8))
+        rest = b""
+        for start in range(0, len(listed), _BYTES_A_BLOCK):
+            *lines, rest = (rest + listed[start : start + _BYTES_A_BLOCK].tobytes()).split(b"\n")
+            yield from (Reject(*json.loads(line)) for line in lines)
 
     @property
     def has_texts(self) -> bool:

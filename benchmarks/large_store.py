@@ -1,0 +1,184 @@
+r"""A table of millions of molecules: featurized, killed on the way, resumed, trained on, embedded.
+
+The molecules are those of a data set, each repeated with another first atom or another counter-ion,
+so that no two rows are the same. Resident memory is that of a process and of all its workers. The
+rates on the whole store and on its first 200,000 graphs are measured in turns.
+
+    python benchmarks/large_store.py --rows 20000000 --folder FOLDER --out large-store.json
+"""
+
+import argparse
+import contextlib
+import gzip
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import featurize
+from featurize import Sampler
+
+FEW = 200_000
+HEADS = ("", "C", "N", "O", "F", "CC", "CN", "CO", "NC", "OC", "FC", "Cl", "ClC", "BrC", "CCC")
+IONS = ("", ".Cl", ".Br", ".O", ".CO", ".CCO", ".N", ".CC#N", ".CS", ".CCl", ".Cl.Cl", ".O.O")
+
+
+def molecules(table: Path) -> Iterator[str]:
+    """Yield the molecules of a file of SMILES, then all of them changed once, twice, ..."""
+    for turn in itertools.count():
+        with gzip.open(table, "rt") as lines:
+            for line in lines:
+                smiles = line.split()[0]
+                may_grow = smiles[0] == "C" and smiles[1:2] in set("CcNnOS[")
+                if may_grow and turn < len(HEADS):
+                    yield HEADS[turn] + smiles
+                else:
+                    yield smiles + IONS[turn % len(IONS)]
+
+
+def write_table(source: Path, rows: int, path: Path) -> None:
+    """Write a CSV table of that many molecules."""
+    with path.open("w") as file:
+        file.write("smiles\n")
+        file.writelines(f"{smiles}\n" for smiles in itertools.islice(molecules(source), rows))
+
+
+def featurized(table: Path, store: Path, kill_at: int) -> dict[str, Any]:
+    """Featurize, kill the process group after some finished parts, and do it again."""
+    words = [sys.executable, "-m", "graphlog", "featurize", str(table), "-o", str(store)]
+    environment = {**os.environ, "PYTHONPATH": featurize.SOURCE}
+    with Sampler() as memory:
+        began = time.perf_counter()
+        with subprocess.Popen(words, env=environment, start_new_session=True) as first:
+            while not (Path(f"{store}.parts") / f"part-{kill_at:05d}").exists():
+                time.sleep(0.5)
+                if first.poll() is not None:
+                    raise SystemExit("featurize ended before it was killed")
+            os.killpg(first.pid, signal.SIGKILL)
+        killed = time.perf_counter()
+        subprocess.run(words, env=environment, check=True)
+        ended = time.perf_counter()
+    return {
+        "seconds_until_killed": killed - began,
+        "seconds_of_second_run": ended - killed,
+        "peak_mb_all": memory.peak / 1e6,
+    }
+
+
+def in_turns(jobs: dict[str, Callable[[], int]], times: int) -> dict[str, float]:
+    """Return the graphs per second of processor time of each job, the median of some turns."""
+    rates: dict[str, list[float]] = {name: [] for name in jobs}
+    for name in list(jobs) * times:
+        began = time.process_time()
+        graphs = jobs[name]()
+        rates[name].append(graphs / (time.process_time() - began))
+    return {name: round(median(found), 1) for name, found in rates.items()}
+
+
+def used(path: Path) -> dict[str, Any]:
+    """Return rates of training and embedding; the body of a process of its own."""
+    import torch
+
+    import graphlog
+
+    torch.set_num_threads(1)
+    began = time.perf_counter()
+    whole = graphlog.open_store(path)
+    opened = time.perf_counter() - began
+    few = whole.subset(range(FEW))
+    encoder = graphlog.load("graphlog-mol")
+    places = {"whole": len(whole), "few": FEW}
+
+    def train(store: Any, steps: int = 40, batch: int = 256) -> Callable[[], int]:
+        class Ends:
+            left = steps
+
+            def on_row(self, row: Any) -> None:
+                self.left -= 1
+                if not self.left:
+                    raise SystemExit
+
+        def job() -> int:
+            with contextlib.suppress(SystemExit):
+                graphlog.pretrain(
+                    store,
+                    "attrmasking",
+                    epochs=1,
+                    batch_size=batch,
+                    training={"log_every": 1},
+                    encoder={"dim": 300, "layers": 5},
+                    callbacks=[Ends()],
+                )
+            return steps * batch
+
+        return job
+
+    def embed(total: int, graphs: int = 4096) -> Callable[[], int]:
+        def job() -> int:
+            chosen = range(0, total, total // graphs)
+            return len(graphlog.embed(encoder, whole.subset(chosen)))
+
+        return job
+
+    with Sampler() as memory:
+        trained = in_turns({"whole": train(whole), "few": train(few)}, 3)
+        trained_mb = memory.peak / 1e6
+        embedded = in_turns({name: embed(total) for name, total in places.items()}, 3)
+    return {
+        "graphs": len(whole),
+        "opened_s": opened,
+        "trained_graphs_per_s": trained,
+        "embedded_graphs_per_s": embedded,
+        "peak_mb_training": trained_mb,
+        "peak_mb": memory.peak / 1e6,
+    }
+
+
+def main() -> None:
+    """Measure and write the result."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--kill-at", type=int, help="finished parts (default: half of them)")
+    parser.add_argument("--folder", type=Path, required=True, help="for table and store")
+    parser.add_argument("--out", type=Path, help="JSON file; standard output otherwise")
+    parser.add_argument("--use", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.use is not None:
+        print(json.dumps(used(options.use)))
+        return
+    options.folder.mkdir(parents=True, exist_ok=True)
+    table, store = options.folder / "molecules.csv", options.folder / "store"
+    mirror = Path(os.environ["GRAPHLOG_MIRROR"])
+    result: dict[str, Any] = {"rows": options.rows, "machine": featurize.machine()}
+    result["load_before"] = os.getloadavg()
+    write_table(mirror / "chem/pretrain/zinc_moses_1937k.smi.gz", options.rows, table)
+    result["table_bytes"] = table.stat().st_size
+    result["featurize"] = featurized(table, store, options.kill_at or options.rows // 200_000)
+    sizes = [p.stat().st_size for p in store.iterdir()]
+    result["store_bytes"] = sum(sizes)
+    words = [sys.executable, __file__, "--folder", str(options.folder), "--use", str(store)]
+    environment = {**os.environ, "PYTHONPATH": featurize.SOURCE}
+    ended = subprocess.run(words, env=environment, check=True, stdout=subprocess.PIPE)
+    result["use"] = json.loads(ended.stdout)
+    result["load_after"] = os.getloadavg()
+    shutil.rmtree(store)
+    table.unlink()
+    text = json.dumps(result, indent=1) + "\n"
+    if options.out is None:
+        print(text, end="")
+    else:
+        options.out.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
