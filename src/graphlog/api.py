@@ -72,6 +72,8 @@ __all__ = [
 
 Model = str | Path | Encoder
 """An encoder, or what :func:`load` makes one of."""
+Labelled = InputLike | LabelledGraphs
+"""Graphs with labels, or what can be read as such."""
 
 
 def read_molecules(
@@ -159,6 +161,7 @@ def featurize(
     schema: str | None = None,
     like: Model | GraphStore | None = None,
     overwrite: bool = False,
+    engine: str = "local",
     **options: Any,
 ) -> GraphStore:
     """Read any input into a store folder; ``rejects.csv`` beside it lists the rows left out.
@@ -170,6 +173,7 @@ def featurize(
         schema: Name of a fixed schema; None takes that of the default recipe, or infers one.
         like: Model or store whose schema to use instead.
         overwrite: Whether to replace a store at ``output``.
+        engine: ``local``, or ``ray``: see :func:`graphlog.data.cluster.using`.
         options: Of the reader of the domain, such as ``smiles_column`` or ``radius``.
 
     Raises:
@@ -196,7 +200,8 @@ def featurize(
         options["like"] = like if isinstance(like, GraphStore) else None
     elif wanted is None and domain is None:
         wanted = schema_for(resolved, resolve_config().schema)
-    graphs = read(resolved, wanted, domain=domain, store_path=output, **options)
+    with using(engine):
+        graphs = read(resolved, wanted, domain=domain, store_path=output, **options)
     write_rejects(rejects_of_output(folder, output.name), graphs.iter_rejects(), output.name)
     return graphs
 
@@ -275,7 +280,7 @@ def pretrain(
 
 def finetune(
     encoder: Model,
-    dataset: InputLike | LabelledGraphs,
+    dataset: Labelled,
     split: Any = None,
     seeds: Sequence[int] = (0, 1, 2),
     *,
@@ -357,40 +362,43 @@ def finetune(
 
 def probe(
     encoder: Model,
-    dataset: InputLike | LabelledGraphs,
+    dataset: Labelled,
     split: Any = None,
     *,
     targets: Sequence[str] | None = None,
     layer: str | None = None,
     device: str = "cpu",
+    engine: str = "local",
     **options: Any,
 ) -> Report:
     """Score linear models of frozen embeddings beside fingerprints and the untrained encoder.
 
-    Arguments are as in :func:`finetune`; two rows a representation, C fixed or by validation. For
-    the other options see :func:`graphlog.downstream.probe.probe`.
+    Arguments are as in :func:`finetune`; two rows a representation, C fixed or by validation. The
+    ``engine`` (see :func:`embed`) reads and embeds; linear models are fitted here. For the other
+    options see :func:`graphlog.downstream.probe.probe`.
     """
     if not isinstance(dataset, LabelledGraphs):
         options |= {"split": split, "targets": targets}
-    model = load_for(encoder, _store_of(dataset), device=device)
-    return _probe.probe(model, dataset, layer=layer, **options)
+    model = load_for(encoder, _store_of(dataset), device=device_for(engine, device))
+    with using(engine, model.device.type):
+        return _probe.probe(model, dataset, layer=layer, **options)
 
 
 def fold_probe(
-    encoder: Model, dataset: InputLike | LabelledGraphs, *, device: str = "cpu", **options: Any
+    encoder: Model, dataset: Labelled, *, device: str = "cpu", engine: str = "local", **options: Any
 ) -> Report:
     """Return the 10-fold accuracy of a classifier on frozen embeddings.
 
     Options are those of :func:`graphlog.downstream.folds.fold_probe`: ``folds``, ``classifier``
-    (``svm``, ``logistic``), ``baselines`` (``random``, ``wl``), ``seeds``, ``layer``, ``targets``.
+    (``svm``, ``logistic``), ``baselines`` (``random``, ``wl``), ``seeds``, ``layer``, ``targets``;
+    the ``engine`` is as for :func:`probe`.
     """
-    model = load_for(encoder, _store_of(dataset), device=device)
-    return _folds.fold_probe(model, dataset, **options)
+    model = load_for(encoder, _store_of(dataset), device=device_for(engine, device))
+    with using(engine, model.device.type):
+        return _folds.fold_probe(model, dataset, **options)
 
 
-def cv_probe(
-    encoder: Model, dataset: InputLike | LabelledGraphs, **options: Any
-) -> dict[float, float]:
+def cv_probe(encoder: Model, dataset: Labelled, **options: Any) -> dict[float, float]:
     """Return the probe's cross-validated score at each C on train + validation, to pick recipes."""
     return _probe.cv_probe(load_for(encoder, _store_of(dataset)), dataset, **options)
 
@@ -406,8 +414,9 @@ def embed(
 
     The ``engine`` is ``local``, or ``ray``: see :func:`graphlog.data.cluster.using`.
     """
-    with using(engine):
-        return load_for(encoder, source).embed(source, layer, **options)
+    model = load_for(encoder, source)
+    with using(engine, model.device.type):
+        return model.embed(source, layer, **options)
 
 
 def embed_file(
@@ -421,7 +430,7 @@ def embed_file(
 ) -> Written:
     """Write embeddings row for row; see :func:`graphlog.downstream.embed.embed_file`."""
     model = load_for(encoder, source, device=device_for(engine, device))
-    with using(engine):
+    with using(engine, model.device.type):
         return _embed.embed_file(model, source, Path(out), **options)
 
 
@@ -429,8 +438,9 @@ def predict(
     predictor: str | Path | Predictor, source: InputLike, engine: str = "local", **options: Any
 ) -> Float[np.ndarray, "M T"]:
     """Return each row's predictions, NaN where unreadable. See :meth:`Predictor.predict`."""
-    with using(engine):
-        return load_predictor(predictor).predict(source, **options)
+    model = load_predictor(predictor)
+    with using(engine, model.device.type):
+        return model.predict(source, **options)
 
 
 def predict_file(
@@ -444,7 +454,7 @@ def predict_file(
 ) -> Written:
     """Write the input's columns and predictions as CSV. See :meth:`Predictor.predict_file`."""
     model = load_predictor(predictor, device_for(engine, device))
-    with using(engine):
+    with using(engine, model.device.type):
         return model.predict_file(source, Path(out), **options)
 
 
@@ -486,5 +496,5 @@ def _check_run(folder: Path, resume: bool, overwrite: bool) -> None:
         )
 
 
-def _store_of(dataset: InputLike | LabelledGraphs) -> InputLike:
+def _store_of(dataset: Labelled) -> InputLike:
     return dataset.store if isinstance(dataset, LabelledGraphs) else dataset

@@ -40,7 +40,7 @@ def nodes() -> Iterator[Any]:
             initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
         )
         made.add_node(num_cpus=1)
-        patch.setenv("RAY_ADDRESS", made.address)
+        patch.setenv("RAY_ADDRESS", str(made.address))
         patch.setattr(records, "ROWS_A_PIECE", 7)
         yield made
     made.shutdown()
@@ -54,6 +54,20 @@ def session(nodes: Any) -> Iterator[None]:
     ray.init(log_to_driver=False)
     yield
     ray.shutdown()
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of the functions that the cluster has been given."""
+    names: set[str] = set()
+    spread = vars(cluster)["_map"]
+
+    def noted(ray: Any, work: Any, pieces: Any) -> Any:
+        names.add(getattr(work, "func", work).__name__)
+        return spread(ray, work, pieces)
+
+    monkeypatch.setattr(cluster, "_map", noted)
+    return names
 
 
 @pytest.fixture
@@ -73,6 +87,11 @@ def test_what_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
         graphlog.embed_file(tiny_encoder(), ["C"], out, engine="rya")
     with pytest.raises(ConfigError, match="drop --device cuda"):
         graphlog.embed_file(tiny_encoder(), ["C"], out, engine="ray", device="cuda")
+    elsewhere = tiny_encoder()
+    with pytest.raises(ConfigError, match=r"the model is on 'meta'; move it by \.to\('cpu'\)"):
+        graphlog.embed(elsewhere.to("meta"), ["C"], engine="ray")
+    with pytest.raises(ConfigError, match="did you mean 'ray'"):
+        graphlog.featurize(["C"], tmp_path / "a.store", engine="rya")
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"graphlog-torch\[ray\]"):
         graphlog.embed_file(tiny_encoder(), ["C"], out, engine="ray")
@@ -137,6 +156,43 @@ def test_arrays_and_stores_too(predictor: Predictor):
         np.testing.assert_array_equal(found, expected)
         found = graphlog.predict(predictor, source, engine="ray")
         np.testing.assert_array_equal(found, graphlog.predict(predictor, source))
+
+
+@pytest.mark.usefixtures("session")
+def test_a_store_is_that_of_this_process(
+    tmp_path: Path, table: Path, sent: set[str], capfd: pytest.CaptureFixture[str]
+):
+    unwanted = write_csv(tmp_path / "unwanted.csv", CHAINS[3:6])
+    files = {}
+    for engine in ("local", "ray"):
+        out = tmp_path / engine / "a.store"
+        out.parent.mkdir()
+        words = ["featurize", table, "-o", out, "--exclude", unwanted, "--targets", "name"]
+        assert run_command(capfd)(*words, "--engine", engine).code == 0
+        found = [p for p in out.parent.rglob("*") if p.is_file()]
+        files[engine] = {p.relative_to(out.parent): p.read_bytes() for p in found}
+    assert files["ray"] == files["local"]
+    assert files["ray"][Path("rejects.csv")].count(b"excluded") == 3
+    assert len(graphlog.open_store(out)) == len(SMILES) - 6
+    assert sent == {"constitution_keys", "featurize_unless"}
+
+
+@pytest.mark.usefixtures("session")
+def test_scores_of_a_probe_are_those_of_this_process(tmp_path: Path, sent: set[str]):
+    rings = [f"{'C' * n}C1{'C' * k}C1" for n in range(4) for k in range(1, 13)]
+    is_odd = [k % 2 for _ in range(4) for k in range(1, 13)]
+    table = write_csv(tmp_path / "rings.csv", rings, odd=is_odd)
+    calls: list[tuple[Any, dict[str, Any]]] = [
+        (graphlog.probe, {"with_features": ["descriptors"], "baselines": ["random"]}),
+        (graphlog.fold_probe, {"folds": 3, "baselines": ["random"]}),
+    ]
+    for call, options in calls:
+        found, expected = (
+            call(tiny_encoder(), table, engine=engine, targets=["odd"], seeds=(0,), **options)
+            for engine in ("ray", "local")
+        )
+        assert found.to_dict() == expected.to_dict()
+    assert sent == {"featurize_smiles", "scaffolds", "_values", "target_values"}
 
 
 @pytest.mark.usefixtures("session")

@@ -112,6 +112,7 @@ def featurize(
             "Leave out the molecules of this file or data set, stereo aside; repeatable.", "FILE"
         ),
     ] = None,
+    engine: o.Engine = "local",
     overwrite: o.Overwrite = False,
     *,
     reading: o.Reading,
@@ -143,6 +144,7 @@ def featurize(
             output,
             domain=domain,
             schema=schema,
+            engine=engine,
             overwrite=overwrite,
             progress=row_progress(progress),
             targets="auto" if targets == "auto" else o.names(targets) or None,

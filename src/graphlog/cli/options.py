@@ -143,7 +143,10 @@ Threads = Annotated[
 Device = Annotated[str | None, option("Where to compute (default: auto).", "auto|cpu|cuda")]
 Engine = Annotated[
     Literal["local", "ray"],
-    option("Compute on this machine, or on the Ray cluster that $RAY_ADDRESS names."),
+    option(
+        "Work on this machine, or on all of the Ray cluster that $RAY_ADDRESS names: --workers is "
+        "ignored there, and --threads is for the process of the command only."
+    ),
 ]
 Precision = Annotated[
     Literal["auto", "fp32", "bf16"] | None,

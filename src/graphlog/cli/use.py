@@ -176,6 +176,7 @@ def probe(
         Literal["split", "10-fold"], o.option("One split, or InfoGraph's 10-fold accuracy.")
     ] = "split",
     classifier: Annotated[Literal["svm", "logistic"], o.option("Classifier of 10-fold.")] = "svm",
+    engine: o.Engine = "local",
     device: o.Device = None,
     threads: o.Threads = None,
     *,
@@ -192,6 +193,7 @@ def probe(
         "progress": console.progress(),
         "targets": o.names(targets) or None,
         "task": task,
+        "engine": engine,
         "device": device or "auto",
         **reading.options(),
     }

@@ -70,14 +70,19 @@ def device_for(engine: str, device: str) -> str:
 
 
 @contextmanager
-def using(engine: str) -> Generator[None]:
+def using(engine: str, device: str = "cpu") -> Generator[None]:
     """Let :func:`spread_in_order` use an engine inside the block: ``local`` or ``ray``.
 
     Ray joins the cluster that the variable ``RAY_ADDRESS`` names, and starts one on this machine
     where there is none; a session that the caller has started is used and left as it is.
 
+    Args:
+        engine: Name of the engine.
+        device: Kind of device that the model of the work is on.
+
     Raises:
-        ConfigError: If there is no such engine, or the address is none.
+        ConfigError: If there is no such engine, the address is none, or the engine has no such
+            device.
         MissingExtraError: If Ray is not installed.
         ProcessLostError: If the cluster does not answer.
     """
@@ -86,6 +91,11 @@ def using(engine: str) -> Generator[None]:
     if engine == "local":
         yield
         return
+    if device != "cpu":
+        raise ConfigError(
+            f"engine 'ray' computes on processors and the model is on '{device}'; move it by "
+            ".to('cpu') first."
+        )
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     try:
@@ -169,8 +179,8 @@ def _map(
         said = str(e).strip().splitlines()[0]
         raise ProcessLostError(
             f"workers of the Ray cluster died over the same rows {_RETRIES + 1} times, or the "
-            f"cluster has gone ({said}); give the workers more memory, or use a smaller "
-            "--batch-size."
+            f"cluster has gone ({said}); give the workers more memory, or embed and predict in "
+            "smaller batches (--batch-size)."
         ) from e
     finally:
         for _, found in waiting:

@@ -130,6 +130,11 @@ class Predictor:
         """The fine-tuned encoder of the first seed."""
         return Encoder(self.members[0].network, self.members[0].layer, self.info)
 
+    @property
+    def device(self) -> torch.device:
+        """Where its parameters are."""
+        return self.encoder.device
+
     def _repr_html_(self) -> str:
         fields: dict[str, Any] = {
             "task": self.task,

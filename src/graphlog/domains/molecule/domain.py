@@ -15,7 +15,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
 from graphlog.data.store import GraphStore
 from graphlog.data.tables import Table, open_table
-from graphlog.data.workers import check_workers, map_in_order
+from graphlog.data.workers import check_workers
 from graphlog.datasets import BUNDLED, DATASETS, DatasetSpec
 from graphlog.domains.base import BaselineFeatures, CommonPart, GraphFeature, Input
 from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP, MOLECULE_RICH
@@ -107,7 +107,7 @@ class MoleculeDomain(RecordDomain):
             with self.open(source, data_dir=options.get("data_dir")) as table:
                 pieces = _pieces([row.record for row in table.rows])
                 workers = check_workers(options.get("workers"))
-                keys += [found for _, found in map_in_order(constitution_keys, pieces, workers)]
+                keys += [found for _, found in spread_in_order(constitution_keys, pieces, workers)]
         known = np.unique(np.concatenate(keys))
         return known[known > 0]
 
@@ -348,7 +348,8 @@ def split_smiles(
 
     work = partial(scaffolds, canonical_first=canonical)
     pieces = _pieces(smiles)
-    keys = [key for _, found in map_in_order(work, pieces, check_workers(workers)) for key in found]
+    found = spread_in_order(work, pieces, check_workers(workers))
+    keys = [key for _, part in found for key in part]
     return group_split(group_numbers(keys), fractions, rule, seed)
 
 
