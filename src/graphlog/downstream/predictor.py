@@ -1,5 +1,6 @@
 """A fine-tuned model: predicts, knows its scores, is saved and loaded."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -263,6 +264,7 @@ class Predictor:
                 columns = self._prediction(
                     store, batch_size, interval, precision, progress
                 ).columns()
+                self._warn_of_infinite(interval)
                 return output.finish(
                     Results(
                         np.stack([*columns.values()], axis=1),
@@ -273,6 +275,19 @@ class Predictor:
                     ),
                     {"targets": list(self.targets), "task": self.task},
                 )
+
+    def _warn_of_infinite(self, interval: float | None) -> None:
+        if interval is None or self.calibration is None:
+            return
+        widths = self.calibration.half_widths(interval)
+        names = [name for name, w in zip(self.targets, widths, strict=True) if np.isinf(w)]
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            warnings.warn(
+                f"intervals of {', '.join(names[:3])}{more} are infinite and left empty: the "
+                f"validation fold had too few labels for {interval:g}; choose a lower --interval",
+                stacklevel=3,
+            )
 
     def reading_of(self, source: Input, reading: Mapping[str, Any]) -> dict[str, Any]:
         """Return how to read ``source``: by the column of fine-tuning, if it has that column."""

@@ -70,7 +70,7 @@ def _explain(path: Path) -> str:
 
 _TABLES = tuple(
     f"{kind}{packed}"
-    for kind in (".csv", ".tsv", ".smi", ".smiles", ".txt", ".parquet", ".jsonl", ".sdf")
+    for kind in (".csv", ".tsv", ".smi", ".smiles", ".txt", ".parquet", ".jsonl", ".sdf", ".xlsx")
     for packed in ("", ".gz", ".zst")
 )
 _CARD_FIELDS = ("trained on", "reads", "licence", "limits")
