@@ -1,9 +1,6 @@
 """Packages add objectives, backbones, domains and data sets; what is broken or missing is said."""
 
 import json
-import os
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +11,7 @@ import graphlog
 from graphlog.cli.main import main
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.plugins import Registry
-from plugin_support import install, install_example
+from plugin_support import install, install_example, run_with
 
 SMALL = (
     "--workers 1 --epochs 1 --batch-size 16 --precision fp32 "
@@ -70,19 +67,8 @@ class Ended(NamedTuple):
 
 def run_all(site: Path, folder: Path, *commands: str) -> list[Ended]:
     """Run commands in one new process that has the packages of ``site``."""
-    path = os.pathsep.join([str(site), os.environ["PYTHONPATH"]])
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_ALL],
-        input=json.dumps(commands),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    return [Ended(*ended) for ended in json.loads(done.stdout.splitlines()[-1])]
+    printed = run_with(site, folder, RUN_ALL, given=json.dumps(commands))
+    return [Ended(*ended) for ended in json.loads(printed)]
 
 
 @pytest.fixture(scope="module")

@@ -2,17 +2,14 @@
 
 import contextlib
 import io
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from house_support import ROOT
-from plugin_support import install_example
+from plugin_support import install_example, run_with
 
 TUTORIALS = ROOT / "docs" / "tutorials"
 PAGES = sorted(p for p in TUTORIALS.glob("*.md") if p.stem not in ("index", "plug-in"))
@@ -54,21 +51,11 @@ def test_tutorial_on_plug_ins_works(tmp_path: Path):
     site.mkdir()
     install_example(site)
     code = (
-        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); "
-        "from test_tutorials import run_page; print(run_page(Path(sys.argv[2])))"
+        "import sys; from pathlib import Path; sys.path[:0] = sys.argv[1:3]; "
+        "from test_tutorials import run_page; print(run_page(Path(sys.argv[3])))"
     )
-    path = os.pathsep.join([str(site), str(ROOT / "tests"), os.environ["PYTHONPATH"]])
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(Path(__file__).parent), str(TUTORIALS / "plug-in.md")],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "4"
+    folders = (ROOT / "tests", Path(__file__).parent)
+    assert run_with(site, tmp_path, code, *folders, TUTORIALS / "plug-in.md") == "4"
 
 
 def test_every_tutorial_is_listed():
