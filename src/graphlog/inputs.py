@@ -13,9 +13,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from graphlog.config import read_json
+from graphlog.data.collector import check_reading
 from graphlog.data.manifest import is_store
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import GraphStore, check_reading, open_store
+from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets import DATASETS, find_spec
 from graphlog.domains import DOMAINS, Domain, Input, schema_named
 from graphlog.errors import ConfigError, DataError, unknown_name

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from jaxtyping import Float, Int, Integer, Num
 from graphlog.data.batch import GraphBatch
 from graphlog.data.builder import StoreWriter
 from graphlog.data.chunk import (
-    EXCLUDED,
     TEXTS_A_BLOCK,
     Array,
     GraphChunk,
@@ -26,7 +25,7 @@ from graphlog.data.chunk import (
 from graphlog.data.html import store_html
 from graphlog.data.manifest import Contents, is_store, read_contents, refuse_changed
 from graphlog.data.schema import FeatureSchema, is_continuous
-from graphlog.errors import ConfigError, DataError, ModelFileError, unknown_name
+from graphlog.errors import DataError, ModelFileError
 
 __all__ = [
     "GraphChunk",
@@ -40,9 +39,6 @@ __all__ = [
 
 _GRAPHS_A_CHUNK = 4096
 _BYTES_A_BLOCK = 1 << 20
-_WORST_SHARE = 0.5
-"""Share of bad rows beyond which the column or file is probably the wrong one."""
-_EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -413,90 +409,3 @@ def open_store(path: Path | str) -> GraphStore:
             changed.
     """
     return GraphStore(read_contents(Path(path)))
-
-
-class RowCollector:
-    """Adds graphs and rejected rows of an input to a builder, in order, and counts them.
-
-    Args:
-        builder: Takes the graphs.
-        where: The input, for messages.
-        on_error: ``skip`` lists rejected rows and goes on; ``fail`` stops at the first.
-        progress: Called as ``progress(rows done, rows rejected)``.
-        item: What a row is, for messages.
-    """
-
-    def __init__(
-        self,
-        builder: StoreBuilder,
-        where: str,
-        on_error: str = "skip",
-        progress: Callable[[int, int], None] | None = None,
-        item: str = "data row",
-    ) -> None:
-        self.done = self.rejected = 0
-        self._builder, self._where, self._on_error, self._item = builder, where, on_error, item
-        self._progress = progress
-        self._first: list[Reject] = []
-
-    def add(self, chunk: GraphChunk | None, rejects: Iterable[Reject], rows: int) -> None:
-        """Add what became of the next ``rows`` rows."""
-        for reject in rejects:
-            self.reject(reject)
-        if chunk is not None:
-            self._builder.add(chunk)
-        self.done += rows
-        if self._progress is not None:
-            self._progress(self.done, self.rejected)
-
-    def reject(self, reject: Reject) -> None:
-        """Record a row that cannot be used.
-
-        Raises:
-            DataError: If bad rows are not to be skipped.
-        """
-        if reject.reason == EXCLUDED:
-            self._builder.reject(reject)
-            return
-        if self._on_error == "fail":
-            text = f"{reject.text[:80]!a} " if reject.text else ""
-            raise DataError(
-                f"{self._where}, {self._item} {reject.row}: {text}{reject.reason}; fix it, or skip "
-                "such rows with --on-error skip."
-            )
-        self._builder.reject(reject)
-        self.rejected += 1
-        if len(self._first) < _EXAMPLES:
-            self._first.append(reject)
-
-    def refuse_if_mostly_bad(self, advice: str) -> None:
-        """Refuse an input of which more than half cannot be used.
-
-        Args:
-            advice: What to do about it; ends the message's first sentence.
-
-        Raises:
-            DataError: If it is so; shows the first bad rows.
-        """
-        if self.rejected > _WORST_SHARE * self.done:
-            item = self._item.removeprefix("data ")
-            examples = "; ".join(
-                f"{item} {r.row}: " + (f"{r.text[:40]!a} " if r.text else "") + r.reason
-                for r in self._first
-            )
-            raise DataError(
-                f"{self._where}: {self.rejected:,} of {self.done:,} {item}s cannot be "
-                f"used{advice}. {examples}."
-            )
-
-
-def check_reading(on_error: str, limit: int | None) -> None:
-    """Check the options that all readers share.
-
-    Raises:
-        ConfigError: If one is not valid.
-    """
-    if on_error not in ("skip", "fail"):
-        raise unknown_name("--on-error", on_error, ["skip", "fail"])
-    if limit is not None and limit < 1:
-        raise ConfigError(f"`limit` must be 1 or more, found {limit}.")

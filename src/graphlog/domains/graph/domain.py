@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from graphlog.data.chunk import Reject
+from graphlog.data.collector import RowCollector, check_reading
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import GraphStore, RowCollector, StoreBuilder, check_reading, is_store
+from graphlog.data.store import GraphStore, StoreBuilder, is_store
 from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import Domain, Input
 from graphlog.domains.graph.folder import find_tables, open_folder

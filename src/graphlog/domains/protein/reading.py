@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphlog.data.chunk import Reject
-from graphlog.data.store import GraphStore, RowCollector, StoreBuilder, check_reading
+from graphlog.data.collector import RowCollector, check_reading
+from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.data.workers import check_workers, map_in_order
 from graphlog.datasets import DATASETS, DatasetSpec
 from graphlog.datasets.download import fetch
