@@ -8,13 +8,16 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from cli_support import SMALL, Cli
+from graphlog.cli import processes
 from graphlog.cli.main import VERBS
+from graphlog.errors import GraphLoGError
 
 COMMAND = [sys.executable, "-m", "graphlog"]
 LONG = ["--epochs", "500", *SMALL[2:]]
@@ -218,3 +221,25 @@ def test_several_processes_end_together_and_the_run_resumes(store: Path, tmp_pat
     assert f"continuing from step {reached}" in said
     assert said.count("stopped after step") == 1
     assert not list(checkpoints.glob("*.partial"))
+
+
+def test_a_process_killed_before_they_have_met_ends_the_others(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """They wait for one another without a word; only the one that started them can know."""
+    monkeypatch.setattr(processes, "_PATIENCE_S", float("inf"))
+    started: list[subprocess.Popen[bytes]] = []
+    start = vars(processes)["_start"]
+    monkeypatch.setattr(processes, "_start", lambda *a: started.append(start(*a)) or started[-1])
+
+    def kill() -> None:
+        while len(started) < 2:
+            time.sleep(0.01)
+        started[1].send_signal(signal.SIGKILL)
+
+    threading.Thread(target=kill).start()
+    words = ["pretrain", str(store), "-o", str(tmp_path / "run"), *LONG, "-q"]
+    with pytest.raises(GraphLoGError, match="process 1 of 2 was ended by SIGKILL"):
+        processes.run_processes(words, 2)
+    assert [process.returncode for process in started] == [-signal.SIGKILL] * 2
+    assert list(tmp_path.iterdir()) == []

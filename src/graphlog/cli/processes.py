@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from contextvars import ContextVar
 from typing import IO
 
@@ -19,8 +20,13 @@ WORDS: ContextVar[Sequence[str]] = ContextVar("WORDS")
 """What follows ``graphlog`` on the command line."""
 _POLL_S = 0.05
 _PATIENCE_S = 30.0
-"""Seconds in which processes end by themselves once one has failed: a checkpoint may be under
-way."""
+"""Seconds in which processes end by themselves once one has failed: another may know the reason."""
+_PATIENCE_AFTER_KILL_S = 5.0
+"""The same once one was ended by a signal, of which no other knows: a checkpoint may be under way.
+A process notices that another is gone by a message that fails. One that waits for the others to
+start, or computes by itself for minutes, sends none."""
+_LIKELY = {"SIGKILL": " (out of memory?)", "SIGBUS": " (was a file of the store cut?)"}
+"""What usually lies behind a signal."""
 
 
 def run_processes(words: Sequence[str], count: int) -> int:
@@ -43,8 +49,9 @@ def run_processes(words: Sequence[str], count: int) -> int:
     }
     if "OMP_NUM_THREADS" not in os.environ:
         shared["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // count, 1))
-    with tempfile.TemporaryDirectory() as folder:
-        said = [open(os.path.join(folder, f"{rank}"), "w+b") for rank in range(count)]  # noqa: SIM115
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as files:
+        paths = [os.path.join(folder, f"{rank}") for rank in range(count)]
+        said = [files.enter_context(open(path, "w+b")) for path in paths]
         workers = [_start(words, {**os.environ, **shared}, k, said[k]) for k in range(count)]
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         for number, handler in before.items():
@@ -53,7 +60,7 @@ def run_processes(words: Sequence[str], count: int) -> int:
         try:
             stopped = _wait(workers)
         finally:
-            _send(workers, signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
+            _end(workers)
             for number, handler in before.items():
                 signal.signal(number, handler)
         return _outcome(workers, stopped, said)
@@ -85,18 +92,29 @@ def _send(workers: Sequence[subprocess.Popen[bytes]], number: int) -> None:
             worker.send_signal(number)
 
 
+def _end(workers: Sequence[subprocess.Popen[bytes]]) -> set[int]:
+    """End the workers that are left, with their own, and return their ranks."""
+    left = {rank for rank, worker in enumerate(workers) if worker.poll() is None}
+    for rank in left:
+        if os.name == "posix":
+            os.killpg(workers[rank].pid, signal.SIGKILL)
+        else:
+            workers[rank].kill()
+        workers[rank].wait()
+    return left
+
+
 def _wait(workers: Sequence[subprocess.Popen[bytes]]) -> set[int]:
     """Wait for all, and return the ranks that had to be stopped because another failed."""
     failed_at: float | None = None
-    while any(worker.poll() is None for worker in workers):
-        if failed_at is None and any(worker.returncode for worker in workers):
+    # a list, so that every process is asked, whatever the ones before it say
+    while None in (codes := [worker.poll() for worker in workers]):
+        if failed_at is None and any(codes):
             failed_at = time.monotonic()
-        if failed_at is not None and time.monotonic() - failed_at > _PATIENCE_S:
-            left = {rank for rank, worker in enumerate(workers) if worker.poll() is None}
-            for rank in left:
-                workers[rank].kill()
-                workers[rank].wait()
-            return left
+        was_killed = any(code is not None and code < 0 for code in codes)
+        patience = _PATIENCE_AFTER_KILL_S if was_killed else _PATIENCE_S
+        if failed_at is not None and time.monotonic() - failed_at > patience:
+            return _end(workers)
         time.sleep(_POLL_S)
     return set()
 
@@ -113,8 +131,8 @@ def _outcome(
     if codes[rank] < 0:
         name = signal.Signals(-codes[rank]).name
         raise GraphLoGError(
-            f"process {rank} of {len(workers)} was ended by {name}"
-            f"{' (out of memory?)' if name == 'SIGKILL' else ''}, and the others with it; "
+            f"process {rank} of {len(workers)} was ended by {name}{_LIKELY.get(name, '')}, and the "
+            "others with it; "
             "the last checkpoint is whole: continue with --resume."
         )
     if rank > 0:
