@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graphlog.ops.products import add_product, perceptron
+from graphlog.ops.products import add_product, linear, perceptron
 
 # worst rounding of a sum of 600 products, relative to the largest of the results
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 1e-5}
@@ -15,10 +15,21 @@ def gradients(out: Tensor, x: Tensor, layers: nn.Sequential) -> list[Tensor]:
     return [out, *torch.autograd.grad((out * weight).sum(), [x, *layers.parameters()])]
 
 
-def layers_of(dtype: torch.dtype, width: int = 24) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width // 2)
-    ).to(dtype)
+@pytest.fixture(params=["perceptron", "linear"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def layers_of(dtype: torch.dtype, kind: str) -> nn.Sequential:
+    if kind == "linear":
+        return nn.Sequential(nn.Linear(24, 12)).to(dtype)
+    return nn.Sequential(nn.Linear(24, 48), nn.ReLU(), nn.Linear(48, 12)).to(dtype)
+
+
+def computed(x: Tensor, layers: nn.Sequential) -> Tensor:
+    first = layers[0]
+    assert isinstance(first, nn.Linear)
+    return linear(x, first) if len(layers) == 1 else perceptron(x, first, layers[2])
 
 
 def compare(found: list[Tensor], expected: list[Tensor], tolerance: float) -> None:
@@ -31,32 +42,32 @@ def compare(found: list[Tensor], expected: list[Tensor], tolerance: float) -> No
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("rows", [0, 1, 2, 63, 64, 65, 700])
-def test_equals_the_layers_one_by_one(dtype: torch.dtype, rows: int):
-    layers, x = layers_of(dtype), torch.randn(rows, 24, dtype=dtype, requires_grad=True)
-    found = gradients(perceptron(x, layers[0], layers[2]), x, layers)
+def test_equals_the_layers_one_by_one(dtype: torch.dtype, rows: int, kind: str):
+    layers, x = layers_of(dtype, kind), torch.randn(rows, 24, dtype=dtype, requires_grad=True)
+    found = gradients(computed(x, layers), x, layers)
     compare(found, gradients(layers(x), x, layers), TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("rows", [0, 1, 65, 700])
-def test_follows_autocast(rows: int):
-    layers, x = layers_of(torch.float32), torch.randn(rows, 24, requires_grad=True)
+def test_follows_autocast(rows: int, kind: str):
+    layers, x = layers_of(torch.float32, kind), torch.randn(rows, 24, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found, expected = perceptron(x, layers[0], layers[2]), layers(x)
+        found, expected = computed(x, layers), layers(x)
     assert found.dtype == torch.bfloat16
     # two roundings to eight bits, which the order of a sum may turn either way
     compare(gradients(found, x, layers), gradients(expected, x, layers), 2.0**-6)
 
 
-def test_slice_of_a_larger_matrix():
-    layers, wide = layers_of(torch.float32), torch.randn(70, 40, requires_grad=True)
+def test_slice_of_a_larger_matrix(kind: str):
+    layers, wide = layers_of(torch.float32, kind), torch.randn(70, 40, requires_grad=True)
     x = wide[3:68, 5:29]
-    found = gradients(perceptron(x, layers[0], layers[2]), wide, layers)
+    found = gradients(computed(x, layers), wide, layers)
     compare(found, gradients(layers(x), wide, layers), TOLERANCE[torch.float32])
 
 
-def test_frozen_input_and_gradient_of_another_layout():
-    layers, x = layers_of(torch.float32), torch.randn(65, 24)
-    out, plain = perceptron(x, layers[0], layers[2]), layers(x)
+def test_frozen_input_and_gradient_of_another_layout(kind: str):
+    layers, x = layers_of(torch.float32, kind), torch.randn(65, 24)
+    out, plain = computed(x, layers), layers(x)
     columns = torch.randn(12, 65)
     found, expected = (
         torch.autograd.grad((y.t() * columns).sum(), list(layers.parameters()))
@@ -65,18 +76,18 @@ def test_frozen_input_and_gradient_of_another_layout():
     compare(list(found), list(expected), TOLERANCE[torch.float32])
 
 
-def test_the_gradient_given_is_left_as_it_was():
-    layers, x = layers_of(torch.float32), torch.randn(64, 24, requires_grad=True)
+def test_the_gradient_given_is_left_as_it_was(kind: str):
+    layers, x = layers_of(torch.float32, kind), torch.randn(64, 24, requires_grad=True)
     given = torch.randn(64, 12)
     kept = given.clone()
-    perceptron(x, layers[0], layers[2]).backward(given)
+    computed(x, layers).backward(given)
     assert torch.equal(given, kept)
 
 
 @pytest.mark.parametrize("rows", [0, 65, 128])
-def test_the_result_may_be_changed_in_place(rows: int):
-    layers, x = layers_of(torch.float32), torch.randn(rows, 24, requires_grad=True)
-    found = gradients(perceptron(x, layers[0], layers[2]).relu_(), x, layers)
+def test_the_result_may_be_changed_in_place(rows: int, kind: str):
+    layers, x = layers_of(torch.float32, kind), torch.randn(rows, 24, requires_grad=True)
+    found = gradients(computed(x, layers).relu_(), x, layers)
     compare(found, gradients(layers(x).relu(), x, layers), TOLERANCE[torch.float32])
 
 

@@ -13,7 +13,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.attributes import AttributeTable
 from graphlog.encoders.base import EncoderConfig, LayerConfig, MessagePassing, Neighborhood
 from graphlog.ops.neighbors import end_sum, neighbor_sum, weighted_rows
-from graphlog.ops.products import add_product
+from graphlog.ops.products import add_product, linear
 from graphlog.ops.segment import segment_softmax
 
 SLOPE = 0.2
@@ -53,7 +53,7 @@ class GAT(MessagePassing):
             alpha, neighborhood.indicators, neighborhood.adjacency.offsets
         ).flatten(1)  # (V, heads * K)
         tables = self.edge.weight.unflatten(1, (self.heads, -1)).transpose(0, 1).flatten(0, 1)
-        total = neighbor_sum(self.linear(h), neighborhood.adjacency, alpha)
+        total = neighbor_sum(linear(h, self.linear), neighborhood.adjacency, alpha)
         return add_product(total, attended, tables).add_(self.bias.to(total.dtype))
 
     def _attend(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "E H"]:

@@ -7,7 +7,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.attributes import AttributeTable
 from graphlog.encoders.base import EncoderConfig, MessagePassing, Neighborhood
 from graphlog.ops.neighbors import neighbor_sum
-from graphlog.ops.products import add_product
+from graphlog.ops.products import add_product, linear
 
 
 class GCN(MessagePassing):
@@ -23,5 +23,5 @@ class GCN(MessagePassing):
 
     def forward(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "V D"]:
         """Return the node embeddings after one round of messages."""
-        total = neighbor_sum(self.linear(h), neighborhood.adjacency, neighborhood.norm)
+        total = neighbor_sum(linear(h, self.linear), neighborhood.adjacency, neighborhood.norm)
         return add_product(total, neighborhood.normalized_indicator_sums, self.edge.weight)

@@ -17,7 +17,7 @@ from graphlog.encoders.base import (
     NodeNorm,
 )
 from graphlog.ops.neighbors import neighbor_sum
-from graphlog.ops.products import add_product, perceptron
+from graphlog.ops.products import add_product, linear, perceptron
 
 
 class GINConfig(LayerConfig):
@@ -65,4 +65,4 @@ class GIN(MessagePassing):
                 F.linear(total, of_node, self.lift.bias), counts, self.edge.weight @ of_edge.T
             )
         )
-        return self.lower(F.relu(hidden, inplace=True))
+        return linear(F.relu(hidden, inplace=True), self.lower)

@@ -8,7 +8,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.attributes import AttributeTable
 from graphlog.encoders.base import EncoderConfig, MessagePassing, Neighborhood
 from graphlog.ops.neighbors import neighbor_sum
-from graphlog.ops.products import add_product
+from graphlog.ops.products import add_product, linear
 
 
 class GraphSAGE(MessagePassing):
@@ -24,5 +24,5 @@ class GraphSAGE(MessagePassing):
 
     def forward(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "V D"]:
         """Return the node embeddings after one round of messages."""
-        total = neighbor_sum(self.linear(h), neighborhood.adjacency)
+        total = neighbor_sum(linear(h, self.linear), neighborhood.adjacency)
         return F.normalize(add_product(total, neighborhood.indicator_sums, self.edge.weight), dim=1)

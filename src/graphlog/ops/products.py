@@ -34,6 +34,11 @@ def perceptron(
     return _Perceptron.apply(x, *learned)  # pyright: ignore[reportReturnType]
 
 
+def linear(x: Float[Tensor, "R D"], layer: nn.Linear) -> Float[Tensor, "R O"]:
+    """Return ``layer(x)``, under autocast in the lower precision."""
+    return _Linear.apply(x, layer.weight, layer.bias)  # pyright: ignore[reportReturnType]
+
+
 def add_product(
     total: Float[Tensor, "V D"], left: Float[Tensor, "V K"], right: Float[Tensor, "K D"]
 ) -> Float[Tensor, "V D"]:
@@ -63,16 +68,36 @@ class _AddProduct(torch.autograd.Function):
         return grads[0], d_left, d_right
 
 
+class _Linear(torch.autograd.Function):
+    """A linear layer."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        rows, (x, weight, bias) = x.shape[0], _in_format_of_autocast(x, weight, bias)
+        with torch.autocast(x.device.type, enabled=False):
+            x = _padded(x)
+            ctx.save_for_backward(x, weight)
+            # no view, since a caller may change what it gets in place
+            return _product(x, weight, bias).resize_(rows, weight.shape[0])
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
+        ctx: Any, *grads: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        rows, grad = grads[0].shape[0], _padded(grads[0])
+        d_x = _product(grad, weight.t())[:rows] if ctx.needs_input_grad[0] else None
+        return d_x, _product(grad.t(), x.t()), grad.sum(0)
+
+
 class _Perceptron(torch.autograd.Function):
     """Keeps the input and the hidden layer, whose gradient is cut off in place."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
-        device, rows = x.device.type, x.shape[0]
-        if torch.is_autocast_enabled(device):
-            dtype = torch.get_autocast_dtype(device)
-            x, w1, b1, w2, b2 = (t.to(dtype) for t in (x, w1, b1, w2, b2))
-        with torch.autocast(device, enabled=False):
+        rows, (x, w1, b1, w2, b2) = x.shape[0], _in_format_of_autocast(x, w1, b1, w2, b2)
+        with torch.autocast(x.device.type, enabled=False):
             x = _padded(x)
             hidden = _product(x, w1, b1, relu=True)
             ctx.save_for_backward(x, hidden, w1, w2)
@@ -91,6 +116,13 @@ class _Perceptron(torch.autograd.Function):
         d_x = _product(d_hidden, w1.t())[:rows] if ctx.needs_input_grad[0] else None
         d_w1 = _product(x.t(), d_hidden.t()).t()  # fewer rows than columns: faster than transposed
         return d_x, d_w1, d_hidden.sum(0), _product(grad.t(), hidden.t()), grad.sum(0)
+
+
+def _in_format_of_autocast(x: Tensor, *others: Tensor) -> list[Tensor]:
+    device = x.device.type
+    if not torch.is_autocast_enabled(device):
+        return [x, *others]
+    return [t.to(torch.get_autocast_dtype(device)) for t in (x, *others)]
 
 
 def _by_name(x: Tensor) -> bool:
