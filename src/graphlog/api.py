@@ -127,8 +127,7 @@ def read_graphs(
             ``data_dir``, as for :meth:`graphlog.domains.graph.domain.GraphDomain.read`.
 
     Raises:
-        DataError: Naming file, line or graph, if the input cannot be read, or more than half of its
-            graphs cannot.
+        DataError: Naming file, line or graph, if the input, or most of its graphs, cannot be read.
         ConfigError: If an option is not valid.
     """
     like = schema if isinstance(schema, GraphStore) else None
@@ -148,9 +147,9 @@ def read_proteins(source: str | Path | Sequence[str | Path], **options: Any) -> 
         DataError: Naming file and line, if something cannot be read.
         ConfigError: If an option is unknown or does not fit.
     """
-    is_one = isinstance(source, str | Path)
-    resolved = resolve(source) if is_one else Input(name=f"{len(source)} networks", records=source)
-    return read(resolved, domain="protein", **options)
+    if not isinstance(source, str | Path):
+        source = Input(name=f"{len(source)} networks", records=source)
+    return read(source, domain="protein", **options)
 
 
 def featurize(
@@ -177,7 +176,7 @@ def featurize(
         options: Of the reader of the domain, such as ``smiles_column`` or ``radius``.
 
     Raises:
-        ConfigError: If ``output`` exists, or an option does not fit the input.
+        ConfigError: If ``output`` exists, or an option does not fit.
         DataError: If the input cannot be read.
     """
     output = Path(output)
@@ -200,8 +199,9 @@ def featurize(
         options["like"] = like if isinstance(like, GraphStore) else None
     elif wanted is None and domain is None:
         wanted = schema_for(resolved, resolve_config().schema)
+    options |= {"domain": domain, "store_path": output, "keep_parts": True}
     with using(engine):
-        graphs = read(resolved, wanted, domain=domain, store_path=output, **options)
+        graphs = read(resolved, wanted, **options)
     write_rejects(rejects_of_output(folder, output.name), graphs.iter_rejects(), output.name)
     return graphs
 

@@ -4,6 +4,7 @@ import hashlib
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from graphlog.data.store import GraphStore
 from graphlog.domains import DOMAINS, records
 from graphlog.domains.molecule.parse import featurize_smiles
 from graphlog.domains.records import RecordDomain
+from graphlog.errors import DataError
 from graphlog.files import acquire_lock
 from graphlog.inputs import resolve
 
@@ -26,18 +28,18 @@ import graphlog
 from graphlog.data import parts
 from graphlog.domains import records
 
-parts.ROWS_A_PART, records.ROWS_A_PIECE = {PART}, {PIECE}
+parts.PIECES_A_PART, records.ROWS_A_PIECE = {PART // PIECE}, {PIECE}
 print("ready", flush=True)
 graphlog.read_molecules(
     sys.argv[1], schema="molecule", targets=["y"], workers=1, store_path=sys.argv[2],
-    progress=lambda *_: time.sleep(0.005),
+    keep_parts=True, progress=lambda *_: time.sleep(0.005),
 )
 """
 
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "ROWS_A_PART", PART)
+    monkeypatch.setattr(parts, "PIECES_A_PART", PART // PIECE)
     monkeypatch.setattr(records, "ROWS_A_PIECE", PIECE)
 
 
@@ -71,7 +73,7 @@ def read(table: Path, out: Path, stop_at: int = ROWS + 1, **options: Any) -> tup
 
     domain = DOMAINS["molecule"]
     assert isinstance(domain, RecordDomain)
-    options = {"targets": ["y"], "schema": domain.schemas["molecule"], **options}
+    options = {"targets": ["y"], "schema": domain.schemas["molecule"], "keep_parts": True} | options
     store = RecordDomain.read(
         domain, resolve(table), workers=1, work=counting, progress=stop, store_path=out, **options
     )
@@ -96,9 +98,9 @@ def test_what_was_finished_is_not_done_again(
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
         read(table, out, stop_at)
-    assert left_in(tmp_path) == {"in.csv", "whole"} | ({"out.parts"} if stop_at > PART else set())
+    finished = -(-stop_at // PIECE) * PIECE // PART * PART
+    assert left_in(tmp_path) == {"in.csv", "whole"} | ({"out.parts"} if finished else set())
     store, worked_out = read(table, out)
-    finished = (-(-stop_at // PIECE) * PIECE - 1) // PART * PART
     assert worked_out == ROWS - finished
     assert bytes_of(out) == whole
     assert [r.row for r in store.rejects] == [130, 131, 777]
@@ -144,15 +146,59 @@ def test_a_damaged_part_and_those_after_it_are_not_used(
     assert bytes_of(tmp_path / "out") == whole
 
 
-def test_files_of_others_stay(table: Path, tmp_path: Path):
-    (tmp_path / "out.parts" / "part-00000").mkdir(parents=True)
-    (tmp_path / "out.parts" / "part-00000" / "mine.txt").write_text("mine")
-    with pytest.raises(Exception, match="not replaced"):
-        read(table, tmp_path / "out")
-    (tmp_path / "out.parts" / "part-00000").rename(tmp_path / "out.parts" / "mine")
+def test_folders_of_others_stay(table: Path, tmp_path: Path, whole: dict[str, str]):
+    shards = tmp_path / "out.parts"
+    for name in ("part-00000", "part-00001"):
+        read(table, shards / name)
+    (shards / "part-00002-old").mkdir()
+    assert read(table, tmp_path / "out")[1] == ROWS
+    assert left_in(shards) == {"part-00000", "part-00001", "part-00002-old"}
+    assert bytes_of(tmp_path / "out") == bytes_of(shards / "part-00000") == whole
+
+
+def test_files_of_others_in_the_folder_of_parts_stay(table: Path, tmp_path: Path):
+    interrupted(table, tmp_path / "out")
+    mine = tmp_path / "out.parts" / "part-00002" / "mine.txt"
+    mine.write_text("mine")
     read(table, tmp_path / "out")
+    assert mine.read_text() == "mine"
     assert left_in(tmp_path) == {"in.csv", "out", "out.parts"}
-    assert (tmp_path / "out.parts" / "mine" / "mine.txt").read_text() == "mine"
+
+
+def test_without_room_for_parts_the_store_is_built(
+    table: Path, tmp_path: Path, whole: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    def full(*_: object) -> None:
+        raise DataError("the disk is full")
+
+    monkeypatch.setattr(parts._Part, "finish", full)  # pyright: ignore[reportPrivateUsage]
+    assert read(table, tmp_path / "out")[1] == ROWS
+    assert bytes_of(tmp_path / "out") == whole
+    assert left_in(tmp_path) == {"in.csv", "whole", "out"}
+
+
+def test_a_refused_table_leaves_nothing(table: Path, tmp_path: Path):
+    table.write_text("smiles,y\n" + "no molecule,1\n" * ROWS)
+    with pytest.raises(DataError, match="probably the wrong column"):
+        read(table, tmp_path / "out")
+    assert left_in(tmp_path) == {"in.csv"}
+
+
+def test_parts_without_a_graph(table: Path, tmp_path: Path):
+    table.write_text("smiles,y\n" + "no molecule,1\n" * 2 * PART + "CC,1\n" * 4 * PART)
+    with pytest.raises(KeyboardInterrupt):
+        read(table, tmp_path / "out", 2 * PART)
+    assert read(table, tmp_path / "out")[1] == 4 * PART
+    read(table, tmp_path / "whole")
+    assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "whole")
+
+
+def test_parts_of_another_version_are_not_used(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    interrupted(table, tmp_path / "out")
+    monkeypatch.setattr(records, "__version__", "99.0")
+    assert read(table, tmp_path / "out")[1] == ROWS
 
 
 def test_two_builds_of_one_store_do_not_share_parts(
@@ -182,7 +228,7 @@ def test_a_build_killed_again_and_again_ends_with_the_same_bytes(
     for process in starts(table, tmp_path / "out"):
         # each start gets a few parts further
         while process.poll() is None and not (folder / f"part-{seen + 2:05d}").exists():
-            pass
+            time.sleep(0.002)
         seen += 3
         process.send_signal(signal.SIGKILL)
     assert bytes_of(tmp_path / "out") == whole

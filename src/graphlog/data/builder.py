@@ -1,5 +1,6 @@
 """Graphs in, store out: a stream written beside the target and put in its place when complete."""
 
+import errno
 import json
 import os
 import re
@@ -29,6 +30,9 @@ from graphlog.files import acquire_lock, exchange
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
+
+_ATTEMPTS = 20
+"""New folders that another process may take for dead before theirs is locked."""
 
 
 class StoreWriter:
@@ -248,7 +252,7 @@ class StoreWriter:
 
 def _locked_folder(path: Path) -> tuple[Path, "BaseFileLock"]:
     """Make a folder for the files of the store at ``path`` and lock it."""
-    while True:
+    for _ in range(_ATTEMPTS):
         partial = path.with_name(f"{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
         partial.mkdir()
         try:
@@ -259,6 +263,8 @@ def _locked_folder(path: Path) -> tuple[Path, "BaseFileLock"]:
         except OSError:
             shutil.rmtree(partial, ignore_errors=True)
             raise
+        shutil.rmtree(partial, ignore_errors=True)
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
 
 def _encodable(value: Any) -> Any:

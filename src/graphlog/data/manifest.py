@@ -217,8 +217,7 @@ def is_ours(folder: Path, unfinished: bool = False) -> bool:
 
     Args:
         folder: The folder.
-        unfinished: Whether a part of a store counts: one that was never finished, or that was
-            being removed.
+        unfinished: Whether any folder counts that holds no files but a store's, perhaps none.
     """
     names = {f"{name}.bin" for name in KNOWN}
     try:

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from graphlog.data.chunk import GraphChunk, Reject
-from graphlog.data.manifest import is_ours
+from graphlog.data.manifest import LOCK, is_ours
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import StoreBuilder, open_store
 from graphlog.errors import GraphLoGError
 from graphlog.files import acquire_lock
 
-ROWS_A_PART = 100_000
-"""Rows of the input in a part."""
+PIECES_A_PART = 100
+"""Pieces of the input in a part."""
 _GRAPHS_A_CHUNK = 4096
-_PART = re.compile(r"part-(\d{5,})")
+_PART = re.compile(r"part-\d{5,}(\.partial-\d+-[0-9a-f]{8})?")
 
 
 @runtime_checkable
@@ -70,20 +70,27 @@ class Parts:
             pieces: The rows of the input.
             featurize: Turns rows into graphs, in order.
         """
-        if self._folder is None:
-            yield from (found for _, found in featurize(pieces))
-            return
-        pieces = yield from self._known(self._folder, pieces)
-        self.remove(self._number)
+        if self._folder is not None:
+            pieces = yield from self._known(self._folder, pieces)
         for piece, found in featurize(pieces):
+            self._keep(piece, found)
+            yield found
+
+    def _keep(self, piece: Rows, found: Featurized) -> None:
+        """Add a piece to the part that is being built; without room on the disk, give parts up."""
+        if self._folder is None:
+            return
+        try:
             if self._part is None:
                 path = self._folder / _name(self._number)
                 self._part = _Part(StoreBuilder(self._schema, path, self._tasks))
             self._part.add(piece, found)
-            yield found
-            if self._part.rows >= ROWS_A_PART:
+            if self._part.pieces >= PIECES_A_PART:
                 self._part.finish(self._settings)
                 self._part, self._number = None, self._number + 1
+        except GraphLoGError:  # the store itself may still be built
+            self.remove()
+            self._folder = None
 
     def _known(self, folder: Path, pieces: Iterator[R]) -> Generator[Featurized, None, Iterator[R]]:
         """Yield the graphs of the parts that hold the first pieces, and return the other pieces."""
@@ -101,7 +108,7 @@ class Parts:
                 pieces = chain(taken, pieces)
                 break
             yield Featurized(None, store.rejects, 0)
-            for start in range(0, len(store), _GRAPHS_A_CHUNK):
+            for start in range(0, max(len(store), 1), _GRAPHS_A_CHUNK):
                 graphs = np.arange(start, min(start + _GRAPHS_A_CHUNK, len(store)))
                 yield Featurized(store.chunk(graphs), (), 0)
             yield Featurized(None, (), sum(map(len, taken)))
@@ -112,12 +119,13 @@ class Parts:
         """Give up the part that is not finished."""
         if self._part is not None:
             self._part.builder.abort()
+            self._part = None
 
-    def remove(self, start: int = 0) -> None:
-        """Remove the parts from number ``start`` on, finished or not."""
+    def remove(self) -> None:
+        """Remove all parts."""
+        self.close()
         for entry in () if self._folder is None else self._folder.iterdir():
-            number = _PART.match(entry.name)
-            if number and int(number[1]) >= start and is_ours(entry, unfinished=True):
+            if _PART.fullmatch(entry.name) and is_ours(entry, unfinished=True):
                 shutil.rmtree(entry, ignore_errors=True)
 
 
@@ -129,22 +137,21 @@ class _Part:
     """The part that is being built."""
 
     def __init__(self, builder: StoreBuilder) -> None:
-        self.builder, self.rows = builder, 0
-        self._pieces, self._content = 0, hashlib.sha256()
+        self.builder, self.pieces = builder, 0
+        self._content = hashlib.sha256()
 
     def add(self, piece: Rows, found: Featurized) -> None:
         for reject in found.rejects:
             self.builder.reject(reject)
         if found.chunk is not None:
             self.builder.add(found.chunk)
-        self.rows += found.rows
-        self._pieces += 1
+        self.pieces += 1
         self._content.update(piece.content())
 
     def finish(self, settings: str) -> None:
         self.builder.source = {
             "settings": settings,
-            "pieces": self._pieces,
+            "pieces": self.pieces,
             "content": self._content.hexdigest(),
         }
         self.builder.finish()
@@ -165,7 +172,8 @@ def parts_beside(
 
     They stay when the build does not end well, and are removed when it does. The next build uses
     those that are whole, have the same settings, and come from the same rows with the same labels.
-    There are none while another process builds the same store.
+    There are none while another process builds the same store, nor where a folder of that name is
+    someone else's or cannot be made.
 
     Args:
         path: Folder of the store; None for one in memory, which has no parts.
@@ -175,10 +183,10 @@ def parts_beside(
     """
     folder = Path() if path is None else path.with_name(f"{path.name}.parts")
     lock = None
-    if path is not None:
+    if path is not None and (not folder.exists() or (folder / LOCK).exists()):
         with suppress(OSError):
             folder.mkdir(exist_ok=True)
-            lock = acquire_lock(folder / "lock")
+            lock = acquire_lock(folder / LOCK)
     if lock is None:
         yield Parts(None, settings, schema, tasks)
         return
@@ -189,7 +197,8 @@ def parts_beside(
     finally:
         parts.close()
         if not any(folder.glob("part-*")):
-            (folder / "lock").unlink(missing_ok=True)
-            with suppress(OSError):
-                folder.rmdir()
+            with suppress(OSError):  # on Windows, releasing it removes it
+                (folder / LOCK).unlink()
         lock.release()
+        with suppress(OSError):  # parts, or files of others, are in it
+            folder.rmdir()

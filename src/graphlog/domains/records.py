@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,12 +10,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
 from pydantic import Field
 
+from graphlog import __version__
 from graphlog.config import FrozenConfig
 from graphlog.data.chunk import GraphChunk, Reject
 from graphlog.data.cluster import spread_in_order
@@ -113,6 +116,7 @@ class RecordDomain(Domain):
         progress: Callable[[int, int], None] | None = None,
         smiles_column: str | None = None,
         keep_texts: bool = True,
+        keep_parts: bool = False,
         work: Featurizer | None = None,
     ) -> GraphStore:
         """Return the graphs of a table, a data set, or records in memory.
@@ -125,12 +129,13 @@ class RecordDomain(Domain):
             on_error: ``skip`` lists bad rows and goes on; ``fail`` stops at the first.
             workers: Processes; None takes every core, and none for inputs too small to gain by it.
             limit: Rows to read at most.
-            store_path: Folder to write the store to; None keeps it in memory. Finished parts stay
-                beside it when reading is interrupted; the next call goes on from them.
+            store_path: Folder to write the store to; None keeps it in memory.
             data_dir: Where downloaded data sets are kept.
             progress: Called as ``progress(rows done, rows rejected)``.
             smiles_column: Name of the column of records; None finds it.
             keep_texts: Whether the store keeps the texts.
+            keep_parts: Whether finished parts stay beside ``store_path`` when reading is
+                interrupted, so that the next call goes on from them.
             work: Turns texts into graphs in place of :meth:`featurizer`.
 
         Raises:
@@ -158,15 +163,25 @@ class RecordDomain(Domain):
                 labels = LabelReader(table.columns, table.where) if table.tasks else None
                 featurize = partial(work or self.featurizer(), schema=features)
                 work_on = partial(_featurized, featurize, processes, keep_texts)
-                settings = f"{_named(featurize)}, {self.targets_version()}, texts: {keep_texts}"
-                with parts_beside(builder.path, settings, features, table.tasks) as parts:
+                place = builder.path if keep_parts else None
+                settings = (
+                    f"graphlog {__version__}, {self.targets_version()}, texts: {keep_texts}, "
+                    f"{_named(featurize)}"
+                )
+                with parts_beside(place, settings, features, table.tasks) as parts:
                     for found in parts.through(_pieces(rows, labels), work_on):
                         collector.add(*found)
                     if table.is_table:
                         advice = (
                             f", so this is probably the wrong column or file for {self.records}"
                         )
-                        collector.refuse_if_mostly_bad(f"{advice}; choose one with --smiles-column")
+                        try:
+                            collector.refuse_if_mostly_bad(
+                                f"{advice}; choose one with --smiles-column"
+                            )
+                        except DataError:
+                            parts.remove()  # they would be refused again
+                            raise
                     if labels is not None and labels.notes():
                         builder.source["notes"] = labels.notes()
                     return builder.finish(collector.done)
@@ -323,7 +338,8 @@ def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[_Piece]
             waiting.append(row)
             size += max(len(row.record), sum(map(len, row.fields.values())))
         if waiting and (row is None or len(waiting) >= ROWS_A_PIECE or size >= _CHARACTERS_A_PIECE):
-            yield _Piece(waiting, None if labels is None else labels.read(waiting))
+            values = None if labels is None else labels.read(waiting)
+            yield _Piece([r._replace(fields={}) for r in waiting], values)
             waiting, size = [], 0
 
 
@@ -349,11 +365,15 @@ def _featurized(
 
 
 def _named(work: Callable[..., Any]) -> str:
-    """Return what tells a function, and the arrays it is given, from others."""
-    if not isinstance(work, partial):
-        return f"{work.__module__}.{work.__qualname__}"
-    arrays = [v.tobytes() for v in work.keywords.values() if isinstance(v, np.ndarray)]
-    return " ".join([_named(work.func), *(hashlib.sha256(a).hexdigest() for a in arrays)])
+    """Return what tells a function, its version and what it is given from others."""
+    if isinstance(work, partial):
+        given = [*work.args, *work.keywords.items()]
+        texts = [v.tobytes() if isinstance(v, np.ndarray) else repr(v).encode() for v in given]
+        return " ".join([_named(work.func), *(hashlib.sha256(t).hexdigest() for t in texts)])
+    if not isinstance(work, FunctionType):
+        return repr(work)
+    package = sys.modules.get(work.__module__.partition(".")[0])
+    return f"{work.__module__}.{work.__qualname__} {getattr(package, '__version__', '')}"
 
 
 def hash_smiles(smiles: Iterable[str]) -> str:

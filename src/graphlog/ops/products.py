@@ -48,13 +48,18 @@ def add_product(
 
 
 class _AddProduct(torch.autograd.Function):
-    """As ``addmm_``, but the products of its gradient have few numbers of rows."""
+    """As ``addmm_``, but in bfloat16 with few numbers of rows; differentiable once."""
 
     @staticmethod
     def forward(ctx: Any, total: Tensor, left: Tensor, right: Tensor) -> Tensor:
+        if left.dtype == torch.bfloat16:
+            left = _padded(left)
         ctx.save_for_backward(left, right)
         ctx.mark_dirty(total)
-        return total.addmm_(left, right)
+        rows = total.shape[0]
+        if left.shape[0] == rows:
+            return total.addmm_(left, right)
+        return total.add_((left @ right)[:rows])
 
     @staticmethod
     @once_differentiable
@@ -62,9 +67,10 @@ class _AddProduct(torch.autograd.Function):
         ctx: Any, *grads: Tensor
     ) -> tuple[Tensor | None, ...]:
         left, right = ctx.saved_tensors
-        rows, grad = grads[0].shape[0], _padded(grads[0])
+        rows = grads[0].shape[0]
+        grad = grads[0] if left.shape[0] == rows else _padded(grads[0])
         d_left = (grad @ right.t())[:rows] if ctx.needs_input_grad[1] else None
-        d_right = _padded(left).t() @ grad if ctx.needs_input_grad[2] else None
+        d_right = left.t() @ grad if ctx.needs_input_grad[2] else None
         return grads[0], d_left, d_right
 
 
