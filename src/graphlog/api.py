@@ -147,9 +147,9 @@ def read_proteins(source: str | Path | Sequence[str | Path], **options: Any) -> 
         DataError: Naming file and line, if something cannot be read.
         ConfigError: If an option is unknown or does not fit.
     """
-    if not isinstance(source, str | Path):
-        source = Input(name=f"{len(source)} networks", records=source)
-    return read(source, domain="protein", **options)
+    is_one = isinstance(source, str | Path)
+    given = source if is_one else Input(name=f"{len(source)} networks", records=source)
+    return read(given, domain="protein", **options)
 
 
 def featurize(
