@@ -13,6 +13,7 @@ from graphlog.errors import ConfigError
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quickstart, "FINETUNE_EPOCHS", 1)
     monkeypatch.setattr(quickstart, "SMALL_ENCODER", {"dim": 8, "layers": 2})
+    monkeypatch.setattr("graphlog.downstream.linear.TREES", 20)
 
 
 @pytest.mark.usefixtures("short")
