@@ -5,6 +5,9 @@ The store is the same however many workers.
 
 import gzip
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -199,6 +202,26 @@ def test_two_workers_make_the_same_store_as_none(tmp_path: Path) -> None:
 def test_a_killed_worker_is_one_clear_error() -> None:
     with pytest.raises(DataError, match="a worker process died"):
         list(pool.map_in_order(os._exit, ((k, k) for k in range(12)), workers=2))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_workers_end_when_their_parent_is_killed() -> None:
+    program = (
+        "import os, time\n"
+        "from graphlog.data.workers import map_in_order\n"
+        "for _ in map_in_order(time.sleep, ((k, 0.1) for k in range(10**6)), workers=2):\n"
+        "    print(flush=True)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        # the workers, and the resource tracker, which ends with the last of them
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        started = [int(pid) for pid in children.read_text().split()]
+        assert len(started) >= 2
+        process.kill()
+    while any(Path(f"/proc/{pid}").exists() for pid in started):
+        time.sleep(0.1)
 
 
 def test_an_error_in_a_worker_is_that_error() -> None:

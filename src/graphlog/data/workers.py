@@ -2,6 +2,9 @@
 
 import os
 import signal
+import sys
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
@@ -61,7 +64,9 @@ def map_in_order(
     # inherit torch's threads
     from joblib.externals.loky import BrokenProcessPool, ProcessPoolExecutor
 
-    executor: Any = ProcessPoolExecutor(max_workers=workers)
+    executor: Any = ProcessPoolExecutor(
+        max_workers=workers, initializer=_end_with, initargs=(os.getpid(),)
+    )
     waiting: deque[tuple[Key, Future[Result]]] = deque()
     try:
         for key, piece in chain(head, stream):
@@ -82,6 +87,18 @@ def map_in_order(
         for _, future in waiting:
             future.cancel()
         executor.shutdown(wait=True)
+
+
+def _end_with(parent: int) -> None:
+    """End this worker when its parent has ended: it would wait for work for ever."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    if sys.platform != "win32":  # there the number of a dead parent stays
+        threading.Thread(target=watch, daemon=True).start()
 
 
 @contextmanager
