@@ -200,6 +200,21 @@ def acquire_lock(path: Path, *, wait: bool = False) -> "BaseFileLock | None":
     return lock
 
 
+def free_lock(lock: "BaseFileLock") -> None:
+    """Free a lock; where that fails, the system does it when the process ends."""
+    with suppress(OSError):
+        lock.release()
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder of this process as far as possible; twice, since what hinders may pass.
+
+    Not for one that another process left: it may be about to use a new one of that name.
+    """
+    for _ in range(2):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @contextmanager
 def scratch_folder(out: Path) -> Generator[Path]:
     """Give a hidden folder beside ``out`` for unfinished files and remove it afterwards.
@@ -216,21 +231,21 @@ def scratch_folder(out: Path) -> Generator[Path]:
                 with suppress(OSError):
                     if unused := acquire_lock(old / ".lock"):
                         shutil.rmtree(old, ignore_errors=True)
-                        unused.release()
+                        free_lock(unused)
         while lock is None:
             folder = Path(tempfile.mkdtemp(prefix=prefix, dir=out.absolute().parent))
             try:
                 lock = acquire_lock(folder / ".lock")
-            except FileNotFoundError:
+            except (FileNotFoundError, FileExistsError):
                 continue  # removed as unused before it could be locked
             except OSError:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_folder(folder)
                 raise
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        lock.release()
+        remove_folder(folder)
+        free_lock(lock)
 
 
 def hash_file(path: Path) -> str:

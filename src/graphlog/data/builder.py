@@ -26,7 +26,7 @@ from graphlog.data.manifest import (
 )
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import ConfigError, DataError
-from graphlog.files import acquire_lock, exchange
+from graphlog.files import acquire_lock, exchange, free_lock, remove_folder
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -214,15 +214,15 @@ class StoreWriter:
                 with suppress(OSError):
                     if unused := acquire_lock(old / LOCK):
                         shutil.rmtree(old, ignore_errors=True)
-                        unused.release()
+                        free_lock(unused)
         self._partial, lock = _locked_folder(path)
-        self._open.callback(lock.release)
+        self._open.callback(free_lock, lock)
         self._finalizer = weakref.finalize(self, _discard, self._partial, os.getpid(), self._open)
 
     def _put_in_place(self, partial: Path, path: Path) -> None:
         if path.exists():
             exchange(partial, path)
-            shutil.rmtree(partial, ignore_errors=True)
+            remove_folder(partial)
         else:
             partial.replace(path)
         (path / LOCK).unlink(missing_ok=True)
@@ -258,10 +258,10 @@ def _locked_folder(path: Path) -> tuple[Path, "BaseFileLock"]:
         try:
             if lock := acquire_lock(partial / LOCK):
                 return partial, lock
-        except FileNotFoundError:
+        except (FileNotFoundError, FileExistsError):
             continue  # removed as unused before it could be locked
         except OSError:
-            shutil.rmtree(partial, ignore_errors=True)
+            remove_folder(partial)
             raise
         shutil.rmtree(partial, ignore_errors=True)
     raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
@@ -290,4 +290,4 @@ def _mendable(path: Path | None) -> Generator[None]:
 def _discard(partial: Path, owner: int, opened: ExitStack) -> None:
     opened.close()
     if os.getpid() == owner:  # a forked worker that ends must not remove its parent's work
-        shutil.rmtree(partial, ignore_errors=True)
+        remove_folder(partial)

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
@@ -16,7 +15,7 @@ from graphlog.data.manifest import LOCK, is_ours
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import StoreBuilder, open_store
 from graphlog.errors import GraphLoGError
-from graphlog.files import acquire_lock
+from graphlog.files import acquire_lock, free_lock, remove_folder
 
 PIECES_A_PART = 100
 """Pieces of the input in a part."""
@@ -126,7 +125,7 @@ class Parts:
         self.close()
         for entry in () if self._folder is None else self._folder.iterdir():
             if _PART.fullmatch(entry.name) and is_ours(entry, unfinished=True):
-                shutil.rmtree(entry, ignore_errors=True)
+                remove_folder(entry)
 
 
 def _name(number: int) -> str:
@@ -199,6 +198,6 @@ def parts_beside(
         if not any(folder.glob("part-*")):
             with suppress(OSError):  # on Windows, releasing it removes it
                 (folder / LOCK).unlink()
-        lock.release()
+        free_lock(lock)
         with suppress(OSError):  # parts, or files of others, are in it
             folder.rmdir()
