@@ -148,8 +148,8 @@ def read_proteins(source: str | Path | Sequence[str | Path], **options: Any) -> 
         ConfigError: If an option is unknown or does not fit.
     """
     is_one = isinstance(source, str | Path)
-    given = source if is_one else Input(name=f"{len(source)} networks", records=source)
-    return read(given, domain="protein", **options)
+    networks = source if is_one else Input(name=f"{len(source)} networks", records=source)
+    return read(networks, domain="protein", **options)
 
 
 def featurize(

@@ -71,11 +71,11 @@ class Parts:
         """
         if self._folder is not None:
             pieces = yield from self._known(self._folder, pieces)
-        for piece, found in featurize(pieces):
-            self._keep(piece, found)
-            yield found
+        for piece, result in featurize(pieces):
+            self._keep(piece, result)
+            yield result
 
-    def _keep(self, piece: Rows, found: Featurized) -> None:
+    def _keep(self, piece: Rows, result: Featurized) -> None:
         """Add a piece to the part that is being built; without room on the disk, give parts up."""
         if self._folder is None:
             return
@@ -83,7 +83,7 @@ class Parts:
             if self._part is None:
                 path = self._folder / _name(self._number)
                 self._part = _Part(StoreBuilder(self._schema, path, self._tasks))
-            self._part.add(piece, found)
+            self._part.add(piece, result)
             if self._part.pieces >= PIECES_A_PART:
                 self._part.finish(self._settings)
                 self._part, self._number = None, self._number + 1
@@ -98,12 +98,12 @@ class Parts:
                 store = open_store(path)
             except GraphLoGError:
                 break
-            told = store.source
+            source = store.source
             as_now = (self._settings, self._schema, self._tasks)
-            if (told.get("settings"), store.schema, store.tasks) != as_now:
+            if (source.get("settings"), store.schema, store.tasks) != as_now:
                 break
-            taken = list(islice(pieces, told["pieces"]))
-            if _content(taken).hexdigest() != told["content"]:
+            taken = list(islice(pieces, source["pieces"]))
+            if _content(taken).hexdigest() != source["content"]:
                 pieces = chain(taken, pieces)
                 break
             yield Featurized(None, store.rejects, 0)
@@ -139,11 +139,11 @@ class _Part:
         self.builder, self.pieces = builder, 0
         self._content = hashlib.sha256()
 
-    def add(self, piece: Rows, found: Featurized) -> None:
-        for reject in found.rejects:
+    def add(self, piece: Rows, result: Featurized) -> None:
+        for reject in result.rejects:
             self.builder.reject(reject)
-        if found.chunk is not None:
-            self.builder.add(found.chunk)
+        if result.chunk is not None:
+            self.builder.add(result.chunk)
         self.pieces += 1
         self._content.update(piece.content())
 
