@@ -5,11 +5,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from graphlog.ops.products import matmul
+
 _MEMORY = 10
 _MAX_ITERATIONS = 300
 _TOLERANCE = 1e-4
 """Largest component of the gradient of the mean loss at which a target is done (scikit-learn's)."""
-_LINE_STEPS = 6
+_LINE_STEPS, _LINE_TOLERANCE = 6, 0.01
+_CROWDED = 0.8
+"""Targets that are done leave the products once they are more than the rest of this share."""
 
 
 def fit_logistic(
@@ -43,14 +47,21 @@ def fit_logistic(
     share = counts / rows
     penalty = torch.cat([torch.ones(x.shape[1], 1), torch.zeros(1, 1)]) / (c * rows)
     shape = (x.shape[1] + 1, y.shape[1])
-    w = torch.zeros(shape) if start is None else torch.from_numpy(start).float().clone()
-    logits = _product(x, w)
+    fitted = torch.zeros(shape) if start is None else torch.from_numpy(start).float().clone()
+    targets = torch.arange(shape[1])
+    w, logits = fitted, _product(x, fitted)
     steps: list[Tensor] = []
     changes: list[Tensor] = []
     gradient = _gradient(x, share * (logits.sigmoid() - y)) + penalty * w
     for _ in range(_MAX_ITERATIONS):
         running = gradient.abs().amax(dim=0) > _TOLERANCE
-        if not bool(running.any()):
+        if int(running.sum()) <= _CROWDED * len(targets):
+            fitted[:, targets] = w
+            state = (w, logits, gradient, y, share, penalty)
+            w, logits, gradient, y, share, penalty = (t[:, running] for t in state)
+            steps, changes = [t[:, running] for t in steps], [t[:, running] for t in changes]
+            targets, running = targets[running], running[running]
+        if not len(targets):
             break
         direction = -_two_loops(gradient, steps, changes) * running
         slope = _product(x, direction)
@@ -59,7 +70,8 @@ def fit_logistic(
         w, logits = w + step, logits + size * slope
         before, gradient = gradient, _gradient(x, share * (logits.sigmoid() - y)) + penalty * w
         steps, changes = [*steps, step][-_MEMORY:], [*changes, gradient - before][-_MEMORY:]
-    return w.numpy()
+    fitted[:, targets] = w
+    return fitted.numpy()
 
 
 def apply_logistic(
@@ -71,11 +83,11 @@ def apply_logistic(
 
 
 def _product(x: Tensor, w: Tensor) -> Tensor:
-    return x @ w[:-1] + w[-1]
+    return matmul(x, w[:-1]).add_(w[-1])
 
 
 def _gradient(x: Tensor, errors: Tensor) -> Tensor:
-    return torch.cat([x.T @ errors, errors.sum(dim=0, keepdim=True)])
+    return torch.cat([matmul(errors.T, x).T, errors.sum(dim=0, keepdim=True)])
 
 
 def _two_loops(gradient: Tensor, steps: list[Tensor], changes: list[Tensor]) -> Tensor:
@@ -109,16 +121,20 @@ def _line_search(
 
     The loss is convex, so Newton's method on its derivative converges from 0; steps that would
     more than quadruple the distance are cut, since far from the optimum a logistic loss is flat.
+    A hundredth of the distance is near enough, since the next direction corrects it.
     """
     size = torch.zeros(logits.shape[1])
     linear = (penalty * w * direction).sum(dim=0)
     square = (penalty * direction.square()).sum(dim=0)
     limit = torch.ones_like(size)
+    weighted = share * slope
     for _ in range(_LINE_STEPS):
-        p = (logits + size * slope).sigmoid()
-        first = (share * (p - y) * slope).sum(dim=0) + linear + size * square
-        second = (share * p * (1 - p) * slope.square()).sum(dim=0) + square
-        moved = -first / second.clamp_min(1e-12)
+        p = torch.addcmul(logits, slope, size).sigmoid_()
+        first = (weighted * (p - y)).sum(dim=0) + linear + size * square
+        second = (p.addcmul_(p, p, value=-1).mul_(weighted).mul_(slope)).sum(dim=0) + square
+        before, moved = size, -first / second.clamp_min(1e-12)
         size = torch.minimum((size + moved).clamp_min(0), limit)
+        if bool(((size - before).abs() <= _LINE_TOLERANCE * size).all()):
+            break
         limit = torch.where(size >= limit, 4 * limit, limit)
     return size

@@ -47,6 +47,11 @@ def add_product(
     return _AddProduct.apply(total, left, right)  # pyright: ignore[reportReturnType]
 
 
+def matmul(left: Float[Tensor, "R K"], right: Float[Tensor, "K O"]) -> Float[Tensor, "R O"]:
+    """Return ``left @ right``, of which no gradient is wanted."""
+    return _product(left, right.t())
+
+
 class _AddProduct(torch.autograd.Function):
     """As ``addmm_``, but in bfloat16 with few numbers of rows; differentiable once."""
 
