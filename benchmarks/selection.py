@@ -11,11 +11,12 @@ validation by scaffold inside train + validation: BBBP, BACE, SIDER, Tox21, the 
 ToxCast with the most labels there, 9,000 molecules of HIV, and R2 of the three regressions.
 ``test`` fits a linear model to the training fold of all eight classification sets and the three
 regressions. A model is ``NAME=PATH``, ``NAME=random-SEED`` (untrained, with batch norm statistics
-of --calibration) or ``ecfp4``. Finished cells are kept: each is a line of ``--work``/rows.jsonl,
-with the predictions beside it. ``report`` writes rows.csv.gz and tables.md to ``--results``: fused
-rows are the mean of the logits (regressions: of the predictions) of the candidate's and the
-fingerprints' linear models. Scores of several candidates, one a seed of pre-training, are averaged.
-Intervals are 95 % of paired bootstraps over the molecules of each test fold.
+of --calibration), ``ecfp4`` or ``descriptors`` (RDKit's). Finished cells are kept: each is a line
+of ``--work``/rows.jsonl, with the predictions beside it. ``report`` writes rows.csv.gz and
+tables.md to ``--results``: fused rows are the mean of the logits (regressions: of the predictions)
+of two linear models, the candidate's and the fingerprints'. Scores of several candidates, one a
+seed of pre-training, are averaged. Intervals are 95 % of paired bootstraps over the molecules of
+each test fold.
 """
 
 import argparse
@@ -35,6 +36,7 @@ import graphlog
 from graphlog.data.store import open_store
 from graphlog.domains import SCHEMAS
 from graphlog.domains.molecule import morgan_fingerprints, scaffold_groups
+from graphlog.domains.molecule.descriptor import descriptors
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.linear import FIXED_C, GRID, linear_path, sparse_bits, standardize
 from graphlog.downstream.metrics import better, evaluate
@@ -48,7 +50,7 @@ CV_TARGETS, CV_MOLECULES = 40, 9_000
 MANY_TARGETS, SHORT_GRID = 100, (0.01, 0.1)
 """A set of hundreds of targets chooses between two values of C: each costs minutes."""
 RESAMPLES = 300
-FINGERPRINTS = "ecfp4"
+FINGERPRINTS, DESCRIPTORS = "ecfp4", "descriptors"
 Models = tuple[tuple[str, ...], ...]
 """One entry a seed: the models whose predictions are averaged."""
 
@@ -63,7 +65,9 @@ def encoder_of(place: str, schema: str, calibration: Path) -> Encoder:
 
 
 def features_of(name: str, place: str, data: LabelledGraphs, options: argparse.Namespace) -> Any:
-    """Return dense embeddings or sparse bits of every molecule of ``data``."""
+    """Return dense embeddings or descriptors, or sparse bits, of every molecule of ``data``."""
+    if name == DESCRIPTORS:
+        return descriptors(data.store.texts())
     if name == FINGERPRINTS:
         return sparse_bits(morgan_fingerprints(data.store.texts()))
     return encoder_of(place, options.schema, options.calibration).embed_store(data.store)
@@ -222,6 +226,7 @@ def combined(options: argparse.Namespace) -> dict[str, Models]:
     rows = {
         "mean of the seeds": tuple((name,) for name in seeds),
         "fused": tuple((FINGERPRINTS, name) for name in seeds),
+        f"{FINGERPRINTS} and {DESCRIPTORS}, fused": ((FINGERPRINTS, DESCRIPTORS),),
         f"{reference}, fused": ((FINGERPRINTS, reference),),
         "all seeds averaged": (seeds,),
         "all seeds averaged, fused": ((FINGERPRINTS, *seeds),),

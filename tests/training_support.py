@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from safetensors import safe_open
 
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.store import GraphChunk, GraphStore, StoreBuilder
 from graphlog.encoders.modelfile import KEY
+from graphlog.objectives.base import LossTerms
+from graphlog.objectives.graphlog import GraphLoG
 from graphlog.training import PretrainConfig, read_metrics, resolve_config, run_pretraining
 
 SCHEMA = FeatureSchema(
@@ -113,3 +116,17 @@ def outcome(run: Path) -> dict[str, Any]:
         "cursor": manifest["fields"]["cursor"],
         "rows": rows,
     }
+
+
+def blow_up(monkeypatch: pytest.MonkeyPatch, call: int, value: float) -> None:
+    """Make the subgraph loss of the ``call``-th step non-finite."""
+    true_loss, calls = GraphLoG.loss, iter(range(1, 10**6))
+
+    def loss(self: GraphLoG, *args: Any) -> LossTerms:
+        losses = true_loss(self, *args)
+        if next(calls) != call:
+            return losses
+        bad = losses.terms["subgraph"] * value
+        return LossTerms(losses.total + bad, {**losses.terms, "subgraph": bad}, losses.watch)
+
+    monkeypatch.setattr(GraphLoG, "loss", loss)

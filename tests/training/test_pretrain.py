@@ -10,14 +10,12 @@ import torch
 
 from graphlog.encoders.encoder import build_encoder
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
-from graphlog.objectives.base import LossTerms
-from graphlog.objectives.graphlog import GraphLoG
 from graphlog.training import precision, read_config, read_metrics, run_pretraining
 from graphlog.training.log import Silent
 from graphlog.training.optim import NamedAdam
 from graphlog.training.precision import choose_device, choose_precision, has_fast_bf16
 from graphlog.training.randomness import generator_for, global_seed
-from training_support import families, outcome, small_config
+from training_support import blow_up, families, outcome, small_config
 
 
 def weights(result: Any) -> dict[str, torch.Tensor]:
@@ -69,20 +67,6 @@ def test_a_subset_trains(tmp_path: Path) -> None:
     run_pretraining(store, small_config(epochs=2), tmp_path / "run")
     with pytest.raises(ConfigError, match="data digest"):
         run_pretraining(families(80), small_config(epochs=2), tmp_path / "run", resume=True)
-
-
-def blow_up(monkeypatch: pytest.MonkeyPatch, call: int, value: float) -> None:
-    """Make the subgraph loss of the ``call``-th step non-finite."""
-    true_loss, calls = GraphLoG.loss, iter(range(1, 10**6))
-
-    def loss(self: GraphLoG, *args: Any) -> LossTerms:
-        losses = true_loss(self, *args)
-        if next(calls) != call:
-            return losses
-        bad = losses.terms["subgraph"] * value
-        return LossTerms(losses.total + bad, {**losses.terms, "subgraph": bad}, losses.watch)
-
-    monkeypatch.setattr(GraphLoG, "loss", loss)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -208,9 +192,9 @@ def test_the_rate_falls_to_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     rates: list[float] = []
     true_step = NamedAdam.step
 
-    def step(self: NamedAdam, learning_rate: float | None = None) -> None:
+    def step(self: NamedAdam, learning_rate: float | None = None, *rest: Any) -> None:
         rates.append(learning_rate or 0.0)
-        true_step(self, learning_rate)
+        true_step(self, learning_rate, *rest)
 
     monkeypatch.setattr(NamedAdam, "step", step)
     config = small_config(epochs=2, schedule="cosine")

@@ -40,7 +40,8 @@ def test_every_subset_is_equally_likely() -> None:
 def test_rows_are_chosen_among_the_allowed() -> None:
     ptr, counts = offsets([5, 0, 4, 3]), torch.tensor([2, 3, 0, 9])
     allowed = torch.tensor([1, 0, 1, 1, 0, 1, 1, 1, 1, 0, 1, 0]).bool()
-    chosen = choose_rows(ptr, counts, seeded(), allowed)
+    group = torch.tensor([0] * 5 + [2] * 4 + [3] * 3)
+    chosen = choose_rows(group, ptr, counts, seeded(), allowed)
     assert not (chosen & ~allowed).any()
     assert [int(chosen[a:b].sum()) for a, b in pairwise(ptr)] == [2, 0, 0, 1]
 

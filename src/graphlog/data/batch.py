@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
+from torch.nn import functional as F
 
 
 class Adjacency(NamedTuple):
@@ -32,14 +33,14 @@ def build_adjacency(edge_index: Int[Tensor, "2 E"], num_nodes: int) -> Adjacency
     source, target = edge_index[0], edge_index[1]
     order = torch.argsort(target, stable=True)
     back_order = torch.argsort(source, stable=True)
-    in_degree = torch.bincount(target, minlength=num_nodes)
-    out_degree = torch.bincount(source, minlength=num_nodes)
-    zero = in_degree.new_zeros(1)
+    # for `bincount` a GPU would have to be waited for
+    ones, zeros = torch.ones_like(target), target.new_zeros(num_nodes)
+    in_degree, out_degree = (zeros.index_add(0, ends, ones) for ends in (target, source))
     return Adjacency(
-        offsets=torch.cat([zero, in_degree.cumsum(0)]),
+        offsets=F.pad(in_degree.cumsum(0), (1, 0)),
         senders=source[order],
         order=order,
-        back_offsets=torch.cat([zero, out_degree.cumsum(0)]),
+        back_offsets=F.pad(out_degree.cumsum(0), (1, 0)),
         receivers=target[back_order],
         back_order=back_order,
         in_degree=in_degree,
@@ -63,6 +64,7 @@ class GraphBatch:
     y: Float[Tensor, "N T"] | None = None
     """Labels, NaN where absent."""
     _adjacency: list[Adjacency] = field(default_factory=list[Adjacency], repr=False)
+    _host_ptr: Int[Tensor, "P"] | None = field(default=None, repr=False)
 
     @property
     def num_graphs(self) -> int:
@@ -83,6 +85,11 @@ class GraphBatch:
     def sizes(self) -> Int[Tensor, "N"]:
         """Number of nodes of each graph."""
         return self.ptr[1:] - self.ptr[:-1]
+
+    @property
+    def host_ptr(self) -> Int[Tensor, "P"]:
+        """``ptr`` in the memory of the CPU, so that sizes are known without asking the device."""
+        return self.ptr.cpu() if self._host_ptr is None else self._host_ptr
 
     @property
     def adjacency(self) -> Adjacency:
@@ -120,9 +127,15 @@ class GraphBatch:
         """Return the batch on ``device`` (itself if it is there already)."""
         if self.x.device == torch.device(device):
             return self
-        y = None if self.y is None else self.y.to(device)
-        moved = (
-            t.to(device, non_blocking=True)
-            for t in (self.x, self.edge_index, self.edge_attr, self.batch, self.ptr)
-        )
-        return GraphBatch(*moved, y=y)
+        y = None if self.y is None else self.y.to(device, non_blocking=True)
+        moved = (t.to(device, non_blocking=True) for t in self._tensors())
+        return GraphBatch(*moved, y=y, _host_ptr=self.host_ptr)
+
+    def pin_memory(self) -> "GraphBatch":
+        """Return the batch in memory from which a GPU copies while the CPU goes on."""
+        y = None if self.y is None else self.y.pin_memory()
+        pinned = (t.pin_memory() for t in self._tensors())
+        return GraphBatch(*pinned, y=y, _host_ptr=self.host_ptr)
+
+    def _tensors(self) -> tuple[Tensor, ...]:
+        return self.x, self.edge_index, self.edge_attr, self.batch, self.ptr

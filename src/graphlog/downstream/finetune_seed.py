@@ -217,7 +217,9 @@ class SeedJob(Job):
 
     def load(self, indices: np.ndarray) -> tuple[GraphBatch | None, np.ndarray]:
         """Return the graphs, unless their embeddings are frozen, and their indices."""
-        return (None if self.frozen is not None else self.data.store.take(indices)), indices
+        if self.frozen is not None:
+            return None, indices
+        return self.setting.staged(self.data.store.take(indices)), indices
 
     def loss(self, batch: tuple[GraphBatch | None, np.ndarray], step: int) -> LossTerms:
         """Return the loss of the head's outputs, in fp32."""

@@ -153,5 +153,6 @@ def _one_hot(index: Tensor, logits: Tensor) -> Tensor:
 
 
 def _effective_number(index: Tensor, num: int, dtype: torch.dtype) -> Tensor:
-    usage = torch.bincount(index, minlength=num).to(dtype) / max(index.shape[0], 1)
+    ones = torch.ones(index.shape, dtype=dtype, device=index.device)
+    usage = ones.new_zeros(num).index_add(0, index, ones) / max(index.shape[0], 1)
     return torch.special.entr(usage).sum().exp()

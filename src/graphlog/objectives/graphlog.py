@@ -319,6 +319,7 @@ class GraphLoG(Objective[GraphLoGViews]):
                 present_idx=present_idx,
                 colors=colors,
                 generator=generator,
+                host_ptr=views.clean.host_ptr,
             )
 
     def _global_term(

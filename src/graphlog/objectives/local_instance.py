@@ -89,6 +89,7 @@ def subgraph_loss(
     present_idx: Int[Tensor, "B"] | None = None,
     colors: Int[Tensor, "V"] | None = None,
     generator: torch.Generator | None = None,
+    host_ptr: Int[Tensor, "P"] | None = None,
 ) -> PairLoss:
     r"""Return :math:`\mathcal L_{\mathrm{sub}}`.
 
@@ -118,15 +119,18 @@ def subgraph_loss(
         colors: Nodes of a graph with equal colors are no negatives of ``"infonce"`` for each
             other; None makes all others negatives.
         generator: Draws the negatives of ``"margin"``.
+        host_ptr: ``ptr`` on the CPU; None copies it.
     """
     chosen = masked_idx if anchors == "masked" else present_idx
     if chosen is None:
         chosen = torch.arange(node_emb.shape[0], device=node_emb.device)
-    padding = plan_padding(ptr)
+    padding = plan_padding(ptr, host_ptr)
     similarity = grouped_cosine(view_emb, node_emb, padding, eps)
     own = unpad_values([s.diagonal(dim1=1, dim2=2) for s in similarity], padding)[chosen]
     graph = segment_ids(ptr, node_emb.shape[0])
-    paired = ptr.diff()[graph[chosen]] > 1
+    size = ptr.diff()[graph[chosen]]
+    # a mask as index stops a GPU until it is counted; mostly no node is alone
+    paired = slice(None) if padding.smallest > 1 else size > 1
     if form == "margin":
         drawn = _drawn_similarity(similarity, ptr, graph, padding, generator)[chosen][paired]
         return _pair_loss(margin(own, drawn), own, drawn)
@@ -135,7 +139,7 @@ def subgraph_loss(
         [s.masked_fill(~c, 0.0).sum(dim=2) for s, c in zip(similarity, candidates, strict=True)],
         padding,
     )
-    others = (total[chosen] - own)[paired] / (ptr.diff()[graph[chosen]] - 1)[paired]
+    others = (total[chosen] - own)[paired] / (size - 1)[paired]
     if form == "expected-margin":
         return _pair_loss(margin(own, others), own, others)
     targets: list[Tensor | None] = [None] * len(similarity)

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from graphlog.ops.segment import segment_ids
+
 _TINY = 1e-12
 _MAX_BUCKETS = 6
 _ROW_COST = 32
@@ -32,6 +34,8 @@ class Padding(NamedTuple):
     rows: Int[Tensor, "T"]
     """Packed row that each padded row holds; 0 where it holds none."""
     buckets: tuple[Bucket, ...]
+    smallest: int
+    """Rows of the smallest group; 0 without groups."""
 
     @property
     def num_slots(self) -> int:
@@ -43,11 +47,12 @@ class Padding(NamedTuple):
         return self.rows.split([b.groups * b.size for b in self.buckets])
 
 
-def plan_padding(ptr: Int[Tensor, "P"]) -> Padding:
+def plan_padding(ptr: Int[Tensor, "P"], host_ptr: Int[Tensor, "P"] | None = None) -> Padding:
     """Return the padding of groups ``ptr[g]:ptr[g + 1]`` into at most six cheapest buckets.
 
     Args:
         ptr: Row range of each group.
+        host_ptr: The same on the CPU; None copies it, for which a GPU has to be waited for.
 
     Example:
         >>> import torch
@@ -55,17 +60,18 @@ def plan_padding(ptr: Int[Tensor, "P"]) -> Padding:
         (Bucket(groups=1, size=1), Bucket(groups=2, size=2))
     """
     sizes = ptr.diff()
-    ordered, order = torch.sort(sizes, stable=True)
-    buckets = _cheapest_buckets(ordered.cpu().numpy())
+    order = torch.argsort(sizes, stable=True)
+    on_host = np.sort((ptr.cpu() if host_ptr is None else host_ptr).diff().numpy())
+    buckets = _cheapest_buckets(on_host)
     width = torch.cat([ptr.new_full((b.groups,), b.size) for b in buckets]) if buckets else sizes
     start = width.cumsum(0) - width
     first_slot = torch.empty_like(start)
     first_slot[order] = start
-    group = torch.repeat_interleave(torch.arange(sizes.shape[0], device=ptr.device), sizes)
+    group = segment_ids(ptr, int(on_host.sum()))
     row = torch.arange(group.shape[0], device=ptr.device)
     slot = (first_slot - ptr[:-1])[group] + row
     rows = row.new_zeros(sum(b.groups * b.size for b in buckets)).index_copy(0, slot, row)
-    return Padding(slot, rows, buckets)
+    return Padding(slot, rows, buckets, int(on_host[0]) if on_host.size else 0)
 
 
 def _cheapest_buckets(ordered: NDArray[np.int64]) -> tuple[Bucket, ...]:

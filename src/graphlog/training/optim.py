@@ -66,11 +66,18 @@ class NamedAdam:
         """Forget the gradients."""
         self.adam.zero_grad(set_to_none=True)
 
-    def step(self, learning_rate: float | None = None) -> None:
-        """Apply one update, from now on with step size ``learning_rate`` where it is given."""
+    def step(self, learning_rate: float | None = None, skipped: Tensor | None = None) -> None:
+        """Apply one update, from now on with step size ``learning_rate`` where it is given.
+
+        Args:
+            learning_rate: None keeps it.
+            skipped: Whether nothing is to change, known to the device alone; None: no.
+        """
         if learning_rate is not None:
             for group, factor in zip(self.adam.param_groups, self.factors, strict=True):
                 group["lr"] = factor * learning_rate
+        # what a gradient scaler would set: the kernel looks at it, and the CPU need not
+        self.adam.found_inf = None if skipped is None else skipped.float()  # pyright: ignore[reportAttributeAccessIssue]
         self.adam.step()
 
     def state(self) -> dict[str, Tensor]:

@@ -136,7 +136,7 @@ class Pretraining(Job):
         """Return the graphs, or this process's share of them where the loss is separable."""
         if self._splits and self.team.peers is not None:
             indices = np.array_split(indices, self.team.size)[self.team.peers.rank]
-        return self.store.take(indices)
+        return self.setting.staged(self.store.take(indices))
 
     def loss(self, batch: GraphBatch, step: int) -> LossTerms:
         """Return the losses of the views of a batch."""

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from graphlog.data.batch import GraphBatch
 from graphlog.errors import GraphLoGError, ModelFileError, NonFiniteLossError
 from graphlog.files import writing
 from graphlog.objectives.base import LossTerms, Phase
@@ -57,6 +58,10 @@ class Setting:
     seed: int
     device: torch.device
     precision: Literal["fp32", "bf16"]
+
+    def staged(self, batch: GraphBatch) -> GraphBatch:
+        """Return a batch from where the device takes it without making the CPU wait."""
+        return batch if self.device.type == "cpu" else batch.pin_memory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +204,8 @@ class Trainer:
         self.cursor = Cursor()
         self.optimizer: NamedAdam | None = None
         self._stop, self._team_stops = StopRequest(), False
+        self._checks_late = job.setting.device.type != "cpu" and job.team.size == 1
+        self._unchecked: list[tuple[int, np.ndarray, dict[str, Tensor]]] = []
         self.meter = Meter()
         self._saved_at, self._save_took = time.monotonic(), 0.0
         self._row_started, self._row_graphs = time.monotonic(), 0
@@ -232,24 +239,29 @@ class Trainer:
     def step(self, indices: np.ndarray, batch: Any) -> None:
         """Update the weights on one batch.
 
+        A loss that is not finite changes no weight. On a CPU it is noticed here; a GPU, which would
+        have to be waited for, skips the update by itself, and it is noticed with the next row of
+        the log or the next checkpoint.
+
         Raises:
-            NonFiniteLossError: If a loss is NaN or infinite; nothing has been updated then.
+            NonFiniteLossError: If a loss is NaN or infinite.
         """
         if self.optimizer is None:
             raise RuntimeError("a step before its phase has begun")
         job, step = self.job, self.cursor.step + 1
         job.before_step(step)
         losses = job.loss(batch, step)
-        try:
-            check_finite(losses, step)
-        except NonFiniteLossError as e:
-            raise NonFiniteLossError(f"{e}; {job.describe_batch(step, indices)}") from None
+        values = {"total": losses.total, **losses.terms}
+        self._unchecked.append((step, indices, {k: v.detach() for k, v in values.items()}))
+        if not self._checks_late:
+            self._check_losses()
+        skipped = ~torch.isfinite(losses.total.detach()) if self._checks_late else None
         self.optimizer.zero_grad()
         losses.total.backward()
         weights = self.optimizer.parameters.values()
         wish = self._stop.asked or is_orphan()
         self._team_stops = job.team.average_gradients(weights, wish)
-        self.optimizer.step(job.learning_rate(self.cursor))
+        self.optimizer.step(job.learning_rate(self.cursor), skipped)
         job.after_step(step, len(indices))
         self.meter.add(
             {
@@ -262,6 +274,21 @@ class Trainer:
         self.progress.advance(len(indices))
         self._row_graphs += len(indices)
 
+    def _check_losses(self) -> None:
+        """Raise NonFiniteLossError for the first step since the last look whose loss was not."""
+        unchecked, self._unchecked = self._unchecked, []
+        if not unchecked:
+            return
+        finite = torch.stack([torch.isfinite(values["total"]) for _, _, values in unchecked])
+        if bool(finite.all()):
+            return
+        step, indices, values = unchecked[int((~finite).nonzero()[0])]
+        terms = (k for k, v in values.items() if k != "total" and not bool(torch.isfinite(v)))
+        bad = next(terms, "total")
+        name = "the total loss" if bad == "total" else f"loss term '{bad}'"
+        where = self.job.describe_batch(step, indices)
+        raise NonFiniteLossError(f"{name} became {values[bad].item()} at step {step}; {where}")
+
     def save(self) -> None:
         """Write a checkpoint.
 
@@ -269,6 +296,7 @@ class Trainer:
             NonFiniteLossError: If a weight is NaN or infinite; the last checkpoint stays.
             GraphLoGError: If the disk is full or the folder read-only; the last checkpoint stays.
         """
+        self._check_losses()
         if self.checkpoints is None or not self.job.team.is_first:
             return
         tensors, fields = self.job.state()
@@ -379,6 +407,7 @@ class Trainer:
                 yield batch
 
     def _log(self, is_epoch_end: bool) -> None:
+        self._check_losses()
         now = time.monotonic()
         rate = self._row_graphs / max(now - self._row_started, 1e-9)
         row = self.job.row(self.meter.read(), self.cursor, is_epoch_end)
@@ -397,16 +426,6 @@ class Trainer:
             self.job.weight_decay,
         )
         return self.optimizer
-
-
-def check_finite(losses: LossTerms, step: int) -> None:
-    """Raise NonFiniteLossError naming the first loss that is NaN or infinite."""
-    if bool(torch.isfinite(losses.total)):
-        return
-    bad = [name for name, value in losses.terms.items() if not bool(torch.isfinite(value))]
-    name = f"loss term '{bad[0]}'" if bad else "the total loss"
-    value = losses.terms[bad[0]] if bad else losses.total
-    raise NonFiniteLossError(f"{name} became {value.item()} at step {step}")
 
 
 class StopRequest:

@@ -62,9 +62,8 @@ def augment(
     for number, name in enumerate(choice):
         selected = drawn == number
         if name == "drop-nodes":
-            nodes &= ~choose_rows(
-                batch.ptr, torch.where(selected, _share(batch.sizes, config.ratio), 0), generator
-            )
+            counts = torch.where(selected, _share(batch.sizes, config.ratio), 0)
+            nodes &= ~choose_rows(batch.batch, batch.ptr, counts, generator)
         elif name == "subgraph":
             nodes &= ~selected[batch.batch] | grow_subgraph(
                 batch, _share(batch.sizes, config.subgraph_ratio), generator, config.subgraph_growth
@@ -127,7 +126,7 @@ def grow_subgraph(
     if growth == "first-neighbours":
         near = torch.zeros_like(inside)
         near[target[inside[source]]] = True
-        return inside | choose_rows(batch.ptr, steps, generator, near & ~inside)
+        return inside | choose_rows(batch.batch, batch.ptr, steps, generator, near & ~inside)
     for step in range(int(steps.max()) if steps.shape[0] else 0):
         frontier = torch.zeros_like(inside)
         frontier[target[inside[source]]] = True
@@ -157,7 +156,7 @@ def perturb_edges(
     ptr = torch.cat([per_graph.new_zeros(1), per_graph.cumsum(0)])
     counts = torch.where(graphs, _share(per_graph, config.ratio), 0)
     lost = torch.zeros_like(pair_graph, dtype=torch.bool)
-    lost[order[choose_rows(ptr, counts, generator)]] = True
+    lost[order[choose_rows(pair_graph[order], ptr, counts, generator)]] = True
     kept = ~lost[pair]
     edge_index, edge_attr = batch.edge_index[:, kept], batch.edge_attr[kept]
     if config.edge_perturbation == "rewire":

@@ -9,7 +9,7 @@ from torch import Tensor
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import ConfigError
-from graphlog.views.sampling import choose_rows, undirected_pairs
+from graphlog.views.sampling import choose_rows, true_rows, undirected_pairs
 
 MaskedColumns = Literal["all", "first"]
 
@@ -56,8 +56,11 @@ def mask_attributes(
         raise ConfigError(f"`mask_rate` must be in [0, 1), found {rate}.")
     row = mask_row(schema, columns)
     if schema.masked == "node":
-        is_chosen = choose_rows(batch.ptr, num_masked(batch.sizes, rate), generator)
-        chosen = is_chosen.nonzero().squeeze(1)
+        counts = num_masked(batch.sizes, rate)
+        is_chosen = choose_rows(batch.batch, batch.ptr, counts, generator)
+        known = isinstance(rate, float)
+        total = int(num_masked(batch.host_ptr.diff(), rate).sum()) if known else None
+        chosen = true_rows(is_chosen, total)
         masked = batch.with_attributes(x=_overwrite(batch.x, chosen, row))
         return MaskedView(masked, chosen, chosen.new_empty(0))
     pair, pair_graph = undirected_pairs(batch)
@@ -66,7 +69,8 @@ def mask_attributes(
     # pairs are numbered as they come; the draw needs them sorted by graph
     by_graph = torch.argsort(pair_graph, stable=True)
     is_masked = torch.zeros_like(pair_graph, dtype=torch.bool)
-    is_masked[by_graph] = choose_rows(ptr, num_masked(per_graph, rate), generator)
+    counts = num_masked(per_graph, rate)
+    is_masked[by_graph] = choose_rows(pair_graph[by_graph], ptr, counts, generator)
     edge_idx = is_masked[pair].nonzero().squeeze(1)
     touched = torch.zeros(batch.num_nodes, dtype=torch.bool, device=pair.device)
     touched[batch.edge_index[:, edge_idx].reshape(-1)] = True

@@ -16,6 +16,7 @@ def uniform(count: int, generator: torch.Generator, device: torch.device) -> Flo
 
 
 def choose_rows(
+    group: Int[Tensor, "V"],
     ptr: Int[Tensor, "P"],
     counts: Int[Tensor, "N"],
     generator: torch.Generator,
@@ -24,13 +25,13 @@ def choose_rows(
     """Return a mask of ``counts[n]`` rows of each graph, drawn evenly without replacement.
 
     Args:
+        group: Graph of each row, ascending.
         ptr: Row range of each graph.
         counts: How many to draw; where there are fewer, all are chosen.
         generator: Source of randomness.
         allowed: Rows that may be chosen; None for all.
     """
-    total = int(ptr[-1])
-    group = segment_ids(ptr, total)
+    total = group.shape[0]
     keys = uniform(total, generator, ptr.device)
     if allowed is not None:
         keys = torch.where(allowed, keys, 1.0)  # behind every allowed one, which is below 1
@@ -41,6 +42,18 @@ def choose_rows(
     chosen = torch.zeros(total, dtype=torch.bool, device=ptr.device)
     chosen[order] = rank < counts[group]
     return chosen if allowed is None else chosen & allowed
+
+
+def true_rows(mask: Bool[Tensor, "V"], count: int | None) -> Int[Tensor, "C"]:
+    """Return where ``mask`` is true, ascending.
+
+    Args:
+        mask: Any mask.
+        count: How many times it is true. A GPU that knows need not be waited for; None counts.
+    """
+    if count is None or mask.device.type == "cpu":
+        return mask.nonzero().squeeze(1)
+    return torch.argsort(~mask, stable=True)[:count]
 
 
 def draw_numbers(
@@ -61,8 +74,10 @@ def draw_numbers(
     graphs = torch.arange(counts.shape[0], device=counts.device)
     pool = torch.where(dense, totals, 0)
     pool_ptr = torch.cat([pool.new_zeros(1), pool.cumsum(0)])
-    chosen = choose_rows(pool_ptr, torch.where(dense, counts, 0), generator).nonzero().squeeze(1)
-    dense_graph = segment_ids(pool_ptr, int(pool_ptr[-1]))[chosen]
+    group = segment_ids(pool_ptr, int(pool_ptr[-1]))
+    wanted = torch.where(dense, counts, 0)
+    chosen = choose_rows(group, pool_ptr, wanted, generator).nonzero().squeeze(1)
+    dense_graph = group[chosen]
     dense_number = chosen - pool_ptr[:-1][dense_graph]
 
     graph = torch.repeat_interleave(graphs, torch.where(dense, 0, counts))

@@ -1,0 +1,112 @@
+"""What a GPU's speed rests on, as far as it can be tested without one."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from graphlog.errors import NonFiniteLossError
+from graphlog.objectives import OBJECTIVES
+from graphlog.objectives.graphlog import RECIPES
+from graphlog.training.optim import NamedAdam
+from graphlog.training.pretrain import run_pretraining
+from graphlog.training.trainer import Trainer
+from graphlog_support import seeded
+from objective_support import batch_for, encoder_for, make
+from training_support import blow_up, families, outcome, small_config
+
+SETTINGS = ("encoder", "training", "epochs", "schema", "embedding")
+NEVER_WAIT = ["attrmasking", "descriptorpred", "graphmae", "infograph", "infomax"]
+GRAPHLOG = ["default", "graphlog", "released"]
+"""Beside them ``paper`` samples its chains, on the device where its generator lives."""
+WAIT = ["contextpred", "edgepred", "graphcl", "graphpartition"]
+"""The sizes of what these draw are known to the device alone."""
+
+
+@pytest.fixture
+def on_meta(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let code run on tensors of the device ``meta``, which have shapes and no values."""
+    enabled, autocast = torch.is_autocast_enabled, torch.autocast
+
+    def is_enabled(device: str = "cpu") -> bool:
+        return device != "meta" and enabled(device)
+
+    def context(device: str, *args: Any, **options: Any) -> Any:
+        return nullcontext() if device == "meta" else autocast(device, *args, **options)
+
+    monkeypatch.setattr(torch, "is_autocast_enabled", is_enabled)
+    monkeypatch.setattr(torch, "autocast", context)
+
+
+def step_without_values(name: str, **options: Any) -> None:
+    """Run a step on tensors without values: whatever looks at one on the CPU raises an error."""
+    encoder = encoder_for()
+    objective = make(name, encoder, **options)
+    graphs = torch.randn(40, encoder.dim, generator=seeded(6))
+    for phase in objective.phases(5):
+        objective.begin_phase(phase, lambda limit=None: graphs[:limit], seeded(7))
+    batch = replace(batch_for(sizes=[3, 5, 2, 7]), _adjacency=[])
+    encoder.to("meta")
+    objective.to("meta")
+    views = objective.views(batch.to("meta"), seeded())
+    objective.loss(views, encoder, seeded(1)).total.backward()
+
+
+@pytest.mark.usefixtures("on_meta")
+@pytest.mark.parametrize("name", NEVER_WAIT)
+def test_a_step_never_waits_for_a_value(name: str) -> None:
+    step_without_values(name)
+
+
+@pytest.mark.usefixtures("on_meta")
+@pytest.mark.parametrize("recipe", GRAPHLOG)
+def test_a_step_of_a_recipe_never_waits_for_a_value(recipe: str) -> None:
+    known = OBJECTIVES["graphlog"].Config.model_fields
+    options = {k: v for k, v in RECIPES[recipe].items() if k in known}
+    step_without_values("graphlog", **options)
+
+
+@pytest.mark.usefixtures("on_meta")
+@pytest.mark.parametrize("name", WAIT)
+def test_values_that_are_looked_at_are_noticed(name: str) -> None:
+    with pytest.raises((NotImplementedError, RuntimeError), match=r"meta|unimplemented"):
+        step_without_values(name)
+
+
+def test_a_skipped_update_changes_nothing() -> None:
+    def trained(skips: tuple[bool, ...]) -> dict[str, Any]:
+        layer = nn.Linear(3, 2)
+        with torch.no_grad():
+            layer.weight.copy_(torch.arange(6.0).view(2, 3))
+            layer.bias.zero_()
+        optimizer = NamedAdam(list(layer.named_parameters()), 0.1)
+        for skip in skips:
+            optimizer.zero_grad()
+            (layer(torch.ones(1, 3)).square().sum() * (float("nan") if skip else 1.0)).backward()
+            optimizer.step(skipped=torch.tensor(skip))
+        return {**layer.state_dict(), **optimizer.state()}
+
+    some, clean = trained((False, True, True, False)), trained((False, False))
+    assert all(torch.equal(some[name], clean[name]) for name in clean)
+
+
+@pytest.mark.parametrize("saved_every_s", [0.0, 1e9])
+def test_a_loss_that_is_looked_at_late_is_named_and_leaves_no_trace(
+    saved_every_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, config = families(), small_config(checkpoint_every_s=saved_every_s)
+    run_pretraining(store, config, tmp_path / "whole")
+    late = property(lambda _: True, lambda *_: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_checks_late", late, raising=False)
+        run_pretraining(store, config, tmp_path / "late")
+        blow_up(patch, 7, float("nan"))
+        with pytest.raises(NonFiniteLossError, match="'subgraph' became nan at step 7; its graphs"):
+            run_pretraining(store, config, tmp_path / "run")
+    assert outcome(tmp_path / "late") == outcome(tmp_path / "whole")
+    run_pretraining(store, config, tmp_path / "run", resume=True)
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
