@@ -45,6 +45,9 @@ from graphlog.downstream.tasks import LabelledGraphs, open_labelled
 
 CLASSIFICATION = ("bbbp", "bace", "clintox", "sider", "tox21", "toxcast", "hiv", "muv")
 REGRESSION = ("esol", "freesolv", "lipophilicity")
+QUANTUM = ("qm7", "qm8")
+"""Regressions of properties that depend on the shape in space; no part of the means."""
+SETS = (*CLASSIFICATION, *REGRESSION, *QUANTUM)
 SELECTED_ON = ("bbbp", "bace", "sider", "tox21", "toxcast", "hiv", *REGRESSION)
 CV_TARGETS, CV_MOLECULES = 40, 9_000
 MANY_TARGETS, SHORT_GRID = 100, (0.01, 0.1)
@@ -120,7 +123,7 @@ def cross_validated(features: Any, data: LabelledGraphs, known: np.ndarray, jobs
 
 def valid(options: argparse.Namespace) -> None:
     """Fit every model to the training folds and score it on the validation folds."""
-    for dataset, data, name, place in cells(options, "valid", (*CLASSIFICATION, *REGRESSION)):
+    for dataset, data, name, place in cells(options, "valid", SETS):
         start = time.perf_counter()
         known = np.concatenate([data.split.train, data.split.valid])
         train, held = np.arange(len(data.split.train)), np.arange(len(data.split.train), len(known))
@@ -139,7 +142,7 @@ def valid(options: argparse.Namespace) -> None:
 
 def test(options: argparse.Namespace) -> None:
     """Fit every model to the training folds and keep its predictions for the other two."""
-    for dataset, data, name, place in cells(options, "test", (*CLASSIFICATION, *REGRESSION)):
+    for dataset, data, name, place in cells(options, "test", SETS):
         start = time.perf_counter()
         grid = SHORT_GRID if len(data.targets) > MANY_TARGETS else GRID
         features = features_of(name, place, data, options)
@@ -199,7 +202,7 @@ def fused(work: Path, dataset: str, names: tuple[str, ...], rule: str) -> tuple[
 
 def score_of(dataset: str, labels: Any, predictions: Any) -> float:
     """Return ROC-AUC or R2 in points."""
-    is_value = dataset in REGRESSION
+    is_value = dataset not in CLASSIFICATION
     task, metric = ("regression", "r2") if is_value else ("classification", "roc_auc")
     return 100 * evaluate(labels, predictions, task).scores[metric]
 
@@ -247,7 +250,7 @@ def report(options: argparse.Namespace) -> None:
                 scores[r["model"], r["dataset"]] = 100 * r["score"]
         also = combined(options) if stage == "test" else {}
         for label, models in also.items():
-            for d in (*CLASSIFICATION, *REGRESSION):
+            for d in SETS:
                 if all((name, d) in scores for part in models for name in part):
                     found = [score_of(d, *fused(options.work, d, m, rule)) for m in models]
                     scores[label, d] = mean_of(found)
@@ -271,16 +274,18 @@ def table(models: list[str], scores: dict[tuple[str, str], float]) -> list[str]:
     """Return a table, a row a model, with means over the sets that every model has."""
     found = {d for _, d in scores}
     sets = [d for d in CLASSIFICATION if d in found]
-    others = [d for d in REGRESSION if d in found]
+    others, quantum = ([d for d in kind if d in found] for kind in (REGRESSION, QUANTUM))
     columns = [*sets, "mean", "without ClinTox", *(f"{d} R2" for d in others), "mean R2"]
+    columns += [f"{d} R2" for d in quantum]
     lines = [f"| model | {' | '.join(columns)} |", "|" + "---|" * (len(columns) + 1)]
     for model in models:
-        got = {d: scores.get((model, d), float("nan")) for d in (*sets, *others)}
+        got = {d: scores.get((model, d), float("nan")) for d in (*sets, *others, *quantum)}
         if not np.isfinite(list(got.values())).any():
             continue
         values = [got[d] for d in sets]
         values += [mean_of(values), mean_of([got[d] for d in sets if d != "clintox"])]
         values += [got[d] for d in others] + [mean_of([got[d] for d in others])]
+        values += [got[d] for d in quantum]
         lines.append(f"| {model} | {' | '.join(f'{v:.1f}' for v in values)} |")
     return lines
 
@@ -296,7 +301,7 @@ def answers(work: Path, questions: Any) -> list[str]:
     for label, ours, theirs in questions:
         for rule in ("fixed", "validated"):
             draws: dict[str, np.ndarray] = {}
-            for d in (*CLASSIFICATION, *REGRESSION):
+            for d in SETS:
                 used = {name for part in (*ours, *theirs) for name in part}
                 files = [work / "predictions" / f"{d}-{name}.npz" for name in used]
                 if all(f.exists() for f in files):
