@@ -20,6 +20,8 @@ endif
 
 # Two workers on two cores: more threads than cores make every step several times slower.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+# Each worker starts with one half of the files in order, so that what the tests of a file share is made once.
+SPREAD := -n $(WORKERS) --dist worksteal
 
 .PHONY: help install quickstart test test-slow test-processors doctest check format lint types imports spelling security audit docs fix bench clean
 
@@ -46,16 +48,16 @@ quickstart: $(VENV)/core.stamp  ## install, then run the whole tour offline (at 
 	$(BIN)/graphlog quickstart -o $(OUT)
 
 test: $(VENV)/dev.stamp  ## install, then run the tests
-	$(PYTEST) -n $(WORKERS)
+	$(PYTEST) $(SPREAD)
 
 test-slow: $(VENV)/dev.stamp  ## the tests that take minutes
-	$(PYTEST) -n $(WORKERS) -m slow
+	$(PYTEST) $(SPREAD) -m slow
 
 # oneDNN and PyTorch choose their kernels by the processor; a cap makes this machine behave like a smaller one.
 test-processors: $(VENV)/dev.stamp  ## the tests as on AVX2, AVX-512 with bf16, and this processor (nightly)
-	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 $(PYTEST) -n $(WORKERS)
-	ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 $(PYTEST) -n $(WORKERS)
-	$(PYTEST) -n $(WORKERS)
+	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 $(PYTEST) $(SPREAD)
+	ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 $(PYTEST) $(SPREAD)
+	$(PYTEST) $(SPREAD)
 
 doctest: $(VENV)/dev.stamp  ## every example in a docstring
 	$(PYTEST) --doctest-modules src/graphlog

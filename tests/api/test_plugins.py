@@ -73,9 +73,12 @@ def run_all(site: Path, folder: Path, *commands: str) -> list[Ended]:
 
 @pytest.fixture(scope="module")
 def used(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Ended]]:
-    """The example package at work: the folder, and how each command ended."""
+    """The example package and one with a domain at work: the folder, and how commands ended."""
     site, folder = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("work")
     install_example(site)
+    install(site, "graphlog-words", {"graphlog.domains": {"path": "words_domain:DOMAIN"}})
+    (site / "words_domain.py").write_text(WORDS)
+    (folder / "words.csv").write_text("word\n" + "graph\nlog\ncontrast\nlearn\n" * 4)
     commands = (
         "pretrain --help",
         "data list --json",
@@ -87,6 +90,9 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Ended]]:
         "predict alcohols -m ft -o predictions.csv",
         "benchmark molecules -o bench --methods degreepred --backbones gated --datasets alcohols "
         "--scale smoke --dry-run --json",
+        "featurize words.csv -o words.store --schema path --workers 1",
+        f"pretrain words.store -o words {SMALL} --quiet",
+        "embed words.store -m words -o words.npz",
     )
     return folder, run_all(site, folder, *commands)
 
@@ -157,21 +163,12 @@ def test_a_broken_package_is_left_out(tmp_path: Path):
     assert "is not a class derived from graphlog.objectives.base.Objective" in ended[6].err
 
 
-def test_a_domain_of_a_package(tmp_path: Path):
-    site = tmp_path / "site"
-    install(site, "graphlog-words", {"graphlog.domains": {"path": "words_domain:DOMAIN"}})
-    (site / "words_domain.py").write_text(WORDS)
-    (tmp_path / "words.csv").write_text("word\n" + "graph\nlog\ncontrast\nlearn\n" * 4)
-    ended = run_all(
-        site,
-        tmp_path,
-        "featurize words.csv -o words.store --schema path --workers 1",
-        f"pretrain words.store -o run {SMALL} --quiet",
-        "embed words.store -m run -o out.npz",
-    )
-    assert [(e.code, e.err) for e in ended if e.code] == []
+def test_a_domain_of_a_package(used: tuple[Path, list[Ended]]):
+    folder, ended = used
+    assert [(e.code, e.err) for e in ended[9:] if e.code] == []
+    assert (folder / "words.npz").is_file()
     with pytest.raises(ModelFileError, match="'path' comes with the package graphlog-words"):
-        graphlog.load(tmp_path / "run")
+        graphlog.load(folder / "words")
 
 
 def test_a_part_added_at_run_time_wins():

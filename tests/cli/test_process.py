@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cli_support import SMALL, Cli
+from cli_support import SMALL, Cli, run_command
 from graphlog.cli import processes
 from graphlog.cli.main import VERBS
 from graphlog.errors import GraphLoGError
@@ -133,33 +133,20 @@ def test_a_run_in_progress_is_refused_to_others_and_ctrl_c_leaves_it_resumable(
 
 
 @pytest.mark.skipif(os.name != "posix", reason="limits of a process are posix")
-def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, molecules: Path):
-    def no_room() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
-
-    words = [
-        "embed",
-        str(molecules),
-        "-m",
-        "random",
-        "-o",
-        str(tmp_path / "e.npz"),
-        "--workers",
-        "1",
-        "--quiet",
-    ]
-    done = subprocess.run(
-        [*COMMAND, *words],
-        capture_output=True,
-        text=True,
-        env=_environment(),
-        preexec_fn=no_room,
-        check=False,
-    )
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.startswith("graphlog: error: ")
-    assert len(done.stderr.strip().splitlines()) == 1
+def test_a_full_disk_is_one_line_and_leaves_nothing(
+    tmp_path: Path, molecules: Path, capsys: pytest.CaptureFixture[str]
+):
+    """In this process, whose output goes to no file that the limit could stop."""
+    run = run_command(capsys)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, before[1]))
+    try:
+        words = ["-m", "random", "-o", tmp_path / "e.npz", "--workers", "1", "--quiet"]
+        ended = run("embed", molecules, *words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    ended.refused()
+    assert len(ended.err.strip().splitlines()) == 1
     assert {p.name for p in tmp_path.iterdir()} == set()
 
 
