@@ -24,7 +24,7 @@ from typing import Any
 import graphlog
 from cells import Cells
 from graphlog.api import random_encoder
-from graphlog.downstream.tasks import open_labelled
+from graphlog.downstream.tasks import open_labeled
 from graphlog.training import make_progress
 
 LAYERS = ("last", "jk")
@@ -96,7 +96,7 @@ def probe(options: argparse.Namespace) -> None:
                 cell = f"probe-{dataset}-{name}-{layer}"
                 if cell not in options.cells:
                     report = graphlog.probe(
-                        encoder, open_labelled(dataset, encoder.schema), layer=layer, baselines=()
+                        encoder, open_labeled(dataset, encoder.schema), layer=layer, baselines=()
                     )
                     options.cells.add(
                         cell, {"model": name, "layer": layer, "report": report.to_dict()}
@@ -115,7 +115,7 @@ def probe(options: argparse.Namespace) -> None:
                     )
                     report = graphlog.probe(
                         encoder,
-                        open_labelled(dataset, encoder.schema),
+                        open_labeled(dataset, encoder.schema),
                         layer=layer,
                         baselines=baselines,
                     )

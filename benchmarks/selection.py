@@ -41,7 +41,7 @@ from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.linear import FIXED_C, GRID, linear_path, sparse_bits, standardize
 from graphlog.downstream.metrics import better, evaluate
 from graphlog.downstream.models import random_encoder
-from graphlog.downstream.tasks import LabelledGraphs, open_labelled
+from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 
 CLASSIFICATION = ("bbbp", "bace", "clintox", "sider", "tox21", "toxcast", "hiv", "muv")
 REGRESSION = ("esol", "freesolv", "lipophilicity")
@@ -67,7 +67,7 @@ def encoder_of(place: str, schema: str, calibration: Path) -> Encoder:
     return graphlog.load(place)
 
 
-def features_of(name: str, place: str, data: LabelledGraphs, options: argparse.Namespace) -> Any:
+def features_of(name: str, place: str, data: LabeledGraphs, options: argparse.Namespace) -> Any:
     """Return dense embeddings or descriptors, or sparse bits, of every molecule of ``data``."""
     if name == DESCRIPTORS:
         return descriptors(data.store.texts())
@@ -84,7 +84,7 @@ def cells(options: argparse.Namespace, stage: str, names: tuple[str, ...]) -> It
         for spec in options.models:
             name, _, place = spec.partition("=")
             if dataset in options.datasets and (stage, dataset, name) not in done:
-                data = data or open_labelled(dataset, SCHEMAS[options.schema], workers=1)
+                data = data or open_labeled(dataset, SCHEMAS[options.schema], workers=1)
                 yield dataset, data, name, place
 
 
@@ -109,7 +109,7 @@ def cv(options: argparse.Namespace) -> None:
         keep(options, "cv", dataset, name, data.metric, FIXED_C, "fixed", score, seconds)
 
 
-def cross_validated(features: Any, data: LabelledGraphs, known: np.ndarray, jobs: int) -> float:
+def cross_validated(features: Any, data: LabeledGraphs, known: np.ndarray, jobs: int) -> float:
     """Return the mean score over five scaffold folds; ``features`` are those of ``known``."""
     groups, labels = scaffold_groups(data.store.texts(known)), data.labels[known]
     scores: list[float] = []

@@ -12,7 +12,7 @@ from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig
-from graphlog.downstream.tasks import LabelledGraphs
+from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import build_encoder
 from graphlog.inputs import read
@@ -44,9 +44,9 @@ def chain_store() -> GraphStore:
     return read(CHAINS, MOLECULE)
 
 
-def labelled(
+def labeled(
     labels: np.ndarray, task: str = "classification", targets: tuple[str, ...] = ("y",)
-) -> LabelledGraphs:
+) -> LabeledGraphs:
     """The chains with the given labels; folds interleave."""
     labels = np.asarray(labels, dtype=np.float32).reshape(len(CHAINS), -1)
     rows = np.arange(len(CHAINS))
@@ -54,7 +54,7 @@ def labelled(
     if task == "classification":  # every end in every fold
         split = Split(rows[rows // 4 % 4 < 2], rows[rows // 4 % 4 == 2], rows[rows // 4 % 4 == 3])
     metric = "roc_auc" if task == "classification" else "rmse"
-    return LabelledGraphs("chains", chain_store(), labels, targets, task, metric, split, "given")  # type: ignore[arg-type]
+    return LabeledGraphs("chains", chain_store(), labels, targets, task, metric, split, "given")  # type: ignore[arg-type]
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

@@ -10,7 +10,7 @@ from graphlog.api import read_graphs
 from graphlog.data.store import GraphStore
 
 EDGES = "graph,source,target,weight\na,0,1,1.5\na,1,2,2.5\nb,0,1,1.0\n"
-NODES = "graph,node,colour,size\na,0,red,1.0\na,1,blue,2.0\na,2,red,3.5\nb,0,red,1.0\nb,1,red,2.5\n"
+NODES = "graph,node,color,size\na,0,red,1.0\na,1,blue,2.0\na,2,red,3.5\nb,0,red,1.0\nb,1,red,2.5\n"
 GRAPHS = "graph,y\na,yes\nb,no\n"
 
 

@@ -99,15 +99,15 @@ def random_network(size: int, interactions: int, seed: int) -> tuple[ProteinNetw
 
 
 def slow_members(
-    graph: nx.Graph, centre: int, radius: int, neighbours: int, nodes: int
+    graph: nx.Graph, center: int, radius: int, neighbors: int, nodes: int
 ) -> list[int]:
     """Proteins of one ego-network, step by step."""
-    found, frontier = [centre], [centre]
+    found, frontier = [center], [center]
     for _ in range(radius):
         reached = []
         for protein in frontier:
             partners = sorted(graph[protein], key=lambda p: (-graph[protein][p]["score"], p))[
-                :neighbours
+                :neighbors
             ]
             reached += [p for p in partners if p not in found and p not in reached]
         found += reached

@@ -36,7 +36,7 @@ from .downstream.export import padded_inputs as padded_inputs
 from .downstream.predictor import Predictor as Predictor
 from .downstream.report import Report as Report
 from .downstream.search import Index as Index
-from .downstream.search import Neighbours as Neighbours
+from .downstream.search import Neighbors as Neighbors
 from .downstream.tune import tune as tune
 from .encoders.base import Encoding as Encoding
 from .errors import ConfigError as ConfigError
@@ -52,8 +52,8 @@ from .report.describe import describe_dataset as describe_dataset
 from .report.describe import describe_datasets as describe_datasets
 from .report.describe import describe_models as describe_models
 from .report.explanation import explain_file as explain_file
-from .report.neighbours import neighbours as neighbours
-from .report.neighbours import neighbours_file as neighbours_file
+from .report.neighbors import neighbors as neighbors
+from .report.neighbors import neighbors_file as neighbors_file
 from .report.notebook import show as show
 from .report.prototypes import write_prototypes as write_prototypes
 from .report.run import draw_run as draw_run

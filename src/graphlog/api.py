@@ -27,7 +27,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import Report
 from graphlog.downstream.splitting import split_file
-from graphlog.downstream.tasks import LABELLING, LabelledGraphs, open_labelled
+from graphlog.downstream.tasks import LABELING, LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, unknown_name
 from graphlog.inputs import (
     InputLike,
@@ -72,7 +72,7 @@ __all__ = [
 
 Model = str | Path | Encoder
 """An encoder, or what :func:`load` makes one of."""
-Labelled = InputLike | LabelledGraphs
+Labeled = InputLike | LabeledGraphs
 """Graphs with labels, or what can be read as such."""
 
 
@@ -280,7 +280,7 @@ def pretrain(
 
 def finetune(
     encoder: Model,
-    dataset: Labelled,
+    dataset: Labeled,
     split: Any = None,
     seeds: Sequence[int] = (0, 1, 2),
     *,
@@ -317,19 +317,19 @@ def finetune(
         progress: Follows the run; True shows a bar.
         callbacks: Get every row of the log, as for :func:`pretrain`.
         settings: Any other field of :class:`~graphlog.downstream.finetune.FinetuneConfig` or option
-            of :func:`~graphlog.downstream.tasks.open_labelled` (``task``, ``weights``, ...).
+            of :func:`~graphlog.downstream.tasks.open_labeled` (``task``, ``weights``, ...).
 
     Returns:
         A predictor: ``predict`` is the mean over seeds, ``report`` has all scores.
     """
-    labelling = {key: settings.pop(key) for key in LABELLING if key in settings}
+    labeling = {key: settings.pop(key) for key in LABELING if key in settings}
     for key in settings:
         if key not in FinetuneConfig.model_fields:
             raise unknown_name(
-                "setting of finetune", key, [*FinetuneConfig.model_fields, *LABELLING]
+                "setting of finetune", key, [*FinetuneConfig.model_fields, *LABELING]
             )
-    if not isinstance(dataset, LabelledGraphs):
-        labelling |= {"split": split, "targets": targets}
+    if not isinstance(dataset, LabeledGraphs):
+        labeling |= {"split": split, "targets": targets}
     folder = None if run_dir is None else Path(run_dir)
     if folder is not None:
         _check_run(folder, resume, overwrite)
@@ -345,24 +345,24 @@ def finetune(
         }
     )
     model = load_for(encoder, _store_of(dataset), device=config.device)
-    if isinstance(dataset, LabelledGraphs):
+    if isinstance(dataset, LabeledGraphs):
         resolved, data = None, dataset
     else:
         resolved = resolve(dataset, model.schema)
-        data = open_labelled(resolved, model.schema, **labelling)
+        data = open_labeled(resolved, model.schema, **labeling)
     how: dict[str, Any] = {"seeds": seeds, "baselines": baselines, "run_dir": folder}
     how |= {"resume": resume, "overwrite": overwrite, "progress": progress, "callbacks": callbacks}
     predictor = _finetune(model, data, config, **how)
     if folder is not None:
         save_rejects(folder, data.store.rejects, folder.absolute().name)
     if folder is not None and resolved is not None:
-        remember_input(folder, resolved, **{**labelling, "targets": list(predictor.targets)})
+        remember_input(folder, resolved, **{**labeling, "targets": list(predictor.targets)})
     return predictor
 
 
 def probe(
     encoder: Model,
-    dataset: Labelled,
+    dataset: Labeled,
     split: Any = None,
     *,
     targets: Sequence[str] | None = None,
@@ -377,7 +377,7 @@ def probe(
     ``engine`` (see :func:`embed`) reads and embeds; linear models are fitted here. For the other
     options see :func:`graphlog.downstream.probe.probe`.
     """
-    if not isinstance(dataset, LabelledGraphs):
+    if not isinstance(dataset, LabeledGraphs):
         options |= {"split": split, "targets": targets}
     model = load_for(encoder, _store_of(dataset), device=device_for(engine, device))
     with using(engine, model.device.type):
@@ -385,7 +385,7 @@ def probe(
 
 
 def fold_probe(
-    encoder: Model, dataset: Labelled, *, device: str = "cpu", engine: str = "local", **options: Any
+    encoder: Model, dataset: Labeled, *, device: str = "cpu", engine: str = "local", **options: Any
 ) -> Report:
     """Return the 10-fold accuracy of a classifier on frozen embeddings.
 
@@ -398,7 +398,7 @@ def fold_probe(
         return _folds.fold_probe(model, dataset, **options)
 
 
-def cv_probe(encoder: Model, dataset: Labelled, **options: Any) -> dict[float, float]:
+def cv_probe(encoder: Model, dataset: Labeled, **options: Any) -> dict[float, float]:
     """Return the probe's cross-validated score at each C on train + validation, to pick recipes."""
     return _probe.cv_probe(load_for(encoder, _store_of(dataset)), dataset, **options)
 
@@ -496,5 +496,5 @@ def _check_run(folder: Path, resume: bool, overwrite: bool) -> None:
         )
 
 
-def _store_of(dataset: Labelled) -> InputLike:
-    return dataset.store if isinstance(dataset, LabelledGraphs) else dataset
+def _store_of(dataset: Labeled) -> InputLike:
+    return dataset.store if isinstance(dataset, LabeledGraphs) else dataset

@@ -17,7 +17,7 @@ from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.report import ScoreRow
-from graphlog.downstream.tasks import LabelledGraphs, open_labelled
+from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, MissingExtraError
 from graphlog.files import replacing
 from graphlog.report.prototypes import write_prototypes
@@ -28,7 +28,7 @@ QUESTIONS = {
     "esol": "solubility in water, log mol/L",
     "chembl2321810": "activity in one medicinal chemistry series",
 }
-"""Labelled sets, both with a scaffold split, so that test molecules have ring systems of their
+"""Labeled sets, both with a scaffold split, so that test molecules have ring systems of their
 own."""
 SHIPPED_MODEL = "graphlog-mol"
 SMALL_ENCODER = {"dim": 64, "layers": 3}
@@ -55,7 +55,7 @@ class Tour:
     """What the tour found and left behind."""
 
     questions: dict[str, str]
-    """Labelled sets and what is predicted in them."""
+    """Labeled sets and what is predicted in them."""
     scores: list[TourScore]
     written: dict[str, str]
     """Paths and what is in them."""
@@ -109,9 +109,9 @@ def run_quickstart(
     say(f"2/4  compare it with {SHIPPED_MODEL}, an untrained encoder and fingerprints")
     scores: list[TourScore] = []
     for name in QUESTIONS:
-        data = open_labelled(name, shipped.schema)
+        data = open_labeled(name, shipped.schema)
         scores += [_mean_row(data), *_probed(data, small, shipped, seed)]
-    data = open_labelled(FINETUNED, shipped.schema)
+    data = open_labeled(FINETUNED, shipped.schema)
     say(f"3/4  fine-tune {SHIPPED_MODEL} on {FINETUNED}: {data.sizes['train']} molecules")
     predictor = _finetune(shipped, data, out / "finetune", seed, progress)
     scores.append(_score(FINETUNED, SHIPPED_MODEL, "fine-tuned", predictor.report.rows[0]))
@@ -149,7 +149,7 @@ def _write_mark(out: Path, fields: dict[str, Any]) -> None:
 
 
 def _finetune(
-    encoder: Encoder, data: LabelledGraphs, run: Path, seed: int, progress: Progress | None
+    encoder: Encoder, data: LabeledGraphs, run: Path, seed: int, progress: Progress | None
 ) -> Predictor:
     return finetune(
         encoder,
@@ -163,7 +163,7 @@ def _finetune(
     )
 
 
-def _mean_row(data: LabelledGraphs) -> TourScore:
+def _mean_row(data: LabeledGraphs) -> TourScore:
     """Return the scores of predicting the mean of the training fold."""
     test = data.labels[data.split.test]
     constant = np.broadcast_to(np.nanmean(data.labels[data.split.train], axis=0), test.shape)
@@ -171,7 +171,7 @@ def _mean_row(data: LabelledGraphs) -> TourScore:
     return TourScore(data.name, "mean of the training fold", "", scores["rmse"], scores["r2"])
 
 
-def _probed(data: LabelledGraphs, small: Encoder, shipped: Encoder, seed: int) -> list[TourScore]:
+def _probed(data: LabeledGraphs, small: Encoder, shipped: Encoder, seed: int) -> list[TourScore]:
     """Return the rows of linear models on frozen embeddings, and of fingerprints."""
     report = api.probe(shipped, data, with_features=["ecfp4"], seeds=[seed])
     own = api.probe(small, data, baselines=())
@@ -206,7 +206,7 @@ def can_draw(say: Say) -> bool:
 
 
 def _draw(
-    out: Path, encoder: Encoder, data: LabelledGraphs, scores: list[TourScore]
+    out: Path, encoder: Encoder, data: LabeledGraphs, scores: list[TourScore]
 ) -> dict[str, str]:
     from graphlog.report.charts import Score, score_chart
     from graphlog.report.maps import draw_map

@@ -23,7 +23,7 @@ from graphlog.downstream.head import FineTuned
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import load
 from graphlog.downstream.predictor import predict_graphs
-from graphlog.downstream.tasks import LabelledGraphs, folds_lacking
+from graphlog.downstream.tasks import LabeledGraphs, folds_lacking
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.inputs import read, records_of
 
@@ -157,7 +157,7 @@ class _FineTunedEstimator(BaseEstimator):
         weights = None if weights is None else weights[store.rows]
         if weights is not None and not weights[split.train].any():
             raise DataError("all weights of the molecules to learn from are zero.")
-        data = LabelledGraphs(
+        data = LabeledGraphs(
             "fit", store, labels, tuple(names), self._task, metric, split, "random", (), weights
         )
         self.model_: FineTuned

@@ -17,7 +17,7 @@ from torch_geometric.loader import DataLoader
 
 import graphlog
 from graphlog.domains.molecule import MOLECULE, MOLECULE_CIP
-from graphlog.downstream.tasks import open_labelled
+from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError, DataError, GraphLoGError
 from graphlog.inputs import InputLike, read, resolve
 
@@ -105,7 +105,7 @@ def test_missing_and_odd_cells_of_a_frame_are_rejected_rows() -> None:
     ],
 )
 def test_words_for_classes_are_understood_and_said(words: list[Any], labels: list[float]) -> None:
-    data = open_labelled(
+    data = open_labeled(
         {"smiles": ["C", "CC", "CCC"] * 8, "y": words * 8}, MOLECULE, split="random"
     )
     np.testing.assert_array_equal(data.labels[:3].ravel(), labels)
@@ -114,11 +114,11 @@ def test_words_for_classes_are_understood_and_said(words: list[Any], labels: lis
 
 def test_labels_that_32_bits_cannot_hold_are_said() -> None:
     columns = {"smiles": ["C", "CC"] * 8, "y": [16777217, 2] * 8}
-    data = open_labelled(columns, MOLECULE, split="random")
+    data = open_labeled(columns, MOLECULE, split="random")
     assert any("16777217.0 became 16777216.0" in note for note in data.notes)
     columns["y"] = [0.1, 2.5] * 8
     assert not any(
-        "32 bits" in note for note in open_labelled(columns, MOLECULE, split="random").notes
+        "32 bits" in note for note in open_labeled(columns, MOLECULE, split="random").notes
     )
 
 

@@ -239,14 +239,14 @@ def write_maps(folder: Path, graphs: int = 400) -> None:
         "subgraph+graph+global": 0.3,
     }.items():
         rng = np.random.default_rng(len(losses))
-        centres = rng.normal(size=(6, 2)) * 20
+        centers = rng.normal(size=(6, 2)) * 20
         cluster = rng.integers(0, 6, graphs)
-        coordinates = (centres[cluster] + rng.normal(size=(graphs, 2)) * 18 * sharpness).astype(
+        coordinates = (centers[cluster] + rng.normal(size=(graphs, 2)) * 18 * sharpness).astype(
             np.float32
         )
         roots = np.arange(6)
         leaves = np.repeat(roots, 3)
-        spots = centres[leaves] + rng.normal(size=(18, 2)) * 4
+        spots = centers[leaves] + rng.normal(size=(18, 2)) * 4
         has = losses.endswith("global")
         fields = cell(
             "map",
@@ -263,7 +263,7 @@ def write_maps(folder: Path, graphs: int = 400) -> None:
             path.with_suffix(".npz"),
             coordinates=coordinates,
             cluster=cluster,
-            prototypes=(np.concatenate([centres, spots]) if has else np.zeros((0, 2))).astype(
+            prototypes=(np.concatenate([centers, spots]) if has else np.zeros((0, 2))).astype(
                 np.float32
             ),
             layer=np.repeat([0, 1], [6, 18]) if has else np.zeros(0, dtype=np.int64),

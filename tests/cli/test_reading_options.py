@@ -68,7 +68,7 @@ def test_probe_tune_and_split_take_the_first_rows(
     assert sum(cli(*words, *quick).json["report"]["sizes"].values()) == 60
 
 
-def test_neighbours_take_the_first_rows_of_both(
+def test_neighbors_take_the_first_rows_of_both(
     cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path
 ):
     words = ["neighbours", molecules, "--in", molecules, "-m", pretrained, "--limit", "5"]

@@ -15,7 +15,7 @@ import pytest
 import graphlog
 from cli_support import left_in, run_command
 from cluster_support import Square, die, die_once, refuse
-from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labelled, tiny_encoder, write_csv
+from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labeled, tiny_encoder, write_csv
 from graphlog.data import cluster
 from graphlog.data.cluster import spread_in_order, using
 from graphlog.domains import records
@@ -77,7 +77,7 @@ def table(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def predictor() -> Predictor:
-    data = labelled(IS_ALCOHOL)
+    data = labeled(IS_ALCOHOL)
     return finetune(tiny_encoder(), data, QUICK, seeds=(0, 1), baselines=())
 
 

@@ -32,10 +32,10 @@ def test_largest_first_is_the_published_scaffold_split(golden: Path, suffix: str
 
 def test_largest_first_on_labeled_rows_only(golden: Path):
     values = np.load(golden / "chem_split_small.npz")
-    labelled = np.flatnonzero(values["y"])
-    split = group_split(values["scaffold"][labelled])
+    labeled = np.flatnonzero(values["y"])
+    split = group_split(values["scaffold"][labeled])
     for name, part in zip(PARTS, split, strict=True):
-        np.testing.assert_array_equal(labelled[part], values[f"{name}_80_nonnull_task0"])
+        np.testing.assert_array_equal(labeled[part], values[f"{name}_80_nonnull_task0"])
 
 
 @pytest.mark.parametrize("seed", [0, 42])

@@ -155,11 +155,11 @@ def test_from_a_file_to_predictions(case: Case, tmp_path: Path) -> None:
     z = graphlog.embed(encoder, case.source)
     assert z.shape == (case.rows, encoder.width())
     assert np.isnan(z).any(axis=1).sum() == case.rejected
-    labelled: dict[str, Any] = {"split": "random", "targets": case.targets}
-    report = graphlog.probe(encoder, case.source, seeds=(0,), **labelled)
+    labeled: dict[str, Any] = {"split": "random", "targets": case.targets}
+    report = graphlog.probe(encoder, case.source, seeds=(0,), **labeled)
     assert report.task == "classification"
     predictor = graphlog.finetune(
-        encoder, case.source, seeds=(0,), epochs=2, baselines=(), run_dir=folder / "ft", **labelled
+        encoder, case.source, seeds=(0,), epochs=2, baselines=(), run_dir=folder / "ft", **labeled
     )
     assert predictor.predict(case.source).shape == (case.rows, 1)
     written = graphlog.write_prototypes(encoder, folder / "tree", case.source)

@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from downstream_support import CHAINS, IS_ALCOHOL, QUICK, chain_store, labelled, tiny_encoder
+from downstream_support import CHAINS, IS_ALCOHOL, QUICK, chain_store, labeled, tiny_encoder
 from graphlog.data.split import Split
 from graphlog.downstream.explain import attribute
 from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.tasks import LabelledGraphs
+from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.errors import ConfigError
 from graphlog.inputs import read
 
 
 @pytest.fixture(scope="module")
 def classifier() -> Predictor:
-    return finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, seeds=(0, 1), baselines=())
+    return finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, seeds=(0, 1), baselines=())
 
 
 def test_contributions_are_changes_under_masking_one_node(classifier: Predictor):
@@ -59,7 +59,7 @@ def test_the_atoms_that_decide_the_label_stand_out():
     smiles = ["".join(draw.choice(list("CCCNO"), size=draw.integers(4, 12))) for _ in range(240)]
     labels = np.array([[s.count("O") / len(s)] for s in smiles], dtype=np.float32)
     rows = np.arange(240)
-    data = LabelledGraphs(
+    data = LabeledGraphs(
         "oxygens",
         read(smiles, tiny_encoder().schema),
         labels,

@@ -8,15 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from downstream_support import (
-    CHAINS,
-    IS_ALCOHOL,
-    QUICK,
-    labelled,
-    read_csv,
-    tiny_encoder,
-    write_csv,
-)
+from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labeled, read_csv, tiny_encoder, write_csv
 from graphlog.downstream.embed import embed_file
 from graphlog.downstream.finetune import finetune
 from graphlog.downstream.predictor import Predictor
@@ -30,7 +22,7 @@ SMILES = ["CCO", "no molecule", "c1ccccc1", "", "C", "CCN"]
 def predictor() -> Predictor:
     return finetune(
         tiny_encoder(),
-        labelled(np.stack([IS_ALCOHOL, 1 - IS_ALCOHOL], 1), targets=("a", "b")),
+        labeled(np.stack([IS_ALCOHOL, 1 - IS_ALCOHOL], 1), targets=("a", "b")),
         QUICK,
         seeds=(0, 1),
         baselines=(),
@@ -333,8 +325,8 @@ def test_a_list_of_rejected_rows_is_of_the_last_input(tmp_path: Path, table: Pat
 
 def test_the_names_of_predictions_do_not_depend_on_the_input(tmp_path: Path, predictor: Predictor):
     plain = write_csv(tmp_path / "plain.csv", ["CCO"])
-    labelled = write_csv(tmp_path / "labelled.csv", ["CCO"], a=[1], b=[0])
-    for source in (plain, labelled):
+    labeled = write_csv(tmp_path / "labelled.csv", ["CCO"], a=[1], b=[0])
+    for source in (plain, labeled):
         predictor.predict_file(source, tmp_path / "out.csv")
         added = list(read_csv(tmp_path / "out.csv")[0])[-8:]
         assert [added[0], added[3]] == ["predicted_a", "predicted_b"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, QUICK, labelled, tiny_encoder
+from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, QUICK, labeled, tiny_encoder
 from graphlog.config import read_toml
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
@@ -18,7 +18,7 @@ from graphlog.downstream.head import Head, copy_with_dropout, masked_bce, masked
 from graphlog.downstream.linear import FIXED_C, linear_path, probe_weights, standardize
 from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor, predict_graphs
-from graphlog.downstream.tasks import LabelledGraphs
+from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
 from graphlog.training.log import read_metrics
 from graphlog.training.trainer import TrainingInterrupted
@@ -27,8 +27,8 @@ NAN = float("nan")
 KEPT = {"baselines": (), "seeds": (0, 1)}
 
 
-def replaced(data: LabelledGraphs, **fields: Any) -> LabelledGraphs:
-    return LabelledGraphs(**{name: getattr(data, name) for name in data.__slots__} | fields)
+def replaced(data: LabeledGraphs, **fields: Any) -> LabeledGraphs:
+    return LabeledGraphs(**{name: getattr(data, name) for name in data.__slots__} | fields)
 
 
 @pytest.mark.parametrize("layer", ["last", "jk"])
@@ -36,7 +36,7 @@ def test_overfits_32_molecules(layer: str, tiny_store: GraphStore):
     rows = np.arange(32)
     labels = np.random.default_rng(0).integers(0, 2, (32, 1)).astype(np.float32)
     data = replaced(
-        labelled(IS_ALCOHOL), store=tiny_store, labels=labels, split=Split(rows, rows, rows)
+        labeled(IS_ALCOHOL), store=tiny_store, labels=labels, split=Split(rows, rows, rows)
     )
     config = QUICK.updated(
         {
@@ -59,7 +59,7 @@ def test_regression_is_learned_in_the_labels_units(precision: str):
         {"epochs": 40, "learning_rate": 1e-2, "decay_every": 10, "precision": precision}
     )
     predictor = finetune(
-        tiny_encoder("jk"), labelled(labels, "regression"), config, baselines=(), seeds=(0,)
+        tiny_encoder("jk"), labeled(labels, "regression"), config, baselines=(), seeds=(0,)
     )
     row = predictor.report.rows[0]
     assert row.mean("r2") > 0.8
@@ -97,14 +97,14 @@ def test_losses_are_means_over_present_labels():
 def test_the_encoder_given_is_not_changed():
     encoder = tiny_encoder()
     before = {k: v.clone() for k, v in encoder.state_dict().items()}
-    finetune(encoder, labelled(IS_ALCOHOL), QUICK, **KEPT)
+    finetune(encoder, labeled(IS_ALCOHOL), QUICK, **KEPT)
     assert all(torch.equal(v, before[k]) for k, v in encoder.state_dict().items())
 
 
 def test_freezing_changes_the_head_alone():
     encoder = tiny_encoder()
     config = QUICK.updated({"freeze": True, "epochs": 80, "learning_rate": 0.05})
-    predictor = finetune(encoder, labelled(IS_ALCOHOL), config, **KEPT)
+    predictor = finetune(encoder, labeled(IS_ALCOHOL), config, **KEPT)
     for k, v in predictor.members[1].network.state_dict().items():
         assert torch.equal(v, encoder.network.state_dict()[k])
     assert predictor.members[0].network is predictor.members[1].network
@@ -119,7 +119,7 @@ def test_dropout_is_the_networks_own(tiny_store: Any):
 
 def test_same_seed_same_bits_and_another_differs():
     first, second = (
-        finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK.updated({"dropout": 0.5}), **KEPT)
+        finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK.updated({"dropout": 0.5}), **KEPT)
         for _ in range(2)
     )
     np.testing.assert_array_equal(first.predict(CHAINS), second.predict(CHAINS))
@@ -131,14 +131,14 @@ def test_global_randomness_is_left_alone():
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
-    finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, **KEPT)
+    finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, **KEPT)
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_both_rules_are_reported_and_the_one_asked_for_comes_first():
     for select, first in (("last", "last epoch"), ("best-valid", "best validation")):
         report = finetune(
-            tiny_encoder(), labelled(IS_ALCOHOL), QUICK.updated({"select": select}), **KEPT
+            tiny_encoder(), labeled(IS_ALCOHOL), QUICK.updated({"select": select}), **KEPT
         ).report
         assert report.rows[0].rule == first
         assert {row.rule for row in report.rows} == {
@@ -153,10 +153,10 @@ def test_both_rules_are_reported_and_the_one_asked_for_comes_first():
 def test_the_best_epoch_is_the_best_on_validation():
     config = QUICK.updated({"epochs": 6, "learning_rate": 0.02, "select": "best-valid"})
     predictor = finetune(
-        tiny_encoder(), labelled(LENGTH, "regression"), config, baselines=(), seeds=(0,)
+        tiny_encoder(), labeled(LENGTH, "regression"), config, baselines=(), seeds=(0,)
     )
     row = predictor.report.rows[0]
-    data = labelled(LENGTH, "regression")
+    data = labeled(LENGTH, "regression")
     valid = predictor.predict([CHAINS[k] for k in data.split.valid])[:, 0]
     expected = np.sqrt(np.mean((valid - LENGTH[data.split.valid]) ** 2))
     assert row.mean("rmse", "valid") == pytest.approx(expected, rel=1e-5)
@@ -166,7 +166,7 @@ def test_the_best_epoch_is_the_best_on_validation():
 
 def test_one_class_folds_are_named():
     alcohols, others = np.flatnonzero(IS_ALCOHOL), np.flatnonzero(IS_ALCOHOL == 0)
-    data = labelled(IS_ALCOHOL)
+    data = labeled(IS_ALCOHOL)
     no_valid = replaced(
         data,
         split=Split(np.r_[alcohols[:6], others[:6]], others[6:9], np.r_[alcohols[6:], others[9:]]),
@@ -183,7 +183,7 @@ def test_one_class_folds_are_named():
 
 def test_a_batch_of_one_atom_and_a_last_batch_of_one_graph():
     rows = np.arange(9)
-    one = replaced(labelled(IS_ALCOHOL), split=Split(rows, rows, rows))
+    one = replaced(labeled(IS_ALCOHOL), split=Split(rows, rows, rows))
     assert finetune(tiny_encoder(), one, QUICK.updated({"batch_size": 1}), **KEPT).report.mean >= 0
 
 
@@ -191,7 +191,7 @@ def test_a_loss_that_explodes_ends_the_run():
     with pytest.raises(NonFiniteLossError, match="lower the learning rate"):
         finetune(
             tiny_encoder(),
-            labelled(LENGTH, "regression"),
+            labeled(LENGTH, "regression"),
             QUICK.updated({"learning_rate": 1e30, "epochs": 9}),
             **KEPT,
         )
@@ -200,7 +200,7 @@ def test_a_loss_that_explodes_ends_the_run():
 def test_baselines_beside_the_result():
     report = finetune(
         tiny_encoder(),
-        labelled(IS_ALCOHOL),
+        labeled(IS_ALCOHOL),
         QUICK,
         baselines=("random", "ecfp-rf", "ecfp-lr"),
         seeds=(0,),
@@ -218,12 +218,12 @@ def test_baselines_beside_the_result():
 @pytest.mark.parametrize("seeds", [(), (0, 0), (-1,)])
 def test_seeds_must_differ(seeds: tuple[int, ...]):
     with pytest.raises(ConfigError, match="`seeds` must be different whole numbers"):
-        finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, seeds=seeds)
+        finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, seeds=seeds)
 
 
 def test_the_run_folder_is_complete(tmp_path: Path):
     run = tmp_path / "run"
-    predictor = finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, run_dir=run, **KEPT)
+    predictor = finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, run_dir=run, **KEPT)
     assert {p.name for p in run.iterdir()} >= {
         "config.toml",
         "metrics.jsonl",
@@ -249,7 +249,7 @@ def test_a_used_folder_is_refused_resumed_or_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     run = tmp_path / "run"
-    data = labelled(IS_ALCOHOL)
+    data = labeled(IS_ALCOHOL)
     first = finetune(tiny_encoder(), data, QUICK, run_dir=run, **KEPT)
     with pytest.raises(ConfigError, match="--resume or replace it with --overwrite"):
         finetune(tiny_encoder(), data, QUICK, run_dir=run, **KEPT)
@@ -288,7 +288,7 @@ def undisturbed(request: pytest.FixtureRequest) -> tuple[FinetuneConfig, np.ndar
     config = QUICK.updated({"protocol": request.param, "epochs": 3, "dropout": 0.5})
     if request.param == "default":
         config = config.updated({"probe_first": True, "freeze_batch_norm": True})
-    whole = finetune(tiny_encoder("jk"), labelled(IS_ALCOHOL), config, **KEPT)
+    whole = finetune(tiny_encoder("jk"), labeled(IS_ALCOHOL), config, **KEPT)
     return config, whole.predict(CHAINS)
 
 
@@ -300,7 +300,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(
     undisturbed: tuple[FinetuneConfig, np.ndarray],
 ):
     """Killed between two steps, also within an epoch and in the second seed."""
-    (config, whole), data, run = undisturbed, labelled(IS_ALCOHOL), tmp_path / "run"
+    (config, whole), data, run = undisturbed, labeled(IS_ALCOHOL), tmp_path / "run"
     steps: list[int] = []
     loss = SeedJob.loss
 
@@ -330,12 +330,12 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(
         ValueError, match="No space left on device; free space, then continue with --resume"
     ):
-        finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, run_dir=tmp_path / "run", **KEPT)
+        finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, run_dir=tmp_path / "run", **KEPT)
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
 def test_a_request_to_stop_ends_the_step_and_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    data, run = labelled(IS_ALCOHOL), tmp_path / "run"
+    data, run = labeled(IS_ALCOHOL), tmp_path / "run"
     loss = SeedJob.loss
 
     def asking(self: SeedJob, batch: Any, step: int) -> Any:
@@ -351,7 +351,7 @@ def test_a_request_to_stop_ends_the_step_and_saves(tmp_path: Path, monkeypatch: 
 
 def test_the_default_protocol_starts_at_the_probe_and_keeps_statistics():
     """With a step size of nearly 0 the head is the probe's, and batch norms are as they came."""
-    encoder, data = tiny_encoder("last"), labelled(IS_ALCOHOL)
+    encoder, data = tiny_encoder("last"), labeled(IS_ALCOHOL)
     config = FinetuneConfig(epochs=1, learning_rate=1e-12, encoder_rate=1e-12, device="cpu")
     (member,) = finetune(encoder, data, config, baselines=(), seeds=(0,)).members
     assert member.layer == "jk"
@@ -421,7 +421,7 @@ def test_the_paper_protocol_is_the_papers():
 def test_an_untrained_encoder_is_trained_from_scratch():
     encoder = tiny_encoder()
     encoder.info["name"] = "random"
-    start = start_of(encoder, labelled(IS_ALCOHOL), FinetuneConfig(device="cpu"))
+    start = start_of(encoder, labeled(IS_ALCOHOL), FinetuneConfig(device="cpu"))
     assert start.config.encoder_rate is None
     assert not start.config.probe_first
     assert start.embeddings is None

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labelled, tiny_encoder
+from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, tiny_encoder
 from graphlog.domains import domain_of
 from graphlog.downstream.linear import forest_predictions, linear_path, sparse_bits, standardize
 from graphlog.downstream.probe import cv_probe, fuse, probe
 from graphlog.downstream.report import Report
-from graphlog.downstream.tasks import LabelledGraphs
+from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.errors import ConfigError, DataError
 
 NAN = float("nan")
@@ -74,7 +74,7 @@ def test_sparse_bits_give_the_same_model():
 
 
 def test_probe_reports_every_row_both_ways():
-    report = probe(tiny_encoder("jk"), labelled(IS_ALCOHOL), seeds=(0, 1))
+    report = probe(tiny_encoder("jk"), labeled(IS_ALCOHOL), seeds=(0, 1))
     assert [(row.model, row.rule) for row in report.rows] == [
         ("frozen encoder", "C = 0.1"),
         ("frozen encoder", "C by validation"),
@@ -93,21 +93,21 @@ def test_probe_reports_every_row_both_ways():
 
 
 def test_probe_of_a_regression():
-    report = probe(tiny_encoder("jk"), labelled(LENGTH, "regression"), baselines=("ecfp-lr",))
+    report = probe(tiny_encoder("jk"), labeled(LENGTH, "regression"), baselines=("ecfp-lr",))
     assert report.rows[1].mean("r2") > 0.9
     assert report.rows[1].mean("rmse") < np.std(LENGTH) / 3
     assert report.rows[2].model == "ECFP4 + ridge regression"
 
 
 def test_the_same_probe_twice_gives_the_same_numbers():
-    first, second = (probe(tiny_encoder(), labelled(IS_ALCOHOL), seeds=(0,)) for _ in range(2))
+    first, second = (probe(tiny_encoder(), labeled(IS_ALCOHOL), seeds=(0,)) for _ in range(2))
     assert first.to_dict() == second.to_dict()
 
 
 def test_cross_validation_never_sees_the_test_fold():
     long = (LENGTH > 6).astype(np.float32)
-    data = labelled(long)
-    spoilt = labelled(np.where(np.isin(np.arange(len(CHAINS)), data.split.test), 1 - long, long))
+    data = labeled(long)
+    spoilt = labeled(np.where(np.isin(np.arange(len(CHAINS)), data.split.test), 1 - long, long))
     scores = [cv_probe(tiny_encoder(), d, folds=2, grid=(0.1, 1.0)) for d in (data, spoilt)]
     assert scores[0] == scores[1]
     assert set(scores[0]) == {0.1, 1.0}
@@ -117,12 +117,12 @@ def test_cross_validation_never_sees_the_test_fold():
 
 def test_unknown_baseline():
     with pytest.raises(ConfigError, match="did you mean 'ecfp-rf'"):
-        probe(tiny_encoder(), labelled(IS_ALCOHOL), baselines=("ecfp_rf",))
+        probe(tiny_encoder(), labeled(IS_ALCOHOL), baselines=("ecfp_rf",))
 
 
 def test_a_fused_row_is_the_mean_of_its_parts():
     encoder = tiny_encoder("jk")
-    report = probe(encoder, labelled(IS_ALCOHOL), with_features=("ecfp4",), seeds=(0,))
+    report = probe(encoder, labeled(IS_ALCOHOL), with_features=("ecfp4",), seeds=(0,))
     assert [row.model for row in report.rows] == [
         *["frozen encoder + ECFP4"] * 2,
         *["frozen encoder"] * 2,
@@ -130,9 +130,9 @@ def test_a_fused_row_is_the_mean_of_its_parts():
         *["untrained encoder"] * 2,
         "ECFP4 + random forest",
     ]
-    plain = probe(encoder, labelled(IS_ALCOHOL), baselines=("ecfp-lr",))
+    plain = probe(encoder, labeled(IS_ALCOHOL), baselines=("ecfp-lr",))
     assert [row.test for row in report.rows[2:6]] == [row.test for row in plain.rows]
-    data = labelled(LENGTH, "regression")
+    data = labeled(LENGTH, "regression")
     fused = probe(encoder, data, with_features=("descriptors",), baselines=())
     train = data.split.train
     own, known = (
@@ -143,7 +143,7 @@ def test_a_fused_row_is_the_mean_of_its_parts():
     assert fused.rows[0].mean("rmse") == pytest.approx(np.sqrt((error**2).mean()), rel=1e-4)
 
 
-def _descriptors(data: LabelledGraphs) -> np.ndarray:
+def _descriptors(data: LabeledGraphs) -> np.ndarray:
     domain = domain_of(data.store.schema)
     return domain.feature_set("descriptors", data.store).values
 

@@ -1,4 +1,4 @@
-"""Nearest neighbours: those of largest cosine, and an index that is kept safely."""
+"""Nearest neighbors: those of largest cosine, and an index that is kept safely."""
 
 import json
 from pathlib import Path
@@ -9,19 +9,19 @@ import pytest
 from downstream_support import CHAINS, read_csv, tiny_encoder, write_csv
 from graphlog.downstream.search import Index, unit_rows
 from graphlog.errors import ConfigError, DataError, ModelFileError
-from graphlog.report.neighbours import neighbours, neighbours_file
+from graphlog.report.neighbors import neighbors, neighbors_file
 
 LIBRARY = ["not one", *CHAINS]
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_neighbours_are_those_of_largest_cosine(exact: bool, monkeypatch: pytest.MonkeyPatch):
+def test_neighbors_are_those_of_largest_cosine(exact: bool, monkeypatch: pytest.MonkeyPatch):
     if not exact:
         pytest.importorskip("usearch")
     monkeypatch.setattr("graphlog.downstream.search._ROWS_AT_ONCE", 7)
     encoder = tiny_encoder()
     queries = ["CCCCO", "C(C", "c1ccccc1"]
-    found = neighbours(encoder, queries, LIBRARY, 5, exact=exact)
+    found = neighbors(encoder, queries, LIBRARY, 5, exact=exact)
     unit = unit_rows(encoder.embed(LIBRARY))
     cosines = np.nan_to_num(unit_rows(encoder.embed(queries)) @ unit.T, nan=-2)
     for query in (0, 2):
@@ -36,13 +36,13 @@ def test_neighbours_are_those_of_largest_cosine(exact: bool, monkeypatch: pytest
 
 
 def test_a_small_library_gives_fewer():
-    found = neighbours(tiny_encoder(), ["CCO"], ["CCO", "C"], 10)
+    found = neighbors(tiny_encoder(), ["CCO"], ["CCO", "C"], 10)
     assert found.rows.tolist() == [[0, 1]]
     np.testing.assert_allclose(found.similarity[0, 0], 1, atol=1e-6)
     with pytest.raises(ConfigError, match="`k` must be 1 or more"):
-        neighbours(tiny_encoder(), ["CCO"], ["CCO"], 0)
+        neighbors(tiny_encoder(), ["CCO"], ["CCO"], 0)
     with pytest.raises(DataError, match="no row that can be read"):
-        neighbours(tiny_encoder(), ["CCO"], ["x"])
+        neighbors(tiny_encoder(), ["CCO"], ["x"])
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -76,14 +76,14 @@ def test_an_index_is_saved_and_guarded(tmp_path: Path, exact: bool):
         Index.load(tmp_path)
 
 
-def test_files_of_neighbours(tmp_path: Path):
+def test_files_of_neighbors(tmp_path: Path):
     encoder = tiny_encoder()
     library = write_csv(
         tmp_path / "library.csv", LIBRARY, id=[f"m{k}" for k in range(len(LIBRARY))]
     )
     queries = write_csv(tmp_path / "q.csv", ["CCO", "bad one", "CCN"], name=["<u>", "v", "w"])
-    expected = neighbours(encoder, ["CCO", "bad one", "CCN"], LIBRARY, 2)
-    written = neighbours_file(
+    expected = neighbors(encoder, ["CCO", "bad one", "CCN"], LIBRARY, 2)
+    written = neighbors_file(
         encoder, queries, library, tmp_path / "out.csv", 2, save=tmp_path / "index"
     )
     assert (written.rows, written.rejected) == (3, 1)
@@ -98,26 +98,26 @@ def test_files_of_neighbours(tmp_path: Path):
     assert rows[0]["neighbour_id"] == f"m{expected.rows[0, 0]}"
     assert rows[2]["graphlog_status"] not in ("", "ok")
     assert [row["row"] for row in read_csv(tmp_path / "rejects.csv")] == ["1"]
-    neighbours_file(encoder, queries, tmp_path / "index", tmp_path / "out.jsonl", 2)
+    neighbors_file(encoder, queries, tmp_path / "index", tmp_path / "out.jsonl", 2)
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [line["neighbour_row"] for line in lines] == [
         int(row["neighbour_row"]) if row["neighbour_row"] else None for row in rows
     ]
-    neighbours_file(encoder, queries, tmp_path / "index", tmp_path / "out.html", 2)
+    neighbors_file(encoder, queries, tmp_path / "index", tmp_path / "out.html", 2)
     page = (tmp_path / "out.html").read_text()
     assert page.count("<figure>") == 3 + 4
     assert page.count("<svg") == 2 + 4
     assert "&lt;u&gt;" in page
     with pytest.raises(ConfigError, match="is an index already"):
-        neighbours_file(
+        neighbors_file(
             encoder, queries, tmp_path / "index", tmp_path / "o.csv", save=tmp_path / "new"
         )
 
 
 def test_one_molecule_on_the_command_line(capfd: pytest.CaptureFixture[str]):
-    neighbours_file(tiny_encoder(), "CCO", CHAINS, "-", 1)
+    neighbors_file(tiny_encoder(), "CCO", CHAINS, "-", 1)
     head, line = capfd.readouterr().out.splitlines()
     assert head.startswith("row,smiles,neighbour_rank")
     assert line.startswith("0,CCO,1,1.0,")
     with pytest.raises(DataError, match="no file, no data set and no molecule"):
-        neighbours_file(tiny_encoder(), "nowhere.csv", CHAINS, "-", 1)
+        neighbors_file(tiny_encoder(), "nowhere.csv", CHAINS, "-", 1)

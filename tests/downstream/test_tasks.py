@@ -7,7 +7,7 @@ from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, write_csv
 from graphlog.data.split import Split
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.splitting import split_file
-from graphlog.downstream.tasks import decide_task, open_labelled
+from graphlog.downstream.tasks import decide_task, open_labeled
 from graphlog.errors import ConfigError, DataError
 from graphlog.inputs import read
 
@@ -62,21 +62,21 @@ def test_unknown_task_and_target(tmp_path: Path):
         decide_task(column(0, 1), ["y"], "regresion")
     path = write_csv(tmp_path / "m.csv", CHAINS, active=IS_ALCOHOL)
     with pytest.raises(DataError, match="activ"):
-        open_labelled(path, MOLECULE, targets=["activ"])
+        open_labeled(path, MOLECULE, targets=["activ"])
     with pytest.raises(ConfigError, match="Name them with --targets"):
-        open_labelled(path, MOLECULE)
+        open_labeled(path, MOLECULE)
 
 
 def test_text_labels_name_row_and_column(tmp_path: Path):
     path = write_csv(tmp_path / "m.csv", CHAINS, y=["strong"] * len(CHAINS))
     with pytest.raises(DataError, match=r"row 0.*'y' must be a number"):
-        open_labelled(path, MOLECULE, targets=["y"])
+        open_labeled(path, MOLECULE, targets=["y"])
 
 
 def test_bad_rows_and_missing_labels_do_not_shift_anything(tmp_path: Path):
     smiles = ["CCO", "no molecule", *CHAINS]
     values = ["", "7", *LENGTH]
-    data = open_labelled(write_csv(tmp_path / "m.csv", smiles, y=values), MOLECULE, **COLUMN)
+    data = open_labeled(write_csv(tmp_path / "m.csv", smiles, y=values), MOLECULE, **COLUMN)
     assert data.task == "regression"
     assert data.metric == "rmse"
     assert data.sizes["rejected"] == 1
@@ -89,31 +89,31 @@ def test_split_files_mean_input_rows(tmp_path: Path):
     rows = Split(np.arange(0, 33), np.arange(33, 41), np.arange(41, 49))
     rows.save(tmp_path / "split.json", "own", (), "")
     for split in (tmp_path / "split.json", str(tmp_path / "split.json"), rows):
-        data = open_labelled(path, MOLECULE, targets=["y"], split=split)
+        data = open_labeled(path, MOLECULE, targets=["y"], split=split)
         assert data.split.train.tolist() == list(range(32))  # row 0 could not be read
         assert data.split.test.tolist() == list(range(40, 48))
     with pytest.raises((ConfigError, DataError), match="row 99"):
-        open_labelled(path, MOLECULE, targets=["y"], split=rows._replace(test=np.array([99])))
+        open_labeled(path, MOLECULE, targets=["y"], split=rows._replace(test=np.array([99])))
 
 
 def test_a_split_file_of_another_file_is_refused(tmp_path: Path):
     path = write_csv(tmp_path / "m.csv", CHAINS, y=IS_ALCOHOL)
     split_file(path, tmp_path / "split.json", "random")
     assert (
-        len(open_labelled(path, MOLECULE, targets=["y"], split=tmp_path / "split.json").split.test)
+        len(open_labeled(path, MOLECULE, targets=["y"], split=tmp_path / "split.json").split.test)
         == 6
     )
     other = write_csv(tmp_path / "other.csv", [*CHAINS, "CC"], y=[*IS_ALCOHOL, 0])
     with pytest.raises(DataError, match="was made for another input"):
-        open_labelled(other, MOLECULE, targets=["y"], split=tmp_path / "split.json")
+        open_labeled(other, MOLECULE, targets=["y"], split=tmp_path / "split.json")
 
 
 def test_empty_folds_and_unknown_splits(tmp_path: Path):
     path = write_csv(tmp_path / "m.csv", CHAINS, y=IS_ALCOHOL)
     with pytest.raises(DataError, match="the valid fold is empty"):
-        open_labelled(path, MOLECULE, targets=["y"], split="random", fractions=(0.9, 0.0, 0.1))
+        open_labeled(path, MOLECULE, targets=["y"], split="random", fractions=(0.9, 0.0, 0.1))
     with pytest.raises(ConfigError, match="did you mean 'scaffold'"):
-        open_labelled(path, MOLECULE, targets=["y"], split="scafold")
+        open_labeled(path, MOLECULE, targets=["y"], split="scafold")
 
 
 def test_folds_with_one_class_are_noted(tmp_path: Path):
@@ -121,18 +121,18 @@ def test_folds_with_one_class_are_noted(tmp_path: Path):
     alcohols = np.flatnonzero(IS_ALCOHOL)
     others = np.flatnonzero(IS_ALCOHOL == 0)
     split = Split(np.concatenate([alcohols[:4], others[:20]]), alcohols[4:], others[20:])
-    data = open_labelled(path, MOLECULE, targets=["y"], split=split)
+    data = open_labeled(path, MOLECULE, targets=["y"], split=split)
     assert [note.split(":")[0] for note in data.notes] == ["valid fold", "test fold"]
     assert all("1 of 1 targets have one class or none there" in note for note in data.notes)
 
 
 def test_a_store_without_labels_says_so():
     with pytest.raises(DataError, match="has no labels"):
-        open_labelled(read(CHAINS, MOLECULE), MOLECULE)
+        open_labeled(read(CHAINS, MOLECULE), MOLECULE)
 
 
 def test_known_data_sets_need_nothing(mirror: Path):
-    data = open_labelled("bbbp", MOLECULE)
+    data = open_labeled("bbbp", MOLECULE)
     assert data.targets == ("p_np",)
     assert (data.task, data.metric, data.split_name) == ("classification", "roc_auc", "scaffold")
     assert data.sizes == {"train": 1631, "valid": 204, "test": 204, "rejected": 0}

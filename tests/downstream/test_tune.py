@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from downstream_support import IS_ALCOHOL, LENGTH, labelled, tiny_encoder
+from downstream_support import IS_ALCOHOL, LENGTH, labeled, tiny_encoder
 from graphlog.config import read_toml
 from graphlog.downstream.finetune_seed import SeedJob
 from graphlog.downstream.predictor import Predictor
@@ -28,7 +28,7 @@ FIXED: dict[str, Any] = {
 
 
 def _search(out: Path, trials: int = 3, data: Any = None, **more: Any) -> Tuned:
-    data = labelled(LENGTH, "regression") if data is None else data
+    data = labeled(LENGTH, "regression") if data is None else data
     return tune(tiny_encoder(), data, out, trials=trials, **(FIXED | more))
 
 
@@ -51,7 +51,7 @@ def test_a_search_ends_in_a_predictor_and_settings(tmp_path: Path):
 
 
 def test_trials_never_see_the_test_fold(tmp_path: Path):
-    data = labelled(LENGTH, "regression")
+    data = labeled(LENGTH, "regression")
     labels = data.labels.copy()
     labels[data.split.test] = 1e6 * np.random.default_rng(0).normal(size=(len(data.split.test), 1))
     other = _search(tmp_path / "b", data=replace(data, labels=labels))
@@ -86,7 +86,7 @@ def test_a_search_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pyt
 
 
 def test_trials_that_fall_behind_are_pruned(tmp_path: Path):
-    found = _search(tmp_path / "out", trials=14, data=labelled(IS_ALCOHOL), epochs=6, freeze=True)
+    found = _search(tmp_path / "out", trials=14, data=labeled(IS_ALCOHOL), epochs=6, freeze=True)
     pruned = [t for t in found.trials if t.state == "pruned"]
     assert pruned
     assert all(t.epochs < 6 for t in pruned)

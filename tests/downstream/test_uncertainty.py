@@ -13,7 +13,7 @@ from downstream_support import (
     LENGTH,
     QUICK,
     chain_store,
-    labelled,
+    labeled,
     read_csv,
     tiny_encoder,
     write_csv,
@@ -32,13 +32,13 @@ OLD = Path(__file__).parents[1] / "compatibility" / "v0.1" / "run-finetune"
 
 @pytest.fixture(scope="module")
 def regressor() -> Predictor:
-    data = labelled(np.stack([LENGTH, -10 * LENGTH], 1), "regression", ("a", "b"))
+    data = labeled(np.stack([LENGTH, -10 * LENGTH], 1), "regression", ("a", "b"))
     return finetune(tiny_encoder(), data, QUICK, seeds=(0, 1), baselines=())
 
 
 @pytest.fixture(scope="module")
 def classifier() -> Predictor:
-    return finetune(tiny_encoder(), labelled(IS_ALCOHOL), QUICK, seeds=(0, 1), baselines=())
+    return finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, seeds=(0, 1), baselines=())
 
 
 @pytest.mark.parametrize("level", [0.5, 0.8, 0.9])
@@ -131,7 +131,7 @@ def test_spread_and_interval_of_a_regressor(regressor: Predictor):
 
 
 def test_the_report_counts_what_the_test_fold_shows(regressor: Predictor):
-    data = labelled(np.stack([LENGTH, -10 * LENGTH], 1), "regression", ("a", "b"))
+    data = labeled(np.stack([LENGTH, -10 * LENGTH], 1), "regression", ("a", "b"))
     smiles = [CHAINS[k] for k in data.split.test]
     found = regressor.predict_uncertain(smiles, interval=0.9)
     assert found.low is not None
@@ -186,7 +186,7 @@ def test_novelty_is_judged_by_the_training_fold(regressor: Predictor, classifier
         np.testing.assert_allclose(found[:48], expected, atol=0.1)
         assert np.isnan(found[48])
         assert found[49] == 100
-    split = labelled(LENGTH, "regression").split.train
+    split = labeled(LENGTH, "regression").split.train
     own = fit_novelty(regressor.members[0].network, chain_store().subset(np.sort(split)))
     assert own is not None
     assert regressor.novelty is not None

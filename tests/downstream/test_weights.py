@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import graphlog
-from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, QUICK, labelled, tiny_encoder, write_csv
+from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, QUICK, labeled, tiny_encoder, write_csv
 from graphlog.data.split import Split
 from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.finetune_seed import SeedJob, label_weights
 from graphlog.downstream.head import Head
 from graphlog.downstream.linear import probe_weights
-from graphlog.downstream.tasks import LabelledGraphs, open_labelled
+from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, DataError
 from graphlog.training.log import read_metrics
 from graphlog.training.trainer import TrainingInterrupted
@@ -23,8 +23,8 @@ NAN = float("nan")
 TASKS = ("classification", "regression", "multiclass")
 
 
-def replaced(data: LabelledGraphs, **fields: Any) -> LabelledGraphs:
-    return LabelledGraphs(**{name: getattr(data, name) for name in data.__slots__} | fields)
+def replaced(data: LabeledGraphs, **fields: Any) -> LabeledGraphs:
+    return LabeledGraphs(**{name: getattr(data, name) for name in data.__slots__} | fields)
 
 
 def _labels(task: str) -> np.ndarray:
@@ -70,7 +70,7 @@ def test_balanced_classes_count_alike(task: str):
     rare = (np.arange(48) % 8 == 0).astype(np.float32)[:, None]
     labels = np.concatenate([1 - rare, rare], axis=1) if task == "multiclass" else rare
     labels[3] = NAN
-    data = replaced(labelled(labels, "regression", tuple("ab")[: labels.shape[1]]), task=task)
+    data = replaced(labeled(labels, "regression", tuple("ab")[: labels.shape[1]]), task=task)
     weights = label_weights(data, FinetuneConfig(class_weight="balanced"))
     assert weights is not None
     train = data.split.train
@@ -81,7 +81,7 @@ def test_balanced_classes_count_alike(task: str):
 
 
 def test_weights_change_what_is_learned_and_nothing_is_the_default():
-    data, heavy = labelled(IS_ALCOHOL), np.where(IS_ALCOHOL == 1, 20.0, 1.0).astype(np.float32)
+    data, heavy = labeled(IS_ALCOHOL), np.where(IS_ALCOHOL == 1, 20.0, 1.0).astype(np.float32)
     kept: dict[str, Any] = {"seeds": (0,), "baselines": ()}
     plain = finetune(tiny_encoder(), data, QUICK, **kept).predict(CHAINS)
     ones = replaced(data, weights=np.ones(48, dtype=np.float32))
@@ -95,38 +95,38 @@ def test_weights_change_what_is_learned_and_nothing_is_the_default():
 def test_class_weights_need_classes():
     config = QUICK.updated({"class_weight": "balanced"})
     with pytest.raises(ConfigError, match="class weights are for classes"):
-        finetune(tiny_encoder(), labelled(LENGTH, "regression"), config)
+        finetune(tiny_encoder(), labeled(LENGTH, "regression"), config)
 
 
 def test_weights_come_from_a_column(tmp_path: Path):
     weights = [k % 3 for k in range(48)]
     labels = {"y": IS_ALCOHOL.astype(int).tolist(), "w": weights}
     source = write_csv(tmp_path / "in.csv", CHAINS, **labels)
-    data = open_labelled(source, tiny_encoder().schema, targets=["y"], weights="w", split="random")
+    data = open_labeled(source, tiny_encoder().schema, targets=["y"], weights="w", split="random")
     assert data.targets == ("y",)
     np.testing.assert_array_equal(data.weights, weights)
     import pandas as pd
 
     frame = pd.read_csv(source)
-    data = open_labelled(frame, tiny_encoder().schema, weights="w", split="random")
+    data = open_labeled(frame, tiny_encoder().schema, weights="w", split="random")
     assert data.targets == ("y",)
     np.testing.assert_array_equal(data.weights, weights)
     with pytest.raises((ConfigError, DataError), match="'x'"):
-        open_labelled(source, tiny_encoder().schema, targets=["y"], weights="x", split="random")
+        open_labeled(source, tiny_encoder().schema, targets=["y"], weights="x", split="random")
 
 
 @pytest.mark.parametrize("bad", ["", "-1", "inf"])
 def test_bad_weights_are_refused(tmp_path: Path, bad: str):
     source = write_csv(tmp_path / "in.csv", CHAINS[:20], y=[0, 1] * 10, w=[1] * 19 + [bad])
     with pytest.raises(DataError, match=r"row 19|not a finite number|not a number"):
-        open_labelled(source, tiny_encoder().schema, targets=["y"], weights="w", split="random")
+        open_labeled(source, tiny_encoder().schema, targets=["y"], weights="w", split="random")
     nothing = write_csv(tmp_path / "zero.csv", CHAINS[:20], y=[0, 1] * 10, w=[0] * 20)
     with pytest.raises(DataError, match="all weights of column 'w' are 0"):
-        open_labelled(nothing, tiny_encoder().schema, targets=["y"], weights="w", split="random")
+        open_labeled(nothing, tiny_encoder().schema, targets=["y"], weights="w", split="random")
 
 
 def test_a_train_fold_without_weight_is_refused():
-    data, weights = labelled(IS_ALCOHOL), np.ones(48, dtype=np.float32)
+    data, weights = labeled(IS_ALCOHOL), np.ones(48, dtype=np.float32)
     weights[data.split.train] = 0
     with pytest.raises(DataError, match="all weights of the train fold are 0"):
         finetune(tiny_encoder(), replaced(data, weights=weights), QUICK)
@@ -140,7 +140,7 @@ def stopping(**more: Any) -> FinetuneConfig:
 
 
 def test_a_seed_stops_when_validation_no_longer_improves(tmp_path: Path):
-    data, run = labelled(LENGTH, "regression"), tmp_path / "run"
+    data, run = labeled(LENGTH, "regression"), tmp_path / "run"
     predictor = finetune(tiny_encoder(), data, stopping(), seeds=(0, 1), baselines=(), run_dir=run)
     row = predictor.report.rows[0]
     assert row.rule == "best validation"
@@ -163,7 +163,7 @@ def test_patience_selects_the_best_epoch_unless_told_otherwise():
 @pytest.fixture(scope="module")
 def undisturbed() -> np.ndarray:
     """What a run with an early stop predicts when nothing else stops it."""
-    data = labelled(LENGTH, "regression")
+    data = labeled(LENGTH, "regression")
     return finetune(tiny_encoder(), data, stopping(), seeds=(0, 1), baselines=()).predict(CHAINS)
 
 
@@ -171,7 +171,7 @@ def undisturbed() -> np.ndarray:
 def test_an_early_stop_survives_an_interruption(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int, undisturbed: np.ndarray
 ):
-    data, run = labelled(LENGTH, "regression"), tmp_path / "run"
+    data, run = labeled(LENGTH, "regression"), tmp_path / "run"
     kept: dict[str, Any] = {"seeds": (0, 1), "baselines": ()}
     loss, steps = SeedJob.loss, list[int]()
 
@@ -194,7 +194,7 @@ def test_an_early_stop_survives_an_interruption(
 def test_patience_needs_a_validation_score():
     alcohols, others = np.flatnonzero(IS_ALCOHOL), np.flatnonzero(IS_ALCOHOL == 0)
     split = Split(np.r_[alcohols[:6], others[:6]], others[6:9], np.r_[alcohols[6:], others[9:]])
-    data = replaced(labelled(IS_ALCOHOL), split=split)
+    data = replaced(labeled(IS_ALCOHOL), split=split)
     with pytest.raises(DataError, match="drop --patience"):
         finetune(tiny_encoder(), data, QUICK.updated({"patience": 2}))
 

@@ -155,8 +155,8 @@ def test_evaluation_mode(name: str, golden: Path, mirror: Path) -> None:
             close(pool(node_emb, batch.ptr), arrays[key], 1e-5, key)
     if "center_eval" in arrays:
         with np.load(golden / "bio_batch.npz") as recorded:
-            centre = torch.from_numpy(recorded["center_node_idx"].astype(np.int64))
-        close(node_emb[centre], arrays["center_eval"], 1e-5, "center_eval")
+            center = torch.from_numpy(recorded["center_node_idx"].astype(np.int64))
+        close(node_emb[center], arrays["center_eval"], 1e-5, "center_eval")
     in_double = encoder.double()(batch).graph_emb
     close(in_double, arrays["mean_pool_eval_f64"], 1e-10, "mean_pool_eval_f64")
 

@@ -55,7 +55,7 @@ def test_a_tree_for_finished_embeddings_has_no_empty_leaf() -> None:
     ]
     emb = torch.cat(blobs)
     emb = emb - emb.mean(dim=0)
-    forest = fit_balanced_forest(emb, centres=20, generator=seeded())
+    forest = fit_balanced_forest(emb, centers=20, generator=seeded())
     assert forest.depth == 3
     assert forest.sizes[0] == 4
     leaves = cosine_similarity(emb, forest.layers[-1]).argmax(dim=1)
@@ -68,7 +68,7 @@ def test_a_tree_for_finished_embeddings_has_no_empty_leaf() -> None:
     for parents, num in zip(forest.parents, forest.sizes, strict=False):
         children = torch.bincount(parents, minlength=num)
         assert children.max() - children.min() <= 1
-    again = fit_balanced_forest(emb, centres=20, generator=seeded())
+    again = fit_balanced_forest(emb, centers=20, generator=seeded())
     assert torch.equal(again.layers[-1], forest.layers[-1])
 
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_fitted_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least 2 graphs"):
         fit_balanced_forest(torch.ones(1, 4), generator=seeded())
     with pytest.raises(ConfigError, match="at least 1"):
-        fit_balanced_forest(torch.ones(9, 4), centres=0, generator=seeded())
+        fit_balanced_forest(torch.ones(9, 4), centers=0, generator=seeded())
     with pytest.raises(NonFiniteLossError):
         fit_balanced_forest(torch.full((9, 4), torch.nan), generator=seeded())
     with pytest.raises(ConfigError, match="collapsed"):

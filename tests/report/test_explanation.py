@@ -8,15 +8,7 @@ import numpy as np
 import pytest
 
 import graphlog
-from downstream_support import (
-    CHAINS,
-    IS_ALCOHOL,
-    QUICK,
-    labelled,
-    read_csv,
-    tiny_encoder,
-    write_csv,
-)
+from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labeled, read_csv, tiny_encoder, write_csv
 from graphlog.downstream.finetune import finetune
 from graphlog.downstream.predictor import Predictor
 from graphlog.errors import ConfigError
@@ -27,7 +19,7 @@ NAMES = ["<script>alert(1)</script>", "b", "\"><img src=x onerror='alert(2)'>"]
 
 @pytest.fixture(scope="module")
 def predictor() -> Predictor:
-    data = labelled(np.stack([IS_ALCOHOL, 1 - IS_ALCOHOL], 1), targets=("a", "<b>"))
+    data = labeled(np.stack([IS_ALCOHOL, 1 - IS_ALCOHOL], 1), targets=("a", "<b>"))
     return finetune(tiny_encoder(), data, QUICK, seeds=(0,), baselines=())
 
 

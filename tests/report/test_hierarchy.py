@@ -82,7 +82,7 @@ def test_novelty_is_judged_by_the_graphs_of_the_training_or_of_the_fit(trained: 
         distances[places.oddest], np.sort(distances)[::-1], rtol=1e-3, atol=1e-3
     )
     other = chain_store().subset(np.arange(24))
-    fitted = Hierarchy.fitted(trained, other, centres=4, depth=2)
+    fitted = Hierarchy.fitted(trained, other, centers=4, depth=2)
     own = fit_novelty(trained.network, other)
     assert own is not None
     assert fitted.novelty is not None
@@ -131,8 +131,8 @@ def test_heads_of_another_shape_do_not_keep_the_prototypes_from_being_read(train
 def test_a_model_that_learned_no_prototypes_says_so_and_can_be_given_some():
     with pytest.raises(ConfigError, match=r"no prototypes.*--fit"):
         hierarchy_of(tiny_encoder(), "it")
-    fitted = Hierarchy.fitted(tiny_encoder(), chain_store(), centres=8, depth=2)
-    again = Hierarchy.fitted(tiny_encoder(), chain_store(), centres=8, depth=2)
+    fitted = Hierarchy.fitted(tiny_encoder(), chain_store(), centers=8, depth=2)
+    again = Hierarchy.fitted(tiny_encoder(), chain_store(), centers=8, depth=2)
     assert fitted.forest.depth == 2
     np.testing.assert_array_equal(
         fitted.assign(chain_store()).paths, again.assign(chain_store()).paths

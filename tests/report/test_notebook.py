@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphlog
-from downstream_support import CHAINS, IS_ALCOHOL, QUICK, chain_store, labelled, tiny_encoder
+from downstream_support import CHAINS, IS_ALCOHOL, QUICK, chain_store, labeled, tiny_encoder
 from graphlog.downstream.finetune import finetune
 from graphlog.errors import DataError
 
@@ -34,7 +34,7 @@ def test_a_store_draws_its_molecules():
 
 def test_names_and_texts_are_escaped():
     store = graphlog.read_molecules({"smiles": ["CCO", "CCN"], EVIL: [0, 1]}, targets=[EVIL])
-    data = labelled(IS_ALCOHOL, targets=(EVIL,))
+    data = labeled(IS_ALCOHOL, targets=(EVIL,))
     predictor = finetune(tiny_encoder(), data, QUICK, seeds=(0,), baselines=())
     encoder = tiny_encoder()
     encoder.info["name"] = EVIL
@@ -49,9 +49,7 @@ def test_a_store_without_molecules_or_texts_is_shown():
 
 
 def test_a_report_shows_every_row():
-    report = finetune(
-        tiny_encoder(), labelled(IS_ALCOHOL), QUICK, seeds=(0, 1), baselines=()
-    ).report
+    report = finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, seeds=(0, 1), baselines=()).report
     html = report._repr_html_()
     for row in report.rows:
         assert row.rule in html

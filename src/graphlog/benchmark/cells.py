@@ -154,11 +154,11 @@ class Planner:
         own = {**self.settings.finetuning, "device": self.device, "precision": precision}
         tuning = FinetuneConfig.parse({"protocol": "paper", **own})
         for dataset in self.settings.finetuned:
-            config = {"dataset": self._labelled(dataset), "finetune": tuning}
+            config = {"dataset": self._labeled(dataset), "finetune": tuning}
             cell = _following("finetune", trained, config)
             yield replace(cell, dataset=dataset, finetuning=tuning)
         for dataset in self.settings.probed:
-            config = {"dataset": self._labelled(dataset), "layer": self.settings.probe_layer}
+            config = {"dataset": self._labeled(dataset), "layer": self.settings.probe_layer}
             yield replace(_following("probe", trained, config), dataset=dataset)
 
     def baseline_cells(self, method: Method) -> Iterator[CellSpec]:
@@ -175,7 +175,7 @@ class Planner:
                 many = DATASETS[dataset].num_tasks > MANY_TASKS
                 seeds = self.seeds[:1] if many else self.seeds
             config = {"features": method.name, "schema": scale.schema}
-            config |= {"dataset": self._labelled(dataset)}
+            config |= {"dataset": self._labeled(dataset)}
             for seed in seeds:
                 decided = _decided("probe", seed, config)
                 yield CellSpec(self, "probe", method, None, (), dataset, seed, *decided)
@@ -199,7 +199,7 @@ class Planner:
         cell = _following("stage-speed", self.pretrain_cell(method, backbone, seed), config)
         return replace(cell, model="")
 
-    def _labelled(self, dataset: str) -> dict[str, Any]:
+    def _labeled(self, dataset: str) -> dict[str, Any]:
         """Return what identifies a labeled data set and its folds."""
         split = self.settings.split
         return {**identity(dataset), **({"split": split} if split else {})}

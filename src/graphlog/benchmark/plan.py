@@ -255,17 +255,17 @@ def _domain(request: Request) -> str:
     asked = [request.domain] if request.domain is not None else []
     _check("domain of a benchmark", asked, _SPLITS)
     domains = {*asked, *filter(None, [_OWN_DOMAIN.get(request.suite)])}
-    labelled = {
+    labeled = {
         name: spec
         for name, spec in DATASETS.items()
         if spec.task is not None and spec.domain in _SPLITS
     }
     for name in request.datasets or ():
-        if name in DATASETS and name not in labelled:
-            known = ", ".join(sorted(labelled))
+        if name in DATASETS and name not in labeled:
+            known = ", ".join(sorted(labeled))
             raise ConfigError(f"data set '{name}' has no labels to evaluate on. Known: {known}")
-        _check("data set", [name], labelled)
-        domains.add(labelled[name].domain)
+        _check("data set", [name], labeled)
+        domains.add(labeled[name].domain)
     if len(domains) > 1:
         both = " and ".join(sorted(domains))
         raise ConfigError(

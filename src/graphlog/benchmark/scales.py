@@ -105,7 +105,7 @@ _WORM: Mapping[str, Any] = {
     "probed_across": None,
     "forested": None,
 }
-_CENTRE = {"readout": "mean+centre"}
+_CENTER = {"readout": "mean+centre"}
 """Proteins are embedded by their whole ego-network and its center, as in pre-train-GNNs."""
 
 SCALES: Mapping[str, Scale] = {
@@ -113,7 +113,7 @@ SCALES: Mapping[str, Scale] = {
         seeds=(0, 1),
         domains={
             "molecule": _SMOKE,
-            "protein": replace(_SMOKE, **_WORM, limit=256, encoder={**_SMOKE.encoder, **_CENTRE}),
+            "protein": replace(_SMOKE, **_WORM, limit=256, encoder={**_SMOKE.encoder, **_CENTER}),
         },
     ),
     "small": Scale(
@@ -124,7 +124,7 @@ SCALES: Mapping[str, Scale] = {
                 _SMALL,
                 **_WORM,
                 limit=None,
-                encoder={"layers": 5, "dim": 64, **_CENTRE},
+                encoder={"layers": 5, "dim": 64, **_CENTER},
                 batch_sizes=(64, 128, 256, 512),
             ),
         },
@@ -133,7 +133,7 @@ SCALES: Mapping[str, Scale] = {
         seeds=(0, 1, 2, 3, 4),
         domains={
             "molecule": _PAPER,
-            "protein": replace(_PAPER, **_WORM, encoder={**_PAPER.encoder, **_CENTRE}),
+            "protein": replace(_PAPER, **_WORM, encoder={**_PAPER.encoder, **_CENTER}),
         },
     ),
 }

@@ -108,7 +108,7 @@ def interleaved(
 
 def _time_together(spec: CellSpec, context: CellContext) -> dict[str, Result]:
     began, load = time.monotonic(), os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    store = context.unlabelled(spec)
+    store = context.unlabeled(spec)
     timed: dict[str, TimedObjective] = {}
     for name, config in spec.companions.items():
         try:

@@ -26,7 +26,7 @@ from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune_seed import FinetuneConfig, SeedJob, Start
-from graphlog.downstream.tasks import LabelledGraphs
+from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.inputs import read
 from graphlog.ops.products import perceptron
 from graphlog.training.log import Silent
@@ -54,7 +54,7 @@ _Part = tuple[str, Callable[[], Any]]
 
 def stage_cell(spec: CellSpec, context: CellContext) -> Result:
     """Return the seconds per 1,000 graphs of every stage and side, and the machine's limits."""
-    began, config, store = time.monotonic(), encoder_settings(spec), context.unlabelled(spec)
+    began, config, store = time.monotonic(), encoder_settings(spec), context.unlabeled(spec)
     device, repetitions = choose_device(config.device), spec.settings.timed_steps
     clock, now = _clock(device)
     order = np.random.default_rng(config.seed).permutation(len(store))
@@ -188,7 +188,7 @@ def _finetuning(timed: TimedObjective, spec: CellSpec, store: GraphStore) -> Cal
     rows, none, job = np.arange(len(store)), np.arange(0), timed.job
     labels = np.random.default_rng(0).integers(0, 2, (len(store), 1)).astype(np.float32)
     folds = Split(rows, none, none)
-    data = LabelledGraphs(
+    data = LabeledGraphs(
         "drawn", store, labels, ("drawn",), "classification", "roc_auc", folds, "none"
     )
     own = {"device": str(job.setting.device), "precision": job.setting.precision}

@@ -31,7 +31,7 @@ from graphlog.downstream.linear import FIXED_C, GRID
 from graphlog.downstream.models import random_encoder
 from graphlog.downstream.probe import ecfp_rows, probe
 from graphlog.downstream.report import ScoreRow
-from graphlog.downstream.tasks import LabelledGraphs, open_labelled
+from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ModelFileError
 from graphlog.files import replacing
 from graphlog.inputs import read
@@ -60,9 +60,9 @@ class CellContext:
     progress: Progress
     timings: dict[Any, dict[str, Result]] = field(default_factory=dict[Any, dict[str, Result]])
     """Throughputs measured so far, for the methods that were timed together."""
-    _labelled: dict[str, LabelledGraphs] = field(default_factory=dict[str, LabelledGraphs])
+    _labeled: dict[str, LabeledGraphs] = field(default_factory=dict[str, LabeledGraphs])
 
-    def unlabelled(self, spec: CellSpec) -> GraphStore:
+    def unlabeled(self, spec: CellSpec) -> GraphStore:
         """Return the graphs to pre-train on, memory-mapped.
 
         The first process that needs them parses them; others wait for it.
@@ -96,22 +96,22 @@ class CellContext:
             store.subset(np.arange(count)).save(path)
         return open_store(path)
 
-    def labelled(self, spec: CellSpec) -> LabelledGraphs:
+    def labeled(self, spec: CellSpec) -> LabeledGraphs:
         """Return the labeled data set of a cell with its folds."""
         if spec.dataset is None:
             raise ValueError(f"{spec.title} has no data set")
-        if spec.dataset not in self._labelled:
-            if len(self._labelled) >= _OPEN_SETS:
-                del self._labelled[next(iter(self._labelled))]
+        if spec.dataset not in self._labeled:
+            if len(self._labeled) >= _OPEN_SETS:
+                del self._labeled[next(iter(self._labeled))]
             schema, split = SCHEMAS[spec.settings.schema], spec.settings.split
-            self._labelled[spec.dataset] = open_labelled(spec.dataset, schema, split=split)
-        return self._labelled[spec.dataset]
+            self._labeled[spec.dataset] = open_labeled(spec.dataset, schema, split=split)
+        return self._labeled[spec.dataset]
 
 
 def pretrain_cell(spec: CellSpec, context: CellContext) -> Result:
     """Pre-train one model, resuming from its last checkpoint."""
     config = encoder_settings(spec)
-    store = context.unlabelled(spec)
+    store = context.unlabeled(spec)
     model = context.folder.model(spec.model)
     resumed = (model.parent / "checkpoint").is_dir() or model.is_file()
     began = time.monotonic()
@@ -139,7 +139,7 @@ def finetune_cell(spec: CellSpec, context: CellContext) -> Result:
     config, seed = spec.finetuning, spec.seed
     if config is None or seed is None:
         raise ValueError("a cell of fine-tuning has settings and a seed")
-    data = context.labelled(spec)
+    data = context.labeled(spec)
     run_dir = context.folder.runs / spec.work_key
     encoder = _encoder(spec, context, data)
     resumed = (run_dir / "checkpoint").is_dir()
@@ -164,7 +164,7 @@ def finetune_cell(spec: CellSpec, context: CellContext) -> Result:
 
 def probe_cell(spec: CellSpec, context: CellContext) -> Result:
     """Fit linear models to the frozen embeddings of one encoder, or a model to fingerprints."""
-    data = context.labelled(spec)
+    data = context.labeled(spec)
     began = time.monotonic()
     encoder = None
     if spec.method.name in BASELINES:
@@ -188,7 +188,7 @@ def map_cell(spec: CellSpec, context: CellContext) -> Result:
     """
     config = encoder_settings(spec)
     began = time.monotonic()
-    store = context.unlabelled(spec)
+    store = context.unlabeled(spec)
     rows = sample_rows(len(store), spec.settings.mapped, config.seed)
     encoder = Encoder.read(context.folder.model(spec.model)).to(choose_device(config.device))
     learned = Hierarchy.of(encoder)
@@ -263,7 +263,7 @@ def provenance(
     }
 
 
-def _encoder(spec: CellSpec, context: CellContext, data: LabelledGraphs) -> Encoder:
+def _encoder(spec: CellSpec, context: CellContext, data: LabeledGraphs) -> Encoder:
     """Return the encoder of a cell; an untrained one is calibrated on the unlabeled train fold."""
     config = encoder_settings(spec)
     if spec.model:
@@ -277,11 +277,7 @@ def _encoder(spec: CellSpec, context: CellContext, data: LabelledGraphs) -> Enco
 
 
 def _evaluated(
-    spec: CellSpec,
-    data: LabelledGraphs,
-    encoder: Encoder | None,
-    seconds: float,
-    rate: float | None,
+    spec: CellSpec, data: LabeledGraphs, encoder: Encoder | None, seconds: float, rate: float | None
 ) -> Result:
     about: dict[str, Any] = {"name": data.name, "digest": data.store.digest}
     about = {"dataset": {**about, "sizes": data.sizes, "split": data.split_name}}
@@ -313,9 +309,9 @@ def _fitted(embeddings: Float[np.ndarray, "N D"], config: PretrainConfig) -> Pro
     return fit_forest(
         torch.from_numpy(embeddings),
         depth=options["depth"],
-        centres=options["centres"],
+        centers=options["centres"],
         generator=torch.Generator().manual_seed(seed_for(config.seed, "map")),
-        centres_rule=options["centres_rule"],
+        centers_rule=options["centres_rule"],
         min_members=options["min_members"],
         space=options["kmeans_space"],
     )

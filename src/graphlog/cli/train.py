@@ -115,8 +115,8 @@ def pretrain(
         **{key: encoder.info.get(key) for key in _REPORTED},
     }
     console.summary(summary)
-    labelled = domain_of(encoder.schema).example or source
-    console.say(f"next: graphlog probe {labelled} -m {output}; graphlog plot {output} -o figures")
+    labeled = domain_of(encoder.schema).example or source
+    console.say(f"next: graphlog probe {labeled} -m {output}; graphlog plot {output} -o figures")
 
 
 def finetune(

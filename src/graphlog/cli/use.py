@@ -114,7 +114,7 @@ def neighbours(
             *("--output", "-o"),
         ),
     ],
-    k: Annotated[int, o.option("Neighbours of each query.", "K", "-k", min=1)] = 10,
+    k: Annotated[int, o.option("Neighbors of each query.", "K", "-k", min=1)] = 10,
     format: Annotated[
         Literal["csv", "jsonl", "html"] | None,
         o.option("Format of OUT (default: by its ending; csv for -)."),
@@ -135,7 +135,7 @@ def neighbours(
 
     Nearness is the cosine of two embeddings. OUT has a line for each pair, or drawings (.html).
     """
-    written = graphlog.neighbours_file(
+    written = graphlog.neighbors_file(
         model,
         query,
         library,

@@ -113,7 +113,7 @@ class Domain(ABC):
     """Whether :meth:`read` takes lists and data frames."""
     label_columns: bool = False
     """Whether labels are columns of the input that must be named; else the input brings them."""
-    drops_unlabelled: bool = False
+    drops_unlabeled: bool = False
     """Whether graphs without any label are left out of labeled data (not as rejected rows)."""
     test_halves: bool = False
     """Whether scores of two random halves of the test fold are reported too."""

@@ -71,14 +71,14 @@ class DenseEncoder(nn.Module):
             if len(network.norms):
                 h = _over_nodes(network.norms[number], h)
             outputs.append(F.relu(h) if number < len(network.layers) - 1 else h)
-        has_centre = config.readout == "mean+centre"
+        has_center = config.readout == "mean+centre"
         if self.layer == "last":
             flat = [h.flatten(0, 1) for h in outputs]
             h = JUMPS[config.jk](flat).unflatten(0, mask.shape)
             pooled = [_pooled(h, mask, config.readout)]
-            return torch.cat([*pooled, h[:, 0]], dim=1) if has_centre else pooled[0]
+            return torch.cat([*pooled, h[:, 0]], dim=1) if has_center else pooled[0]
         parts = [_pooled(h, mask, "mean") for h in outputs]
-        parts += [h[:, 0] for h in outputs] if has_centre else []
+        parts += [h[:, 0] for h in outputs] if has_center else []
         return torch.cat([*parts, mask.sum(1, keepdim=True).clamp(min=1).log()], dim=1)
 
 

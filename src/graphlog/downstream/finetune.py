@@ -27,7 +27,7 @@ from graphlog.downstream.models import RANDOM, random_encoder
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines, ecfp_rows
 from graphlog.downstream.report import ScoreRow, make_report, score_row
-from graphlog.downstream.tasks import LabelledGraphs, folds_lacking, open_labelled
+from graphlog.downstream.tasks import LabeledGraphs, folds_lacking, open_labeled
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import writing
@@ -45,7 +45,7 @@ RULES = {"last": "last epoch", "best-valid": "best validation"}
 
 def finetune(
     encoder: Encoder,
-    source: InputLike | LabelledGraphs,
+    source: InputLike | LabeledGraphs,
     config: FinetuneConfig | None = None,
     *,
     seeds: Sequence[int] = (0, 1, 2),
@@ -55,13 +55,13 @@ def finetune(
     overwrite: bool = False,
     progress: Progress | bool | None = None,
     callbacks: Sequence[Callback | str] = (),
-    **labelling: Any,
+    **labeling: Any,
 ) -> Predictor:
     """Train a copy of ``encoder`` with a linear head once a seed, and report every score.
 
     Args:
         encoder: Where training starts; it is not changed.
-        source: Labeled input, or what :func:`~graphlog.downstream.tasks.open_labelled` returned.
+        source: Labeled input, or what :func:`~graphlog.downstream.tasks.open_labeled` returned.
         config: How to train; None is the default protocol.
         seeds: One run each: initial head, order of the graphs, dropout.
         baselines: Rows set beside the result: ``ecfp-rf``, ``ecfp-lr`` (of proteins, statistics of
@@ -73,7 +73,7 @@ def finetune(
         overwrite: Replace the run in ``run_dir``.
         progress: Follows the run; True shows a bar.
         callbacks: Get every row of the log; ``tensorboard``, ``wandb`` or ``mlflow`` by name.
-        labelling: Passed to ``open_labelled`` (``targets``, ``task``, ``split``, ...).
+        labeling: Passed to ``open_labeled`` (``targets``, ``task``, ``split``, ...).
 
     Raises:
         ConfigError: If settings contradict each other or the run folder.
@@ -85,8 +85,8 @@ def finetune(
     check_baselines(baselines)
     data = (
         source
-        if isinstance(source, LabelledGraphs)
-        else open_labelled(source, encoder.schema, **labelling)
+        if isinstance(source, LabeledGraphs)
+        else open_labeled(source, encoder.schema, **labeling)
     )
     check_folds(data, config)
     folder = (
@@ -120,7 +120,7 @@ def finetune(
 
 
 def train_one(
-    encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig, seed: int
+    encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, seed: int
 ) -> tuple[FineTuned, int]:
     """Return one model, nothing reported, and the epochs it took: for scikit-learn."""
     config = config.resolve_precision()
@@ -143,7 +143,7 @@ def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(s) for s in seeds)
 
 
-def check_folds(data: LabelledGraphs, config: FinetuneConfig) -> None:
+def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
     """Refuse folds on which nothing can be learned, or nothing chosen though the rule needs it.
 
     Raises:
@@ -185,7 +185,7 @@ def result_rows(
     model: str,
     runs: Sequence[SeedJob],
     predictions: Mapping[tuple[str, str], list[np.ndarray]],
-    data: LabelledGraphs,
+    data: LabeledGraphs,
     config: FinetuneConfig,
 ) -> list[ScoreRow]:
     """Return the rows of both selection rules, of the last epochs' mean and of the ensemble.
@@ -217,7 +217,7 @@ def result_rows(
     return rows
 
 
-def run_digest(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig) -> str:
+def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> str:
     """Return a hash of everything a seed's weights depend on."""
     sha = hashlib.sha256()
     for name, tensor in sorted(encoder.network.state_dict().items()):
@@ -242,7 +242,7 @@ def run_digest(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig) -
     return sha.hexdigest()
 
 
-def start_of(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig) -> Start:
+def start_of(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> Start:
     """Return what all seeds begin with; an untrained encoder is trained from scratch."""
     if encoder.info.get("name") == RANDOM:
         config = config.updated(FROM_SCRATCH)
@@ -259,7 +259,7 @@ def start_of(encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig) -> 
 
 def _train(
     encoder: Encoder,
-    data: LabelledGraphs,
+    data: LabeledGraphs,
     config: FinetuneConfig,
     seeds: Sequence[int],
     folder: RunFolder | None,
@@ -303,7 +303,7 @@ def _train(
 
 def _untrained_rows(
     encoder: Encoder,
-    data: LabelledGraphs,
+    data: LabeledGraphs,
     config: FinetuneConfig,
     seeds: Sequence[int],
     folder: RunFolder | None,
@@ -361,7 +361,7 @@ def _notes(config: FinetuneConfig, runs: Sequence[SeedJob]) -> list[str]:
 
 
 def _info(
-    encoder: Encoder, data: LabelledGraphs, config: FinetuneConfig, seeds: Sequence[int]
+    encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, seeds: Sequence[int]
 ) -> dict[str, Any]:
     pretrained = {k: v for k, v in encoder.info.items() if k not in {"embedding"}}
     return {
@@ -377,7 +377,7 @@ def _info(
 def _describe(
     folder: RunFolder,
     encoder: Encoder,
-    data: LabelledGraphs,
+    data: LabeledGraphs,
     config: FinetuneConfig,
     seeds: Sequence[int],
 ) -> None:

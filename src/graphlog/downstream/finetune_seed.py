@@ -18,7 +18,7 @@ from graphlog.data.sampler import seeded_permutation
 from graphlog.downstream.encoder import Encoder, Layer, ReadoutChoice, check_layer, evaluating
 from graphlog.downstream.head import FineTuned, Head, copy_with_dropout, outputs_of
 from graphlog.downstream.metrics import better, evaluate
-from graphlog.downstream.tasks import LabelledGraphs
+from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.errors import ConfigError
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.training.checkpoint import part
@@ -150,7 +150,7 @@ class Start:
 
     encoder: Encoder
     """Copied, never changed."""
-    data: LabelledGraphs
+    data: LabeledGraphs
     """Graphs, labels, folds."""
     config: FinetuneConfig
     """How to train."""
@@ -356,7 +356,7 @@ class SeedJob(Job):
             return head.predictions(outputs).cpu().numpy()
 
 
-def label_weights(data: LabelledGraphs, config: FinetuneConfig) -> Float[np.ndarray, "G T"] | None:
+def label_weights(data: LabeledGraphs, config: FinetuneConfig) -> Float[np.ndarray, "G T"] | None:
     """Return how much each label counts: the weight of its graph times that of its class.
 
     A balanced class has the weight n / (classes * n of the class), counted over the labels of the

@@ -10,7 +10,7 @@ from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.linear import standardize, without_convergence_warnings
 from graphlog.downstream.models import random_encoder
 from graphlog.downstream.report import Report, ScoreRow
-from graphlog.downstream.tasks import LabelledGraphs, class_numbers, open_labelled
+from graphlog.downstream.tasks import LabeledGraphs, class_numbers, open_labeled
 from graphlog.downstream.wl import ROUNDS, wl_kernel
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.inputs import InputLike
@@ -30,7 +30,7 @@ Fitted = Callable[[Indices], tuple[np.ndarray, np.ndarray, Any]]
 
 def fold_probe(
     encoder: Encoder,
-    source: InputLike | LabelledGraphs,
+    source: InputLike | LabeledGraphs,
     *,
     folds: int = 10,
     classifier: str = "svm",
@@ -40,7 +40,7 @@ def fold_probe(
     layer: str | None = None,
     precision: Precision = "fp32",
     progress: Progress | bool | None = None,
-    **labelling: Any,
+    **labeling: Any,
 ) -> Report:
     """Return the stratified k-fold accuracy of a classifier on frozen embeddings.
 
@@ -60,7 +60,7 @@ def fold_probe(
         layer: ``jk`` or ``last``; None takes the model's own.
         precision: Of the encoder's matrix products.
         progress: Told of the folds.
-        labelling: Passed to ``open_labelled`` (``targets``, ``task``).
+        labeling: Passed to ``open_labeled`` (``targets``, ``task``).
 
     Raises:
         DataError: If there is not one target, or a class has fewer graphs than there are folds.
@@ -73,11 +73,11 @@ def fold_probe(
         for name in names:
             if name not in known:
                 raise unknown_name(kind, name, known)
-    labelling.setdefault("split", "stratified")
+    labeling.setdefault("split", "stratified")
     data = (
         source
-        if isinstance(source, LabelledGraphs)
-        else open_labelled(source, encoder.schema, **labelling)
+        if isinstance(source, LabeledGraphs)
+        else open_labeled(source, encoder.schema, **labeling)
     )
     graphs, classes = _classes(data, folds)
     bar = as_progress(progress)
@@ -217,7 +217,7 @@ def _untrained(
     return _features(untrained.to(encoder.device).embed_store(graphs), classifier)
 
 
-def _classes(data: LabelledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "M"]]:
+def _classes(data: LabeledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "M"]]:
     """Return the graphs with a class, and their classes."""
     if data.task == "regression" or (data.task == "classification" and len(data.targets) > 1):
         found = f"task {data.task} with {len(data.targets)} targets"

@@ -24,7 +24,7 @@ from graphlog.downstream.linear import (
 from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
 from graphlog.downstream.models import random_encoder
 from graphlog.downstream.report import Report, ScoreRow, make_report, score_row
-from graphlog.downstream.tasks import LabelledGraphs, open_labelled
+from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import DataError, unknown_name
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress
@@ -40,7 +40,7 @@ BASELINES: tuple[Baseline, ...] = ("random", "ecfp-rf", "ecfp-lr")
 
 def probe(
     encoder: Encoder,
-    source: InputLike | LabelledGraphs,
+    source: InputLike | LabeledGraphs,
     *,
     layer: str | None = None,
     readout: ReadoutChoice = "auto",
@@ -52,7 +52,7 @@ def probe(
     precision: Precision = "fp32",
     progress: Progress | None = None,
     jobs: int | None = -1,
-    **labelling: Any,
+    **labeling: Any,
 ) -> Report:
     """Fit linear models to the frozen embeddings of a labeled set and score them on its folds.
 
@@ -62,7 +62,7 @@ def probe(
 
     Args:
         encoder: What is scored.
-        source: Labeled input, or what :func:`~graphlog.downstream.tasks.open_labelled` returned.
+        source: Labeled input, or what :func:`~graphlog.downstream.tasks.open_labeled` returned.
         layer: ``jk`` or ``last``; None takes the model's own.
         readout: See :meth:`Encoder.with_readout`.
         with_features: Features that need no learning, as for :meth:`Encoder.embed`. The linear
@@ -76,14 +76,14 @@ def probe(
         precision: Of the encoder's matrix products.
         progress: Follows the batches.
         jobs: Targets fitted at once; -1 is one per core.
-        labelling: Passed to ``open_labelled`` (``targets``, ``task``, ``split``, ...).
+        labeling: Passed to ``open_labeled`` (``targets``, ``task``, ``split``, ...).
     """
     check_baselines(baselines)
     encoder = encoder.with_readout(readout)
     data = (
         source
-        if isinstance(source, LabelledGraphs)
-        else open_labelled(source, encoder.schema, **labelling)
+        if isinstance(source, LabeledGraphs)
+        else open_labeled(source, encoder.schema, **labeling)
     )
     domain_of(data.store.schema).check_feature_sets(with_features)
     strengths = sorted({c, *grid})
@@ -104,7 +104,7 @@ def probe(
 def _fused_rows(
     frozen: Path,
     rows: list[ScoreRow],
-    data: LabelledGraphs,
+    data: LabeledGraphs,
     features: Sequence[str],
     c: float,
     grid: Sequence[float],
@@ -164,14 +164,14 @@ def fuse(parts: Sequence[Float[np.ndarray, "M T"]], task: str) -> Float[np.ndarr
 
 def cv_probe(
     encoder: Encoder,
-    source: InputLike | LabelledGraphs,
+    source: InputLike | LabeledGraphs,
     *,
     folds: int = 5,
     layer: str | None = None,
     grid: Sequence[float] = GRID,
     precision: Precision = "fp32",
     jobs: int | None = -1,
-    **labelling: Any,
+    **labeling: Any,
 ) -> dict[float, float]:
     """Return, for each C, the mean score over scaffold-grouped folds of train and validation.
 
@@ -179,8 +179,8 @@ def cv_probe(
     """
     data = (
         source
-        if isinstance(source, LabelledGraphs)
-        else open_labelled(source, encoder.schema, **labelling)
+        if isinstance(source, LabeledGraphs)
+        else open_labeled(source, encoder.schema, **labeling)
     )
     known = np.concatenate([data.split.train, data.split.valid])
     embeddings = encoder.embed_store(data.store.subset(known), layer, precision=precision)
@@ -189,7 +189,7 @@ def cv_probe(
 
 def cv_scores(
     features: Float[np.ndarray, "K W"],
-    data: LabelledGraphs,
+    data: LabeledGraphs,
     known: np.ndarray,
     folds: int = 5,
     grid: Sequence[float] = GRID,
@@ -250,7 +250,7 @@ def check_baselines(names: Sequence[str]) -> None:
 
 
 def ecfp_rows(
-    data: LabelledGraphs,
+    data: LabeledGraphs,
     baselines: Sequence[str],
     seeds: Sequence[int],
     c: float,
@@ -288,14 +288,14 @@ def ecfp_rows(
     return rows, notes
 
 
-def linear_name(features: BaselineFeatures, data: LabelledGraphs) -> str:
+def linear_name(features: BaselineFeatures, data: LabeledGraphs) -> str:
     """Return what rows of linear models of ``features`` are called."""
     kind = "ridge" if data.task == "regression" else "logistic"
     return f"{features.name} + {kind} regression"
 
 
 def _untrained(
-    encoder: Encoder, data: LabelledGraphs, layer: str | None, seed: int, precision: Precision
+    encoder: Encoder, data: LabeledGraphs, layer: str | None, seed: int, precision: Precision
 ) -> np.ndarray:
     """Return features of the untrained network; its statistics come from the training fold."""
     graphs = data.store.subset(np.sort(data.split.train))
@@ -310,7 +310,7 @@ def _untrained(
 def _linear_rows(
     model: str,
     features: Sequence[Any],
-    data: LabelledGraphs,
+    data: LabeledGraphs,
     c: float,
     grid: Sequence[float],
     jobs: int | None,
@@ -319,7 +319,7 @@ def _linear_rows(
     return _path_rows(model, paths, data, c)
 
 
-def _path_rows(model: str, paths: Sequence[Path], data: LabelledGraphs, c: float) -> list[ScoreRow]:
+def _path_rows(model: str, paths: Sequence[Path], data: LabeledGraphs, c: float) -> list[ScoreRow]:
     """Return the rows of models whose predictions at each C are known, one path a seed."""
     chosen = [_best_c(path, data) for path in paths]
     fixed = _row(model, f"C = {c:g}", [path[c] for path in paths], data, {"c": c})
@@ -327,7 +327,7 @@ def _path_rows(model: str, paths: Sequence[Path], data: LabelledGraphs, c: float
     return [fixed, _row(model, "C by validation", picked, data, {"c": chosen})]
 
 
-def _best_c(path: Path, data: LabelledGraphs) -> float:
+def _best_c(path: Path, data: LabeledGraphs) -> float:
     valid = data.split.valid
     scores = {
         c: evaluate(data.labels[valid], p[valid], data.task).scores[data.metric]
@@ -344,7 +344,7 @@ def _row(
     model: str,
     rule: str,
     predictions: Sequence[np.ndarray],
-    data: LabelledGraphs,
+    data: LabeledGraphs,
     detail: dict[str, Any],
 ) -> ScoreRow:
     test, valid = ([p[fold] for p in predictions] for fold in (data.split.test, data.split.valid))

@@ -12,7 +12,7 @@ import numpy as np
 from graphlog.config import read_json
 from graphlog.data.html import html_table
 from graphlog.downstream.metrics import LOWER_IS_BETTER, evaluate
-from graphlog.downstream.tasks import LabelledGraphs, folds_lacking
+from graphlog.downstream.tasks import LabeledGraphs, folds_lacking
 from graphlog.errors import DataError
 
 DDOF = 1
@@ -213,7 +213,7 @@ class Report:
 def score_row(
     model: str,
     rule: str,
-    data: LabelledGraphs,
+    data: LabeledGraphs,
     test: Sequence[np.ndarray],
     valid: Sequence[np.ndarray],
     detail: Mapping[str, Any] | None = None,
@@ -238,7 +238,7 @@ def score_row(
 
 
 def make_report(
-    data: LabelledGraphs,
+    data: LabeledGraphs,
     rows: Sequence[ScoreRow],
     notes: Sequence[str] = (),
     calibration: Sequence[Mapping[str, Any]] = (),

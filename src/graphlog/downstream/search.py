@@ -1,4 +1,4 @@
-"""Nearest neighbours among the embeddings of a library: built once, saved, asked many times."""
+"""Nearest neighbors among the embeddings of a library: built once, saved, asked many times."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ Fields = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Neighbours:
+class Neighbors:
     """The nearest library rows of every query row, the nearest first."""
 
     rows: Int[np.ndarray, "Q K"]
@@ -63,7 +63,7 @@ class Index:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every row is compared; else neighbours are found through a graph of rows."""
+        """Whether every row is compared; else neighbors are found through a graph of rows."""
         return bool(self.about["exact"])
 
     @classmethod
@@ -126,13 +126,13 @@ class Index:
         precision: Precision = "fp32",
         progress: Progress | None = None,
         **reading: Any,
-    ) -> Neighbours:
+    ) -> Neighbors:
         """Return the nearest library rows of every row of ``source``.
 
         Args:
             encoder: The model that the index was built with.
             source: A path, the name of a data set, a store, or a list of SMILES.
-            k: Neighbours of each row; fewer where the library is smaller.
+            k: Neighbors of each row; fewer where the library is smaller.
             batch_size: Graphs per forward pass.
             precision: Format of matrix products.
             progress: Follows the batches.
@@ -154,7 +154,7 @@ class Index:
             places = store.output_rows[graphs]
             found, similarity[places] = self.nearest(values, k)
             rows[places] = self._rows[found]
-        return Neighbours(rows, similarity, store.output_status())
+        return Neighbors(rows, similarity, store.output_status())
 
     def nearest(
         self, embeddings: Float[np.ndarray, "Q W"], k: int

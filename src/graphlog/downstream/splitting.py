@@ -54,7 +54,7 @@ def split_file(
         graphs = read(resolved, **reading)
     domain = domain_of(graphs.schema)
     every, labels = np.arange(len(graphs)), graphs.labels
-    if domain.drops_unlabelled and labels is not None:
+    if domain.drops_unlabeled and labels is not None:
         every = every[~np.isnan(labels).all(axis=1)]
     usual = resolved.spec.split if resolved.spec is not None and resolved.spec.task else None
     kind = kind or usual or domain.default_split(graphs.subset(every), None)

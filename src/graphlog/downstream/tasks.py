@@ -19,11 +19,11 @@ from graphlog.inputs import InputLike, read, resolve
 
 TaskChoice = Literal["auto", "classification", "regression", "multiclass"]
 MOST_CLASSES = 1000
-LABELLING = (
+LABELING = (
     *("task", "metric", "fractions", "split_seed", "weights", "smiles_column"),
     *("workers", "on_error", "limit", "data_dir"),
 )
-"""Options of :func:`open_labelled` and of the readers that calls take among other settings."""
+"""Options of :func:`open_labeled` and of the readers that calls take among other settings."""
 _HALVES_SEED = 42
 """Of the two halves of a test fold; the family's."""
 SplitChoice = Any
@@ -31,7 +31,7 @@ SplitChoice = Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LabelledGraphs:
+class LabeledGraphs:
     """Graphs with labels and folds, ready to be learned from."""
 
     name: str
@@ -59,7 +59,7 @@ class LabelledGraphs:
     def sizes(self) -> dict[str, int]:
         """Number of graphs of each fold and of rejected rows."""
         folds = {name: len(part) for name, part in zip(self.split._fields, self.split, strict=True)}
-        if domain_of(self.store.schema).drops_unlabelled:
+        if domain_of(self.store.schema).drops_unlabeled:
             return {**folds, "rejected": len(self.store.rejects)}
         return {**folds, "rejected": self.store.num_rows - len(self.store)}
 
@@ -85,7 +85,7 @@ class LabelledGraphs:
         return {name: {m: [s[m] for s in of] for m in of[0]} for name, of in scores.items()}
 
 
-def open_labelled(
+def open_labeled(
     source: InputLike,
     schema: FeatureSchema,
     *,
@@ -97,7 +97,7 @@ def open_labelled(
     split_seed: int = 0,
     weights: str | None = None,
     **reading: Any,
-) -> LabelledGraphs:
+) -> LabeledGraphs:
     """Read ``source`` with its labels, decide the task and the metric, and split.
 
     Args:
@@ -133,11 +133,11 @@ def open_labelled(
     notes = list(store.source.get("notes", ()))
     if found.columns is not None and not targets:
         notes.append(f"labels are all columns of numbers: {', '.join(names)}")
-    if domain.drops_unlabelled:
-        known_rows, unlabelled = _labelled_only(store, labels)
+    if domain.drops_unlabeled:
+        known_rows, unlabeled = _labeled_only(store, labels)
         store, labels = store.subset(known_rows), labels[known_rows]
         row_weights = None if row_weights is None else row_weights[known_rows]
-        notes += unlabelled
+        notes += unlabeled
     wanted = spec.task if spec and known and spec.task and task == "auto" else task
     if is_multiclass(wanted, store, names):
         labels, names, kind = *one_hot_classes(labels, names, store), "multiclass"
@@ -154,7 +154,7 @@ def open_labelled(
         source=found,
         labels=labels,
     )
-    return LabelledGraphs(
+    return LabeledGraphs(
         name=found.name,
         store=store,
         labels=labels,
@@ -216,7 +216,7 @@ def _weights_of(store: GraphStore, column: str) -> Float[np.ndarray, "M"]:
     return values
 
 
-def _labelled_only(
+def _labeled_only(
     store: GraphStore, labels: Float[np.ndarray, "M T"]
 ) -> tuple[Int[np.ndarray, "_"], tuple[str, ...]]:
     """Return the graphs with a label; the others are there to pre-train on."""

@@ -20,7 +20,7 @@ from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.downstream.models import RANDOM, load_for
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.report import json_ready
-from graphlog.downstream.tasks import LABELLING, LabelledGraphs, open_labelled
+from graphlog.downstream.tasks import LABELING, LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, MissingExtraError, NonFiniteLossError, unknown_name
 from graphlog.files import replacing, writing
 from graphlog.inputs import InputLike, resolve
@@ -72,7 +72,7 @@ class Tuned:
 
 def tune(
     encoder: str | Path | Encoder,
-    dataset: InputLike | LabelledGraphs,
+    dataset: InputLike | LabeledGraphs,
     out: str | Path,
     *,
     trials: int = 30,
@@ -105,7 +105,7 @@ def tune(
         overwrite: Replace the search in ``out``.
         progress: Told of every trial; True prints.
         settings: Settings of :class:`~graphlog.downstream.finetune.FinetuneConfig`, which are then
-            not searched, and options of ``open_labelled``.
+            not searched, and options of ``open_labeled``.
 
     Raises:
         MissingExtraError: If Optuna is not installed.
@@ -113,18 +113,18 @@ def tune(
     """
     optuna, bar, folder = _optuna(), as_progress(progress), Path(out)
     _check_folder(folder, resume, overwrite)
-    labelling = {key: settings.pop(key) for key in LABELLING if key in settings}
+    labeling = {key: settings.pop(key) for key in LABELING if key in settings}
     for key in settings:
         if key not in FinetuneConfig.model_fields:
-            raise unknown_name("setting of tune", key, [*FinetuneConfig.model_fields, *LABELLING])
+            raise unknown_name("setting of tune", key, [*FinetuneConfig.model_fields, *LABELING])
     fixed = FinetuneConfig.parse(settings).resolve_precision()
-    graphs = dataset.store if isinstance(dataset, LabelledGraphs) else dataset
+    graphs = dataset.store if isinstance(dataset, LabeledGraphs) else dataset
     model = load_for(encoder, graphs, device=fixed.device)
-    if isinstance(dataset, LabelledGraphs):
+    if isinstance(dataset, LabeledGraphs):
         data = dataset
     else:
         found = resolve(dataset, model.schema)
-        data = open_labelled(found, model.schema, split=split, targets=targets, **labelling)
+        data = open_labeled(found, model.schema, split=split, targets=targets, **labeling)
     check_folds(data, fixed.updated({"select": "best-valid"}))  # trials are judged by it
     nothing = np.empty(0, dtype=np.int64)
     hidden = replace(data, split=Split(data.split.train, data.split.valid, nothing))
@@ -177,7 +177,7 @@ class _Search:
 
     optuna: Any
     encoder: Encoder
-    data: LabelledGraphs
+    data: LabeledGraphs
     fixed: FinetuneConfig
     given: frozenset[str]
     seed: int

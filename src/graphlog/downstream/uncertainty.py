@@ -12,7 +12,7 @@ from scipy.special import log_softmax, softmax
 from torch import Tensor
 
 from graphlog.downstream.metrics import TaskKind, brier_score, calibration_error
-from graphlog.downstream.tasks import LabelledGraphs
+from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.errors import ConfigError, ModelFileError
 
 VERSION = 1
@@ -88,7 +88,7 @@ class Calibration:
         return _tempered(np.stack([1 - p, p], axis=2), self.temperatures[:, None])[..., 1]
 
     def rows(
-        self, data: LabelledGraphs, predictions: Float[np.ndarray, "N T"]
+        self, data: LabeledGraphs, predictions: Float[np.ndarray, "N T"]
     ) -> tuple[dict[str, Any], ...]:
         """Return how each target's calibration does on the test fold.
 

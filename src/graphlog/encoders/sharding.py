@@ -12,7 +12,7 @@ from graphlog.ops.collectives import Peers
 
 
 class Shard:
-    """Neighbouring graphs of a batch with about equal shares of its nodes; alone, all of it."""
+    """Neighboring graphs of a batch with about equal shares of its nodes; alone, all of it."""
 
     def __init__(self, batch: GraphBatch, peers: Peers | None) -> None:
         """Cut the batch, which is the same in every process.

@@ -165,7 +165,7 @@ class GraphLoG(Objective[GraphLoGViews]):
             forest = fit_competitive(
                 emb,
                 depth=c.depth,
-                centres=c.centres,
+                centers=c.centres,
                 generator=generator,
                 passes=c.competitive_passes,
                 decay=c.competitive_decay,
@@ -173,15 +173,15 @@ class GraphLoG(Objective[GraphLoGViews]):
             )
         elif c.initialisation == "balanced":
             forest = fit_balanced_forest(
-                emb, depth=c.depth, centres=c.centres, roots=c.min_roots, generator=generator
+                emb, depth=c.depth, centers=c.centres, roots=c.min_roots, generator=generator
             )
         else:
             forest = fit_forest(
                 emb,
                 depth=c.depth,
-                centres=c.centres,
+                centers=c.centres,
                 generator=generator,
-                centres_rule=c.centres_rule,
+                centers_rule=c.centres_rule,
                 min_members=c.min_members,
                 min_roots=c.min_roots,
                 space=c.kmeans_space,

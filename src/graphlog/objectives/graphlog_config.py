@@ -10,7 +10,7 @@ from graphlog.objectives.attribute_head import AttributeColumns
 from graphlog.objectives.base import chemistry, comparison
 from graphlog.objectives.global_semantic import Candidates
 from graphlog.objectives.local_instance import Anchors, LocalForm, Positive
-from graphlog.prototypes.initialize import CentresRule, Space
+from graphlog.prototypes.initialize import CentersRule, Space
 from graphlog.views.masking import MaskedColumns
 
 GlobalForm = Literal["nce", "cross-entropy"]
@@ -84,7 +84,7 @@ class GraphLoGConfig(FrozenConfig):
     """Centers of each clustering."""
     min_members: int = Field(2, ge=1)
     """Clusters with fewer members are discarded."""
-    centres_rule: CentresRule = "halve"
+    centres_rule: CentersRule = "halve"
     """Centers of a layer of few points: at most half as many, or ``literal``, which discards
     every upper layer."""
     initialisation: Literal["balanced", "kmeans", "competitive"] = "balanced"

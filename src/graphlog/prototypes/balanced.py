@@ -20,21 +20,21 @@ def fit_balanced_forest(
     embeddings: Float[Tensor, "M D"],
     *,
     depth: int = 3,
-    centres: int = 50,
+    centers: int = 50,
     roots: int = 4,
     generator: torch.Generator,
     temperature: float = 0.05,
 ) -> PrototypeForest:
     """Return a tree whose leaves hold about equally many graphs.
 
-    Sizes of layers grow geometrically from ``roots`` to ``centres``, as far as there are graphs. A
+    Sizes of layers grow geometrically from ``roots`` to ``centers``, as far as there are graphs. A
     leaf that is nearest to no graph is dropped, so every leaf is the nearest of some graph. Above
     the leaves, prototypes have equally many children, give or take one.
 
     Args:
         embeddings: Embeddings; center them first, since prototypes are compared by cosine.
         depth: Number of layers.
-        centres: Leaves.
+        centers: Leaves.
         roots: Prototypes of the top layer.
         generator: Seeds the clusterings.
         temperature: Sharpness of the balanced assignment.
@@ -44,8 +44,8 @@ def fit_balanced_forest(
             of range.
         NonFiniteLossError: If an embedding is not finite.
     """
-    if min(depth, centres, roots) < 1:
-        raise ConfigError("`depth`, `centres` and `roots` must be at least 1.")
+    if min(depth, centers, roots) < 1:
+        raise ConfigError("`depth`, `centers` and `roots` must be at least 1.")
     check_embeddings(embeddings)
     if not embeddings.any():
         raise ConfigError("the embeddings have collapsed: all graphs are the same to this encoder.")
@@ -54,10 +54,10 @@ def fit_balanced_forest(
     layers, parents = list[Tensor](), list[Tensor]()
     for level in reversed(range(depth)):
         share = level / (depth - 1) if depth > 1 else 1.0
-        wanted = round(roots * (centres / roots) ** share) if centres > roots else centres
+        wanted = round(roots * (centers / roots) ** share) if centers > roots else centers
         if level == depth - 1:
             num = max(min(wanted, points.shape[0] // 2), 1)
-            vectors = _balanced_centres(points, num, generator, temperature)
+            vectors = _balanced_centers(points, num, generator, temperature)
             nearest = cosine_similarity(points, vectors).argmax(dim=1)
             used, nearest = nearest.unique(return_inverse=True)
             vectors = vectors[used]
@@ -70,20 +70,20 @@ def fit_balanced_forest(
     return PrototypeForest(layers, parents[:-1])
 
 
-def _balanced_centres(
+def _balanced_centers(
     points: Tensor, num: int, generator: torch.Generator, temperature: float
 ) -> Tensor:
     """Start from K-means, and move each center to the mean of its balanced share, over and over."""
-    centres = kmeans(points, num, generator).centres
+    centers = kmeans(points, num, generator).centers
     for _ in range(_PASSES):
-        sums, weights = torch.zeros_like(centres), centres.new_zeros(num, 1)
+        sums, weights = torch.zeros_like(centers), centers.new_zeros(num, 1)
         order = torch.randperm(points.shape[0], generator=generator, device=generator.device)
         for chunk in points[order.to(points.device)].split(_CHUNK):
-            share = balanced_assignment(cosine_similarity(chunk, centres), temperature=temperature)
+            share = balanced_assignment(cosine_similarity(chunk, centers), temperature=temperature)
             sums += share.T @ chunk
             weights += share.sum(dim=0)[:, None]
-        centres = sums / weights.clamp_min(1e-12)
-    return _with_directions(centres, points)
+        centers = sums / weights.clamp_min(1e-12)
+    return _with_directions(centers, points)
 
 
 def _equal_groups(
@@ -95,22 +95,22 @@ def _equal_groups(
     """
     from scipy.optimize import linear_sum_assignment
 
-    centres = kmeans(points, num, generator).centres
+    centers = kmeans(points, num, generator).centers
     places = torch.arange(points.shape[0], device=points.device) % num
     group = torch.full_like(places, -1)
     for _ in range(_PASSES):
-        before, cosine = group, cosine_similarity(points, centres)
+        before, cosine = group, cosine_similarity(points, centers)
         chosen = linear_sum_assignment(cosine[:, places].cpu().numpy(), maximize=True)[1]
         group = places[torch.from_numpy(chosen).to(places.device)]
-        centres = torch.zeros_like(centres).index_add(0, group, points)
-        centres = _with_directions(centres / group.bincount()[:, None], points)
+        centers = torch.zeros_like(centers).index_add(0, group, points)
+        centers = _with_directions(centers / group.bincount()[:, None], points)
         if torch.equal(group, before):
             break
-    return centres, group
+    return centers, group
 
 
-def _with_directions(centres: Tensor, points: Tensor) -> Tensor:
+def _with_directions(centers: Tensor, points: Tensor) -> Tensor:
     """Replace a center in the middle of all points, which has no direction."""
     length = points.norm(dim=1)
-    vague = centres.norm(dim=1, keepdim=True) <= 1e-5 * length.mean()
-    return torch.where(vague, points[length.argmax()], centres)
+    vague = centers.norm(dim=1, keepdim=True) <= 1e-5 * length.mean()
+    return torch.where(vague, points[length.argmax()], centers)

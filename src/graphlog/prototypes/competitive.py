@@ -63,19 +63,19 @@ def compete(
         initial: Centers before the first sweep.
         decay: Weight of the old center; the rival's is ``2 - decay``.
     """
-    centres = initial.clone()
+    centers = initial.clone()
     winners = [0] * points.shape[0]
     for _ in range(_SWEEPS):
         for k, point in enumerate(points):
-            score = centres @ point
+            score = centers @ point
             winner = int(score.argmax())
             score[winner] = 0.0
             rival = int(score.argmax())
-            centres[winner] = decay * centres[winner] + (1 - decay) * point
-            centres[rival] = (2 - decay) * centres[rival] - (1 - decay) * point
+            centers[winner] = decay * centers[winner] + (1 - decay) * point
+            centers[rival] = (2 - decay) * centers[rival] - (1 - decay) * point
             winners[k] = winner
     kept, parent = torch.tensor(winners, device=points.device).unique(return_inverse=True)
-    return centres[kept], parent
+    return centers[kept], parent
 
 
 @torch.no_grad()
@@ -83,7 +83,7 @@ def fit_competitive(
     embeddings: Float[Tensor, "M D"],
     *,
     depth: int,
-    centres: int,
+    centers: int,
     generator: torch.Generator,
     batch_size: int = 512,
     passes: int = 5,
@@ -95,7 +95,7 @@ def fit_competitive(
     Args:
         embeddings: Graph embeddings of the collection.
         depth: Number of layers.
-        centres: Centers drawn for each layer.
+        centers: Centers drawn for each layer.
         generator: Draws the centers and the order of the embeddings in each pass.
         batch_size: Embeddings averaged at a time.
         passes: Passes over the collection for the bottom layer.
@@ -105,12 +105,12 @@ def fit_competitive(
     Raises:
         ConfigError: If no bottom center has that many members.
     """
-    size = (centres, embeddings.shape[1])
+    size = (centers, embeddings.shape[1])
     start = [
         torch.rand(size, generator=generator, device=generator.device).to(embeddings)
         for _ in range(depth)
     ]
-    prototypes, counts = start[0], torch.zeros(centres, dtype=torch.long, device=embeddings.device)
+    prototypes, counts = start[0], torch.zeros(centers, dtype=torch.long, device=embeddings.device)
     for _ in range(passes):
         order = torch.randperm(
             embeddings.shape[0], generator=generator, device=generator.device

@@ -62,8 +62,8 @@ def sample_chains(
     if temperature <= 0:
         raise ValueError(f"`temperature` must be positive, found {temperature}.")
     chains: list[Tensor] = []
-    for level, centres in enumerate(forest.layers):
-        logits = cosine_similarity(graph_emb, centres) / temperature
+    for level, centers in enumerate(forest.layers):
+        logits = cosine_similarity(graph_emb, centers) / temperature
         if level > 0:
             logits = logits.masked_fill(forest.parent(level) != chains[-1][:, None], -torch.inf)
         chains.append(_draw(logits.softmax(dim=-1), generator))
@@ -84,8 +84,8 @@ def greedy_chains(
         eps: Added to the cosine's denominator (the authors' script: 1e-6).
     """
     chains: list[Tensor] = []
-    for level, centres in enumerate(forest.layers):
-        similarity = cosine_similarity(graph_emb, centres, eps)
+    for level, centers in enumerate(forest.layers):
+        similarity = cosine_similarity(graph_emb, centers, eps)
         if level > 0:
             similarity = similarity.masked_fill(
                 forest.parent(level) != chains[-1][:, None], -torch.inf

@@ -11,7 +11,7 @@ from graphlog.ops.similarity import unit_rows
 from graphlog.prototypes.forest import PrototypeForest
 from graphlog.prototypes.kmeans import Clusters, drop_small, kmeans
 
-CentresRule = Literal["halve", "literal"]
+CentersRule = Literal["halve", "literal"]
 Space = Literal["raw", "unit"]
 
 
@@ -19,9 +19,9 @@ def fit_forest(
     embeddings: Float[Tensor, "M D"],
     *,
     depth: int,
-    centres: int,
+    centers: int,
     generator: torch.Generator,
-    centres_rule: CentresRule = "halve",
+    centers_rule: CentersRule = "halve",
     min_members: int = 2,
     min_roots: int = 1,
     space: Space = "raw",
@@ -32,7 +32,7 @@ def fit_forest(
     clustering, centers with fewer than ``min_members`` members are discarded and their members
     re-attached to the nearest survivor. Printed as it is, the paper's rule has no upper layer: 50
     centers on the at most 50 points of the layer below leave one member each, and all are
-    discarded. Hence ``centres_rule``:
+    discarded. Hence ``centers_rule``:
 
     - ``"halve"``: at most half as many centers as points; where still no cluster is large enough (a
       single point, say), one prototype at the mean of the points is kept, so that a few graphs are
@@ -43,9 +43,9 @@ def fit_forest(
     Args:
         embeddings: Graph embeddings of the collection, or a sample of it.
         depth: Number of layers, at least 1.
-        centres: Centers of each clustering (the paper: 50).
+        centers: Centers of each clustering (the paper: 50).
         generator: Seeds the clusterings.
-        centres_rule: How many centers a layer of few points gets.
+        centers_rule: How many centers a layer of few points gets.
         min_members: Smallest cluster that is kept (the paper: 2).
         min_roots: Fewest prototypes of the top layer, as far as the layer below has that many;
             where the rules above leave fewer, that many centers are fitted and none discarded.
@@ -57,8 +57,8 @@ def fit_forest(
             rule leaves a layer empty.
         NonFiniteLossError: If an embedding is not finite.
     """
-    if depth < 1 or centres < 1:
-        raise ConfigError(f"`depth` and `centres` must be at least 1, found {depth} and {centres}.")
+    if depth < 1 or centers < 1:
+        raise ConfigError(f"`depth` and `centers` must be at least 1, found {depth} and {centers}.")
     check_embeddings(embeddings)
     points = embeddings.detach()
     fewest = [1] * (depth - 1) + [min_roots]
@@ -66,8 +66,8 @@ def fit_forest(
     parents: list[Tensor] = []
     for level in range(depth):
         points = unit_rows(points) if space == "unit" else points
-        fitted = _fit_layer(points, level, centres, generator, centres_rule, min_members)
-        if fitted.centres.shape[0] < (num := min(fewest[level], points.shape[0])):
+        fitted = _fit_layer(points, level, centers, generator, centers_rule, min_members)
+        if fitted.centers.shape[0] < (num := min(fewest[level], points.shape[0])):
             fitted = drop_small(points, kmeans(points, num, generator), 1)
         layers.append(_without_zeros(fitted, points))
         parents.append(fitted.assignment)
@@ -97,16 +97,16 @@ def check_embeddings(embeddings: Float[Tensor, "M D"]) -> None:
 def _fit_layer(
     points: Tensor,
     level: int,
-    centres: int,
+    centers: int,
     generator: torch.Generator,
-    centres_rule: CentresRule,
+    centers_rule: CentersRule,
     min_members: int,
 ) -> Clusters:
     available = points.shape[0]
-    wanted = min(centres, available if centres_rule == "literal" else max(1, available // 2))
+    wanted = min(centers, available if centers_rule == "literal" else max(1, available // 2))
     fitted = drop_small(points, kmeans(points, wanted, generator), min_members)
-    if fitted.centres.shape[0] == 0:
-        if centres_rule == "literal":
+    if fitted.centers.shape[0] == 0:
+        if centers_rule == "literal":
             raise ConfigError(
                 f"`centres_rule='literal'` discards all prototypes {level} layers above the bottom:"
                 f" {wanted} centers on {available} points leave none with {min_members} members;"
@@ -118,7 +118,7 @@ def _fit_layer(
 
 def _without_zeros(clusters: Clusters, points: Tensor) -> Tensor:
     """Replace a center of length 0, which has no direction, by its member of greatest length."""
-    vectors = clusters.centres.clone()
+    vectors = clusters.centers.clone()
     for k in (vectors.norm(dim=1) == 0).nonzero().flatten().tolist():
         members = points[clusters.assignment == k]
         vectors[k] = members[members.norm(dim=1).argmax()]

@@ -13,7 +13,7 @@ _CHUNK = 65536
 class Clusters(NamedTuple):
     """Surviving centers and the center of every point."""
 
-    centres: Float[Tensor, "K D"]
+    centers: Float[Tensor, "K D"]
     """Cluster means."""
     assignment: Int[Tensor, "M"]
     """Index of each point's center."""
@@ -21,7 +21,7 @@ class Clusters(NamedTuple):
 
 def kmeans(
     points: Float[Tensor, "M D"],
-    num_centres: int,
+    num_centers: int,
     generator: torch.Generator,
     *,
     max_iter: int = 100,
@@ -33,25 +33,25 @@ def kmeans(
 
     Args:
         points: What to cluster.
-        num_centres: Number of centers, at most the number of points.
+        num_centers: Number of centers, at most the number of points.
         generator: Seeds the k-means++ start.
         max_iter: Upper limit of Lloyd iterations.
     """
-    if not 1 <= num_centres <= points.shape[0]:
-        raise ValueError(f"`num_centres` must be in [1, {points.shape[0]}], found {num_centres}.")
+    if not 1 <= num_centers <= points.shape[0]:
+        raise ValueError(f"`num_centers` must be in [1, {points.shape[0]}], found {num_centers}.")
     # heavy, and not needed by most imports of this module
     from sklearn.cluster import KMeans  # pyright: ignore[reportUnknownVariableType]
     from sklearn.exceptions import ConvergenceWarning  # pyright: ignore[reportUnknownVariableType]
     from threadpoolctl import threadpool_limits
 
     seed = int(torch.randint(2**31 - 1, (1,), generator=generator, device=generator.device))
-    model = KMeans(num_centres, n_init=1, max_iter=max_iter, random_state=seed)  # pyright: ignore[reportArgumentType]
+    model = KMeans(num_centers, n_init=1, max_iter=max_iter, random_state=seed)  # pyright: ignore[reportArgumentType]
     with threadpool_limits(limits=1), warnings.catch_warnings():
         # fewer distinct points than centers: the empty clusters are dropped afterwards
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(points.detach().cpu().numpy())
-    centres = torch.from_numpy(model.cluster_centers_).to(points)
-    return Clusters(centres, torch.from_numpy(model.labels_).long().to(points.device))
+    centers = torch.from_numpy(model.cluster_centers_).to(points)
+    return Clusters(centers, torch.from_numpy(model.labels_).long().to(points.device))
 
 
 def drop_small(points: Float[Tensor, "M D"], clusters: Clusters, min_members: int) -> Clusters:
@@ -60,19 +60,19 @@ def drop_small(points: Float[Tensor, "M D"], clusters: Clusters, min_members: in
     Orphans move to the nearest surviving center. Centers are not moved by it. No survivor at all
     gives no centers and every point the assignment 0.
     """
-    counts = torch.bincount(clusters.assignment, minlength=clusters.centres.shape[0])
+    counts = torch.bincount(clusters.assignment, minlength=clusters.centers.shape[0])
     kept = counts >= min_members
-    centres = clusters.centres[kept]
-    if centres.shape[0] == 0:
-        return Clusters(centres, torch.zeros_like(clusters.assignment))
+    centers = clusters.centers[kept]
+    if centers.shape[0] == 0:
+        return Clusters(centers, torch.zeros_like(clusters.assignment))
     renumbered = (kept.cumsum(0) - 1)[clusters.assignment]
     orphan = ~kept[clusters.assignment]
-    renumbered[orphan] = nearest(points[orphan], centres)
-    return Clusters(centres, renumbered)
+    renumbered[orphan] = nearest(points[orphan], centers)
+    return Clusters(centers, renumbered)
 
 
-def nearest(points: Float[Tensor, "M D"], centres: Float[Tensor, "K D"]) -> Int[Tensor, "M"]:
+def nearest(points: Float[Tensor, "M D"], centers: Float[Tensor, "K D"]) -> Int[Tensor, "M"]:
     """Return the nearest center of each point in Euclidean distance, the first of equals."""
-    half_norm = 0.5 * centres.square().sum(dim=1)
-    parts = [(half_norm - chunk @ centres.T).argmin(dim=1) for chunk in points.split(_CHUNK)]
+    half_norm = 0.5 * centers.square().sum(dim=1)
+    parts = [(half_norm - chunk @ centers.T).argmin(dim=1) for chunk in points.split(_CHUNK)]
     return torch.cat(parts) if parts else torch.empty(0, dtype=torch.long, device=points.device)

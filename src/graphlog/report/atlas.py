@@ -57,8 +57,8 @@ def _layout(count: int, source: np.ndarray, target: np.ndarray) -> Float[np.ndar
     )
     farthest = steps[np.isfinite(steps)].max(initial=0.0)
     squared = np.where(np.isfinite(steps), steps, farthest + 2) ** 2
-    centre = np.eye(count) - 1 / count
-    values, vectors = np.linalg.eigh(-0.5 * centre @ squared @ centre)
+    center = np.eye(count) - 1 / count
+    values, vectors = np.linalg.eigh(-0.5 * center @ squared @ center)
     plane = np.zeros((count, 2))
     width = min(2, count)
     plane[:, :width] = (vectors * np.sqrt(np.maximum(values, 0)))[:, ::-1][:, :width]

@@ -121,7 +121,7 @@ class Hierarchy:
         store: GraphStore,
         *,
         depth: int = 3,
-        centres: int = 50,
+        centers: int = 50,
         seed: int = 0,
         **computing: Any,
     ) -> Self:
@@ -133,7 +133,7 @@ class Hierarchy:
             model: The encoder.
             store: The collection.
             depth: Layers of the tree.
-            centres: Leaves.
+            centers: Leaves.
             seed: Of the sample and the clusterings.
             computing: As for :meth:`Encoder.embed_batches`.
 
@@ -151,7 +151,7 @@ class Hierarchy:
         forest = fit_balanced_forest(
             head(emb),
             depth=depth,
-            centres=centres,
+            centers=centers,
             generator=torch.Generator().manual_seed(seed_for(seed, "hierarchy")),
         )
         with evaluating(model):

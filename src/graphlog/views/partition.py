@@ -74,13 +74,13 @@ class Partitioner:
         size = offsets.shape[0] - 1
         if size <= self.parts:
             return np.arange(size, dtype=np.uint8)
-        neighbours = self._metis.CSRAdjacency(
+        neighbors = self._metis.CSRAdjacency(
             offsets - offsets[0], target[offsets[0] : offsets[-1]] - start
         )
         # recursive bisection: on graphs of this size the direct method leaves parts empty
         labels = np.asarray(
             self._metis.part_graph(
-                self.parts, neighbours, recursive=True, options=self._options
+                self.parts, neighbors, recursive=True, options=self._options
             ).vertex_part
         )
         _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)

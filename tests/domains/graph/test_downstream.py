@@ -9,7 +9,7 @@ import graphlog
 from graphlog.cli.main import main
 from graphlog.data.split import stratified_split
 from graphlog.downstream.metrics import accuracy, evaluate
-from graphlog.downstream.tasks import open_labelled
+from graphlog.downstream.tasks import open_labeled
 from graphlog.downstream.wl import wl_counts
 from graphlog.encoders import LAYERS
 from graphlog.errors import ConfigError, DataError
@@ -67,7 +67,7 @@ def test_a_model_reads_new_files_in_its_own_schema(tmp_path):
 
 def test_one_target_of_several_classes(tmp_path):
     store = ring_store(tmp_path, count=60)
-    data = open_labelled(store, store.schema)
+    data = open_labeled(store, store.schema)
     assert (data.task, data.metric) == ("multiclass", "accuracy")
     assert data.targets == ("y=class0", "y=class1", "y=class2")
     assert data.split_name == "stratified (seed 0)"
@@ -89,12 +89,12 @@ def test_quantities_are_regressed_and_splits_named(tmp_path):
         for k in range(40)
     ]
     store = graphlog.read_graphs(lines(tmp_path / "g.jsonl", records))
-    data = open_labelled(store, store.schema)
+    data = open_labeled(store, store.schema)
     assert (data.task, data.split_name) == ("regression", "random (seed 0)")
     with pytest.raises(ConfigError, match="choose random, stratified"):
-        open_labelled(store, store.schema, split="scaffold")
+        open_labeled(store, store.schema, split="scaffold")
     with pytest.raises(DataError, match="holds quantities, not classes"):
-        open_labelled(store, store.schema, task="multiclass")
+        open_labeled(store, store.schema, task="multiclass")
 
 
 @pytest.mark.parametrize("classifier", ["svm", "logistic"])

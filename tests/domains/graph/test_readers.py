@@ -38,7 +38,7 @@ def test_a_folder_of_tables(tmp_path):
     assert len(store) == 2
     assert store.undirected
     assert store.num_nodes.tolist() == [3, 2]
-    assert [a.name for a in store.schema.node] == ["colour", "size"]
+    assert [a.name for a in store.schema.node] == ["color", "size"]
     assert store.schema.node[0].values == ("blue", "red")
     assert store[:].x[:, 0].tolist() == [1, 0, 1, 1, 1]
     assert store[:].x[:, 1].tolist() == [1.0, 2.0, 3.5, 1.0, 2.5]
@@ -149,7 +149,7 @@ def test_both_directions_are_one_edge_and_loops_go_unless_directed(tmp_path):
         ({"edges": [[0, 1.5]], "x": [[1], [2]]}, "line 2: `edges` must hold whole numbers"),
         ({"edges": [], "x": []}, "has no node"),
         ({"edges": [[0, 1]], "x": [[1], [1]], "y": [1, 2]}, "line 2: `y` must be 1 labels"),
-        ({"edges": [[0, 1]], "x": [[1], [1]], "colour": 3}, "line 2: unknown key 'colour'"),
+        ({"edges": [[0, 1]], "x": [[1], [1]], "color": 3}, "line 2: unknown key 'color'"),
         ("{", "line 2: is no JSON"),
     ],
 )
@@ -183,7 +183,7 @@ def test_a_bad_line_is_rejected_by_name_and_the_others_stay_in_their_rows(tmp_pa
         ({"nodes": NODES + "b,1,red,2\n"}, "nodes.csv, line 7: node '1' is listed twice"),
         (
             {"nodes": NODES + "b,9,,2\n"},
-            "nodes.csv, line 7: node 2: node attribute 'colour' is missing",
+            "nodes.csv, line 7: node 2: node attribute 'color' is missing",
         ),
         ({"graphs": GRAPHS + "b,no\n"}, "graphs.csv, line 4: graph 'b' is there twice"),
         (
@@ -303,7 +303,7 @@ def test_options_that_make_no_sense_are_refused(tmp_path):
         {"on_error": "stop"},
         {"limit": 0},
         {"kinds": {"nobody": "continuous"}},
-        {"kinds": {"node_0": "colour"}},
+        {"kinds": {"node_0": "color"}},
     ):
         with pytest.raises(ConfigError):
             read_graphs(path, **options)

@@ -13,7 +13,7 @@ from graphlog.domains.protein.schema import CHANNELS, PROTEIN
 from graphlog.downstream.finetune import FinetuneConfig, start_of
 from graphlog.downstream.models import load_for
 from graphlog.downstream.report import Report
-from graphlog.downstream.tasks import open_labelled
+from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.training.config import resolve_config
@@ -51,14 +51,14 @@ def test_statistics_are_counts(store: GraphStore) -> None:
 
 
 def test_unlabeled_proteins_are_left_out_and_the_test_fold_is_halved(store: GraphStore) -> None:
-    data = open_labelled(store, PROTEIN)
+    data = open_labeled(store, PROTEIN)
     assert len(data.store) == 84
     assert data.split_name.startswith("random")
     first, second = data.halves.values()
     assert sorted([*first, *second]) == list(range(len(data.split.test)))
     assert abs(len(first) - len(second)) <= 1
     assert [list(half) for half in data.halves.values()] == [
-        list(half) for half in open_labelled(store, PROTEIN).halves.values()
+        list(half) for half in open_labeled(store, PROTEIN).halves.values()
     ]
 
 
@@ -73,7 +73,7 @@ def test_the_center_is_read_downstream_unless_told_otherwise(store: GraphStore) 
     )
     molecules = tiny_encoder()
     assert molecules.with_readout() is molecules
-    data = open_labelled(store, PROTEIN)
+    data = open_labeled(store, PROTEIN)
     quick = {"epochs": 1, "device": "cpu", "precision": "fp32"}
     assert start_of(encoder, data, FinetuneConfig(**quick)).encoder.config.readout == "mean+centre"
     assert (

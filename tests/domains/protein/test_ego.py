@@ -14,15 +14,15 @@ from protein_support import chunk_graphs, random_network, slow_members
 
 
 @pytest.mark.parametrize(
-    ("radius", "neighbours", "nodes"),
+    ("radius", "neighbors", "nodes"),
     [(1, 100, 500), (1, 3, 500), (2, 4, 500), (3, 2, 7), (2, 100, 5)],
 )
-def test_ego_networks_equal_those_cut_one_by_one(radius: int, neighbours: int, nodes: int) -> None:
+def test_ego_networks_equal_those_cut_one_by_one(radius: int, neighbors: int, nodes: int) -> None:
     network, graph = random_network(40, 400, seed=radius)
-    options = ProteinOptions(radius=radius, neighbours=neighbours, nodes=nodes, isolated="keep")
+    options = ProteinOptions(radius=radius, neighbours=neighbors, nodes=nodes, isolated="keep")
     found = chunk_graphs(ego_networks(network, np.arange(40), options))
-    for centre, (size, ends, attributes) in enumerate(found):
-        members = slow_members(graph, centre, radius, neighbours, nodes)
+    for center, (size, ends, attributes) in enumerate(found):
+        members = slow_members(graph, center, radius, neighbors, nodes)
         assert size == len(members)
         expected = {
             tuple(sorted((members.index(a), members.index(b)))): tuple(
@@ -42,13 +42,13 @@ def test_ego_networks_equal_those_cut_one_by_one(radius: int, neighbours: int, n
 def test_graphs_do_not_depend_on_which_are_cut_together() -> None:
     network, _ = random_network(30, 200, seed=5)
     together = chunk_graphs(ego_networks(network, np.arange(30), ProteinOptions(isolated="keep")))
-    for centre in (0, 17, 29):
+    for center in (0, 17, 29):
         [(size, ends, attributes)] = chunk_graphs(
-            ego_networks(network, np.array([centre]), ProteinOptions(isolated="keep"))
+            ego_networks(network, np.array([center]), ProteinOptions(isolated="keep"))
         )
-        assert size == together[centre][0]
-        np.testing.assert_array_equal(ends, together[centre][1])
-        np.testing.assert_array_equal(attributes, together[centre][2])
+        assert size == together[center][0]
+        np.testing.assert_array_equal(ends, together[center][1])
+        np.testing.assert_array_equal(attributes, together[center][2])
 
 
 def test_repeats_directions_and_self_loops_are_one_interaction() -> None:

@@ -13,7 +13,7 @@ from graphlog.domains import SCHEMAS
 from graphlog.domains.protein import stores
 from graphlog.domains.protein.stores import first_of_each_species, open_named_proteins, parts
 from graphlog.downstream.splitting import split_file
-from graphlog.downstream.tasks import open_labelled
+from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError, DataError
 from graphlog.inputs import fetch_dataset, read_streamed
 from graphlog.report.describe import describe_dataset
@@ -102,7 +102,7 @@ def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def test_worm_go40(mirror: Path) -> None:
-    data = open_labelled("worm-go40", SCHEMAS["protein"])
+    data = open_labeled("worm-go40", SCHEMAS["protein"])
     assert len(data.store) == 6642
     assert len(data.targets) == 40
     assert data.labels.sum() == 7986
@@ -112,7 +112,7 @@ def test_worm_go40(mirror: Path) -> None:
     assert len(pool) == 10_735
     assert fetch_dataset("worm-go40") == pool.path
     assert describe_dataset("worm-go40")["here"] == "yes"
-    chosen = open_labelled("worm-go40", SCHEMAS["protein"], targets=["GO:0006412"])
+    chosen = open_labeled("worm-go40", SCHEMAS["protein"], targets=["GO:0006412"])
     assert chosen.targets == ("GO:0006412",)
 
 
@@ -123,7 +123,7 @@ def test_proteins_beyond_a_limit_are_no_rejects(mirror: Path) -> None:
 
 def test_worm_network_is_worm_go40_split_by_communities(mirror: Path, tmp_path: Path) -> None:
     pytest.importorskip("pymetis")
-    data = open_labelled("worm-network", SCHEMAS["protein"])
+    data = open_labeled("worm-network", SCHEMAS["protein"])
     assert (len(data.store), len(data.targets), data.split_name) == (6642, 40, "network (seed 0)")
     folds = split_file("worm-network", tmp_path / "split.json")
     assert {name: len(part) for name, part in folds._asdict().items()} == {
@@ -132,7 +132,7 @@ def test_worm_network_is_worm_go40_split_by_communities(mirror: Path, tmp_path: 
 
 
 def test_yeast_complexes(mirror: Path) -> None:
-    data = open_labelled("yeast-complexes", SCHEMAS["protein"])
+    data = open_labeled("yeast-complexes", SCHEMAS["protein"])
     assert (len(data.store), len(data.targets)) == (556, 31)
     assert len(open_named_proteins("yeast-complexes")) == 5232
     channels = data.store[:].edge_attr.numpy()[:, :7].any(axis=0)

@@ -211,7 +211,7 @@ def open_gin(path: Path) -> Collection:
     """Return the graphs of a file in the text format of the GIN family.
 
     The first line is the number of graphs; each graph is a line ``nodes label`` and a line ``tag
-    degree neighbours… attributes…`` for each node. Tags are categories and labels are classes.
+    degree neighbors… attributes…`` for each node. Tags are categories and labels are classes.
     """
     with open_text(path) as lines:
         words = [next(lines, "").split() for _ in range(_GIN_HEAD_LINES)][-1]
@@ -263,20 +263,20 @@ def _gin_graph(row: int, line: int, label: str, nodes: list[list[str]], extra: i
     attributes: list[list[Any]] = []
     for k, words in enumerate(nodes):
         degree = _count(words[1]) if len(words) > 1 else None
-        problem, neighbours = None, list[int | None]()
+        problem, neighbors = None, list[int | None]()
         if degree is None or len(words) != 2 + degree + extra:
             expected = "must be 'tag degree neighbors' with as many neighbors as the degree says"
             problem = f"{expected}, found {' '.join(words)[:40]!r}"
         else:
-            neighbours = [_count(word) for word in words[2 : 2 + degree]]
-            for word, neighbor in zip(words[2:], neighbours, strict=False):
+            neighbors = [_count(word) for word in words[2 : 2 + degree]]
+            for word, neighbor in zip(words[2:], neighbors, strict=False):
                 if neighbor is None or neighbor >= len(nodes):
                     problem = f"neighbor {word} must be a node in [0, {len(nodes)})"
                     break
         if problem is not None:
             return RawGraph(row, f"graph {row}", problem=f"{place.of(k)}{problem}")
-        ends += [(k, neighbor) for neighbor in neighbours if neighbor is not None]
-        attributes.append([cell(word) for word in (words[0], *words[2 + len(neighbours) :])])
+        ends += [(k, neighbor) for neighbor in neighbors if neighbor is not None]
+        attributes.append([cell(word) for word in (words[0], *words[2 + len(neighbors) :])])
     return RawGraph(
         row=row,
         text=f"graph {row}",

@@ -334,8 +334,8 @@ class _Columns:
             self.chirality.extend([0] * num_atoms)
             self.bond_stereo.extend([0] * num_bonds)
         elif self.cip:
-            centres, axes = cip_codes(mol, atoms, bonds)
-            self.chirality.extend(centres)
+            centers, axes = cip_codes(mol, atoms, bonds)
+            self.chirality.extend(centers)
             self.bond_stereo.extend(axes)
         else:
             self.chirality.extend(map(Chem.Atom.GetChiralTag, atoms))

@@ -14,7 +14,7 @@ symmetric that ranking their branches was given up.
 
 _MOST_COMPARISONS = 125_000
 """Of branches in one molecule, about a tenth of a second; nearly all need fewer than 10,000."""
-_CENTRES = {"R": 1, "S": 2, "r": 3, "s": 4}
+_CENTERS = {"R": 1, "S": 2, "r": 3, "s": 4}
 _BONDS = {"Z": 1, "z": 1, "E": 2, "e": 2}
 _LABEL = "_CIPCode"
 _NO_TAG, _NO_STEREO = Chem.ChiralType.CHI_UNSPECIFIED, Chem.BondStereo.STEREONONE
@@ -40,28 +40,28 @@ def cip_codes(mol: Any, atoms: list[Any], bonds: list[Any]) -> tuple[list[int], 
         bonds: Its bonds, by index.
     """
     tags, stereo = list(map(Chem.Atom.GetChiralTag, atoms)), list(map(Chem.Bond.GetStereo, bonds))
-    centres, axes = [0] * len(atoms), [0] * len(bonds)
+    centers, axes = [0] * len(atoms), [0] * len(bonds)
     tagged = [k for k, tag in enumerate(tags) if tag != _NO_TAG]
     marked = [k for k, kind in enumerate(stereo) if kind != _NO_STEREO]
     if not tagged and not marked:
-        return centres, axes
+        return centers, axes
     for element in (*(atoms[k] for k in tagged), *(bonds[k] for k in marked)):
         element.ClearProp(_LABEL)
     try:
         rdCIPLabeler.AssignCIPLabels(mol, maxRecursiveIterations=_MOST_COMPARISONS)
-        is_labelled = True
+        is_labeled = True
     except Exception:  # RDKit's own types: too many comparisons, or an element it was not made for
-        is_labelled = False
+        is_labeled = False
     for k in tagged:
-        has_label = is_labelled and tags[k] in _TETRAHEDRAL
-        centres[k] = _code(atoms[k], _CENTRES, UNKNOWN_CENTER) if has_label else UNKNOWN_CENTER
+        has_label = is_labeled and tags[k] in _TETRAHEDRAL
+        centers[k] = _code(atoms[k], _CENTERS, UNKNOWN_CENTER) if has_label else UNKNOWN_CENTER
     for k in marked:
         axes[k] = (
             _code(bonds[k], _BONDS, UNKNOWN_BOND)
-            if is_labelled and stereo[k] in _PLANAR
+            if is_labeled and stereo[k] in _PLANAR
             else UNKNOWN_BOND
         )
-    return centres, axes
+    return centers, axes
 
 
 def _code(element: Any, codes: dict[str, int], other: int) -> int:

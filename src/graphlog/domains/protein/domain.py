@@ -35,7 +35,7 @@ class ProteinDomain(Domain):
     schemas = {PROTEIN.name: PROTEIN}  # noqa: RUF012 - constant
     targets = STATISTICS
     feature_sets = {"statistics": STATISTICS}  # noqa: RUF012 - constant
-    drops_unlabelled = True
+    drops_unlabeled = True
     reads_memory = True
     test_halves = True
     wide_edges = True
@@ -209,5 +209,5 @@ class ProteinDomain(Domain):
         counts = ", ".join(f"{count:,} of {taxon}" for taxon, count in species.items())
         if store.labels is None:
             return {"proteins": counts}
-        labelled = int((~np.isnan(store.labels).all(axis=1)).sum())
-        return {"proteins": counts, "labelled": labelled}
+        labeled = int((~np.isnan(store.labels).all(axis=1)).sum())
+        return {"proteins": counts, "labelled": labeled}

@@ -38,7 +38,7 @@ class _Members(NamedTuple):
 
 
 def ego_networks(
-    network: ProteinNetwork, centres: Integer[np.ndarray, "n"], options: ProteinOptions
+    network: ProteinNetwork, centers: Integer[np.ndarray, "n"], options: ProteinOptions
 ) -> GraphChunk:
     """Return the ego-network of every center, with the center as node 0.
 
@@ -48,15 +48,15 @@ def ego_networks(
 
     Args:
         network: The whole network.
-        centres: Numbers of proteins; they become the rows of the graphs.
+        centers: Numbers of proteins; they become the rows of the graphs.
         options: Radius and caps.
     """
     n = len(network.proteins)
     # one table for all batches, bounded in size however large the network
     table = np.full((max(1, _TABLE_ENTRIES // max(n, 1)), n), -1, dtype=np.int32)
     parts = [
-        _cut(network, centres[k : k + len(table)].astype(np.int64), options, table)
-        for k in range(0, len(centres), len(table))
+        _cut(network, centers[k : k + len(table)].astype(np.int64), options, table)
+        for k in range(0, len(centers), len(table))
     ]
     node_counts, edge_counts, edge_index, codes = (
         np.concatenate(column, axis=-1) for column in zip(*parts, strict=True)
@@ -67,20 +67,20 @@ def ego_networks(
         x=np.ones((int(node_counts.sum()), 1), dtype=np.int64),
         edge_index=edge_index,
         edge_attr=_ROW_OF_CODE[codes],
-        rows=centres.astype(np.int64),
-        texts=[network.proteins[p] for p in centres.tolist()],
+        rows=centers.astype(np.int64),
+        texts=[network.proteins[p] for p in centers.tolist()],
     )
 
 
 def _cut(
     network: ProteinNetwork,
-    centres: Int[np.ndarray, "b"],
+    centers: Int[np.ndarray, "b"],
     options: ProteinOptions,
     table: Integer[np.ndarray, "B N"],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return node counts, edge counts, edges and their codes; leaves ``table`` filled with -1."""
     n, position = table.shape[1], table.reshape(-1)
-    members = _reach(network, centres, options, position)
+    members = _reach(network, centers, options, position)
     entry = members.graph * n + members.protein
     position[entry] = members.position
     starts = network.once_offsets[members.protein]
@@ -92,8 +92,8 @@ def _cut(
     inside = there >= 0
     here, there = here[inside], there[inside]
     return (
-        np.bincount(members.graph, minlength=len(centres)),
-        np.bincount(graph[inside], minlength=len(centres)),
+        np.bincount(members.graph, minlength=len(centers)),
+        np.bincount(graph[inside], minlength=len(centers)),
         np.stack([np.minimum(here, there), np.maximum(here, there)]),
         network.once_codes[interactions[inside]],
     )
@@ -101,13 +101,13 @@ def _cut(
 
 def _reach(
     network: ProteinNetwork,
-    centres: Int[np.ndarray, "b"],
+    centers: Int[np.ndarray, "b"],
     options: ProteinOptions,
     seen: Integer[np.ndarray, "C"],
 ) -> _Members:
     """Return the proteins within the radius in the order they are reached; restores ``seen``."""
     n = len(network.proteins)
-    reached = [np.arange(len(centres)) * n + centres]
+    reached = [np.arange(len(centers)) * n + centers]
     seen[reached[0]] = 0
     for _ in range(options.radius):
         graph, protein = np.divmod(reached[-1], n)
@@ -122,7 +122,7 @@ def _reach(
     seen[entries] = -1
     entries = entries[np.argsort(entries // n, kind="stable")]
     graph, protein = np.divmod(entries, n)
-    sizes = np.bincount(graph, minlength=len(centres))
+    sizes = np.bincount(graph, minlength=len(centers))
     position = np.arange(len(entries)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     is_in = position < options.nodes
     return _Members(graph[is_in], protein[is_in], position[is_in])
@@ -154,8 +154,8 @@ def _statistics(store: GraphStore, start: int, stop: int) -> Float32[np.ndarray,
     edges = np.bincount(owner, minlength=count) / 2
     density = edges / np.maximum(nodes * (nodes - 1) / 2, 1)
     by_channel = [np.bincount(owner, column, count) / 2 for column in channels.T]
-    centres = owner[is_center]
-    of_center = [np.bincount(centres, column, count) for column in channels[is_center].T]
-    partners = np.bincount(centres, minlength=count)
+    centers = owner[is_center]
+    of_center = [np.bincount(centers, column, count) for column in channels[is_center].T]
+    partners = np.bincount(centers, minlength=count)
     counts = np.stack([nodes, edges, partners, *by_channel, *of_center], axis=1)
     return np.insert(np.log1p(counts), 3, density, axis=1).astype(np.float32)

@@ -29,7 +29,7 @@ from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.files import open_text
 
 Files = str | Path | Sequence[str | Path]
-Labeller = Callable[[Sequence[str]], Functions]
+Labeler = Callable[[Sequence[str]], Functions]
 Progress = Callable[[int, int], None]
 """Called as ``progress(proteins done, proteins rejected)``."""
 _CENTERS_PER_CHUNK = 1024
@@ -109,7 +109,7 @@ def read_proteins(
     go: str | Path | None = None,
     go_terms: str | Path | None = None,
     aliases: Files | None = None,
-    labels: str | Path | Labeller | None = None,
+    labels: str | Path | Labeler | None = None,
     species: str | int | None = None,
     on_error: str = "skip",
     workers: int | None = None,
@@ -229,7 +229,7 @@ def _add_network(
     collector.add(None, rejects, len(rejects))
     usable = proteins[reasons == ""]
     for k in range(0, len(usable), _CENTERS_PER_CHUNK):
-        centres = usable[k : k + _CENTERS_PER_CHUNK]
-        labels = None if values is None else values[centres]
-        chunk = ego_networks(network, centres, options)
-        collector.add(replace(chunk, rows=start + centres, labels=labels), (), len(centres))
+        centers = usable[k : k + _CENTERS_PER_CHUNK]
+        labels = None if values is None else values[centers]
+        chunk = ego_networks(network, centers, options)
+        collector.add(replace(chunk, rows=start + centers, labels=labels), (), len(centers))

@@ -46,8 +46,8 @@ def test_center_stands_beside_the_mean(store: GraphStore, layer: str) -> None:
     assert centered.embedding_width(layer) == plain.embedding_width(layer) + (
         8 if layer == "last" else 24
     )
-    centre = nodes[batch.ptr[:-1]]
-    torch.testing.assert_close(ours[:, 8:] if layer == "last" else ours[:, -9:-1], centre)
+    center = nodes[batch.ptr[:-1]]
+    torch.testing.assert_close(ours[:, 8:] if layer == "last" else ours[:, -9:-1], center)
     torch.testing.assert_close(ours[:, :8], mean[:, :8])
     torch.testing.assert_close(centered(batch).graph_emb, plain(batch).graph_emb)
 

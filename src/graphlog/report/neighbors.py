@@ -1,4 +1,4 @@
-"""Nearest neighbours as a table, or as a page with drawings."""
+"""Nearest neighbors as a table, or as a page with drawings."""
 
 import io
 import json
@@ -14,7 +14,7 @@ from graphlog.domains.records import RecordDomain
 from graphlog.downstream.embed import Written, check_output, is_standard_output, save_rejects
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import load, load_for
-from graphlog.downstream.search import Index, Neighbours, check_new, is_index
+from graphlog.downstream.search import Index, Neighbors, check_new, is_index
 from graphlog.downstream.writers import STATUS, free_names
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import CsvTable, replacing
@@ -40,7 +40,7 @@ figcaption { font-size: 13px } section figure:first-child { border-width: 3px }
 """
 
 
-def neighbours(
+def neighbors(
     model: Encoder | str | Path,
     query: InputLike,
     library: InputLike | Index,
@@ -50,21 +50,21 @@ def neighbours(
     exact: bool | None = None,
     layer: str | None = None,
     **options: Any,
-) -> Neighbours:
+) -> Neighbors:
     """Return the nearest rows of a library for every row of a query, by cosine of embeddings.
 
     Args:
         model: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
         query: A path, the name of a data set, a store, or a list of SMILES.
         library: The same, the folder of a saved index, or an :class:`Index`.
-        k: Neighbours of each row.
+        k: Neighbors of each row.
         device: Where to load a model that is named.
         exact: As for :meth:`Index.build`.
         layer: As for :meth:`Index.build`.
         options: ``batch_size``, ``precision``, ``progress`` and the reader's, for both.
 
     Example:
-        >>> found = neighbours("random", ["CCO"], ["c1ccccc1", "CCO", "CCCO"], 2)
+        >>> found = neighbors("random", ["CCO"], ["c1ccccc1", "CCO", "CCCO"], 2)
         >>> found.rows[0].tolist()
         [1, 2]
     """
@@ -75,7 +75,7 @@ def neighbours(
     return index.query(encoder, query, k, **options)
 
 
-def neighbours_file(
+def neighbors_file(
     model: Encoder | str | Path,
     query: InputLike,
     library: InputLike | Index,
@@ -99,11 +99,11 @@ def neighbours_file(
     ``graphlog_status``. A query that cannot be read has one line.
 
     Args:
-        model: As for :func:`neighbours`.
-        query: As for :func:`neighbours`; a text that is no file is read as one molecule.
-        library: As for :func:`neighbours`.
+        model: As for :func:`neighbors`.
+        query: As for :func:`neighbors`; a text that is no file is read as one molecule.
+        library: As for :func:`neighbors`.
         out: ``.csv``, ``.jsonl`` or ``.html`` (with drawings); ``-`` is standard output.
-        k: Neighbours of each row.
+        k: Neighbors of each row.
         save: Folder to write the index to, for other queries.
         device: Where to load a model that is named.
         exact: As for :meth:`Index.build`.
@@ -188,8 +188,8 @@ def _molecule_or_source(query: Any, encoder: Encoder) -> Any:
         return [query]
 
 
-def _table(index: Index, fields: Sequence[Fields], result: Neighbours, kind: str) -> Iterator[str]:
-    """Yield a table, a line for each query and neighbour."""
+def _table(index: Index, fields: Sequence[Fields], result: Neighbors, kind: str) -> Iterator[str]:
+    """Yield a table, a line for each query and neighbor."""
     library = [name for name in index.record(0)[0] if name != "row"]
     own = list(fields[0]) if fields else []
     added = ["neighbour_rank", "neighbour_similarity", "neighbour_row"]
@@ -224,11 +224,11 @@ def _page(
     index: Index,
     fields: Sequence[Fields],
     texts: Sequence[str],
-    result: Neighbours,
+    result: Neighbors,
 ) -> Iterator[str]:
-    """Yield a page of a section a query: the query, then its neighbours, drawn."""
+    """Yield a page of a section a query: the query, then its neighbors, drawn."""
     shown = min(len(fields), MOST_ON_A_PAGE)
-    title = f"Nearest neighbours of {shown:,} {'query' if shown == 1 else 'queries'}"
+    title = f"Nearest neighbors of {shown:,} {'query' if shown == 1 else 'queries'}"
     rows = [[int(row) for row in found if row >= 0] for found in result.rows[:shown]]
     near = {row: index.record(row) for found in rows for row in found}
     drawings = _drawings(encoder, {*texts[:shown], *(text for _, text in near.values())})
