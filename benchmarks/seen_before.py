@@ -19,8 +19,7 @@ import torch
 
 from graphlog.api import read_molecules
 from graphlog.benchmark.cells import Planner
-from graphlog.benchmark.methods import method_named
-from graphlog.benchmark.scales import SCALES
+from graphlog.benchmark.methods import SCALES, method_named
 from graphlog.benchmark.speed import TimedObjective
 from graphlog.data.sampler import BatchSampler
 from graphlog.data.store import GraphStore

@@ -163,7 +163,7 @@ def preload() -> None:
     import graphlog.cli.main
     import graphlog.report.run  # noqa: F401
     from graphlog.benchmark import pages
-    from graphlog.benchmark.scales import SCALES, Scale
+    from graphlog.benchmark.methods import SCALES, Scale
 
     torch.set_num_threads(1)
     often = {"learning_rate": 1e-3, "checkpoint_every_s": 0.0}

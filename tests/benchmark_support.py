@@ -14,7 +14,7 @@ import torch
 import graphlog.benchmark.pages as pages
 import training_support
 from graphlog.benchmark import run
-from graphlog.benchmark.scales import SCALES, Scale
+from graphlog.benchmark.methods import SCALES, Scale
 from graphlog.benchmark.table import BenchmarkFolder, newest_cells
 
 OWN_FILE = Path(__file__).parent / "objectives" / "degree_pred.py"

@@ -10,9 +10,10 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,9 +52,8 @@ def beside(path: Path) -> Generator[Path]:
             raise
         raise OSError(e.errno, e.strerror or str(e), str(path)) from None
     finally:
-        with suppress(
-            OSError
-        ):  # on a disk that refuses even this, what went wrong first is what matters
+        # on a disk that refuses even this, what went wrong first is what matters
+        with suppress(OSError):
             unfinished.unlink(missing_ok=True)
 
 
@@ -289,8 +289,13 @@ def open_bytes(path: Path | str) -> Generator[Any]:
         DataError: If it cannot be opened or is UTF-16 text.
     """
     name = "standard input" if str(path) == "-" else str(path)
+    raw: Any
     try:
-        raw = _open_bytes(path)
+        if str(path) == "-":
+            raw = io.BufferedReader(_Borrowed(sys.stdin.buffer))
+        else:
+            raw = Path(path).open("rb")  # noqa: SIM115 - closed below
+        head = raw.peek(4)[:4]
     except FileNotFoundError:
         raise DataError(f"no such file: {name}; check the path.") from None
     except IsADirectoryError:
@@ -298,7 +303,10 @@ def open_bytes(path: Path | str) -> Generator[Any]:
     except OSError as e:
         raise DataError(f"cannot read {name}: {e.strerror or e}.") from None
     with raw:
-        yield raw
+        if head[:2] in _WIDE:
+            raise DataError(f"{name}: is UTF-16 text; save it as UTF-8.")
+        kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
+        yield raw if kind is None else io.BufferedReader(_Inflated(raw, kind))
 
 
 def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
@@ -324,26 +332,6 @@ def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
         yield line
 
 
-def _open_bytes(path: Path | str) -> Any:
-    raw: Any = (
-        io.BufferedReader(_Borrowed(sys.stdin.buffer))
-        if str(path) == "-"
-        else Path(path).open("rb")  # noqa: SIM115 - closed by the caller
-    )
-    head = raw.peek(4)[:4]
-    if head[:2] in _WIDE:
-        raw.close()
-        raise DataError(
-            f"{'standard input' if str(path) == '-' else path}: is UTF-16 text; save it as UTF-8."
-        )
-    kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
-    if kind == "gzip":
-        return io.BufferedReader(_Inflated(raw, _GzipStream()))
-    if kind == "zstd":
-        return io.BufferedReader(_Inflated(raw, _ZstdStream()))
-    return raw
-
-
 class _DamagedError(Exception):
     """Compressed data that ends early or does not decompress."""
 
@@ -367,88 +355,57 @@ class _Borrowed(io.RawIOBase):
         return len(block)
 
 
-class _GzipStream:
-    """Members of a gzip file, one after the other."""
-
-    block = 1 << 14
-    """Bytes decompressed at once: at most 16 MB come of them, whatever the file."""
-
-    def __init__(self) -> None:
-        self._member = zlib.decompressobj(wbits=31)
-
-    def feed(self, block: bytes) -> bytes:
-        out = b""
-        while block:
-            if self._member.eof:
-                block = block.lstrip(b"\0")  # padding is allowed between and behind members
-                if not block:
-                    break
-                self._member = zlib.decompressobj(wbits=31)
-            try:
-                out += self._member.decompress(block)
-            except zlib.error as e:
-                raise _DamagedError(str(e)) from None
-            block = self._member.unused_data
-        return out
-
-    @property
-    def is_complete(self) -> bool:
-        return self._member.eof
-
-
-class _ZstdStream:
-    """Frames of a Zstandard file, one after the other."""
-
-    block = 1 << 10
-    """Bytes decompressed at once: at most 32 MB come of them, whatever the file."""
-
-    def __init__(self) -> None:
-        try:
-            import zstandard
-        except ImportError:
-            raise MissingExtraError("zstandard", "zstd") from None
-        self._library: Any = zstandard
-        self._frame: Any = zstandard.ZstdDecompressor().decompressobj()
-
-    def feed(self, block: bytes) -> bytes:
-        out = b""
-        while block:
-            if self._frame.eof:
-                self._frame = self._library.ZstdDecompressor().decompressobj()
-            try:
-                out += self._frame.decompress(block)
-            except self._library.ZstdError as e:
-                raise _DamagedError(str(e)) from None
-            block = self._frame.unused_data
-        return out
-
-    @property
-    def is_complete(self) -> bool:
-        return self._frame.eof
-
-
 class _Inflated(io.RawIOBase):
-    """What a compressed stream holds; an early end is an error, not an end."""
+    """What the members of a compressed stream hold; an early end is an error, not an end."""
 
-    def __init__(self, source: io.BufferedIOBase, stream: _GzipStream | _ZstdStream) -> None:
-        self._source, self._stream = source, stream
-        self._ready = memoryview(b"")
+    def __init__(self, source: io.BufferedIOBase, kind: str) -> None:
+        self._source, self._ready = source, memoryview(b"")
+        self._new: Callable[[], Any]
+        self._error: type[Exception]
+        # bytes inflated at once: at most 16 MB (gzip) or 32 MB (Zstandard) come of them
+        if kind == "gzip":
+            self._new, self._error = partial(zlib.decompressobj, wbits=31), zlib.error
+            self._block = 1 << 14
+        else:
+            try:
+                import zstandard
+            except ImportError:
+                raise MissingExtraError("zstandard", "zstd") from None
+            self._new = lambda: zstandard.ZstdDecompressor().decompressobj()
+            self._error, self._block = zstandard.ZstdError, 1 << 10
+        self._padding = b"\0" if kind == "gzip" else b""  # allowed between and behind members
+        self._member = self._new()
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
-            block = self._source.read(self._stream.block)
+            block = self._source.read(self._block)
             if not block:
-                if not self._stream.is_complete:
+                if not self._member.eof:
                     raise _DamagedError("it ends early")
                 return 0
-            self._ready = memoryview(self._stream.feed(block))
+            self._ready = memoryview(self._inflate(block))
         size = min(len(buffer), len(self._ready))
         buffer[:size] = self._ready[:size]
         self._ready = self._ready[size:]
         return size
+
+    def _inflate(self, block: bytes) -> bytes:
+        out = b""
+        while block:
+            if self._member.eof:
+                block = block.lstrip(self._padding)
+                if not block:
+                    break
+                self._member = self._new()
+            try:
+                out += self._member.decompress(block)
+            except self._error as e:
+                raise _DamagedError(str(e)) from None
+            block = self._member.unused_data
+        return out
 
     def close(self) -> None:
         self._source.close()

@@ -325,7 +325,7 @@ def _unfit(option: str, name: str, records: str) -> ConfigError:
 
 def _torch_graphs(source: Any) -> Any:
     """Return graphs of torch_geometric, or None; without importing it."""
-    if "torch_geometric" not in sys.modules:
+    if sys.modules.get("torch_geometric") is None:
         return None
     from torch_geometric.data import Data, Dataset
     from torch_geometric.loader import DataLoader

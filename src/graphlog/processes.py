@@ -1,9 +1,34 @@
-"""Which process of a run this is, by the variables that torchrun and ``--processes`` set."""
+"""Which process of a run this is, and one command as several processes that train one model."""
 
 import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from contextvars import ContextVar
+from typing import IO
+
+from graphlog.errors import ConfigError, GraphLoGError
 
 SUPERVISOR = "GRAPHLOG_SUPERVISOR"
 """Variable with the number of the process that started this one by ``--processes``."""
+PEER_LOST = 75
+"""Exit code of one of several processes, to the one that started them: another knows the reason."""
+WORDS: ContextVar[Sequence[str]] = ContextVar("WORDS")
+"""What follows ``graphlog`` on the command line."""
+_POLL_S = 0.05
+_PATIENCE_S = 30.0
+"""Seconds in which processes end by themselves once one has failed: another may know the reason."""
+_PATIENCE_AFTER_KILL_S = 5.0
+"""The same once one was ended by a signal, of which no other knows: a checkpoint may be under way.
+A process notices that another is gone by a message that fails. One that waits for the others to
+start, or computes by itself for minutes, sends none."""
+_LIKELY = {"SIGKILL": " (out of memory?)", "SIGBUS": " (was a file of the store cut?)"}
+"""What usually lies behind a signal."""
 
 
 def size() -> int:
@@ -24,3 +49,116 @@ def is_supervised() -> bool:
 def is_orphan() -> bool:
     """Return whether the process that started this one by ``--processes`` is gone."""
     return is_supervised() and os.getppid() != int(os.environ[SUPERVISOR])
+
+
+def run_processes(words: Sequence[str], count: int) -> int:
+    """Run ``graphlog WORDS`` as ``count`` processes and return the exit code of the run.
+
+    The first one speaks; what the others say is shown only if it is what ended the run. Ctrl-C and
+    SIGTERM are passed on to all, once each.
+
+    Raises:
+        ConfigError: If the processes were started by torchrun already.
+        GraphLoGError: If a process was killed.
+    """
+    if "WORLD_SIZE" in os.environ:
+        raise ConfigError("torchrun starts the processes already; leave out --processes.")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {
+        "WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        SUPERVISOR: str(os.getpid()),
+    }
+    if "OMP_NUM_THREADS" not in os.environ:
+        shared["OMP_NUM_THREADS"] = str(max((os.cpu_count() or 1) // count, 1))
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as files:
+        paths = [os.path.join(folder, f"{rank}") for rank in range(count)]
+        said = [files.enter_context(open(path, "w+b")) for path in paths]
+        workers = [_start(words, {**os.environ, **shared}, k, said[k]) for k in range(count)]
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number, handler in before.items():
+            if handler != signal.SIG_IGN:
+                signal.signal(number, lambda number, _: _send(workers, number))
+        try:
+            stopped = _wait(workers)
+        finally:
+            _end(workers)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return _outcome(workers, stopped, said)
+
+
+def _start(
+    words: Sequence[str], environment: dict[str, str], rank: int, said: IO[bytes]
+) -> subprocess.Popen[bytes]:
+    # a session of its own keeps the terminal's Ctrl-C from arriving twice
+    return subprocess.Popen(
+        [sys.executable, "-m", "graphlog", *words],
+        env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        stdin=subprocess.DEVNULL,
+        stdout=None if rank == 0 else subprocess.DEVNULL,
+        stderr=None if rank == 0 else said,
+        start_new_session=True,
+    )
+
+
+def _send(workers: Sequence[subprocess.Popen[bytes]], number: int) -> None:
+    for worker in workers:
+        if worker.poll() is None:
+            worker.send_signal(number)
+
+
+def _end(workers: Sequence[subprocess.Popen[bytes]]) -> set[int]:
+    """End the workers that are left, with their own, and return their ranks."""
+    left = {rank for rank, worker in enumerate(workers) if worker.poll() is None}
+    for rank in left:
+        if os.name == "posix":
+            os.killpg(workers[rank].pid, signal.SIGKILL)
+        else:
+            workers[rank].kill()
+        workers[rank].wait()
+    return left
+
+
+def _wait(workers: Sequence[subprocess.Popen[bytes]]) -> set[int]:
+    """Wait for all, and return the ranks that had to be stopped because another failed."""
+    failed_at: float | None = None
+    # a list, so that every process is asked, whatever the ones before it say
+    while None in (codes := [worker.poll() for worker in workers]):
+        if failed_at is None and any(codes):
+            failed_at = time.monotonic()
+        was_killed = any(code is not None and code < 0 for code in codes)
+        patience = _PATIENCE_AFTER_KILL_S if was_killed else _PATIENCE_S
+        if failed_at is not None and time.monotonic() - failed_at > patience:
+            return _end(workers)
+        time.sleep(_POLL_S)
+    return set()
+
+
+def _outcome(
+    workers: Sequence[subprocess.Popen[bytes]], stopped: set[int], said: Sequence[IO[bytes]]
+) -> int:
+    """Return the exit code of the process that ended the run, after its message if need be."""
+    codes = {rank: worker.returncode for rank, worker in enumerate(workers)}
+    guilty = [r for r, code in codes.items() if code not in (0, PEER_LOST) and r not in stopped]
+    if not any(codes.values()):
+        return 0
+    rank = guilty[0] if guilty else 0
+    if codes[rank] < 0:
+        name = signal.Signals(-codes[rank]).name
+        raise GraphLoGError(
+            f"process {rank} of {len(workers)} was ended by {name}{_LIKELY.get(name, '')}, and the "
+            "others with it; "
+            "the last checkpoint is whole: continue with --resume."
+        )
+    if rank > 0:
+        said[rank].seek(0)
+        sys.stderr.write(said[rank].read().decode(errors="replace"))
+    elif codes[rank] == PEER_LOST:
+        raise GraphLoGError(
+            "the processes lost each other; the last checkpoint is whole: continue with --resume."
+        )
+    return codes[rank]

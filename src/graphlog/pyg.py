@@ -49,9 +49,11 @@ def from_pyg(graphs: Iterable[Any] | Data, schema: str | FeatureSchema | None = 
     items = [graphs] if isinstance(graphs, Data) else graphs
     packed = _pack([graph for k, item in enumerate(items) for graph in _split(item, k)])
     if schema is None:
-        survey = Survey(
-            _names("node", packed.raw.node), _names("edge", packed.raw.edge), matrices=True
+        names = (
+            tuple(f"{kind}_{k}" for k in range(len(columns)))
+            for kind, columns in (("node", packed.raw.node), ("edge", packed.raw.edge))
         )
+        survey = Survey(*names, matrices=True)
         survey.add(packed.raw)
         schema = survey.schema()
     elif isinstance(schema, str):
@@ -111,13 +113,12 @@ def _pack(graphs: list[Any]) -> _Packed:
                 f"{type(graph).__name__}."
             )
     edges = [_edges(g, n) for n, g in enumerate(graphs)]
-    attributes = [
-        _matrix(g.edge_attr, "edge_attr", e.shape[1], n)
-        for n, (g, e) in enumerate(zip(graphs, edges, strict=True))
-    ]
-    nodes = [_matrix(g.x, "x", int(g.num_nodes or 0), n) for n, g in enumerate(graphs)]
     node_counts = np.array([int(g.num_nodes or 0) for g in graphs], dtype=np.int64)
     edge_counts = np.array([e.shape[1] for e in edges], dtype=np.int64)
+    attributes = [
+        _matrix(g.edge_attr, "edge_attr", edges[n].shape[1], n) for n, g in enumerate(graphs)
+    ]
+    nodes = [_matrix(g.x, "x", int(g.num_nodes or 0), n) for n, g in enumerate(graphs)]
     edge_index = np.concatenate(edges, axis=1)
     out = (edge_index < 0) | (edge_index >= np.repeat(node_counts, edge_counts))
     if out.any():
@@ -126,9 +127,9 @@ def _pack(graphs: list[Any]) -> _Packed:
         a, b = edge_index[:, at]
         raise DataError(
             f"graph {graph}: `edge_index` must number its {node_counts[graph]} nodes from 0, found "
-            f"the edge {a} - {b}; "
-            "mend it with node numbers local to each graph."
+            f"the edge {a} - {b}; mend it with node numbers local to each graph."
         )
+    texts: list[Any] = [getattr(graph, "smiles", None) for graph in graphs]
     return _Packed(
         raw=RawGraphs(
             node_counts=node_counts,
@@ -138,9 +139,7 @@ def _pack(graphs: list[Any]) -> _Packed:
             edge=tuple(_joined(attributes, "edge_attr").T),
         ),
         labels=_labels(graphs),
-        texts=[str(g.smiles) for g in graphs]
-        if all(isinstance(getattr(g, "smiles", None), str) for g in graphs)
-        else None,
+        texts=texts if all(isinstance(text, str) for text in texts) else None,
     )
 
 
@@ -169,9 +168,8 @@ def _matrix(values: torch.Tensor | None, name: str, rows: int, number: int) -> A
 
 
 def _joined(matrices: list[Array], name: str) -> Array:
-    ((width, _),) = Counter(
-        m.shape[1] for m in matrices if len(m) or not any(map(len, matrices))
-    ).most_common(1)
+    filled = [m for m in matrices if len(m)] or matrices
+    ((width, _),) = Counter(m.shape[1] for m in filled).most_common(1)
     for number, matrix in enumerate(matrices):
         if matrix.shape[1] != width and len(matrix):
             raise DataError(
@@ -190,12 +188,8 @@ def _joined(matrices: list[Array], name: str) -> Array:
 
 
 def _labels(graphs: list[Data]) -> Array | None:
-    found = [
-        None
-        if g.y is None
-        else torch.as_tensor(g.y).detach().cpu().numpy().reshape(-1).astype(np.float32)
-        for g in graphs
-    ]
+    found = [None if g.y is None else torch.as_tensor(g.y, dtype=torch.float32) for g in graphs]
+    found = [None if y is None else y.detach().cpu().numpy().reshape(-1) for y in found]
     widths = {len(y) for y in found if y is not None}
     if not widths:
         return None
@@ -206,10 +200,6 @@ def _labels(graphs: list[Data]) -> Array | None:
         )
     missing = np.full(widths.pop(), np.nan, dtype=np.float32)
     return np.stack([missing if y is None else y for y in found])
-
-
-def _names(kind: str, columns: tuple[Array, ...]) -> tuple[str, ...]:
-    return tuple(f"{kind}_{k}" for k in range(len(columns)))
 
 
 def _graph_of(position: int, counts: Array) -> int:
@@ -228,19 +218,6 @@ def _check_width(
         )
 
 
-def _coded(packed: _Packed, schema: FeatureSchema) -> tuple[Array, Array]:
-    """Return node and edge attributes in the codes of ``schema``."""
-    raw = packed.raw
-    x, unfit_nodes = node_codes(raw, schema.node)
-    edge_attr, unfit_edges = edge_codes(raw, schema.edge)
-    for unfit, counts in ((unfit_nodes, raw.node_counts), (unfit_edges, raw.edge_counts)):
-        if unfit:
-            raise DataError(f"graph {_graph_of(unfit[0].item, counts)}: {unfit[0].reason}.")
-    return x.astype(np.float32 if is_continuous(schema.node) else np.int64), edge_attr.astype(
-        np.float32 if is_continuous(schema.edge) else np.int64
-    )
-
-
 def _is_paired(raw: RawGraphs, edge_attr: Array) -> bool:
     """Return whether edges come as ``(a, b), (b, a)`` with equal attributes, graph by graph."""
     if (raw.edge_counts % 2).any():
@@ -250,34 +227,34 @@ def _is_paired(raw: RawGraphs, edge_attr: Array) -> bool:
 
 
 def _build(packed: _Packed, schema: FeatureSchema) -> GraphStore:
-    raw = packed.raw
-    x, edge_attr = _coded(packed, schema)
+    raw, labels, texts = packed.raw, packed.labels, packed.texts
+    x, unfit_nodes = node_codes(raw, schema.node)
+    edge_attr, unfit_edges = edge_codes(raw, schema.edge)
+    for unfit, counts in ((unfit_nodes, raw.node_counts), (unfit_edges, raw.edge_counts)):
+        if unfit:
+            raise DataError(f"graph {_graph_of(unfit[0].item, counts)}: {unfit[0].reason}.")
+    x = x.astype(np.float32 if is_continuous(schema.node) else np.int64)
+    edge_attr = edge_attr.astype(np.float32 if is_continuous(schema.edge) else np.int64)
     undirected = _is_paired(raw, edge_attr)
     step = 2 if undirected else 1
-    width = 0 if packed.labels is None else packed.labels.shape[1]
-    builder = StoreBuilder(
-        schema, None, tasks=tuple(f"y{t}" for t in range(width)), source={"kind": "torch_geometric"}
-    )
+    tasks = tuple(f"y{t}" for t in range(0 if labels is None else labels.shape[1]))
+    builder = StoreBuilder(schema, None, tasks=tasks, source={"kind": "torch_geometric"})
     node_ptr = np.concatenate([[0], np.cumsum(raw.node_counts)])
     edge_ptr = np.concatenate([[0], np.cumsum(raw.edge_counts)])
     for start in range(0, len(raw.node_counts), _CHUNK):
-        graphs = slice(start, start + _CHUNK)
         stop = min(start + _CHUNK, len(raw.node_counts))
-        nodes, edges = (
-            slice(node_ptr[start], node_ptr[stop]),
-            slice(edge_ptr[start], edge_ptr[stop], step),
+        graphs, nodes = slice(start, stop), slice(node_ptr[start], node_ptr[stop])
+        edges = slice(edge_ptr[start], edge_ptr[stop], step)
+        chunk = GraphChunk(
+            node_counts=raw.node_counts[graphs],
+            edge_counts=raw.edge_counts[graphs] // step,
+            x=x[nodes],
+            edge_index=raw.edge_index[:, edges],
+            edge_attr=edge_attr[edges],
+            rows=np.arange(start, stop, dtype=np.int64),
+            texts=None if texts is None else texts[graphs],
+            labels=None if labels is None else labels[graphs],
+            undirected=undirected,
         )
-        builder.add(
-            GraphChunk(
-                node_counts=raw.node_counts[graphs],
-                edge_counts=raw.edge_counts[graphs] // step,
-                x=x[nodes],
-                edge_index=raw.edge_index[:, edges],
-                edge_attr=edge_attr[edges],
-                rows=np.arange(start, stop, dtype=np.int64),
-                texts=None if packed.texts is None else packed.texts[graphs],
-                labels=None if packed.labels is None else packed.labels[graphs],
-                undirected=undirected,
-            )
-        )
+        builder.add(chunk)
     return builder.finish()

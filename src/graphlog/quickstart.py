@@ -1,7 +1,6 @@
 """A tour in minutes: pre-train, compare, fine-tune, embed and draw, on bundled molecules."""
 
 import json
-import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -15,7 +14,6 @@ from graphlog import api
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.metrics import evaluate
-from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.report import ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, MissingExtraError
@@ -113,7 +111,11 @@ def run_quickstart(
         scores += [_mean_row(data), *_probed(data, small, shipped, seed)]
     data = open_labeled(FINETUNED, shipped.schema)
     say(f"3/4  fine-tune {SHIPPED_MODEL} on {FINETUNED}: {data.sizes['train']} molecules")
-    predictor = _finetune(shipped, data, out / "finetune", seed, progress)
+    training: dict[str, Any] = {"run_dir": out / "finetune", "overwrite": True}
+    config = FinetuneConfig(epochs=FINETUNE_EPOCHS)
+    predictor = finetune(
+        shipped, data, config, seeds=[seed], baselines=(), progress=progress, **training
+    )
     scores.append(_score(FINETUNED, SHIPPED_MODEL, "fine-tuned", predictor.report.rows[0]))
     scores.sort(key=lambda s: (list(QUESTIONS).index(s.dataset), -s.rmse))
     say("4/4  embed the molecules, place them in the tree of prototypes, and draw")
@@ -146,21 +148,6 @@ def _claim(out: Path) -> None:
 def _write_mark(out: Path, fields: dict[str, Any]) -> None:
     with replacing(out / _MARK) as unfinished:
         unfinished.write_text(json.dumps(fields, indent=1), encoding="utf-8")
-
-
-def _finetune(
-    encoder: Encoder, data: LabeledGraphs, run: Path, seed: int, progress: Progress | None
-) -> Predictor:
-    return finetune(
-        encoder,
-        data,
-        FinetuneConfig(epochs=FINETUNE_EPOCHS),
-        seeds=[seed],
-        baselines=(),
-        run_dir=run,
-        overwrite=True,
-        progress=progress,
-    )
 
 
 def _mean_row(data: LabeledGraphs) -> TourScore:
@@ -208,28 +195,22 @@ def can_draw(say: Say) -> bool:
 def _draw(
     out: Path, encoder: Encoder, data: LabeledGraphs, scores: list[TourScore]
 ) -> dict[str, str]:
-    from graphlog.report.charts import Score, score_chart
     from graphlog.report.maps import draw_map
-    from graphlog.report.run import draw_pretraining
+    from graphlog.report.run import Score, draw_pretraining, score_chart
     from graphlog.report.style import save_figure
 
-    panels = [
-        (
-            name,
-            "rmse",
-            [
-                Score(
-                    f"{s.model}, {s.how}" if s.how else s.model,
-                    s.rmse,
-                    math.nan,
-                    highlighted=s.model.startswith(SHIPPED_MODEL),
-                )
-                for s in scores
-                if s.dataset == name
-            ],
-        )
-        for name in QUESTIONS
-    ]
+    panels: list[tuple[str, str, list[Score]]] = []
+    for name in QUESTIONS:
+        bars = [
+            Score(
+                f"{s.model}, {s.how}" if s.how else s.model,
+                s.rmse,
+                highlighted=s.model.startswith(SHIPPED_MODEL),
+            )
+            for s in scores
+            if s.dataset == name
+        ]
+        panels.append((name, "rmse", bars))
     drawn = {
         "the losses and the collapse watch": draw_pretraining(out.parent / "pretrain", out),
         f"the molecules of {data.name} by {data.targets[0]}": draw_map(

@@ -7,7 +7,7 @@ import pytest
 
 from benchmark_support import no_figures, own_objective, tiny_scale
 from cli_support import Cli, run_command
-from graphlog.benchmark.scales import SCALES
+from graphlog.benchmark.methods import SCALES
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import DataError
 from graphlog.objectives import OBJECTIVES

@@ -7,9 +7,8 @@ import pytest
 
 import graphlog
 from benchmark_support import own_objective
-from graphlog.benchmark.methods import ABLATED, COMPARED, LINEAR, loss_weights, method_named
+from graphlog.benchmark.methods import ABLATED, COMPARED, LINEAR, SCALES, loss_weights, method_named
 from graphlog.benchmark.plan import Request, plan_cells
-from graphlog.benchmark.scales import SCALES
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.graphlog import GraphLoG

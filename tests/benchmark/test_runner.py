@@ -24,7 +24,7 @@ from benchmark_support import (
     tiny_scale,
 )
 from graphlog.benchmark import preview, run
-from graphlog.benchmark.scales import SCALES
+from graphlog.benchmark.methods import SCALES
 from graphlog.benchmark.table import BenchmarkFolder, cell_details
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import ConfigError

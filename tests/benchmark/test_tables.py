@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 
 from benchmark import factory
-from graphlog.benchmark.layout import (
+from graphlog.benchmark.pages import timing_frame
+from graphlog.benchmark.pivots import (
     MARKDOWN,
     MINUS,
+    Table,
     escape_latex,
     table_frame,
     table_latex,
     table_records,
 )
-from graphlog.benchmark.pivots import Table
 from graphlog.benchmark.table import PROTOCOL, BenchmarkFolder, newest_cells
-from graphlog.benchmark.tables import score_tables, speed_tables, timing
+from graphlog.benchmark.tables import score_tables, speed_tables
 
 
 def _tables(folder: Path) -> dict[str, Table]:
@@ -344,7 +345,7 @@ def test_throughput_is_compared_with_attrmasking(everything: Path):
     lines = [list(line) for line in table_frame(table, MARKDOWN).itertuples(index=False)]
     assert ["AttrMasking", "GIN", "790 ± 10", "1.00", "790 ± 10", "1.00", "3"] in lines
     assert ["GraphCL", "GIN", "610 ± 10", "0.77", "1,220 ± 20", "1.54", "3"] in lines
-    assert set(timing(rows, details)["stage"]) == {"speed", "finetune", "probe", "map"}
+    assert set(timing_frame(rows, details)["Stage"]) == {"speed", "finetune", "probe", "map"}
 
 
 def test_the_printed_average_stands_only_beside_the_eight_sets_it_is_of(tmp_path: Path):
@@ -370,9 +371,9 @@ def test_work_that_suites_share_is_timed_once(tmp_path: Path):
     )
     factory.write(tmp_path, one)
     factory.write(tmp_path, {**one, "suite": "sensitivity", "variant": {"depth": 3}})
-    found = timing(*newest_cells(BenchmarkFolder(tmp_path).load()))
-    assert found["cells"].tolist() == [1]
-    assert found["seconds"].tolist() == [10.0]
+    found = timing_frame(*newest_cells(BenchmarkFolder(tmp_path).load()))
+    assert found["Cells"].tolist() == ["1"]
+    assert found["Seconds a cell"].tolist() == ["10.0"]
 
 
 @pytest.mark.parametrize("mixed", [False, True])

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from cli_support import Cli, left_in
-from graphlog.cli.exit_codes import printable
+from graphlog.cli.console import printable
 from graphlog.cli.main import main
 from graphlog.inputs import recall_input
 

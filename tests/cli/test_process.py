@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cli_support import SMALL, Cli, run_command
-from graphlog.cli import processes
+from graphlog import processes
 from graphlog.cli.main import VERBS
 from graphlog.errors import GraphLoGError
 

@@ -18,8 +18,7 @@ from downstream_support import CHAINS, IS_ALCOHOL, write_csv
 from graphlog.domains import domain_of
 from graphlog.downstream.encoder import Encoder
 from graphlog.errors import ConfigError, DataError
-from graphlog.report.atlas import draw_graphs
-from graphlog.report.prototypes import write_prototypes
+from graphlog.report.prototypes import draw_graphs, write_prototypes
 from graphlog.report.tree import Feature, features_of, traits_of
 from graphlog.training.log import Lines
 

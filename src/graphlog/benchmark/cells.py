@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from graphlog.benchmark.methods import FOREST, MAIN_BACKBONE, Method
-from graphlog.benchmark.scales import ScaleSettings
+from graphlog.benchmark.methods import FOREST, MAIN_BACKBONE, Method, ScaleSettings
 from graphlog.data.manifest import is_store
 from graphlog.data.store import open_store
 from graphlog.datasets import DATASETS

@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from graphlog.benchmark.layout import change
 from graphlog.benchmark.map_figure import map_figure, read_maps
-from graphlog.benchmark.methods import BASELINES, METRIC_LABELS, PAPER, VARIED_LABELS
-from graphlog.benchmark.pivots import Row, Table, spread
-from graphlog.benchmark.stage_tables import OF_A_STEP, SIDE_LABELS
+from graphlog.benchmark.methods import (
+    BASELINES,
+    METRIC_LABELS,
+    OF_A_STEP,
+    PAPER,
+    SIDE_LABELS,
+    VARIED_LABELS,
+    YARDSTICK,
+)
+from graphlog.benchmark.pivots import Row, Table, change, spread
 from graphlog.benchmark.table import BenchmarkFolder
-from graphlog.benchmark.tables import YARDSTICK, speed_ratio
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.report.style import (
     FAINT,
@@ -53,28 +58,27 @@ def draw_tables(tables: Sequence[Table], out: Path, suffix: str = "") -> dict[st
     for table in tables:
         if not table.is_primary:
             continue
-        if table.kind in VARIED_LABELS:
-            name = table.name.replace(f"-{table.kind.replace('_', '-')}", "")
-            curves.setdefault(name, []).append(table)
-            continue
-        if table.kind in ("limits", "batch-rates"):  # the latter is drawn with the stages
-            continue
-        if table.kind == "stages":
-            name = table.name.replace(table.kind, "batch-rates")
-            sizes = next(t for t in tables if t.name == name)
-            figure = stages_figure(table, sizes)
-            drawn[sizes.name] = save_figure(figure, out / f"{table.name}{suffix}")
-            continue
-        if table.kind == "speed":
-            drawn[table.name] = save_figure(speed_bars(table), out / f"{table.name}{suffix}")
-            continue
-        if table.kind == "halves" or (table.topic == "backbones" and table.kind == "methods"):
-            continue
-        drawn[table.name] = save_figure(score_dots(table), out / f"{table.name}{suffix}")
-        differs = any(table.difference(row.key).count for row in table.rows)
-        if table.kind in ("methods", "ablation") and differs:
-            path = out / f"{table.name}-differences{suffix}"
-            drawn[table.name] += save_figure(difference_forest(table), path)
+        stem = out / f"{table.name}{suffix}"
+        match table.kind:
+            case "depth" | "batch_size":
+                name = table.name.replace(f"-{table.kind.replace('_', '-')}", "")
+                curves.setdefault(name, []).append(table)
+            case "stages":
+                name = table.name.replace("stages", "batch-rates")
+                sizes = next(t for t in tables if t.name == name)
+                drawn[sizes.name] = save_figure(stages_figure(table, sizes), stem)
+            case "speed":
+                drawn[table.name] = save_figure(speed_bars(table), stem)
+            case "limits" | "batch-rates" | "halves":  # sizes of batches are drawn with the stages
+                pass
+            case "methods" if table.topic == "backbones":
+                pass
+            case _:
+                drawn[table.name] = save_figure(score_dots(table), stem)
+                differs = any(table.difference(row.key).count for row in table.rows)
+                if table.kind in ("methods", "ablation") and differs:
+                    stem = out / f"{table.name}-differences{suffix}"
+                    drawn[table.name] += save_figure(difference_forest(table), stem)
     for name, group in curves.items():
         drawn[group[-1].name] = save_figure(sensitivity_figure(group), out / f"{name}{suffix}")
     return drawn
@@ -156,7 +160,10 @@ def difference_forest(table: Table) -> Figure:
             if place % 2:
                 axis.axhspan(place - 0.5, place + 0.5, color="#F6F6F6", linewidth=0, zorder=0)
         axis.axvline(0, color=_GRAPHLOG, linewidth=1.2)
-        _annotate(axis, table.reference_label, (0, 1), ("data", "axes fraction"), (0, 2), "center")
+        axis.annotate(
+            table.reference_label, (0, 1), (0, 2), ("data", "axes fraction"), "offset points",
+            ha="center", va="bottom", fontsize=8, color=_GRAPHLOG,
+        )  # fmt: skip
         _name_rows(axis, rows, shown=True)
         _widen(axis, 0.02, _NARROWEST["differences"], table)
         worse, better = ("right", "left") if table.metric in LOWER_IS_BETTER else ("left", "right")
@@ -168,10 +175,9 @@ def difference_forest(table: Table) -> Figure:
         )
         if many:
             keys = [_key("s", INK, "average, 95 % CI (filled: excludes 0)", linewidth=1.8)]
+            style: dict[str, Any] = {"linestyle": "none", "markersize": 4.5}
             for i, head in enumerate(table.columns.values()):
-                keys.append(
-                    _key(MARKERS[i % 8], HUES[i % 8], head, linestyle="none", markersize=4.5)
-                )
+                keys.append(_key(MARKERS[i % 8], HUES[i % 8], head, **style))
             figure.legend(handles=keys, loc="outside lower center", ncols=5)
         headline(figure, f"Differences to {table.reference_label}. {table.title}", 10)
     return figure
@@ -300,7 +306,8 @@ def _draw_difference(axis: Axes, table: Table, row: Row, place: int) -> None:
         axis.plot([low, high], [place, place], linewidth=1.8, **style)
         style = {"markerfacecolor": INK if low > 0 or high < 0 else "white", "zorder": 5}
         axis.plot(difference.mean, place, "s", color=INK, markersize=6, **style)
-    _annotate(axis, text, (1, place), ("axes fraction", "data"), (6, 0), "left")
+    where = (1, place), (6, 0), ("axes fraction", "data"), "offset points"
+    axis.annotate(text, *where, ha="left", va="center", fontsize=8, color=INK)
 
 
 def _draw_curve(axis: Axes, table: Table) -> None:
@@ -352,7 +359,7 @@ def _draw_bars(axis: Axes, table: Table, rows: Sequence[Row], column: str) -> No
     rates = [spread(table.at(row.key, column)) for row in rows]
     means = [rate.mean if rate.count else 0.0 for rate in rates]
     sds = [rate.sd if rate.count > 1 else 0.0 for rate in rates]
-    ratio = speed_ratio(table)[column]
+    ratio = table.speed_ratios()[column]
     reach = max(mean + sd for mean, sd in zip(means, sds, strict=True)) or 1.0
     bars = axis.barh(range(len(rows)), means, height=0.68, edgecolor="white")
     style: dict[str, Any] = {"fmt": "none", "ecolor": INK, "elinewidth": 1.0, "capsize": 2.5}
@@ -390,21 +397,6 @@ def _widen(axis: Axes, margin: float, narrowest: float, table: Table) -> None:
     least = narrowest / (1 if table.percent else 100)
     room = max(margin * (high - low), (least - (high - low)) / 2)
     axis.set_xlim(low - room, high + room)
-
-
-def _annotate(
-    axis: Axes,
-    text: str,
-    place: tuple[float, float],
-    coordinates: tuple[str, str],
-    offset: tuple[float, float],
-    align: str,
-) -> None:
-    center = align == "center"
-    axis.annotate(
-        text, place, xycoords=coordinates, xytext=offset, textcoords="offset points", ha=align,
-        va="bottom" if center else "center", fontsize=8, color=_GRAPHLOG if center else INK,
-    )  # fmt: skip
 
 
 def _key(marker: str, color: str, text: str, **style: Any) -> Line2D:

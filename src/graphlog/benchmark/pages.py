@@ -9,19 +9,18 @@ from typing import Any
 
 import pandas as pd
 
-from graphlog.benchmark.layout import (
+from graphlog.benchmark.methods import BACKBONE_LABELS, METHOD_LABELS, METRIC_LABELS, in_order
+from graphlog.benchmark.pivots import (
     DAGGER,
     DASH,
     MARKDOWN,
+    Table,
     table_frame,
     table_latex,
     table_records,
 )
-from graphlog.benchmark.methods import BACKBONE_LABELS, METHOD_LABELS, METRIC_LABELS, in_order
-from graphlog.benchmark.pivots import Table
-from graphlog.benchmark.stage_tables import stage_tables
 from graphlog.benchmark.table import BenchmarkFolder, newest_cells
-from graphlog.benchmark.tables import score_tables, speed_tables, timing
+from graphlog.benchmark.tables import score_tables, speed_tables, stage_tables
 from graphlog.errors import DataError, MissingExtraError
 from graphlog.files import replacing
 
@@ -141,7 +140,7 @@ def page_markdown(page: Page, figures: Mapping[str, Sequence[Path]]) -> str:
         lines += _pictures(table.title, figures.get(table.name, ()))
     lines += _pictures(page.title, figures.get("", ()))
     if page.topic == "speed":
-        seconds = _timing_frame(timing(page.rows, page.details))
+        seconds = timing_frame(page.rows, page.details)
         lines += ["## Seconds of every stage", "", _markdown(seconds), ""]
     notes = [note for table in page.tables for note in table.notes]
     legend = _LEGEND if page.tables and page.topic != "speed" else ()
@@ -217,22 +216,29 @@ def _pictures(caption: str, paths: Iterable[Path]) -> list[str]:
     return [line for picture in shown for line in (picture, "")]
 
 
-def _timing_frame(timings: pd.DataFrame) -> pd.DataFrame:
+def timing_frame(rows: pd.DataFrame, details: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """Return seconds and throughput of every stage, method and backbone, as printed.
+
+    Work that several suites share is counted once.
+    """
+    hashes = rows["cell"].map({cell: fields["config_hash"] for cell, fields in details.items()})
+    rows = rows[rows["metric"].isin(["seconds", "graphs_per_s"]) & (rows["rule"] == "")]
+    rows = rows.assign(hash=hashes).drop_duplicates(["hash", "metric"])
     stages = ["pretrain", "speed", "stage-speed", "finetune", "probe", "map"]
-    methods = in_order(timings["method"], METHOD_LABELS)
+    methods = in_order(rows["method"], METHOD_LABELS)
     places = {"stage": stages.index, "method": methods.index, "backbone": str}
-    timings = timings.sort_values(
-        list(places), key=lambda column: column.map(places[str(column.name)])
-    )
-    rates = timings.get("graphs_per_s", pd.Series(math.nan, index=timings.index))
+    means = rows.pivot_table(index=list(places), columns="metric", values="value", aggfunc="mean")
+    means["cells"] = rows[rows["metric"] == "seconds"].groupby(list(places)).size()
+    means = means.reindex(columns=["graphs_per_s", "cells", "seconds"]).reset_index()
+    means = means.sort_values(list(places), key=lambda c: c.map(places[str(c.name)]))
     return pd.DataFrame(
         {
-            "Stage": timings["stage"],
-            "Method": [METHOD_LABELS.get(name, name) for name in timings["method"]],
-            "Backbone": [BACKBONE_LABELS.get(name, name) or DASH for name in timings["backbone"]],
-            "Cells": timings["cells"].astype(str),
-            "Seconds a cell": [f"{seconds:,.1f}" for seconds in timings["seconds"]],
-            "Graphs/s": [DASH if math.isnan(rate) else f"{rate:,.0f}" for rate in rates],
+            "Stage": means["stage"],
+            "Method": [METHOD_LABELS.get(name, name) for name in means["method"]],
+            "Backbone": [BACKBONE_LABELS.get(name, name) or DASH for name in means["backbone"]],
+            "Cells": means["cells"].astype(str),
+            "Seconds a cell": [f"{seconds:,.1f}" for seconds in means["seconds"]],
+            "Graphs/s": [DASH if math.isnan(r) else f"{r:,.0f}" for r in means["graphs_per_s"]],
         }
     )
 

@@ -15,11 +15,11 @@ from graphlog.benchmark.methods import (
     LINEAR,
     MAIN_BACKBONE,
     REFERENCE,
+    SCALES,
     UNTRAINED,
     loss_weights,
     method_named,
 )
-from graphlog.benchmark.scales import SCALES
 from graphlog.data.manifest import is_store
 from graphlog.data.store import open_store
 from graphlog.datasets import DATASETS

@@ -9,8 +9,7 @@ from typing import Any
 from graphlog.benchmark.cells import STAGES, CellSpec
 from graphlog.benchmark.pages import draw_pages, write_pages
 from graphlog.benchmark.plan import Request, plan_cells
-from graphlog.benchmark.speed import speed_cell
-from graphlog.benchmark.stage_speed import stage_cell
+from graphlog.benchmark.speed import speed_cell, stage_cell
 from graphlog.benchmark.stages import (
     CellContext,
     finetune_cell,

@@ -1,31 +1,62 @@
-"""Throughput of pre-training: all objectives take turns over the same batches.
+"""Seconds of pre-training, beside other objectives, torch_geometric's plain way, and the machine.
 
-What else the machine does then slows all of them alike.
+All sides take turns over the same graphs in one process: what else the machine does slows them
+alike.
 """
 
 import os
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from functools import partial
+from importlib.util import find_spec
 from statistics import median, quantiles
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from graphlog.benchmark.cells import CellSpec
+from graphlog.benchmark.methods import DOMAIN_LABELS, OF_A_STEP
 from graphlog.benchmark.stages import CellContext, Result, describe, encoder_settings, provenance
+from graphlog.data.batch import GraphBatch
 from graphlog.data.sampler import BatchSampler
+from graphlog.data.schema import Attribute, is_continuous
+from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
+from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.finetune_seed import FinetuneConfig, SeedJob, Start
+from graphlog.downstream.tasks import LabeledGraphs
+from graphlog.encoders.base import Encoding
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import GraphLoGError
+from graphlog.inputs import read
+from graphlog.ops.products import perceptron
 from graphlog.training.config import PretrainConfig
 from graphlog.training.log import Progress, Silent
-from graphlog.training.pretraining import Pretraining
+from graphlog.training.optim import NamedAdam
+from graphlog.training.precision import autocast, choose_device, has_fast_bf16
+from graphlog.training.pretraining import Pretraining, objective_loss
 from graphlog.training.targets import with_targets
-from graphlog.training.trainer import Cursor, Trainer
+from graphlog.training.trainer import Cursor, Setting, Trainer
 
-_FITTED_ON = 2000
-"""Graphs that prototypes are fitted on before the clock runs."""
+BATCH_SIZES = (32, 64, 128, 256, 512)
+"""Batch sizes of the curve."""
+_CLUSTERED = 2000
+"""Graphs that prototypes are fitted to, before the clock runs or under it."""
+_COPIED = 2**25
+"""Numbers copied: 128 MiB, more than a cache holds."""
+_COARSE = 1e-4
+"""Seconds between two ticks of a clock that is of no use for a stage."""
+_WAY = (
+    "torch_geometric: `from_smiles`, `Batch`, and a GIN of `GINEConv` of the same size, with the "
+    "same losses, in fp32; it has no prototypes to fit."
+)
+_ABSENT = "torch_geometric is not installed here, so its columns are empty."
+_Part = tuple[str, Callable[[], Any]]
+"""A stage and its work; work without a name is not timed."""
 
 
 class TimedObjective:
@@ -33,7 +64,7 @@ class TimedObjective:
 
     def __init__(self, store: GraphStore, config: PretrainConfig, progress: Progress) -> None:
         """Build encoder, objective and optimizer, and begin the last phase."""
-        self.job = Pretraining(store, config, progress=progress, embed_at_most=_FITTED_ON)
+        self.job = Pretraining(store, config, progress=progress, embed_at_most=_CLUSTERED)
         if self.job.objective.needs_targets:
             self.job.store = with_targets(store, progress)
         self.trainer = Trainer(self.job, Silent())
@@ -55,9 +86,17 @@ class TimedObjective:
         Encoders of the objective itself count too.
         """
         encoded = {"graphs": 0, "nodes": 0}
+
+        def count(layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+            encoded["graphs"] += inputs[1].batch.num_graphs
+            encoded["nodes"] += inputs[1].batch.num_nodes
+
         modules = (self.job.encoder, *self.job.objective.modules())
-        with _counted([m for m in modules if isinstance(m, GraphEncoder)], encoded):
-            self.step(indices)
+        encoders = [module for module in modules if isinstance(module, GraphEncoder)]
+        hooks = [encoder.layers[0].register_forward_hook(count) for encoder in encoders]
+        self.step(indices)
+        for hook in hooks:
+            hook.remove()
         batch = self.job.load(indices)
         return {
             "views": encoded["graphs"] / batch.num_graphs,
@@ -71,73 +110,347 @@ def speed_cell(spec: CellSpec, context: CellContext) -> Result:
     key = (names, spec.backbone, spec.seed)
     if key not in context.timings:
         context.timings[key] = _time_together(spec, context)
-    timings = context.timings[key]
-    if spec.method.name not in timings:
+    if spec.method.name not in context.timings[key]:
         raise GraphLoGError(f"objective '{spec.method.name}' cannot be computed on these graphs.")
-    timed = dict(timings[spec.method.name])
+    timed = dict(context.timings[key][spec.method.name])
     graphs, views = timed.pop("graphs"), timed.pop("views")
     seconds, rate = timed.pop("seconds"), timed.pop("graphs_per_s")
-    result = provenance(spec, {"pretrain": graphs}, seconds, rate)
-    throughput = {"graphs_per_s": rate, "views_per_s": rate * views, **timed}
     return {
-        **result,
-        "scores": {"throughput": throughput},
+        **provenance(spec, {"pretrain": graphs}, seconds, rate),
+        "scores": {"throughput": {"graphs_per_s": rate, "views_per_s": rate * views, **timed}},
         "views": views,
         "metric": None,
         "together": list(names),
     }
 
 
-def interleaved(
-    timed: Mapping[str, TimedObjective], store: GraphStore, config: PretrainConfig, steps: int
-) -> dict[str, dict[str, float]]:
+def _time_together(spec: CellSpec, context: CellContext) -> dict[str, Result]:
     """Return graphs a second and views of each objective; they take turns over the same batches."""
+    began, load = time.monotonic(), os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    store, config = context.unlabeled(spec), encoder_settings(spec)
+    timed: dict[str, TimedObjective] = {}
+    for name, own in spec.companions.items():
+        try:
+            timed[name] = TimedObjective(store, own, context.progress)
+        except GraphLoGError as e:
+            context.progress.say(f"{name} is left out: {e}")
     size = min(config.batch_size, len(store))
     batches = BatchSampler(len(store), size, config.seed, drop_last=True).epoch(0)
     # the first step, which warms up, is not timed
     views = {name: objective.count_views(batches[0]) for name, objective in timed.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in timed}
-    for number in range(steps):
+    taken: dict[str, list[float]] = {name: [] for name in timed}
+    for number in range(spec.settings.timed_steps):
         for name in list(timed)[:: 1 if number % 2 else -1]:  # none always goes first
-            seconds[name].append(timed[name].step(batches[(number + 1) % len(batches)]))
+            taken[name].append(timed[name].step(batches[(number + 1) % len(batches)]))
+    seconds = (time.monotonic() - began) / max(len(timed), 1)
+    shared: Result = {"seconds": seconds, "load": load, "graphs": describe(store, spec)}
+    found: dict[str, Result] = {}
+    for name, steps in taken.items():
+        first, middle, third = quantiles(steps, n=4) if len(steps) > 1 else steps * 3
+        rate = {"graphs_per_s": size / median(steps), **views[name], "step_s": middle}
+        quartiles = {"step_first_quartile_s": first, "step_third_quartile_s": third}
+        found[name] = {**rate, **quartiles, **shared}
+    return found
+
+
+def stage_cell(spec: CellSpec, context: CellContext) -> Result:
+    """Return the seconds per 1,000 graphs of every stage and side, and the machine's limits."""
+    began, config, store = time.monotonic(), encoder_settings(spec), context.unlabeled(spec)
+    device, repetitions = choose_device(config.device), spec.settings.timed_steps
+    clock, now = _clock(device)
+    order = np.random.default_rng(config.seed).permutation(len(store))
+    indices = order[: config.batch_size]
+    formats = ("fp32", "bf16") if has_fast_bf16(device) else ("fp32",)
+    timed = {
+        p: TimedObjective(store, config.updated({"precision": p}), context.progress)
+        for p in formats
+    }
+    tuned = indices[: spec.settings.finetuning["batch_size"]]
+    sides: dict[str, list[_Part]] = {}
+    for p, side in timed.items():
+        job, load = side.job, partial(store.take, indices)
+        parts = _step_parts(job.encoder, job.objective, side.trainer.optimizer, job.setting, load)
+        sides[p] = [*parts, ("finetune", _finetuning(side, spec, store.subset(tuned)))]
+    sides["fp32"] += _once(timed["fp32"], store, order)
+    is_installed = find_spec("torch_geometric") is not None
+    if is_installed:
+        sides["torch_geometric"] = _torch_geometric(timed["fp32"], store, indices, len(tuned))
+    graphs = {"finetune": len(tuned), "kmeans": min(len(store), _CLUSTERED)}
+    seconds = {
+        side: {s: 1000 * taken / graphs.get(s, len(indices)) for s, taken in stages.items()}
+        for side, stages in _best(sides, repetitions, now).items()
+    }
+    for stages in seconds.values():
+        stages["step"] = sum(stages[name] for name in OF_A_STEP)
+    sizes = [size for size in BATCH_SIZES if size <= len(store)] or [len(store)]
+    steps = {p: [(str(n), partial(timed[p].step, order[:n])) for n in sizes] for p in formats}
+    curve = _best(steps, repetitions, now)
+    scores = {**seconds, "limits": _limits(timed, store, indices, seconds, repetitions, now)}
+    scores |= {
+        f"batches {p}": {n: int(n) / taken for n, taken in sized.items()}
+        for p, sized in curve.items()
+    }
+    notes = [
+        f"Stages, {DOMAIN_LABELS[spec.plan.domain]}: seconds of the {clock}, best of "
+        f"{repetitions}; batches of {len(indices)}, in fine-tuning {len(tuned)}, prototypes of "
+        f"{graphs['kmeans']:,} graphs.",
+        _WAY if is_installed else _ABSENT,
+        "Share of matrix products: 24 D² operations a layer and encoded node, forward and "
+        "backward, at the measured rate. Memory copy counts what is read and what is written.",
+    ]
+    result = provenance(spec, {"pretrain": describe(store, spec)}, time.monotonic() - began, None)
+    return {**result, "scores": scores, "metric": None, "notes": notes}
+
+
+def product_operations(layers: int, dim: int, nodes: float) -> float:
+    r"""Return the operations of GIN's matrix products, forward and backward, for ``nodes``.
+
+    Each layer multiplies :math:`V \times D` by :math:`D \times 2D` and back, at two operations a
+    number and weight; the gradients of weights and of inputs take as many again, each.
+    """
+    return 3 * layers * 2 * (2 * nodes * dim * 2 * dim)
+
+
+def _step_parts(
+    encoder: Any, objective: Any, optimizer: Any, setting: Setting, load: Callable[[], GraphBatch]
+) -> list[_Part]:
+    """Return every part of a step of one side, then embedding, on the same graphs."""
+    batch = load()
+    losses = objective_loss(encoder, objective, batch, 1, setting)
+
+    def collate() -> None:
+        nonlocal batch
+        batch = load()
+
+    def forward() -> None:
+        nonlocal losses
+        losses = objective_loss(encoder, objective, batch, 1, setting)
+
+    def backward() -> None:
+        optimizer.zero_grad()
+        losses.total.backward()
+
+    def embed() -> None:
+        encoder.eval()
+        with torch.inference_mode(), autocast(setting.precision, setting.device):
+            encoder(batch.to(setting.device))
+        encoder.train()
+
+    return [
+        ("collate", collate),
+        ("forward", forward),
+        ("backward", backward),
+        ("optimizer", optimizer.step),
+        ("", collate),  # embedding finds no neighborhoods that the step has sorted
+        ("embed", embed),
+    ]
+
+
+def _once(timed: TimedObjective, store: GraphStore, order: np.ndarray) -> list[_Part]:
+    """Return parsing, where there are texts, and the fitting of the prototypes."""
+    job, size, parts = timed.job, timed.job.config.batch_size, list[_Part]()
+    if _has_smiles(store):
+        texts = store.texts(order[:size])
+        parts.append(("parse", lambda: read(texts, store.schema, workers=1)))
+    chosen, device = order[:_CLUSTERED], job.setting.device
+    with torch.no_grad():
+        pieces = [store.take(chosen[k : k + size]) for k in range(0, len(chosen), size)]
+        points = torch.cat([job.encoder(piece.to(device)).graph_emb for piece in pieces])
+    objective, phase = deepcopy(job.objective), job.phases[-1]
+
+    def fit() -> None:
+        objective.begin_phase(
+            phase, lambda limit=None: points[:limit], torch.Generator().manual_seed(0)
+        )
+
+    return [*parts, ("kmeans", fit)]
+
+
+def _finetuning(timed: TimedObjective, spec: CellSpec, store: GraphStore) -> Callable[[], None]:
+    """Return a step of fine-tuning on all graphs of ``store``, whose labels are drawn at random."""
+    rows, none, job = np.arange(len(store)), np.arange(0), timed.job
+    labels = np.random.default_rng(0).integers(0, 2, (len(store), 1)).astype(np.float32)
+    folds = Split(rows, none, none)
+    data = LabeledGraphs(
+        "drawn", store, labels, ("drawn",), "classification", "roc_auc", folds, "none"
+    )
+    own = {"device": str(job.setting.device), "precision": job.setting.precision}
+    config = FinetuneConfig.parse({"protocol": "paper", **spec.settings.finetuning, **own})
+    encoder = Encoder(deepcopy(job.encoder), config.layer or "last")
+    trainer = Trainer(SeedJob(Start(encoder, data, config, None, ""), 0, Silent()), Silent())
+    trainer.begin_phase()
+    (indices,) = trainer.job.batches(0)
+    return lambda: trainer.step(indices, trainer.job.load(indices))
+
+
+def _torch_geometric(
+    timed: TimedObjective, store: GraphStore, indices: np.ndarray, tuned: int
+) -> list[_Part]:
+    job, load = timed.job, collating(store.take(indices))
+    encoder, objective = PlainGIN(job.encoder).to(job.setting.device), deepcopy(job.objective)
+    named = [*encoder.named_parameters(), *objective.named_parameters(prefix="objective")]
+    parts = _step_parts(encoder, objective, NamedAdam(named, 1e-3), job.setting, load)
+    finetune = finetuning(job.encoder, partial(load, tuned), job.setting.device)
+    parsed = [("parse", partial(parse, store.texts(indices)))] if _has_smiles(store) else []
+    return [*parts, ("finetune", finetune), *parsed]
+
+
+def _has_smiles(store: GraphStore) -> bool:
+    return store.schema.domain == "molecule" and store.has_texts
+
+
+def _limits(
+    timed: Mapping[str, TimedObjective],
+    store: GraphStore,
+    indices: np.ndarray,
+    seconds: Mapping[str, Mapping[str, float]],
+    repetitions: int,
+    now: Callable[[], float],
+) -> dict[str, float]:
+    """Return GFLOP/s, GB/s and the share of a step, in per cent, that products would take."""
+    job = timed["fp32"].job
+    nodes, dim = store.take(indices).num_nodes, job.encoder.config.dim
+    device = job.setting.device
+    target, source = (torch.ones(_COPIED, device=device) for _ in range(2))
+    parts: list[_Part] = [("copy", partial(target.copy_, source))]
+    for precision in timed:
+        kind = torch.bfloat16 if precision == "bf16" else torch.float32
+        x, w = (torch.randn(*s, device=device, dtype=kind) for s in ((nodes, dim), (dim, 2 * dim)))
+        lift, lower = nn.Linear(dim, 2 * dim), nn.Linear(2 * dim, dim)
+        lift, lower = (m.to(device, kind).requires_grad_(False) for m in (lift, lower))
+        parts.append((f"product-{precision}", partial(torch.mm, x, w)))
+        parts.append((f"layer-{precision}", partial(perceptron, x, lift, lower)))
+    best = _best({"": parts}, repetitions, now)[""]
+    operations = 4 * nodes * dim**2
+    found = {"copy": 8 * _COPIED / best["copy"] / 1e9}
+    for precision, objective in timed.items():
+        found[f"product-{precision}"] = operations / best[f"product-{precision}"] / 1e9
+        found[f"layer-{precision}"] = 2 * operations / best[f"layer-{precision}"] / 1e9
+        rate = 1e9 * max(found[f"product-{precision}"], found[f"layer-{precision}"])
+        encoded = objective.count_views(indices)["node_views"] * nodes
+        products = product_operations(len(job.encoder.layers), dim, encoded)
+        step = seconds[precision]["step"] * len(indices) / 1000
+        found[f"share-{precision}"] = 100 * products / rate / step
+    return found
+
+
+def _best(
+    sides: Mapping[str, Sequence[_Part]], repetitions: int, now: Callable[[], float]
+) -> dict[str, dict[str, float]]:
+    """Return the least seconds of each named part; the sides take turns, and neither always begins.
+
+    The first turn warms up and does not count.
+    """
+    taken: dict[str, dict[str, list[float]]] = {side: {} for side in sides}
+    for number in range(repetitions + 1):
+        for side in list(sides)[:: 1 if number % 2 else -1]:
+            for stage, work in sides[side]:
+                began = now()
+                work()
+                seconds = now() - began
+                if number and stage:
+                    taken[side].setdefault(stage, []).append(seconds)
     return {
-        name: {"graphs_per_s": size / median(taken), **views[name], **_quartiles(taken)}
-        for name, taken in seconds.items()
+        side: {stage: min(values) for stage, values in stages.items()}
+        for side, stages in taken.items()
     }
 
 
-def _time_together(spec: CellSpec, context: CellContext) -> dict[str, Result]:
-    began, load = time.monotonic(), os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    store = context.unlabeled(spec)
-    timed: dict[str, TimedObjective] = {}
-    for name, config in spec.companions.items():
-        try:
-            timed[name] = TimedObjective(store, config, context.progress)
-        except GraphLoGError as e:
-            context.progress.say(f"{name} is left out: {e}")
-    found = interleaved(timed, store, encoder_settings(spec), spec.settings.timed_steps)
-    seconds = (time.monotonic() - began) / max(len(timed), 1)
-    shared = {"seconds": seconds, "load": load, "graphs": describe(store, spec)}
-    return {name: {**own, **shared} for name, own in found.items()}
+def _clock(device: torch.device) -> tuple[str, Callable[[], float]]:
+    """Return what is counted: of one thread the processor's seconds, which other jobs touch least.
+
+    A clock of the processor too coarse for short stages (Windows') is not used.
+    """
+    if device.type == "cuda":
+
+        def synchronized() -> float:
+            torch.cuda.synchronize(device)
+            return time.perf_counter()
+
+        return "clock", synchronized
+    if torch.get_num_threads() == 1 and time.get_clock_info("process_time").resolution < _COARSE:
+        return "processor", time.process_time
+    return "clock", time.perf_counter
 
 
-def _quartiles(seconds: Sequence[float]) -> dict[str, float]:
-    first, middle, third = quantiles(seconds, n=4) if len(seconds) > 1 else (seconds[0],) * 3
-    return {"step_s": middle, "step_first_quartile_s": first, "step_third_quartile_s": third}
+def parse(texts: Sequence[str]) -> list[Any]:
+    """Return a ``Data`` for each SMILES."""
+    from torch_geometric.utils import from_smiles
+
+    return [from_smiles(text) for text in texts]
 
 
-@contextmanager
-def _counted(encoders: Sequence[GraphEncoder], encoded: dict[str, int]) -> Generator[None]:
-    """Count the graphs and nodes that go through the first layer of any encoder in the block."""
+def collating(graphs: GraphBatch) -> Callable[..., GraphBatch]:
+    """Return what joins the first ``count`` of ``graphs`` (by default all) to a batch."""
+    from torch_geometric.data import Batch
 
-    def count(module: torch.nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        batch = inputs[1].batch
-        encoded["graphs"] += batch.num_graphs
-        encoded["nodes"] += batch.num_nodes
+    from graphlog.pyg import to_pyg
 
-    hooks = [encoder.layers[0].register_forward_hook(count) for encoder in encoders]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+    apart: list[Any] = to_pyg(graphs)
+
+    def collate(count: int | None = None) -> GraphBatch:
+        joined: Any = Batch.from_data_list(apart[:count])
+        return GraphBatch(joined.x, joined.edge_index, joined.edge_attr, joined.batch, joined.ptr)
+
+    return collate
+
+
+def finetuning(
+    encoder: GraphEncoder, load: Callable[[], GraphBatch], device: torch.device
+) -> Callable[[], None]:
+    """Return a step of fine-tuning a GIN of the size of ``encoder`` on a batch, with one label."""
+    network, head = PlainGIN(encoder).to(device), nn.Linear(encoder.dim, 1).to(device)
+    optimizer = torch.optim.Adam([*network.parameters(), *head.parameters()])
+    labels = torch.arange(load().num_graphs, device=device) % 2
+
+    def step() -> None:
+        outputs = head(network(load().to(device)).graph_emb)[:, 0]
+        loss = F.binary_cross_entropy_with_logits(outputs, labels.float())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+class _Columns(nn.Module):
+    """The sum of an embedding a column, or a linear layer where columns are continuous."""
+
+    def __init__(self, columns: tuple[Attribute, ...], dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(len(columns), dim) if is_continuous(columns) else None
+        coded = columns if self.linear is None else ()
+        self.tables = nn.ModuleList(nn.Embedding(c.cardinality, dim) for c in coded)
+
+    def forward(self, values: Tensor) -> Tensor:
+        if self.linear is not None:
+            return self.linear(values)
+        return torch.stack([t(values[:, i]) for i, t in enumerate(self.tables)]).sum(0)
+
+
+class PlainGIN(GraphEncoder):
+    """A GIN as torch_geometric's users write it, of the size of an encoder of ours."""
+
+    def __init__(self, encoder: GraphEncoder) -> None:
+        from torch_geometric.nn import GINEConv, global_mean_pool
+
+        nn.Module.__init__(self)  # an encoder to objectives, with nothing of ours inside
+        self.config, self.pool = encoder.config, global_mean_pool
+        self.schema, self.dim = encoder.schema, encoder.dim
+        dim, count = encoder.dim, len(encoder.layers)
+        self.node = _Columns(self.schema.node, dim)
+        self.edges = nn.ModuleList(_Columns(self.schema.edge, dim) for _ in range(count))
+        self.layers = nn.ModuleList(
+            GINEConv(nn.Sequential(nn.Linear(dim, 2 * dim), nn.ReLU(), nn.Linear(2 * dim, dim)))
+            for _ in range(count)
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm1d(dim) for _ in range(count))
+
+    def forward(self, batch: GraphBatch) -> Encoding:
+        """Return the embeddings of every node and graph."""
+        h = self.node(batch.x)
+        for number, conv in enumerate(self.layers):
+            h = self.norms[number](conv(h, batch.edge_index, self.edges[number](batch.edge_attr)))
+            if number < len(self.layers) - 1:
+                h = torch.relu(h)
+        return Encoding(h, self.pool(h, batch.batch, batch.num_graphs))

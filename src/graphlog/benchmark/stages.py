@@ -36,8 +36,7 @@ from graphlog.errors import ModelFileError
 from graphlog.files import replacing
 from graphlog.inputs import read
 from graphlog.prototypes import PrototypeForest, fit_forest
-from graphlog.report.hierarchy import Hierarchy
-from graphlog.report.projection import project, sample_rows
+from graphlog.report.hierarchy import Hierarchy, project, sample_rows
 from graphlog.training.config import PretrainConfig
 from graphlog.training.log import Progress, read_metrics
 from graphlog.training.precision import choose_device

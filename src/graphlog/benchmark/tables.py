@@ -14,24 +14,25 @@ from graphlog.benchmark.methods import (
     COMPARED,
     DATASET_LABELS,
     DOMAIN_LABELS,
+    LIMIT_LABELS,
     LOSSES,
     MAIN_BACKBONE,
     METHOD_LABELS,
     PAPER,
     REFERENCE,
     RULE_LABELS,
+    SCALES,
+    SIDE_LABELS,
     STAGE_LABELS,
     STATISTICS_LABEL,
+    STEP_LABELS,
     UNTRAINED,
     VARIED_LABELS,
     in_order,
 )
 from graphlog.benchmark.pivots import UNITLESS, Row, Table
-from graphlog.benchmark.scales import SCALES
 
 HALVES = {"test_first_half": "first half", "test_second_half": "second half"}
-YARDSTICK = "attrmasking"
-"""The method whose throughput the others are compared with: one view, one head."""
 RATES = {"rate": "Graphs/s", "views": "Views/s"}
 """Throughput in graphs, and in encoded views of graphs."""
 _LIKE_RULE = {
@@ -157,22 +158,12 @@ class _View:
             "The rows have the paper's losses alone; in the oldest results, the row `GraphLoG` "
             "predicted masked attributes too."
         )
-        return [
-            replace(
-                table,
-                heads=tuple(LOSSES.values()),
-                reference_label="all three",
-                notes=(note, _OTHER_DATA),
-                **_paper_column("table_4", table.metric),
-            )
-            for table in self._variants(
-                ("ablation", "ablation", f"{self.place}-ablation"),
-                "Table 4. GraphLoG with some of its losses",
-                rows,
-                (REFERENCE, UNTRAINED, *BASELINES),
-                ABLATED[-1],
-            )
-        ]
+        names = ("ablation", "ablation", f"{self.place}-ablation")
+        title, heads = "Table 4. GraphLoG with some of its losses", tuple(LOSSES.values())
+        beside = (REFERENCE, UNTRAINED, *BASELINES)
+        tables = self._variants(names, title, heads, rows, beside, "table_4", ABLATED[-1])
+        notes = (note, _OTHER_DATA)
+        return [replace(t, reference_label="all three", notes=notes) for t in tables]
 
     def sensitivity(self, name: str) -> list[Table]:
         """Return one curve of Figure 3: the score for each value of a setting."""
@@ -181,26 +172,18 @@ class _View:
         values = variants.str.removeprefix(f"{name}=")
         rows = {f"{name}={v}": Row(v, (v,)) for v in sorted(values.unique(), key=float)}
         head, word = VARIED_LABELS[name].capitalize(), name.replace("_", "-")
-        paper = f"figure_3_{name}"
-        return [
-            replace(
-                table, heads=(head,), notes=(_OTHER_DATA,), **_paper_column(paper, table.metric)
-            )
-            for table in self._variants(
-                ("sensitivity", name, f"{self.place}-sensitivity-{word}"),
-                f"Figure 3. {head}",
-                rows,
-                (UNTRAINED, *BASELINES),
-                None,
-            )
-        ]
+        names = ("sensitivity", name, f"{self.place}-sensitivity-{word}")
+        title, beside, paper = f"Figure 3. {head}", (UNTRAINED, *BASELINES), f"figure_3_{name}"
+        return self._variants(names, title, (head,), rows, beside, paper, None)
 
     def _variants(
         self,
         names: tuple[str, str, str],
         title: str,
+        heads: tuple[str, ...],
         variants: Mapping[str, Row],
         beside: Sequence[str],
+        paper: str,
         reference: str | None,
     ) -> list[Table]:
         """Return tables of GraphLoG's variants, with some plain methods below.
@@ -208,8 +191,10 @@ class _View:
         Args:
             names: Topic, kind and name.
             title: Heading.
+            heads: Heads of the columns that name a variant.
             variants: Their rows.
             beside: Methods below, as far as they were measured.
+            paper: Table or figure of the paper with the same rows.
             reference: Row that the others are compared with.
         """
         here = self.encoders
@@ -223,12 +208,15 @@ class _View:
         varied = varied.assign(row=varied["variant"].str.replace("^.*=", "", regex=True))
         plain = self._under(MAIN_BACKBONE)
         measured = set(plain["row"])
-        blanks = ("",) * (len(next(iter(variants.values())).heads) - 1)
+        blanks = ("",) * (len(heads) - 1)
         group = max(row.group for row in variants.values()) + 1
         below = [self._method_row(m, group, blanks) for m in beside if m in measured]
         plain = plain[plain["row"].isin(beside) & plain["dataset"].isin(varied["dataset"])]
         rows, scores = [*variants.values(), *below], pd.concat([varied, plain])
-        return self._tables(*names, title, rows, scores, reference)
+        return [
+            replace(t, heads=heads, notes=(_OTHER_DATA,), **_paper_column(paper, t.metric))
+            for t in self._tables(*names, title, rows, scores, reference)
+        ]
 
     def _under(self, backbone: str) -> pd.DataFrame:
         """Return the scores of methods under a backbone and of baselines, a row a method."""
@@ -417,10 +405,10 @@ def speed_tables(rows: pd.DataFrame, details: Mapping[str, Mapping[str, Any]]) -
             continue
         lines: list[Row] = []
         for group, backbone in enumerate(in_order(here["backbone"], BACKBONE_LABELS)):
+            under = BACKBONE_LABELS.get(backbone, backbone)
             for method in in_order(here["method"][here["backbone"] == backbone], METHOD_LABELS):
                 name = METHOD_LABELS.get(method, method)
-                heads = (name, BACKBONE_LABELS.get(backbone, backbone))
-                lines.append(Row(f"{method}/{backbone}", heads, name, group))
+                lines.append(Row(f"{method}/{backbone}", (name, under), name, group))
         note = "Views are encoded copies of a graph; of a part of one, its share of the nodes."
         table = Table(
             topic="speed",
@@ -440,21 +428,36 @@ def speed_tables(rows: pd.DataFrame, details: Mapping[str, Mapping[str, Any]]) -
     return tables
 
 
-def speed_ratio(table: Table) -> pd.DataFrame:
-    """Return how many times as fast as AttrMasking under the same backbone each row is."""
-    yardsticks = [f"{YARDSTICK}/{row.key.rpartition('/')[2]}" for row in table.rows]
-    return table.means.div(table.means.reindex(yardsticks).set_axis(table.means.index))
+def stage_tables(rows: pd.DataFrame) -> list[Table]:
+    """Return, for each domain, the stages, the machine's limits, and the step by batch size."""
+    own = rows[(rows["stage"] == "stage-speed") & (rows["rule"] != "")]
+    own = own.assign(row=own["metric"], column=own["rule"])
+    tables: list[Table] = []
+    for domain, place in DOMAIN_LABELS.items():
+        here = own[own["domain"] == domain]
+        if here.empty:
+            continue
 
-
-def timing(rows: pd.DataFrame, details: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
-    """Return seconds and throughput of every stage, method and backbone.
-
-    Work that several suites share is counted once.
-    """
-    hashes = rows["cell"].map({cell: fields["config_hash"] for cell, fields in details.items()})
-    rows = rows[rows["metric"].isin(["seconds", "graphs_per_s"]) & (rows["rule"] == "")]
-    rows = rows.assign(hash=hashes).drop_duplicates(["hash", "metric"])
-    keys = ["stage", "method", "backbone"]
-    table = rows.pivot_table(index=keys, columns="metric", values="value", aggfunc="mean")
-    table["cells"] = rows[rows["metric"] == "seconds"].groupby(keys).size()
-    return table.reset_index()
+        seconds = here[here["rule"].isin(list(SIDE_LABELS))]
+        limits = here[here["rule"] == "limits"]
+        batches = here[here["rule"].str.startswith("batches ")]
+        rates = seconds.assign(column="rate " + seconds["rule"], value=1000 / seconds["value"])
+        columns: dict[str, str] = {}
+        for side, label in SIDE_LABELS.items():
+            if side != "bf16" or side in set(seconds["rule"]):
+                columns |= {side: f"{label}: s per 1,000 graphs", f"rate {side}": "graphs/s"}
+        sides = {c: SIDE_LABELS[c.removeprefix("batches ")] for c in batches["column"].unique()}
+        stages = [Row(s, (t,)) for s, t in STEP_LABELS.items() if s in set(seconds["row"])]
+        limited = [Row(s, t) for s, t in LIMIT_LABELS.items() if s in set(limits["row"])]
+        sizes = [Row(size, (size,)) for size in sorted(set(batches["row"]), key=int)]
+        title, measured = "Pre-training step by batch size, graphs/s", {"limits": "Measured"}
+        parts: list[tuple[str, str, tuple[str, ...], list[Row], dict[str, str], pd.DataFrame]] = [
+            ("stages", "Stages", ("Stage",), stages, columns, pd.concat([seconds, rates])),
+            ("limits", "Limits of the machine", ("What", "Unit"), limited, measured, limits),
+            ("batch-rates", title, ("Batch size",), sizes, sides, batches),
+        ]
+        for kind, title, heads, lines, columns, scores in parts:
+            names = ("speed", f"speed-{kind}-{place}", kind, f"{title}, {place}", heads)
+            content = (tuple(lines), columns, "speed", "", scores)
+            tables.append(Table(*names, *content, averaged=False))
+    return tables

@@ -1,25 +1,33 @@
-"""Standard output and standard error: tables, JSON, messages and progress."""
+"""What a command says: tables, JSON, messages, progress and, when it fails, its exit code."""
 
+import contextlib
 import csv
+import errno
 import json
 import math
+import os
+import re
 import sys
 import time
+import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
 from graphlog.cli import options as o
-from graphlog.cli.exit_codes import INTERRUPTED, printable, say
-from graphlog.processes import is_first
+from graphlog.errors import GraphLoGError, ProcessLostError
+from graphlog.processes import PEER_LOST, is_first, is_supervised
 
 if TYPE_CHECKING:
     from graphlog.downstream.report import Report
     from graphlog.training.log import Progress
+
+INVALID_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
+_NO_MEMORY = "not enough memory; use a smaller --batch-size or --limit, or fewer --workers."
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,50 +76,39 @@ class Table:
 
     def print(self, to: TextIO | None = None) -> None:
         """Write the table to a stream, by default to standard output."""
-        cells = [[_text(c) for c in row] for row in self.rows]
+        cells = [[_text(cell) for cell in row] for row in self.rows]
+        columns = [[row[i] for row in cells if row[i]] for i in range(len(self.columns))]
+        is_numeric = [
+            bool(column) and all(c[0].isdigit() or c[0] in "-+." for c in column)
+            for column in columns
+        ]
         if (to or sys.stdout).isatty():
-            self._print_rich(cells, to)
-        else:
-            self._print_plain(cells, to)
+            self._print_rich(cells, is_numeric, to)
+            return
+        if self.title:
+            print(self.title, file=to)
+        lines = [list(self.columns), *cells] if any(self.columns) else cells
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        for line in lines:
+            columns = zip(line, widths, is_numeric, strict=True)
+            padded = (c.rjust(width) if right else c.ljust(width) for c, width, right in columns)
+            print("  ".join(padded).rstrip(), file=to)
 
-    def _print_rich(self, cells: list[list[str]], to: TextIO | None) -> None:
+    def _print_rich(
+        self, cells: list[list[str]], is_numeric: list[bool], to: TextIO | None
+    ) -> None:
         from rich.box import SIMPLE_HEAD
         from rich.console import Console as RichConsole
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(
-            title=self.title or None,
-            title_justify="left",
-            box=SIMPLE_HEAD,
-            show_header=any(self.columns),
-        )
-        for name, right in zip(self.columns, self._right_aligned(cells), strict=True):
+        looks: Any = {"title_justify": "left", "box": SIMPLE_HEAD}
+        table = RichTable(title=self.title or None, show_header=any(self.columns), **looks)
+        for name, right in zip(self.columns, is_numeric, strict=True):
             table.add_column(name, justify="right" if right else "left", overflow="fold")
         for row in cells:
-            table.add_row(*(Text(c) for c in row))
+            table.add_row(*map(Text, row))
         RichConsole(file=to).print(table)
-
-    def _print_plain(self, cells: list[list[str]], to: TextIO | None) -> None:
-        head = [list(self.columns)] if any(self.columns) else []
-        widths = [
-            max((len(r[i]) for r in (*head, *cells)), default=0) for i in range(len(self.columns))
-        ]
-        right = self._right_aligned(cells)
-        if self.title:
-            print(self.title, file=to)
-        for row in (*head, *cells):
-            line = (
-                c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)
-            )
-            print("  ".join(line).rstrip(), file=to)
-
-    def _right_aligned(self, cells: list[list[str]]) -> list[bool]:
-        columns = ([row[i] for row in cells if row[i]] for i in range(len(self.columns)))
-        return [
-            bool(column) and all(c[0].isdigit() or c[0] in "-+." for c in column)
-            for column in columns
-        ]
 
 
 def beside_output(out: Path) -> TextIO | None:
@@ -138,17 +135,10 @@ def report_tables(report: "Report") -> list[Table]:
     def number(value: float) -> str:
         return "-" if math.isnan(value) else f"{value * scale:.2f}"
 
-    rows = [
-        (
-            r.model,
-            r.rule,
-            number(r.mean(metric)),
-            number(r.sd(metric)),
-            number(r.mean(metric, "valid")),
-            len(r.test.get(metric, [])),
-        )
-        for r in report.rows
-    ]
+    rows: list[tuple[object, ...]] = []
+    for r in report.rows:
+        scores = (r.mean(metric), r.sd(metric), r.mean(metric, "valid"))
+        rows.append((r.model, r.rule, *map(number, scores), len(r.test.get(metric, []))))
     tables = [Table(("model", "rule", "test", "SD", "valid", "seeds"), rows, title)]
     first = report.rows[0]
     if first.halves:
@@ -205,7 +195,7 @@ def rejected_rows(folder: Path) -> tuple[int, Path | None]:
     return (count, path) if count > 0 else (0, None)
 
 
-@contextmanager
+@contextlib.contextmanager
 def interruptible() -> Generator[None]:
     """Exit with code 130, and say how to resume, when training was stopped by Ctrl-C."""
     from graphlog.training import TrainingInterrupted
@@ -240,3 +230,157 @@ def _plain(value: object) -> object:
         if convert is not None:
             return convert()
     return str(value)
+
+
+class Interrupted(BaseException):
+    """Ctrl-C, as a class that the option parser does not catch."""
+
+
+def printable(text: str) -> str:
+    r"""Return ``text`` with control characters escaped, so that input cannot drive the terminal.
+
+    Example:
+        >>> printable("a\x1b[2Jb")
+        'a\\x1b[2Jb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c
+        if c.isprintable() or c in "\n\t"
+        else c.encode("unicode_escape", "backslashreplace").decode()
+        for c in text
+    )
+
+
+def say(line: str) -> None:
+    """Print one line to standard error; never raises, since it reports failures."""
+    with contextlib.suppress(OSError, ValueError):
+        print(printable(line), file=sys.stderr, flush=True)
+
+
+def fail(message: str) -> int:
+    """Print an error message on one line and return the exit code for invalid input."""
+    say(f"graphlog: error: {' '.join(message.split())}")
+    return INVALID_INPUT
+
+
+def exit_code_of(error: BaseException) -> int | None:
+    """Print what ``error`` means and return its exit code; None for an internal error.
+
+    Args:
+        error: Whatever ended the command.
+    """
+    match error:
+        # the parser turns a closed pipe into SystemExit
+        case BrokenPipeError() | SystemExit(__context__=BrokenPipeError()):
+            _silence_standard_output()
+            return PIPE_CLOSED
+        case KeyboardInterrupt() | Interrupted():
+            say("graphlog: interrupted.")
+            return INTERRUPTED
+        case ProcessLostError() if is_supervised():
+            return PEER_LOST
+        case ProcessLostError() if not is_first():
+            return INVALID_INPUT
+        case GraphLoGError():
+            return fail(str(error))
+        case MemoryError():
+            return fail(_NO_MEMORY)
+        case OSError():
+            return _exit_code_of_os_error(error)
+        case RuntimeError() if _is_out_of_device_memory(error):
+            return fail("the device is out of memory; use a smaller --batch-size or --device cpu.")
+        # usage errors of the parser, whichever library they come from
+        case _ if hasattr(error, "format_message"):
+            message = _usage_message(error)
+            return fail(message) if message else 0
+        case _:
+            return None
+
+
+@contextlib.contextmanager
+def warnings_as_lines() -> Generator[None]:
+    """Show each warning as one line on standard error, without its line of source."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        say(f"graphlog: warning: {' '.join(str(message).split())}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+def open_missing_streams() -> None:
+    """Replace standard streams that were closed by the caller (``>&-``) by the null device."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+
+
+def _silence_standard_output() -> None:
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _exit_code_of_os_error(error: OSError) -> int | None:
+    name = error.filename
+    where = f"'{os.fsdecode(name)}'" if isinstance(name, str | bytes) else "an output file"
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return fail(f"{where}: the disk is full; free some space, or write elsewhere with -o.")
+        case errno.EROFS | errno.EACCES | errno.EPERM:
+            return fail(
+                f"{where}: permission denied; choose another path or change its permissions."
+            )
+        case errno.EFBIG:
+            return fail(
+                f"{where}: the file is too large; write to another disk with -o, "
+                "or raise the limit (ulimit -f)."
+            )
+        case errno.EIO:
+            return fail(f"{where}: input/output error; check the disk, or write elsewhere with -o.")
+        case errno.ENOMEM:
+            return fail(_NO_MEMORY)
+        case errno.ENOENT:
+            return fail(f"no such file or folder: {where}; check the path.")
+        case _ if name:
+            return fail(f"{where}: {(error.strerror or str(error)).lower()}.")
+        case _:
+            return None
+
+
+def _is_out_of_device_memory(error: RuntimeError) -> bool:
+    text = str(error).lower()
+    return "out of memory" in text or "can't allocate memory" in text
+
+
+def _usage_message(error: BaseException) -> str:
+    """Return one line for a usage error; empty where the parser has shown a help page instead."""
+    context = getattr(error, "ctx", None)
+    option = getattr(error, "option_name", None)
+    message = str(getattr(error, "format_message")())  # noqa: B009 - a private class of the parser
+    if not message or type(error).__name__ == "NoArgsIsHelpError":
+        return ""
+    if option is not None and message.startswith("No such option"):
+        known = [o for p in context.command.params for o in p.opts] if context is not None else []
+        near = get_close_matches(str(option), known, n=1, cutoff=0.5)
+        message = f"unknown option '{option}'" + (f"; did you mean '{near[0]}'?" if near else ".")
+    message = message.replace("Value error, ", "")
+    choice = re.search(r"'([^']*)' is not one of (.*?)\.?$", message)
+    if choice is not None:
+        near = get_close_matches(choice[1], re.findall(r"'([^']*)'", choice[2]), n=1, cutoff=0.5)
+        message = message.rstrip(".") + (f"; did you mean '{near[0]}'?" if near else ".")
+    path = context.command_path if context is not None else "graphlog"
+    return f"{message.rstrip('.?')}{'?' if message.endswith('?') else '.'} See: {path} --help"

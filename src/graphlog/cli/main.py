@@ -10,21 +10,14 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from graphlog import __version__
+from graphlog.cli.console import Interrupted, exit_code_of, open_missing_streams, warnings_as_lines
 from graphlog.cli.data import app as data_app
-from graphlog.cli.data import convert
-from graphlog.cli.exit_codes import (
-    Interrupted,
-    exit_code_of,
-    open_missing_streams,
-    warnings_as_lines,
-)
-from graphlog.cli.featurize import featurize
-from graphlog.cli.look import info, models, plot, prototypes
+from graphlog.cli.data import convert, featurize
+from graphlog.cli.look import info, models, plot, prototypes, quickstart
 from graphlog.cli.options import with_groups
-from graphlog.cli.processes import WORDS
-from graphlog.cli.start import quickstart
 from graphlog.cli.train import benchmark, finetune, pretrain, tune
 from graphlog.cli.use import embed, export, neighbours, predict, probe
+from graphlog.processes import WORDS
 
 START, DATA, TRAIN, USE, LOOK = "Start here", "Data", "Train", "Use an encoder", "Look at results"
 

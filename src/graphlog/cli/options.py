@@ -287,7 +287,6 @@ def with_groups(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 _TRAINING_SETTINGS = ("epochs", "batch_size", "precision", "device", "seed", "learning_rate")
-_MUST_MATCH_FILE = {"objective.name": "--objective", "recipe": "--recipe"}
 
 
 def chosen_settings(named: Mapping[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
@@ -353,14 +352,21 @@ def pretraining_settings(
     pairs = [_full_name(pair) for pair in pairs]
     chosen = chosen_settings({_full_name(key): value for key, value in named.items()}, pairs)
     tables = merge(defaults or {}, {} if file is None else read_toml(file))
-    for key, option in _MUST_MATCH_FILE.items():
-        in_file = _look_up(tables, key)
+    objective = tables.get("objective")
+    name = objective.get("name") if isinstance(objective, Mapping) else objective
+    named_in_file = (
+        ("objective.name", "--objective", name),
+        ("recipe", "--recipe", tables.get("recipe")),
+    )
+    for key, option, in_file in named_in_file:
         if key in chosen and in_file not in (None, chosen[key]):
             raise ConfigError(
                 f"{option} {chosen[key]} contradicts {file}, which says {in_file!r}; drop one."
             )
     for key, value in chosen.items():
-        tables = merge(tables, _nested(key, value))
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        tables = merge(tables, value)
     return tables
 
 
@@ -373,14 +379,3 @@ def _full_name(key: str) -> str:
     elif name == "objective":
         name = "objective.name"
     return f"{name}{equals}{value}"
-
-
-def _nested(key: str, value: Any) -> dict[str, Any]:
-    head, _, rest = key.partition(".")
-    return {head: _nested(rest, value) if rest else value}
-
-
-def _look_up(tables: Mapping[str, Any], key: str) -> Any:
-    head, _, rest = key.partition(".")
-    value = tables.get(head)
-    return _look_up(value, rest) if rest and isinstance(value, Mapping) else value  # pyright: ignore[reportUnknownArgumentType]

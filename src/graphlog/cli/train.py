@@ -15,11 +15,10 @@ from graphlog.cli.console import (
     report_tables,
     row_progress,
 )
-from graphlog.cli.processes import WORDS, run_processes
 from graphlog.encoders import LAYERS
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
-from graphlog.processes import is_first, is_supervised
+from graphlog.processes import WORDS, is_first, is_supervised, run_processes
 
 _OBJECTIVE = f"Pretext task (default: graphlog): {', '.join(OBJECTIVES)}."
 _BACKBONE = f"Message-passing layer (default: gin): {', '.join(LAYERS)}."
@@ -270,10 +269,10 @@ def tune(
 
 _Suite = Annotated[
     str,
-    typer.Argument(
-        metavar="SUITE",
-        help="molecules, biology, backbones, ablation, sensitivity, embedding-map, speed, "
+    o.argument(
+        "molecules, biology, backbones, ablation, sensitivity, embedding-map, speed, "
         "or report to render the results in DIR.",
+        "SUITE",
     ),
 ]
 

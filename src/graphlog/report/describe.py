@@ -35,15 +35,10 @@ def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
         return describe_store(folder, verify)
     if (folder / "config.toml").is_file():
         return describe_run(folder)
-    if _is_foreign(folder):
+    is_model = folder.is_file() and folder.suffix == ".safetensors"
+    if folder.exists() and not (is_model or (folder / "model.safetensors").is_file()):
         raise ModelFileError(f"{folder} is not a model, store or run: {_explain(folder)}.")
     return describe_model(model_path(path))
-
-
-def _is_foreign(path: Path) -> bool:
-    if path.is_dir():
-        return not (path / "model.safetensors").is_file()
-    return path.is_file() and path.suffix != ".safetensors"
 
 
 def _explain(path: Path) -> str:
@@ -73,6 +68,7 @@ _TABLES = tuple(
     for kind in (".csv", ".tsv", ".smi", ".smiles", ".txt", ".parquet", ".jsonl", ".sdf", ".xlsx")
     for packed in ("", ".gz", ".zst")
 )
+_ORIGIN = ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")
 _CARD_FIELDS = ("trained on", "reads", "licence", "limits")
 
 
@@ -95,7 +91,7 @@ def describe_model(path: Path) -> dict[str, Any]:
     """Return what a model file holds; license, origin and limits too where it is a shipped one."""
     contents = read_model(path)
     encoder, info = contents.encoder, contents.info
-    config = encoder.config
+    config, is_known = encoder.config, Novelty.of(contents.extra, encoder.embedding_width("jk"))
     return {
         "kind": "model",
         "path": str(path),
@@ -104,16 +100,11 @@ def describe_model(path: Path) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in encoder.parameters()),
         "embedding": info.get("embedding", "last"),
         "width": encoder.embedding_width(info.get("embedding", "last")),
-        **{
-            key: info.get(key)
-            for key in ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")
-        },
+        **{name: info.get(name) for name in _ORIGIN},
         **_model_card(path),
         "schema": describe_schema(encoder.schema),
         "settings": config.model_dump(),
-        "novelty": "calibrated"
-        if Novelty.of(contents.extra, encoder.embedding_width("jk"))
-        else "not calibrated",
+        "novelty": "calibrated" if is_known else "not calibrated",
         "prototypes": " / ".join(map(str, prototype_layers(contents.extra))) or None,
         "versions": info.get("versions", {}),
     }
@@ -124,7 +115,9 @@ def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
     store = open_store(path)
     if verify:
         store.verify()
-    nodes = store.num_nodes
+    nodes, size = store.num_nodes, ""
+    if len(nodes):
+        size = f"{nodes.min()} to {nodes.max()}, mean {nodes.mean():.1f}"
     return {
         "kind": "store",
         "path": str(path),
@@ -132,9 +125,7 @@ def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
         "input rows": store.num_rows,
         "rejected rows": store.num_rows - len(store),
         "nodes": int(nodes.sum()),
-        "nodes a graph": f"{nodes.min()} to {nodes.max()}, mean {nodes.mean():.1f}"
-        if len(nodes)
-        else "",
+        "nodes a graph": size,
         "size": human_bytes(store.nbytes),
         "bytes a graph": round(store.nbytes / max(len(store), 1), 1),
         "tasks": list(store.tasks),
@@ -149,17 +140,13 @@ def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
 
 def describe_run(folder: Path) -> dict[str, Any]:
     """Return what a run folder holds, finished or not."""
-    model = folder / "model.safetensors"
-    checkpoints = sorted(
-        p.name for p in (folder / "checkpoint").glob("step-*") if p.suffix != ".partial"
-    )
-    state = (
-        "finished"
-        if model.is_file()
-        else f"unfinished, {checkpoints[-1] if checkpoints else 'no checkpoint yet'}; "
-        "continue it with --resume"
-    )
-    described = describe_model(model) if model.is_file() else {}
+    model, described, state = folder / "model.safetensors", dict[str, Any](), "finished"
+    if model.is_file():
+        described = describe_model(model)
+    else:
+        steps = [p.name for p in (folder / "checkpoint").glob("step-*") if p.suffix != ".partial"]
+        last = max(steps, default="no checkpoint yet")
+        state = f"unfinished, {last}; continue it with --resume"
     return {
         **described,
         "kind": "run",
@@ -174,13 +161,11 @@ def describe_run(folder: Path) -> dict[str, Any]:
 def _scores(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
-    report = Report.load(path)
-    spread = {True: "", False: " ± {sd:.4f}"}
-    return {
-        f"{row['model']}, {row['rule']}": f"{row['metric']} {row['mean']:.4f}"
-        + spread[math.isnan(row["sd"])].format(sd=row["sd"])
-        for row in report.scores
-    }
+    scores: dict[str, str] = {}
+    for row in Report.load(path).scores:
+        sd = "" if math.isnan(row["sd"]) else f" ± {row['sd']:.4f}"
+        scores[f"{row['model']}, {row['rule']}"] = f"{row['metric']} {row['mean']:.4f}{sd}"
+    return scores
 
 
 def describe_schema(schema: FeatureSchema) -> dict[str, str]:
@@ -223,12 +208,9 @@ def _column(attribute: Attribute) -> str:
     if attribute.origin == "degree":
         return f"{attribute.name} (0 to {attribute.cardinality - 2}, larger ones as that)"
     if not attribute.is_categorical:
-        unit = (
-            ""
-            if (attribute.shift, attribute.scale) == (0.0, 1.0)
-            else f", read as (value - {attribute.shift:.4g}) / {attribute.scale:.4g}"
-        )
-        return f"{attribute.name} (number{unit})"
+        unit = f", read as (value - {attribute.shift:.4g}) / {attribute.scale:.4g}"
+        is_plain = (attribute.shift, attribute.scale) == (0.0, 1.0)
+        return f"{attribute.name} (number{'' if is_plain else unit})"
     values = [v for v in attribute.values if v]
     if not values:
         return f"{attribute.name} ({attribute.cardinality} codes)"
@@ -240,8 +222,10 @@ def _column(attribute: Attribute) -> str:
 
 def describe_datasets() -> list[dict[str, Any]]:
     """Return what is known about every data set: molecules first, then other domains."""
-    ranks = {domain: rank for rank, domain in enumerate(("molecule", "graph", "protein"))}
-    specs = sorted(DATASETS.values(), key=lambda spec: ranks.get(spec.domain, len(ranks)))
+    order = ("molecule", "graph", "protein")
+    specs = sorted(
+        DATASETS.values(), key=lambda s: order.index(s.domain) if s.domain in order else len(order)
+    )
     return [describe_dataset(spec.name) for spec in specs]
 
 

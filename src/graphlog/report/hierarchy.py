@@ -1,10 +1,11 @@
-"""The tree of prototypes that a model was trained with, and where graphs stand in it."""
+"""The tree of prototypes of a model, where graphs stand in it, and their places on a plane."""
 
-from collections.abc import Sequence
+import warnings
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
 from torch import nn
@@ -140,11 +141,7 @@ class Hierarchy:
         Raises:
             ConfigError: If there are fewer than two graphs.
         """
-        rows = np.arange(len(store))
-        if len(store) > _FITTED_TO:
-            rows = np.sort(
-                np.random.default_rng(seed).choice(len(store), _FITTED_TO, replace=False)
-            )
+        rows = sample_rows(len(store), _FITTED_TO, seed)
         emb = torch.from_numpy(model.embed_store(store.subset(rows), "last", **computing))
         check_embeddings(emb)
         head = Standardize(emb)
@@ -168,15 +165,10 @@ class Hierarchy:
 
         ``computing`` as for :meth:`Encoder.embed_batches`.
         """
-        parts = [
-            self._projected(values).cpu().numpy()
-            for _, values in self.model.embed_batches(store, "last", **computing)
-        ]
-        return (
-            np.concatenate(parts)
-            if parts
-            else np.empty((0, self.forest.layers[0].shape[1]), dtype=np.float32)
-        )
+        parts = [np.empty((0, self.forest.layers[0].shape[1]), dtype=np.float32)]
+        for _, values in self.model.embed_batches(store, "last", **computing):
+            parts.append(self._projected(values).cpu().numpy())
+        return np.concatenate(parts)
 
     def leaf_similarities(self, embeddings: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N M"]:
         """Return the cosines of embeddings in the space of the prototypes and all leaves."""
@@ -204,16 +196,14 @@ class Hierarchy:
         ):
             emb = self._projected(values[:, :width])
             cosines = [cosine_similarity(emb, layer) for layer in self.forest.layers]
-            chains = (
-                leaf_chains(cosines[-1].argmax(dim=1), self.forest)
-                if self.by_leaf
-                else greedy_chains(emb, self.forest)
-            )
+            if self.by_leaf:
+                chains = leaf_chains(cosines[-1].argmax(dim=1), self.forest)
+            else:
+                chains = greedy_chains(emb, self.forest)
             paths[graphs] = chains.cpu().numpy()
-            chosen = [
-                cosine.gather(1, chains[:, level, None]) for level, cosine in enumerate(cosines)
-            ]
-            similarities[graphs] = torch.cat(chosen, dim=1).cpu().numpy()
+            for level, cosine in enumerate(cosines):
+                own = cosine.gather(1, chains[:, level, None])[:, 0]
+                similarities[graphs, level] = own.cpu().numpy()
             if self.novelty is not None:
                 distances[graphs] = self.novelty.distances(values[:, width:])
         if self.novelty is None:
@@ -251,16 +241,34 @@ def hierarchy_of(model: Encoder, name: str) -> Hierarchy:
     return hierarchy
 
 
-def ancestors(
-    parents: Sequence[Int[np.ndarray, "_"]], leaves: Int[np.ndarray, "N"]
-) -> Int[np.ndarray, "N Lp"]:
-    """Return the whole path of each leaf, roots first.
+def project(embeddings: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.ndarray, "N 2"]:
+    """Return a t-SNE map under cosine distance; principal components for fewer than five rows.
 
-    Example:
-        >>> ancestors([np.array([0, 0, 1])], np.array([2, 1])).tolist()
-        [[1, 2], [0, 1]]
+    openTSNE is used where it is installed, else scikit-learn; both start from the principal
+    components.
     """
-    path = [leaves]
-    for parent in reversed(parents):
-        path.append(parent[path[-1]])
-    return np.stack(path[::-1], axis=1)
+    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    unit = (embeddings / np.maximum(norms, 1e-12)).astype(np.float64)
+    if len(unit) < 5:
+        left, scale, _ = np.linalg.svd(unit - unit.mean(axis=0), full_matrices=False)
+        plane = (left * scale)[:, :2]
+        return np.pad(plane, ((0, 0), (0, 2 - plane.shape[1])))
+    settings: dict[str, Any] = {"perplexity": min(30.0, (len(unit) - 1) / 3), "random_state": seed}
+    try:
+        from openTSNE import TSNE
+    except ImportError:
+        from sklearn import manifold
+
+        layout = manifold.TSNE(init="pca", learning_rate="auto", **settings).fit_transform(unit)
+        return np.asarray(layout, dtype=np.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        layout: Any = TSNE(initialization="pca", n_jobs=1, **settings).fit(unit)
+        return np.asarray(layout, dtype=np.float64)
+
+
+def sample_rows(total: int, limit: int, seed: int = 0) -> npt.NDArray[np.int64]:
+    """Return at most ``limit`` of ``total`` row numbers, drawn without replacement, sorted."""
+    if total <= limit:
+        return np.arange(total)
+    return np.sort(np.random.default_rng(seed).choice(total, size=limit, replace=False))

@@ -1,23 +1,24 @@
-"""The embedding map: a sample of graphs on the plane, colored, with the prototypes of the model."""
+"""Graphs as figures: the embedding map, and the tree of prototypes as blocks."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.encoder import Encoder
-from graphlog.errors import DataError, unknown_name
-from graphlog.report.hierarchy import Hierarchy
-from graphlog.report.projection import project, sample_rows
+from graphlog.errors import DataError
+from graphlog.report.hierarchy import Hierarchy, project, sample_rows
 from graphlog.report.style import (
     FAINT,
     HUES,
+    INK,
     MARKERS,
     MUTED,
+    REFERENCE,
     Axes,
     Figure,
     house_style,
@@ -25,7 +26,63 @@ from graphlog.report.style import (
     new_figure,
     save_figure,
 )
-from graphlog.report.tree import path_name
+from graphlog.report.tree import Node, build_tree, features_of, path_name
+
+COLORS = ("prototype", "scaffold", "label")
+"""What a map may be colored by."""
+_FEW_VALUES = 8
+_LONGEST_NAME = 34
+_LEGIBLE = 0.018
+"""Share of the height from which a block of the tree has room for words."""
+
+
+def draw_map(
+    model: Encoder,
+    store: GraphStore,
+    stem: Path,
+    *,
+    graphs: int = 2000,
+    color: str = "prototype",
+    seed: int = 0,
+) -> list[Path]:
+    """Draw a sample of ``store`` as ``model`` sees it and return the files written.
+
+    With prototypes, the map is of the embedding they were trained in (the final layer's, behind the
+    projection head where there is one), and each of the largest groups has a map of its own; groups
+    are the roots, or the first layer in which no group holds nine graphs of ten. Without
+    prototypes, the map is of the model's own embedding.
+
+    Args:
+        model: What embeds.
+        store: The graphs.
+        stem: Path of the figure without its ending.
+        graphs: Graphs on the map.
+        color: One of :data:`COLORS`; ``prototype`` becomes ``scaffold`` where the model has none,
+            and ``label`` is the first label column.
+        seed: Decides sample and layout.
+
+    Raises:
+        DataError: If the graphs have no labels to color the map by.
+    """
+    sample = store.subset(sample_rows(len(store), graphs, seed))
+    hierarchy = Hierarchy.of(model) if color == "prototype" else None
+    if hierarchy is None:
+        places = project(model.embed(sample), seed)
+        groups, values, legend = None, None, "scaffold"
+        if color == "label":
+            groups, values, legend = _labels(sample)
+        else:
+            groups = _scaffolds(sample)
+        title = f"{len(sample):,} graphs by {legend}"
+        return save_figure(embedding_map(places, groups, values, title=title, legend=legend), stem)
+    paths, level = hierarchy.assign(sample).paths, 0
+    for layer in range(hierarchy.forest.depth):
+        if np.bincount(paths[:, layer]).max() < 0.9 * len(paths):
+            level = layer
+            break
+    groups = [f"prototype {path_name(path)}" for path in paths[:, : level + 1].tolist()]
+    plane = project(hierarchy.embed(sample), seed)
+    return save_figure(group_maps(plane, groups, title=f"{len(sample):,} graphs"), stem)
 
 
 def embedding_map(
@@ -35,7 +92,6 @@ def embedding_map(
     *,
     title: str,
     legend: str = "",
-    hues: Sequence[str] | None = None,
 ) -> Figure:
     """Draw a map colored by ``groups`` (the seven largest get hues) or by ``values``.
 
@@ -45,7 +101,6 @@ def embedding_map(
         values: A number for each graph, in place of ``groups``; NaN is drawn faint.
         title: What the map shows.
         legend: What the colors mean.
-        hues: Names of groups in the order of the hues; None gives them to the largest.
     """
     with house_style():
         figure, (axes,) = new_figure(1, 1, 7.6, 5.2)
@@ -53,56 +108,42 @@ def embedding_map(
         if values is not None:
             _scatter_values(figure, axes, points, values, legend, size)
         else:
-            _scatter_groups(axes, points, groups or ["all"] * len(points), legend, size, hues)
+            _scatter_groups(axes, points, groups or ["all"] * len(points), legend, size)
         axes.set_title(literal(title))
-        axes.set(xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
-        axes.set_aspect("equal", adjustable="datalim")
-        axes.grid(False)
-        axes.spines[["left", "bottom"]].set_color(FAINT)
+        axes.set(xlabel="t-SNE 1", ylabel="t-SNE 2")
+        _as_map(axes)
         axes.xaxis.label.set_color(MUTED)
         axes.yaxis.label.set_color(MUTED)
     return figure
 
 
+def _as_map(axes: Axes) -> None:
+    axes.set(xticks=[], yticks=[])
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.grid(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+
+
 def _scatter_groups(
-    axes: Axes,
-    points: Float[np.ndarray, "N 2"],
-    groups: Sequence[str],
-    legend: str,
-    size: float,
-    hues: Sequence[str] | None,
+    axes: Axes, points: Float[np.ndarray, "N 2"], groups: Sequence[str], legend: str, size: float
 ) -> None:
     of_point = np.asarray(groups, dtype=str)
     names, counts = np.unique(of_point, return_counts=True)
-    largest = names[np.argsort(-counts, kind="stable")]
-    order = (
-        list(hues) if hues is not None else sorted(names) if len(names) <= len(HUES) else largest
-    )
-    shown = order[: len(HUES) if len(order) <= len(HUES) else len(HUES) - 1]
+    shown = names
+    if len(names) > len(HUES):  # the last hue is that of none, so that the rest stands out less
+        shown = names[np.argsort(-counts, kind="stable")][: len(HUES) - 1]
     for color, marker, name in zip(HUES, MARKERS, shown, strict=False):
         chosen = points[of_point == name]
-        axes.scatter(
-            *chosen.T,
-            s=size,
-            c=color,
-            marker=marker,
-            linewidths=0,
-            alpha=0.75,
-            label=f"{literal(name)} ({len(chosen):,})",
-            zorder=2,
-        )
+        style: dict[str, Any] = {"s": size, "linewidths": 0, "alpha": 0.75, "zorder": 2}
+        label = f"{literal(name)} ({len(chosen):,})"
+        axes.scatter(*chosen.T, c=color, marker=marker, label=label, **style)
     rest = ~np.isin(of_point, shown)
     if rest.any():
         name = f"{len(names) - len(shown)} others ({rest.sum():,})"
         axes.scatter(*points[rest].T, s=size * 0.7, c=FAINT, linewidths=0, label=name, zorder=1)
-    if len(names) > 1 or hues is not None:
-        axes.legend(
-            title=literal(legend) or None,
-            loc="center left",
-            bbox_to_anchor=(1.0, 0.5),
-            markerscale=1.8,
-            alignment="left",
-        )
+    if len(names) > 1:
+        style = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "alignment": "left"}
+        axes.legend(title=literal(legend) or None, markerscale=1.8, **style)
 
 
 def _scatter_values(
@@ -116,17 +157,8 @@ def _scatter_values(
     known = np.isfinite(values)
     axes.scatter(*points[~known].T, s=size * 0.7, c=FAINT, linewidths=0, zorder=1)
     low, high = np.percentile(values[known], (2, 98)) if known.any() else (0.0, 1.0)
-    marks = axes.scatter(
-        *points[known].T,
-        s=size,
-        c=values[known],
-        cmap="cividis",
-        vmin=low,
-        vmax=high,
-        linewidths=0,
-        alpha=0.85,
-        zorder=2,
-    )
+    style: dict[str, Any] = {"cmap": "cividis", "linewidths": 0, "alpha": 0.85, "zorder": 2}
+    marks = axes.scatter(*points[known].T, s=size, c=values[known], vmin=low, vmax=high, **style)
     bar = figure.colorbar(marks, ax=axes, shrink=0.7, pad=0.02, extend="both")
     bar.set_label(literal(legend))
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue, reportArgumentType]
@@ -158,87 +190,23 @@ def group_maps(points: Float[np.ndarray, "N 2"], groups: Sequence[str], *, title
             panel.scatter(*members.T, **style)
             share = f"{100 * len(members) / len(points):.0f} %"
             panel.set_title(literal(f"{names[k]}: {share}"), color=color)
-        for panel in axes[: 1 + len(order)]:
-            panel.set(xticks=[], yticks=[])
-            panel.set_aspect("equal", adjustable="datalim")
-            panel.grid(False)
-            panel.spines[["left", "bottom"]].set_color(FAINT)
-        for panel in axes[1 + len(order) :]:
-            panel.set_axis_off()
+        for number, panel in enumerate(axes):
+            if number <= len(order):
+                _as_map(panel)
+            else:
+                panel.set_axis_off()
     return figure
 
 
-COLORS = ("prototype", "scaffold", "label")
-_FEW_VALUES = 8
-_LONGEST_NAME = 34
-
-
-def draw_map(
-    model: Encoder,
-    store: GraphStore,
-    stem: Path,
-    *,
-    graphs: int = 2000,
-    color: str = "prototype",
-    target: str | None = None,
-    seed: int = 0,
-) -> list[Path]:
-    """Draw a sample of ``store`` as ``model`` sees it and return the files written.
-
-    With prototypes, the map is of the embedding they were trained in (the final layer's, behind the
-    projection head where there is one), and each of the largest groups has a map of its own; groups
-    are the roots, or the first layer in which no group holds nine graphs of ten. Without
-    prototypes, the map is of the model's own embedding.
-
-    Args:
-        model: What embeds.
-        store: The graphs.
-        stem: Path of the figure without its ending.
-        graphs: Graphs on the map.
-        color: ``prototype``, ``scaffold`` or ``label``; ``prototype`` becomes ``scaffold`` where
-            the model has none.
-        target: Label column for ``color="label"``; None takes the first.
-        seed: Decides sample and layout.
-    """
-    if color not in COLORS:
-        raise unknown_name("color", color, COLORS)
-    sample = store.subset(sample_rows(len(store), graphs, seed))
-    hierarchy = Hierarchy.of(model) if color == "prototype" else None
-    if hierarchy is None:
-        places = project(model.embed(sample), seed)
-        groups, values, legend = (
-            _labels(sample, target) if color == "label" else (_scaffolds(sample), None, "scaffold")
-        )
-        figure = embedding_map(
-            places, groups, values, title=f"{len(sample):,} graphs by {legend}", legend=legend
-        )
-        return save_figure(figure, stem)
-    assignments = hierarchy.assign(sample)
-    level = next(
-        (k for k in range(hierarchy.forest.depth) if _largest_share(assignments.paths[:, k]) < 0.9),
-        0,
-    )
-    groups = [f"prototype {path_name(path)}" for path in assignments.paths[:, : level + 1].tolist()]
-    plane = project(hierarchy.embed(sample), seed)
-    return save_figure(group_maps(plane, groups, title=f"{len(sample):,} graphs"), stem)
-
-
-def _largest_share(groups: Int[np.ndarray, "N"]) -> float:
-    return float(np.bincount(groups).max()) / len(groups)
-
-
-def _labels(
-    store: GraphStore, target: str | None
-) -> tuple[list[str] | None, np.ndarray | None, str]:
+def _labels(store: GraphStore) -> tuple[list[str] | None, np.ndarray | None, str]:
+    """Return the first label column as groups or as values, and its name."""
     if store.labels is None:
         raise DataError(
             "the graphs have no labels to color the map by; name a labeled input, "
             "or choose --color scaffold."
         )
-    name = target or store.tasks[0]
-    column = store.labels[:, store.tasks.index(name)]
-    known = np.unique(column[~np.isnan(column)])
-    if len(known) > _FEW_VALUES:
+    name, column = store.tasks[0], store.labels[:, 0]
+    if len(np.unique(column[~np.isnan(column)])) > _FEW_VALUES:
         return None, column, name
     return ["not measured" if np.isnan(v) else f"{v:g}" for v in column], None, name
 
@@ -247,8 +215,76 @@ def _scaffolds(store: GraphStore) -> list[str]:
     groups = domain_of(store.schema).groups(store)
     if groups is None:
         return ["graphs"] * len(store)
-    return [_shortened(group or "no ring") for group in groups]
+    names = [group or "no ring" for group in groups]
+    return [n if len(n) <= _LONGEST_NAME else f"{n[: _LONGEST_NAME - 1]}…" for n in names]
 
 
-def _shortened(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+def draw_tree(
+    model: Encoder, store: GraphStore, stem: Path, *, graphs: int = 2000, seed: int = 0
+) -> list[Path]:
+    """Draw the tree of a sample of ``store`` and return the files; none without prototypes.
+
+    Args:
+        model: What embeds.
+        store: The graphs.
+        stem: Path of the figure without its ending.
+        graphs: Size of the sample.
+        seed: Decides the sample.
+    """
+    hierarchy = Hierarchy.of(model)
+    if hierarchy is None:
+        return []
+    chosen = store.subset(sample_rows(len(store), graphs, seed))
+    everything = np.arange(len(chosen))
+    placed, features = hierarchy.assign(chosen), features_of(chosen)
+    roots = build_tree(hierarchy, placed, chosen, features, everything)
+    return save_figure(tree_figure(roots, len(chosen), hierarchy.forest.depth), stem)
+
+
+def tree_figure(roots: Sequence[Node], graphs: int, depth: int) -> Figure:
+    """Return the figure of a tree of ``depth`` layers; a leaf is labeled by its clearest trait.
+
+    Blocks are as tall as their share of the graphs.
+    """
+    nodes = [node for root in roots for node in root.walk()]
+    used = sum(node.members > 0 for node in nodes)
+    with house_style():
+        figure, (axes,) = new_figure(1, 1, 7.6, 6.4)
+        top = 1.0
+        for rank, root in enumerate(roots):
+            # few roots have the hue of their number, as on the map
+            hue = root.path[0] if len(roots) <= len(HUES) else rank
+            color = HUES[hue] if hue < len(HUES) else REFERENCE
+            _draw_block(axes, root, top, graphs, depth, color, rank)
+            top -= root.members / graphs
+        names = ["roots", *(f"layer {level + 1}" for level in range(1, depth - 1)), "leaves"]
+        places = [*(level + 0.5 for level in range(depth - 1)), depth]
+        axes.set(xlim=(0, depth + 1), ylim=(0, 1), yticks=[])
+        axes.set_xticks(places, names[-depth:])
+        axes.set_title(
+            f"{graphs:,} graphs in the tree of prototypes: {used} of {len(nodes)} hold some"
+        )
+        axes.grid(False)
+        axes.tick_params(length=0)
+        axes.spines[["left", "bottom"]].set_visible(False)
+    return figure
+
+
+def _draw_block(
+    axes: Axes, node: Node, top: float, graphs: int, depth: int, color: str, rank: int
+) -> None:
+    """Draw the block of a prototype and those below it, from the height ``top`` down."""
+    tall, level = node.members / graphs, len(node.path) - 1
+    if not tall:
+        return
+    is_leaf = level == depth - 1
+    strength = (0.75 - 0.5 * level / max(depth - 1, 1)) * (0.8 if rank % 2 else 1.0)
+    style: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.8}
+    axes.bar(level, tall, 2 if is_leaf else 1, top - tall, color=color, alpha=strength, **style)
+    if tall >= _LEGIBLE:
+        words = literal(f"{node.path[-1]}   {node.headline if is_leaf else f'{100 * tall:.0f} %'}")
+        style = {"fontsize": 7, "color": INK, "va": "center", "clip_on": True}
+        axes.text(level + 0.05, top - min(tall / 2, 0.016), words, **style)
+    for below, child in enumerate(node.children):
+        _draw_block(axes, child, top, graphs, depth, color, below)
+        top -= child.members / graphs

@@ -1,10 +1,10 @@
 """Nearest neighbors as a table, or as a page with drawings."""
 
-import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -139,9 +139,17 @@ def neighbors_file(
         store = read(found, encoder.schema, **reading)
         result = index.query(encoder, store, k, **computing)
         fields = list(domain_of(encoder.schema).rows(found, store, **reading))
-    page = _page(encoder, index, fields, store.output_texts(), result)
-    _write(path, page if kind == "html" else _table(index, fields, result, kind))
     is_file = not is_standard_output(path)
+    with ExitStack() as opened:
+        file: Any = sys.stdout
+        if is_file:
+            unfinished = opened.enter_context(replacing(path))
+            how: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace"}
+            file = opened.enter_context(unfinished.open("w", newline="", **how))
+        if kind == "html":
+            file.writelines(_page(encoder, index, fields, store.output_texts(), result))
+        else:
+            _write_table(file, index, fields, result, kind)
     rejects = save_rejects(path.parent, store.output_rejects, path.name) if is_file else None
     content = {
         "library": len(index),
@@ -188,14 +196,17 @@ def _molecule_or_source(query: Any, encoder: Encoder) -> Any:
         return [query]
 
 
-def _table(index: Index, fields: Sequence[Fields], result: Neighbors, kind: str) -> Iterator[str]:
-    """Yield a table, a line for each query and neighbor."""
+def _write_table(
+    file: Any, index: Index, fields: Sequence[Fields], result: Neighbors, kind: str
+) -> None:
+    """Write a table, a line for each query and neighbor."""
     library = [name for name in index.record(0)[0] if name != "row"]
     own = list(fields[0]) if fields else []
     added = ["neighbour_rank", "neighbour_similarity", "neighbour_row"]
     added = free_names([*added, *(f"neighbour_{name}" for name in library), STATUS], own)
+    table = CsvTable(file)
     if kind == "csv":
-        yield _csv_line([*own, *added])
+        table.writerow([*own, *added])
     for query, status, rows, cosines in zip(
         fields, result.status, result.rows, result.similarity, strict=True
     ):
@@ -207,16 +218,10 @@ def _table(index: Index, fields: Sequence[Fields], result: Neighbors, kind: str)
         for values in lines or [[None] * (len(added) - 1)]:
             cells = [*query.values(), *values, status]
             if kind == "csv":
-                yield _csv_line(["" if cell is None else str(cell) for cell in cells])
+                table.writerow(["" if cell is None else str(cell) for cell in cells])
             else:
                 line = dict(zip([*own, *added], cells, strict=True))
-                yield json.dumps(line, ensure_ascii=False) + "\n"
-
-
-def _csv_line(cells: Sequence[str]) -> str:
-    line = io.StringIO()
-    CsvTable(line).writerow(cells)
-    return line.getvalue()
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 def _page(
@@ -263,15 +268,3 @@ def _drawings(encoder: Encoder, texts: set[str]) -> dict[str, str]:
     store = read(sorted(texts - {""}), encoder.schema)
     drawn = domain.draw(store, range(len(store)), *_SIZE) if len(store) else []
     return dict(zip(store.texts(), drawn or (), strict=False)) if len(store) else {}
-
-
-def _write(out: Path, parts: Iterable[str]) -> None:
-    if is_standard_output(out):
-        for part in parts:
-            sys.stdout.write(part)
-        return
-    with (
-        replacing(out) as unfinished,
-        unfinished.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file,
-    ):
-        file.writelines(parts)

@@ -1,14 +1,21 @@
 """The learned hierarchy as files: ``tree.json``, ``members.csv`` and ``atlas.html``."""
 
+import base64
+import gzip
+import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import shortest_path
 
 from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
@@ -19,14 +26,31 @@ from graphlog.downstream.report import json_ready
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import open_csv, replacing, writing
 from graphlog.inputs import InputLike, read_streamed, recall_input, resolve
-from graphlog.report.atlas import atlas_page
-from graphlog.report.hierarchy import Assignments, Hierarchy, hierarchy_of
-from graphlog.report.projection import project, sample_rows
-from graphlog.report.tree import Node, build_tree, features_of, path_name, tree_as_json
+from graphlog.report.hierarchy import Assignments, Hierarchy, hierarchy_of, project, sample_rows
+from graphlog.report.tree import (
+    HEIGHT,
+    WIDTH,
+    Feature,
+    Node,
+    build_tree,
+    features_of,
+    names_of,
+    path_name,
+    tree_as_json,
+)
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 
-_FORMAT = 2
+_FORMAT, _ATLAS_FORMAT = 2, 3
+_STRANGERS = 12
+"""Graphs shown as the most novel of the collection."""
+_LISTED = 200_000
+"""Largest collection whose graphs are all listed in the atlas; of larger ones, those on the map."""
+_COLORS = 24
+"""Features by which the map can be colored, at most."""
+_MARGIN = 12
+_LARGEST = 60
+"""Largest number of nodes that is drawn."""
 _UNKNOWN_NOVELTY = (
     "note: novelty is empty: {} does not describe the graphs it would be judged by; add --fit to "
     "judge by those of INPUT, of at least 20, or pre-train again"
@@ -120,11 +144,8 @@ def write_prototypes(
             raise DataError(
                 f"{resolved.name} has {len(store)} graphs, too few for a tree; name a larger one."
             )
-        if (
-            source is None
-            and progress is not None
-            and store.digest != encoder.info.get("data_digest")
-        ):
+        is_other = source is None and store.digest != encoder.info.get("data_digest")
+        if progress is not None and is_other:
             progress.say(
                 f"note: {resolved.name} no longer holds the graphs that {named} was trained on"
             )
@@ -136,7 +157,6 @@ def write_prototypes(
         sample = sample_rows(len(store), graphs, seed)
         chosen = store.subset(sample)
         features = features_of(chosen)
-        roots = build_tree(hierarchy, assignments, store, features, sample)
         about = {
             "model": named if isinstance(model, str | Path) else "a model",
             "collection": resolved.name if source is not None else Path(str(where)).name,
@@ -144,10 +164,41 @@ def write_prototypes(
             "layers": list(hierarchy.forest.sizes),
             "rejected": store.num_output_rows - len(store),
         }
-        plane = project(hierarchy.embed(chosen, precision=precision), seed)
-        named_rows = _identifiers(resolved, store, {**remembered, **reading})
-        page = atlas_page(roots, assignments, store, sample, plane, features, about, named_rows)
-        return _write(Path(out), roots, assignments, store, hierarchy, about, page)
+        content = _Content(
+            hierarchy=hierarchy,
+            store=store,
+            assignments=assignments,
+            roots=build_tree(hierarchy, assignments, store, features, sample),
+            about=about,
+            sample=sample,
+            plane=project(hierarchy.embed(chosen, precision=precision), seed),
+            features=features,
+            identifiers=_identifiers(resolved, store, {**remembered, **reading}),
+        )
+        return _write(Path(out), content)
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What the files say of a collection."""
+
+    hierarchy: Hierarchy
+    store: GraphStore
+    assignments: Assignments
+    roots: Sequence[Node]
+    about: Mapping[str, Any]
+    """``model``, ``collection``, ``origin``, ``layers`` and ``rejected``."""
+    sample: Int[np.ndarray, "K"]
+    """Graphs on the map."""
+    plane: Float[np.ndarray, "K 2"]
+    features: Sequence[Feature]
+    """Values of the graphs on the map, to color it by."""
+    identifiers: Sequence[str] | None
+    """What the reader calls each row of the input."""
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [node for root in self.roots for node in root.walk()]
 
 
 def _own_input(model: Encoder | str | Path, named: str) -> tuple[str, dict[str, Any]]:
@@ -194,75 +245,184 @@ def _check_folder(out: Path) -> None:
         raise ConfigError(f"{there} may not be written to; name another folder with -o.")
 
 
-def _write(
-    out: Path,
-    roots: list[Node],
-    assignments: Assignments,
-    store: GraphStore,
-    hierarchy: Hierarchy,
-    about: dict[str, Any],
-    page: str,
-) -> WrittenTree:
-    nodes = [node for root in roots for node in root.walk()]
-    layers = hierarchy.forest.sizes
+def _write(out: Path, content: _Content) -> WrittenTree:
+    store, layers = content.store, content.hierarchy.forest.sizes
+    info = content.hierarchy.model.info
     used = tuple(
-        sum(node.members > 0 for node in nodes if len(node.path) == level + 1)
+        sum(node.members > 0 for node in content.nodes if len(node.path) == level + 1)
         for level in range(len(layers))
     )
-    info = hierarchy.model.info
+    known = ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")
     tree = {
         "format": _FORMAT,
-        **about,
+        **content.about,
         "graphs": len(store),
         "used": list(used),
-        "model_info": {
-            key: info.get(key)
-            for key in ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")
-        },
+        "model_info": {key: info.get(key) for key in known},
         "data_digest": store.digest,
         "rules": _RULES,
-        "roots": [tree_as_json(root, store) for root in roots],
+        "roots": [tree_as_json(root, store) for root in content.roots],
     }
+    page = _atlas(content)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
     paths = (out / "tree.json", out / "members.csv", out / "atlas.html")
     with replacing(paths[0]) as path:
         path.write_text(json.dumps(json_ready(tree), indent=1) + "\n", encoding="utf-8")
     with replacing(paths[1]) as path:
-        _write_members(path, assignments, store)
+        _write_members(path, content.assignments, store)
     with replacing(paths[2]) as path:
         path.write_text(page, encoding="utf-8")
     (out / "rejects.csv").unlink(missing_ok=True)  # of another collection
     rejects = save_rejects(out, store.output_rejects, out.name)
-    return WrittenTree(
-        out,
-        len(store),
-        about["rejected"],
-        layers,
-        used,
-        paths if rejects is None else (*paths, rejects),
-    )
+    written = paths if rejects is None else (*paths, rejects)
+    return WrittenTree(out, len(store), content.about["rejected"], layers, used, written)
 
 
 def _write_members(path: Path, assignments: Assignments, store: GraphStore) -> None:
-    rows, total = store.output_rows, store.num_output_rows
-    graph_of_row = np.full(total, -1)
-    graph_of_row[rows] = np.arange(len(store))
+    graph_of_row = np.full(store.num_output_rows, -1)
+    graph_of_row[store.output_rows] = np.arange(len(store))
     with open_csv(path) as table:
         table.writerow(["row", "path", "similarity", "novelty", "status"])
-        for row, (graph, status) in enumerate(
-            zip(graph_of_row.tolist(), store.output_status(), strict=True)
-        ):
-            if graph < 0:
-                table.writerow([row, "", "", "", status])
-            else:
-                cosine, novelty = assignments.similarities[graph, -1], assignments.novelty
-                table.writerow(
-                    [
-                        row,
-                        path_name(assignments.paths[graph].tolist()),
-                        f"{cosine:.6g}",
-                        "" if novelty is None else f"{novelty[graph]:.2f}",
-                        status,
-                    ]
-                )
+        statuses = zip(graph_of_row.tolist(), store.output_status(), strict=True)
+        for row, (graph, status) in enumerate(statuses):
+            cells = ["", "", ""]
+            if graph >= 0:
+                novelty, cosine = assignments.novelty, assignments.similarities[graph, -1]
+                cells = [path_name(assignments.paths[graph].tolist()), f"{cosine:.6g}"]
+                cells.append("" if novelty is None else f"{novelty[graph]:.2f}")
+            table.writerow([row, *cells, status])
+
+
+def _atlas(content: _Content) -> str:
+    """Return the atlas: one self-contained HTML page to explore the tree in a browser."""
+    store, assignments, nodes = content.store, content.assignments, content.nodes
+    strangers, mapped = assignments.oddest[:_STRANGERS].tolist(), content.sample.tolist()
+    shown = sorted({graph for node in nodes for graph, _ in node.typical} | set(strangers))
+    only_mapped = sorted(set(mapped) - set(shown))
+    graphs = [*shown, *only_mapped]
+    texts = dict(zip(graphs, names_of(store, graphs), strict=True))
+    novelty, rows = assignments.novelty, store.output_rows
+
+    def about(graph: int) -> dict[str, Any]:
+        return {
+            "row": int(rows[graph]),
+            "text": texts[graph],
+            "path": path_name(assignments.paths[graph].tolist()),
+            "novelty": None if novelty is None else round(float(novelty[graph]), 2),
+        }
+
+    colors = [f for f in content.features if f.kind == "mean" or f.name.startswith("label")]
+    places = zip(mapped, content.plane.tolist(), strict=True)
+    drawn = zip(shown, draw_graphs(store, shown), strict=True)
+    drawings = dict(zip(only_mapped, draw_graphs(store, only_mapped), strict=True))
+    data = {
+        "format": _ATLAS_FORMAT,
+        "about": {**content.about, "graphs": len(store), "domain": store.schema.domain},
+        "nodes": [_node(node, len(store)) for node in nodes],
+        "graphs": {graph: {**about(graph), "svg": drawing} for graph, drawing in drawn},
+        "strangers": strangers,
+        "drawings": _packed(drawings),
+        "members": _packed(_members(content)) if len(store) <= _LISTED else None,
+        "features": [
+            {
+                "name": f.name,
+                "values": [None if np.isnan(v) else float(f"{v:.4g}") for v in f.values],
+            }
+            for f in colors[:_COLORS]
+        ],
+        "map": [
+            {"graph": graph, "x": round(x, 2), "y": round(y, 2), **about(graph)}
+            for graph, (x, y) in places
+        ],
+    }
+    # a text of the collection must not be able to end the script element it stands in
+    text = json.dumps(json_ready(data), separators=(",", ":")).replace("<", "\\u003c")
+    page = files("graphlog.report").joinpath("atlas.html").read_text(encoding="utf-8")
+    script = page.rpartition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return page.replace("__SCRIPT_SHA256__", digest).replace("__ATLAS_DATA__", text)
+
+
+def _packed(content: Mapping[Any, Any]) -> str:
+    """Return JSON compressed to a sixth of its size; the page unpacks it once it is open."""
+    text = json.dumps(content, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
+def _members(content: _Content) -> dict[str, Any]:
+    """Return one list a column, an entry a graph of the whole collection."""
+    store, assignments, names = content.store, content.assignments, content.identifiers
+    leaves, number = np.unique(assignments.paths, axis=0, return_inverse=True)
+    rows = store.output_rows.tolist()
+    return {
+        "row": rows,
+        "text": names_of(store, range(len(store))),
+        "id": None if names is None else [names[row] for row in rows],
+        "paths": [path_name(leaf) for leaf in leaves.tolist()],
+        "path": number.ravel().tolist(),
+        "similarity": np.round(assignments.similarities[:, -1].astype(np.float64), 4).tolist(),
+        "novelty": None if (novelty := assignments.novelty) is None else novelty.round(2).tolist(),
+    }
+
+
+def _node(node: Node, total: int) -> dict[str, Any]:
+    return {
+        "path": node.name,
+        "level": len(node.path) - 1,
+        "parent": path_name(node.path[:-1]) or None,
+        "members": node.members,
+        "share": node.members / total,
+        "similarity": node.similarity,
+        "novelty": node.novelty,
+        "typical": [[graph, round(cosine, 3)] for graph, cosine in node.typical],
+        "common": None if node.common is None else node.common._asdict(),
+        "traits": [
+            [t.name, t.kind, t.here, t.overall, round(t.effect, 2), float(f"{t.q:.1g}")]
+            for t in node.traits
+        ],
+    }
+
+
+def draw_graphs(store: GraphStore, graphs: Sequence[int]) -> list[str]:
+    """Return an ``<svg>`` element of each of ``graphs``; empty where a graph cannot be drawn."""
+    drawn = domain_of(store.schema).draw(store, graphs, WIDTH, HEIGHT)
+    return [_network(store, graph) for graph in graphs] if drawn is None else drawn
+
+
+def _network(store: GraphStore, graph: int) -> str:
+    batch = store[[graph]]
+    count, (source, target) = batch.num_nodes, batch.edge_index.numpy()
+    if not 0 < count <= _LARGEST:
+        return ""
+    x, y = _layout(count, source, target).T
+    pairs = np.unique(np.sort(np.stack([source, target]), axis=0), axis=1).T
+    lines = "".join(
+        f"<line x1='{x[a]:.0f}' y1='{y[a]:.0f}' x2='{x[b]:.0f}' y2='{y[b]:.0f}'/>"
+        for a, b in pairs
+        if a != b
+    )
+    dots = "".join(f"<circle cx='{a:.0f}' cy='{b:.0f}' r='4'/>" for a, b in zip(x, y, strict=True))
+    size = f"width='{WIDTH}' height='{HEIGHT}' viewBox='0 0 {WIDTH} {HEIGHT}'"
+    shapes = f"<g stroke='#888'>{lines}</g><g fill='#0072B2'>{dots}</g>"
+    return f"<svg xmlns='http://www.w3.org/2000/svg' {size}>{shapes}</svg>"
+
+
+def _layout(count: int, source: np.ndarray, target: np.ndarray) -> Float[np.ndarray, "V 2"]:
+    """Return positions by classical scaling of the shortest paths between nodes."""
+    steps = shortest_path(
+        csr_array((np.ones(len(source)), (source, target)), shape=(count, count)),
+        directed=False,
+        unweighted=True,
+    )
+    farthest = steps[np.isfinite(steps)].max(initial=0.0)
+    squared = np.where(np.isfinite(steps), steps, farthest + 2) ** 2
+    center = np.eye(count) - 1 / count
+    values, vectors = np.linalg.eigh(-0.5 * center @ squared @ center)
+    plane = np.zeros((count, 2))
+    width = min(2, count)
+    plane[:, :width] = (vectors * np.sqrt(np.maximum(values, 0)))[:, ::-1][:, :width]
+    low, extent = plane.min(axis=0), np.maximum(np.ptp(plane, axis=0), 1e-9)
+    room = np.array([WIDTH - 2 * _MARGIN, HEIGHT - 2 * _MARGIN])
+    scale = float((room / extent).min()) if extent.max() > 1e-9 else 1.0
+    return (plane - low - extent / 2) * scale + np.array([WIDTH, HEIGHT]) / 2

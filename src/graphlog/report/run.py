@@ -1,22 +1,44 @@
-"""The figures of a run folder: curves, scores, embedding map, tree of prototypes."""
+"""The figures of a run folder: curves and bars of scores; map and tree are drawn by ``maps``."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
+from textwrap import fill
 from typing import Any
 
 from graphlog.config import read_toml
-from graphlog.data.store import GraphStore
-from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.downstream.models import load
 from graphlog.downstream.report import Report
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.inputs import read, recall_input
-from graphlog.report.charts import finetuning_curves, pretraining_curves, report_chart
-from graphlog.report.maps import COLORS, draw_map
-from graphlog.report.style import figures_of, save_figure
-from graphlog.report.tree_figure import draw_tree
+from graphlog.report.maps import COLORS, draw_map, draw_tree
+from graphlog.report.style import (
+    ALARM,
+    FAINT,
+    HUES,
+    INK,
+    METRIC_NAMES,
+    MUTED,
+    REFERENCE,
+    Axes,
+    Figure,
+    MaxNLocator,
+    figures_of,
+    house_style,
+    literal,
+    new_figure,
+    save_figure,
+)
 from graphlog.training.log import read_metrics
 from graphlog.training.watch import RANK_FLOOR
+
+__all__ = ["draw_run"]
+
+LogRow = Mapping[str, Any]
+_PANELS_A_LINE = 3
 
 
 def draw_run(
@@ -53,32 +75,26 @@ def draw_run(
         raise ConfigError(
             f"{run} is not a run folder (it has no config.toml); name one of pretrain or finetune."
         )
-    settings = read_toml(run / "config.toml")
-    finetuned = settings.get("kind") == "finetune"
+    is_finetuned = read_toml(run / "config.toml").get("kind") == "finetune"
     # read everything before anything is drawn, so that an error leaves nothing behind
     model = load(run) if (run / "model.safetensors").is_file() else None
-    store = None if model is None else _graphs(run, model, source, reading)
+    store = None
+    if model is not None:
+        known = recall_input(run) if source is None else (source, {})
+        if known is not None:
+            store = read(known[0], model.schema, **{**known[1], **reading})
     with figures_of(run, out):
-        paths = _draw_finetuning(run, out) if finetuned else draw_pretraining(run, out)
+        paths = _draw_finetuning(run, out) if is_finetuned else draw_pretraining(run, out)
         if model is None:
             say(f"no map: {run} has no model yet; finish it with --resume")
         elif store is None:
             say(f"no map: the graphs of {run} were not found; name some with --input")
         else:
-            stem = out / "embedding-map"
-            paths += draw_map(
-                model,
-                store,
-                stem,
-                graphs=graphs,
-                color=color or ("label" if finetuned else "prototype"),
-                seed=seed,
-            )
-            paths += (
-                []
-                if finetuned
-                else draw_tree(model, store, out / "prototype-tree", graphs=graphs, seed=seed)
-            )
+            color = color or ("label" if is_finetuned else "prototype")
+            sample = {"graphs": graphs, "seed": seed}
+            paths += draw_map(model, store, out / "embedding-map", color=color, **sample)
+            if not is_finetuned:
+                paths += draw_tree(model, store, out / "prototype-tree", **sample)
     if not paths:
         raise DataError(f"{run} has nothing to draw yet: neither a log nor a model.")
     return paths
@@ -87,10 +103,10 @@ def draw_run(
 def draw_pretraining(run: Path, out: Path) -> list[Path]:
     """Draw the curves of a pre-training run; nothing where it has no log yet."""
     rows = read_metrics(run / "metrics.jsonl")
+    if not rows:
+        return []
     dim = int(read_toml(run / "config.toml").get("encoder", {}).get("dim", 300))
-    return (
-        save_figure(pretraining_curves(rows, dim, RANK_FLOOR * dim), out / "curves") if rows else []
-    )
+    return save_figure(pretraining_curves(rows, dim, RANK_FLOOR * dim), out / "curves")
 
 
 def _draw_finetuning(run: Path, out: Path) -> list[Path]:
@@ -100,12 +116,255 @@ def _draw_finetuning(run: Path, out: Path) -> list[Path]:
         paths += save_figure(finetuning_curves(rows), out / "curves")
     if (run / "scores.json").is_file():
         report = Report.load(run / "scores.json")
-        paths += save_figure(report_chart([report]), out / "scores")
+        scores = [
+            Score(
+                literal(f"{row.model}, {row.rule}"),
+                row.mean(report.metric),
+                row.sd(report.metric),
+                row.model.startswith(report.rows[0].model),
+            )
+            for row in report.rows
+        ]
+        name = literal(f"{report.dataset}, {report.split} split")
+        paths += save_figure(score_chart([(name, report.metric, scores)]), out / "scores")
     return paths
 
 
-def _graphs(
-    run: Path, model: Encoder, source: Any, reading: Mapping[str, Any]
-) -> GraphStore | None:
-    known = recall_input(run) if source is None else (source, {})
-    return None if known is None else read(known[0], model.schema, **{**known[1], **reading})
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a panel."""
+
+    label: str
+    key: str
+    """Where its values stand in a row of the log."""
+    divide_by: float = 1.0
+    dashed: bool = False
+    hue: int | None = None
+    """Index of its color; None takes its place in the panel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Lines that share an axis."""
+
+    title: str
+    lines: Sequence[Line]
+    alarm_below: float | None = None
+    alarm_above: float | None = None
+    from_zero: bool = False
+
+
+def pretraining_curves(rows: Sequence[LogRow], dim: int, rank_floor: float | None = None) -> Figure:
+    """Draw the losses and the collapse watch of a pre-training run.
+
+    Args:
+        rows: Rows of ``metrics.jsonl``.
+        dim: Width of the graph embeddings.
+        rank_floor: Effective rank under which the watch rings.
+    """
+    rows = _numeric(rows, "step")
+    keys = sorted({k for row in rows for k in row})
+    losses = [Line(k.removeprefix("loss_"), k) for k in keys if k.startswith("loss_")]
+    closeness = [
+        Line("alignment (0 is best)", "alignment"),
+        Line("uniformity (lower is better)", "uniformity"),
+    ]
+    cosines = [
+        Line("graphs, positive", "cos_graph_pos", hue=0),
+        Line("graphs, negative", "cos_graph_neg", dashed=True, hue=0),
+        Line("nodes, positive", "cos_node_pos", hue=1),
+        Line("nodes, negative", "cos_node_neg", dashed=True, hue=1),
+    ]
+    sizes = _layer_sizes(rows)
+    used = [
+        Line(f"layer {k} ({size}) {rule}", f"prototypes_used_{key}_{k}", size, key == "estep", k)
+        for rule, key in (("nearest", "nearest"), ("E-step", "estep"))
+        for k, size in enumerate(sizes)
+    ]
+    perplexity = [
+        Line(f"layer {k} ({size})", f"posterior_perplexity_{k}", size, hue=k)
+        for k, size in enumerate(sizes)
+    ]
+    rank = [Line("graph embeddings", "rank")]
+    panels = [
+        Panel("Losses", losses or [Line("total", "loss")]),
+        Panel(f"Effective rank (RankMe, of {dim})", rank, alarm_below=rank_floor, from_zero=True),
+        Panel("Alignment and uniformity", closeness),
+        Panel("Cosine of pairs", cosines),
+        Panel("Prototypes in use (share)", used, alarm_below=0.2, from_zero=True),
+        Panel("Perplexity of the E-step (share)", perplexity, alarm_above=0.8, from_zero=True),
+    ]
+    logged = [panel for panel in panels if any(line.key in keys for line in panel.lines)]
+    return _draw_curves(logged, rows, "step")
+
+
+def finetuning_curves(rows: Sequence[LogRow]) -> Figure:
+    """Draw loss and scores over the epochs of a fine-tuning run: mean and range of its seeds."""
+    rows = _numeric(rows, "epoch")
+    panels = [Panel("Training loss", [Line("loss", "loss")])]
+    for name in sorted({k.split("/")[1] for row in rows for k in row if "/" in k}):
+        folds = [
+            Line("validation", f"valid/{name}", dashed=True, hue=1),
+            Line("test", f"test/{name}", hue=0),
+        ]
+        panels.append(Panel(METRIC_NAMES.get(name, name), folds))
+    return _draw_curves(panels, rows, "epoch")
+
+
+def _numeric(rows: Sequence[LogRow], x: str) -> list[LogRow]:
+    """Return the numbers, phase and alarms of each row; damaged values are dropped."""
+    kept: list[LogRow] = []
+    for row in rows:
+        numbers = {
+            k: v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)
+        }
+        if x in numbers:
+            alarms, phase = row.get("alarms"), row.get("phase")
+            named = {"phase": phase} if isinstance(phase, str) else {}
+            texts = [str(a) for a in alarms] if isinstance(alarms, list) else []
+            kept.append({**numbers, **named, "alarms": texts})
+    return kept
+
+
+def _layer_sizes(rows: Sequence[LogRow]) -> list[int]:
+    """Return the number of prototypes of each layer, as last logged."""
+    logged = {k: v for row in rows for k, v in row.items() if k.startswith("prototypes_total_")}
+    sizes: list[int] = []
+    while (count := logged.get(f"prototypes_total_{len(sizes)}", 0)) >= 1:
+        sizes.append(round(count))
+    return sizes
+
+
+def _draw_curves(panels: Sequence[Panel], rows: Sequence[LogRow], x: str) -> Figure:
+    columns = min(_PANELS_A_LINE, max(len(panels), 1))
+    lines = max(math.ceil(len(panels) / columns), 1)
+    alarms = [(row[x], text) for row in rows for text in row["alarms"]]
+    width, height = 3.9 * columns, 3.3 * lines + 0.2 * min(len(alarms), 6)
+    with house_style():
+        figure, axes = new_figure(lines, columns, width, height, sharex=True)
+        for axis, panel in zip(axes, panels, strict=False):
+            _draw_lines(axis, panel, rows, x)
+            axis.set_xlabel(x, color=MUTED)
+            axis.tick_params(labelbottom=True)
+            axis.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
+            _mark_phases(axis, rows, x)
+            for at, _ in alarms:
+                axis.axvline(at, color=ALARM, linewidth=0.8, alpha=0.7)
+        for axis in axes[len(panels) :]:
+            axis.set_axis_off()
+        if alarms:
+            texts = "\n".join(fill(f"▲ {x} {at}: {text}", 150) for at, text in alarms[:6])
+            figure.supxlabel(texts, x=0.01, ha="left", fontsize=8, color=ALARM)
+    return figure
+
+
+def _draw_lines(axis: Axes, panel: Panel, rows: Sequence[LogRow], x: str) -> None:
+    for place, line in enumerate(panel.lines):
+        series: dict[float, list[float]] = {}  # several seeds give several values at one place
+        for row in rows:
+            if line.key in row:
+                series.setdefault(row[x], []).append(row[line.key] / line.divide_by)
+        if not series:
+            continue
+        xs, means = list(series), [fmean(values) for values in series.values()]
+        color = HUES[(place if line.hue is None else line.hue) % len(HUES)]
+        style: dict[str, Any] = {"linestyle": "--" if line.dashed else "-", "markersize": 3}
+        style["marker"] = "o" if len(series) < 30 else None
+        axis.plot(xs, means, color=color, label=line.label, **style)
+        if any(len(values) > 1 for values in series.values()):
+            ends = [min(v) for v in series.values()], [max(v) for v in series.values()]
+            axis.fill_between(xs, *ends, color=color, alpha=0.15, linewidth=0)
+    axis.set_title(panel.title)
+    if panel.from_zero:
+        axis.set_ylim(bottom=0)
+    low, high = axis.get_ylim()
+    high += 0.08 * (high - low)  # room for the names of the phases
+    alarm = panel.alarm_below if panel.alarm_above is None else panel.alarm_above
+    if alarm is not None:
+        high = max(high, 1.25 * alarm)
+        end = low if panel.alarm_above is None else high
+        axis.axhspan(min(alarm, end), max(alarm, end), color=ALARM, alpha=0.08, linewidth=0)
+        axis.axhline(alarm, color=ALARM, linewidth=0.8, linestyle=":")
+    axis.set_ylim(low, high)
+    axis.margins(x=0.02)
+    if len(panel.lines) > 1:
+        below: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
+        below |= {"handlelength": 2.2, "labelspacing": 0.25, "columnspacing": 1.2}
+        axis.legend(fontsize=7.5, **below)
+
+
+def _mark_phases(axis: Axes, rows: Sequence[LogRow], x: str) -> None:
+    phases = [(row[x], row["phase"]) for row in rows if "phase" in row]
+    starts = [
+        here
+        for before, here in zip([(0, ""), *phases], phases, strict=False)
+        if before[1] != here[1]
+    ]
+    for at, phase in starts if len(starts) > 1 else ():
+        axis.axvline(at, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
+        axis.annotate(
+            phase, (at, 1.0), (3, -2), ("data", "axes fraction"), "offset points",
+            fontsize=7, color=MUTED, va="top",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One bar."""
+
+    name: str
+    """Method."""
+    mean: float
+    """Score, mean over seeds."""
+    sd: float = math.nan
+    """Standard deviation over seeds; NaN where there is one."""
+    highlighted: bool = False
+    """Whether the method is the encoder in question rather than a baseline."""
+
+
+def score_chart(panels: Sequence[tuple[str, str, Sequence[Score]]]) -> Figure:
+    """Draw one panel of horizontal bars for each ``(name, metric, scores)``.
+
+    ROC-AUC bars start at 0.5, which is chance; others at 0.
+    """
+    tallest = max(len(scores) for _, _, scores in panels)
+    with house_style():
+        figure, axes = new_figure(1, len(panels), 3.4 + 3.6 * len(panels), 1.1 + 0.36 * tallest)
+        for axis, (name, metric, scores) in zip(axes, panels, strict=True):
+            _draw_bars(axis, metric, [score for score in scores if math.isfinite(score.mean)])
+            axis.set_title(name)
+            axis.set_ylim(tallest - 0.5, -0.5)
+    return figure
+
+
+def _draw_bars(axis: Axes, metric: str, scores: Sequence[Score]) -> None:
+    chance = 0.5 if metric == "roc_auc" else 0.0
+    spreads = [0.0 if math.isnan(score.sd) else score.sd for score in scores]
+    places, means = range(len(scores)), [score.mean for score in scores]
+    fill: dict[str, Any] = {
+        "color": [HUES[0] if score.highlighted else REFERENCE for score in scores],
+        "hatch": ["" if score.highlighted else "//" for score in scores],
+    }
+    bars = axis.barh(places, [m - chance for m in means], left=chance, height=0.66, **fill)
+    for bar in bars:
+        bar.set_edgecolor("white")
+    style: dict[str, Any] = {"fmt": "none", "ecolor": INK, "elinewidth": 1.0, "capsize": 2.5}
+    axis.errorbar(means, places, xerr=spreads, **style)
+    ends = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
+    reach = max([abs(end - chance) for end in ends], default=0.0) or 1.0
+    for place, (score, end) in enumerate(zip(scores, ends, strict=True)):
+        text = f"{score.mean:.3f}" + ("" if math.isnan(score.sd) else f" ± {score.sd:.3f}")
+        weight = "bold" if score.highlighted else "normal"
+        words: dict[str, Any] = {"va": "center", "fontsize": 8, "color": INK, "fontweight": weight}
+        axis.text(max(end, chance) + 0.02 * reach, place, text, **words)
+    axis.set_yticks(list(places), [score.name for score in scores])
+    axis.tick_params(axis="y", length=0, labelcolor=INK)
+    low = min([chance, *(mean - spread for mean, spread in zip(means, spreads, strict=True))])
+    axis.set_xlim(low - (0.02 * reach if low < chance else 0), chance + 1.28 * reach)
+    better = "lower" if metric in LOWER_IS_BETTER else "higher"
+    axis.set_xlabel(f"{METRIC_NAMES.get(metric, metric)} ({better} is better)", color=MUTED)
+    axis.grid(True, axis="x", color=FAINT)
+    axis.grid(False, axis="y")
+    axis.spines["left"].set_visible(chance == low)
+    if low < chance:
+        axis.axvline(chance, color=MUTED, linewidth=0.8)

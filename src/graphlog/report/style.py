@@ -17,31 +17,10 @@ try:
     import matplotlib as mpl
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.lines import Line2D as Line2D  # for those who import from here
+    from matplotlib.ticker import MaxNLocator as MaxNLocator
 except ImportError:
     raise MissingExtraError("matplotlib", "plot") from None
-
-__all__ = [
-    "ALARM",
-    "FAINT",
-    "HUES",
-    "INK",
-    "MARKERS",
-    "METRIC_NAMES",
-    "MUTED",
-    "REFERENCE",
-    "Axes",
-    "Figure",
-    "Line2D",
-    "figures_of",
-    "headline",
-    "house_style",
-    "literal",
-    "new_figure",
-    "save_figure",
-    "whole_numbers",
-]
 
 HUES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#332288", "#DDCC77")
 """Six colors of Okabe and Ito (2008) and two of Tol, all distinct for color-blind eyes."""
@@ -111,12 +90,9 @@ def new_figure(
 
 def headline(figure: Figure, text: str, size: float = 11.0) -> None:
     """Write a title at the upper left of a figure, in as many lines as it needs."""
-    fitting = int(
-        72 * figure.get_figwidth() / (0.62 * size)
-    )  # a bold letter is about 0.62 of its size wide
-    figure.suptitle(
-        textwrap.fill(text, max(fitting, 20)), x=0.01, ha="left", fontsize=size, fontweight="bold"
-    )
+    # a bold letter is about 0.62 of its size wide
+    lines = textwrap.fill(text, max(int(72 * figure.get_figwidth() / (0.62 * size)), 20))
+    figure.suptitle(lines, x=0.01, ha="left", fontsize=size, fontweight="bold")
 
 
 def literal(text: str) -> str:
@@ -127,11 +103,6 @@ def literal(text: str) -> str:
         '\\$\\frac{y\\$'
     """
     return text.replace("$", r"\$")
-
-
-def whole_numbers(axes: Axes) -> None:
-    """Let the ticks of the x axis stand at whole numbers."""
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, integer=True))
 
 
 @contextmanager
@@ -173,12 +144,8 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     paths: list[Path] = []
     for kind in ("png", "svg"):
         path = stem.with_name(f"{stem.name}.{kind}")
+        about = {"Date": None} if kind == "svg" else {"Source": _SOURCE.get()}
         with replacing(path) as unfinished, house_style():
-            figure.savefig(
-                unfinished,
-                format=kind,
-                facecolor="white",
-                metadata={"Date": None} if kind == "svg" else {"Source": _SOURCE.get()},
-            )
+            figure.savefig(unfinished, format=kind, facecolor="white", metadata=about)
         paths.append(path)
     return paths

@@ -133,13 +133,9 @@ def _labels(store: GraphStore) -> list[Feature]:
     classes: dict[str, list[str]] = store.source.get("classes", {})
     for name, column in zip(store.tasks, store.labels.T.astype(np.float64), strict=True):
         if name in classes:  # numbers of classes are no quantities
-            shares = (
-                np.where(np.isnan(column), np.nan, column == k) for k in range(len(classes[name]))
-            )
-            features += [
-                Feature(f"label {name} = {c}", "share", share)
-                for c, share in zip(classes[name], shares, strict=True)
-            ]
+            for number, label in enumerate(classes[name]):
+                share = np.where(np.isnan(column), np.nan, column == number)
+                features.append(Feature(f"label {name} = {label}", "share", share))
             continue
         is_binary = bool(np.isin(column[~np.isnan(column)], (0.0, 1.0)).all())
         features.append(Feature(f"label {name}", "share" if is_binary else "mean", column))
@@ -267,22 +263,17 @@ def names_of(store: GraphStore, graphs: Sequence[int]) -> list[str | None]:
 def tree_as_json(node: Node, store: GraphStore) -> dict[str, Any]:
     """Return a node of the tree of ``store`` and all below it as plain values."""
     graphs = [graph for graph, _ in node.typical]
-    named = zip(
-        node.typical, store.output_rows[graphs].tolist(), names_of(store, graphs), strict=True
-    )
+    rows, names, common = store.output_rows[graphs].tolist(), names_of(store, graphs), node.common
+    typical = zip(rows, names, (cosine for _, cosine in node.typical), strict=True)
     return {
         "path": node.name,
         "members": node.members,
         "share": node.members / len(store),
         "similarity": node.similarity,
         "novelty": node.novelty,
-        "typical": [
-            {"row": row, "text": text, "similarity": cosine} for (_, cosine), row, text in named
-        ],
+        "typical": [{"row": row, "text": text, "similarity": c} for row, text, c in typical],
         "traits": [asdict(trait) for trait in node.traits],
-        "common": None
-        if node.common is None
-        else {"nodes": node.common.nodes, "text": node.common.text},
+        "common": None if common is None else {"nodes": common.nodes, "text": common.text},
         "children": [tree_as_json(child, store) for child in node.children],
     }
 
@@ -291,11 +282,9 @@ def _typical(
     store: GraphStore, members: Int[np.ndarray, "K"], similarities: Float[np.ndarray, "K"]
 ) -> Iterator[tuple[int, float]]:
     nearest = np.argsort(-similarities, kind="stable")[: 8 * TYPICAL]
-    graphs = members[nearest].tolist()
+    graphs, cosines = members[nearest].tolist(), similarities[nearest].tolist()
     seen: set[str | int] = set()
-    for graph, name, cosine in zip(
-        graphs, names_of(store, graphs), similarities[nearest].tolist(), strict=True
-    ):
+    for graph, name, cosine in zip(graphs, names_of(store, graphs), cosines, strict=True):
         if (name or graph) not in seen and len(seen) < TYPICAL:
             seen.add(name or graph)
             yield graph, cosine

@@ -1,4 +1,4 @@
-"""Stages timed on a benchmark of seconds: every row is there, and the page shows it."""
+"""Stages timed on a benchmark of seconds, and torch_geometric's side beside ours."""
 
 import sys
 from collections.abc import Generator, Iterator
@@ -13,11 +13,16 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmark_support import no_figures, tiny_scale
 from graphlog.benchmark import run
-from graphlog.benchmark.layout import DASH
-from graphlog.benchmark.plain_gin import PlainGIN
-from graphlog.benchmark.scales import SCALES
-from graphlog.benchmark.stage_speed import _best, product_operations
-from graphlog.benchmark.stage_tables import LIMIT_LABELS, OF_A_STEP, STAGE_LABELS
+from graphlog.benchmark.methods import LIMIT_LABELS, OF_A_STEP, SCALES, STEP_LABELS
+from graphlog.benchmark.pivots import DASH
+from graphlog.benchmark.speed import (
+    PlainGIN,
+    _best,
+    collating,
+    finetuning,
+    parse,
+    product_operations,
+)
 from graphlog.benchmark.table import BenchmarkFolder
 from graphlog.data.store import GraphStore
 from graphlog.encoders.base import EncoderConfig
@@ -31,6 +36,7 @@ CHOICES: dict[str, Any] = {
     "methods": ["graphlog"],
     "stages": ["stage-speed"],
 }
+SMILES = ["CCO", "c1ccccc1O", "CC(=O)N", "C#N"]
 FORMATS = ["fp32", *(["bf16"] if has_fast_bf16(torch.device("cpu")) else [])]
 
 
@@ -57,19 +63,19 @@ def test_every_stage_and_limit_has_a_row(tmp_path: Path):
     assert len(outcome.computed) == 1
     found = _by_rule(tmp_path)
     assert all((values > 0).all() for values in found.values())
-    assert set(found["fp32"].index) == set(STAGE_LABELS)
-    assert set(found["torch_geometric"].index) == set(STAGE_LABELS) - {"kmeans"}
+    assert set(found["fp32"].index) == set(STEP_LABELS)
+    assert set(found["torch_geometric"].index) == set(STEP_LABELS) - {"kmeans"}
     assert set(found["limits"].index) == {
         key for key in LIMIT_LABELS if key.rpartition("-")[2] in ("copy", *FORMATS)
     }
     for precision in FORMATS:
-        assert set(STAGE_LABELS) - {"kmeans", "parse"} <= set(found[precision].index)
+        assert set(STEP_LABELS) - {"kmeans", "parse"} <= set(found[precision].index)
         assert set(found[f"batches {precision}"].index) == {"32", "64"}
         parts = found[precision][list(OF_A_STEP)].sum()
         assert found[precision]["step"] == pytest.approx(parts, rel=1e-12)
     page = (tmp_path / "report" / "speed.md").read_text(encoding="utf-8")
     assert "## Stages, molecules" in page
-    assert all(f"| {label} " in page for label in STAGE_LABELS.values())
+    assert all(f"| {label} " in page for label in STEP_LABELS.values())
     assert "## Limits of the machine, molecules" in page
     assert "seconds of the processor, best of 1; batches of 16" in page
     assert run("speed", tmp_path, **CHOICES).computed == []
@@ -115,3 +121,48 @@ def test_operations_are_those_that_torch_counts():
     with FlopCounterMode(display=False) as counter:
         network(batch).graph_emb.sum().backward()
     assert counter.get_total_flops() == product_operations(3, 8, batch.num_nodes)
+
+
+def test_the_plain_side_is_the_gin_of_its_formula():
+    pytest.importorskip("torch_geometric")
+    store = read(SMILES, workers=1)
+    torch.manual_seed(0)
+    network = PlainGIN(build_encoder(EncoderConfig(layers=2, dim=6), store.schema, 0)).eval()
+    batch = store[:]
+    h = sum(t(batch.x[:, i]) for i, t in enumerate(network.node.tables))
+    for number, layer in enumerate(network.layers):
+        tables = network.edges[number].tables
+        total = [row.clone() for row in h]
+        for k, (u, v) in enumerate(batch.edge_index.T.tolist()):
+            edge = sum(t(batch.edge_attr[k, i]) for i, t in enumerate(tables))
+            total[v] = total[v] + torch.relu(h[u] + edge)
+        h = network.norms[number](layer.nn(torch.stack(total)))
+        h = torch.relu(h) if number == 0 else h
+    means = [h[a:b].mean(0) for a, b in zip(batch.ptr[:-1], batch.ptr[1:], strict=True)]
+    node_emb, graph_emb = network(batch)
+    torch.testing.assert_close(node_emb, h)
+    torch.testing.assert_close(graph_emb, torch.stack(means))
+
+
+def test_the_plain_side_joins_the_same_batches():
+    pytest.importorskip("torch_geometric")
+    store = read(SMILES, workers=1)
+    collate = collating(store[:])
+    for number, wanted in ((None, store[:]), (2, store[:2])):
+        found = collate(number)
+        assert torch.equal(found.x, wanted.x)
+        assert torch.equal(found.ptr, wanted.ptr)
+        assert torch.equal(found.batch, wanted.batch)
+        edges = [
+            sorted(zip(b.edge_index.T.tolist(), b.edge_attr.tolist(), strict=True))
+            for b in (found, wanted)
+        ]
+        assert edges[0] == edges[1]
+
+
+def test_the_plain_side_parses_as_many_and_learns():
+    pytest.importorskip("torch_geometric")
+    assert [data.num_nodes for data in parse(SMILES)] == [3, 7, 4, 2]
+    store = read(SMILES, workers=1)
+    encoder = build_encoder(EncoderConfig(layers=2, dim=6), store.schema, 0)
+    finetuning(encoder, collating(store[:]), torch.device("cpu"))()
