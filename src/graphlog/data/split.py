@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int, Shaped
+from jaxtyping import Int, Int64, Shaped
 
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.files import replacing
@@ -199,6 +199,13 @@ def group_split(
         ),
         n,
     )
+
+
+def group_numbers(keys: Sequence[str | None]) -> Int64[np.ndarray, "N"]:
+    """Number the keys by first appearance, equal keys alike; None is equal to nothing."""
+    numbers: dict[object, int] = {}
+    rows = ((row,) if key is None else key for row, key in enumerate(keys))
+    return np.array([numbers.setdefault(key, len(numbers)) for key in rows], dtype=np.int64)
 
 
 def _members(groups: Sequence[Any] | Shaped[np.ndarray, "n"]) -> list[Int[np.ndarray, "_"]]:

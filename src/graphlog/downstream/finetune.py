@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import tomli_w
 
 from graphlog.data.split import Split
+from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune_seed import (
     FROM_SCRATCH,
@@ -80,39 +82,25 @@ def finetune(
         DataError: If there is nothing to learn or to choose by.
         TrainingInterrupted: After Ctrl-C; the last checkpoints are kept.
     """
-    config, bar = (config or FinetuneConfig()).resolve_precision(), as_progress(progress)
+    config = (config or FinetuneConfig()).resolve_precision()
     seeds = check_seeds(seeds)
     check_baselines(baselines)
-    data = (
-        source
-        if isinstance(source, LabeledGraphs)
-        else open_labeled(source, encoder.schema, **labeling)
-    )
+    data = open_labeled(source, encoder.schema, **labeling)
     check_folds(data, config)
     folder = (
         None if run_dir is None else RunFolder.open(run_dir, resume=resume, overwrite=overwrite)
     )
+    run = _Run(encoder, data, config, seeds, folder, as_progress(progress))
     try:
         if folder is not None:
-            _describe(folder, encoder, data, config, seeds)
+            run.describe(folder)
         with closing(Callbacks(callbacks, run_dir)) as followers:
-            runs = _train(encoder, data, config, seeds, folder, bar, "", followers)
-        predictions = fold_predictions(runs)
-        rows = result_rows("fine-tuned", runs, predictions, data, config)
-        valid, test = (np.mean(predictions[config.select, f], axis=0) for f in ("valid", "test"))
-        calibration = Calibration.fit(data.task, data.labels[data.split.valid], valid)
-        judged = calibration.rows(data, test)
-        if "random" in baselines:
-            rows += _untrained_rows(encoder, data, config, seeds, folder, bar)
-        extra, notes = ecfp_rows(data, baselines, seeds, FIXED_C, sorted({FIXED_C, *GRID}), -1)
-        notes += _notes(config, runs)
-        notes += calibration_notes(judged, data.split_name, config.select == "best-valid")
-        report = make_report(data, [*rows, *extra], notes, judged)
-        models, info = chosen_models(runs, config), _info(encoder, data, config, seeds)
-        novelty = fit_novelty(models[0].network, data.store.subset(np.sort(data.split.train)))
-        predictor = Predictor(models, data.targets, report, info, calibration, novelty)
+            jobs = run.train(encoder, seeds, followers)
+        predictor = run.predictor(jobs, baselines)
         if folder is not None:
-            _finish(folder, predictor)
+            folder.write_json(folder.path / "scores.json", predictor.report.to_dict())
+            with writing(folder.model, "free space, then continue with --resume"):
+                predictor.save(folder.model)
         return predictor
     finally:
         if folder is not None:
@@ -127,7 +115,7 @@ def train_one(
     job = SeedJob(start_of(encoder, data, config), seed, Silent())
     with stop_on_signal() as stop:
         Trainer(job, Silent()).run(stop)
-    return chosen_models([job], config)[0], len(job.history)
+    return chosen_models([job])[0], len(job.history)
 
 
 def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
@@ -169,52 +157,197 @@ def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
         )
 
 
-def fold_predictions(runs: Sequence[SeedJob]) -> dict[tuple[str, str], list[np.ndarray]]:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    """What all seeds of one call share."""
+
+    encoder: Encoder
+    data: LabeledGraphs
+    config: FinetuneConfig
+    seeds: Sequence[int]
+    folder: RunFolder | None
+    bar: Progress
+
+    def describe(self, folder: RunFolder) -> None:
+        """Write settings, versions and split into the folder."""
+        data, info = self.data, self.encoder.info
+        settings = self.config.model_dump(mode="json", exclude_none=True)
+        tables: dict[str, Any] = {
+            "kind": "finetune",
+            "input": {
+                "name": data.name,
+                "targets": list(data.targets),
+                "task": data.task,
+                "metric": data.metric,
+                "split": data.split_name,
+                "sha256": data.store.digest,
+            },
+            "model": {
+                "schema": self.encoder.schema.name,
+                **{k: info[k] for k in ("objective", "recipe", "name") if k in info},
+            },
+            "finetune": {**settings, "seeds": list(self.seeds)},
+        }
+        folder.write(folder.config, tomli_w.dumps(tables))
+        folder.write_json(folder.versions, versions(data.store.digest))
+        rows = Split(*(data.store.rows[part] for part in data.split))
+        with writing(folder.path):
+            folder.checkpoints.mkdir(exist_ok=True)
+            rows.save(folder.path / "split.json", data.split_name, (), data.store.digest)
+
+    def train(
+        self,
+        encoder: Encoder,
+        seeds: Sequence[int],
+        callbacks: Callbacks | None = None,
+        label: str = "",
+    ) -> list[SeedJob]:
+        """Train a copy of ``encoder`` on each seed; what has a label is not logged."""
+        config, bar, folder = self.config, self.bar, self.folder
+        start = start_of(encoder, self.data, config)
+        jobs: list[SeedJob] = []
+        log = None if folder is None or label else MetricsFile(folder.metrics, -1)
+        size = len(self.data.split.train)
+        bar.begin(config.epochs * size * len(seeds))
+        try:
+            with stop_on_signal() as stop:
+                for seed in seeds:
+                    bar.stage(f"{label}seed {seed}")
+                    job = SeedJob(start, seed, bar)
+                    trainer = Trainer(
+                        job,
+                        bar,
+                        checkpoints=folder and folder.checkpoints / f"{label}seed-{seed}",
+                        checkpoint_every_s=config.checkpoint_every_s,
+                        metrics=log,
+                        callbacks=callbacks,
+                    )
+                    if trainer.restore():
+                        epoch, batch = trainer.cursor.epoch, trainer.cursor.batch
+                        bar.advance(size * epoch + min(batch * config.batch_size, size))
+                    if log is not None:
+                        for row in job.history:
+                            log.write(log_row(row))
+                    trainer.run(stop)
+                    bar.advance(size * (config.epochs - len(job.history)))
+                    jobs.append(job)
+        finally:
+            bar.end()
+            if log is not None:
+                log.close()
+        return jobs
+
+    def predictor(self, jobs: Sequence[SeedJob], baselines: Sequence[str]) -> Predictor:
+        """Return the trained models with their scores, beside those of the baselines."""
+        data, config = self.data, self.config
+        predictions = _fold_predictions(jobs)
+        rows = _result_rows("fine-tuned", jobs, predictions)
+        valid, test = (np.mean(predictions[config.select, f], axis=0) for f in ("valid", "test"))
+        calibration = Calibration.fit(data.task, data.labels[data.split.valid], valid)
+        judged = calibration.rows(data, test)
+        train = data.store.subset(np.sort(data.split.train))
+        if "random" in baselines:
+            rows += self._untrained_rows(train)
+        extra, notes = ecfp_rows(data, baselines, self.seeds, FIXED_C, sorted({FIXED_C, *GRID}), -1)
+        notes += _notes(jobs)
+        notes += calibration_notes(judged, data.split_name, config.select == "best-valid")
+        report = make_report(data, [*rows, *extra], notes, judged)
+        models = chosen_models(jobs)
+        novelty = fit_novelty(models[0].network, train)
+        column = data.store.source.get("smiles_column")
+        info = {
+            "finetuned_on": data.name,
+            "seeds": list(self.seeds),
+            "finetune": config.model_dump(mode="json"),
+            "data_digest": data.store.digest,
+            "pretrained": {k: v for k, v in self.encoder.info.items() if k != "embedding"},
+            **({"smiles_column": column} if column else {}),
+        }
+        return Predictor(models, data.targets, report, info, calibration, novelty)
+
+    def _untrained_rows(self, train: GraphStore) -> list[ScoreRow]:
+        encoder, jobs = self.encoder, list[SeedJob]()
+        for seed in self.seeds:
+            untrained = random_encoder(
+                encoder.config, encoder.schema, layer=encoder.layer, seed=seed, graphs=train
+            )
+            jobs += self.train(untrained, [seed], label="untrained-")
+        return _result_rows("untrained encoder, fine-tuned", jobs, _fold_predictions(jobs))
+
+
+def _fold_predictions(jobs: Sequence[SeedJob]) -> dict[tuple[str, str], list[np.ndarray]]:
     """Return the predictions of each rule for validation and test fold, one array a seed."""
-    states = [run.final_states() for run in runs]
+    states = [job.final_states() for job in jobs]
     return {
         (rule, fold): [
-            run.predictions(state[rule], fold) for run, state in zip(runs, states, strict=True)
+            job.predictions(state[rule], fold) for job, state in zip(jobs, states, strict=True)
         ]
         for rule in RULES
         for fold in ("valid", "test")
     }
 
 
-def result_rows(
-    model: str,
-    runs: Sequence[SeedJob],
-    predictions: Mapping[tuple[str, str], list[np.ndarray]],
-    data: LabeledGraphs,
-    config: FinetuneConfig,
+def _result_rows(
+    model: str, jobs: Sequence[SeedJob], predictions: Mapping[tuple[str, str], list[np.ndarray]]
 ) -> list[ScoreRow]:
     """Return the rows of both selection rules, of the last epochs' mean and of the ensemble.
 
     The rule that was asked for comes first.
     """
-    rules = sorted(RULES, key=lambda rule: rule != config.select)
+    data, config = jobs[0].data, jobs[0].config
     detail = {
-        "best_epochs": [run.best_epoch for run in runs],
+        "best_epochs": [job.best_epoch for job in jobs],
         "epochs": config.epochs,
-        "seeds": [run.seed for run in runs],
-        **({"stopped_after": [len(run.history) for run in runs]} if config.patience else {}),
+        "seeds": [job.seed for job in jobs],
+        **({"stopped_after": [len(job.history) for job in jobs]} if config.patience else {}),
     }
     rows = [
         score_row(
             model, RULES[rule], data, predictions[rule, "test"], predictions[rule, "valid"], detail
         )
-        for rule in rules
+        for rule in sorted(RULES, key=lambda rule: rule != config.select)
     ]
-    k = min(config.last_k, *(len(run.history) for run in runs))
+    k = min(config.last_k, *(len(job.history) for job in jobs))
     if k > 1:
-        rows.append(_mean_of_last(runs, model, k, detail))
-    if len(runs) > 1:
         test, valid = (
-            [np.mean(predictions[config.select, fold], axis=0)] for fold in ("test", "valid")
+            {
+                name: [float(np.mean([row[fold][name] for row in j.history[-k:]])) for j in jobs]
+                for name in jobs[0].history[-1][fold]
+            }
+            for fold in ("test", "valid")
         )
-        ensemble = f"{model}, mean of {len(runs)} seeds"
-        rows.append(score_row(ensemble, RULES[config.select], data, test, valid, detail))
+        unknown = dict.fromkeys(data.targets, float("nan"))
+        rule = f"mean of last {k} epochs"
+        rows.append(ScoreRow(model, rule, test, valid, unknown, detail=dict(detail)))
+    if len(jobs) > 1:
+        means = ([np.mean(predictions[config.select, fold], axis=0)] for fold in ("test", "valid"))
+        ensemble = f"{model}, mean of {len(jobs)} seeds"
+        rows.append(score_row(ensemble, RULES[config.select], data, *means, detail))
     return rows
+
+
+def chosen_models(jobs: Sequence[SeedJob]) -> list[FineTuned]:
+    """Return each seed's model under the rule asked for, on the CPU.
+
+    With ``freeze`` all share one encoder.
+    """
+    models: list[FineTuned] = []
+    for job in jobs:
+        job.model.load_state_dict(job.final_states()[job.config.select])
+        network = models[0].network if models and job.config.freeze else job.model.network
+        models.append(FineTuned(network, job.model.head, job.model.layer).cpu().eval())
+    return models
+
+
+def _notes(jobs: Sequence[SeedJob]) -> list[str]:
+    notes = [] if len(jobs) > 1 else ["one seed: no spread is known"]
+    if jobs[0].config.class_weight is not None or jobs[0].data.weights is not None:
+        notes.append("weights count in fine-tuning only, neither in scores nor in fingerprint rows")
+    if any(not job.best_epoch for job in jobs):
+        notes.append(
+            "no target has both classes in the valid fold: `best validation` is the last epoch"
+        )
+    return notes
 
 
 def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> str:
@@ -255,157 +388,3 @@ def start_of(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> S
         embeddings = encoder.embed_store(graphs, config.layer_of(encoder))
     digest = run_digest(encoder, data, config)
     return Start(encoder, data, config, embeddings, digest, label_weights(data, config))
-
-
-def _train(
-    encoder: Encoder,
-    data: LabeledGraphs,
-    config: FinetuneConfig,
-    seeds: Sequence[int],
-    folder: RunFolder | None,
-    bar: Progress,
-    label: str,
-    callbacks: Callbacks | None = None,
-) -> list[SeedJob]:
-    start = start_of(encoder, data, config)
-    jobs: list[SeedJob] = []
-    log = None if folder is None or label else MetricsFile(folder.metrics, -1)
-    size = len(data.split.train)
-    bar.begin(config.epochs * size * len(seeds))
-    try:
-        with stop_on_signal() as stop:
-            for seed in seeds:
-                bar.stage(f"{label}seed {seed}")
-                job = SeedJob(start, seed, bar)
-                trainer = Trainer(
-                    job,
-                    bar,
-                    checkpoints=folder and folder.checkpoints / f"{label}seed-{seed}",
-                    checkpoint_every_s=config.checkpoint_every_s,
-                    metrics=log,
-                    callbacks=callbacks,
-                )
-                if trainer.restore():
-                    cursor = trainer.cursor
-                    bar.advance(size * cursor.epoch + min(cursor.batch * config.batch_size, size))
-                if log is not None:
-                    for row in job.history:
-                        log.write(log_row(row))
-                trainer.run(stop)
-                bar.advance(size * (config.epochs - len(job.history)))
-                jobs.append(job)
-    finally:
-        bar.end()
-        if log is not None:
-            log.close()
-    return jobs
-
-
-def _untrained_rows(
-    encoder: Encoder,
-    data: LabeledGraphs,
-    config: FinetuneConfig,
-    seeds: Sequence[int],
-    folder: RunFolder | None,
-    bar: Progress,
-) -> list[ScoreRow]:
-    graphs = data.store.subset(np.sort(data.split.train))
-    runs: list[SeedJob] = []
-    for seed in seeds:
-        untrained = random_encoder(
-            encoder.config, encoder.schema, layer=encoder.layer, seed=seed, graphs=graphs
-        )
-        runs += _train(untrained, data, config, [seed], folder, bar, "untrained-")
-    predictions = fold_predictions(runs)
-    return result_rows("untrained encoder, fine-tuned", runs, predictions, data, config)
-
-
-def _mean_of_last(
-    runs: Sequence[SeedJob], model: str, k: int, detail: Mapping[str, Any]
-) -> ScoreRow:
-    """Return the mean scores of the last ``k`` epochs."""
-    means = {
-        fold: {
-            name: [float(np.mean([row[fold][name] for row in run.history[-k:]])) for run in runs]
-            for name in runs[0].history[-1][fold]
-        }
-        for fold in ("valid", "test")
-    }
-    unknown = dict.fromkeys(runs[0].data.targets, float("nan"))
-    rule = f"mean of last {k} epochs"
-    return ScoreRow(model, rule, means["test"], means["valid"], unknown, detail=dict(detail))
-
-
-def chosen_models(runs: Sequence[SeedJob], config: FinetuneConfig) -> list[FineTuned]:
-    """Return each seed's model under the rule asked for, on the CPU.
-
-    With ``freeze`` all share one encoder.
-    """
-    models: list[FineTuned] = []
-    for run in runs:
-        run.model.load_state_dict(run.final_states()[config.select])
-        network = models[0].network if models and config.freeze else run.model.network
-        models.append(FineTuned(network, run.model.head, run.model.layer).cpu().eval())
-    return models
-
-
-def _notes(config: FinetuneConfig, runs: Sequence[SeedJob]) -> list[str]:
-    notes = [] if len(runs) > 1 else ["one seed: no spread is known"]
-    if config.class_weight is not None or runs[0].data.weights is not None:
-        notes.append("weights count in fine-tuning only, neither in scores nor in fingerprint rows")
-    if any(not run.best_epoch for run in runs):
-        notes.append(
-            "no target has both classes in the valid fold: `best validation` is the last epoch"
-        )
-    return notes
-
-
-def _info(
-    encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig, seeds: Sequence[int]
-) -> dict[str, Any]:
-    pretrained = {k: v for k, v in encoder.info.items() if k not in {"embedding"}}
-    return {
-        "finetuned_on": data.name,
-        "seeds": list(seeds),
-        "finetune": config.model_dump(mode="json"),
-        "data_digest": data.store.digest,
-        "pretrained": pretrained,
-        **({"smiles_column": column} if (column := data.store.source.get("smiles_column")) else {}),
-    }
-
-
-def _describe(
-    folder: RunFolder,
-    encoder: Encoder,
-    data: LabeledGraphs,
-    config: FinetuneConfig,
-    seeds: Sequence[int],
-) -> None:
-    tables: dict[str, Any] = {
-        "kind": "finetune",
-        "input": {
-            "name": data.name,
-            "targets": list(data.targets),
-            "task": data.task,
-            "metric": data.metric,
-            "split": data.split_name,
-            "sha256": data.store.digest,
-        },
-        "model": {
-            "schema": encoder.schema.name,
-            **{k: encoder.info[k] for k in ("objective", "recipe", "name") if k in encoder.info},
-        },
-        "finetune": {**config.model_dump(mode="json", exclude_none=True), "seeds": list(seeds)},
-    }
-    folder.write(folder.config, tomli_w.dumps(tables))
-    folder.write_json(folder.versions, versions(data.store.digest))
-    rows = Split(*(data.store.rows[part] for part in data.split))
-    with writing(folder.path):
-        folder.checkpoints.mkdir(exist_ok=True)
-        rows.save(folder.path / "split.json", data.split_name, (), data.store.digest)
-
-
-def _finish(folder: RunFolder, predictor: Predictor) -> None:
-    folder.write_json(folder.path / "scores.json", predictor.report.to_dict())
-    with writing(folder.model, "free space, then continue with --resume"):
-        predictor.save(folder.model)

@@ -1,17 +1,20 @@
 """The protocol of InfoGraph and GraphCL: k-fold accuracy of a classifier on frozen embeddings."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int64
+from scipy.sparse import csr_matrix, hstack
 
+from graphlog.data.batch import GraphBatch
+from graphlog.data.schema import Attribute
+from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.linear import standardize, without_convergence_warnings
 from graphlog.downstream.models import random_encoder
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, class_numbers, open_labeled
-from graphlog.downstream.wl import ROUNDS, wl_kernel
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, as_progress
@@ -23,6 +26,9 @@ BASELINES = ("random", "wl")
 GRID = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 """Values of C, as in the published code."""
 INNER_FOLDS = 5
+ROUNDS = 4
+"""How often labels are refined by those of the neighbors."""
+_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB), np.uint64(0x9E3779B97F4A7C15))
 Indices = Int64[np.ndarray, "_"]
 Fitted = Callable[[Indices], tuple[np.ndarray, np.ndarray, Any]]
 """From the training graphs of a fold to features of these, features of all, and the classifier."""
@@ -74,35 +80,33 @@ def fold_probe(
             if name not in known:
                 raise unknown_name(kind, name, known)
     labeling.setdefault("split", "stratified")
-    data = (
-        source
-        if isinstance(source, LabeledGraphs)
-        else open_labeled(source, encoder.schema, **labeling)
-    )
+    data = open_labeled(source, encoder.schema, **labeling)
     graphs, classes = _classes(data, folds)
     bar = as_progress(progress)
     bar.begin(len(seeds) * folds * (1 + len(baselines)))
     bar.stage(f"{folds}-fold {classifier}")
-    scorer = _Folds(classes, folds, tuple(seeds), tuple(grid), bar)
-    rule = f"{'SVM' if classifier == 'svm' else 'logistic regression'}, C by inner folds"
+
+    def row(model: str, kind: str, features: Sequence[Fitted]) -> ScoreRow:
+        """Return the scores of one representation: its features for every seed."""
+        scores, chosen = list[list[float]](), list[list[float]]()
+        for fitted, seed in zip(features, seeds, strict=True):
+            found = list(_fold_scores(fitted, classes, folds, grid, seed, bar))
+            scores.append([score for score, _ in found])
+            chosen.append([c for _, c in found])
+        detail = {"folds": scores, "c": chosen, "seeds": list(seeds)}
+        means = [float(np.mean(s)) for s in scores]
+        return ScoreRow(model, f"{kind}, C by inner folds", {"accuracy": means}, {}, detail=detail)
+
+    kind = "SVM" if classifier == "svm" else "logistic regression"
     try:
         frozen = _features(encoder.embed_store(graphs, layer, precision=precision), classifier)
-        rows = [scorer.row("frozen encoder", rule, [frozen] * len(seeds))]
+        rows = [row("frozen encoder", kind, [frozen] * len(seeds))]
         if "random" in baselines:
-            rows.append(
-                scorer.row(
-                    "untrained encoder",
-                    rule,
-                    [_untrained(encoder, graphs, layer, s, classifier) for s in seeds],
-                )
-            )
+            untrained = [_untrained(encoder, graphs, layer, s, classifier) for s in seeds]
+            rows.append(row("untrained encoder", kind, untrained))
         if "wl" in baselines:
             subtrees = [_subtrees(wl_kernel(graphs))] * len(seeds)
-            rows.append(
-                scorer.row(
-                    f"WL subtree counts ({ROUNDS} rounds)", "SVM, C by inner folds", subtrees
-                )
-            )
+            rows.append(row(f"WL subtree counts ({ROUNDS} rounds)", "SVM", subtrees))
     finally:
         bar.end()
     sizes = {
@@ -112,75 +116,34 @@ def fold_probe(
         "rejected": data.sizes["rejected"],
     }
     note = "test: accuracy, mean over folds; SD: over seeds, each of which draws new folds"
+    split = f"stratified {folds}-fold"
     return Report(
-        data.name,
-        data.task,
-        "accuracy",
-        f"stratified {folds}-fold",
-        sizes,
-        data.targets,
-        {},
-        tuple(rows),
-        (note,),
+        data.name, data.task, "accuracy", split, sizes, data.targets, {}, tuple(rows), (note,)
     )
 
 
-class _Folds:
-    """Makes folds by seed and scores features on them."""
+def _fold_scores(
+    features: Fitted,
+    classes: Int64[np.ndarray, "M"],
+    folds: int,
+    grid: Sequence[float],
+    seed: int,
+    bar: Progress,
+) -> Iterator[tuple[float, float]]:
+    """Yield the accuracy on each fold, and the C that was chosen for it."""
+    from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
-    def __init__(
-        self,
-        classes: Int64[np.ndarray, "M"],
-        folds: int,
-        seeds: tuple[int, ...],
-        grid: tuple[float, ...],
-        bar: Progress,
-    ) -> None:
-        self._classes, self._folds, self._seeds, self._grid, self._bar = (
-            classes,
-            folds,
-            seeds,
-            grid,
-            bar,
-        )
-
-    def row(self, model: str, rule: str, features: Sequence[Fitted]) -> ScoreRow:
-        """Return the scores of one representation: its features for every seed."""
-        scores, chosen = zip(
-            *(self._score(f, seed) for f, seed in zip(features, self._seeds, strict=True)),
-            strict=True,
-        )
-        detail = {
-            "folds": [list(s) for s in scores],
-            "c": [list(c) for c in chosen],
-            "seeds": list(self._seeds),
-        }
-        return ScoreRow(
-            model, rule, {"accuracy": [float(np.mean(s)) for s in scores]}, {}, detail=detail
-        )
-
-    def _score(self, features: Fitted, seed: int) -> tuple[list[float], list[float]]:
-        from sklearn.model_selection import GridSearchCV, StratifiedKFold
-
-        scores: list[float] = []
-        chosen: list[float] = []
-        split = StratifiedKFold(self._folds, shuffle=True, random_state=seed).split(
-            self._classes[:, None], self._classes
-        )
-        for train, test in split:
-            inner = max(2, min(INNER_FOLDS, int(np.bincount(self._classes[train]).min())))
-            x_train, x_all, model = features(train)
-            search = GridSearchCV(
-                model,
-                {"C": list(self._grid)},
-                cv=StratifiedKFold(inner, shuffle=True, random_state=seed),
-            )
-            with without_convergence_warnings():
-                search.fit(x_train, self._classes[train])
-            scores.append(float(np.mean(search.predict(x_all[test]) == self._classes[test])))
-            chosen.append(float(search.best_params_["C"]))
-            self._bar.advance(1)
-        return scores, chosen
+    split = StratifiedKFold(folds, shuffle=True, random_state=seed)
+    for train, test in split.split(classes[:, None], classes):
+        inner = max(2, min(INNER_FOLDS, int(np.bincount(classes[train]).min())))
+        x_train, x_all, model = features(train)
+        cv = StratifiedKFold(inner, shuffle=True, random_state=seed)
+        search = GridSearchCV(model, {"C": list(grid)}, cv=cv)
+        with without_convergence_warnings():
+            search.fit(x_train, classes[train])
+        bar.advance(1)
+        score = float(np.mean(search.predict(x_all[test]) == classes[test]))
+        yield score, float(search.best_params_["C"])
 
 
 def _features(embeddings: Float[np.ndarray, "M W"], classifier: str) -> Fitted:
@@ -236,3 +199,72 @@ def _classes(data: LabeledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "M
             "folds; merge classes or lower the number."
         )
     return data.store.subset(known), classes
+
+
+def wl_counts(store: GraphStore, rounds: int = ROUNDS) -> csr_matrix:
+    """Return how often each refined node label occurs in each graph, all rounds side by side.
+
+    Weisfeiler-Lehman subtree counts (Shervashidze et al., 2011). Labels start as the categorical
+    node attributes, or the degree where there are none; those of edges are refined in. Continuous
+    attributes are not looked at. A multiset of neighbors is known by a sum of 64-bit hashes.
+    """
+    batch = store[:]
+    labels = _dense(_codes(batch.x.numpy(), store.schema.node, batch.num_nodes))
+    if not any(c.is_categorical for c in store.schema.node):
+        labels = _dense(
+            np.bincount(batch.edge_index[1].numpy(), minlength=batch.num_nodes).astype(np.int64)
+        )
+    edges = _codes(batch.edge_attr.numpy(), store.schema.edge, batch.num_edges)
+    counts = [_histogram(labels, batch)]
+    for _ in range(rounds):
+        labels = _refined(labels, edges, batch)
+        counts.append(_histogram(labels, batch))
+    return csr_matrix(hstack(counts))
+
+
+def wl_kernel(store: GraphStore, rounds: int = ROUNDS) -> Float[np.ndarray, "M M"]:
+    """Return the cosines of all graphs' label counts."""
+    counts = wl_counts(store, rounds).astype(np.float64)
+    products = np.asarray((counts @ counts.T).todense())
+    norms = np.sqrt(np.diag(products))
+    return products / np.outer(norms, norms)
+
+
+def _codes(values: np.ndarray, columns: tuple[Attribute, ...], rows: int) -> Int64[np.ndarray, "R"]:
+    """Return one number a row for all its categorical columns together."""
+    key = np.zeros(rows, dtype=np.int64)
+    for k, column in enumerate(columns):
+        if column.is_categorical:
+            key = key * column.cardinality + values[:, k].astype(np.int64)
+            key = _dense(key)
+    return key
+
+
+def _refined(
+    labels: Int64[np.ndarray, "V"], edges: Int64[np.ndarray, "E"], batch: GraphBatch
+) -> Int64[np.ndarray, "V"]:
+    source, target = batch.edge_index.numpy()
+    message = _hash(_hash(labels)[source] + _hash(edges + 1) * _MIX[2])
+    gathered = np.zeros(len(labels), dtype=np.uint64)
+    np.add.at(gathered, target, message)
+    return _dense(_hash(_hash(labels) * _MIX[0] + gathered))
+
+
+def _histogram(labels: Int64[np.ndarray, "V"], batch: GraphBatch) -> csr_matrix:
+    ones = np.ones(len(labels))
+    return csr_matrix(
+        (ones, (batch.batch.numpy(), labels)),
+        shape=(batch.num_graphs, int(labels.max(initial=-1)) + 1),
+    )
+
+
+def _dense(labels: np.ndarray) -> Int64[np.ndarray, "V"]:
+    return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _hash(values: np.ndarray) -> np.ndarray:
+    """Return splitmix64 of every number."""
+    z = values.astype(np.uint64) + _MIX[2]
+    z = (z ^ (z >> np.uint64(30))) * _MIX[0]
+    z = (z ^ (z >> np.uint64(27))) * _MIX[1]
+    return z ^ (z >> np.uint64(31))

@@ -1,12 +1,15 @@
 """Linear probes of frozen embeddings, beside fingerprints and the untrained encoder."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import expit, softmax
 
+from graphlog.data.split import group_numbers
 from graphlog.domains import domain_of
 from graphlog.domains.base import BaselineFeatures
 from graphlog.downstream.encoder import Encoder, ReadoutChoice
@@ -80,67 +83,80 @@ def probe(
     """
     check_baselines(baselines)
     encoder = encoder.with_readout(readout)
-    data = (
-        source
-        if isinstance(source, LabeledGraphs)
-        else open_labeled(source, encoder.schema, **labeling)
-    )
+    data = open_labeled(source, encoder.schema, **labeling)
     domain_of(data.store.schema).check_feature_sets(with_features)
-    strengths = sorted({c, *grid})
+    models = _LinearModels(data, c, sorted({c, *grid}), jobs)
     embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=progress)
-    x = standardize(embeddings, data.split.train)
-    frozen = linear_path(x, data.labels, data.split.train, data.task, strengths, jobs)
-    rows = _path_rows("frozen encoder", [frozen], data, c)
-    rows = _fused_rows(frozen, rows, data, with_features, c, strengths, jobs)
+    frozen = models.path(standardize(embeddings, data.split.train))
+    rows = models.fused_rows(frozen, with_features)
     if "random" in baselines:
         untrained = [_untrained(encoder, data, layer, seed, precision) for seed in seeds]
-        rows += _linear_rows("untrained encoder", untrained, data, c, strengths, jobs)
-    extra, notes = ecfp_rows(data, baselines, seeds, c, strengths, jobs)
+        rows += models.rows("untrained encoder", [models.path(x) for x in untrained])
+    extra, notes = ecfp_rows(data, baselines, seeds, c, models.grid, jobs)
     there = {(row.model, row.rule) for row in rows}
     extra = [row for row in extra if (row.model, row.rule) not in there]
     return make_report(data, [*rows, *extra], notes)
 
 
-def _fused_rows(
-    frozen: Path,
-    rows: list[ScoreRow],
-    data: LabeledGraphs,
-    features: Sequence[str],
-    c: float,
-    grid: Sequence[float],
-    jobs: int | None,
-) -> list[ScoreRow]:
-    """Return the rows of the averaged models, those of the encoder, and those of the features.
+@dataclass(frozen=True, slots=True, eq=False)
+class _LinearModels:
+    """Linear models on the features of one labeled set."""
 
-    Args:
-        frozen: Predictions of the encoder's models at each C.
-        rows: Rows of the encoder.
-        data: Labels and folds.
-        features: Names of the features.
-        c: The fixed inverse penalty.
-        grid: All inverse penalties.
-        jobs: Targets fitted at once.
-    """
-    if not features:
-        return rows
-    paths, name, parts = [frozen], "frozen encoder", list[ScoreRow]()
-    for known in (domain_of(data.store.schema).feature_set(f, data.store) for f in features):
-        x = (
-            sparse_bits(known.values)
-            if known.binary
-            else standardize(known.values, data.split.train)
-        )
-        paths.append(linear_path(x, data.labels, data.split.train, data.task, grid, jobs))
-        parts += _path_rows(linear_name(known, data), paths[-1:], data, c)
-        name = f"{name} + {known.name}"
-    chosen = [_best_c(path, data) for path in paths]
-    fixed = fuse([path[c] for path in paths], data.task)
-    picked = fuse([path[k] for path, k in zip(paths, chosen, strict=True)], data.task)
-    fused = [
-        _row(name, f"C = {c:g}", [fixed], data, {"c": c}),
-        _row(name, "C by validation", [picked], data, {"c": chosen}),
-    ]
-    return [*fused, *rows, *parts]
+    data: LabeledGraphs
+    c: float
+    """The fixed inverse penalty."""
+    grid: Sequence[float]
+    """All inverse penalties, the fixed one among them."""
+    jobs: int | None
+    """Targets fitted at once."""
+
+    def path(self, x: Any) -> Path:
+        """Fit the training fold and predict every graph, at each inverse penalty."""
+        data = self.data
+        return linear_path(x, data.labels, data.split.train, data.task, self.grid, self.jobs)
+
+    def path_of(self, features: BaselineFeatures) -> Path:
+        """Do so with features that need no learning."""
+        if features.binary:
+            return self.path(sparse_bits(features.values))
+        return self.path(standardize(features.values, self.data.split.train))
+
+    def rows(self, model: str, paths: Sequence[Path]) -> list[ScoreRow]:
+        """Return the rows of models whose predictions are known, one path a seed."""
+        chosen = [self._best_c(path) for path in paths]
+        picked = [path[c] for path, c in zip(paths, chosen, strict=True)]
+        return [
+            _row(model, f"C = {self.c:g}", [p[self.c] for p in paths], self.data, {"c": self.c}),
+            _row(model, "C by validation", picked, self.data, {"c": chosen}),
+        ]
+
+    def fused_rows(self, frozen: Path, features: Sequence[str]) -> list[ScoreRow]:
+        """Return the rows of the averaged models, those of the encoder, and those of features."""
+        data, paths, name = self.data, [frozen], "frozen encoder"
+        rows = self.rows(name, paths)
+        if not features:
+            return rows
+        for known in (domain_of(data.store.schema).feature_set(f, data.store) for f in features):
+            paths.append(self.path_of(known))
+            rows += self.rows(linear_name(known, data), paths[-1:])
+            name = f"{name} + {known.name}"
+        chosen = [self._best_c(path) for path in paths]
+        fixed = fuse([path[self.c] for path in paths], data.task)
+        picked = fuse([path[c] for path, c in zip(paths, chosen, strict=True)], data.task)
+        return [
+            _row(name, f"C = {self.c:g}", [fixed], data, {"c": self.c}),
+            _row(name, "C by validation", [picked], data, {"c": chosen}),
+            *rows,
+        ]
+
+    def _best_c(self, path: Path) -> float:
+        data, valid = self.data, self.data.split.valid
+        best, highest = min(path), math.nan
+        for c in sorted(path):
+            scores = evaluate(data.labels[valid], path[c][valid], data.task).scores
+            if better(data.metric, scores[data.metric], highest):
+                best, highest = c, scores[data.metric]
+        return best
 
 
 def fuse(parts: Sequence[Float[np.ndarray, "M T"]], task: str) -> Float[np.ndarray, "M T"]:
@@ -176,43 +192,21 @@ def cv_probe(
     """Return, for each C, the mean score over scaffold-grouped folds of train and validation.
 
     For choosing between recipes: test labels are not used.
-    """
-    data = (
-        source
-        if isinstance(source, LabeledGraphs)
-        else open_labeled(source, encoder.schema, **labeling)
-    )
-    known = np.concatenate([data.split.train, data.split.valid])
-    embeddings = encoder.embed_store(data.store.subset(known), layer, precision=precision)
-    return cv_scores(embeddings, data, known, folds, grid, jobs)
-
-
-def cv_scores(
-    features: Float[np.ndarray, "K W"],
-    data: LabeledGraphs,
-    known: np.ndarray,
-    folds: int = 5,
-    grid: Sequence[float] = GRID,
-    jobs: int | None = -1,
-) -> dict[float, float]:
-    """Return the cross-validated mean score at each C.
-
-    Args:
-        features: Of the graphs ``known``.
-        data: Labels and metric.
-        known: Indices of graphs of ``data``.
-        folds: Number of folds.
-        grid: Values of C.
-        jobs: Targets fitted at once.
 
     Raises:
         DataError: If there are fewer groups of graphs than folds.
     """
     from sklearn.model_selection import GroupKFold  # slow to import
 
-    shared = domain_of(data.store.schema).groups(data.store.subset(known))
+    data = open_labeled(source, encoder.schema, **labeling)
+    known = np.concatenate([data.split.train, data.split.valid])
+    graphs, labels = data.store.subset(known), data.labels[known]
+    features = encoder.embed_store(graphs, layer, precision=precision)
+    shared = domain_of(graphs.schema).groups(graphs)
     groups = (
-        np.random.default_rng(0).permutation(len(known)) if shared is None else _numbers(shared)
+        np.random.default_rng(0).permutation(len(known))
+        if shared is None
+        else group_numbers(shared)
     )
     if len(np.unique(groups)) < folds:
         raise DataError(
@@ -221,21 +215,11 @@ def cv_scores(
         )
     scores: dict[float, list[float]] = {c: [] for c in grid}
     for train, held in GroupKFold(folds).split(features, groups=groups):
-        paths = linear_path(
-            standardize(features, train), data.labels[known], train, data.task, grid, jobs
-        )
+        paths = linear_path(standardize(features, train), labels, train, data.task, grid, jobs)
         for c, predictions in paths.items():
-            scores[c].append(
-                evaluate(data.labels[known][held], predictions[held], data.task).scores[data.metric]
-            )
+            found = evaluate(labels[held], predictions[held], data.task).scores
+            scores[c].append(found[data.metric])
     return {c: mean_over_tasks(np.array(values)) for c, values in scores.items()}
-
-
-def _numbers(groups: Sequence[str | None]) -> np.ndarray:
-    """Return a number for each group; None is a group of its own."""
-    keys = [(row,) if group is None else group for row, group in enumerate(groups)]
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    return np.array([numbers[key] for key in keys], dtype=np.int64)
 
 
 def check_baselines(names: Sequence[str]) -> None:
@@ -268,10 +252,9 @@ def ecfp_rows(
     if known is None:
         return [], [f"no ECFP4 rows: {domain.records} have no fingerprints"]
     notes = [known.note] if known.note else []
-    linear = linear_name(known, data)
+    models = _LinearModels(data, c, grid, jobs)
     if not known.binary:
-        values = standardize(known.values, data.split.train)
-        return _linear_rows(linear, [values], data, c, grid, jobs), notes
+        return models.rows(linear_name(known, data), [models.path_of(known)]), notes
     rows: list[ScoreRow] = []
     if "ecfp-rf" in baselines:
         # a forest a target: hundreds of them take minutes a seed
@@ -284,7 +267,7 @@ def ecfp_rows(
         detail = {"seeds": list(grown)}
         rows.append(_row(f"{known.name} + random forest", f"{trees} trees", forests, data, detail))
     if "ecfp-lr" in baselines:
-        rows += _linear_rows(linear, [sparse_bits(known.values)], data, c, grid, jobs)
+        rows += models.rows(linear_name(known, data), [models.path_of(known)])
     return rows, notes
 
 
@@ -305,39 +288,6 @@ def _untrained(
     return standardize(
         untrained.to(encoder.device).embed_store(data.store, precision=precision), data.split.train
     )
-
-
-def _linear_rows(
-    model: str,
-    features: Sequence[Any],
-    data: LabeledGraphs,
-    c: float,
-    grid: Sequence[float],
-    jobs: int | None,
-) -> list[ScoreRow]:
-    paths = [linear_path(x, data.labels, data.split.train, data.task, grid, jobs) for x in features]
-    return _path_rows(model, paths, data, c)
-
-
-def _path_rows(model: str, paths: Sequence[Path], data: LabeledGraphs, c: float) -> list[ScoreRow]:
-    """Return the rows of models whose predictions at each C are known, one path a seed."""
-    chosen = [_best_c(path, data) for path in paths]
-    fixed = _row(model, f"C = {c:g}", [path[c] for path in paths], data, {"c": c})
-    picked = [path[k] for path, k in zip(paths, chosen, strict=True)]
-    return [fixed, _row(model, "C by validation", picked, data, {"c": chosen})]
-
-
-def _best_c(path: Path, data: LabeledGraphs) -> float:
-    valid = data.split.valid
-    scores = {
-        c: evaluate(data.labels[valid], p[valid], data.task).scores[data.metric]
-        for c, p in path.items()
-    }
-    best = min(path)
-    for c in sorted(path):
-        if better(data.metric, scores[c], scores[best]):
-            best = c
-    return best
 
 
 def _row(

@@ -86,7 +86,7 @@ class LabeledGraphs:
 
 
 def open_labeled(
-    source: InputLike,
+    source: InputLike | LabeledGraphs,
     schema: FeatureSchema,
     *,
     targets: Sequence[str] | None = None,
@@ -102,7 +102,7 @@ def open_labeled(
 
     Args:
         source: A path, the name of a data set (whose targets, task and split are known), or a store
-            with labels.
+            with labels; graphs that were opened before are returned as they are.
         schema: Features the model reads.
         targets: Label columns; None takes the known ones.
         task: Kind of task; ``auto`` is the known one, else classification where all labels are 0
@@ -120,6 +120,8 @@ def open_labeled(
             are missing or negative.
         ConfigError: If a target, task, metric or split is unknown.
     """
+    if isinstance(source, LabeledGraphs):
+        return source
     found = resolve(source, schema)
     domain, spec = domain_of(schema), found.spec
     known = spec is not None and spec.task is not None and not targets

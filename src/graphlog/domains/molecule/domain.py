@@ -12,7 +12,14 @@ from jaxtyping import Float, Float32, Int, UInt64
 
 from graphlog.data.cluster import spread_in_order
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
+from graphlog.data.split import (
+    DEFAULT_FRACTIONS,
+    Split,
+    check_fractions,
+    group_numbers,
+    group_split,
+    random_split,
+)
 from graphlog.data.store import GraphStore
 from graphlog.data.tables import Table, open_table
 from graphlog.data.workers import check_workers
@@ -344,7 +351,7 @@ def split_smiles(
     rule = SPLITS[kind]
     if rule is None:
         return random_split(len(smiles), fractions, seed)
-    from graphlog.domains.molecule.identity import group_numbers, scaffolds
+    from graphlog.domains.molecule.identity import scaffolds
 
     work = partial(scaffolds, canonical_first=canonical)
     pieces = _pieces(smiles)

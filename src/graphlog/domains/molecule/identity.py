@@ -12,6 +12,7 @@ from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from graphlog.data.chunk import EXCLUDED, GraphChunk
 from graphlog.data.schema import FeatureSchema
+from graphlog.data.split import group_numbers
 from graphlog.domains.molecule.parse import featurize_smiles, parse_smiles, parsed
 from graphlog.errors import DataError
 
@@ -67,18 +68,6 @@ def scaffold_groups(smiles: Sequence[str], chirality: bool = True) -> Int64[np.n
         [0, 1, 2, 0, 1]
     """
     return group_numbers(scaffolds(smiles, chirality))
-
-
-def group_numbers(keys: Sequence[str | None]) -> Int64[np.ndarray, "N"]:
-    """Number the keys by first appearance, equal keys alike; None is equal to nothing."""
-    numbers: dict[object, int] = {}
-    return np.array(
-        [
-            numbers.setdefault((row,) if key is None else key, len(numbers))
-            for row, key in enumerate(keys)
-        ],
-        dtype=np.int64,
-    )
 
 
 def canonical(smiles: str) -> str:
