@@ -16,8 +16,7 @@ import pandas as pd
 import torch
 
 from graphlog.api import read_molecules
-from graphlog.data.batch import GraphBatch
-from graphlog.data.sampler import BatchSampler
+from graphlog.data.batch import BatchSampler, GraphBatch
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder
 from graphlog.ops import products

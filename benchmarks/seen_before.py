@@ -21,9 +21,9 @@ from graphlog.api import read_molecules
 from graphlog.benchmark.cells import Planner
 from graphlog.benchmark.methods import SCALES, method_named
 from graphlog.benchmark.speed import TimedObjective
-from graphlog.data.sampler import BatchSampler
+from graphlog.data.batch import BatchSampler
 from graphlog.data.store import GraphStore
-from graphlog.domains.protein.stores import open_named_proteins
+from graphlog.domains.protein.reading import open_named_proteins
 from graphlog.training.log import Silent
 from graphlog.training.precision import choose_device
 from step import machine, publish

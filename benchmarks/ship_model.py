@@ -25,10 +25,9 @@ from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import load, model_path
 from graphlog.encoders.modelfile import read_model, save_model
-from graphlog.encoders.novelty import PREFIX
+from graphlog.encoders.novelty import PREFIX, fit_novelty
 from graphlog.inputs import read
 from graphlog.prototypes.balanced import fit_balanced_forest
-from graphlog.training.statistics import fit_novelty
 
 TREE = ("prototypes.", "parents_")
 SAMPLE = 50_000

@@ -25,7 +25,7 @@ from torch.profiler import ProfilerActivity, profile
 from graphlog.api import read_molecules
 from graphlog.data.batch import GraphBatch
 from graphlog.data.store import GraphStore
-from graphlog.domains.protein.stores import open_named_proteins
+from graphlog.domains.protein.reading import open_named_proteins
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective, Phase

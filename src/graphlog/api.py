@@ -26,8 +26,7 @@ from graphlog.downstream.models import convert, list_models, load, load_for, ran
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import Report
-from graphlog.downstream.splitting import split_file
-from graphlog.downstream.tasks import LABELING, LabeledGraphs, open_labeled
+from graphlog.downstream.tasks import LABELING, LabeledGraphs, open_labeled, split_file
 from graphlog.errors import ConfigError, unknown_name
 from graphlog.inputs import (
     InputLike,

@@ -15,7 +15,7 @@ from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
 from graphlog.data.store import GraphChunk, GraphStore, StoreBuilder
 from graphlog.domains import SCHEMAS
 from graphlog.domains.graph.raw import RawGraphs
-from graphlog.domains.graph.schema import Survey, edge_codes, node_codes
+from graphlog.domains.graph.schema import Survey, attribute_codes
 from graphlog.errors import DataError, unknown_name
 
 Array = npt.NDArray[Any]
@@ -228,8 +228,8 @@ def _is_paired(raw: RawGraphs, edge_attr: Array) -> bool:
 
 def _build(packed: _Packed, schema: FeatureSchema) -> GraphStore:
     raw, labels, texts = packed.raw, packed.labels, packed.texts
-    x, unfit_nodes = node_codes(raw, schema.node)
-    edge_attr, unfit_edges = edge_codes(raw, schema.edge)
+    x, unfit_nodes = attribute_codes(raw, "node", schema.node)
+    edge_attr, unfit_edges = attribute_codes(raw, "edge", schema.edge)
     for unfit, counts in ((unfit_nodes, raw.node_counts), (unfit_edges, raw.edge_counts)):
         if unfit:
             raise DataError(f"graph {_graph_of(unfit[0].item, counts)}: {unfit[0].reason}.")

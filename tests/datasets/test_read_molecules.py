@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from graphlog.api import read_molecules
-from graphlog.data import workers as pool
+from graphlog.data import cluster as pool
 from graphlog.data.chunk import EXCLUDED
 from graphlog.data.store import open_store
 from graphlog.domains.molecule import MOLECULE_RICH
@@ -208,7 +208,7 @@ def test_a_killed_worker_is_one_clear_error() -> None:
 def test_workers_end_when_their_parent_is_killed() -> None:
     program = (
         "import os, time\n"
-        "from graphlog.data.workers import map_in_order\n"
+        "from graphlog.data.cluster import map_in_order\n"
         "for _ in map_in_order(time.sleep, ((k, 0.1) for k in range(10**6)), workers=2):\n"
         "    print(flush=True)\n"
     )

@@ -15,7 +15,7 @@ from graphlog.domains.molecule import (
 )
 from graphlog.domains.molecule.identity import scaffolds
 from graphlog.domains.molecule.quick import target_values
-from graphlog.domains.molecule.targets import TARGETS
+from graphlog.domains.molecule.schema import TARGETS
 from graphlog.errors import DataError
 
 

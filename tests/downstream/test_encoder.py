@@ -8,12 +8,12 @@ import torch
 from downstream_support import CHAINS, TINY, tiny_encoder
 from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
-from graphlog.domains.molecule.fingerprint import morgan_fingerprints
+from graphlog.domains.molecule.descriptor import morgan_fingerprints
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import list_models, load, random_encoder
+from graphlog.encoders.encoder import calibrate
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.inputs import read
-from graphlog.training.statistics import calibrate
 
 BAD = ["CCO", "not a molecule", "c1ccccc1", "", "C"]
 

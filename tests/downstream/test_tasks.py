@@ -6,8 +6,7 @@ import pytest
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, write_csv
 from graphlog.data.split import Split
 from graphlog.domains.molecule import MOLECULE
-from graphlog.downstream.splitting import split_file
-from graphlog.downstream.tasks import decide_task, open_labeled
+from graphlog.downstream.tasks import decide_task, open_labeled, split_file
 from graphlog.errors import ConfigError, DataError
 from graphlog.inputs import read
 

@@ -23,8 +23,8 @@ from graphlog.downstream.metrics import brier_score, calibration_error
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.report import Report
 from graphlog.downstream.uncertainty import Calibration
+from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, ModelFileError
-from graphlog.training.statistics import fit_novelty
 
 NAN = float("nan")
 OLD = Path(__file__).parents[1] / "compatibility" / "v0.1" / "run-finetune"

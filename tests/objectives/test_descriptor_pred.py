@@ -17,8 +17,8 @@ from graphlog.api import read_proteins
 from graphlog.data.store import GraphStore, StoreBuilder, open_store
 from graphlog.domains import DOMAINS
 from graphlog.domains.molecule import DESCRIPTORS, MOLECULE, featurize_smiles
-from graphlog.domains.molecule.fingerprint import count_fingerprints
-from graphlog.domains.protein.ego import STATISTICS, ego_statistics
+from graphlog.domains.molecule.descriptor import count_fingerprints
+from graphlog.domains.protein.network import STATISTICS, ego_statistics
 from graphlog.errors import ConfigError, DataError
 from graphlog.objectives.descriptor_head import COMPONENTS
 from graphlog.training import targets as module

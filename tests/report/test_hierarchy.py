@@ -9,10 +9,9 @@ import torch
 import graphlog
 from downstream_support import CHAINS, chain_store, tiny_encoder
 from graphlog.downstream.encoder import Encoder
-from graphlog.encoders.novelty import Novelty
+from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.report.hierarchy import Hierarchy, hierarchy_of
-from graphlog.training.statistics import fit_novelty
 
 SMALL = {"epochs": 2, "batch_size": 16, "encoder": {"dim": 16, "layers": 2}, "objective.centres": 8}
 

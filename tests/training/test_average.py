@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from graphlog.data.sampler import BatchSampler
+from graphlog.data.batch import BatchSampler
+from graphlog.encoders.encoder import BATCH_SIZE, BATCHES
 from graphlog.encoders.modelfile import read_model
 from graphlog.training import run_pretraining
-from graphlog.training.checkpoint import load_checkpoint, part
 from graphlog.training.optim import WeightAverage, scheduled_rate
-from graphlog.training.statistics import BATCH_SIZE, BATCHES
+from graphlog.training.runfolder import load_checkpoint, part
 from training_support import families, outcome, small_config, start
 
 

@@ -21,8 +21,7 @@ from torch.nn import functional as F
 from graphlog.benchmark.cells import CellSpec
 from graphlog.benchmark.methods import DOMAIN_LABELS, OF_A_STEP
 from graphlog.benchmark.stages import CellContext, Result, describe, encoder_settings, provenance
-from graphlog.data.batch import GraphBatch
-from graphlog.data.sampler import BatchSampler
+from graphlog.data.batch import BatchSampler, GraphBatch
 from graphlog.data.schema import Attribute, is_continuous
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore

@@ -139,8 +139,10 @@ class StoreWriter:
             )
         with _mendable(self.path):
             arrays = self._finished_arrays()
-            counts = {"graphs": self._graphs, "nodes": self._nodes, "edges": self._edges}
-            counts |= {
+            counts = {
+                "graphs": self._graphs,
+                "nodes": self._nodes,
+                "edges": self._edges,
                 "rows": self._top_row + 1 if num_rows is None else num_rows,
                 "rejects": self._rejects,
             }
@@ -177,21 +179,14 @@ class StoreWriter:
         return arrays | ({} if self._texts is None else self._texts.finish())
 
     def _open_arrays(self, folder: Path | None) -> None:
-        shapes: dict[str, tuple[int | None, Any]] = {
-            "node_offsets": (None, np.uint8),
-            "edge_offsets": (None, np.uint8),
-        }
-        shapes |= {
-            "endpoints": (2, np.uint8),
-            "rows": (None, np.uint8),
-            "rejects": (None, np.uint8),
-        }
+        one_a_row = ("node_offsets", "edge_offsets", "rows", "rejects")
+        widths: dict[str, int | None] = {"endpoints": 2, **dict.fromkeys(one_a_row)}
         if self.tasks:
-            shapes["labels"] = (len(self.tasks), np.float32)
-        for name, (width, dtype) in shapes.items():
-            self._arrays[name] = ArrayWriter(
-                None if folder is None else folder / f"{name}.bin", width, dtype
-            )
+            widths["labels"] = len(self.tasks)
+        for name, width in widths.items():
+            dtype = np.float32 if name == "labels" else np.uint8
+            path = None if folder is None else folder / f"{name}.bin"
+            self._arrays[name] = ArrayWriter(path, width, dtype)
             self._open.callback(self._arrays[name].close)
         for name in ("node_offsets", "edge_offsets"):
             self._arrays[name].append(np.zeros(1, np.int64))

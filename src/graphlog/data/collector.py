@@ -1,10 +1,24 @@
-"""What became of the rows of an input, counted and judged on the way into a store."""
+"""What became of the rows of an input: counted and judged, and kept in parts of a store.
 
-from collections.abc import Callable, Iterable
+A killed build goes on from the parts that it finished.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain, islice
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
 
 from graphlog.data.chunk import EXCLUDED, GraphChunk, Reject
-from graphlog.data.store import StoreBuilder
-from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.data.manifest import LOCK, is_ours
+from graphlog.data.schema import FeatureSchema
+from graphlog.data.store import StoreBuilder, open_store
+from graphlog.errors import ConfigError, DataError, GraphLoGError, unknown_name
+from graphlog.files import acquire_lock, free_lock, remove_folder
 
 _WORST_SHARE = 0.5
 """Share of bad rows beyond which the column or file is probably the wrong one."""
@@ -96,3 +110,173 @@ def check_reading(on_error: str, limit: int | None) -> None:
         raise unknown_name("--on-error", on_error, ["skip", "fail"])
     if limit is not None and limit < 1:
         raise ConfigError(f"`limit` must be 1 or more, found {limit}.")
+
+
+PIECES_A_PART = 100
+"""Pieces of the input in a part."""
+_GRAPHS_A_CHUNK = 4096
+_PART = re.compile(r"part-\d{5,}(\.partial-\d+-[0-9a-f]{8})?")
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """Some rows of an input, to be turned into graphs together."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        ...
+
+    def content(self) -> bytes:
+        """Return all that decides the graphs and labels of these rows."""
+        ...
+
+
+R = TypeVar("R", bound=Rows)
+
+
+class Featurized(NamedTuple):
+    """What became of some rows."""
+
+    chunk: GraphChunk | None
+    rejects: Sequence[Reject]
+    rows: int
+
+
+class Parts:
+    """The parts of one build; see :func:`parts_beside`."""
+
+    def __init__(
+        self, folder: Path | None, settings: str, schema: FeatureSchema, tasks: Sequence[str]
+    ) -> None:
+        self._folder, self._settings = folder, settings
+        self._schema, self._tasks = schema, tuple(tasks)
+        self._number = self._pieces = 0
+        self._content = hashlib.sha256()
+        self._builder: StoreBuilder | None = None
+
+    def through(
+        self,
+        pieces: Iterator[R],
+        featurize: Callable[[Iterator[R]], Iterator[tuple[R, Featurized]]],
+    ) -> Iterator[Featurized]:
+        """Yield what becomes of each piece, in order; parts on disk are taken for their rows.
+
+        Args:
+            pieces: The rows of the input.
+            featurize: Turns rows into graphs, in order.
+        """
+        if self._folder is not None:
+            pieces = yield from self._known(self._folder, pieces)
+        for piece, result in featurize(pieces):
+            try:
+                if self._folder is not None:
+                    self._keep(self._part(self._folder), piece, result)
+            except GraphLoGError:  # no room on the disk: the store itself may still be built
+                self.remove()
+                self._folder = None
+            yield result
+
+    def _part(self, folder: Path) -> StoreBuilder:
+        """Return the part that is being built."""
+        if self._builder is None:
+            self._builder = StoreBuilder(self._schema, folder / self._name(), self._tasks)
+            self._pieces, self._content = 0, hashlib.sha256()
+        return self._builder
+
+    def _keep(self, part: StoreBuilder, piece: Rows, result: Featurized) -> None:
+        for reject in result.rejects:
+            part.reject(reject)
+        if result.chunk is not None:
+            part.add(result.chunk)
+        self._pieces += 1
+        self._content.update(piece.content())
+        if self._pieces >= PIECES_A_PART:
+            part.source = {
+                "settings": self._settings,
+                "pieces": self._pieces,
+                "content": self._content.hexdigest(),
+            }
+            part.finish()
+            self._builder, self._number = None, self._number + 1
+
+    def _known(self, folder: Path, pieces: Iterator[R]) -> Generator[Featurized, None, Iterator[R]]:
+        """Yield the graphs of the parts that hold the first pieces, and return the other pieces."""
+        while (path := folder / self._name()).is_dir():
+            try:
+                store = open_store(path)
+            except GraphLoGError:
+                break
+            source = store.source
+            as_now = (self._settings, self._schema, self._tasks)
+            if (source.get("settings"), store.schema, store.tasks) != as_now:
+                break
+            taken = list(islice(pieces, source["pieces"]))
+            content = hashlib.sha256()
+            for piece in taken:
+                content.update(piece.content())
+            if content.hexdigest() != source["content"]:
+                pieces = chain(taken, pieces)
+                break
+            yield Featurized(None, store.rejects, 0)
+            for start in range(0, max(len(store), 1), _GRAPHS_A_CHUNK):
+                graphs = np.arange(start, min(start + _GRAPHS_A_CHUNK, len(store)))
+                yield Featurized(store.chunk(graphs), (), 0)
+            yield Featurized(None, (), sum(map(len, taken)))
+            self._number += 1
+        return pieces
+
+    def _name(self) -> str:
+        return f"part-{self._number:05d}"
+
+    def close(self) -> None:
+        """Give up the part that is not finished."""
+        if self._builder is not None:
+            self._builder.abort()
+            self._builder = None
+
+    def remove(self) -> None:
+        """Remove all parts."""
+        self.close()
+        for entry in () if self._folder is None else self._folder.iterdir():
+            if _PART.fullmatch(entry.name) and is_ours(entry, unfinished=True):
+                remove_folder(entry)
+
+
+@contextmanager
+def parts_beside(
+    path: Path | None, settings: str, schema: FeatureSchema, tasks: Sequence[str]
+) -> Generator[Parts]:
+    """Give the parts of the store that is built at ``path``: finished stores in ``<path>.parts``.
+
+    They stay when the build does not end well, and are removed when it does. The next build uses
+    those that are whole, have the same settings, and come from the same rows with the same labels.
+    There are none while another process builds the same store, nor where a folder of that name is
+    someone else's or cannot be made.
+
+    Args:
+        path: Folder of the store; None for one in memory, which has no parts.
+        settings: Names all that decides what becomes of a row, apart from the row.
+        schema: Of the store.
+        tasks: Its label columns.
+    """
+    folder = Path() if path is None else path.with_name(f"{path.name}.parts")
+    lock = None
+    if path is not None and (not folder.exists() or (folder / LOCK).exists()):
+        with suppress(OSError):
+            folder.mkdir(exist_ok=True)
+            lock = acquire_lock(folder / LOCK)
+    if lock is None:
+        yield Parts(None, settings, schema, tasks)
+        return
+    parts = Parts(folder, settings, schema, tasks)
+    try:
+        yield parts
+        parts.remove()
+    finally:
+        parts.close()
+        if not any(folder.glob("part-*")):
+            with suppress(OSError):  # on Windows, releasing it removes it
+                (folder / LOCK).unlink()
+        free_lock(lock)
+        with suppress(OSError):  # parts, or files of others, are in it
+            folder.rmdir()

@@ -22,16 +22,10 @@ MANIFEST = "manifest.json"
 LOCK = "lock"
 KNOWN = frozenset(
     {
-        "node_offsets",
-        "edge_offsets",
-        "endpoints",
-        "rows",
-        "labels",
-        "text_blocks",
-        "text_offsets",
-        "rejects",
+        *("node_offsets", "edge_offsets", "endpoints", "rows"),
+        *("labels", "text_blocks", "text_offsets", "rejects"),
+        *(f"{kind}_{part}" for kind in ("node", "edge") for part in ("codes", "table", "rows")),
     }
-    | {f"{kind}_{part}" for kind in ("node", "edge") for part in ("codes", "table", "rows")}
 )
 _ATTEMPTS = 20
 _hashed: dict[tuple[int, int, int, int], str] = {}
@@ -100,11 +94,6 @@ class Contents:
     values: dict[str, Array] = field(default_factory=dict[str, Array])
     """The attribute tables as numbers of the type a batch has, made once."""
 
-    def hash_mismatch(self) -> str | None:
-        """Return the name of the first array that is not what the manifest says, or None."""
-        wanted = self.manifest.files
-        return next((n for n, a in self.arrays.items() if hash_array(a) != wanted[n].sha256), None)
-
 
 def hash_array(array: Array) -> str:
     """Return the sha256 of an array's bytes."""
@@ -146,14 +135,14 @@ def read_contents(path: Path, verify: bool = True) -> Contents:
         ModelFileError: If it is no store, is newer than this version reads, is incomplete, or was
             changed.
     """
-    for attempt in range(_ATTEMPTS):
+    for _ in range(_ATTEMPTS - 1):
         before = _version(path)
         try:
-            return _map(path, _read_manifest(path), verify)
+            return _map(path, verify)
         except ModelFileError:
-            if attempt == _ATTEMPTS - 1 or _version(path) == before:
+            if _version(path) == before:
                 raise
-    raise AssertionError  # the last attempt returns or raises
+    return _map(path, verify)
 
 
 def _version(path: Path) -> tuple[int, int, int, int] | None:
@@ -164,7 +153,8 @@ def _version(path: Path) -> tuple[int, int, int, int] | None:
         return None
 
 
-def _map(path: Path, manifest: Manifest, verify: bool) -> Contents:
+def _map(path: Path, verify: bool) -> Contents:
+    manifest = _read_manifest(path)
     if manifest.content_digest() != manifest.digest:
         raise ModelFileError(
             f"{path}: {MANIFEST} was changed after it was written (digest differs); build the "
@@ -184,9 +174,9 @@ def _map(path: Path, manifest: Manifest, verify: bool) -> Contents:
 
 def refuse_changed(contents: Contents) -> None:
     """Raise if an array is not what the manifest says; everything is hashed again."""
-    name = contents.hash_mismatch()
-    if name is not None:
-        raise _changed(contents.path, name)
+    for name, array in contents.arrays.items():
+        if hash_array(array) != contents.manifest.files[name].sha256:
+            raise _changed(contents.path, name)
 
 
 def _changed(path: Path | None, name: str) -> ModelFileError:
@@ -276,13 +266,11 @@ def _check_layout(path: Path, manifest: Manifest) -> None:
         )
     graphs, nodes, edges = counts["graphs"], counts["nodes"], counts["edges"]
     lengths = {
-        "node_offsets": graphs + 1,
-        "edge_offsets": graphs + 1,
-        "endpoints": edges,
-        "rows": graphs,
-        "labels": graphs,
+        **dict.fromkeys(("node_offsets", "edge_offsets"), graphs + 1),
+        **dict.fromkeys(("rows", "labels"), graphs),
+        **dict.fromkeys(("node_codes", "node_rows"), nodes),
+        **dict.fromkeys(("endpoints", "edge_codes", "edge_rows"), edges),
     }
-    lengths |= {"node_codes": nodes, "node_rows": nodes, "edge_codes": edges, "edge_rows": edges}
     for name, entry in files.items():
         if min(entry.shape, default=-1) < 0 or entry.shape[0] != lengths.get(name, entry.shape[0]):
             raise ModelFileError(

@@ -146,8 +146,7 @@ class GraphStore:
     @property
     def num_nodes(self) -> Int[np.ndarray, "M"]:
         """Number of nodes of each graph."""
-        start, count = self._ranges("node", self._all())
-        return count + 0 * start
+        return self._ranges("node", self._all())[1]
 
     @property
     def num_edges(self) -> Int[np.ndarray, "M"]:

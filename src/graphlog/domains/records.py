@@ -20,16 +20,14 @@ from pydantic import Field
 from graphlog import __version__
 from graphlog.config import FrozenConfig
 from graphlog.data.chunk import GraphChunk, Reject
-from graphlog.data.cluster import spread_in_order
-from graphlog.data.collector import RowCollector, check_reading
+from graphlog.data.cluster import check_workers, spread_in_order
+from graphlog.data.collector import Featurized, RowCollector, check_reading, parts_beside
 from graphlog.data.columns import SMILES, RecordColumn
 from graphlog.data.labels import LabelReader, choose_tasks
 from graphlog.data.manifest import read_contents
-from graphlog.data.parts import Featurized, parts_beside
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.data.tables import Row, Table, cell_text, open_columns, open_table
-from graphlog.data.workers import check_workers
 from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import Domain, Input
 from graphlog.errors import ConfigError, DataError

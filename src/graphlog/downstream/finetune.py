@@ -31,13 +31,13 @@ from graphlog.downstream.probe import check_baselines, ecfp_rows
 from graphlog.downstream.report import ScoreRow, make_report, score_row
 from graphlog.downstream.tasks import LabeledGraphs, folds_lacking, open_labeled
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
+from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import writing
 from graphlog.inputs import InputLike
 from graphlog.training.callbacks import Callback, Callbacks
 from graphlog.training.log import MetricsFile, Progress, Silent, as_progress
 from graphlog.training.runfolder import RunFolder, versions
-from graphlog.training.statistics import fit_novelty
 from graphlog.training.trainer import Trainer, stop_on_signal
 
 __all__ = ["PAPER", "FinetuneConfig", "finetune"]
@@ -309,7 +309,7 @@ def _result_rows(
     ]
     k = min(config.last_k, *(len(job.history) for job in jobs))
     if k > 1:
-        test, valid = (
+        last_test, last_valid = (
             {
                 name: [float(np.mean([row[fold][name] for row in j.history[-k:]])) for j in jobs]
                 for name in jobs[0].history[-1][fold]
@@ -318,11 +318,13 @@ def _result_rows(
         )
         unknown = dict.fromkeys(data.targets, float("nan"))
         rule = f"mean of last {k} epochs"
-        rows.append(ScoreRow(model, rule, test, valid, unknown, detail=dict(detail)))
+        rows.append(ScoreRow(model, rule, last_test, last_valid, unknown, detail=dict(detail)))
     if len(jobs) > 1:
-        means = ([np.mean(predictions[config.select, fold], axis=0)] for fold in ("test", "valid"))
+        of_test, of_valid = (
+            [np.mean(predictions[config.select, fold], axis=0)] for fold in ("test", "valid")
+        )
         ensemble = f"{model}, mean of {len(jobs)} seeds"
-        rows.append(score_row(ensemble, RULES[config.select], data, *means, detail))
+        rows.append(score_row(ensemble, RULES[config.select], data, of_test, of_valid, detail))
     return rows
 
 

@@ -13,18 +13,17 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
-from graphlog.data.batch import GraphBatch
-from graphlog.data.sampler import seeded_permutation
+from graphlog.data.batch import GraphBatch, seeded_permutation
 from graphlog.downstream.encoder import Encoder, Layer, ReadoutChoice, check_layer, evaluating
 from graphlog.downstream.head import FineTuned, Head, copy_with_dropout, outputs_of
 from graphlog.downstream.metrics import better, evaluate
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.errors import ConfigError
 from graphlog.objectives.base import LossTerms, Phase
-from graphlog.training.checkpoint import part
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision, choose_device, choose_precision
 from graphlog.training.randomness import global_seed, seed_for
+from graphlog.training.runfolder import part
 from graphlog.training.trainer import Cursor, Job, Setting
 
 Protocol = Literal["default", "paper"]
@@ -32,22 +31,15 @@ Select = Literal["last", "best-valid"]
 Schedule = Literal["cosine", "step", "released", "constant"]
 State = dict[str, Tensor]
 
-PAPER: Mapping[str, Any] = {
-    "epochs": 100,
-    "schedule": "step",
-    "dropout": 0.5,
-    "encoder_rate": None,
-    "probe_first": False,
-    "freeze_batch_norm": False,
-}
-"""What the paper does otherwise: one step size for all, which falls to 0.3 of itself after every 30
-of 100 epochs; a new head; statistics of batch normalization that follow the batches."""
 FROM_SCRATCH: Mapping[str, Any] = {
     "encoder_rate": None,
     "probe_first": False,
     "freeze_batch_norm": False,
 }
 """What an untrained encoder needs to be trained well."""
+PAPER: Mapping[str, Any] = {"epochs": 100, "schedule": "step", "dropout": 0.5, **FROM_SCRATCH}
+"""What the paper does otherwise: one step size for all, which falls to 0.3 of itself after every 30
+of 100 epochs; a new head; statistics of batch normalization that follow the batches."""
 _DECAYS_EVERY = 0.3
 _LEAST_SPREAD = 0.1
 _EVALUATION_BATCH = 512
@@ -179,11 +171,7 @@ class SeedJob(Job):
             if self.config.freeze and start.embeddings is not None
             else None
         )
-        split = self.data.split
-        self.folds = {
-            "valid": self._evaluation_batches(split.valid),
-            "test": self._evaluation_batches(split.test),
-        }
+        self.folds = {fold: self._evaluation_batches(fold) for fold in ("valid", "test")}
         self.model = self._build().to(device)
         self.labels = torch.from_numpy(self.data.labels).to(device)
         weights = start.weights
@@ -212,7 +200,10 @@ class SeedJob(Job):
         train, size = self.data.split.train, self.config.batch_size
         order = seeded_permutation(len(train), seed_for(self.seed, "order") % 2**32, epoch + 1)
         self._epoch_started = time.monotonic()
-        self._set_training()
+        self.model.train()
+        for module in self.model.network.modules() if self.config.freeze_batch_norm else ():
+            if isinstance(module, nn.BatchNorm1d):
+                module.eval()
         return [train[order[start : start + size]] for start in range(0, len(order), size)]
 
     def load(self, indices: np.ndarray) -> tuple[GraphBatch | None, np.ndarray]:
@@ -323,16 +314,10 @@ class SeedJob(Job):
             head.start_from_probe(embeddings, data.labels[train], weights)
         return FineTuned(copy_with_dropout(encoder.network, config.dropout), head, layer)
 
-    def _set_training(self) -> None:
-        self.model.train()
-        if self.config.freeze_batch_norm:
-            for module in self.model.network.modules():
-                if isinstance(module, nn.BatchNorm1d):
-                    module.eval()
-
-    def _evaluation_batches(self, indices: np.ndarray) -> list[GraphBatch]:
+    def _evaluation_batches(self, fold: str) -> list[GraphBatch]:
         if self.frozen is not None:
             return []
+        indices = getattr(self.data.split, fold)
         return [
             self.data.store.take(indices[start : start + _EVALUATION_BATCH]).to(self.setting.device)
             for start in range(0, len(indices), _EVALUATION_BATCH)

@@ -9,14 +9,13 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of, schema_named
 from graphlog.downstream.encoder import Encoder
-from graphlog.encoders.encoder import EncoderConfig, build_encoder
+from graphlog.encoders.encoder import BATCH_SIZE, BATCHES, EncoderConfig, build_encoder, calibrate
 from graphlog.encoders.legacy import convert_pth
 from graphlog.encoders.modelfile import save_model
 from graphlog.errors import ConfigError, ModelFileError, unknown_name
 from graphlog.inputs import InputLike, read, resolve
 from graphlog.training.config import resolve_config
 from graphlog.training.randomness import seed_for
-from graphlog.training.statistics import BATCH_SIZE, BATCHES, calibrate
 
 SHIPPED = Path(__file__).parents[1] / "models"
 """Folder of the models that come with the package."""

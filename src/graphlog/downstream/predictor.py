@@ -33,9 +33,9 @@ from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import Novelty
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.inputs import InputLike, read, rereadable, resolve
-from graphlog.training.checkpoint import part
 from graphlog.training.log import Progress, Silent, as_progress
 from graphlog.training.precision import Precision, autocast, choose_device, inference_precision
+from graphlog.training.runfolder import part
 
 KIND = "predictor"
 

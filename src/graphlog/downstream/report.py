@@ -124,13 +124,10 @@ class Report:
             ScoreRow(
                 model=row["model"],
                 rule=row["rule"],
-                test={k: [_number(v) for v in values] for k, values in row["test"].items()},
-                valid={k: [_number(v) for v in values] for k, values in row["valid"].items()},
+                test=_numbers(row["test"]),
+                valid=_numbers(row["valid"]),
                 per_task={k: _number(v) for k, v in row["per_task"].items()},
-                halves={
-                    half: {k: [_number(v) for v in values] for k, values in found.items()}
-                    for half, found in row.get("halves", {}).items()
-                },
+                halves={half: _numbers(found) for half, found in row.get("halves", {}).items()},
                 detail=row["detail"],
             )
             for row in fields["rows"]
@@ -164,25 +161,21 @@ class Report:
             pass
         raise DataError(f"{path}: not a report of scores, or damaged; fine-tune again.")
 
-    @property
-    def _unit(self) -> tuple[float, str]:
-        """What scores are multiplied by where people read them, and the unit then."""
+    def _shown(self) -> tuple[str, list[tuple[str, str, str, str]]]:
+        """Return the metric with its unit, and model, rule, test and valid score of every row."""
         percent = self.metric not in LOWER_IS_BETTER and self.metric != "r2"
-        return (100.0, " %") if percent else (1.0, "")
+        scale = 100.0 if percent else 1.0
+        rows: list[tuple[str, str, str, str]] = []
+        for row in self.rows:
+            test = _spread(row.mean(self.metric) * scale, row.sd(self.metric) * scale)
+            valid = _spread(row.mean(self.metric, "valid") * scale, math.nan)
+            rows.append((row.model, row.rule, test, valid))
+        return f"{self.metric} %" if percent else self.metric, rows
 
     def to_html(self) -> str:
         """Return the scores as tables, for notebooks."""
-        scale, unit = self._unit
-        title = f"{self.dataset}: {self.metric}{unit}, {self.split} split"
-        rows = [
-            (
-                row.model,
-                row.rule,
-                _spread(row.mean(self.metric) * scale, row.sd(self.metric) * scale),
-                _spread(row.mean(self.metric, "valid") * scale, math.nan),
-            )
-            for row in self.rows
-        ]
+        metric, rows = self._shown()
+        title = f"{self.dataset}: {metric}, {self.split} split"
         tables = html_table(rows, ("model", "rule", "test", "valid"), title)
         if self.calibration:
             heads = tuple(name.replace("_", " ") for name in self.calibration[0])
@@ -193,19 +186,16 @@ class Report:
         return self.to_html()
 
     def __str__(self) -> str:
-        scale, unit = self._unit
+        metric, rows = self._shown()
         sizes = " / ".join(str(self.sizes.get(k, 0)) for k in ("train", "valid", "test"))
-        head = (
-            f"{self.dataset}: {self.metric}{unit}, {self.split} split {sizes}, "
-            f"{len(self.tasks)} task(s)"
-        )
-        width = max(len(f"{row.model}, {row.rule}") for row in self.rows)
-        lines: list[str] = []
-        for row in self.rows:
-            name = f"{row.model}, {row.rule}"
-            test = _spread(row.mean(self.metric) * scale, row.sd(self.metric) * scale)
-            valid = _spread(row.mean(self.metric, "valid") * scale, math.nan)
-            lines.append(f"  {name:<{width}}  {test}  (valid {valid})")
+        tasks = f"{len(self.tasks)} task(s)"
+        head = f"{self.dataset}: {metric}, {self.split} split {sizes}, {tasks}"
+        names = [f"{model}, {rule}" for model, rule, _, _ in rows]
+        width = max(map(len, names))
+        lines = [
+            f"  {name:<{width}}  {test}  (valid {valid})"
+            for name, (_, _, test, valid) in zip(names, rows, strict=True)
+        ]
         lines += [_calibration_line(row) for row in self.calibration]
         return "\n".join([head, *lines, *(f"  note: {note}" for note in self.notes)])
 
@@ -298,3 +288,7 @@ def json_ready(value: Any) -> Any:
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else float(value)
+
+
+def _numbers(scores: Mapping[str, Sequence[float | None]]) -> dict[str, list[float]]:
+    return {metric: [_number(v) for v in values] for metric, values in scores.items()}

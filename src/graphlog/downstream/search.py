@@ -3,9 +3,8 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from graphlog.config import read_json
-from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.encoder import Encoder, check_layer
 from graphlog.errors import ConfigError, DataError, MissingExtraError, ModelFileError
@@ -108,13 +106,24 @@ class Index:
                 "rows": store.num_output_rows,
                 "exact": len(store) <= EXACT_BELOW if exact is None else exact,
             }
-            vectors = _storage(about, len(store))
+            is_exact, shape = about["exact"], (len(store), encoder.width(chosen))
+            vectors: Any = (
+                np.empty(shape, dtype=np.float32)
+                if is_exact
+                else _usearch()(ndim=shape[1], metric="cos", dtype="f16")  # two bytes a number
+            )
             for graphs, values in encoder.embed_batches(
                 store, chosen, batch_size, precision=precision, progress=progress
             ):
-                _add(vectors, graphs, unit_rows(values))
+                unit = unit_rows(values)
+                if is_exact:
+                    vectors[graphs] = unit
+                else:
+                    vectors.add(np.arange(graphs.start, graphs.stop, dtype=np.uint64), unit)
             fields = domain_of(encoder.schema).rows(found, store, **reading)
-            return cls(about, vectors, np.array(store.output_rows), _records(store, fields))
+            rows = zip(fields, store.output_texts(), strict=True)
+            records = [json.dumps([dict(own), text]).encode() for own, text in rows]
+            return cls(about, vectors, np.array(store.output_rows), records)
 
     def query(
         self,
@@ -297,20 +306,6 @@ def _usearch() -> Any:
     return Graph
 
 
-def _storage(about: Mapping[str, Any], count: int) -> Any:
-    """Return an empty array, or an empty approximate index with vectors of two bytes a number."""
-    if about["exact"]:
-        return np.empty((count, about["width"]), dtype=np.float32)
-    return _usearch()(ndim=about["width"], metric="cos", dtype="f16")
-
-
-def _add(vectors: Any, places: slice, values: np.ndarray) -> None:
-    if isinstance(vectors, np.ndarray):
-        vectors[places] = values
-    else:
-        vectors.add(np.arange(places.start, places.stop, dtype=np.uint64), values)
-
-
 def _exact(
     vectors: Float[np.ndarray, "N W"], queries: Float[np.ndarray, "Q W"], k: int
 ) -> tuple[Int[np.ndarray, "Q K"], Float[np.ndarray, "Q K"]]:
@@ -324,11 +319,3 @@ def _exact(
         order = np.argsort(-best, axis=1, kind="stable")[:, :k]
         best, places = (np.take_along_axis(a, order, axis=1) for a in (best, places))
     return places, best
-
-
-def _records(store: GraphStore, fields: Iterator[Fields]) -> list[bytes]:
-    encode = partial(json.dumps, ensure_ascii=True)
-    return [
-        encode([dict(f), text]).encode()
-        for f, text in zip(fields, store.output_texts(), strict=True)
-    ]

@@ -1,4 +1,4 @@
-"""Labeled graphs with their task, metric and folds, checked before any training."""
+"""Labeled graphs with their task, metric and folds, checked before training; files of splits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Float, Int, Int64
 
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.split import DEFAULT_FRACTIONS, Split, random_split
+from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, random_split
 from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
+from graphlog.downstream.embed import check_output, save_rejects
 from graphlog.downstream.metrics import TaskKind, check_metric, evaluate
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.files import hash_file
@@ -128,7 +129,11 @@ def open_labeled(
     if found.columns is not None and not targets:
         reading["targets"] = "auto"
     elif domain.label_columns and found.store is None and (targets or not known):
-        reading["targets"] = [*_named_targets(found, targets), *([weights] if weights else [])]
+        if not targets:
+            raise ConfigError(
+                f"which columns of {found.name} are to be predicted? Name them with --targets a,b."
+            )
+        reading["targets"] = [*targets, *([weights] if weights else [])]
     store = read(found, schema, **reading)
     labels, names = select_targets(store, targets, weights)
     row_weights = None if weights is None else _weights_of(store, weights)
@@ -136,10 +141,12 @@ def open_labeled(
     if found.columns is not None and not targets:
         notes.append(f"labels are all columns of numbers: {', '.join(names)}")
     if domain.drops_unlabeled:
-        known_rows, unlabeled = _labeled_only(store, labels)
-        store, labels = store.subset(known_rows), labels[known_rows]
-        row_weights = None if row_weights is None else row_weights[known_rows]
-        notes += unlabeled
+        rows = np.flatnonzero(~np.isnan(labels).all(axis=1))
+        notes.append("label 0 is negative or unknown, as in the pre-train-GNNs family")
+        if lacking := len(store) - len(rows):
+            notes.append(f"{lacking:,} of {len(store):,} proteins have no label and are in no fold")
+        store, labels = store.subset(rows), labels[rows]
+        row_weights = None if row_weights is None else row_weights[rows]
     wanted = spec.task if spec and known and spec.task and task == "auto" else task
     if is_multiclass(wanted, store, names):
         labels, names, kind = *one_hot_classes(labels, names, store), "multiclass"
@@ -147,15 +154,9 @@ def open_labeled(
         kind, unusual = decide_task(labels, names, wanted)
         notes += unusual
     usual = spec.metric if spec and known and kind == spec.task else None
-    choice = split if split is not None else (spec.split if spec else None)
-    folds, split_name = split_graphs(
-        store,
-        domain.default_split(store, kind) if choice is None else choice,
-        fractions,
-        split_seed,
-        source=found,
-        labels=labels,
-    )
+    if split is None:
+        split = (spec.split if spec else None) or domain.default_split(store, kind)
+    folds, split_name = _split_graphs(found, store, labels, split, fractions, split_seed)
     return LabeledGraphs(
         name=found.name,
         store=store,
@@ -165,17 +166,9 @@ def open_labeled(
         metric=check_metric(metric or usual, kind),
         split=folds,
         split_name=split_name,
-        notes=(*notes, *fold_notes(labels, names, kind, folds)),
+        notes=(*notes, *_fold_notes(labels, names, kind, folds)),
         weights=row_weights,
     )
-
-
-def _named_targets(source: Input, targets: Sequence[str] | None) -> list[str]:
-    if not targets:
-        raise ConfigError(
-            f"which columns of {source.name} are to be predicted? Name them with --targets a,b."
-        )
-    return list(targets)
 
 
 def select_targets(
@@ -216,20 +209,6 @@ def _weights_of(store: GraphStore, column: str) -> Float[np.ndarray, "M"]:
     if not values.any():
         raise DataError(f"all weights of column '{column}' are 0: there is nothing to learn.")
     return values
-
-
-def _labeled_only(
-    store: GraphStore, labels: Float[np.ndarray, "M T"]
-) -> tuple[Int[np.ndarray, "_"], tuple[str, ...]]:
-    """Return the graphs with a label; the others are there to pre-train on."""
-    known = np.flatnonzero(~np.isnan(labels).all(axis=1))
-    notes = ["label 0 is negative or unknown, as in the pre-train-GNNs family"]
-    if len(known) < len(store):
-        notes.append(
-            f"{len(store) - len(known):,} of {len(store):,} proteins have no label and are in no "
-            "fold"
-        )
-    return known, tuple(notes)
 
 
 def decide_task(
@@ -302,42 +281,28 @@ def decide_task(
     return kind, notes
 
 
-def split_graphs(
+def _split_graphs(
+    source: Input,
     store: GraphStore,
+    labels: Float[np.ndarray, "M T"],
     split: SplitChoice,
     fractions: Sequence[float],
     seed: int,
-    *,
-    source: Input | None = None,
-    labels: Float[np.ndarray, "M T"] | None = None,
 ) -> tuple[Split, str]:
     """Return folds as graph indices of ``store`` and what to call them.
 
     Rows that a split file names but that could not be read are left out of its folds.
-
-    Args:
-        store: The graphs.
-        split: A kind, a split file, or a Split of input rows.
-        fractions: Shares of train, valid and test.
-        seed: Of the kinds that shuffle.
-        source: What the graphs were read from; a split file must have been made for it.
-        labels: Classes, for the split ``stratified``.
-
-    Raises:
-        ConfigError: If the kind is unknown.
-        DataError: If a file is malformed, or a fold is empty.
     """
     if not isinstance(split, str | Path):
         rows = Split(*(np.asarray(part, dtype=np.int64) for part in split))
         folds, name = _graphs_of_rows(store, rows), "given"
     elif str(split).endswith(".json"):
-        file = None if source is None else source.file
-        sha256 = None if file is None else hash_file(file)
+        sha256 = None if source.file is None else hash_file(source.file)
         rows = Split.load(split, num_rows=store.num_rows, sha256=sha256)
         folds, name = _graphs_of_rows(store, rows), f"file {split}"
     else:
         kind = str(split)
-        classes = class_numbers(labels) if kind == "stratified" and labels is not None else None
+        classes = class_numbers(labels) if kind == "stratified" else None
         folds = domain_of(store.schema).split(
             store, kind, tuple(fractions), seed, source=source, classes=classes
         )
@@ -349,20 +314,17 @@ def split_graphs(
     return folds, name
 
 
-def fold_notes(
+def _fold_notes(
     labels: Float[np.ndarray, "M T"], names: Sequence[str], task: TaskKind, split: Split
 ) -> list[str]:
-    """Return one line for each fold in which some targets have one class, or no label, only."""
     notes: list[str] = []
-    for fold, names_out in folds_lacking(labels, names, task, split).items():
+    for fold, lacking in folds_lacking(labels, names, task, split).items():
         lack = "one class or none" if task != "regression" else "no label"
-        shown = ", ".join(names_out[:5]) + (
-            f" and {len(names_out) - 5} more" if len(names_out) > 5 else ""
-        )
         effect = "cannot be learned" if fold == "train" else "are left out of its mean"
+        more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
         notes.append(
-            f"{fold} fold: {len(names_out)} of {len(names)} targets have {lack} there and "
-            f"{effect}: {shown}"
+            f"{fold} fold: {len(lacking)} of {len(names)} targets have {lack} there and "
+            f"{effect}: {', '.join(lacking[:5])}{more}"
         )
     return notes
 
@@ -388,16 +350,13 @@ def folds_lacking(
 def _graphs_of_rows(store: GraphStore, rows: Split) -> Split:
     graph_of_row = np.full(store.num_rows, -1, dtype=np.int64)
     graph_of_row[store.rows] = np.arange(len(store))
-
-    def graphs(wanted: Int[np.ndarray, "_"]) -> Int[np.ndarray, "_"]:
+    for wanted in rows:
         if len(wanted) and not 0 <= wanted.min() <= wanted.max() < store.num_rows:
             raise ConfigError(
                 f"the split names row {wanted.max()}; the input has rows 0 to {store.num_rows - 1}."
             )
-        found = graph_of_row[wanted]
-        return found[found >= 0]
-
-    return Split(*(graphs(part) for part in rows))
+    found = (graph_of_row[wanted] for wanted in rows)
+    return Split(*(graphs[graphs >= 0] for graphs in found))
 
 
 def is_multiclass(task: str, store: GraphStore, targets: Sequence[str]) -> bool:
@@ -438,12 +397,74 @@ def one_hot_classes(
 
 def class_numbers(labels: Float[np.ndarray, "M T"]) -> Int64[np.ndarray, "M"]:
     """Return a number for each row, equal where all labels are equal, missing ones included."""
-    return (
-        np.unique(np.nan_to_num(labels, nan=-1.0), axis=0, return_inverse=True)[1]
-        .reshape(-1)
-        .astype(np.int64)
-    )
+    numbers = np.unique(np.nan_to_num(labels, nan=-1.0), axis=0, return_inverse=True)[1]
+    return numbers.reshape(-1).astype(np.int64)
 
 
 def _classes(store: GraphStore) -> dict[str, list[Any]]:
     return dict(store.source.get("classes", {}))
+
+
+def split_file(
+    source: str | Path,
+    path: str | Path,
+    kind: str | None = None,
+    *,
+    fractions: Sequence[float] = DEFAULT_FRACTIONS,
+    seed: int = 0,
+    test_species: str | None = None,
+    networks: Sequence[str] = (),
+    graphs: GraphStore | None = None,
+    **reading: Any,
+) -> Split:
+    """Split the rows of ``source``, write the split to ``path`` as JSON, and return it.
+
+    Rejected rows are in no fold.
+
+    Args:
+        source: A file, a store, or the name of a data set.
+        path: The ``.json`` file.
+        kind: ``scaffold``, ``scaffold-balanced``, ``random-scaffold``, ``random``, ``stratified``,
+            ``species`` or ``network``; None is what is usual for such graphs.
+        fractions: Shares of train, valid and test.
+        seed: Of the kinds that shuffle.
+        test_species: Taxon to test on, for ``species``.
+        networks: Networks that ego-networks were cut from, for ``network``.
+        graphs: The graphs of ``source``, where they have been read already.
+        reading: Passed to the reader (``smiles_column``, ``on_error``, ``workers``).
+
+    Raises:
+        ConfigError: If a name is unknown, or ``path`` cannot be written.
+        DataError: If the source cannot be read, or does not have what the kind needs.
+    """
+    resolved, path = resolve(source), Path(path)
+    check_output(path, (".json",), resolved)
+    shares = check_fractions(fractions)
+    if graphs is None:
+        graphs = read(resolved, **reading)
+    domain = domain_of(graphs.schema)
+    every, labels = np.arange(len(graphs)), graphs.labels
+    if domain.drops_unlabeled and labels is not None:
+        every = every[~np.isnan(labels).all(axis=1)]
+    usual = resolved.spec.split if resolved.spec is not None and resolved.spec.task else None
+    kind = kind or usual or domain.default_split(graphs.subset(every), None)
+    options = {
+        "test_species": test_species,
+        "networks": networks,
+        "workers": reading.get("workers"),
+    }
+    folds = domain.split(
+        graphs.subset(every),
+        kind,
+        shares,
+        seed,
+        source=resolved,
+        classes=None if labels is None or kind != "stratified" else class_numbers(labels[every]),
+        **{key: value for key, value in options.items() if value},
+    )
+    rows = Split(*(graphs.rows[every[part]] for part in folds))
+    file = resolved.file if resolved.spec is None else domain.fetch(resolved.spec)
+    digest = hash_file(file) if file is not None and file.is_file() else graphs.digest
+    rows.save(path, kind, shares, digest)
+    save_rejects(path.absolute().parent, graphs.rejects, path.name)
+    return rows

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,22 @@ from graphlog.downstream.report import json_ready
 from graphlog.downstream.tasks import LABELING, LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, MissingExtraError, NonFiniteLossError, unknown_name
 from graphlog.files import replacing, writing
-from graphlog.inputs import InputLike, resolve
+from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, Silent, as_progress
 from graphlog.training.trainer import Cursor, Trainer, TrainingInterrupted, stop_on_signal
 
 STUDY, BEST, RUN = "study.db", "best.toml", "best"
 _FILES = {STUDY, f"{STUDY}-journal", BEST, RUN, "trials.json"}
 _EPOCHS = (10, 20, 40, 80)
-_SEARCHED = ("learning_rate", "encoder_rate", "epochs", "dropout", "weight_decay", "probe_first")
+_SUGGEST: Mapping[str, Callable[[Any], Any]] = {
+    "learning_rate": lambda t: t.suggest_float("learning_rate", 1e-4, 1e-2, log=True),
+    "encoder_rate": lambda t: t.suggest_float("encoder_rate", 1e-5, 1e-3, log=True),
+    "epochs": lambda t: t.suggest_categorical("epochs", _EPOCHS),
+    "dropout": lambda t: t.suggest_float("dropout", 0.0, 0.5),
+    "weight_decay": lambda t: t.suggest_float("weight_decay", 1e-6, 1e-1, log=True),
+    "probe_first": lambda t: t.suggest_categorical("probe_first", [True, False]),
+}
+"""What is searched, and how a trial draws it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +128,7 @@ def tune(
     fixed = FinetuneConfig.parse(settings).resolve_precision()
     graphs = dataset.store if isinstance(dataset, LabeledGraphs) else dataset
     model = load_for(encoder, graphs, device=fixed.device)
-    if isinstance(dataset, LabeledGraphs):
-        data = dataset
-    else:
-        found = resolve(dataset, model.schema)
-        data = open_labeled(found, model.schema, split=split, targets=targets, **labeling)
+    data = open_labeled(dataset, model.schema, split=split, targets=targets, **labeling)
     check_folds(data, fixed.updated({"select": "best-valid"}))  # trials are judged by it
     nothing = np.empty(0, dtype=np.int64)
     hidden = replace(data, split=Split(data.split.train, data.split.valid, nothing))
@@ -223,7 +227,7 @@ class _Search:
         with stop_on_signal() as stop:
             while (done := self._done(study)) < total:
                 trial = study.ask()
-                changes = self._suggest(trial)
+                changes = {key: _SUGGEST[key](trial) for key in self._searched()}
                 shown = ", ".join(f"{k} {_short(v)}" for k, v in changes.items())
                 bar.say(f"trial {done + 1} of {total}: {shown}")
                 start = start_of(self.encoder, self.data, self.fixed.updated(changes))
@@ -305,18 +309,7 @@ class _Search:
             idle |= {"encoder_rate", "dropout", "probe_first"}
         if self.encoder.info.get("name") == RANDOM:  # it is trained from scratch in any case
             idle |= {"encoder_rate", "probe_first"}
-        return [key for key in _SEARCHED if key not in idle]
-
-    def _suggest(self, trial: Any) -> dict[str, Any]:
-        ranges = {
-            "learning_rate": lambda: trial.suggest_float("learning_rate", 1e-4, 1e-2, log=True),
-            "encoder_rate": lambda: trial.suggest_float("encoder_rate", 1e-5, 1e-3, log=True),
-            "epochs": lambda: trial.suggest_categorical("epochs", _EPOCHS),
-            "dropout": lambda: trial.suggest_float("dropout", 0.0, 0.5),
-            "weight_decay": lambda: trial.suggest_float("weight_decay", 1e-6, 1e-1, log=True),
-            "probe_first": lambda: trial.suggest_categorical("probe_first", [True, False]),
-        }
-        return {key: ranges[key]() for key in self._searched()}
+        return [key for key in _SUGGEST if key not in idle]
 
 
 def _optuna() -> Any:

@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphlog.data.batch import GraphBatch
+from graphlog.data.batch import BatchSampler, GraphBatch
 from graphlog.data.schema import FeatureSchema
+from graphlog.data.store import GraphStore
 from graphlog.encoders import LAYERS
 from graphlog.encoders.attributes import AttributeTable
 from graphlog.encoders.base import EncoderConfig, Encoding, MessagePassing, Neighborhood, NodeNorm
@@ -20,6 +22,8 @@ from graphlog.ops.collectives import Peers
 from graphlog.ops.segment import segment_mean
 
 EmbeddingLayer = Literal["jk", "last"]
+BATCHES, BATCH_SIZE = 20, 64
+"""Graphs that the statistics of batch norms are taken from."""
 
 
 class GraphEncoder(nn.Module):
@@ -188,3 +192,34 @@ def build_encoder(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return GraphEncoder(config, schema)
+
+
+def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
+    """Set the running statistics of every batch norm to their averages over clean graphs.
+
+    During training they follow corrupted views under weights that keep changing; what is used
+    afterwards are whole graphs under the final weights. The network is in evaluation mode
+    afterwards.
+
+    Args:
+        network: Its weights stay.
+        graphs: Unlabeled; up to 20 batches of 64 are drawn.
+        seed: Decides which.
+    """
+    norms = [m for m in network.modules() if isinstance(m, nn.BatchNorm1d)]
+    momenta = [norm.momentum for norm in norms]
+    network.eval()
+    if not norms:
+        return
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # cumulative average
+        norm.train()
+    with torch.no_grad():
+        for indices in BatchSampler(len(graphs), BATCH_SIZE, seed).epoch(0)[:BATCHES]:
+            batch = graphs.take(np.sort(indices))
+            if batch.num_nodes > 1:  # one value has no variance
+                network(batch.to(next(network.parameters()).device))
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+        norm.eval()

@@ -9,10 +9,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from graphlog.data.store import GraphStore
+from graphlog.encoders.encoder import GraphEncoder
+
 PREFIX = "novelty."
 """Of its tensors among those of a model file."""
 FEWEST = 20
 """Graphs below which a percentile says nothing."""
+_JUDGED = 20_000
+"""Graphs that novelty is fitted to."""
+_AT_ONCE = 512
 _COMPONENTS = 24
 _LEVELS = np.linspace(0.0, 100.0, 1001)
 _LEAST_SPREAD = 1e-3
@@ -133,3 +139,23 @@ def _deviations(
     z = embeddings - mean
     z[:, :-1] *= np.exp(embeddings[:, -1:] / 2)
     return z
+
+
+def fit_novelty(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> Novelty | None:
+    """Return what is usual among ``graphs`` as ``network`` embeds them; None for fewer than 20.
+
+    Args:
+        network: In evaluation mode.
+        graphs: The collection; of large ones, 20,000 are drawn.
+        seed: Decides which.
+    """
+    rows = np.arange(len(graphs))
+    if len(rows) > _JUDGED:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, _JUDGED, replace=False))
+    device = next(network.parameters()).device
+    parts = np.array_split(rows, -(-len(rows) // _AT_ONCE)) if len(rows) >= FEWEST else []
+    if not parts:
+        return None
+    with torch.no_grad():
+        found = [network.embed_graphs(graphs.take(part).to(device), "jk") for part in parts]
+    return Novelty.fit(torch.cat(found).float().cpu().numpy(), seed)

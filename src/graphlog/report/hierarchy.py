@@ -12,7 +12,7 @@ from torch import nn
 
 from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder, evaluating
-from graphlog.encoders.novelty import Novelty
+from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.objectives.graphlog import projection_head
 from graphlog.ops.similarity import cosine_similarity
@@ -23,7 +23,6 @@ from graphlog.prototypes.initialize import check_embeddings
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 from graphlog.training.randomness import seed_for
-from graphlog.training.statistics import fit_novelty
 
 _FITTED_TO = 50_000
 """Graphs that a tree is fitted to."""

@@ -224,8 +224,14 @@ def check_fits(init: GraphEncoder, config: PretrainConfig, schema: FeatureSchema
 
 def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested tables: dotted keys are expanded, loose training settings moved in."""
+    expanded: dict[str, Any] = {}
+    for key, value in values.items():
+        head, *rest = key.split(".")
+        for part in reversed(rest):
+            value = {part: value}
+        expanded = merge(expanded, {head: value})
     arranged: dict[str, Any] = {table: {} for table in _TABLES}
-    for key, value in _expand(values).items():
+    for key, value in expanded.items():
         if key == "objective" and isinstance(value, str):
             arranged["objective"]["name"] = value
         elif key in _TABLES:
@@ -240,7 +246,8 @@ def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:
         elif key in _training_keys():
             arranged["training"][key] = value
         else:
-            raise unknown_name("setting", key, _all_keys())
+            encoder = (f"encoder.{k}" for k in EncoderConfig.setting_names())
+            raise unknown_name("setting", key, [*_TOP, *_TABLES, *_training_keys(), *encoder])
     for key in arranged["training"]:
         if key not in _training_keys():
             raise unknown_name(
@@ -249,36 +256,11 @@ def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:
     return arranged
 
 
-def _expand(values: Mapping[str, Any]) -> dict[str, Any]:
-    expanded: dict[str, Any] = {}
-    for key, value in values.items():
-        head, *rest = key.split(".")
-        for part in reversed(rest):
-            value = {part: value}
-        expanded = merge(expanded, {head: value})
-    return expanded
-
-
 def _training_keys() -> list[str]:
-    return [
-        k
-        for k in PretrainConfig.model_fields
-        if k not in {*_TOP, "objective", "encoder", "options"}
-    ]
-
-
-def _all_keys() -> list[str]:
-    return [
-        *_TOP,
-        *_TABLES,
-        *_training_keys(),
-        *(f"encoder.{k}" for k in EncoderConfig.setting_names()),
-    ]
+    elsewhere = {*_TOP, "objective", "encoder", "options"}
+    return [key for key in PretrainConfig.model_fields if key not in elsewhere]
 
 
 def _without_none(tables: dict[str, Any]) -> dict[str, Any]:
-    return {
-        k: _without_none(v) if isinstance(v, dict) else v
-        for k, v in tables.items()
-        if v is not None
-    }  # pyright: ignore[reportUnknownArgumentType]
+    kept = {k: v for k, v in tables.items() if v is not None}
+    return {k: _without_none(v) if isinstance(v, dict) else v for k, v in kept.items()}  # pyright: ignore[reportUnknownArgumentType]

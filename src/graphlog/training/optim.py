@@ -59,7 +59,10 @@ class NamedAdam:
             [{"params": groups[f], "lr": f * learning_rate} for f in self.factors],
             lr=learning_rate,
             weight_decay=weight_decay,
-            fused=_fusable(self.parameters.values()),
+            fused=all(
+                p.is_floating_point() and p.device.type in {"cpu", "cuda"}
+                for p in self.parameters.values()
+            ),
         )
 
     def zero_grad(self) -> None:
@@ -149,7 +152,3 @@ class WeightAverage:
     def load_state(self, state: Mapping[str, Tensor], device: torch.device) -> None:
         """Continue from what :meth:`state` returned, in memory of its own."""
         self._averages = {name: tensor.to(device, copy=True) for name, tensor in state.items()}
-
-
-def _fusable(parameters: Iterable[Tensor]) -> bool:
-    return all(p.is_floating_point() and p.device.type in {"cpu", "cuda"} for p in parameters)

@@ -18,12 +18,11 @@ from graphlog.files import writing
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective
 from graphlog.training.callbacks import Callback, Callbacks
-from graphlog.training.checkpoint import recorded_precision
 from graphlog.training.config import PretrainConfig, read_config
 from graphlog.training.log import MetricsFile, Progress, Silent, as_progress
 from graphlog.training.precision import choose_device, choose_precision
 from graphlog.training.pretraining import Pretraining
-from graphlog.training.runfolder import CHECKPOINTS, MODEL, RunFolder, versions
+from graphlog.training.runfolder import CHECKPOINTS, MODEL, RunFolder, recorded_precision, versions
 from graphlog.training.team import joined, local_device
 from graphlog.training.trainer import ADVICE, Trainer, TrainingInterrupted, stop_on_signal
 

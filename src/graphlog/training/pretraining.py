@@ -11,15 +11,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graphlog.data.batch import GraphBatch
-from graphlog.data.sampler import BatchSampler
+from graphlog.data.batch import BatchSampler, GraphBatch
 from graphlog.data.store import GraphStore
-from graphlog.encoders.encoder import GraphEncoder, build_encoder
-from graphlog.encoders.novelty import Novelty
+from graphlog.encoders.encoder import GraphEncoder, build_encoder, calibrate
+from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective
-from graphlog.training.checkpoint import part
 from graphlog.training.config import (
     PretrainConfig,
     check_fits,
@@ -31,8 +29,7 @@ from graphlog.training.log import Progress, Silent
 from graphlog.training.optim import WeightAverage, scheduled_rate
 from graphlog.training.precision import autocast, choose_device, choose_precision
 from graphlog.training.randomness import generator_for, global_seed, seed_for
-from graphlog.training.runfolder import RunFolder
-from graphlog.training.statistics import calibrate, fit_novelty
+from graphlog.training.runfolder import RunFolder, part
 from graphlog.training.targets import with_targets
 from graphlog.training.team import Team, fingerprint, local_device
 from graphlog.training.trainer import Cursor, Job, Setting

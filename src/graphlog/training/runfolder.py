@@ -1,26 +1,39 @@
-"""The folder of a run: who may write to it, and what lies in it."""
+"""The folder of a run: who may write to it, what lies in it, and its checkpoints.
 
+A checkpoint is a folder of a safetensors file and a manifest, complete or not there at all.
+"""
+
+import hashlib
 import json
 import os
 import platform
 import re
 import shutil
 import tomllib
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+import safetensors.torch
 import torch
+from safetensors import SafetensorError
+from torch import Tensor
 
 from graphlog import __version__
-from graphlog.errors import ConfigError
+from graphlog.errors import ConfigError, ModelFileError
 from graphlog.files import acquire_lock, replacing, writing
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 MODEL, CHECKPOINTS = "model.safetensors", "checkpoint"
+FORMAT = "graphlog-checkpoint"
+VERSION = 2
+KEPT = 2
+_TENSORS, _MANIFEST = "state.safetensors", "manifest.json"
 _LOCK = ".lock"
 _FILES = (
     *("config.toml", "metrics.jsonl", MODEL, "versions.json", CHECKPOINTS),
@@ -71,8 +84,12 @@ class RunFolder:
             # a replaced run is removed, and always what a killed process was writing
             for entry in list(path.iterdir()):
                 name = entry.name
-                if _is_unfinished(name) or (overwrite and _belongs_to_run(name)):
-                    _remove(entry)
+                if not (_is_unfinished(name) or (overwrite and _belongs_to_run(name))):
+                    continue
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                else:  # of a link only the link: what it points to lies elsewhere
+                    entry.unlink()
         return cls(path, lock)
 
     def write(self, path: Path, text: str) -> None:
@@ -149,14 +166,6 @@ def _is_unfinished(name: str) -> bool:
     return found is not None and _belongs_to_run(found[1])
 
 
-def _remove(entry: Path) -> None:
-    """Remove a file or folder; of a link only the link, for what it points to lies elsewhere."""
-    if entry.is_dir() and not entry.is_symlink():
-        shutil.rmtree(entry)
-    else:
-        entry.unlink()
-
-
 def _lock(path: Path) -> "BaseFileLock":
     """Lock ``path/.lock`` and write the number of this process there."""
     file = path / _LOCK
@@ -172,3 +181,178 @@ def _lock(path: Path) -> "BaseFileLock":
     with suppress(OSError):  # Windows lets nobody write to a locked file
         file.write_text(str(os.getpid()), encoding="ascii")
     return lock
+
+
+class _NewerFormatError(ModelFileError):
+    """A checkpoint that a later version wrote: whole, but not ours to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The state of a run between two steps."""
+
+    step: int
+    """Optimizer steps done."""
+    tensors: dict[str, Tensor]
+    """``model.*``, ``objective.*``, ``optim.*`` and the sums of the running log row."""
+    fields: dict[str, Any]
+    """JSON-ready rest: cursor, configuration, digests, alarms said."""
+
+
+def save_checkpoint(root: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint and remove all but the newest two.
+
+    The folder appears under its final name by one rename, after its files have reached the disk: a
+    process killed at any moment leaves the previous checkpoint as it was.
+    """
+    root.mkdir(exist_ok=True)
+    final = root / f"step-{checkpoint.step:09d}"
+    if final.exists():  # a run is a function of its step: what is there is what would be written
+        return final
+    partial = root / f"{final.name}.partial"
+    _remove(partial)
+    partial.mkdir()
+    payload = safetensors.torch.save(
+        {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
+    )
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "step": checkpoint.step,
+        "sha256": hashlib.sha256(payload).hexdigest(),
+        "fields": checkpoint.fields,
+    }
+    manifest["checksum"] = _checksum(manifest)
+    _write(partial / _TENSORS, payload)
+    _write(partial / _MANIFEST, json.dumps(manifest, indent=1).encode())
+    os.rename(partial, final)
+    _sync(root)
+    for old in _newest_first(root)[KEPT:]:
+        _remove(old)
+    return final
+
+
+def load_checkpoint(root: Path, say: Callable[[str], None]) -> Checkpoint | None:
+    """Return the newest checkpoint that is whole; None where none was ever completed.
+
+    Raises:
+        ModelFileError: If there are checkpoints but every one is damaged.
+    """
+    problems: list[str] = []
+    for folder in _newest_first(root):
+        try:
+            found = _read(folder)
+        except _NewerFormatError:
+            raise  # an older checkpoint would be a step back, and starting again a loss
+        except ModelFileError as e:
+            problems.append(str(e))
+            continue
+        if problems:
+            say(f"{problems[0]}; going back to the checkpoint of step {found.step}.")
+        return found
+    if problems:
+        raise ModelFileError(
+            f"{problems[0]}, and no older checkpoint is whole; start again with --overwrite."
+        )
+    return None
+
+
+def recorded_precision(root: Path) -> Literal["fp32", "bf16"] | None:
+    """Return the number format that the run of these checkpoints computes in; None if unknown."""
+    try:
+        newest = load_checkpoint(root, lambda _: None)
+    except ModelFileError:  # reported when the checkpoint is restored
+        return None
+    return None if newest is None else newest.fields.get("environment", {}).get("precision")
+
+
+def discard_after(root: Path, step: int) -> None:
+    """Remove checkpoints after ``step``, and what a killed process was writing."""
+    for folder in _newest_first(root):
+        if _step(folder) > step:
+            _remove(folder)
+    for folder in root.glob("step-*.partial"):
+        shutil.rmtree(folder)
+
+
+def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names start with ``prefix``, without it."""
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+
+def _newest_first(root: Path) -> list[Path]:
+    return sorted(
+        (p for p in root.glob("step-*") if p.name.removeprefix("step-").isdigit()),
+        key=_step,
+        reverse=True,
+    )
+
+
+def _step(folder: Path) -> int:
+    return int(folder.name.removeprefix("step-"))
+
+
+def _read(folder: Path) -> Checkpoint:
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_bytes())
+        payload = (folder / _TENSORS).read_bytes()
+    except OSError as e:
+        raise ModelFileError(
+            f"checkpoint {folder} cannot be read ({Path(str(e.filename)).name}: {e.strerror})"
+        ) from None
+    except ValueError as e:
+        raise ModelFileError(f"checkpoint {folder} cannot be read ({e})") from None
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
+        raise ModelFileError(f"checkpoint {folder} was not written by graphlog")
+    version: Any = manifest.get("version")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    if not isinstance(version, int):
+        raise ModelFileError(f"checkpoint {folder} is malformed (its manifest has no version)")
+    if version > VERSION:
+        reads = f"checkpoint format {version}, this one reads {VERSION}"
+        raise _NewerFormatError(
+            f"{folder}: written by a newer graphlog ({reads}); upgrade graphlog-torch."
+        )
+    checksum: Any = manifest.pop("checksum", None)
+    if (checksum is not None or version > 1) and checksum != _checksum(manifest):
+        raise ModelFileError(f"checkpoint {folder} is damaged (its manifest was changed)")
+    try:
+        if hashlib.sha256(payload).hexdigest() != manifest["sha256"]:
+            raise ModelFileError(f"checkpoint {folder} is damaged (its sha256 does not match)")
+        return Checkpoint(
+            step=manifest["step"],
+            tensors=safetensors.torch.load(payload),
+            fields=manifest["fields"],
+        )
+    except (SafetensorError, KeyError) as e:
+        raise ModelFileError(
+            f"checkpoint {folder} is malformed ({type(e).__name__}: {e})"
+        ) from None
+
+
+def _checksum(manifest: Mapping[str, Any]) -> str:
+    """Return the hash of all other fields: a changed cursor or score would go unnoticed."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _write(path: Path, payload: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(payload)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+
+
+def _remove(folder: Path) -> None:
+    """Rename, then delete, so that a half-deleted folder never looks like a checkpoint."""
+    if not folder.exists():
+        return
+    doomed = folder.with_name(folder.name + ".old.partial")
+    shutil.rmtree(doomed, ignore_errors=True)
+    os.rename(folder, doomed)
+    shutil.rmtree(doomed)

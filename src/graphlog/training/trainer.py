@@ -26,15 +26,15 @@ from graphlog.files import writing
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.processes import is_orphan, size
 from graphlog.training.callbacks import Callbacks
-from graphlog.training.checkpoint import (
+from graphlog.training.log import Meter, MetricsFile, Progress
+from graphlog.training.optim import NamedAdam
+from graphlog.training.runfolder import (
     Checkpoint,
     discard_after,
     load_checkpoint,
     part,
     save_checkpoint,
 )
-from graphlog.training.log import Meter, MetricsFile, Progress
-from graphlog.training.optim import NamedAdam
 from graphlog.training.team import ALONE, Team
 
 ADVICE = "the last checkpoint is whole; free space, then continue with --resume"

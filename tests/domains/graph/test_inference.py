@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.domains.graph.raw import RawGraphs, column
-from graphlog.domains.graph.schema import Survey, node_codes
+from graphlog.domains.graph.schema import Survey, attribute_codes
 from graphlog.encoders.attributes import AttributeTable, expand_attributes, standardized
 from graphlog.errors import DataError
 
@@ -35,7 +35,7 @@ def _schema(*pieces: list, **options) -> FeatureSchema:
 @given(st.one_of(whole, words, fractions))
 def test_what_was_seen_fits(values):
     schema = _schema(values)
-    codes, unfit = node_codes(_nodes(values), schema.node)
+    codes, unfit = attribute_codes(_nodes(values), "node", schema.node)
     assert unfit == []
     attribute = schema.node[0]
     assert schema.node_mask is not None
@@ -96,7 +96,7 @@ def test_too_many_categories_are_refused():
 
 
 def test_a_code_never_seen_is_no_category():
-    _, unfit = node_codes(_nodes([2, 7]), _schema([3, 1]).node)
+    _, unfit = attribute_codes(_nodes([2, 7]), "node", _schema([3, 1]).node)
     assert [u.item for u in unfit] == [0, 1]
 
 
@@ -107,7 +107,7 @@ def test_without_attributes_the_degree_speaks_up_to_a_cap():
     survey.add(raw)
     schema = survey.schema()
     assert schema.node[0] == Attribute("degree", 257, origin="degree")
-    codes, unfit = node_codes(raw, schema.node)
+    codes, unfit = attribute_codes(raw, "node", schema.node)
     assert unfit == []
     assert codes[:2, 0].tolist() == [255, 1]
 

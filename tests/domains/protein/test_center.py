@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphlog.data.store import GraphStore, StoreBuilder
-from graphlog.domains.protein.ego import ego_networks
+from graphlog.domains.protein.network import ego_networks
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import build_encoder

@@ -8,7 +8,7 @@ from downstream_support import tiny_encoder
 from graphlog import api
 from graphlog.api import read_proteins
 from graphlog.data.store import GraphStore
-from graphlog.domains.protein.ego import STATISTICS, ego_statistics
+from graphlog.domains.protein.network import STATISTICS, ego_statistics
 from graphlog.domains.protein.schema import CHANNELS, PROTEIN
 from graphlog.downstream.finetune import FinetuneConfig, start_of
 from graphlog.downstream.models import load_for

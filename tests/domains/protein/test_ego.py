@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from graphlog.data.store import StoreBuilder
-from graphlog.domains.protein.ego import ego_networks
-from graphlog.domains.protein.network import Interactions, build_network
+from graphlog.domains.protein.network import Interactions, build_network, ego_networks
 from graphlog.domains.protein.schema import CHANNELS, PROTEIN, ProteinOptions, species_of
 from graphlog.encoders import legacy
 from graphlog.errors import ConfigError

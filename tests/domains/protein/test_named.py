@@ -10,10 +10,9 @@ import pytest
 from graphlog.api import read_proteins
 from graphlog.datasets import DATASETS
 from graphlog.domains import SCHEMAS
-from graphlog.domains.protein import stores
-from graphlog.domains.protein.stores import first_of_each_species, open_named_proteins, parts
-from graphlog.downstream.splitting import split_file
-from graphlog.downstream.tasks import open_labeled
+from graphlog.domains.protein import reading
+from graphlog.domains.protein.reading import first_of_each_species, open_named_proteins, parts
+from graphlog.downstream.tasks import open_labeled, split_file
 from graphlog.errors import ConfigError, DataError
 from graphlog.inputs import fetch_dataset, read_streamed
 from graphlog.report.describe import describe_dataset
@@ -31,13 +30,13 @@ def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int
     monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path / "mirror"))
     monkeypatch.setenv("GRAPHLOG_DATA", str(tmp_path / "root"))
     calls: list[int] = []
-    whole = stores.read_proteins
+    whole = reading.read_proteins
 
     def counting(*given, **named):
         calls.append(1)
         return whole(*given, **named)
 
-    monkeypatch.setattr(stores, "read_proteins", counting)
+    monkeypatch.setattr(reading, "read_proteins", counting)
     return lambda: len(calls)
 
 

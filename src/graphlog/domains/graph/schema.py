@@ -221,34 +221,26 @@ class Unfit(NamedTuple):
     """What is wrong."""
 
 
-def node_codes(
-    graphs: RawGraphs, columns: tuple[Attribute, ...]
-) -> tuple[Float[np.ndarray, "V F"], list[Unfit]]:
-    """Return node attributes in the codes of the schema's ``columns``, and what does not fit.
-
-    Raises:
-        DataError: If the number of columns differs.
-    """
-    if len(columns) == 1 and columns[0].origin == "degree":
-        codes = np.minimum(graphs.degrees, columns[0].cardinality - 2)
-        return codes.astype(np.float64)[:, None], []
-    return _codes("node", graphs.node, int(graphs.node_counts.sum()), columns)
-
-
-def edge_codes(
-    graphs: RawGraphs, columns: tuple[Attribute, ...]
-) -> tuple[Float[np.ndarray, "E F"], list[Unfit]]:
-    """Return edge attributes in the codes of the schema's ``columns``, and what does not fit.
-
-    Raises:
-        DataError: If the number of columns differs.
-    """
-    return _codes("edge", graphs.edge, graphs.edge_index.shape[1], columns)
-
-
-def _codes(
-    kind: str, attributes: Sequence[Column], items: int, columns: tuple[Attribute, ...]
+def attribute_codes(
+    graphs: RawGraphs, kind: str, columns: tuple[Attribute, ...]
 ) -> tuple[Float[np.ndarray, "R F"], list[Unfit]]:
+    """Return attributes in the codes of the schema's ``columns``, and what does not fit.
+
+    Args:
+        graphs: The graphs.
+        kind: ``node`` or ``edge``: whose attributes.
+        columns: Those of the schema.
+
+    Raises:
+        DataError: If the number of columns differs.
+    """
+    if kind == "node":
+        attributes, items = graphs.node, int(graphs.node_counts.sum())
+    else:
+        attributes, items = graphs.edge, graphs.edge_index.shape[1]
+    if len(columns) == 1 and columns[0].origin == "degree":
+        degrees = np.minimum(graphs.degrees, columns[0].cardinality - 2)
+        return degrees.astype(np.float64)[:, None], []
     unfit: list[Unfit] = []
     if len(columns) == 1 and columns[0].origin == "one-hot" and items and len(attributes) != 1:
         known = columns[0].values
@@ -259,7 +251,7 @@ def _codes(
         reason = f"{kind} attributes must be 0 but for a single 1"
         unfit += [Unfit(item, reason) for item in np.flatnonzero(is_bad).tolist()]
         any_known = next(k for k, text in enumerate(known) if text)
-        attributes = [np.where(is_bad, any_known, positions)]
+        attributes = (np.where(is_bad, any_known, positions),)
     if len(attributes) != len(columns) and items:
         names = ", ".join(c.name for c in columns) or "none"
         expected = f"{len(columns)} attributes ({names})"
@@ -348,8 +340,8 @@ def chunk_of(
             problems[k] = problem
     tried = [k for k in range(len(graphs)) if k not in problems]
     raw = join([graphs[k] for k in tried])
-    x, unfit_nodes = node_codes(raw, schema.node)
-    edge_attr, unfit_edges = edge_codes(raw, schema.edge)
+    x, unfit_nodes = attribute_codes(raw, "node", schema.node)
+    edge_attr, unfit_edges = attribute_codes(raw, "edge", schema.edge)
     for unfit, counts, kind in (
         (unfit_nodes, raw.node_counts, "node"),
         (unfit_edges, raw.edge_counts, "edge"),

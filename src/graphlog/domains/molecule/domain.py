@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float32, Int, UInt64
 
-from graphlog.data.cluster import spread_in_order
+from graphlog.data.cluster import check_workers, spread_in_order
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import (
     DEFAULT_FRACTIONS,
@@ -22,11 +22,9 @@ from graphlog.data.split import (
 )
 from graphlog.data.store import GraphStore
 from graphlog.data.tables import Table, open_table
-from graphlog.data.workers import check_workers
 from graphlog.datasets import BUNDLED, DATASETS, DatasetSpec
 from graphlog.domains.base import BaselineFeatures, CommonPart, GraphFeature, Input
-from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP, MOLECULE_RICH
-from graphlog.domains.molecule.targets import TARGETS
+from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP, MOLECULE_RICH, TARGETS
 from graphlog.domains.records import Featurizer, RecordDomain, details_of, hash_smiles
 from graphlog.errors import DataError, unknown_name
 
@@ -212,7 +210,7 @@ class MoleculeDomain(RecordDomain):
 
     def baseline_features(self, store: GraphStore) -> BaselineFeatures:
         """Return ECFP4 fingerprints: Morgan, radius 2, 2048 bits."""
-        from graphlog.domains.molecule.fingerprint import morgan_fingerprints
+        from graphlog.domains.molecule.descriptor import morgan_fingerprints
 
         return BaselineFeatures("ECFP4", morgan_fingerprints(store.texts()), binary=True)
 
@@ -307,7 +305,7 @@ class MoleculeDomain(RecordDomain):
 
     def substructure_counts(self, records: Sequence[str]) -> Any:
         """Return log counts of Morgan environments, atom pairs and torsions of each SMILES."""
-        from graphlog.domains.molecule.fingerprint import count_fingerprints
+        from graphlog.domains.molecule.descriptor import count_fingerprints
 
         return count_fingerprints(records)
 

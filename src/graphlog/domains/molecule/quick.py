@@ -16,7 +16,7 @@ from rdkit.Chem.EState.EState_VSA import estateBins, vsaBins
 from rdkit.Chem.MolSurf import logpBins, mrBins
 
 from graphlog.domains.molecule.parse import parsed
-from graphlog.domains.molecule.targets import (
+from graphlog.domains.molecule.schema import (
     ESTATE,
     ESTATE_VSA,
     FRAGMENTS,

@@ -15,11 +15,16 @@ from graphlog.data.store import GraphStore
 from graphlog.datasets import DatasetSpec
 from graphlog.datasets.download import find_local
 from graphlog.domains.base import BaselineFeatures, Domain, Input
-from graphlog.domains.protein.ego import STATISTICS, ego_statistics
 from graphlog.domains.protein.folds import split_proteins
-from graphlog.domains.protein.reading import read_proteins, verify_file
+from graphlog.domains.protein.network import STATISTICS, ego_statistics
+from graphlog.domains.protein.reading import (
+    first_of_each_species,
+    open_named_proteins,
+    parts,
+    read_proteins,
+    verify_file,
+)
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, details_of, species_of
-from graphlog.domains.protein.stores import first_of_each_species, open_named_proteins, parts
 from graphlog.errors import ConfigError, DataError
 
 _SHARED_OPTIONS = ("workers", "data_dir", "progress")

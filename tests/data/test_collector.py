@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cli_support import left_in
-from graphlog.data import parts
+from graphlog.data import collector
 from graphlog.data.store import GraphStore
 from graphlog.domains import DOMAINS, records
 from graphlog.domains.molecule.parse import featurize_smiles
@@ -25,10 +25,10 @@ ROWS, PART, PIECE = 900, 100, 20
 READ_SLOWLY = f"""
 import sys, time
 import graphlog
-from graphlog.data import parts
+from graphlog.data import collector
 from graphlog.domains import records
 
-parts.PIECES_A_PART, records.ROWS_A_PIECE = {PART // PIECE}, {PIECE}
+collector.PIECES_A_PART, records.ROWS_A_PIECE = {PART // PIECE}, {PIECE}
 print("ready", flush=True)
 graphlog.read_molecules(
     sys.argv[1], schema="molecule", targets=["y"], workers=1, store_path=sys.argv[2],
@@ -39,7 +39,7 @@ graphlog.read_molecules(
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "PIECES_A_PART", PART // PIECE)
+    monkeypatch.setattr(collector, "PIECES_A_PART", PART // PIECE)
     monkeypatch.setattr(records, "ROWS_A_PIECE", PIECE)
 
 
@@ -168,10 +168,14 @@ def test_files_of_others_in_the_folder_of_parts_stay(table: Path, tmp_path: Path
 def test_without_room_for_parts_the_store_is_built(
     table: Path, tmp_path: Path, whole: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ):
-    def full(*_: object) -> None:
-        raise DataError("the disk is full")
+    finish = collector.StoreBuilder.finish
 
-    monkeypatch.setattr(parts._Part, "finish", full)  # pyright: ignore[reportPrivateUsage]
+    def full(builder: Any, *rows: Any) -> Any:
+        if builder.path.parent.name == "out.parts":
+            raise DataError("the disk is full")
+        return finish(builder, *rows)
+
+    monkeypatch.setattr(collector.StoreBuilder, "finish", full)
     assert read(table, tmp_path / "out")[1] == ROWS
     assert bytes_of(tmp_path / "out") == whole
     assert left_in(tmp_path) == {"in.csv", "whole", "out"}

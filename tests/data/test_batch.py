@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphlog.data.sampler import BatchSampler, seeded_permutation
+from graphlog.data.batch import BatchSampler, seeded_permutation
 
 
 @given(
