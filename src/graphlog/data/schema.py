@@ -92,10 +92,8 @@ class FeatureSchema:
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description; :meth:`from_dict` reads it back."""
         described = asdict(self)
-        for kind in (
-            "node",
-            "edge",
-        ):  # what is as it usually is goes unsaid, so that older descriptions keep their hashes
+        # what is as it usually is goes unsaid, so that older descriptions keep their hashes
+        for kind in ("node", "edge"):
             described[kind] = [_said(a) for a in getattr(self, kind)]
         return described
 

@@ -202,12 +202,8 @@ class GraphStore:
             IndexError: If an index is out of range.
         """
         graphs = self._resolve(indices)
-        node_starts, node_counts = self._ranges("node", graphs)
-        edge_starts, edge_counts = self._ranges("edge", graphs)
-        nodes, edges = (
-            ragged_ranges(node_starts, node_counts),
-            ragged_ranges(edge_starts, edge_counts),
-        )
+        nodes, node_counts = self._places("node", graphs)
+        edges, edge_counts = self._places("edge", graphs)
         ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(node_counts)])
         ends = self.contents.arrays["endpoints"][edges] + np.repeat(ptr[:-1], edge_counts)[:, None]
         if self.undirected:
@@ -228,14 +224,13 @@ class GraphStore:
     def chunk(self, indices: Any) -> GraphChunk:
         """Return graphs as plain arrays, ready for another builder."""
         graphs = self._resolve(indices)
-        node_starts, node_counts = self._ranges("node", graphs)
-        edge_starts, edge_counts = self._ranges("edge", graphs)
-        edges = ragged_ranges(edge_starts, edge_counts)
+        nodes, node_counts = self._places("node", graphs)
+        edges, edge_counts = self._places("edge", graphs)
         stored = GraphStore(self.contents, graphs)
         return GraphChunk(
             node_counts=node_counts,
             edge_counts=edge_counts,
-            x=self._attributes("node", ragged_ranges(node_starts, node_counts)),
+            x=self._attributes("node", nodes),
             edge_index=np.ascontiguousarray(
                 self.contents.arrays["endpoints"][edges].T.astype(np.int64)
             ),
@@ -304,15 +299,12 @@ class GraphStore:
         sound = True
         for kind, total in (("node", counts["nodes"]), ("edge", counts["edges"])):
             offsets = arrays[f"{kind}_offsets"].astype(np.int64)
-            sound &= bool(
-                offsets[0] == 0 and offsets[-1] == total and (np.diff(offsets) >= 0).all()
-            )
+            ends = (int(offsets[0]), int(offsets[-1]))
+            sound &= ends == (0, total) and bool((np.diff(offsets) >= 0).all())
             codes = arrays.get(f"{kind}_codes")
-            sound &= (
-                codes is None or not codes.size or int(codes.max()) < len(arrays[f"{kind}_table"])
-            )
-        sound = sound and self._edges_stay_inside()
-        if not sound:
+            if codes is not None and codes.size:
+                sound &= int(codes.max()) < len(arrays[f"{kind}_table"])
+        if not (sound and self._edges_stay_inside()):
             raise ModelFileError(
                 f"{self.contents.path or 'the store in memory'}: its arrays contradict each other; "
                 "build it again."
@@ -358,6 +350,11 @@ class GraphStore:
         offsets = self.contents.arrays[f"{kind}_offsets"]
         starts = offsets[graphs].astype(np.int64)
         return starts, offsets[graphs + 1].astype(np.int64) - starts
+
+    def _places(self, kind: str, graphs: Integer[np.ndarray, "N"]) -> tuple[Array, Array]:
+        """Return the nodes (or edges) of graphs among all of the store, and their numbers."""
+        starts, counts = self._ranges(kind, graphs)
+        return ragged_ranges(starts, counts), counts
 
     def _attributes(self, kind: str, which: Integer[np.ndarray, "R"]) -> Num[np.ndarray, "R F"]:
         columns = self.schema.node if kind == "node" else self.schema.edge

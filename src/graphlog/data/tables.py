@@ -298,13 +298,8 @@ def _refuse_other_delimiter(columns: Sequence[str], where: str, delimiter: str) 
     for other, name in _NAMES.items():
         cells = [cell.strip().strip('"') for cell in columns[0].split(other)]
         if other != delimiter and len(cells) > 1:
-            remedy = (
-                "name it .tsv"
-                if other == "\t"
-                else "name it .csv"
-                if other == ","
-                else f"save it with {_NAMES[delimiter]}s"
-            )
+            ending = {"\t": ".tsv", ",": ".csv"}.get(other)
+            remedy = f"name it {ending}" if ending else f"save it with {_NAMES[delimiter]}s"
             raise DataError(
                 f"{where}: its columns ({listed(cells)}) are separated by {name}s, not "
                 f"{_NAMES[delimiter]}s; {remedy}."

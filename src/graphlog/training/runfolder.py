@@ -44,13 +44,8 @@ _BAD_BATCH = re.compile(r"nonfinite-step-\d+\.json")
 _UNFINISHED = re.compile(r"(.+)\.\d+\.partial")  # as written by graphlog.files.beside
 _TARGETS = re.compile(r"targets-[0-9a-f]{16}\.(npy|f16|growing)")
 _PACKAGES = (
-    "torch",
-    "numpy",
-    "rdkit",
-    "scikit-learn",
-    "safetensors",
-    "pydantic",
-    "torch_geometric",
+    *("torch", "numpy", "rdkit", "scikit-learn"),
+    *("safetensors", "pydantic", "torch_geometric"),
 )
 
 
@@ -115,9 +110,8 @@ class RunFolder:
 
 def versions(data_digest: str) -> dict[str, Any]:
     """Return what a run depends on besides its settings: packages, platform, threads, data."""
-    packages = {
-        "graphlog-torch": __version__
-    }  # its own word: a checkout that is not installed has no metadata
+    # its own word: a checkout that is not installed has no metadata
+    packages = {"graphlog-torch": __version__}
     for name in _PACKAGES:
         try:
             packages[name] = version(name)

@@ -61,9 +61,8 @@ def with_targets(
     """
     whole = GraphStore(store.contents)
     domain = DOMAINS[store.schema.domain]
-    wanted = (
-        store if whole.path is None else whole
-    )  # what is kept beside a store serves every view of it
+    # what is kept beside a store serves every view of it
+    wanted = store if whole.path is None else whole
     rows = np.arange(len(whole)) if wanted.indices is None else np.unique(wanted.indices)
     kept = _kept_at(wanted, [*domain.targets, domain.targets_version(), _RULE], run_dir)
     values = _read(kept, (len(rows), len(domain.targets)))
@@ -130,9 +129,8 @@ def _components(
     find: Any = randomized_svd  # its signature is mistyped
     axes = find(sample, width, n_iter=4, random_state=0)[2].T
     seen = sample @ axes
-    sizes, turn = np.linalg.eigh(
-        np.atleast_2d(np.cov(seen.T))
-    )  # the axes are not those of the centered counts
+    # the axes are not those of the centered counts
+    sizes, turn = np.linalg.eigh(np.atleast_2d(np.cov(seen.T)))
     sizes, axes = sizes[::-1], axes @ turn[:, ::-1]
     mean = seen.mean(axis=0) @ turn[:, ::-1]
     scale = np.sqrt(np.where(sizes > 1e-6 * max(float(sizes[0]), 1e-12), sizes, np.inf))
@@ -191,10 +189,8 @@ def _compute(
         progress.begin(len(texts), done)
         progress.stage(f"computing {len(names)} descriptors of {len(texts):,} records")
         try:
-            pieces = (
-                (start, texts[start : start + _RECORDS_A_PIECE])
-                for start in range(done, len(texts), _RECORDS_A_PIECE)
-            )
+            starts = range(done, len(texts), _RECORDS_A_PIECE)
+            pieces = ((start, texts[start : start + _RECORDS_A_PIECE]) for start in starts)
             for start, found in map_in_order(partial(_values, domain), pieces, available_workers()):
                 values[start : start + len(found)] = found
                 file = file if file is not None and _append(file, found) else None
@@ -243,10 +239,9 @@ def _take_over(file: BinaryIO, values: Float16[np.ndarray, "M K"]) -> int:
     width = max(values.shape[1], 1)
     found = np.frombuffer(file.read(values.nbytes), dtype=np.uint8)
     rows = len(found) // (width * values.itemsize)
-    values[:rows] = (
-        found[: rows * width * values.itemsize].view(np.float16).reshape(rows, values.shape[1])
-    )
-    file.truncate(rows * width * values.itemsize)
+    whole = rows * width * values.itemsize
+    values[:rows] = found[:whole].view(np.float16).reshape(rows, values.shape[1])
+    file.truncate(whole)
     return rows
 
 
@@ -275,11 +270,9 @@ def _read(path: Path | None, shape: tuple[int, int]) -> Float16[np.ndarray, "M K
     if content is None or len(content) != 2 * shape[0] * shape[1] + _CHECKSUM:
         return None
     values = memoryview(content)[:-_CHECKSUM]
-    return (
-        np.frombuffer(values, dtype=np.float16).reshape(shape)
-        if sha256(values).digest() == content[-_CHECKSUM:]
-        else None
-    )
+    if sha256(values).digest() != content[-_CHECKSUM:]:
+        return None
+    return np.frombuffer(values, dtype=np.float16).reshape(shape)
 
 
 def _write(path: Path | None, values: Float16[np.ndarray, "M K"]) -> None:

@@ -191,9 +191,8 @@ def _alarms(values: Mapping[str, float], dim: int, rows: int) -> dict[str, str |
             "the embeddings use few directions"
         )
         alarms["rank"] = line if rank < floor else None
-    if (
-        values.get("floor_loss_global", -1.0) >= 0
-    ):  # below 0 it is a difference of energies, which has no such floor
+    # below 0 it is a difference of energies, which has no such floor
+    if values.get("floor_loss_global", -1.0) >= 0:
         loss = values["loss_global"]
         line = (
             f"alarm: prototype loss {loss:.3f} (alarm under {SOLVED_LOSS}): the E-step is solved, "
@@ -213,14 +212,11 @@ def _alarms(values: Mapping[str, float], dim: int, rows: int) -> dict[str, str |
 def _prototype_alarms(values: Mapping[str, float]) -> dict[str, str | None]:
     """Return the alarms of each layer of prototypes that has at least five."""
     alarms: dict[str, str | None] = {}
-    totals = {
-        name.rsplit("_", 1)[1]: total
-        for name, total in values.items()
-        if name.startswith("prototypes_total_")
-    }
-    for level, total in totals.items():
-        if total < FEWEST_PROTOTYPES:
+    prefix = "prototypes_total_"
+    for name, total in values.items():
+        if not name.startswith(prefix) or total < FEWEST_PROTOTYPES:
             continue
+        level = name.removeprefix(prefix)
         used = values[f"prototypes_used_nearest_{level}"]
         line = (
             f"alarm: graphs crowd on {used:.1f} of {total:.0f} prototypes of layer {level} "

@@ -1,17 +1,20 @@
-"""RDKit's descriptors and fingerprints: baselines beside every embedding, and counts to learn from.
+"""What molecules are described by without learning: descriptors, fingerprints, ring systems.
 
-Some descriptors describe a group of molecules to a chemist.
+Fingerprints are the baseline beside every embedding, and counts to learn from; some descriptors and
+ring systems describe a group of molecules to a chemist.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float32, UInt8
+from rdkit import Chem, rdBase
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
 from scipy.sparse import csr_matrix
 
 from graphlog.domains.base import GraphFeature
-from graphlog.domains.molecule.parse import parsed
+from graphlog.domains.molecule.parse import parse_smiles, parsed
 from graphlog.errors import DataError
 
 _UNSTEADY = ("Ipc", "SPS")
@@ -115,6 +118,107 @@ def traits(smiles: Sequence[str]) -> list[GraphFeature]:
             for k, name in enumerate(_FRAGMENTS.values())
         ),
     ]
+
+
+_RING_SYSTEMS = 30
+"""Ring systems looked for: the most frequent ones."""
+_FEWEST_SHARE = 0.01
+"""Share of the molecules that a ring system must be part of."""
+_CARBON = 6
+_NAMES = {
+    "c1ccccc1": "benzene",
+    "c1ccncc1": "pyridine",
+    "c1cncnc1": "pyrimidine",
+    "c1cnccn1": "pyrazine",
+    "c1ccnnc1": "pyridazine",
+    "c1ccoc1": "furan",
+    "c1ccsc1": "thiophene",
+    "c1cc[nH]c1": "pyrrole",
+    "c1c[nH]cn1": "imidazole",
+    "c1cn[nH]c1": "pyrazole",
+    "c1cscn1": "thiazole",
+    "c1cocn1": "oxazole",
+    "c1cnoc1": "isoxazole",
+    "c1nnn[nH]1": "tetrazole",
+    "c1ccc2[nH]ccc2c1": "indole",
+    "c1ccc2[nH]cnc2c1": "benzimidazole",
+    "c1ccc2ccccc2c1": "naphthalene",
+    "c1ccc2ncccc2c1": "quinoline",
+    "C1CCCCC1": "cyclohexane",
+    "C1CCCC1": "cyclopentane",
+    "C1CC1": "cyclopropane",
+    "C1CCNCC1": "piperidine",
+    "C1CNCCN1": "piperazine",
+    "C1COCCN1": "morpholine",
+    "C1CCNC1": "pyrrolidine",
+    "C1CCOC1": "tetrahydrofuran",
+    "C1CCOCC1": "tetrahydropyran",
+}
+
+
+def ring_systems(smiles: Sequence[str]) -> list[GraphFeature]:
+    """Return whether each molecule has each of the most frequent ring systems of the list."""
+    with rdBase.BlockLogs():
+        found = [_systems(text) for text in smiles]
+    counts = Counter(name for names in found for name in names or ())
+    fewest = _FEWEST_SHARE * len(smiles)
+    common = [name for name, count in counts.most_common(_RING_SYSTEMS) if count >= fewest]
+    return [
+        GraphFeature(
+            f"with ring {_NAMES.get(name, name)}",
+            "share",
+            np.array([np.nan if names is None else float(name in names) for names in found]),
+        )
+        for name in common
+    ]
+
+
+def _systems(smiles: str) -> set[str] | None:
+    """Return rings, fused ones joined, as canonical SMILES without what hangs on them."""
+    mol = parse_smiles(smiles)
+    if isinstance(mol, str):
+        return None
+    systems: list[set[int]] = []
+    for ring in mol.GetRingInfo().AtomRings():
+        joined, apart = set(ring), list[set[int]]()
+        for system in systems:
+            if system & joined:
+                joined |= system
+            else:
+                apart.append(system)
+        systems = [*apart, joined]
+    return {_ring_smiles(mol, system) for system in systems}
+
+
+def _ring_smiles(mol: Chem.Mol, ring: set[int]) -> str:
+    """Return the SMILES of some atoms, with hydrogens for what hangs on them."""
+    part, place = Chem.RWMol(), dict[int, int]()
+    for atom in mol.GetAtoms():
+        if atom.GetIdx() in ring or _is_doubly_bound(atom, ring):
+            copy = Chem.Atom(atom.GetAtomicNum())
+            copy.SetFormalCharge(atom.GetFormalCharge())
+            copy.SetIsAromatic(atom.GetIsAromatic())
+            inside = sum(other.GetIdx() in ring for other in atom.GetNeighbors())
+            if atom.GetIsAromatic() and atom.GetAtomicNum() != _CARBON and inside == 2:
+                copy.SetNumExplicitHs(atom.GetTotalDegree() - inside)
+            place[atom.GetIdx()] = part.AddAtom(copy)
+    for bond in mol.GetBonds():
+        ends = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
+        if place.keys() >= set(ends):
+            part.AddBond(place[ends[0]], place[ends[1]], bond.GetBondType())
+    try:
+        Chem.SanitizeMol(part)
+    except Chem.MolSanitizeException:
+        return Chem.MolFragmentToSmiles(mol, sorted(ring), isomericSmiles=False)
+    return Chem.MolToSmiles(part)
+
+
+def _is_doubly_bound(atom: Chem.Atom, ring: set[int]) -> bool:
+    """Return whether an atom hangs on a ring by a double bond, without which no ring is left."""
+    return any(
+        bond.GetOtherAtomIdx(atom.GetIdx()) in ring and bond.GetBondTypeAsDouble() == 2
+        for bond in atom.GetBonds()
+    )
 
 
 def morgan_fingerprints(

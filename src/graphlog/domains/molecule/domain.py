@@ -235,8 +235,7 @@ class MoleculeDomain(RecordDomain):
 
     def features(self, store: GraphStore) -> list[GraphFeature]:
         """Return numbers of atoms, properties, functional groups and frequent ring systems."""
-        from graphlog.domains.molecule.descriptor import traits
-        from graphlog.domains.molecule.shared import ring_systems
+        from graphlog.domains.molecule.descriptor import ring_systems, traits
 
         size = super().features(store)[0]
         if not store.has_texts:
@@ -285,7 +284,7 @@ class MoleculeDomain(RecordDomain):
         """Return the largest common substructure, with whole rings."""
         if not store.has_texts:
             return None
-        from graphlog.domains.molecule.shared import common_part
+        from graphlog.domains.molecule.drawing import common_part
 
         return common_part(store.texts(list(graphs)), width, height)
 

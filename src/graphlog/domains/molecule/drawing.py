@@ -1,12 +1,14 @@
-"""Molecules as pictures."""
+"""Molecules as pictures, also of the largest part that several have in common."""
 
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from rdkit import Chem, rdBase
+from rdkit.Chem import rdFMCS
 from rdkit.Chem.Draw import rdMolDraw2D
 
+from graphlog.domains.base import CommonPart
 from graphlog.domains.molecule.parse import one_line, parse_smiles
 from graphlog.errors import DataError
 
@@ -14,6 +16,10 @@ Colors = dict[int, tuple[float, float, float]]
 _HIGHLIGHT = (0.62, 0.81, 0.95)
 _RAISES, _LOWERS = (0.84, 0.37, 0.0), (0.0, 0.45, 0.70)
 """Orange and blue that all can tell apart (Okabe and Ito)."""
+_TIMEOUT_S = 1
+_SMALLEST = 4
+"""Atoms from which a common substructure says something."""
+_LARGEST_COMMON = 80
 _IDLE = (
     r"<!--.*?-->| (?:class|xmlns:\w+|xml:space|version|baseProfile)='[^']*'|"
     r"(?:fill-rule:evenodd|stroke-linecap:butt|stroke-linejoin:miter);|;?stroke-opacity:1(?=')"
@@ -128,3 +134,25 @@ def compact_svg(smiles: str, width: int, height: int, highlight: Sequence[int] =
 def _compact(drawing: str) -> str:
     drawing = re.sub(r"(\d\.\d)\d+", r"\1", drawing)
     return re.sub(r"> <", "><", re.sub(r"\s+", " ", re.sub(_IDLE, "", drawing)))
+
+
+def common_part(smiles: Sequence[str], width: int, height: int) -> CommonPart | None:
+    """Return the largest substructure that all molecules have, drawn in the first of them.
+
+    Rings are matched whole. None for fewer than two molecules, if fewer than four atoms are common,
+    or if the search takes longer than a second.
+    """
+    mols = [parse_smiles(text) for text in smiles]
+    known = [
+        mol for mol in mols if not isinstance(mol, str) and mol.GetNumAtoms() <= _LARGEST_COMMON
+    ]
+    if len(known) < max(len(mols), 2):
+        return None
+    found = rdFMCS.FindMCS(
+        known, timeout=_TIMEOUT_S, ringMatchesRingOnly=True, completeRingsOnly=True
+    )
+    if found.canceled or found.numAtoms < _SMALLEST:
+        return None
+    atoms = known[0].GetSubstructMatch(Chem.MolFromSmarts(found.smartsString))
+    text = Chem.MolFragmentToSmiles(known[0], atoms, isomericSmiles=False)
+    return CommonPart(len(atoms), text, compact_svg(smiles[0], width, height, highlight=atoms))

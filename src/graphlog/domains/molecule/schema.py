@@ -52,9 +52,8 @@ MOLECULE_RICH = FeatureSchema(
     domain="molecule",
     node=(
         ATOM,
-        Attribute(
-            "chirality", 6
-        ),  # unspecified, clockwise, counter-clockwise, RDKit's "other"; 4 misc, 5 masked
+        # unspecified, clockwise, counter-clockwise, RDKit's "other"; 4 misc, 5 masked
+        Attribute("chirality", 6),
         Attribute("degree", 13),  # 0-10 neighbors, hydrogens counted; 11 misc, 12 masked
         Attribute("formal_charge", 13),  # -5 to 5 as 0-10; 11 misc, 12 masked
         Attribute("num_hydrogens", 11),  # 0-8; 9 misc, 10 masked
@@ -64,9 +63,8 @@ MOLECULE_RICH = FeatureSchema(
         Attribute("is_in_ring", 3),  # no, yes; 2 masked
     ),
     edge=(
-        Attribute(
-            "bond_type", 7
-        ),  # single, double, triple, aromatic; 4 misc, 5 self-loop, 6 masked
+        # single, double, triple, aromatic; 4 misc, 5 self-loop, 6 masked
+        Attribute("bond_type", 7),
         Attribute("bond_stereo", 8),  # none, Z, E, cis, trans, any; 6 misc, 7 masked
         Attribute("is_conjugated", 3),  # no, yes; 2 masked
     ),
@@ -82,9 +80,8 @@ MOLECULE_CIP = FeatureSchema(
     domain="molecule",
     node=(
         ATOM,
-        Attribute(
-            "cip_centre", 7
-        ),  # none, R, S, r, s; 5 specified but without such a label, 6 masked
+        # none, R, S, r, s; 5 specified but without such a label, 6 masked
+        Attribute("cip_centre", 7),
         *MOLECULE_RICH.node[2:],
     ),
     edge=(
