@@ -8,10 +8,12 @@ import numpy as np
 from jaxtyping import Float
 
 from graphlog.config import merge
+from graphlog.data.chunk import write_rejects
 from graphlog.data.cluster import device_for, using
+from graphlog.data.manifest import is_store
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split
-from graphlog.data.store import GraphStore, is_store, open_store, write_rejects
+from graphlog.data.store import GraphStore, open_store
 from graphlog.domains import DOMAINS, Input, schema_named
 from graphlog.domains.molecule.domain import split_smiles
 from graphlog.domains.protein.folds import split_proteins

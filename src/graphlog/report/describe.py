@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from graphlog.config import read_toml
+from graphlog.data.manifest import is_store
 from graphlog.data.schema import Attribute, FeatureSchema
-from graphlog.data.store import is_store, open_store
+from graphlog.data.store import open_store
 from graphlog.datasets import DATASETS, DatasetSpec, find_spec
 from graphlog.domains import DOMAINS, domain_of
 from graphlog.downstream.models import list_models, model_path
