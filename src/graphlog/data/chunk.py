@@ -291,7 +291,9 @@ class AttributeWriter:
 
     def __init__(self, folder: Path | None, name: str, columns: tuple[Attribute, ...]) -> None:
         self._folder, self._name, self._columns = folder, name, columns
-        self._value_type: Any = np.float32 if is_continuous(columns) else np.int64
+        continuous = is_continuous(columns)
+        self._value_type: Any = np.float32 if continuous else np.int64
+        self._stored_type: Any = np.float32 if continuous else np.uint8
         self._codes: dict[Any, int] = {}
         self._table: list[Array] = []
         self._dense = False
@@ -299,10 +301,8 @@ class AttributeWriter:
         strides = [1]
         for column in reversed(columns[1:]):
             strides.insert(0, strides[0] * max(column.cardinality, 1))
-        fits = bool(columns) and strides[0] * max(columns[0].cardinality, 1) < 1 << 62
-        self._strides = (
-            np.array(strides, dtype=np.int64) if fits and not is_continuous(columns) else None
-        )
+        fits = strides[0] * max(columns[0].cardinality, 1) < 1 << 62
+        self._strides = np.array(strides, dtype=np.int64) if fits and not continuous else None
 
     def append(self, rows: Num[np.ndarray, "R F"]) -> None:
         """Add one row a node or edge."""
@@ -336,8 +336,7 @@ class AttributeWriter:
 
     def _spell_out(self) -> None:
         table = np.stack(self._table)
-        dtype = np.float32 if self._value_type is np.float32 else np.uint8
-        self._writer.rewrite(dtype, len(self._columns), lambda codes: table[codes])
+        self._writer.rewrite(self._stored_type, len(self._columns), lambda codes: table[codes])
         self._dense = True
         self._table, self._codes = [], {}
 
@@ -346,16 +345,11 @@ class AttributeWriter:
         if self._dense:
             rows = self._writer.finish()
             if self._folder is not None:
-                (self._folder / f"{self._name}_codes.bin").replace(
-                    self._folder / f"{self._name}_rows.bin"
-                )
+                codes = self._folder / f"{self._name}_codes.bin"
+                codes.replace(self._folder / f"{self._name}_rows.bin")
             return {f"{self._name}_rows": rows}
-        float_type = self._value_type if self._value_type is np.float32 else np.uint8
-        table = ArrayWriter(
-            None if self._folder is None else self._folder / f"{self._name}_table.bin",
-            len(self._columns),
-            float_type,
-        )
+        path = None if self._folder is None else self._folder / f"{self._name}_table.bin"
+        table = ArrayWriter(path, len(self._columns), self._stored_type)
         if self._table:
             table.append(np.stack(self._table))
         return {f"{self._name}_codes": self._writer.finish(), f"{self._name}_table": table.finish()}

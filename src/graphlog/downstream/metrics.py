@@ -49,12 +49,7 @@ def evaluate(
     Rows whose prediction is NaN (molecules that could not be read) are left out.
     """
     labels = np.where(np.isnan(predictions), np.nan, np.asarray(labels, dtype=np.float64))
-    functions = {
-        "classification": _CLASSIFICATION,
-        "regression": _REGRESSION,
-        "multiclass": _MULTICLASS,
-    }[task]
-    per_task = {name: function(labels, predictions) for name, function in functions.items()}
+    per_task = {name: function(labels, predictions) for name, function in _SCORES[task].items()}
     skipped = np.flatnonzero(np.isnan(per_task[DEFAULT_METRIC[task]]))
     means = {name: mean_over_tasks(values) for name, values in per_task.items()}
     if task == "multiclass":  # the share of all graphs, not the mean over classes
@@ -219,6 +214,8 @@ def _r2(y: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"]) -> float:
     return 1.0 - float(((y - p) ** 2).sum()) / spread if spread > 0 else float("nan")
 
 
-_CLASSIFICATION = {"roc_auc": roc_auc, "average_precision": average_precision}
-_MULTICLASS = {"accuracy": recall, **_CLASSIFICATION}
-_REGRESSION = {"rmse": rmse, "mae": mae, "r2": r2}
+_SCORES: Mapping[TaskKind, Mapping[str, Callable[..., Float[np.ndarray, "T"]]]] = {
+    "classification": {"roc_auc": roc_auc, "average_precision": average_precision},
+    "multiclass": {"accuracy": recall, "roc_auc": roc_auc, "average_precision": average_precision},
+    "regression": {"rmse": rmse, "mae": mae, "r2": r2},
+}

@@ -319,16 +319,14 @@ class Predictor:
                 novelty[rows] = found.novelty
             if found.std is not None:
                 std[rows] = found.std
+        calibration, calibrated, low, high = self.calibration, None, None, None
+        if calibration is not None and self.task != "regression":
+            calibrated = calibration.probabilities(mean)
+        elif calibration is not None and interval is not None:
+            width = calibration.half_widths(interval)
+            low, high = mean - width, mean + width
         spread = std if len(self.members) > 1 else None
-        calibration = self.calibration
-        if calibration is None:
-            return Prediction(self.targets, mean, spread, None, novelty=novelty)
-        if self.task != "regression":
-            likely = calibration.probabilities(mean)
-            return Prediction(self.targets, mean, spread, likely, novelty=novelty)
-        width = None if interval is None else calibration.half_widths(interval)
-        low, high = (None, None) if width is None else (mean - width, mean + width)
-        return Prediction(self.targets, mean, spread, None, low, high, novelty)
+        return Prediction(self.targets, mean, spread, calibrated, low, high, novelty)
 
     def predict_batches(
         self,
@@ -358,20 +356,18 @@ class Predictor:
                 for k, member in enumerate(others, 1)
                 for name, t in member.network.state_dict().items()
             }
-        calibration: dict[str, Any] = {}
-        if self.calibration is not None:
-            calibration, tensors = self.calibration.to_file()
-            extra |= tensors
-        if self.novelty is not None:
-            extra |= self.novelty.tensors()
-        described = {
+        described: dict[str, Any] = {
             "targets": list(self.targets),
             "task": self.task,
             "members": len(self.members),
             "shared_encoder": shared,
             "report": self.report.to_dict(),
-            **({"calibration": calibration} if calibration else {}),
         }
+        if self.calibration is not None:
+            described["calibration"], tensors = self.calibration.to_file()
+            extra |= tensors
+        if self.novelty is not None:
+            extra |= self.novelty.tensors()
         info = {**self.info, "kind": KIND, "embedding": first.layer, KIND: described}
         save_model(Path(path), first.network, info, extra, half=half)
 

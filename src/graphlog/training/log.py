@@ -90,9 +90,6 @@ class Lines(Progress):
         """Print ``line``."""
         print(line, file=sys.stderr, flush=True)
 
-    def end(self) -> None:
-        """Nothing to take away."""
-
 
 class _Losses(ProgressColumn):
     """The losses, the first column to be cut on a narrow terminal."""
