@@ -346,11 +346,8 @@ def finetune(
         }
     )
     model = load_for(encoder, _store_of(dataset), device=config.device)
-    if isinstance(dataset, LabeledGraphs):
-        resolved, data = None, dataset
-    else:
-        resolved = resolve(dataset, model.schema)
-        data = open_labeled(resolved, model.schema, **labeling)
+    resolved = None if isinstance(dataset, LabeledGraphs) else resolve(dataset, model.schema)
+    data = open_labeled(resolved or dataset, model.schema, **labeling)
     how: dict[str, Any] = {"seeds": seeds, "baselines": baselines, "run_dir": folder}
     how |= {"resume": resume, "overwrite": overwrite, "progress": progress, "callbacks": callbacks}
     predictor = _finetune(model, data, config, **how)
