@@ -66,3 +66,11 @@ def test_a_weight_of_two_is_a_row_twice() -> None:
     twice = fit_logistic(np.concatenate([x, x[:20]]), np.concatenate([y, y[:20]]), 0.1)
     weighted = fit_logistic(x, y, 0.1, row_weights=counts)
     np.testing.assert_allclose(weighted, twice, atol=2 * np.sqrt(7) * 1e-4 * 0.1 * 100)
+
+
+@pytest.mark.parametrize("every", [2, 4])
+def test_without_columns_only_the_intercepts_are_learned(every: int) -> None:
+    # of two equal classes the start is the end
+    y = (np.arange(40) % every == 0).astype(np.float64)[:, None]
+    weights = fit_logistic(np.zeros((40, 0), dtype=np.float32), y, 0.1)
+    np.testing.assert_allclose(weights, [[-np.log(every - 1)]], atol=1e-3)

@@ -49,7 +49,7 @@ def fit_logistic(
     shape = (x.shape[1] + 1, y.shape[1])
     fitted = torch.zeros(shape) if start is None else torch.from_numpy(start).float().clone()
     targets = torch.arange(shape[1])
-    w, logits = fitted, _product(x, fitted)
+    w, logits = fitted.clone(), _product(x, fitted)
     steps: list[Tensor] = []
     changes: list[Tensor] = []
     gradient = _gradient(x, share * (logits.sigmoid() - y)) + penalty * w
@@ -83,7 +83,7 @@ def apply_logistic(
 
 
 def _product(x: Tensor, w: Tensor) -> Tensor:
-    return matmul(x, w[:-1]).add_(w[-1])
+    return matmul(x, w[:-1]) + w[-1]
 
 
 def _gradient(x: Tensor, errors: Tensor) -> Tensor:
