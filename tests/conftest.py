@@ -98,6 +98,14 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _small_forests() -> Any:
+    """Grow 20 trees, not 300: what is asked of a forest is its place in a report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("graphlog.downstream.linear.TREES", 20)
+        yield
+
+
 def _real(path: Path | None, what: str) -> Path:
     if path is not None and path.is_dir():
         return path

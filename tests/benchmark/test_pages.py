@@ -51,15 +51,18 @@ def render(folder: Path, out: Path) -> list[Path]:
 
 
 @pytest.mark.usefixtures("coarse")
-def test_the_same_cells_give_the_same_bytes(tmp_path: Path):
+def test_the_same_cells_give_the_same_bytes_and_figures_alone_those_of_the_report(tmp_path: Path):
     folder = _small(tmp_path / "bench")
     first, second = render(folder, tmp_path / "a"), render(folder, tmp_path / "b")
+    drawn = draw_figures(folder, tmp_path / "c")
     assert [p.name for p in first] == [p.name for p in second]
     assert len({p.name for p in first}) == len(first)
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == sorted(p.name for p in first)
     for ours, theirs in zip(first, second, strict=True):
         assert ours.read_bytes() == theirs.read_bytes(), ours.name
     names = {p.name for p in first}
+    assert {p.name for p in drawn} == {p.name for p in first if p.suffix in (".png", ".svg")}
+    assert all(p.stat().st_size > 0 for p in drawn)
     assert {
         "molecules.md",
         "molecules.tex",
@@ -146,14 +149,6 @@ def test_a_page_says_which_rows_are_of_the_old_protocol(tmp_path: Path):
     rows.to_csv(table, index=False)
     page = write_pages(folder, tmp_path / "a")[0].read_text(encoding="utf-8")
     assert "protocol 1" not in page
-
-
-@pytest.mark.usefixtures("coarse")
-def test_the_figures_alone_are_those_of_the_report(tmp_path: Path):
-    whole = render(_small(tmp_path), tmp_path / "report")
-    drawn = draw_figures(tmp_path, tmp_path / "figures")
-    assert {p.name for p in drawn} == {p.name for p in whole if p.suffix in (".png", ".svg")}
-    assert all(p.stat().st_size > 0 for p in drawn)
 
 
 def test_a_folder_without_cells_says_what_to_run(tmp_path: Path):

@@ -1,19 +1,51 @@
 """The tour, cut short: everything it promises is there, with and without matplotlib."""
 
+import hashlib
 import sys
 from pathlib import Path
 
 import pytest
 
+import graphlog
 from graphlog import quickstart
+from graphlog.datasets import DATASETS, DatasetSpec
 from graphlog.errors import ConfigError
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A small encoder, one epoch, and the first molecules of each labeled set."""
     monkeypatch.setattr(quickstart, "FINETUNE_EPOCHS", 1)
     monkeypatch.setattr(quickstart, "SMALL_ENCODER", {"dim": 8, "layers": 2})
-    monkeypatch.setattr("graphlog.downstream.linear.TREES", 20)
+    monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path))
+    monkeypatch.setattr(DATASETS, "data", dict(DATASETS.data))
+    few = {f"few-{name}": name for name in quickstart.QUESTIONS}
+    for short_name, name in few.items():
+        _add_dataset(short_name, name, tmp_path / f"{short_name}.csv")
+    monkeypatch.setattr(quickstart, "QUESTIONS", few)
+    monkeypatch.setattr(quickstart, "FINETUNED", f"few-{quickstart.FINETUNED}")
+
+
+def _add_dataset(name: str, source: str, path: Path) -> None:
+    """Add the first 150 molecules of a data set as another."""
+    graphs = graphlog.read_molecules(source, limit=150)
+    assert graphs.labels is not None
+    rows = [f"{s},{y}" for s, y in zip(graphs.texts(), graphs.labels[:, 0], strict=True)]
+    path.write_text("\n".join(["smiles,value", *rows]) + "\n")
+    DATASETS[name] = DatasetSpec(
+        name=name,
+        description=f"The first rows of {source}.",
+        domain="molecule",
+        rows=len(rows),
+        path=path.name,
+        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        tasks=("value",),
+        num_tasks=1,
+        task="regression",
+        metric="rmse",
+        licence=DATASETS[source].licence,
+        source=DATASETS[source].source,
+    )
 
 
 @pytest.mark.usefixtures("short")
