@@ -9,11 +9,11 @@ from jaxtyping import Float
 
 from graphlog.config import merge
 from graphlog.data.chunk import write_rejects
-from graphlog.data.cluster import device_for, using
 from graphlog.data.manifest import is_store
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split
 from graphlog.data.store import GraphStore, open_store
+from graphlog.data.workers import device_for, using
 from graphlog.domains import DOMAINS, Input, schema_named
 from graphlog.domains.molecule.domain import split_smiles
 from graphlog.domains.protein.folds import split_proteins
@@ -173,7 +173,7 @@ def featurize(
         schema: Name of a fixed schema; None takes that of the default recipe, or infers one.
         like: Model or store whose schema to use instead.
         overwrite: Whether to replace a store at ``output``.
-        engine: ``local``, or ``ray``: see :func:`graphlog.data.cluster.using`.
+        engine: ``local``, or ``ray``: see :func:`graphlog.data.workers.using`.
         options: Of the reader of the domain, such as ``smiles_column`` or ``radius``.
 
     Raises:
@@ -410,7 +410,7 @@ def embed(
 ) -> Float[np.ndarray, "M W"]:
     """Return a float32 embedding of each row, NaN where unreadable. See :meth:`Encoder.embed`.
 
-    The ``engine`` is ``local``, or ``ray``: see :func:`graphlog.data.cluster.using`.
+    The ``engine`` is ``local``, or ``ray``: see :func:`graphlog.data.workers.using`.
     """
     model = load_for(encoder, source)
     with using(engine, model.device.type):

@@ -208,7 +208,7 @@ def test_a_killed_worker_is_one_clear_error() -> None:
 def test_workers_end_when_their_parent_is_killed() -> None:
     program = (
         "import os, time\n"
-        "from graphlog.data.cluster import map_in_order\n"
+        "from graphlog.data.workers import map_in_order\n"
         "for _ in map_in_order(time.sleep, ((k, 0.1) for k in range(10**6)), workers=2):\n"
         "    print(flush=True)\n"
     )

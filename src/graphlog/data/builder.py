@@ -31,25 +31,15 @@ from graphlog.files import acquire_lock, exchange, free_lock, remove_folder
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-    from graphlog.data.store import GraphStore
-
 _ATTEMPTS = 20
 """New folders that another process may take for dead before theirs is locked."""
 
 
-class StoreBuilder:
-    """Pack graphs chunk by chunk into a :class:`GraphStore`, in memory or in a folder.
+class StoreWriter:
+    """Pack graphs chunk by chunk; memory holds one chunk and the table of distinct attribute rows.
 
-    Use it as a context manager, so that an error removes what was written. Memory holds one chunk
-    and the table of distinct attribute rows. Until :meth:`finish`, nothing stands at ``path``: the
-    files grow in a ``<path>.partial-…`` folder, which the next build removes should this one be
-    killed.
-
-    Args:
-        schema: What the attributes mean.
-        path: Folder of the store; None builds it in memory.
-        tasks: Names of the label columns.
-        source: Where the graphs come from, kept in the manifest.
+    Until :meth:`write`, nothing stands at ``path``: the files grow in a ``<path>.partial-…``
+    folder, which the next build removes should this one be killed.
     """
 
     def __init__(
@@ -137,14 +127,12 @@ class StoreBuilder:
         self._top_row = max(self._top_row, reject.row)
         self._rejects += 1
 
-    def finish(self, num_rows: int | None = None) -> "GraphStore":
-        """Put the store in its place and return it.
+    def write(self, num_rows: int | None = None) -> Contents:
+        """Put the store in its place and return its contents.
 
         Args:
             num_rows: Rows of the input; by default one more than the last row seen.
         """
-        from graphlog.data.store import GraphStore  # which saves itself by this class
-
         if num_rows is not None and num_rows <= self._top_row:
             raise ValueError(
                 f"`num_rows` must be above the last row seen, {self._top_row}, found {num_rows}."
@@ -171,10 +159,10 @@ class StoreBuilder:
             )
             manifest = manifest.model_copy(update={"digest": manifest.content_digest()})
             if self.path is None or self._partial is None:
-                return GraphStore(Contents(manifest, self.schema, arrays))
+                return Contents(manifest, self.schema, arrays)
             write_manifest(self._partial, manifest)
             self._put_in_place(self._partial, self.path)
-        return GraphStore(read_contents(self.path))
+        return read_contents(self.path)
 
     def _finished_arrays(self) -> dict[str, Array]:
         arrays: dict[str, Array] = {}

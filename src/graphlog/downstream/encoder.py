@@ -13,10 +13,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.cluster import spread_in_order
 from graphlog.data.html import html_fields
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
+from graphlog.data.workers import spread_in_order
 from graphlog.domains import domain_of
 from graphlog.encoders.base import Encoding
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder

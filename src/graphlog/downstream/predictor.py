@@ -15,10 +15,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.cluster import spread_in_order
 from graphlog.data.html import html_fields
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
+from graphlog.data.workers import spread_in_order
 from graphlog.domains import Input, domain_of
 from graphlog.downstream.embed import Written, choose_format, open_output
 from graphlog.downstream.encoder import Encoder, Layer, batches_of, evaluating

@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from jaxtyping import Bool, Float, Float16, Float32
 
-from graphlog.data.cluster import available_workers, map_in_order
 from graphlog.data.store import GraphStore
+from graphlog.data.workers import available_workers, map_in_order
 from graphlog.domains import DOMAINS
 from graphlog.files import acquire_lock, beside
 from graphlog.objectives.descriptor_head import COMPONENTS

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float32, Int, UInt64
 
-from graphlog.data.cluster import check_workers, spread_in_order
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import (
     DEFAULT_FRACTIONS,
@@ -22,6 +21,7 @@ from graphlog.data.split import (
 )
 from graphlog.data.store import GraphStore
 from graphlog.data.tables import Table, open_table
+from graphlog.data.workers import check_workers, spread_in_order
 from graphlog.datasets import BUNDLED, DATASETS, DatasetSpec
 from graphlog.domains.base import BaselineFeatures, CommonPart, GraphFeature, Input
 from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP, MOLECULE_RICH, TARGETS

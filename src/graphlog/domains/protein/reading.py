@@ -17,9 +17,9 @@ from filelock import FileLock
 from jaxtyping import Int
 
 from graphlog.data.chunk import Reject
-from graphlog.data.cluster import check_workers, map_in_order
 from graphlog.data.collector import RowCollector, check_reading
 from graphlog.data.store import GraphStore, StoreBuilder, open_store
+from graphlog.data.workers import check_workers, map_in_order
 from graphlog.datasets import DATASETS, DatasetSpec
 from graphlog.datasets.catalogue import PARTS
 from graphlog.datasets.download import data_root, fetch

@@ -17,7 +17,7 @@ from cli_support import left_in, run_command
 from cluster_support import Square, die, die_once, refuse
 from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labeled, tiny_encoder, write_csv
 from graphlog.data import cluster
-from graphlog.data.cluster import spread_in_order, using
+from graphlog.data.workers import spread_in_order, using
 from graphlog.domains import records
 from graphlog.downstream.finetune import finetune
 from graphlog.downstream.predictor import Predictor
