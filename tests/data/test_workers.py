@@ -16,7 +16,7 @@ import graphlog
 from cli_support import left_in, run_command
 from cluster_support import Square, die, die_once, refuse
 from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labeled, tiny_encoder, write_csv
-from graphlog.data import cluster
+from graphlog.data import workers
 from graphlog.data.workers import spread_in_order, using
 from graphlog.domains import records
 from graphlog.downstream.finetune import finetune
@@ -60,13 +60,13 @@ def session(nodes: Any) -> Iterator[None]:
 def sent(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Names of the functions that the cluster has been given."""
     names: set[str] = set()
-    spread = vars(cluster)["_map"]
+    spread = vars(workers)["_map"]
 
     def noted(ray: Any, work: Any, pieces: Any) -> Any:
         names.add(getattr(work, "func", work).__name__)
         return spread(ray, work, pieces)
 
-    monkeypatch.setattr(cluster, "_map", noted)
+    monkeypatch.setattr(workers, "_map", noted)
     return names
 
 
@@ -233,7 +233,7 @@ def test_a_dead_worker_is_replaced_and_one_that_always_dies_is_told(
         pieces = [(k, (tmp_path / "died", k)) for k in range(8)]
         assert list(spread_in_order(die_once, pieces, 1)) == [(k, k**2) for k in range(8)]
         assert (tmp_path / "died").exists()
-        monkeypatch.setattr(cluster, "_RETRIES", 1)
+        monkeypatch.setattr(workers, "_RETRIES", 1)
         with pytest.raises(ProcessLostError, match="died over the same rows 2 times"):
             list(spread_in_order(die, [(k, k) for k in range(2, 4)], 1))
         with pytest.raises(DataError, match=r"^row 5: no number; leave it out\.$"):

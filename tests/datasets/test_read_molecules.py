@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from graphlog.api import read_molecules
-from graphlog.data import cluster as pool
+from graphlog.data import workers as pool
 from graphlog.data.chunk import EXCLUDED
 from graphlog.data.store import open_store
 from graphlog.domains.molecule import MOLECULE_RICH

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import inspect
 import io
+import os
 import re
 import shlex
 from pathlib import Path
@@ -44,6 +45,7 @@ def _id(page: Path) -> str:
 
 
 @patch.dict("graphlog.domains.SCHEMAS")
+@patch.dict(os.environ)
 @pytest.mark.parametrize(
     "page", [p for p in _with("python") if p.parent.name != "tutorials"], ids=_id
 )
