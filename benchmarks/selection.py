@@ -52,7 +52,6 @@ SELECTED_ON = ("bbbp", "bace", "sider", "tox21", "toxcast", "hiv", *REGRESSION)
 CV_TARGETS, CV_MOLECULES = 40, 9_000
 MANY_TARGETS, SHORT_GRID = 100, (0.01, 0.1)
 """A set of hundreds of targets chooses between two values of C: each costs minutes."""
-RESAMPLES = 300
 FINGERPRINTS, DESCRIPTORS = "ecfp4", "descriptors"
 Models = tuple[tuple[str, ...], ...]
 """One entry a seed: the models whose predictions are averaged."""
@@ -207,7 +206,9 @@ def score_of(dataset: str, labels: Any, predictions: Any) -> float:
     return 100 * evaluate(labels, predictions, task).scores[metric]
 
 
-def difference(work: Path, dataset: str, rule: str, ours: Models, theirs: Models) -> np.ndarray:
+def difference(
+    work: Path, dataset: str, rule: str, ours: Models, theirs: Models, resamples: int
+) -> np.ndarray:
     """Return bootstrapped differences of a test score, in points; the first is of all rows.
 
     Of several models on a side, one a seed, the scores are averaged.
@@ -216,7 +217,7 @@ def difference(work: Path, dataset: str, rule: str, ours: Models, theirs: Models
     labels = both[0][0][0]
     draw = np.random.default_rng(0)
     found: list[float] = []
-    for number in range(RESAMPLES + 1):
+    for number in range(resamples + 1):
         rows = draw.integers(0, len(labels), len(labels)) if number else np.arange(len(labels))
         a, b = (mean_of([score_of(dataset, y[rows], p[rows]) for y, p in s]) for s in both)
         found.append(a - b)
@@ -261,7 +262,7 @@ def report(options: argparse.Namespace) -> None:
         (f"pre-trained - {FINGERPRINTS}", ours, baseline),
         (f"fused - {FINGERPRINTS}", combined(options)["fused"], baseline),
     )
-    lines += ["", "### Differences on the test folds", "", *answers(options.work, questions)]
+    lines += ["", "### Differences on the test folds", "", *answers(options, questions)]
     options.results.mkdir(parents=True, exist_ok=True)
     (options.results / "tables.md").write_text("\n".join(lines).lstrip() + "\n")
     with gzip.open(options.results / "rows.csv.gz", "wt", newline="") as file:
@@ -295,8 +296,9 @@ def mean_of(values: list[float]) -> float:
     return float(np.mean(values)) if values else float("nan")
 
 
-def answers(work: Path, questions: Any) -> list[str]:
+def answers(options: argparse.Namespace, questions: Any) -> list[str]:
     """Return a row for each difference, rule and mean over sets."""
+    work = options.work
     lines = ["| difference | C | over | points | 95 % interval |", "|---|---|---|---|---|"]
     for label, ours, theirs in questions:
         for rule in ("fixed", "validated"):
@@ -305,7 +307,7 @@ def answers(work: Path, questions: Any) -> list[str]:
                 used = {name for part in (*ours, *theirs) for name in part}
                 files = [work / "predictions" / f"{d}-{name}.npz" for name in used]
                 if all(f.exists() for f in files):
-                    draws[d] = difference(work, d, rule, ours, theirs)
+                    draws[d] = difference(work, d, rule, ours, theirs, options.resamples)
             sets = [d for d in CLASSIFICATION if d in draws]
             groups = {
                 f"mean of {len(sets)} sets": sets,
@@ -333,6 +335,7 @@ def main() -> None:
     parser.add_argument("--calibration", type=Path, default=Path("runs/stores/druglike"))
     parser.add_argument("--candidate", nargs="+", default=["mol"], help="one model a seed")
     parser.add_argument("--reference", default="untrained")
+    parser.add_argument("--resamples", type=int, default=300, help="bootstraps a difference")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path("runs/selection"))
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results/selection"))
