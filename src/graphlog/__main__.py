@@ -5,4 +5,8 @@ import sys
 from graphlog.cli.main import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    # Ctrl-C inside an import, where dataclasses run `exec`, leaves a mark in the interpreter that
+    # would end it by the signal, not with this code; the next `exec` clears the mark
+    exec("")  # nosec B102
+    sys.exit(code)

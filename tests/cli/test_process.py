@@ -132,6 +132,23 @@ def test_a_run_in_progress_is_refused_to_others_and_ctrl_c_leaves_it_resumable(
     assert "unfinished" in cli("info", run).out
 
 
+def test_ctrl_c_inside_an_import_ends_with_the_same_code(tmp_path: Path):
+    (tmp_path / "interrupted.py").write_text(
+        "import runpy\n"
+        "import graphlog.cli.main\n"
+        "def main():\n"
+        "    try:\n"
+        "        exec('raise KeyboardInterrupt')  # as in the body of a dataclass\n"
+        "    except KeyboardInterrupt:\n"
+        "        return 130\n"
+        "graphlog.cli.main.main = main\n"
+        "runpy.run_module('graphlog', run_name='__main__')\n"
+    )
+    words = [sys.executable, "-m", "interrupted"]
+    done = subprocess.run(words, cwd=tmp_path, env=_environment(), check=False)
+    assert done.returncode == 130
+
+
 @pytest.mark.skipif(os.name != "posix", reason="limits of a process are posix")
 def test_a_full_disk_is_one_line_and_leaves_nothing(
     tmp_path: Path, molecules: Path, capsys: pytest.CaptureFixture[str]
