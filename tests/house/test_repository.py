@@ -76,7 +76,8 @@ def test_nothing_is_unpickled():
                     )
                 if keywords.get("allow_pickle") == "True":
                     problems.append(f"{dotted(path)}:{node.lineno}: allow_pickle=True")
-                if called in {"eval", "exec"}:
+                literal = all(isinstance(a, ast.Constant) for a in node.args)
+                if called in {"eval", "exec"} and not literal:
                     problems.append(f"{dotted(path)}:{node.lineno}: {called}()")
     assert problems == []
 
