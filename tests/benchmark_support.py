@@ -34,7 +34,7 @@ def tiny_scale() -> Scale:
         mapped=30,
         timed_steps=1,
     )
-    return Scale(seeds=(0, 1), domains={"molecule": settings})
+    return Scale(seeds=(0,), domains={"molecule": settings})
 
 
 def no_figures() -> tuple[None, str]:

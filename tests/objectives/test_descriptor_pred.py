@@ -124,13 +124,14 @@ class _Counted(Silent):
 
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_what_was_worked_out_before_a_kill_is_not_worked_out_again(
-    tmp_path: Path, tiny_smiles: list[str], on_disk: bool
+    tmp_path: Path, tiny_smiles: list[str], on_disk: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    many = (tiny_smiles * 30)[:600]
+    monkeypatch.setattr(module, "_RECORDS_A_PIECE", 50)
+    many = (tiny_smiles * 4)[:120]
     store = (
         store_of(many, tmp_path / "mols")
         if on_disk
-        else store_of(many).subset(np.arange(599, -1, -1))
+        else store_of(many).subset(np.arange(119, -1, -1))
     )
     stopped, resumed, again = _Counted(patience=1), _Counted(), _Counted()
     with pytest.raises(KeyboardInterrupt):
@@ -139,7 +140,7 @@ def test_what_was_worked_out_before_a_kill_is_not_worked_out_again(
     with growing.open("ab") as file:
         file.write(b"torn")
     found = with_targets(store, resumed, tmp_path)[:].y
-    assert (stopped.done, resumed.done) == ([(600, 0)], [(600, 250)])
+    assert (stopped.done, resumed.done) == ([(120, 0)], [(120, 50)])
     assert found is not None
     wanted = with_targets(store_of(many), Silent())[:].y
     assert wanted is not None
