@@ -15,7 +15,9 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 SIBLING = ROOT.parent / "shared" / "data"
 
-jaxtyping.install_import_hook("graphlog", "typecheck.checked")
+# where arrays are; checking the rest as well would cost every process seconds of import
+CHECKED = ("ops", "prototypes", "views", "objectives", "encoders", "data", "domains", "downstream")
+jaxtyping.install_import_hook([f"graphlog.{name}" for name in CHECKED], "typecheck.checked")
 torch.set_num_threads(1)
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
