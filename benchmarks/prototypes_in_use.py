@@ -20,7 +20,7 @@ from torch import Tensor
 
 import graphlog
 from graphlog.objectives.global_semantic import prototype_cross_entropy
-from graphlog.ops.similarity import cosine_similarity
+from graphlog.ops.contrastive import cosine_similarity
 from graphlog.prototypes import PrototypeForest, balanced_chains, greedy_chains, sample_chains
 from graphlog.training.config import resolve_config
 from graphlog.training.log import Silent

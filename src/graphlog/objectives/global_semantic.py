@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphlog.ops.contrastive import log_softmax_share
-from graphlog.ops.similarity import cosine_similarity
+from graphlog.ops.contrastive import cosine_similarity, log_softmax_share
 from graphlog.prototypes.energy import negative_energy
 from graphlog.prototypes.forest import PrototypeForest
 

@@ -12,8 +12,7 @@ from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import LossTerms, Objective, comparison, published
-from graphlog.ops.contrastive import full_precision, log_softmax_share
-from graphlog.ops.similarity import cosine_similarity
+from graphlog.ops.contrastive import cosine_similarity, full_precision, log_softmax_share
 from graphlog.views.augment import Augmentation, AugmentConfig, augment
 from graphlog.views.masking import mask_row
 

@@ -18,8 +18,7 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
 from graphlog.objectives.attribute_head import AttributeColumns
 from graphlog.objectives.base import LossTerms, Objective, comparison, published
-from graphlog.ops.contrastive import full_precision, mean_or_zero
-from graphlog.ops.similarity import paired_cosine_similarity
+from graphlog.ops.contrastive import full_precision, mean_or_zero, paired_cosine_similarity
 from graphlog.views.masking import MaskedColumns, MaskedView, mask_attributes, mask_row
 
 

@@ -6,7 +6,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from graphlog.ops.contrastive import info_nce, log_softmax_share, margin, mean_or_zero
+from graphlog.ops.contrastive import (
+    cosine_similarity,
+    info_nce,
+    log_softmax_share,
+    margin,
+    mean_or_zero,
+)
 from graphlog.ops.ragged import (
     Padding,
     filled,
@@ -16,7 +22,6 @@ from graphlog.ops.ragged import (
     unpad_values,
 )
 from graphlog.ops.segment import segment_ids
-from graphlog.ops.similarity import cosine_similarity
 
 LocalForm = Literal["margin", "expected-margin", "infonce"]
 Anchors = Literal["all", "masked"]

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphlog.errors import ConfigError
-from graphlog.ops.similarity import cosine_similarity, unit_rows
+from graphlog.ops.contrastive import cosine_similarity, unit_rows
 from graphlog.prototypes.e_step import balanced_assignment
 from graphlog.prototypes.forest import PrototypeForest
 from graphlog.prototypes.initialize import check_embeddings

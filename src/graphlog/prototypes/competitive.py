@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphlog.errors import ConfigError
-from graphlog.ops.similarity import cosine_similarity
+from graphlog.ops.contrastive import cosine_similarity
 from graphlog.prototypes.forest import PrototypeForest
 
 _EPS = 1e-6

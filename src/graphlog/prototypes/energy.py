@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphlog.ops.similarity import paired_cosine_similarity
+from graphlog.ops.contrastive import paired_cosine_similarity
 from graphlog.prototypes.forest import PrototypeForest
 
 

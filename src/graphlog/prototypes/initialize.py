@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from graphlog.errors import ConfigError, NonFiniteLossError
-from graphlog.ops.similarity import unit_rows
+from graphlog.ops.contrastive import unit_rows
 from graphlog.prototypes.forest import PrototypeForest
 from graphlog.prototypes.kmeans import Clusters, drop_small, kmeans
 

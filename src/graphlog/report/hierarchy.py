@@ -15,7 +15,7 @@ from graphlog.downstream.encoder import Encoder, evaluating
 from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.objectives.graphlog import projection_head
-from graphlog.ops.similarity import cosine_similarity
+from graphlog.ops.contrastive import cosine_similarity
 from graphlog.prototypes.balanced import fit_balanced_forest
 from graphlog.prototypes.e_step import greedy_chains, leaf_chains
 from graphlog.prototypes.forest import PrototypeForest
