@@ -12,13 +12,9 @@ from graphlog.objectives.global_semantic import (
     prototype_cross_entropy,
     prototype_statistics,
 )
-from graphlog.prototypes import (
-    PrototypeForest,
-    corrupt_chains,
-    greedy_chains,
-    negative_energy,
-    sample_chains,
-)
+from graphlog.prototypes.e_step import greedy_chains, sample_chains
+from graphlog.prototypes.energy import corrupt_chains, negative_energy
+from graphlog.prototypes.forest import PrototypeForest
 from graphlog_support import all_chains, random_forest, seeded
 
 FOREST = random_forest((3, 5, 9), dim=4)

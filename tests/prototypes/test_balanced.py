@@ -5,8 +5,8 @@ import torch
 
 from graphlog.errors import ConfigError, NonFiniteLossError
 from graphlog.ops.contrastive import cosine_similarity
-from graphlog.prototypes import balanced_assignment, balanced_chains, leaf_chains
 from graphlog.prototypes.balanced import fit_balanced_forest
+from graphlog.prototypes.e_step import balanced_assignment, balanced_chains, leaf_chains
 from graphlog_support import all_chains, random_forest, seeded
 
 

@@ -1,9 +1,14 @@
-"""K-means: clusters found, dropped clusters, repeatability."""
+"""K-means, and the prototypes fitted by it, layer by layer, whatever the number of graphs."""
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from graphlog.prototypes.kmeans import Clusters, drop_small, kmeans, nearest
+from graphlog.errors import ConfigError, NonFiniteLossError
+from graphlog.prototypes.competitive import fit_competitive
+from graphlog.prototypes.forest import PrototypeForest
+from graphlog.prototypes.kmeans import Clusters, drop_small, fit_forest, kmeans, nearest
 from graphlog_support import seeded
 
 
@@ -50,3 +55,97 @@ def test_orphans_go_to_the_nearest_survivor() -> None:
 def test_nothing_survives() -> None:
     points = torch.tensor([[0.0], [1.0]])
     assert drop_small(points, Clusters(points, torch.tensor([0, 1])), 2).centers.shape == (0, 1)
+
+
+def embeddings(num: int, dim: int = 6, seed: int = 0) -> torch.Tensor:
+    return torch.randn(num, dim, generator=seeded(seed))
+
+
+@pytest.mark.parametrize("space", ["raw", "unit"])
+def test_layers_shrink_by_half_or_more(space: str) -> None:
+    forest = fit_forest(embeddings(400), depth=3, centers=50, generator=seeded(), space=space)
+    top, middle, bottom = forest.sizes
+    assert 40 <= bottom <= 50
+    assert middle <= bottom // 2
+    assert top <= middle // 2
+    for level in (1, 2):
+        assert torch.bincount(forest.parent(level)).min() >= 2
+    if space == "unit":
+        assert (forest.layers[2].norm(dim=1) <= 1 + 1e-6).all()
+
+
+def test_bottom_prototypes_are_means_of_their_graphs() -> None:
+    points = embeddings(60)
+    forest = fit_forest(points, depth=1, centers=3, generator=seeded())
+    owner = torch.cdist(points, forest.layers[0]).argmin(dim=1)
+    for k in range(forest.sizes[0]):
+        assert torch.allclose(forest.layers[0][k], points[owner == k].mean(dim=0), atol=1e-4)
+
+
+@given(st.integers(2, 40), st.integers(1, 4), st.integers(1, 12), st.integers(0, 99))
+def test_any_collection_of_two_graphs_or_more_gives_a_forest(
+    num: int, depth: int, centers: int, seed: int
+) -> None:
+    forest = fit_forest(
+        embeddings(num, seed=seed), depth=depth, centers=centers, generator=seeded(seed)
+    )
+    assert forest.depth == depth
+    PrototypeForest(forest.layers, forest.parents)
+
+
+def test_same_generator_same_forest() -> None:
+    first, second = (
+        fit_forest(embeddings(100), depth=3, centers=10, generator=seeded(4)) for _ in range(2)
+    )
+    for a, b in zip(
+        (*first.layers, *first.parents), (*second.layers, *second.parents), strict=True
+    ):
+        assert torch.equal(a, b)
+
+
+def test_the_literal_rule_discards_every_upper_layer() -> None:
+    fit_forest(embeddings(400), depth=1, centers=50, generator=seeded(), centers_rule="literal")
+    with pytest.raises(ConfigError, match=r"centres_rule='literal'.*1 layers above.*halve"):
+        fit_forest(embeddings(400), depth=2, centers=50, generator=seeded(), centers_rule="literal")
+
+
+def test_one_graph_is_too_few() -> None:
+    with pytest.raises(ConfigError, match="at least 2 graphs"):
+        fit_forest(embeddings(1), depth=3, centers=50, generator=seeded())
+
+
+def test_collapsed_and_diverged_embeddings() -> None:
+    with pytest.raises(ConfigError, match="collapsed"):
+        fit_forest(torch.zeros(8, 3), depth=2, centers=4, generator=seeded())
+    with pytest.raises(NonFiniteLossError, match="not finite"):
+        fit_forest(torch.full((8, 3), float("nan")), depth=2, centers=4, generator=seeded())
+
+
+def test_opposite_points_get_a_prototype_with_a_direction() -> None:
+    forest = fit_forest(
+        torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), depth=2, centers=4, generator=seeded()
+    )
+    assert forest.sizes == (1, 1)
+    assert forest.layers[0].norm() > 0
+
+
+def test_competitive_initialization() -> None:
+    first, second = (
+        fit_competitive(embeddings(200), depth=3, centers=12, generator=seeded(1), batch_size=64)
+        for _ in range(2)
+    )
+    assert first.depth == 3
+    assert all(torch.equal(a, b) for a, b in zip(first.layers, second.layers, strict=True))
+    with pytest.raises(ConfigError, match="no prototype won"):
+        fit_competitive(embeddings(1), depth=1, centers=2, generator=seeded(), passes=1)
+
+
+@pytest.mark.parametrize("distinct", [1, 2, 3, 40])
+def test_the_top_layer_has_as_many_roots_as_asked_for_where_there_are_as_many(
+    distinct: int,
+) -> None:
+    points = torch.randn(distinct, 6, generator=seeded()).repeat(5, 1)
+    forest = fit_forest(points, depth=3, centers=50, min_roots=4, generator=seeded())
+    assert forest.sizes[0] >= min(4, forest.sizes[1])
+    one = fit_forest(points, depth=3, centers=50, generator=seeded())
+    assert one.sizes[1:] == forest.sizes[1:]

@@ -13,7 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphlog.prototypes import PrototypeForest, negative_energy, sample_chains
+from graphlog.prototypes.e_step import sample_chains
+from graphlog.prototypes.energy import negative_energy
+from graphlog.prototypes.forest import PrototypeForest
 from graphlog_support import all_chains, random_forest, seeded
 
 KINDS = 5

@@ -34,7 +34,7 @@ from graphlog.prototypes.competitive import fit_competitive
 from graphlog.prototypes.e_step import balanced_chains, greedy_chains, sample_chains
 from graphlog.prototypes.energy import corrupt_chains
 from graphlog.prototypes.forest import PrototypeForest
-from graphlog.prototypes.initialize import fit_forest
+from graphlog.prototypes.kmeans import fit_forest
 from graphlog.views.augment import drop_subgraphs
 from graphlog.views.masking import MaskedView, mask_attributes, mask_row
 from graphlog.views.sampling import uniform

@@ -8,8 +8,7 @@ from graphlog.errors import ConfigError
 from graphlog.ops.contrastive import cosine_similarity, unit_rows
 from graphlog.prototypes.e_step import balanced_assignment
 from graphlog.prototypes.forest import PrototypeForest
-from graphlog.prototypes.initialize import check_embeddings
-from graphlog.prototypes.kmeans import kmeans
+from graphlog.prototypes.kmeans import check_embeddings, kmeans
 
 _CHUNK = 4096
 _PASSES = 20

@@ -19,7 +19,7 @@ from graphlog.ops.contrastive import cosine_similarity
 from graphlog.prototypes.balanced import fit_balanced_forest
 from graphlog.prototypes.e_step import greedy_chains, leaf_chains
 from graphlog.prototypes.forest import PrototypeForest
-from graphlog.prototypes.initialize import check_embeddings
+from graphlog.prototypes.kmeans import check_embeddings
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 from graphlog.training.randomness import seed_for
