@@ -20,8 +20,14 @@ from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import Domain, Input
 from graphlog.domains.graph.folder import find_tables, open_folder
-from graphlog.domains.graph.jsonlines import SUFFIXES, open_jsonlines
-from graphlog.domains.graph.raw import Collection, RawGraph, as_float, join
+from graphlog.domains.graph.raw import (
+    JSON_SUFFIXES,
+    Collection,
+    RawGraph,
+    as_float,
+    join,
+    open_jsonlines,
+)
 from graphlog.domains.graph.schema import Survey, check_sizes, chunk_of, text_of
 from graphlog.domains.graph.tudataset import (
     GIN_SUFFIXES,
@@ -135,7 +141,7 @@ class GraphDomain(Domain):
             if is_store(path) or (path / "config.toml").is_file():
                 return False
             return bool(find_tables(path) or _json_files(path) or find_parts(path))
-        if path.name.endswith(SUFFIXES) or path.suffix == ".zip":
+        if path.name.endswith(JSON_SUFFIXES) or path.suffix == ".zip":
             return True
         return path.name.endswith(GIN_SUFFIXES) and looks_like_gin(path)
 
@@ -250,7 +256,7 @@ def open_collection(path: Path) -> Collection:
         raise DataError(f"{path}: holds no graphs; a folder of graphs has {known}.")
     if path.suffix == ".zip":
         return open_tudataset(path)
-    if path.name.endswith(SUFFIXES):
+    if path.name.endswith(JSON_SUFFIXES):
         return open_jsonlines(path)
     if looks_like_gin(path):
         return open_gin(path)
@@ -259,7 +265,7 @@ def open_collection(path: Path) -> Collection:
 
 
 def _json_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES))
+    return sorted(path for path in folder.iterdir() if path.name.endswith(JSON_SUFFIXES))
 
 
 def _chunks(graphs: Collection, limit: int | None) -> Iterator[list[RawGraph]]:
