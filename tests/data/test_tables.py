@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from graphlog.data.labels import choose_tasks
-from graphlog.data.tables import Row, open_table
+from graphlog.data.columns import Row, choose_tasks
+from graphlog.data.tables import open_table
 from graphlog.errors import DataError
 from graphlog.files import open_text
 

@@ -1,13 +1,27 @@
-"""Which column of a table holds the records."""
+"""An open table: its rows, the column of its records and the columns of its labels."""
 
+import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float32
 
 from graphlog.errors import DataError
 
+ABSENT = frozenset({"", "nan", "na", "n/a", "null", "none", "-", "?", "<na>"})
+"""What stands in a cell without a label, in any case."""
+WORDS = {
+    **dict.fromkeys(("true", "yes", "active", "positive"), 1.0),
+    **dict.fromkeys(("false", "no", "inactive", "negative"), 0.0),
+}
+"""Words that stand for the two classes, in any case."""
+_NUMBERS_NOT_LABELS = frozenset({"id", "index", "row", "cid", "num", "number", "no"})
 _SHOWN = 20
 
 
@@ -127,3 +141,180 @@ def distinct(columns: Sequence[str]) -> tuple[str, ...]:
 def repeated(columns: Sequence[str]) -> set[str]:
     """Return the names that stand in a header more than once."""
     return {name for name, count in Counter(columns).items() if count > 1}
+
+
+class Row(NamedTuple):
+    """One data row."""
+
+    row: int
+    """Number from 0; the header and wholly blank lines are not counted."""
+    record: str
+    """Content of the column of records."""
+    fields: Mapping[str, str]
+    """All columns by name."""
+    problem: str | None = None
+    """Why the row cannot be used, where that shows before parsing."""
+
+
+class Table:
+    """An open table: its columns, and its rows once, in order."""
+
+    def __init__(
+        self, where: str, columns: Sequence[str], record_index: int, rows: Iterator[Row]
+    ) -> None:
+        self.where, self.columns, self._rows = where, distinct(columns), rows
+        self.repeated = repeated(columns)
+        self.record_column = self.columns[record_index]
+
+    def __iter__(self) -> Iterator[Row]:
+        """Return the rows; a table can be read once."""
+        return self._rows
+
+
+@lru_cache(maxsize=1 << 14)
+def label(text: str) -> float | None:
+    """Return the number in a cell, NaN for an absent one, None for text that is no finite number.
+
+    Example:
+        >>> label(" 1.5 "), label("N/A"), label("Active"), label("strong"), label("inf")
+        (1.5, nan, 1.0, None, None)
+    """
+    plain = text.strip().lower()
+    if plain in ABSENT:
+        return math.nan
+    if plain in WORDS:
+        return WORDS[plain]
+    try:
+        value = float(plain)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and abs(value) < 3e38 and "_" not in plain else None
+
+
+class LabelReader:
+    """Reads the label columns of a table and remembers what a user should be told about them."""
+
+    def __init__(self, tasks: Sequence[str], where: str) -> None:
+        self._tasks, self._where = tuple(tasks), where
+        self._cells_of = (
+            itemgetter(*tasks) if len(tasks) > 1 else lambda fields: (fields[tasks[0]],)
+        )
+        self._words: dict[str, set[str]] = {}
+        self._rounded: dict[str, float] = {}
+
+    def read(self, rows: Sequence[Row]) -> Float32[np.ndarray, "N T"]:
+        """Return the labels of ``rows``.
+
+        Raises:
+            DataError: Naming the first row and column whose text is not a number.
+        """
+        table: list[list[float | None]] = []
+        seen = set[str]()
+        for row in rows:
+            cells = self._cells_of(row.fields)
+            values: list[float | None] = list(map(label, cells))
+            if None in values:
+                if row.problem is None:
+                    raise self._not_a_number(row, self._tasks[values.index(None)])
+                values = [math.nan] * len(values)  # a ragged row's cells may be in wrong columns
+            seen.update(cells)
+            table.append(values)
+        if any(cell.strip().lower() in WORDS for cell in seen):
+            self._note_words(rows)
+        exact = np.array(table, dtype=np.float64)
+        labels = exact.astype(np.float32)
+        self._note_rounding(exact, labels)
+        return labels
+
+    def notes(self) -> list[str]:
+        """Return one line for each column that was not taken literally."""
+        lines: list[str] = []
+        for task, words in self._words.items():
+            meaning = ", ".join(f"{w} = {WORDS[w.lower()]:g}" for w in sorted(words))
+            lines.append(f"target '{task}': words are read as classes ({meaning})")
+        for task, value in self._rounded.items():
+            lines.append(
+                f"target '{task}': labels are kept in 32 bits, about 7 digits "
+                f"({value!r} became {float(np.float32(value))!r})"
+            )
+        return lines
+
+    def _note_words(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            for task in self._tasks:
+                word = row.fields[task].strip()
+                if row.problem is None and word.lower() in WORDS:
+                    self._words.setdefault(task, set()).add(word)
+
+    def _note_rounding(self, exact: np.ndarray, labels: np.ndarray) -> None:
+        changed = np.abs(exact - labels) > 1e-6 * np.abs(exact)
+        changed |= (exact != labels) & (exact == np.floor(exact))
+        for row, task in np.argwhere(changed).tolist():
+            self._rounded.setdefault(self._tasks[task], float(exact[row, task]))
+
+    def _not_a_number(self, row: Row, task: str) -> DataError:
+        text = row.fields[task].strip()
+        return DataError(
+            f"{self._where}, data row {row.row}: label '{task}' must be a number, yes or no, or "
+            f"empty, found {text[:40]!a}; correct it, or choose other --targets."
+        )
+
+
+def choose_tasks(
+    table: Table, targets: str | Sequence[str] | None, first: Sequence[Row]
+) -> tuple[str, ...]:
+    """Return the label columns of a table.
+
+    Args:
+        table: The open table.
+        targets: Their names; ``auto`` takes every column of numbers that is no running number;
+            None takes none.
+        first: The first rows, to look at for ``auto``.
+
+    Raises:
+        DataError: If a name is no column, is the SMILES column, or stands in the header twice;
+            or if ``auto`` finds none.
+    """
+    if targets is None:
+        return ()
+    if targets == "auto":
+        found = tuple(
+            c
+            for c in table.columns
+            if c != table.record_column and _looks_like_labels(c, [r.fields for r in first])
+        )
+        if not found:
+            raise DataError(
+                f"{table.where}: no column of numbers to take as labels; name the columns with "
+                "--targets."
+            )
+        return found
+    names = [targets] if isinstance(targets, str) else list(targets)
+    for name in names:
+        if name not in table.columns:
+            raise no_such_column(table.columns, name, table.where)
+        if name == table.record_column:
+            raise DataError(
+                f"{table.where}: '{name}' is the SMILES column and cannot be a label too; choose "
+                "another target."
+            )
+    twice = (table.repeated & set(names)) | repeated(names)
+    if twice:
+        raise DataError(
+            f"{table.where}: label column '{min(twice)}' is given more than once; give each once, "
+            "under a name of its own."
+        )
+    return tuple(names)
+
+
+def _looks_like_labels(column: str, rows: Sequence[Mapping[str, str]]) -> bool:
+    plain = column.strip().lower()
+    if (
+        not plain
+        or plain in _NUMBERS_NOT_LABELS
+        or plain.endswith(("_id", " id"))
+        or plain.startswith("unnamed")
+    ):
+        return False
+    values = [label(fields[column]) for fields in rows]
+    return None not in values and not all(value is None or math.isnan(value) for value in values)

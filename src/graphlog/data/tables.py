@@ -5,11 +5,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from graphlog.data.columns import SMILES, RecordColumn, distinct, listed, repeated
+from graphlog.data.columns import SMILES, RecordColumn, Row, Table, distinct, listed
 from graphlog.errors import DataError, MissingExtraError
 from graphlog.files import COMPRESSED, LONGEST_LINE, open_text
 
@@ -30,34 +30,6 @@ _WHOLE_GROUP, _MOST_EXPANSION = 1 << 30, 200
 """Bytes that any row group of a Parquet file may expand to, and the largest ratio above that."""
 _MOST_LINES = 1000
 """Lines of one CSV record; more mean that a quote was opened and never closed."""
-
-
-class Row(NamedTuple):
-    """One data row."""
-
-    row: int
-    """Number from 0; the header and wholly blank lines are not counted."""
-    record: str
-    """Content of the column of records."""
-    fields: Mapping[str, str]
-    """All columns by name."""
-    problem: str | None = None
-    """Why the row cannot be used, where that shows before parsing."""
-
-
-class Table:
-    """An open table: its columns, and its rows once, in order."""
-
-    def __init__(
-        self, where: str, columns: Sequence[str], record_index: int, rows: Iterator[Row]
-    ) -> None:
-        self.where, self.columns, self._rows = where, distinct(columns), rows
-        self.repeated = repeated(columns)
-        self.record_column = self.columns[record_index]
-
-    def __iter__(self) -> Iterator[Row]:
-        """Return the rows; a table can be read once."""
-        return self._rows
 
 
 @contextmanager

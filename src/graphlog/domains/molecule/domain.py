@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float32, Int, UInt64
 
+from graphlog.data.columns import Table
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import (
     DEFAULT_FRACTIONS,
@@ -20,7 +21,7 @@ from graphlog.data.split import (
     random_split,
 )
 from graphlog.data.store import GraphStore
-from graphlog.data.tables import Table, open_table
+from graphlog.data.tables import open_table
 from graphlog.data.workers import check_workers, spread_in_order
 from graphlog.datasets import BUNDLED, DATASETS, DatasetSpec
 from graphlog.domains.base import BaselineFeatures, CommonPart, GraphFeature, Input

@@ -9,7 +9,7 @@ from typing import Any
 from rdkit import Chem, RDConfig, rdBase
 from rdkit.Chem import rdDepictor
 
-from graphlog.data.tables import Row, Table
+from graphlog.data.columns import Row, Table
 from graphlog.domains.molecule.parse import parsed
 from graphlog.errors import DataError
 from graphlog.files import open_bytes
