@@ -13,7 +13,7 @@ from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective
-from graphlog.objectives.descriptor_head import target_names
+from graphlog.objectives.heads import target_names
 from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded
 
 SIZES = [9, 1, 14, 2, 11, 20, 3, 16]

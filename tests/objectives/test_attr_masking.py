@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphlog.errors import ConfigError
-from graphlog.objectives.attribute_head import evidence_channels
+from graphlog.objectives.heads import evidence_channels
 from objective_support import (
     EDGE_MASKED,
     NODE_MASKED,

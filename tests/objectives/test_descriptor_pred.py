@@ -20,7 +20,7 @@ from graphlog.domains.molecule import DESCRIPTORS, MOLECULE, featurize_smiles
 from graphlog.domains.molecule.descriptor import count_fingerprints
 from graphlog.domains.protein.network import STATISTICS, ego_statistics
 from graphlog.errors import ConfigError, DataError
-from graphlog.objectives.descriptor_head import COMPONENTS
+from graphlog.objectives.heads import COMPONENTS
 from graphlog.training import targets as module
 from graphlog.training.config import resolve_config
 from graphlog.training.log import Silent

@@ -10,10 +10,10 @@ from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
-from graphlog.objectives.attribute_head import evidence_channels
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.objectives.graphlog import GraphLoG
 from graphlog.objectives.graphlog_config import GraphLoGConfig
+from graphlog.objectives.heads import evidence_channels
 from graphlog.ops.contrastive import cosine_similarity
 from graphlog.prototypes.e_step import leaf_chains
 from graphlog.prototypes.forest import PrototypeForest

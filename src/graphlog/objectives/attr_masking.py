@@ -14,8 +14,8 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
-from graphlog.objectives.attribute_head import AttributeColumns, AttributeHead, attribute_head
 from graphlog.objectives.base import LossTerms, Objective, comparison, published
+from graphlog.objectives.heads import AttributeColumns, AttributeHead, attribute_head
 from graphlog.views.masking import (
     MaskedColumns,
     MaskedView,

@@ -11,13 +11,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import LossTerms, Objective, chemistry, comparison
-from graphlog.objectives.descriptor_head import (
-    COMPONENTS,
-    DescriptorHead,
-    RegressionHead,
-    descriptor_losses,
-    target_names,
-)
+from graphlog.objectives.heads import COMPONENTS, RegressionHead, descriptor_losses, target_names
 
 
 class DescriptorPredConfig(FrozenConfig):
@@ -46,7 +40,8 @@ class DescriptorPred(Objective[GraphBatch]):
         super().__init__(config, encoder)
         self.config = config
         width = encoder.embedding_width(config.layer)
-        self.head = DescriptorHead(width, config.hidden, encoder.schema)
+        targets = len(target_names(encoder.schema))
+        self.head = RegressionHead(width, config.hidden, targets)
         self.substructures = (
             RegressionHead(width, config.hidden, COMPONENTS) if self.needs_substructures else None
         )

@@ -11,14 +11,7 @@ from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import GraphEncoder
-from graphlog.objectives.attribute_head import attribute_head
 from graphlog.objectives.base import EmbedStore, LossTerms, Objective, Phase
-from graphlog.objectives.descriptor_head import (
-    COMPONENTS,
-    DescriptorHead,
-    RegressionHead,
-    descriptor_losses,
-)
 from graphlog.objectives.global_semantic import (
     assignment_gap,
     nce_loss,
@@ -26,6 +19,13 @@ from graphlog.objectives.global_semantic import (
     prototype_statistics,
 )
 from graphlog.objectives.graphlog_config import RECIPE_NOTES, RECIPES, GraphLoGConfig
+from graphlog.objectives.heads import (
+    COMPONENTS,
+    RegressionHead,
+    attribute_head,
+    descriptor_losses,
+    target_names,
+)
 from graphlog.objectives.local_instance import PairLoss, graph_loss, subgraph_loss
 from graphlog.ops.colors import refine_colors
 from graphlog.ops.contrastive import full_precision
@@ -90,7 +90,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         if config.descriptor_weight > 0:
             seen = encoder.embedding_width(config.descriptor_layer)
             hidden = config.descriptor_hidden or seen
-            self.descriptors = DescriptorHead(seen, hidden, self.schema)
+            self.descriptors = RegressionHead(seen, hidden, len(target_names(self.schema)))
             if config.substructure_weight > 0:
                 self.substructures = RegressionHead(seen, hidden, COMPONENTS)
         self.prototypes = nn.ParameterList()

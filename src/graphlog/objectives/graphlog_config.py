@@ -6,9 +6,9 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from graphlog.config import FrozenConfig
-from graphlog.objectives.attribute_head import AttributeColumns
 from graphlog.objectives.base import chemistry, comparison
 from graphlog.objectives.global_semantic import Candidates
+from graphlog.objectives.heads import AttributeColumns
 from graphlog.objectives.local_instance import Anchors, LocalForm, Positive
 from graphlog.prototypes.kmeans import CentersRule, Space
 from graphlog.views.masking import MaskedColumns

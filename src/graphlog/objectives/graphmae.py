@@ -16,8 +16,8 @@ from graphlog.encoders.attributes import expand_attributes, table_rows
 from graphlog.encoders.base import EncoderConfig, Neighborhood
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
-from graphlog.objectives.attribute_head import AttributeColumns
 from graphlog.objectives.base import LossTerms, Objective, comparison, published
+from graphlog.objectives.heads import AttributeColumns
 from graphlog.ops.contrastive import full_precision, mean_or_zero, paired_cosine_similarity
 from graphlog.views.masking import MaskedColumns, MaskedView, mask_attributes, mask_row
 

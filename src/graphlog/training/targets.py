@@ -16,7 +16,7 @@ from graphlog.data.store import GraphStore
 from graphlog.data.workers import available_workers, map_in_order
 from graphlog.domains import DOMAINS
 from graphlog.files import acquire_lock, beside
-from graphlog.objectives.descriptor_head import COMPONENTS
+from graphlog.objectives.heads import COMPONENTS
 from graphlog.training.log import Progress
 
 _LARGEST = 6.0

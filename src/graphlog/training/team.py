@@ -18,7 +18,7 @@ from graphlog.encoders.base import NodeNorm
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError, GraphLoGError, ProcessLostError
 from graphlog.objectives.base import LossTerms
-from graphlog.objectives.descriptor_head import RegressionHead
+from graphlog.objectives.heads import RegressionHead
 from graphlog.ops.collectives import Peers, lost_peers
 
 _STEP_TIMEOUT = timedelta(minutes=10)
