@@ -54,7 +54,7 @@ from .report.describe import describe_models as describe_models
 from .report.explanation import explain_file as explain_file
 from .report.neighbors import neighbors as neighbors
 from .report.neighbors import neighbors_file as neighbors_file
-from .report.notebook import show as show
+from .report.prototypes import show as show
 from .report.prototypes import write_prototypes as write_prototypes
 from .report.run import draw_run as draw_run
 

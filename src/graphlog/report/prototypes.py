@@ -1,4 +1,4 @@
-"""The learned hierarchy as files: ``tree.json``, ``members.csv`` and ``atlas.html``."""
+"""The learned hierarchy: ``tree.json``, ``members.csv`` and ``atlas.html``, also in a notebook."""
 
 import base64
 import gzip
@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -426,3 +427,41 @@ def _layout(count: int, source: np.ndarray, target: np.ndarray) -> Float[np.ndar
     room = np.array([WIDTH - 2 * _MARGIN, HEIGHT - 2 * _MARGIN])
     scale = float((room / extent).min()) if extent.max() > 1e-9 else 1.0
     return (plane - low - extent / 2) * scale + np.array([WIDTH, HEIGHT]) / 2
+
+
+class Page:
+    """A page that notebooks show in a frame of its own."""
+
+    def __init__(self, html: str, height: int) -> None:
+        self.html = html
+        self.height = height
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe srcdoc="{escape(self.html)}" width="100%" height="{self.height}" '
+            'sandbox="allow-scripts allow-downloads" style="border:0"></iframe>'
+        )
+
+
+def show(atlas: str | Path, height: int = 720) -> Page:
+    """Show the atlas that ``graphlog prototypes`` wrote, as the last line of a notebook's cell.
+
+    The page is put into the notebook whole, so that it is still there when the notebook is sent on.
+
+    Args:
+        atlas: The file ``atlas.html``, or its folder.
+        height: In pixels.
+
+    Raises:
+        DataError: If there is no such file.
+    """
+    path = Path(atlas)
+    path = path / "atlas.html" if path.is_dir() else path
+    try:
+        return Page(path.read_text(encoding="utf-8"), height)
+    except FileNotFoundError:
+        raise DataError(
+            f"no such file: {path}; write it with graphlog prototypes RUN -o DIR."
+        ) from None
+    except (OSError, UnicodeDecodeError) as e:
+        raise DataError(f"{path}: not a page that can be shown ({e}).") from None
