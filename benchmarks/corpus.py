@@ -12,7 +12,7 @@ import gzip
 import sys
 from pathlib import Path
 
-from graphlog.domains import SCHEMAS
+from graphlog.domains import schema_named
 from graphlog.downstream.tasks import open_labeled
 from graphlog.files import beside
 
@@ -36,7 +36,7 @@ def main(folder: Path, drug_like: Path) -> None:
         molecules = [line.split(",")[0].strip() for line in file]
     seen, held_out = set(molecules), []
     for name in SETS:
-        data = open_labeled(name, SCHEMAS["molecule"])
+        data = open_labeled(name, schema_named("molecule"))
         train = data.store.texts(data.split.train)
         new = [s for s in dict.fromkeys(train) if s not in seen]
         seen.update(new)

@@ -79,9 +79,9 @@ def models(options: argparse.Namespace) -> dict[str, Any]:
 
 def untrained(seed: int, schema: str) -> Any:
     """Return an encoder with fresh weights that reads ``schema``."""
-    from graphlog.domains import SCHEMAS
+    from graphlog.domains import schema_named
 
-    return random_encoder(schema=SCHEMAS[schema], seed=seed)
+    return random_encoder(schema=schema_named(schema), seed=seed)
 
 
 def probe(options: argparse.Namespace) -> None:

@@ -34,7 +34,7 @@ from sklearn.model_selection import GroupKFold
 
 import graphlog
 from graphlog.data.store import open_store
-from graphlog.domains import SCHEMAS
+from graphlog.domains import schema_named
 from graphlog.domains.molecule import morgan_fingerprints, scaffold_groups
 from graphlog.domains.molecule.descriptor import descriptors
 from graphlog.downstream.encoder import Encoder
@@ -62,7 +62,7 @@ def encoder_of(place: str, schema: str, calibration: Path) -> Encoder:
     if place.startswith("random-"):
         seed = int(place.removeprefix("random-"))
         graphs = open_store(calibration)
-        return random_encoder(schema=SCHEMAS[schema], layer="jk", seed=seed, graphs=graphs)
+        return random_encoder(schema=schema_named(schema), layer="jk", seed=seed, graphs=graphs)
     return graphlog.load(place)
 
 
@@ -83,7 +83,7 @@ def cells(options: argparse.Namespace, stage: str, names: tuple[str, ...]) -> It
         for spec in options.models:
             name, _, place = spec.partition("=")
             if dataset in options.datasets and (stage, dataset, name) not in done:
-                data = data or open_labeled(dataset, SCHEMAS[options.schema], workers=1)
+                data = data or open_labeled(dataset, schema_named(options.schema), workers=1)
                 yield dataset, data, name, place
 
 

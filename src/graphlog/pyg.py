@@ -14,10 +14,10 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
 from graphlog.data.store import GraphStore, StoreBuilder
-from graphlog.domains import SCHEMAS
+from graphlog.domains import schema_named
 from graphlog.domains.graph.raw import RawGraphs
 from graphlog.domains.graph.schema import Survey, attribute_codes
-from graphlog.errors import DataError, unknown_name
+from graphlog.errors import DataError
 
 Array = npt.NDArray[Any]
 
@@ -58,9 +58,7 @@ def from_pyg(graphs: Iterable[Any] | Data, schema: str | FeatureSchema | None = 
         survey.add(packed.raw)
         schema = survey.schema()
     elif isinstance(schema, str):
-        if schema not in SCHEMAS:
-            raise unknown_name("schema", schema, SCHEMAS)
-        schema = SCHEMAS[schema]
+        schema = schema_named(schema)
     _check_width("x", packed.raw.node, schema.node, int(packed.raw.node_counts.sum()))
     _check_width("edge_attr", packed.raw.edge, schema.edge, packed.raw.edge_index.shape[1])
     return _build(packed, schema)

@@ -14,7 +14,7 @@ from graphlog.cli.main import main
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.columns import RecordColumn
 from graphlog.data.schema import Attribute, FeatureSchema
-from graphlog.domains import DOMAINS, SCHEMAS, Domain, domain_of, register
+from graphlog.domains import DOMAINS, Domain, domain_of, register, schema_named
 from graphlog.domains.records import RecordDomain
 from graphlog.errors import ConfigError
 from graphlog.inputs import read, resolve
@@ -105,7 +105,7 @@ def path_domain() -> Iterator[None]:
     """The domain of this file, registered for the time of a test."""
     register(PathDomain())
     yield
-    del DOMAINS["path"], SCHEMAS["path"]
+    del DOMAINS["path"]
 
 
 @pytest.fixture(params=list(CASES))
@@ -128,7 +128,7 @@ def test_from_a_file_to_predictions(case: Case, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     folder.mkdir()
     domain = case.schema[1] if case.schema else None
-    schema = SCHEMAS[domain] if domain else None
+    schema = schema_named(domain) if domain else None
     store = read(case.source, schema, **({"targets": case.targets} if case.targets else {}))
     own = domain_of(store.schema)
     assert (store.num_rows, len(store.rejects)) == (case.rows, case.rejected)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from graphlog.data.store import StoreBuilder
-from graphlog.domains import DOMAINS, SCHEMAS
+from graphlog.domains import DOMAINS, schema_named
 from graphlog.domains.molecule import (
     MOLECULE,
     MOLECULE_CIP,
@@ -208,8 +208,8 @@ def test_another_schema_is_refused() -> None:
 
 def test_tables_and_domain() -> None:
     domain = DOMAINS["molecule"]
-    assert SCHEMAS["molecule"] is MOLECULE
-    assert SCHEMAS["molecule-rich"] is MOLECULE_RICH
+    assert schema_named("molecule") is MOLECULE
+    assert schema_named("molecule-rich") is MOLECULE_RICH
     assert domain.groups(read(["Cc1ccccc1", "CC"], MOLECULE)) == ["c1ccccc1", ""]
     assert domain.featurizer() is featurize_smiles
 

@@ -10,7 +10,7 @@ import pytest
 from rdkit import Chem, rdBase
 from rdkit.Chem.EnumerateStereoisomers import EnumerateStereoisomers, StereoEnumerationOptions
 
-from graphlog.domains import SCHEMAS
+from graphlog.domains import schema_named
 from graphlog.domains.molecule import (
     MOLECULE_CIP,
     MOLECULE_RICH,
@@ -95,7 +95,7 @@ def test_without_stereo_it_is_the_older_schema() -> None:
     )
     np.testing.assert_array_equal(ours.x, theirs.x)
     np.testing.assert_array_equal(ours.edge_attr, theirs.edge_attr)
-    assert SCHEMAS["molecule-cip"] is MOLECULE_CIP
+    assert schema_named("molecule-cip") is MOLECULE_CIP
 
 
 @pytest.fixture(scope="module")

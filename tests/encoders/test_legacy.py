@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphlog.data.schema import FeatureSchema
-from graphlog.domains import SCHEMAS
+from graphlog.domains import schema_named
 from graphlog.encoders.legacy import MOLECULE, PROTEIN, convert_pth
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import ModelFileError
@@ -178,7 +178,7 @@ def test_code_is_refused_and_not_run(zipped: bool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("schema", [MOLECULE, PROTEIN], ids=lambda s: s.name)
 def test_schemas_are_those_of_the_domains(schema: FeatureSchema) -> None:
-    assert SCHEMAS[schema.name] == schema
+    assert schema_named(schema.name) == schema
 
 
 def test_one_flipped_bit_is_found_by_the_checksum(tmp_path: Path) -> None:

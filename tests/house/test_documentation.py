@@ -44,7 +44,6 @@ def _id(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@patch.dict("graphlog.domains.SCHEMAS")
 @patch.dict(os.environ)
 @pytest.mark.parametrize(
     "page", [p for p in _with("python") if p.parent.name != "tutorials"], ids=_id

@@ -23,7 +23,7 @@ from graphlog.benchmark.methods import (
 from graphlog.data.manifest import is_store
 from graphlog.data.store import open_store
 from graphlog.datasets import DATASETS
-from graphlog.domains import SCHEMAS
+from graphlog.domains import schema_named
 from graphlog.domains.molecule.domain import SPLITS as MOLECULE_SPLITS
 from graphlog.domains.protein.folds import KINDS as PROTEIN_SPLITS
 from graphlog.encoders import LAYERS
@@ -224,7 +224,7 @@ def _default_methods(suite: str, domain: str, schema: str) -> tuple[str, ...]:
 def _supports(objective: str, schema: str) -> bool:
     """Return whether an objective can be pre-trained on graphs of ``schema``."""
     try:
-        OBJECTIVES[objective].check_schema(SCHEMAS[schema])
+        OBJECTIVES[objective].check_schema(schema_named(schema))
     except ConfigError:
         return False
     return True

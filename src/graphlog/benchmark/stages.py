@@ -24,7 +24,7 @@ from graphlog.benchmark.methods import BASELINES, FOREST
 from graphlog.benchmark.table import BenchmarkFolder
 from graphlog.data.manifest import is_store
 from graphlog.data.store import GraphStore, open_store
-from graphlog.domains import SCHEMAS
+from graphlog.domains import schema_named
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import RULES, finetune
 from graphlog.downstream.linear import FIXED_C, GRID
@@ -82,7 +82,7 @@ class CellContext:
 
     def _parsed(self, spec: CellSpec, path: Path) -> GraphStore:
         """Return the graphs of a data set, kept in ``path``."""
-        scale, schema = spec.settings, SCHEMAS[spec.settings.schema]
+        scale, schema = spec.settings, schema_named(spec.settings.schema)
         with suppress(ModelFileError):  # damaged: parsed again
             if path.is_dir():
                 return open_store(path)
@@ -103,7 +103,7 @@ class CellContext:
         if spec.dataset not in self._labeled:
             if len(self._labeled) >= _OPEN_SETS:
                 del self._labeled[next(iter(self._labeled))]
-            schema, split = SCHEMAS[spec.settings.schema], spec.settings.split
+            schema, split = schema_named(spec.settings.schema), spec.settings.split
             self._labeled[spec.dataset] = open_labeled(spec.dataset, schema, split=split)
         return self._labeled[spec.dataset]
 
@@ -270,7 +270,7 @@ def _encoder(spec: CellSpec, context: CellContext, data: LabeledGraphs) -> Encod
         encoder = Encoder.read(context.folder.model(spec.model))
     else:
         graphs = data.store.subset(np.sort(data.split.train))
-        schema = SCHEMAS[config.schema]
+        schema = schema_named(config.schema)
         how: dict[str, Any] = {"layer": config.embedding, "seed": config.seed, "graphs": graphs}
         encoder = random_encoder(config.encoder, schema, **how)
     return encoder.to(choose_device(config.device))

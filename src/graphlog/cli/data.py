@@ -116,7 +116,7 @@ def featurize(
     GIN's text format; the schema is inferred and shown.
     """
     from graphlog.data.chunk import EXCLUDED
-    from graphlog.domains import SCHEMAS
+    from graphlog.domains import domain_of
     from graphlog.downstream.embed import rejects_of_output
     from graphlog.report.describe import describe_store
 
@@ -144,7 +144,7 @@ def featurize(
         excluded = sum(r.reason == EXCLUDED for r in store.iter_rejects())
         summary["rejected rows"] -= excluded
         summary["excluded rows"] = excluded
-    _show(console, summary, with_schema=store.schema.name not in SCHEMAS)
+    _show(console, summary, with_schema=store.schema.name not in domain_of(store.schema).schemas)
     console.say(f"next: graphlog pretrain {output} -o run")
 
 

@@ -1,7 +1,6 @@
+from .base import DOMAINS as DOMAINS
 from .base import Domain as Domain
 from .base import Input as Input
-from .registry import DOMAINS as DOMAINS
-from .registry import SCHEMAS as SCHEMAS
-from .registry import domain_of as domain_of
-from .registry import register as register
-from .registry import schema_named as schema_named
+from .base import domain_of as domain_of
+from .base import register as register
+from .base import schema_named as schema_named

@@ -1,4 +1,7 @@
-"""The contract of a domain: all that differs between molecules, proteins and other graphs."""
+"""The contract of a domain, all that differs between kinds of graphs, and the table of domains.
+
+The domains of the table load when they are first looked up: they lie above this file.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +19,7 @@ from graphlog.data.store import GraphStore
 from graphlog.datasets import DatasetSpec
 from graphlog.datasets.download import fetch, find_local
 from graphlog.errors import ConfigError, unknown_name
+from graphlog.plugins import Registry
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -381,3 +385,48 @@ class Domain(ABC):
     def reading_options(self) -> frozenset[str]:
         """Return the names of the options that :meth:`read` takes."""
         return frozenset(signature(self.read).parameters) - {"source", "schema", "options"}
+
+
+def _fits(name: str, part: object) -> str | None:
+    fits = isinstance(part, Domain) and part.name == name
+    return None if fits else f"an object derived from graphlog.domains.Domain named '{name}'"
+
+
+DOMAINS: Registry[Domain] = Registry(
+    "domain",
+    {name: f"graphlog.domains.{name}.domain:DOMAIN" for name in ("molecule", "protein", "graph")},
+    _fits,
+)
+"""Every domain by name."""
+
+
+def register(domain: Domain) -> None:
+    """Make a domain known to every verb and every public call."""
+    DOMAINS[domain.name] = domain
+
+
+def domain_of(schema: FeatureSchema) -> Domain:
+    """Return the domain that graphs of a schema belong to.
+
+    Raises:
+        ConfigError: If it is not registered.
+    """
+    if schema.domain not in DOMAINS:
+        known = ", ".join(sorted(DOMAINS))
+        raise ConfigError(
+            f"no installed package provides the domain '{schema.domain}' that graphs of schema "
+            f"'{schema.name}' belong to; install the one that made them. Known: {known}"
+        )
+    return DOMAINS[schema.domain]
+
+
+def schema_named(name: str) -> FeatureSchema:
+    """Return a fixed schema of any domain.
+
+    Raises:
+        ConfigError: If there is none of that name.
+    """
+    schemas = {name: s for domain in DOMAINS.values() for name, s in domain.schemas.items()}
+    if name not in schemas:
+        raise unknown_name("schema", name, schemas)
+    return schemas[name]

@@ -9,7 +9,7 @@ import pytest
 
 from graphlog.api import read_proteins
 from graphlog.datasets import DATASETS
-from graphlog.domains import SCHEMAS
+from graphlog.domains import schema_named
 from graphlog.domains.protein import reading
 from graphlog.domains.protein.reading import first_of_each_species, open_named_proteins, parts
 from graphlog.downstream.tasks import open_labeled, split_file
@@ -101,7 +101,7 @@ def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def test_worm_go40(mirror: Path) -> None:
-    data = open_labeled("worm-go40", SCHEMAS["protein"])
+    data = open_labeled("worm-go40", schema_named("protein"))
     assert len(data.store) == 6642
     assert len(data.targets) == 40
     assert data.labels.sum() == 7986
@@ -111,18 +111,18 @@ def test_worm_go40(mirror: Path) -> None:
     assert len(pool) == 10_735
     assert fetch_dataset("worm-go40") == pool.path
     assert describe_dataset("worm-go40")["here"] == "yes"
-    chosen = open_labeled("worm-go40", SCHEMAS["protein"], targets=["GO:0006412"])
+    chosen = open_labeled("worm-go40", schema_named("protein"), targets=["GO:0006412"])
     assert chosen.targets == ("GO:0006412",)
 
 
 def test_proteins_beyond_a_limit_are_no_rejects(mirror: Path) -> None:
-    with read_streamed("string-6239", SCHEMAS["protein"], limit=5) as store:
+    with read_streamed("string-6239", schema_named("protein"), limit=5) as store:
         assert (len(store), store.num_output_rows, store.output_status()) == (5, 5, ["ok"] * 5)
 
 
 def test_worm_network_is_worm_go40_split_by_communities(mirror: Path, tmp_path: Path) -> None:
     pytest.importorskip("pymetis")
-    data = open_labeled("worm-network", SCHEMAS["protein"])
+    data = open_labeled("worm-network", schema_named("protein"))
     assert (len(data.store), len(data.targets), data.split_name) == (6642, 40, "network (seed 0)")
     folds = split_file("worm-network", tmp_path / "split.json")
     assert {name: len(part) for name, part in folds._asdict().items()} == {
@@ -131,7 +131,7 @@ def test_worm_network_is_worm_go40_split_by_communities(mirror: Path, tmp_path: 
 
 
 def test_yeast_complexes(mirror: Path) -> None:
-    data = open_labeled("yeast-complexes", SCHEMAS["protein"])
+    data = open_labeled("yeast-complexes", schema_named("protein"))
     assert (len(data.store), len(data.targets)) == (556, 31)
     assert len(open_named_proteins("yeast-complexes")) == 5232
     channels = data.store[:].edge_attr.numpy()[:, :7].any(axis=0)

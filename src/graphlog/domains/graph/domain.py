@@ -292,3 +292,7 @@ def _add_chunk(
     rows = np.array([graph.row for graph in used], dtype=np.int64)
     values = labels.values([graph.labels for graph in used]) if labels.names else None
     collector.add(replace(chunk, rows=rows, labels=values), rejects, len(graphs))
+
+
+DOMAIN = GraphDomain()
+"""What the table of domains looks up."""

@@ -361,3 +361,7 @@ def split_smiles(
 def _pieces(smiles: Sequence[str]) -> Iterator[tuple[None, list[str]]]:
     for start in range(0, len(smiles), _SMILES_A_PIECE):
         yield None, [str(s) for s in smiles[start : start + _SMILES_A_PIECE]]
+
+
+DOMAIN = MoleculeDomain()
+"""What the table of domains looks up."""

@@ -216,3 +216,7 @@ class ProteinDomain(Domain):
             return {"proteins": counts}
         labeled = int((~np.isnan(store.labels).all(axis=1)).sum())
         return {"proteins": counts, "labelled": labeled}
+
+
+DOMAIN = ProteinDomain()
+"""What the table of domains looks up."""
