@@ -25,7 +25,7 @@ import graphlog
 from cells import Cells
 from graphlog.api import random_encoder
 from graphlog.downstream.tasks import open_labeled
-from graphlog.training import make_progress
+from graphlog.training.log import make_progress
 
 LAYERS = ("last", "jk")
 RANDOM = "random"

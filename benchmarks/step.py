@@ -34,7 +34,7 @@ from graphlog.training.log import Silent
 from graphlog.training.optim import NamedAdam
 from graphlog.training.precision import choose_device, has_fast_bf16
 from graphlog.training.pretrain import run_pretraining
-from graphlog.training.pretraining import objective_loss
+from graphlog.training.pretrain_job import objective_loss
 from graphlog.training.trainer import Setting
 from pyg_reference import ProteinReference, ReferenceEncoder, largest_difference
 

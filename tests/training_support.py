@@ -18,7 +18,9 @@ from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.encoders.modelfile import KEY
 from graphlog.objectives.base import LossTerms
 from graphlog.objectives.graphlog import GraphLoG
-from graphlog.training import PretrainConfig, read_metrics, resolve_config, run_pretraining
+from graphlog.training.config import PretrainConfig, resolve_config
+from graphlog.training.log import read_metrics
+from graphlog.training.pretrain import run_pretraining
 
 SCHEMA = FeatureSchema(
     name="families",

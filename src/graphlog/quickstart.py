@@ -19,7 +19,7 @@ from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, MissingExtraError
 from graphlog.files import replacing
 from graphlog.report.prototypes import write_prototypes
-from graphlog.training import Progress
+from graphlog.training.log import Progress
 
 PRETRAINING_SET = "wehi10k"
 QUESTIONS = {

@@ -12,8 +12,8 @@ from torch import nn
 from graphlog.data.batch import BatchSampler
 from graphlog.encoders.encoder import BATCH_SIZE, BATCHES
 from graphlog.encoders.modelfile import read_model
-from graphlog.training import run_pretraining
 from graphlog.training.optim import WeightAverage, scheduled_rate
+from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import load_checkpoint, part
 from training_support import families, outcome, small_config, start
 

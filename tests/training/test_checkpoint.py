@@ -10,8 +10,8 @@ from safetensors import safe_open
 
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import ConfigError, ModelFileError
-from graphlog.training import run_pretraining
 from graphlog.training.log import Silent
+from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import Checkpoint, load_checkpoint, save_checkpoint
 from training_support import families, outcome, small_config
 

@@ -7,7 +7,7 @@ import pytest
 
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
-from graphlog.training import read_config, resolve_config
+from graphlog.training.config import read_config, resolve_config
 
 
 @pytest.mark.parametrize(

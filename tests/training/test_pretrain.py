@@ -10,10 +10,12 @@ import torch
 
 from graphlog.encoders.encoder import build_encoder
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
-from graphlog.training import precision, read_config, read_metrics, run_pretraining
-from graphlog.training.log import Silent
+from graphlog.training import precision
+from graphlog.training.config import read_config
+from graphlog.training.log import Silent, read_metrics
 from graphlog.training.optim import NamedAdam
 from graphlog.training.precision import choose_device, choose_precision, has_fast_bf16
+from graphlog.training.pretrain import run_pretraining
 from graphlog.training.randomness import generator_for, global_seed
 from training_support import blow_up, families, outcome, small_config
 

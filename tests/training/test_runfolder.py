@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from graphlog.errors import ConfigError, GraphLoGError
-from graphlog.training import TrainingInterrupted, read_metrics, run_pretraining
-from graphlog.training.log import Silent
+from graphlog.training.log import Silent, read_metrics
+from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import RunFolder
+from graphlog.training.trainer import TrainingInterrupted
 from training_support import families, job, outcome, server, small_config, start
 
 

@@ -12,10 +12,12 @@ import torch
 from graphlog.data.store import GraphStore
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.graphlog import GraphLoG
-from graphlog.training import TrainingInterrupted, resolve_config, run_pretraining
+from graphlog.training.config import resolve_config
 from graphlog.training.log import Silent
-from graphlog.training.pretraining import Pretraining
+from graphlog.training.pretrain import run_pretraining
+from graphlog.training.pretrain_job import Pretraining
 from graphlog.training.team import ALONE, joined
+from graphlog.training.trainer import TrainingInterrupted
 from team_support import together
 from training_support import SMALL, families, outcome, small_config
 

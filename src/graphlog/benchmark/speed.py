@@ -37,7 +37,7 @@ from graphlog.training.config import PretrainConfig
 from graphlog.training.log import Progress, Silent
 from graphlog.training.optim import NamedAdam
 from graphlog.training.precision import autocast, choose_device, has_fast_bf16
-from graphlog.training.pretraining import Pretraining, objective_loss
+from graphlog.training.pretrain_job import Pretraining, objective_loss
 from graphlog.training.targets import with_targets
 from graphlog.training.trainer import Cursor, Setting, Trainer
 

@@ -198,7 +198,7 @@ def rejected_rows(folder: Path) -> tuple[int, Path | None]:
 @contextlib.contextmanager
 def interruptible() -> Generator[None]:
     """Exit with code 130, and say how to resume, when training was stopped by Ctrl-C."""
-    from graphlog.training import TrainingInterrupted
+    from graphlog.training.trainer import TrainingInterrupted
 
     try:
         yield

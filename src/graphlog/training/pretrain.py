@@ -21,7 +21,7 @@ from graphlog.training.callbacks import Callback, Callbacks
 from graphlog.training.config import PretrainConfig, read_config
 from graphlog.training.log import MetricsFile, Progress, Silent, as_progress
 from graphlog.training.precision import choose_device, choose_precision
-from graphlog.training.pretraining import Pretraining
+from graphlog.training.pretrain_job import Pretraining
 from graphlog.training.runfolder import CHECKPOINTS, MODEL, RunFolder, recorded_precision, versions
 from graphlog.training.team import joined, local_device
 from graphlog.training.trainer import ADVICE, Trainer, TrainingInterrupted, stop_on_signal
