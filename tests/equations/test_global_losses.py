@@ -12,8 +12,7 @@ from graphlog.objectives.global_semantic import (
     prototype_cross_entropy,
     prototype_statistics,
 )
-from graphlog.prototypes.e_step import greedy_chains, sample_chains
-from graphlog.prototypes.energy import corrupt_chains, negative_energy
+from graphlog.prototypes.chains import corrupt_chains, greedy_chains, negative_energy, sample_chains
 from graphlog.prototypes.forest import PrototypeForest
 from graphlog_support import all_chains, random_forest, seeded
 

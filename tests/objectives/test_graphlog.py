@@ -15,7 +15,7 @@ from graphlog.objectives.graphlog import GraphLoG
 from graphlog.objectives.graphlog_config import GraphLoGConfig
 from graphlog.objectives.heads import evidence_channels
 from graphlog.ops.contrastive import cosine_similarity
-from graphlog.prototypes.e_step import leaf_chains
+from graphlog.prototypes.chains import leaf_chains
 from graphlog.prototypes.forest import PrototypeForest
 from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded, small_encoder
 

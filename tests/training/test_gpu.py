@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from graphlog.errors import NonFiniteLossError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.graphlog import RECIPES
-from graphlog.prototypes import e_step
+from graphlog.prototypes import chains
 from graphlog.training.optim import NamedAdam
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.trainer import Trainer
@@ -43,7 +43,7 @@ def on_meta(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "is_autocast_enabled", is_enabled)
     monkeypatch.setattr(torch, "autocast", context)
     # a draw happens where the generator lives, and no generator lives on this device
-    monkeypatch.setattr(e_step, "_draw", draw)
+    monkeypatch.setattr(chains, "_draw", draw)
 
 
 def step_without_values(name: str, **options: Any) -> None:

@@ -35,8 +35,8 @@ from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ModelFileError
 from graphlog.files import replacing
 from graphlog.inputs import read
+from graphlog.prototypes.fit import fit_forest
 from graphlog.prototypes.forest import PrototypeForest
-from graphlog.prototypes.kmeans import fit_forest
 from graphlog.report.hierarchy import Hierarchy, project, sample_rows
 from graphlog.training.config import PretrainConfig
 from graphlog.training.log import Progress, read_metrics

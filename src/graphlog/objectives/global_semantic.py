@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphlog.ops.contrastive import cosine_similarity, log_softmax_share
-from graphlog.prototypes.energy import negative_energy
+from graphlog.prototypes.chains import negative_energy
 from graphlog.prototypes.forest import PrototypeForest
 
 Candidates = Literal["layer", "siblings"]
@@ -30,7 +30,7 @@ def nce_loss(
         graph_emb: Graph embeddings :math:`h_{\mathcal G}`.
         chains: Positive chains :math:`\hat z` of the E-step.
         noise: Negative chains :math:`z^-`, the ``K = Lp`` of
-            :func:`~graphlog.prototypes.energy.corrupt_chains`.
+            :func:`~graphlog.prototypes.chains.corrupt_chains`.
         forest: Hierarchical prototypes :math:`\mathbf C`.
     """
     positive = negative_energy(graph_emb, chains, forest)

@@ -29,12 +29,9 @@ from graphlog.objectives.heads import (
 from graphlog.objectives.local_instance import PairLoss, graph_loss, subgraph_loss
 from graphlog.ops.colors import refine_colors
 from graphlog.ops.contrastive import full_precision
-from graphlog.prototypes.balanced import fit_balanced_forest
-from graphlog.prototypes.competitive import fit_competitive
-from graphlog.prototypes.e_step import balanced_chains, greedy_chains, sample_chains
-from graphlog.prototypes.energy import corrupt_chains
+from graphlog.prototypes.chains import balanced_chains, corrupt_chains, greedy_chains, sample_chains
+from graphlog.prototypes.fit import fit_balanced_forest, fit_competitive, fit_forest
 from graphlog.prototypes.forest import PrototypeForest
-from graphlog.prototypes.kmeans import fit_forest
 from graphlog.views.augment import drop_subgraphs
 from graphlog.views.masking import MaskedView, mask_attributes, mask_row
 from graphlog.views.sampling import uniform

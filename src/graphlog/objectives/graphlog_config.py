@@ -10,7 +10,7 @@ from graphlog.objectives.base import chemistry, comparison
 from graphlog.objectives.global_semantic import Candidates
 from graphlog.objectives.heads import AttributeColumns
 from graphlog.objectives.local_instance import Anchors, LocalForm, Positive
-from graphlog.prototypes.kmeans import CentersRule, Space
+from graphlog.prototypes.fit import CentersRule, Space
 from graphlog.views.masking import MaskedColumns
 
 GlobalForm = Literal["nce", "cross-entropy"]

@@ -16,10 +16,9 @@ from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.objectives.graphlog import projection_head
 from graphlog.ops.contrastive import cosine_similarity
-from graphlog.prototypes.balanced import fit_balanced_forest
-from graphlog.prototypes.e_step import greedy_chains, leaf_chains
+from graphlog.prototypes.chains import greedy_chains, leaf_chains
+from graphlog.prototypes.fit import check_embeddings, fit_balanced_forest
 from graphlog.prototypes.forest import PrototypeForest
-from graphlog.prototypes.kmeans import check_embeddings
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 from graphlog.training.randomness import seed_for

@@ -1,4 +1,4 @@
-"""K-means, and the prototypes fitted by it, layer by layer, whatever the number of graphs."""
+"""K-means, and prototypes fitted layer by layer, whatever the number of graphs."""
 
 import pytest
 import torch
@@ -6,9 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphlog.errors import ConfigError, NonFiniteLossError
-from graphlog.prototypes.competitive import fit_competitive
+from graphlog.ops.contrastive import cosine_similarity
+from graphlog.prototypes.chains import leaf_chains
+from graphlog.prototypes.fit import (
+    Clusters,
+    drop_small,
+    fit_balanced_forest,
+    fit_competitive,
+    fit_forest,
+    kmeans,
+    nearest,
+)
 from graphlog.prototypes.forest import PrototypeForest
-from graphlog.prototypes.kmeans import Clusters, drop_small, fit_forest, kmeans, nearest
 from graphlog_support import seeded
 
 
@@ -149,3 +158,47 @@ def test_the_top_layer_has_as_many_roots_as_asked_for_where_there_are_as_many(
     assert forest.sizes[0] >= min(4, forest.sizes[1])
     one = fit_forest(points, depth=3, centers=50, generator=seeded())
     assert one.sizes[1:] == forest.sizes[1:]
+
+
+def test_a_tree_for_finished_embeddings_has_no_empty_leaf() -> None:
+    """Clusters of very different sizes, which K-means alone would follow."""
+    sizes = [2000, 200, 100, 60, 40]
+    blobs = [
+        torch.randn(1, 16, generator=seeded(k)) * 2 + torch.randn(n, 16, generator=seeded(9 + k))
+        for k, n in enumerate(sizes)
+    ]
+    emb = torch.cat(blobs)
+    emb = emb - emb.mean(dim=0)
+    forest = fit_balanced_forest(emb, centers=20, generator=seeded())
+    assert forest.depth == 3
+    assert forest.sizes[0] == 4
+    leaves = cosine_similarity(emb, forest.layers[-1]).argmax(dim=1)
+    members = torch.bincount(leaves, minlength=forest.sizes[-1])
+    assert members.min() > 0
+    usage = members / members.sum()
+    assert torch.special.entr(usage).sum().exp() > 0.85 * forest.sizes[-1]
+    roots = torch.bincount(leaf_chains(leaves, forest)[:, 0], minlength=4)
+    assert roots.max() < 0.8 * len(emb)
+    for parents, num in zip(forest.parents, forest.sizes, strict=False):
+        children = torch.bincount(parents, minlength=num)
+        assert children.max() - children.min() <= 1
+    again = fit_balanced_forest(emb, centers=20, generator=seeded())
+    assert torch.equal(again.layers[-1], forest.layers[-1])
+
+
+@pytest.mark.parametrize("num", [2, 3, 7])
+def test_a_few_graphs_are_enough(num: int) -> None:
+    forest = fit_balanced_forest(torch.randn(num, 5, generator=seeded(num)), generator=seeded())
+    assert forest.depth == 3
+    assert max(forest.sizes) <= max(1, num // 2)
+
+
+def test_what_cannot_be_fitted_is_refused() -> None:
+    with pytest.raises(ConfigError, match="at least 2 graphs"):
+        fit_balanced_forest(torch.ones(1, 4), generator=seeded())
+    with pytest.raises(ConfigError, match="at least 1"):
+        fit_balanced_forest(torch.ones(9, 4), centers=0, generator=seeded())
+    with pytest.raises(NonFiniteLossError):
+        fit_balanced_forest(torch.full((9, 4), torch.nan), generator=seeded())
+    with pytest.raises(ConfigError, match="collapsed"):
+        fit_balanced_forest(torch.zeros(9, 4), generator=seeded())

@@ -1,0 +1,427 @@
+"""Prototypes fitted to embeddings: by K-means, in equal shares, or as the authors' script does.
+
+K-means is scikit-learn's, on the CPU wherever the embeddings live.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from graphlog.errors import ConfigError, NonFiniteLossError
+from graphlog.ops.contrastive import cosine_similarity, unit_rows
+from graphlog.prototypes.chains import balanced_assignment
+from graphlog.prototypes.forest import PrototypeForest
+
+CentersRule = Literal["halve", "literal"]
+Space = Literal["raw", "unit"]
+_ROWS_AT_ONCE = 65536
+_BATCH, _ROUNDS = 4096, 20
+"""Of the fit in equal shares."""
+_EPS, _SWEEPS = 1e-6, 20
+"""Of the authors' script."""
+
+
+class Clusters(NamedTuple):
+    """Surviving centers and the center of every point."""
+
+    centers: Float[Tensor, "K D"]
+    """Cluster means."""
+    assignment: Int[Tensor, "M"]
+    """Index of each point's center."""
+
+
+def fit_forest(
+    embeddings: Float[Tensor, "M D"],
+    *,
+    depth: int,
+    centers: int,
+    generator: torch.Generator,
+    centers_rule: CentersRule = "halve",
+    min_members: int = 2,
+    min_roots: int = 1,
+    space: Space = "raw",
+) -> PrototypeForest:
+    """Return prototypes fitted layer by layer.
+
+    K-means on the embeddings, then on the centers of the layer below, ``depth`` times. After each
+    clustering, centers with fewer than ``min_members`` members are discarded and their members
+    re-attached to the nearest survivor. Printed as it is, the paper's rule has no upper layer: 50
+    centers on the at most 50 points of the layer below leave one member each, and all are
+    discarded. Hence ``centers_rule``:
+
+    - ``"halve"``: at most half as many centers as points; where still no cluster is large enough (a
+      single point, say), one prototype at the mean of the points is kept, so that a few graphs are
+      enough;
+    - ``"literal"``: as many as asked for or as there are points; an error where that discards
+      everything.
+
+    Args:
+        embeddings: Graph embeddings of the collection, or a sample of it.
+        depth: Number of layers, at least 1.
+        centers: Centers of each clustering (the paper: 50).
+        generator: Seeds the clusterings.
+        centers_rule: How many centers a layer of few points gets.
+        min_members: Smallest cluster that is kept (the paper: 2).
+        min_roots: Fewest prototypes of the top layer, as far as the layer below has that many;
+            where the rules above leave fewer, that many centers are fitted and none discarded.
+        space: ``"raw"`` clusters the embeddings, ``"unit"`` their directions, which is what cosine
+            similarity compares.
+
+    Raises:
+        ConfigError: If there are fewer than two graphs, all embeddings are zero, or the literal
+            rule leaves a layer empty.
+        NonFiniteLossError: If an embedding is not finite.
+    """
+    if depth < 1 or centers < 1:
+        raise ConfigError(f"`depth` and `centers` must be at least 1, found {depth} and {centers}.")
+    check_embeddings(embeddings)
+    points = embeddings.detach()
+    fewest = [1] * (depth - 1) + [min_roots]
+    layers: list[Tensor] = []
+    parents: list[Tensor] = []
+    for level in range(depth):
+        points = unit_rows(points) if space == "unit" else points
+        fitted = _fit_layer(points, level, centers, generator, centers_rule, min_members)
+        if fitted.centers.shape[0] < (num := min(fewest[level], points.shape[0])):
+            fitted = drop_small(points, kmeans(points, num, generator), 1)
+        layers.append(_without_zeros(fitted, points))
+        parents.append(fitted.assignment)
+        points = layers[-1]
+    # the first assignment is that of the graphs themselves, which are no part of the forest
+    return PrototypeForest(layers[::-1], parents[:0:-1])
+
+
+def check_embeddings(embeddings: Float[Tensor, "M D"]) -> None:
+    """Raise where there are fewer than two embeddings, or one is not finite.
+
+    Raises:
+        ConfigError: If there are fewer than two.
+        NonFiniteLossError: If one is not finite.
+    """
+    if embeddings.shape[0] < 2:
+        raise ConfigError(
+            f"prototypes need at least 2 graphs, found {embeddings.shape[0]};"
+            " use a larger collection or `global_weight=0`."
+        )
+    if not bool(torch.isfinite(embeddings).all()):
+        raise NonFiniteLossError(
+            "graph embeddings are not finite when prototypes are fitted; lower the learning rate."
+        )
+
+
+def _fit_layer(
+    points: Tensor,
+    level: int,
+    centers: int,
+    generator: torch.Generator,
+    centers_rule: CentersRule,
+    min_members: int,
+) -> Clusters:
+    available = points.shape[0]
+    wanted = min(centers, available if centers_rule == "literal" else max(1, available // 2))
+    fitted = drop_small(points, kmeans(points, wanted, generator), min_members)
+    if fitted.centers.shape[0] == 0:
+        if centers_rule == "literal":
+            raise ConfigError(
+                f"`centres_rule='literal'` discards all prototypes {level} layers above the bottom:"
+                f" {wanted} centers on {available} points leave none with {min_members} members;"
+                " use 'halve' or fewer `centres`."
+            )
+        fitted = Clusters(points.mean(dim=0, keepdim=True), torch.zeros_like(fitted.assignment))
+    return fitted
+
+
+def _without_zeros(clusters: Clusters, points: Tensor) -> Tensor:
+    """Replace a center of length 0, which has no direction, by its member of greatest length."""
+    vectors = clusters.centers.clone()
+    for k in (vectors.norm(dim=1) == 0).nonzero().flatten().tolist():
+        members = points[clusters.assignment == k]
+        vectors[k] = members[members.norm(dim=1).argmax()]
+    if bool((vectors.norm(dim=1) == 0).any()):
+        raise ConfigError(
+            "the graph embeddings have collapsed to zero: no prototypes can be fitted;"
+            " train the local phase longer."
+        )
+    return vectors
+
+
+def kmeans(
+    points: Float[Tensor, "M D"],
+    num_centers: int,
+    generator: torch.Generator,
+    *,
+    max_iter: int = 100,
+) -> Clusters:
+    """Return K-means clusters of the points, some possibly empty.
+
+    The result depends on the points, the generator and the library versions only: scikit-learn runs
+    on one thread, because its sums over several depend on which one finishes first.
+
+    Args:
+        points: What to cluster.
+        num_centers: Number of centers, at most the number of points.
+        generator: Seeds the k-means++ start.
+        max_iter: Upper limit of Lloyd iterations.
+    """
+    if not 1 <= num_centers <= points.shape[0]:
+        raise ValueError(f"`num_centers` must be in [1, {points.shape[0]}], found {num_centers}.")
+    # heavy, and not needed by most imports of this module
+    from sklearn.cluster import KMeans  # pyright: ignore[reportUnknownVariableType]
+    from sklearn.exceptions import ConvergenceWarning  # pyright: ignore[reportUnknownVariableType]
+    from threadpoolctl import threadpool_limits
+
+    seed = int(torch.randint(2**31 - 1, (1,), generator=generator, device=generator.device))
+    model = KMeans(num_centers, n_init=1, max_iter=max_iter, random_state=seed)  # pyright: ignore[reportArgumentType]
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        # fewer distinct points than centers: the empty clusters are dropped afterwards
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(points.detach().cpu().numpy())
+    centers = torch.from_numpy(model.cluster_centers_).to(points)
+    return Clusters(centers, torch.from_numpy(model.labels_).long().to(points.device))
+
+
+def drop_small(points: Float[Tensor, "M D"], clusters: Clusters, min_members: int) -> Clusters:
+    """Return the clusters with at least ``min_members`` points.
+
+    Orphans move to the nearest surviving center. Centers are not moved by it. No survivor at all
+    gives no centers and every point the assignment 0.
+    """
+    counts = torch.bincount(clusters.assignment, minlength=clusters.centers.shape[0])
+    kept = counts >= min_members
+    centers = clusters.centers[kept]
+    if centers.shape[0] == 0:
+        return Clusters(centers, torch.zeros_like(clusters.assignment))
+    renumbered = (kept.cumsum(0) - 1)[clusters.assignment]
+    orphan = ~kept[clusters.assignment]
+    renumbered[orphan] = nearest(points[orphan], centers)
+    return Clusters(centers, renumbered)
+
+
+def nearest(points: Float[Tensor, "M D"], centers: Float[Tensor, "K D"]) -> Int[Tensor, "M"]:
+    """Return the nearest center of each point in Euclidean distance, the first of equals."""
+    half_norm = 0.5 * centers.square().sum(dim=1)
+    parts = [(half_norm - chunk @ centers.T).argmin(dim=1) for chunk in points.split(_ROWS_AT_ONCE)]
+    return torch.cat(parts) if parts else torch.empty(0, dtype=torch.long, device=points.device)
+
+
+@torch.no_grad()
+def fit_balanced_forest(
+    embeddings: Float[Tensor, "M D"],
+    *,
+    depth: int = 3,
+    centers: int = 50,
+    roots: int = 4,
+    generator: torch.Generator,
+    temperature: float = 0.05,
+) -> PrototypeForest:
+    """Return a tree whose leaves hold about equally many graphs.
+
+    Sizes of layers grow geometrically from ``roots`` to ``centers``, as far as there are graphs. A
+    leaf that is nearest to no graph is dropped, so every leaf is the nearest of some graph. Above
+    the leaves, prototypes have equally many children, give or take one.
+
+    Args:
+        embeddings: Embeddings; center them first, since prototypes are compared by cosine.
+        depth: Number of layers.
+        centers: Leaves.
+        roots: Prototypes of the top layer.
+        generator: Seeds the clusterings.
+        temperature: Sharpness of the balanced assignment.
+
+    Raises:
+        ConfigError: If there are fewer than two graphs, all are embedded at 0, or a number is out
+            of range.
+        NonFiniteLossError: If an embedding is not finite.
+    """
+    if min(depth, centers, roots) < 1:
+        raise ConfigError("`depth`, `centers` and `roots` must be at least 1.")
+    check_embeddings(embeddings)
+    if not embeddings.any():
+        raise ConfigError("the embeddings have collapsed: all graphs are the same to this encoder.")
+    # of equal length, so that a few long embeddings do not draw all centers to them
+    points = unit_rows(embeddings) * embeddings.norm(dim=1).mean()
+    layers, parents = list[Tensor](), list[Tensor]()
+    for level in reversed(range(depth)):
+        share = level / (depth - 1) if depth > 1 else 1.0
+        wanted = round(roots * (centers / roots) ** share) if centers > roots else centers
+        if level == depth - 1:
+            num = max(min(wanted, points.shape[0] // 2), 1)
+            vectors = _balanced_centers(points, num, generator, temperature)
+            used, groups = (
+                cosine_similarity(points, vectors).argmax(dim=1).unique(return_inverse=True)
+            )
+            vectors = vectors[used]
+        else:
+            vectors, groups = _equal_groups(points, min(wanted, points.shape[0]), generator)
+        layers.insert(0, vectors)
+        parents.insert(0, groups)
+        points = vectors
+    # the last entry is the leaf of every graph, which is no part of the tree
+    return PrototypeForest(layers, parents[:-1])
+
+
+def _balanced_centers(
+    points: Tensor, num: int, generator: torch.Generator, temperature: float
+) -> Tensor:
+    """Start from K-means, and move each center to the mean of its balanced share, over and over."""
+    centers = kmeans(points, num, generator).centers
+    for _ in range(_ROUNDS):
+        sums, weights = torch.zeros_like(centers), centers.new_zeros(num, 1)
+        order = torch.randperm(points.shape[0], generator=generator, device=generator.device)
+        for chunk in points[order.to(points.device)].split(_BATCH):
+            share = balanced_assignment(cosine_similarity(chunk, centers), temperature=temperature)
+            sums += share.T @ chunk
+            weights += share.sum(dim=0)[:, None]
+        centers = sums / weights.clamp_min(1e-12)
+    return _with_directions(centers, points)
+
+
+def _equal_groups(
+    points: Tensor, num: int, generator: torch.Generator
+) -> tuple[Float[Tensor, "K D"], Int[Tensor, "M"]]:
+    """Group a few points by cosine, sizes differing by one at most: the groups' means and members.
+
+    Start from K-means, assign points and move centers to the means of their members in turns.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    centers = kmeans(points, num, generator).centers
+    places = torch.arange(points.shape[0], device=points.device) % num
+    group = torch.full_like(places, -1)
+    for _ in range(_ROUNDS):
+        before, cosine = group, cosine_similarity(points, centers)
+        chosen = linear_sum_assignment(cosine[:, places].cpu().numpy(), maximize=True)[1]
+        group = places[torch.from_numpy(chosen).to(places.device)]
+        centers = torch.zeros_like(centers).index_add(0, group, points)
+        centers = _with_directions(centers / group.bincount()[:, None], points)
+        if torch.equal(group, before):
+            break
+    return centers, group
+
+
+def _with_directions(centers: Tensor, points: Tensor) -> Tensor:
+    """Replace a center in the middle of all points, which has no direction."""
+    length = points.norm(dim=1)
+    vague = centers.norm(dim=1, keepdim=True) <= 1e-5 * length.mean()
+    return torch.where(vague, points[length.argmax()], centers)
+
+
+@torch.no_grad()
+def fit_competitive(
+    embeddings: Float[Tensor, "M D"],
+    *,
+    depth: int,
+    centers: int,
+    generator: torch.Generator,
+    batch_size: int = 512,
+    passes: int = 5,
+    decay: float = 0.95,
+    min_members: int = 2,
+) -> PrototypeForest:
+    """Return prototypes initialized as in the authors' script, from centers uniform in [0, 1).
+
+    Moving averages below, rival-penalized competition above: a departure from the paper's K-means,
+    kept for the ``released`` recipe only. Both are sequential by nature; the loops run over batches
+    and over at most a few dozen prototypes, never over graphs.
+
+    Args:
+        embeddings: Graph embeddings of the collection.
+        depth: Number of layers.
+        centers: Centers drawn for each layer.
+        generator: Draws the centers and the order of the embeddings in each pass.
+        batch_size: Embeddings averaged at a time.
+        passes: Passes over the collection for the bottom layer.
+        decay: Weight of the old center in every move.
+        min_members: Bottom centers with fewer members, in all passes together, are dropped.
+
+    Raises:
+        ConfigError: If no bottom center has that many members.
+    """
+    size = (centers, embeddings.shape[1])
+    start = [
+        torch.rand(size, generator=generator, device=generator.device).to(embeddings)
+        for _ in range(depth)
+    ]
+    prototypes, counts = start[0], torch.zeros(centers, dtype=torch.long, device=embeddings.device)
+    for _ in range(passes):
+        order = torch.randperm(
+            embeddings.shape[0], generator=generator, device=generator.device
+        ).to(embeddings.device)
+        prototypes, counts = moving_average_pass(
+            embeddings[order].split(batch_size), prototypes, counts, decay
+        )
+    prototypes = prototypes[counts >= min_members]
+    if prototypes.shape[0] == 0:
+        raise ConfigError(
+            f"no prototype won {min_members} of {embeddings.shape[0]} graphs;"
+            " use a larger collection or `global_weight=0`."
+        )
+    layers, parents = [prototypes], list[Tensor]()
+    for level in range(1, depth):
+        above, parent = compete(layers[0], start[level], decay)
+        layers.insert(0, above)
+        parents.insert(0, parent)
+    return PrototypeForest(layers, parents)
+
+
+def moving_average_pass(
+    batches: Sequence[Float[Tensor, "_ D"]],
+    prototypes: Float[Tensor, "K D"],
+    counts: Int[Tensor, "K"],
+    decay: float = 0.95,
+) -> tuple[Float[Tensor, "K D"], Int[Tensor, "K"]]:
+    """Return prototypes and member counts after one pass.
+
+    Each batch moves its winners toward the mean of their members.
+
+    Args:
+        batches: Graph embeddings, batch after batch.
+        prototypes: Where they stand before the pass.
+        counts: Members assigned so far, over all passes.
+        decay: Weight of the old prototype in the moving average.
+    """
+    for batch in batches:
+        winner = cosine_similarity(batch, prototypes, _EPS).argmax(dim=1)
+        members = torch.bincount(winner, minlength=prototypes.shape[0])
+        mean = (
+            torch.zeros_like(prototypes).index_add(0, winner, batch) / members.clamp_min(1)[:, None]
+        )
+        prototypes = torch.where(
+            members[:, None] > 0, decay * prototypes + (1 - decay) * mean, prototypes
+        )
+        counts = counts + members
+    return prototypes, counts
+
+
+def compete(
+    points: Float[Tensor, "M D"], initial: Float[Tensor, "K D"], decay: float = 0.95
+) -> tuple[Float[Tensor, "Kept D"], Int[Tensor, "M"]]:
+    """Return the centers that won a point in the last of 20 sweeps, and each point's winner.
+
+    Rival-penalized competitive learning: point after point, the center of largest dot product moves
+    toward the point and the runner-up away from it. As in the script, the runner-up is the largest
+    after the winner's product is set to 0, so where all others are negative the winner is its own
+    rival.
+
+    Args:
+        points: Prototypes of the layer below.
+        initial: Centers before the first sweep.
+        decay: Weight of the old center; the rival's is ``2 - decay``.
+    """
+    centers = initial.clone()
+    winners = [0] * points.shape[0]
+    for _ in range(_SWEEPS):
+        for k, point in enumerate(points):
+            score = centers @ point
+            winner = int(score.argmax())
+            score[winner] = 0.0
+            rival = int(score.argmax())
+            centers[winner] = decay * centers[winner] + (1 - decay) * point
+            centers[rival] = (2 - decay) * centers[rival] - (1 - decay) * point
+            winners[k] = winner
+    kept, parent = torch.tensor(winners, device=points.device).unique(return_inverse=True)
+    return centers[kept], parent
