@@ -13,9 +13,8 @@ from torch import Tensor
 
 from encoder_support import golden_batch
 from graphlog.data.batch import GraphBatch
-from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.encoder import JUMPS, GraphEncoder
 from graphlog.encoders.legacy import convert_pth, encoder_from_weights
-from graphlog.encoders.readout import JUMPS
 from graphlog.ops.segment import segment_max, segment_sum
 
 SMALL = [

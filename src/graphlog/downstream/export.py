@@ -20,10 +20,8 @@ from graphlog.downstream.encoder import Encoder, check_layer, evaluating
 from graphlog.downstream.models import load
 from graphlog.encoders.attributes import expand_attributes, table_rows
 from graphlog.encoders.base import Neighborhood
-from graphlog.encoders.encoder import GraphEncoder
-from graphlog.encoders.gin import GIN
-from graphlog.encoders.graphsage import GraphSAGE
-from graphlog.encoders.readout import JUMPS
+from graphlog.encoders.encoder import JUMPS, GraphEncoder
+from graphlog.encoders.layers import GIN, GraphSAGE
 from graphlog.errors import ConfigError, MissingExtraError
 from graphlog.files import replacing
 

@@ -1,4 +1,4 @@
-"""From graphs to embeddings. A backbone is a file with one layer, and a line here."""
+"""From graphs to embeddings. A backbone is a layer, and a line here."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,10 +19,10 @@ def _fits(name: str, part: object) -> str | None:
 LAYERS: Registry[Layer] = Registry(
     "backbone",
     {
-        "gin": "graphlog.encoders.gin:GIN",
-        "gcn": "graphlog.encoders.gcn:GCN",
-        "graphsage": "graphlog.encoders.graphsage:GraphSAGE",
-        "gat": "graphlog.encoders.gat:GAT",
+        "gin": "graphlog.encoders.layers:GIN",
+        "gcn": "graphlog.encoders.layers:GCN",
+        "graphsage": "graphlog.encoders.layers:GraphSAGE",
+        "gat": "graphlog.encoders.layers:GAT",
         "gine": "graphlog.encoders.adapter:GINE",
         "gatv2": "graphlog.encoders.adapter:GATv2",
         "transformer": "graphlog.encoders.adapter:Transformer",

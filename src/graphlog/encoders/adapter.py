@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.attributes import AttributeTable
 from graphlog.encoders.base import EncoderConfig, LayerConfig, MessagePassing, Neighborhood
-from graphlog.encoders.gat import AttentionConfig
+from graphlog.encoders.layers import AttentionConfig
 
 
 class PyGLayer(MessagePassing):

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
-from graphlog.encoders.encoder import GraphEncoder
-from graphlog.encoders.readout import POOLS
+from graphlog.encoders.encoder import POOLS, GraphEncoder
 from graphlog.objectives.base import (
     LossTerms,
     Objective,

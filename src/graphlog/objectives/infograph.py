@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
-from graphlog.encoders.encoder import GraphEncoder
-from graphlog.encoders.readout import POOLS
+from graphlog.encoders.encoder import POOLS, GraphEncoder
 from graphlog.objectives.base import LossTerms, Objective, comparison, published
 from graphlog.ops.contrastive import full_precision, mean_or_zero
 

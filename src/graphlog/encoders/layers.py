@@ -1,0 +1,170 @@
+"""The message-passing layers of the paper's backbones (Eq. 1), all with edge attributes."""
+
+import math
+from typing import ClassVar, Literal, Self
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphlog.data.schema import FeatureSchema
+from graphlog.domains import DOMAINS
+from graphlog.encoders.attributes import AttributeTable
+from graphlog.encoders.base import (
+    EncoderConfig,
+    LayerConfig,
+    MessagePassing,
+    Neighborhood,
+    NodeNorm,
+)
+from graphlog.ops.neighbors import end_sum, neighbor_sum, weighted_rows
+from graphlog.ops.products import add_product, linear, perceptron
+from graphlog.ops.segment import segment_softmax
+
+_SLOPE = 0.2
+"""Slope of the leaky ReLU of :class:`GAT` on negative scores."""
+
+
+class GINConfig(LayerConfig):
+    """Settings of GIN."""
+
+    edge_mode: Literal["auto", "add", "concat"] = "auto"
+    """Add the edge's vector to the neighbor's (chemistry), or concatenate the two and normalize
+    inside the MLP (biology)."""
+
+    def resolve_auto(self, domain: str) -> Self:
+        """Return the settings with the variant that graphs of ``domain`` need."""
+        if self.edge_mode != "auto":
+            return self
+        is_wide = domain in DOMAINS and DOMAINS[domain].wide_edges
+        return self.updated({"edge_mode": "concat" if is_wide else "add"})
+
+
+class GIN(MessagePassing):
+    r"""An MLP on the sum over a node and its neighbors of :math:`h_u + e_{uv}`.
+
+    Implements Eq. 1 (Xu et al. 2019; Hu et al. 2020). With ``edge_mode="concat"`` the two vectors
+    are concatenated instead of added, and the MLP has batch normalization inside.
+    """
+
+    Config: ClassVar[type[LayerConfig]] = GINConfig
+
+    def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
+        super().__init__()
+        self.joined = config.layer_as(GINConfig).edge_mode == "concat"
+        self.edge = AttributeTable(schema.edge, config.dim)
+        self.lift = nn.Linear(config.dim * (2 if self.joined else 1), 2 * config.dim)
+        self.norm = NodeNorm(2 * config.dim) if self.joined else None
+        self.lower = nn.Linear(2 * config.dim, config.dim)
+
+    def forward(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "V D"]:
+        """Return the node embeddings after one round of messages."""
+        total = neighbor_sum(h, neighborhood.adjacency)
+        counts = neighborhood.indicator_sums
+        if self.norm is None:
+            return perceptron(add_product(total, counts, self.edge.weight), self.lift, self.lower)
+        # the concatenated sum is never formed: its edge half is K columns wide, not D
+        of_node, of_edge = self.lift.weight.split(h.shape[1], dim=1)
+        hidden = self.norm(
+            add_product(
+                F.linear(total, of_node, self.lift.bias), counts, self.edge.weight @ of_edge.T
+            )
+        )
+        return linear(F.relu(hidden, inplace=True), self.lower)
+
+
+class GCN(MessagePassing):
+    r"""The sum over a node and its neighbors of :math:`(W h_u + b + e_{uv}) / \sqrt{d_u d_v}`.
+
+    Implements Eq. 1 (Kipf and Welling 2017). Degrees count the self-loop.
+    """
+
+    def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
+        super().__init__()
+        self.linear = nn.Linear(config.dim, config.dim)
+        self.edge = AttributeTable(schema.edge, config.dim)
+
+    def forward(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "V D"]:
+        """Return the node embeddings after one round of messages."""
+        total = neighbor_sum(linear(h, self.linear), neighborhood.adjacency, neighborhood.norm)
+        return add_product(total, neighborhood.normalized_indicator_sums, self.edge.weight)
+
+
+class GraphSAGE(MessagePassing):
+    r"""The mean over a node and its neighbors of :math:`W h_u + b + e_{uv}`, at unit length.
+
+    Implements Eq. 1 (Hamilton et al. 2017). The sum is taken instead of the mean: at unit length
+    they are the same.
+    """
+
+    def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
+        super().__init__()
+        self.linear = nn.Linear(config.dim, config.dim)
+        self.edge = AttributeTable(schema.edge, config.dim)
+
+    def forward(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "V D"]:
+        """Return the node embeddings after one round of messages."""
+        total = neighbor_sum(linear(h, self.linear), neighborhood.adjacency)
+        return F.normalize(add_product(total, neighborhood.indicator_sums, self.edge.weight), dim=1)
+
+
+class AttentionConfig(LayerConfig):
+    """Settings of the attention backbones."""
+
+    heads: int = Field(default=2, ge=1, le=1024)
+    """Attention heads, averaged."""
+
+
+class GAT(MessagePassing):
+    r"""The mean over heads of :math:`\sum_u \alpha_{uv} (W h_u + b + e_{uv})`, and a bias.
+
+    Implements Eq. 1 (Veličković et al. 2018), with :math:`\alpha_{uv}` the softmax over the
+    neighbors of v, itself included, of
+    :math:`\mathrm{LeakyReLU}(a_l \cdot W h_v + a_r \cdot (W h_u + e_{uv}))`.
+    """
+
+    Config: ClassVar[type[LayerConfig]] = AttentionConfig
+
+    def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
+        super().__init__()
+        self.heads, dim = config.layer_as(AttentionConfig).heads, config.dim
+        self.linear = nn.Linear(dim, self.heads * dim)
+        self.edge = AttributeTable(schema.edge, self.heads * dim)
+        bound = math.sqrt(6 / (self.heads + 2 * dim))
+        self.attention = nn.Parameter(torch.empty(self.heads, 2 * dim).uniform_(-bound, bound))
+        """For each head, the vectors a_l (receiver) and a_r (sender)."""
+        self.bias = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "V D"]:
+        """Return the node embeddings after one round of messages."""
+        alpha = self._attend(h, neighborhood) / self.heads
+        attended = weighted_rows(
+            alpha, neighborhood.indicators, neighborhood.adjacency.offsets
+        ).flatten(1)  # (V, heads * K)
+        tables = self.edge.weight.unflatten(1, (self.heads, -1)).transpose(0, 1).flatten(0, 1)
+        total = neighbor_sum(linear(h, self.linear), neighborhood.adjacency, alpha)
+        return add_product(total, attended, tables).add_(self.bias.to(total.dtype))
+
+    def _attend(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "E H"]:
+        """Return the attention of each edge, from narrow products without (V, heads, D) copies."""
+        receiver, sender = self.attention.unflatten(1, (2, -1)).unbind(1)  # (heads, D) each
+        both = torch.stack([receiver, sender])
+        folded = torch.einsum(
+            "shd,hdi->shi", both, self.linear.weight.unflatten(0, (self.heads, -1))
+        ).flatten(0, 1)
+        bias = torch.einsum(
+            "shd,hd->sh", both, self.linear.bias.unflatten(0, (self.heads, -1))
+        ).flatten()
+        of_edge = torch.einsum(
+            "khd,hd->kh", self.edge.weight.unflatten(1, (self.heads, -1)), sender
+        )
+        at_receiver, at_sender = (
+            F.linear(h, folded, bias).to(neighborhood.dtype).split(self.heads, dim=1)
+        )
+        edges = neighborhood.adjacency
+        score = end_sum(at_receiver, at_sender, edges) + neighborhood.indicators @ of_edge.to(
+            neighborhood.dtype
+        )
+        return segment_softmax(F.leaky_relu(score.to(neighborhood.dtype), _SLOPE), edges.offsets)
