@@ -1,1 +1,1 @@
-"""The command line: parse, call one public function, print. One file a verb."""
+"""The command line: parse, call one public function, print. One file a help panel."""
