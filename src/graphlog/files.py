@@ -3,12 +3,13 @@
 import codecs
 import csv
 import ctypes
+import errno
 import hashlib
 import io
 import os
+import secrets
 import shutil
 import sys
-import tempfile
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -28,6 +29,10 @@ LONGEST_LINE = 1 << 26
 """Characters of a line; a file without line ends is no table and must not fill the memory."""
 COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 """Endings of compressed files."""
+LOCK = "lock"
+"""Name of the lock in a folder of unfinished files."""
+_ATTEMPTS = 20
+"""New folders that another process may take for dead before theirs is locked."""
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What a formula starts with in a spreadsheet, also in full width."""
@@ -215,6 +220,36 @@ def remove_folder(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def remove_unused(folders: Iterable[Path]) -> None:
+    """Remove folders of :func:`locked_folder` whose process was killed, so that none holds them."""
+    for folder in folders:
+        with suppress(OSError):
+            if unused := acquire_lock(folder / LOCK):
+                shutil.rmtree(folder, ignore_errors=True)
+                free_lock(unused)
+
+
+def locked_folder(stem: Path) -> "tuple[Path, BaseFileLock]":
+    """Make the folder ``<stem>.partial-…`` for unfinished files and lock it.
+
+    Raises:
+        OSError: If it cannot be made or locked; nothing is left of it.
+    """
+    for _ in range(_ATTEMPTS):
+        folder = stem.with_name(f"{stem.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
+        folder.mkdir()
+        try:
+            if lock := acquire_lock(folder / LOCK):
+                return folder, lock
+        except (FileNotFoundError, FileExistsError):
+            continue  # removed as unused before it could be locked
+        except OSError:
+            remove_folder(folder)
+            raise
+        shutil.rmtree(folder, ignore_errors=True)
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+
 @contextmanager
 def scratch_folder(out: Path) -> Generator[Path]:
     """Give a hidden folder beside ``out`` for unfinished files and remove it afterwards.
@@ -224,23 +259,15 @@ def scratch_folder(out: Path) -> Generator[Path]:
     Raises:
         GraphLoGError: If there cannot be one.
     """
-    prefix, lock, folder = f".{out.name}.partial-", None, out
+    stem = out.absolute().with_name(f".{out.name}")
     with writing(out):
-        for old in out.absolute().parent.iterdir():
-            if old.name.startswith(prefix) and old.is_dir() and not old.is_symlink():
-                with suppress(OSError):
-                    if unused := acquire_lock(old / ".lock"):
-                        shutil.rmtree(old, ignore_errors=True)
-                        free_lock(unused)
-        while lock is None:
-            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=out.absolute().parent))
-            try:
-                lock = acquire_lock(folder / ".lock")
-            except (FileNotFoundError, FileExistsError):
-                continue  # removed as unused before it could be locked
-            except OSError:
-                remove_folder(folder)
-                raise
+        remove_unused(
+            old
+            for old in stem.parent.iterdir()
+            if old.name.startswith(f"{stem.name}.partial-") and old.is_dir()
+            if not old.is_symlink()
+        )
+        folder, lock = locked_folder(stem)
     try:
         yield folder
     finally:

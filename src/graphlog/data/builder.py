@@ -1,22 +1,18 @@
 """Graphs in, store out: a stream written beside the target and put in its place when complete."""
 
-import errno
 import json
 import os
 import re
-import secrets
-import shutil
 import weakref
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from graphlog.data.chunk import Array, ArrayWriter, AttributeWriter, GraphChunk, Reject, TextWriter
 from graphlog.data.manifest import (
-    LOCK,
     Contents,
     Manifest,
     describe,
@@ -26,13 +22,7 @@ from graphlog.data.manifest import (
 )
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import ConfigError, DataError
-from graphlog.files import acquire_lock, exchange, free_lock, remove_folder
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
-
-_ATTEMPTS = 20
-"""New folders that another process may take for dead before theirs is locked."""
+from graphlog.files import LOCK, exchange, free_lock, locked_folder, remove_folder, remove_unused
 
 
 class StoreWriter:
@@ -204,13 +194,12 @@ class StoreWriter:
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = re.compile(rf"{re.escape(path.name)}\.partial-\d+-[0-9a-f]{{8}}")
-        for old in path.parent.iterdir():
-            if unfinished.fullmatch(old.name) and is_ours(old, unfinished=True):
-                with suppress(OSError):
-                    if unused := acquire_lock(old / LOCK):
-                        shutil.rmtree(old, ignore_errors=True)
-                        free_lock(unused)
-        self._partial, lock = _locked_folder(path)
+        remove_unused(
+            old
+            for old in path.parent.iterdir()
+            if unfinished.fullmatch(old.name) and is_ours(old, unfinished=True)
+        )
+        self._partial, lock = locked_folder(path)
         self._open.callback(free_lock, lock)
         self._finalizer = weakref.finalize(self, _discard, self._partial, os.getpid(), self._open)
 
@@ -243,23 +232,6 @@ class StoreWriter:
         """Remove what was not finished."""
         if self._partial is not None:
             self.abort()
-
-
-def _locked_folder(path: Path) -> tuple[Path, "BaseFileLock"]:
-    """Make a folder for the files of the store at ``path`` and lock it."""
-    for _ in range(_ATTEMPTS):
-        partial = path.with_name(f"{path.name}.partial-{os.getpid()}-{secrets.token_hex(4)}")
-        partial.mkdir()
-        try:
-            if lock := acquire_lock(partial / LOCK):
-                return partial, lock
-        except (FileNotFoundError, FileExistsError):
-            continue  # removed as unused before it could be locked
-        except OSError:
-            remove_folder(partial)
-            raise
-        shutil.rmtree(partial, ignore_errors=True)
-    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
 
 def _encodable(value: Any) -> Any:

@@ -14,12 +14,11 @@ from graphlog.config import FrozenConfig
 from graphlog.data.chunk import Array, map_array
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import ConfigError, ModelFileError
-from graphlog.files import hash_file
+from graphlog.files import LOCK, hash_file
 
 FORMAT = "graphlog-store"
 VERSION = 1
 MANIFEST = "manifest.json"
-LOCK = "lock"
 KNOWN = frozenset(
     {
         *("node_offsets", "edge_offsets", "endpoints", "rows"),
