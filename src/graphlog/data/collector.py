@@ -7,18 +7,21 @@ import hashlib
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float32
 
 from graphlog.data.chunk import EXCLUDED, GraphChunk, Reject
-from graphlog.data.manifest import LOCK, is_ours
+from graphlog.data.columns import Row
+from graphlog.data.manifest import is_ours
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import StoreBuilder, open_store
 from graphlog.errors import ConfigError, DataError, GraphLoGError, unknown_name
-from graphlog.files import acquire_lock, free_lock, remove_folder
+from graphlog.files import LOCK, acquire_lock, free_lock, remove_folder
 
 _WORST_SHARE = 0.5
 """Share of bad rows beyond which the column or file is probably the wrong one."""
@@ -118,20 +121,18 @@ _GRAPHS_A_CHUNK = 4096
 _PART = re.compile(r"part-\d{5,}(\.partial-\d+-[0-9a-f]{8})?")
 
 
-@runtime_checkable
-class Rows(Protocol):
-    """Some rows of an input, to be turned into graphs together."""
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of an input that are turned into graphs together, and their labels."""
 
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        ...
+    rows: list[Row]
+    labels: Float32[np.ndarray, "N T"] | None
 
     def content(self) -> bytes:
-        """Return all that decides the graphs and labels of these rows."""
-        ...
-
-
-R = TypeVar("R", bound=Rows)
+        """Return all that decides what becomes of these rows."""
+        texts = repr([(row.row, row.record, row.problem) for row in self.rows])
+        labels = b"" if self.labels is None else self.labels.tobytes()
+        return texts.encode("utf-8", "surrogatepass") + labels
 
 
 class Featurized(NamedTuple):
@@ -156,8 +157,8 @@ class Parts:
 
     def through(
         self,
-        pieces: Iterator[R],
-        featurize: Callable[[Iterator[R]], Iterator[tuple[R, Featurized]]],
+        pieces: Iterator[Piece],
+        featurize: Callable[[Iterator[Piece]], Iterator[tuple[Piece, Featurized]]],
     ) -> Iterator[Featurized]:
         """Yield what becomes of each piece, in order; parts on disk are taken for their rows.
 
@@ -183,7 +184,7 @@ class Parts:
             self._pieces, self._content = 0, hashlib.sha256()
         return self._builder
 
-    def _keep(self, part: StoreBuilder, piece: Rows, result: Featurized) -> None:
+    def _keep(self, part: StoreBuilder, piece: Piece, result: Featurized) -> None:
         for reject in result.rejects:
             part.reject(reject)
         if result.chunk is not None:
@@ -199,7 +200,9 @@ class Parts:
             part.finish()
             self._builder, self._number = None, self._number + 1
 
-    def _known(self, folder: Path, pieces: Iterator[R]) -> Generator[Featurized, None, Iterator[R]]:
+    def _known(
+        self, folder: Path, pieces: Iterator[Piece]
+    ) -> Generator[Featurized, None, Iterator[Piece]]:
         """Yield the graphs of the parts that hold the first pieces, and return the other pieces."""
         while (path := folder / self._name()).is_dir():
             try:
@@ -221,7 +224,7 @@ class Parts:
             for start in range(0, max(len(store), 1), _GRAPHS_A_CHUNK):
                 graphs = np.arange(start, min(start + _GRAPHS_A_CHUNK, len(store)))
                 yield Featurized(store.chunk(graphs), (), 0)
-            yield Featurized(None, (), sum(map(len, taken)))
+            yield Featurized(None, (), sum(len(piece.rows) for piece in taken))
             self._number += 1
         return pieces
 

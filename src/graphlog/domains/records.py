@@ -14,13 +14,12 @@ from types import FunctionType
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
 from pydantic import Field
 
 from graphlog import __version__
 from graphlog.config import FrozenConfig
 from graphlog.data.chunk import GraphChunk, Reject
-from graphlog.data.collector import Featurized, RowCollector, check_reading, parts_beside
+from graphlog.data.collector import Featurized, Piece, RowCollector, check_reading, parts_beside
 from graphlog.data.columns import SMILES, LabelReader, RecordColumn, Row, Table, choose_tasks
 from graphlog.data.manifest import read_contents
 from graphlog.data.schema import FeatureSchema
@@ -309,24 +308,7 @@ def _joined(table: Table, spec: DatasetSpec, path: Path) -> Table:
     return Table(table.where, columns, columns.index(table.record_column), rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Rows that are featurized together, and their labels."""
-
-    rows: list[Row]
-    labels: Float32[np.ndarray, "N T"] | None
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def content(self) -> bytes:
-        """Return all that decides what becomes of these rows."""
-        texts = repr([(row.row, row.record, row.problem) for row in self.rows])
-        labels = b"" if self.labels is None else self.labels.tobytes()
-        return texts.encode("utf-8", "surrogatepass") + labels
-
-
-def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[_Piece]:
+def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[Piece]:
     """Cut the rows so that neither many nor long ones make a large piece."""
     waiting: list[Row] = []
     size = 0
@@ -336,13 +318,13 @@ def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[_Piece]
             size += max(len(row.record), sum(map(len, row.fields.values())))
         if waiting and (row is None or len(waiting) >= ROWS_A_PIECE or size >= _CHARACTERS_A_PIECE):
             values = None if labels is None else labels.read(waiting)
-            yield _Piece([r._replace(fields={}) for r in waiting], values)
+            yield Piece([r._replace(fields={}) for r in waiting], values)
             waiting, size = [], 0
 
 
 def _featurized(
-    featurize: Featurizer, processes: int, keep_texts: bool, pieces: Iterator[_Piece]
-) -> Iterator[tuple[_Piece, Featurized]]:
+    featurize: Featurizer, processes: int, keep_texts: bool, pieces: Iterator[Piece]
+) -> Iterator[tuple[Piece, Featurized]]:
     """Yield the graphs and the rejected rows of each piece, by rows of the input."""
     texts = ((piece, [r.record for r in piece.rows if r.problem is None]) for piece in pieces)
     for piece, (chunk, refused) in spread_in_order(featurize, texts, processes):
@@ -358,7 +340,7 @@ def _featurized(
         labels = None if piece.labels is None else piece.labels[kept]
         kept_texts = chunk.texts if keep_texts else None
         graphs = replace(chunk, rows=numbers[kept], labels=labels, texts=kept_texts)
-        yield piece, Featurized(graphs, rejects, len(piece))
+        yield piece, Featurized(graphs, rejects, len(piece.rows))
 
 
 def _named(work: Callable[..., Any]) -> str:
