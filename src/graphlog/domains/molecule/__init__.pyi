@@ -1,8 +1,5 @@
-from .descriptor import DESCRIPTORS as DESCRIPTORS
-from .descriptor import descriptors as descriptors
 from .descriptor import morgan_fingerprints as morgan_fingerprints
 from .drawing import draw_svg as draw_svg
-from .identity import canonical as canonical
 from .identity import constitution_keys as constitution_keys
 from .identity import scaffold as scaffold
 from .identity import scaffold_groups as scaffold_groups

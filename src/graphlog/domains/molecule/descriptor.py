@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float32, UInt8
+from jaxtyping import UInt8
 from rdkit import Chem, rdBase
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
 from scipy.sparse import csr_matrix
@@ -16,54 +16,6 @@ from scipy.sparse import csr_matrix
 from graphlog.domains.base import GraphFeature
 from graphlog.domains.molecule.parse import parse_smiles, parsed
 from graphlog.errors import DataError
-
-_UNSTEADY = ("Ipc", "SPS")
-"""Left out: ``Ipc`` outgrows float32 with size; ``SPS`` is slow and absent in older releases."""
-_CHARGES = ("MaxPartialCharge", "MinPartialCharge", "MaxAbsPartialCharge", "MinAbsPartialCharge")
-"""Left out: not a number wherever an element has no Gasteiger parameters."""
-_BCUT = "BCUT2D_"
-"""Left out by prefix: fails on the same elements."""
-_LARGEST = 1e6
-
-_TABLE = [
-    (name, f)
-    for name, f in Descriptors.descList
-    if name not in (*_UNSTEADY, *_CHARGES) and not name.startswith(_BCUT)
-]
-DESCRIPTORS: tuple[str, ...] = tuple(name for name, _ in _TABLE)
-"""Names of the columns of :func:`descriptors`, in order."""
-
-
-def descriptors(
-    smiles: Sequence[str], names: Sequence[str] = DESCRIPTORS
-) -> Float32[np.ndarray, "N K"]:
-    """Return RDKit's descriptors of each molecule; a NaN row where it cannot be parsed.
-
-    Values are finite, clipped to plus or minus 1e6. A single descriptor that fails on a molecule it
-    was not made for counts as 0.
-
-    Args:
-        smiles: Any texts.
-        names: Which descriptors; all of ``DESCRIPTORS`` by default.
-    """
-    functions = dict(_TABLE)
-    chosen = [functions[name] for name in names]
-    out = np.full((len(smiles), len(chosen)), np.nan, dtype=np.float32)
-    for row, mol in enumerate(parsed(smiles)):
-        if not isinstance(mol, str):
-            values = np.nan_to_num(
-                [_value(f, mol) for f in chosen], posinf=_LARGEST, neginf=-_LARGEST
-            )
-            out[row] = np.clip(values, -_LARGEST, _LARGEST)
-    return out
-
-
-def _value(f: object, mol: object) -> float:
-    try:
-        return float(f(mol))  # pyright: ignore[reportCallIssue]
-    except Exception:  # each of 200 third-party functions fails in its own way on odd molecules
-        return 0.0
-
 
 _PROPERTIES = {
     "MolWt": "molecular weight",
@@ -107,9 +59,16 @@ _FRAGMENTS = {
 
 
 def traits(smiles: Sequence[str]) -> list[GraphFeature]:
-    """Return properties and functional groups of each molecule; some thousand take seconds."""
-    table = descriptors(smiles, [*_PROPERTIES, *_FRAGMENTS]).astype(np.float64)
-    count = len(_PROPERTIES)
+    """Return properties and functional groups of each molecule; some thousand take seconds.
+
+    What RDKit cannot tell of a molecule counts as 0.
+    """
+    known, count = dict(Descriptors.descList), len(_PROPERTIES)
+    functions = [known[name] for name in (*_PROPERTIES, *_FRAGMENTS)]
+    table = np.full((len(smiles), len(functions)), np.nan)
+    for row, mol in enumerate(parsed(smiles)):
+        if not isinstance(mol, str):
+            table[row] = [_value(f, mol) for f in functions]
     present = np.where(np.isnan(table[:, count:]), np.nan, table[:, count:] > 0)
     return [
         *(GraphFeature(name, "mean", table[:, k]) for k, name in enumerate(_PROPERTIES.values())),
@@ -118,6 +77,13 @@ def traits(smiles: Sequence[str]) -> list[GraphFeature]:
             for k, name in enumerate(_FRAGMENTS.values())
         ),
     ]
+
+
+def _value(f: object, mol: object) -> float:
+    try:
+        return float(f(mol))  # pyright: ignore[reportCallIssue]
+    except Exception:  # each third-party function fails in its own way on odd molecules
+        return 0.0
 
 
 _RING_SYSTEMS = 30

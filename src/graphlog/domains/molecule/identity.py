@@ -20,8 +20,10 @@ _MOST_RINGS = 250
 """Rings beyond which RDKit takes seconds to minutes for a scaffold; such a molecule is its own."""
 
 
-def scaffold(smiles: str, chirality: bool = True) -> str:
+def scaffold(smiles: str) -> str:
     """Return the SMILES of the molecule's rings and the chains that join them; empty without rings.
+
+    Chirality is kept.
 
     Raises:
         DataError: If it cannot be parsed.
@@ -30,34 +32,32 @@ def scaffold(smiles: str, chirality: bool = True) -> str:
         >>> scaffold("CCc1ccccc1")
         'c1ccccc1'
     """
-    key = scaffolds([smiles], chirality)[0]
+    key = scaffolds([smiles])[0]
     if key is None:
         raise DataError(f"no scaffold for {smiles[:80]!r}: it cannot be parsed.")
     return key
 
 
-def scaffolds(
-    smiles: Sequence[str], chirality: bool = True, canonical_first: bool = False
-) -> list[str | None]:
+def scaffolds(smiles: Sequence[str], canonical_first: bool = False) -> list[str | None]:
     """Return :func:`scaffold` of each SMILES, or its canonical SMILES; None where parsing fails."""
     keys: list[str | None] = []
     for mol in parsed(smiles):
         if canonical_first and not isinstance(mol, str):
             mol = parse_smiles(Chem.MolToSmiles(mol))
-        keys.append(None if isinstance(mol, str) else _scaffold_of(mol, chirality))
+        keys.append(None if isinstance(mol, str) else _scaffold_of(mol))
     return keys
 
 
-def _scaffold_of(mol: Any, chirality: bool) -> str:
+def _scaffold_of(mol: Any) -> str:
     rings = mol.GetRingInfo().NumRings()
     if not rings:
         return ""
     if rings > _MOST_RINGS:
-        return Chem.MolToSmiles(mol, isomericSmiles=chirality)
-    return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=chirality)
+        return Chem.MolToSmiles(mol)
+    return MurckoScaffold.MurckoScaffoldSmiles(mol=mol, includeChirality=True)
 
 
-def scaffold_groups(smiles: Sequence[str], chirality: bool = True) -> Int64[np.ndarray, "N"]:
+def scaffold_groups(smiles: Sequence[str]) -> Int64[np.ndarray, "N"]:
     """Return a number for each molecule, equal for equal scaffolds, in order of first appearance.
 
     A SMILES that cannot be parsed has no scaffold and makes a group of its own; molecules without
@@ -67,19 +67,7 @@ def scaffold_groups(smiles: Sequence[str], chirality: bool = True) -> Int64[np.n
         >>> scaffold_groups(["Cc1ccccc1", "CC", "C1CC", "CCc1ccccc1", "CCC"]).tolist()
         [0, 1, 2, 0, 1]
     """
-    return group_numbers(scaffolds(smiles, chirality))
-
-
-def canonical(smiles: str) -> str:
-    """Return RDKit's canonical SMILES, stereo kept.
-
-    Raises:
-        DataError: If it cannot be parsed.
-    """
-    mol = next(parsed([smiles]))
-    if isinstance(mol, str):
-        raise DataError(f"{smiles[:80]!r} cannot be made canonical: {mol}.")
-    return Chem.MolToSmiles(mol)
+    return group_numbers(scaffolds(smiles))
 
 
 def constitution_keys(smiles: Sequence[str]) -> UInt64[np.ndarray, "N"]:
