@@ -30,13 +30,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rdkit import Chem
+from rdkit.Chem import Descriptors
 from sklearn.model_selection import GroupKFold
 
 import graphlog
 from graphlog.data.store import open_store
 from graphlog.domains import schema_named
 from graphlog.domains.molecule import morgan_fingerprints, scaffold_groups
-from graphlog.domains.molecule.descriptor import descriptors
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.linear import FIXED_C, GRID, linear_path, sparse_bits, standardize
 from graphlog.downstream.metrics import better, evaluate
@@ -64,6 +65,20 @@ def encoder_of(place: str, schema: str, calibration: Path) -> Encoder:
         graphs = open_store(calibration)
         return random_encoder(schema=schema_named(schema), layer="jk", seed=seed, graphs=graphs)
     return graphlog.load(place)
+
+
+def descriptors(smiles: list[str]) -> np.ndarray:
+    """Return RDKit's descriptors but those that are not finite for every molecule, and ``SPS``."""
+    names = [
+        name
+        for name, _ in Descriptors.descList
+        if name not in ("Ipc", "SPS") and not name.startswith("BCUT2D_") and "Partial" not in name
+    ]
+    out = np.zeros((len(smiles), len(names)), dtype=np.float32)
+    for row, text in enumerate(smiles):
+        values = Descriptors.CalcMolDescriptors(Chem.MolFromSmiles(text), missingVal=0.0)
+        out[row] = np.clip(np.nan_to_num([values[name] for name in names]), -1e6, 1e6)
+    return out
 
 
 def features_of(name: str, place: str, data: LabeledGraphs, options: argparse.Namespace) -> Any:
