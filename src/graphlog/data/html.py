@@ -1,4 +1,7 @@
-"""What notebooks show of stores, encoders, predictors and reports: HTML, everything escaped."""
+"""What notebooks show of stores, encoders, predictors and reports: HTML, everything escaped.
+
+And what pages of drawings have in common.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -12,6 +15,29 @@ if TYPE_CHECKING:
     from graphlog.data.store import GraphStore
 
 _DRAWN, _WIDTH, _HEIGHT = 6, 160, 120
+_SHOWN = 200
+"""Characters of a long text."""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_STYLE = """
+:root { color-scheme: light dark; font: 15px/1.4 system-ui, sans-serif }
+body { margin: 2rem auto; max-width: 80rem; padding: 0 1rem }
+figure div { background: #fff; border-radius: 4px; color: #000 }
+"""
+
+
+def page_head(title: str, style: str) -> str:
+    """Return the beginning of a page, up to its heading; nothing on it can run or be fetched."""
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+        f"<meta http-equiv='Content-Security-Policy' content=\"{_POLICY}\">"
+        f"<title>{title}</title><style>{_STYLE}{style}</style></head><body><h1>{title}</h1>"
+    )
+
+
+def html_lines(fields: Mapping[str, str]) -> str:
+    """Return a line for each field that is not empty; of long texts the beginning."""
+    lines = (f"<br>{escape(k)}: {escape(v[:_SHOWN])}" for k, v in fields.items() if v)
+    return "".join(lines)
 
 
 def html_table(rows: Iterable[Sequence[object]], heads: Sequence[str] = (), title: str = "") -> str:

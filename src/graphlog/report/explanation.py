@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from graphlog.data.html import html_lines, page_head
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.domains.base import Domain
@@ -26,14 +27,10 @@ MOST_ON_A_PAGE = 200
 MOST_TARGETS = 6
 """Targets that a page shows."""
 _SIZE = (300, 220)
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _STYLE = """
-:root { color-scheme: light dark; font: 15px/1.4 system-ui, sans-serif }
-body { margin: 2rem auto; max-width: 80rem; padding: 0 1rem }
 table { border-collapse: collapse; width: 100% }
 th, td { border-top: 1px solid #8886; padding: .5rem; text-align: left; vertical-align: top }
 td { overflow-wrap: anywhere } figure { margin: 0; width: 300px }
-figure div { background: #fff; border-radius: 4px; color: #000 }
 .up { background: #d55e00; color: #fff; padding: 0 .4em } .down { background: #0072b2;
   color: #fff; padding: 0 .4em }
 """
@@ -120,9 +117,7 @@ def _page(
     """Yield a table of a line a row: its columns, then drawing and prediction of each target."""
     targets, total = found.targets[:MOST_TARGETS], len(rows)
     title = f"Explained predictions of {min(total, MOST_ON_A_PAGE):,} rows"
-    yield "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
-    yield f"<meta http-equiv='Content-Security-Policy' content=\"{_POLICY}\">"
-    yield f"<title>{title}</title><style>{_STYLE}</style></head><body><h1>{title}</h1>"
+    yield page_head(title, _STYLE)
     yield (
         "<p>The contribution of an atom is the prediction less the prediction with the attributes "
         "of this atom hidden, its bonds kept: <span class='up'>orange</span> raises the "
@@ -143,10 +138,8 @@ def _page(
     domain = domain_of(store.schema)
     graph_of_row = {row: graph for graph, row in enumerate(numbers)}
     for row, fields in enumerate(rows[:MOST_ON_A_PAGE]):
-        cells = "".join(
-            f"<br>{escape(k)}: {escape(v[:200])}" for k, v in fields.items() if v and k != "row"
-        )
-        yield f"<tr><td><b>{row}</b>{cells}</td>"
+        about = html_lines({name: text for name, text in fields.items() if name != "row"})
+        yield f"<tr><td><b>{row}</b>{about}</td>"
         graph = graph_of_row.get(row)
         if graph is None:
             yield f"<td colspan='{len(targets)}'>{escape(status[row])}</td></tr>\n"

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from graphlog.data.html import html_lines, page_head
 from graphlog.domains import domain_of
 from graphlog.domains.records import RecordDomain
 from graphlog.downstream.embed import Written, check_output, is_standard_output, save_rejects
@@ -28,14 +29,11 @@ MOST_ON_A_PAGE = 200
 _SIZE = (180, 130)
 Fields = Mapping[str, str]
 _STYLE = """
-:root { color-scheme: light dark; font: 15px/1.4 system-ui, sans-serif }
-body { margin: 2rem auto; max-width: 76rem; padding: 0 1rem }
 section { border-top: 1px solid #8886; margin-top: 1.5rem; padding-top: .5rem }
 .cards { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fill, minmax(190px, 1fr)) }
 figure { border: 1px solid #8886; border-radius: 6px; margin: 0; overflow-wrap: anywhere;
   padding: .4rem }
-figure div { background: #fff; border-radius: 4px; color: #000; min-height: 130px;
-  text-align: center }
+figure div { min-height: 130px; text-align: center }
 figcaption { font-size: 13px } section figure:first-child { border-width: 3px }
 """
 
@@ -238,8 +236,7 @@ def _page(
     near = {row: index.record(row) for found in rows for row in found}
     drawings = _drawings(encoder, {*texts[:shown], *(text for _, text in near.values())})
     search = "exact" if index.is_exact else "approximate"
-    yield f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title>"
-    yield f"<style>{_STYLE}</style><h1>{title}</h1><p>{len(index):,} library rows, {search} search."
+    yield page_head(title, _STYLE) + f"<p>{len(index):,} library rows, {search} search."
     if shown < len(fields):
         yield f" The page shows the first {shown:,} of {len(fields):,} queries; a .csv has all."
     for query, text, status, found, cosines in zip(
@@ -251,13 +248,12 @@ def _page(
             own, drawn = near[row][0], drawings.get(near[row][1])
             yield _card(f"<b>{rank}</b> &middot; similarity {cosine:.3f}", own, drawn)
         yield "</div></section>\n"
-    yield "</html>\n"
+    yield "</body></html>\n"
 
 
 def _card(head: str, fields: Fields, drawing: str | None) -> str:
     picture = f"<div>{drawing}</div>" if drawing else ""
-    lines = "".join(f"<br>{escape(name)}: {escape(v[:120])}" for name, v in fields.items() if v)
-    return f"<figure>{picture}<figcaption>{head}{lines}</figcaption></figure>"
+    return f"<figure>{picture}<figcaption>{head}{html_lines(fields)}</figcaption></figure>"
 
 
 def _drawings(encoder: Encoder, texts: set[str]) -> dict[str, str]:
