@@ -19,7 +19,7 @@ from graphlog.domains import domain_of
 from graphlog.downstream.encoder import Encoder
 from graphlog.errors import ConfigError, DataError
 from graphlog.report.prototypes import draw_graphs, write_prototypes
-from graphlog.report.tree import Feature, features_of, traits_of
+from graphlog.report.tree import GraphFeature, features_of, traits_of
 from graphlog.training.log import Lines
 
 ROWS = [*CHAINS[:20], "no molecule", *CHAINS[20:]]
@@ -223,14 +223,14 @@ def test_traits_are_told_only_where_they_are_clear():
     same, apart = rng.normal(size=200), rng.normal(size=200) + np.repeat([0.0, 2.0], 100)
     unknown = np.full(200, np.nan)
     features = [
-        Feature("same", "mean", same),
-        Feature("apart", "mean", apart),
-        Feature("unknown", "mean", unknown),
+        GraphFeature("same", "mean", same),
+        GraphFeature("apart", "mean", apart),
+        GraphFeature("unknown", "mean", unknown),
     ]
     found, few = traits_of(features, [np.arange(100, 200), np.arange(100, 103)])
     assert [t.name for t in found] == ["apart"]
     assert few == []
-    assert traits_of([Feature("constant", "share", np.ones(200))], [np.arange(50)]) == [[]]
+    assert traits_of([GraphFeature("constant", "share", np.ones(200))], [np.arange(50)]) == [[]]
 
 
 def test_chance_is_what_permutations_say():
@@ -240,7 +240,7 @@ def test_chance_is_what_permutations_say():
     share = (np.arange(60) < 24).astype(float)
     group = np.arange(20)
     shuffled = np.array([rng.permutation(60)[:20] for _ in range(20_000)])
-    for feature in (Feature("mean", "mean", values), Feature("share", "share", share)):
+    for feature in (GraphFeature("mean", "mean", values), GraphFeature("share", "share", share)):
         q = traits_of([feature], [group])[0][0].q  # one test: the q-value is the p-value
         distance = abs(feature.values[shuffled].mean(axis=1) - feature.values.mean())
         p = (distance >= abs(feature.values[group].mean() - feature.values.mean()) - 1e-9).mean()
@@ -250,7 +250,7 @@ def test_chance_is_what_permutations_say():
 
 def test_noise_has_hardly_any_trait():
     rng = np.random.default_rng(2)
-    features = [Feature(str(k), "mean", rng.normal(size=400)) for k in range(40)]
+    features = [GraphFeature(str(k), "mean", rng.normal(size=400)) for k in range(40)]
     groups = [np.sort(rng.permutation(400)[:30]) for _ in range(25)]
     assert sum(map(len, traits_of(features, groups))) <= 2  # of 1,000 tests
 

@@ -6,6 +6,7 @@ The domains of the table load when they are first looked up: they lie above this
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -55,7 +56,8 @@ class Input:
         return self.path if self.path is not None and self.path.is_file() else None
 
 
-class GraphFeature(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class GraphFeature:
     """One number a graph that a person understands, for describing groups of graphs."""
 
     name: str
@@ -64,6 +66,12 @@ class GraphFeature(NamedTuple):
     """Whether groups are described by its mean, or by the share of graphs in which it is 1."""
     values: Float[np.ndarray, "M"]
     """Value of each graph; NaN where unknown."""
+
+    @cached_property
+    def overall(self) -> tuple[float, float]:
+        """Mean and standard deviation of the known values; 0 where there are none."""
+        known = self.values[~np.isnan(self.values)]
+        return (float(known.mean()), float(known.std())) if len(known) else (0.0, 0.0)
 
 
 class CommonPart(NamedTuple):
@@ -383,8 +391,18 @@ class Domain(ABC):
         return self.schemas[name]
 
     def reading_options(self) -> frozenset[str]:
-        """Return the names of the options that :meth:`read` takes."""
-        return frozenset(signature(self.read).parameters) - {"source", "schema", "options"}
+        """Return the names of the options that :meth:`read` takes.
+
+        Where it hands ``**options`` on, those of the class above are among them.
+        """
+        names: set[str] = set()
+        for kind in type(self).__mro__:
+            if "read" in vars(kind):
+                parameters = signature(vars(kind)["read"]).parameters
+                names |= parameters.keys()
+                if "options" not in parameters:
+                    break
+        return frozenset(names - {"self", "source", "schema", "options"})
 
 
 def _fits(name: str, part: object) -> str | None:

@@ -31,7 +31,7 @@ from graphlog.report.hierarchy import Assignments, Hierarchy, hierarchy_of, proj
 from graphlog.report.tree import (
     HEIGHT,
     WIDTH,
-    Feature,
+    GraphFeature,
     Node,
     build_tree,
     features_of,
@@ -192,7 +192,7 @@ class _Content:
     sample: Int[np.ndarray, "K"]
     """Graphs on the map."""
     plane: Float[np.ndarray, "K 2"]
-    features: Sequence[Feature]
+    features: Sequence[GraphFeature]
     """Values of the graphs on the map, to color it by."""
     identifiers: Sequence[str] | None
     """What the reader calls each row of the input."""

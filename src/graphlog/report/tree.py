@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -11,7 +10,7 @@ from scipy.stats import false_discovery_control, hypergeom, norm
 
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
-from graphlog.domains.base import CommonPart
+from graphlog.domains.base import CommonPart, GraphFeature
 from graphlog.errors import DataError
 from graphlog.report.hierarchy import Assignments, Hierarchy
 
@@ -24,24 +23,6 @@ _SIGNIFICANT = 0.05
 """Largest q-value of a trait (Benjamini and Hochberg)."""
 WIDTH, HEIGHT = 200, 140
 """Size of a drawing, in pixels."""
-
-
-@dataclass(frozen=True)
-class Feature:
-    """A column of values, one a graph."""
-
-    name: str
-    """What it is."""
-    kind: Literal["mean", "share"]
-    """``share`` where values are 0 or 1."""
-    values: Float[np.ndarray, "N"]
-    """NaN where unknown."""
-
-    @cached_property
-    def overall(self) -> tuple[float, float]:
-        """Mean and standard deviation of the known values; 0 where there are none."""
-        known = self.values[~np.isnan(self.values)]
-        return (float(known.mean()), float(known.std())) if len(known) else (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +43,13 @@ class Trait:
     """Share of false findings among the traits that are at least as unlikely by chance."""
 
 
-def features_of(store: GraphStore) -> list[Feature]:
+def features_of(store: GraphStore) -> list[GraphFeature]:
     """Return sizes, descriptors and labels of the graphs; a few thousand take seconds."""
-    known = domain_of(store.schema).features(store)
-    return [Feature(*feature) for feature in known] + _labels(store)
+    return domain_of(store.schema).features(store) + _labels(store)
 
 
 def traits_of(
-    features: Sequence[Feature], groups: Sequence[Int[np.ndarray, "_"]]
+    features: Sequence[GraphFeature], groups: Sequence[Int[np.ndarray, "_"]]
 ) -> list[list[Trait]]:
     """Return for each group the features in which it differs most clearly from all graphs.
 
@@ -81,7 +61,7 @@ def traits_of(
         groups: Members of each group.
 
     Example:
-        >>> rings = Feature("rings", "mean", np.repeat([1.0, 3.0], 10))
+        >>> rings = GraphFeature("rings", "mean", np.repeat([1.0, 3.0], 10))
         >>> [[t.name, t.here, t.overall, t.effect] for t in traits_of([rings], [np.arange(10)])[0]]
         [['rings', 1.0, 2.0, -1.0]]
     """
@@ -109,7 +89,7 @@ def _known(values: Float[np.ndarray, "N"]) -> Float[np.ndarray, "K"]:
     return values[~np.isnan(values)]
 
 
-def _chance(feature: Feature, here: Float[np.ndarray, "K"]) -> float:
+def _chance(feature: GraphFeature, here: Float[np.ndarray, "K"]) -> float:
     """Return the two-sided p-value of a group's mean or share, were it drawn from all at random.
 
     Shares are hypergeometric; the mean of a sample without replacement is taken as normal.
@@ -126,19 +106,19 @@ def _chance(feature: Feature, here: Float[np.ndarray, "K"]) -> float:
     return float(2 * norm.sf(abs(here.mean() - everyone.mean()) / deviation))
 
 
-def _labels(store: GraphStore) -> list[Feature]:
+def _labels(store: GraphStore) -> list[GraphFeature]:
     if store.labels is None:
         return []
-    features: list[Feature] = []
+    features: list[GraphFeature] = []
     classes: dict[str, list[str]] = store.source.get("classes", {})
     for name, column in zip(store.tasks, store.labels.T.astype(np.float64), strict=True):
         if name in classes:  # numbers of classes are no quantities
             for number, label in enumerate(classes[name]):
                 share = np.where(np.isnan(column), np.nan, column == number)
-                features.append(Feature(f"label {name} = {label}", "share", share))
+                features.append(GraphFeature(f"label {name} = {label}", "share", share))
             continue
         is_binary = bool(np.isin(column[~np.isnan(column)], (0.0, 1.0)).all())
-        features.append(Feature(f"label {name}", "share" if is_binary else "mean", column))
+        features.append(GraphFeature(f"label {name}", "share" if is_binary else "mean", column))
     return features
 
 
@@ -199,7 +179,7 @@ def build_tree(
     hierarchy: Hierarchy,
     assignments: Assignments,
     store: GraphStore,
-    features: Sequence[Feature],
+    features: Sequence[GraphFeature],
     sample: Int[np.ndarray, "_"],
 ) -> list[Node]:
     """Return the roots, those with most members first.

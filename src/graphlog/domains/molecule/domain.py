@@ -3,7 +3,6 @@
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +35,6 @@ SPLITS = {
     "random": None,
 }
 """Kinds of split of molecules, and how whole scaffolds are assigned in each."""
-_RECORD_OPTIONS = frozenset(signature(RecordDomain.read).parameters) - {
-    "self",
-    "source",
-    "schema",
-    "work",
-}
 _SMILES_A_PIECE = 1000
 _CALIBRATION_SET = "nci5k"
 _LARGEST_DRAWN = 120
@@ -94,10 +87,6 @@ class MoleculeDomain(RecordDomain):
 
             work = partial(featurize_unless, unwanted=self._keys_of(exclude, options))
         return super().read(source, schema, work=work, **options)
-
-    def reading_options(self) -> frozenset[str]:
-        """Return the options of :meth:`read` and of :meth:`RecordDomain.read`."""
-        return super().reading_options() | _RECORD_OPTIONS
 
     def _keys_of(
         self, files: Sequence[str | Path], options: Mapping[str, Any]
