@@ -10,10 +10,9 @@ from typing import Any
 from graphlog.benchmark.methods import FOREST, MAIN_BACKBONE, Method, ScaleSettings
 from graphlog.data.manifest import is_store
 from graphlog.data.store import open_store
-from graphlog.datasets import DATASETS
+from graphlog.datasets import DATASETS, find_spec
 from graphlog.downstream.finetune import FinetuneConfig
 from graphlog.downstream.linear import MANY_TASKS
-from graphlog.errors import unknown_name
 from graphlog.objectives import OBJECTIVES
 from graphlog.training.config import PretrainConfig, resolve_config
 
@@ -212,9 +211,7 @@ def identity(source: str) -> dict[str, Any]:
     """
     if is_store(source):
         return {"name": Path(source).name, "digest": open_store(source).digest}
-    if source not in DATASETS:
-        raise unknown_name("data set", source, DATASETS)
-    spec = DATASETS[source]
+    spec = find_spec(source)
     smiles = next(iter(spec.details.get("sha256_smiles", ())), spec.sha256)
     digests = [smiles, spec.details.get("sha256_label_file")]
     return {"name": source, "sha256": "+".join(digest for digest in digests if digest)}

@@ -37,7 +37,7 @@ from graphlog.files import replacing
 from graphlog.inputs import read
 from graphlog.prototypes.fit import fit_forest
 from graphlog.prototypes.forest import PrototypeForest
-from graphlog.report.hierarchy import Hierarchy, project, sample_rows
+from graphlog.report.hierarchy import Hierarchy, project, sample_rows, unit_rows
 from graphlog.training.config import PretrainConfig
 from graphlog.training.log import Progress, read_metrics
 from graphlog.training.precision import choose_device
@@ -197,9 +197,9 @@ def map_cell(spec: CellSpec, context: CellContext) -> Result:
     forest = learned.forest if learned else _fitted(embeddings, config)
     prototypes = np.concatenate([layer.detach().cpu().numpy() for layer in forest.layers])
     # on the unit sphere, where the objective compares them: only directions matter
-    points = _unit(np.concatenate([embeddings, prototypes.astype(np.float32)]))
+    points = unit_rows(np.concatenate([embeddings, prototypes.astype(np.float32)]))
     plane = project(points, config.seed).astype(np.float32)
-    cluster = np.argmax(points[: len(rows)] @ _unit(prototypes[: forest.sizes[0]]).T, axis=1)
+    cluster = np.argmax(points[: len(rows)] @ unit_rows(prototypes[: forest.sizes[0]]).T, axis=1)
     starts = np.cumsum([0, *forest.sizes])
     parents = [np.full(forest.sizes[0], -1)]
     parents += [
@@ -321,13 +321,9 @@ def _quality(embeddings: Float[np.ndarray, "N D"], cluster: np.ndarray) -> dict[
     """Return the mean silhouette of the clusters (cosine distance) and the effective rank."""
     silhouette = None
     if 1 < len(np.unique(cluster)) < len(cluster):
-        silhouette = float(silhouette_score(_unit(embeddings), cluster, metric="cosine"))
+        silhouette = float(silhouette_score(unit_rows(embeddings), cluster, metric="cosine"))
     centered = embeddings - embeddings.mean(axis=0)
     spectrum = np.linalg.svd(centered, compute_uv=False).astype(np.float64)
     share = spectrum / max(spectrum.sum(), 1e-12)
     rank = float(np.exp(-(share * np.log(np.maximum(share, 1e-12))).sum()))
     return {"silhouette": silhouette, "effective_rank": rank}
-
-
-def _unit(rows: Float[np.ndarray, "K D"]) -> Float[np.ndarray, "K D"]:
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)

@@ -4,6 +4,7 @@ The batch is the one thing that travels between store, views and encoder. Its gr
 of (seed, epoch), so a run can resume anywhere.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -132,18 +133,16 @@ class GraphBatch:
         """Return the batch on ``device`` (itself if it is there already)."""
         if self.x.device == torch.device(device):
             return self
-        y = None if self.y is None else self.y.to(device, non_blocking=True)
-        moved = (t.to(device, non_blocking=True) for t in self._tensors())
-        return GraphBatch(*moved, y=y, _host_ptr=self.host_ptr)
+        return self._with_each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self) -> "GraphBatch":
         """Return the batch in memory from which a GPU copies while the CPU goes on."""
-        y = None if self.y is None else self.y.pin_memory()
-        pinned = (t.pin_memory() for t in self._tensors())
-        return GraphBatch(*pinned, y=y, _host_ptr=self.host_ptr)
+        return self._with_each(Tensor.pin_memory)
 
-    def _tensors(self) -> tuple[Tensor, ...]:
-        return self.x, self.edge_index, self.edge_attr, self.batch, self.ptr
+    def _with_each(self, change: Callable[[Tensor], Tensor]) -> "GraphBatch":
+        tensors = (self.x, self.edge_index, self.edge_attr, self.batch, self.ptr)
+        y = None if self.y is None else change(self.y)
+        return GraphBatch(*map(change, tensors), y=y, _host_ptr=self.host_ptr)
 
 
 def seeded_permutation(n: int, *words: int) -> Int[np.ndarray, "n"]:

@@ -117,7 +117,6 @@ def check_reading(on_error: str, limit: int | None) -> None:
 
 PIECES_A_PART = 100
 """Pieces of the input in a part."""
-_GRAPHS_A_CHUNK = 4096
 _PART = re.compile(r"part-\d{5,}(\.partial-\d+-[0-9a-f]{8})?")
 
 
@@ -221,9 +220,7 @@ class Parts:
                 pieces = chain(taken, pieces)
                 break
             yield Featurized(None, store.rejects, 0)
-            for start in range(0, max(len(store), 1), _GRAPHS_A_CHUNK):
-                graphs = np.arange(start, min(start + _GRAPHS_A_CHUNK, len(store)))
-                yield Featurized(store.chunk(graphs), (), 0)
+            yield from (Featurized(chunk, (), 0) for chunk in store.chunks())
             yield Featurized(None, (), sum(len(piece.rows) for piece in taken))
             self._number += 1
         return pieces

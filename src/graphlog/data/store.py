@@ -230,6 +230,11 @@ class GraphStore:
             undirected=self.undirected,
         )
 
+    def chunks(self) -> Iterator[GraphChunk]:
+        """Yield all graphs as :meth:`chunk` does, some thousands at a time, at least one chunk."""
+        for start in range(0, max(len(self), 1), _GRAPHS_A_CHUNK):
+            yield self.chunk(np.arange(start, min(start + _GRAPHS_A_CHUNK, len(self))))
+
     def texts(self, indices: Any = None) -> list[str]:
         """Return the text each graph was parsed from; all of them by default.
 
@@ -271,8 +276,8 @@ class GraphStore:
     def save(self, path: Path | str) -> "GraphStore":
         """Write these graphs as a store and return it, mapped; a whole store keeps its digest."""
         with StoreBuilder(self.schema, path, self.tasks, self.source) as builder:
-            for start in range(0, len(self), _GRAPHS_A_CHUNK):
-                builder.add(self.chunk(np.arange(start, min(start + _GRAPHS_A_CHUNK, len(self)))))
+            for chunk in self.chunks():
+                builder.add(chunk)
             for reject in self.rejects:
                 builder.reject(reject)
             return builder.finish(self.num_rows)

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain, islice
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from graphlog.errors import (
     ConfigError,
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 WORTH_A_POOL = 5
 """Pieces of work below which starting processes takes longer than doing it."""
 Engine = Literal["local", "ray"]
-ENGINES = ("local", "ray")
+ENGINES = get_args(Engine)
 
 ADDRESS = "RAY_ADDRESS"
 """Variable that names the cluster: ``HOST:PORT`` of its head."""

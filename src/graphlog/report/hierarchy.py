@@ -168,13 +168,6 @@ class Hierarchy:
             parts.append(self._projected(values).cpu().numpy())
         return np.concatenate(parts)
 
-    def leaf_similarities(self, embeddings: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N M"]:
-        """Return the cosines of embeddings in the space of the prototypes and all leaves."""
-        leaves = self.forest.layers[-1]
-        return (
-            cosine_similarity(torch.from_numpy(embeddings).to(leaves.device), leaves).cpu().numpy()
-        )
-
     def assign(
         self,
         store: GraphStore,
@@ -245,8 +238,7 @@ def project(embeddings: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.nda
     openTSNE is used where it is installed, else scikit-learn; both start from the principal
     components.
     """
-    norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    unit = (embeddings / np.maximum(norms, 1e-12)).astype(np.float64)
+    unit = unit_rows(embeddings).astype(np.float64)
     if len(unit) < 5:
         left, scale, _ = np.linalg.svd(unit - unit.mean(axis=0), full_matrices=False)
         plane = (left * scale)[:, :2]
@@ -263,6 +255,11 @@ def project(embeddings: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.nda
         warnings.simplefilter("ignore")
         layout: Any = TSNE(initialization="pca", n_jobs=1, **settings).fit(unit)
         return np.asarray(layout, dtype=np.float64)
+
+
+def unit_rows(embeddings: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
+    """Return rows of length 1; a row of zeros stays."""
+    return embeddings / np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), 1e-12)
 
 
 def sample_rows(total: int, limit: int, seed: int = 0) -> npt.NDArray[np.int64]:

@@ -21,6 +21,7 @@ from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import Domain, Input
 from graphlog.domains.graph.folder import find_tables, open_folder
 from graphlog.domains.graph.raw import (
+    FLOAT32_MAX,
     JSON_SUFFIXES,
     Collection,
     RawGraph,
@@ -40,7 +41,6 @@ from graphlog.errors import ConfigError, DataError
 
 _GRAPHS_PER_CHUNK = 1000
 _MAX_CLASSES = 1000
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class LabelSurvey:
@@ -102,7 +102,7 @@ class LabelSurvey:
         present = [(n, v) for n, v in zip(self.names, labels, strict=False) if not _is_missing(v)]
         for name, value in present:
             if not isinstance(value, str) and not _is_finite(value):
-                return f"label '{name}' must be finite and below {_FLOAT32_MAX:.2g}, or left out"
+                return f"label '{name}' must be finite and below {FLOAT32_MAX:.2g}, or left out"
         for name, value in present:
             if name in self._known and text_of(value) not in self._known[name]:
                 known = "a class that the store to be like does not know"
@@ -127,7 +127,7 @@ def _is_missing(value: Any) -> bool:
 
 def _is_finite(value: float) -> bool:
     """Return whether a number is finite once stored as float32; NaN is not."""
-    return abs(as_float(value)) <= _FLOAT32_MAX
+    return abs(as_float(value)) <= FLOAT32_MAX
 
 
 class GraphDomain(Domain):

@@ -28,6 +28,7 @@ _JSON_KEYS = ("edges", "x", "edge_attr", "y", "num_nodes", "id")
 """The keys of a line; only ``edges`` is required."""
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst")
 _INT64 = range(-(2**63), 2**63)
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 _NO_EDGES: Int64[np.ndarray, "2 0"] = np.zeros((2, 0), dtype=np.int64)
 
 

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
-from graphlog.domains.graph.raw import MAX_NODES, Column, RawGraph, RawGraphs, join
+from graphlog.domains.graph.raw import FLOAT32_MAX, MAX_NODES, Column, RawGraph, RawGraphs, join
 from graphlog.errors import DataError, unknown_name
 
 Kind = Literal["categorical", "continuous"]
@@ -23,7 +23,6 @@ DEGREE_CAP = 255
 _SPECIAL_CODES = {"node": 1, "edge": 2}
 """Codes after the values: "masked", and for edges "self-loop"."""
 _SMALLEST_SPREAD = 1e-6
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class ColumnSurvey:
@@ -46,7 +45,7 @@ class ColumnSurvey:
             is_float = any(isinstance(v, float) for v in numbers)
             column = np.array(numbers, dtype=np.float64 if is_float else np.int64)
         if column.dtype.kind == "f":
-            usable = column[np.abs(column) <= _FLOAT32_MAX]  # NaN compares false
+            usable = column[np.abs(column) <= FLOAT32_MAX]  # NaN compares false
             whole = usable == np.floor(usable)
             # Numbers written with a point are quantities even if all of them are whole; next to a
             # NaN, which makes whole numbers floats, it takes a fraction.
