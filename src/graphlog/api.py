@@ -16,7 +16,7 @@ from graphlog.data.store import GraphStore, open_store
 from graphlog.data.workers import device_for, using
 from graphlog.domains import DOMAINS, Input, schema_named
 from graphlog.domains.molecule.domain import split_smiles
-from graphlog.domains.protein.folds import split_proteins
+from graphlog.domains.protein.domain import split_proteins
 from graphlog.downstream import embed as _embed
 from graphlog.downstream import folds as _folds
 from graphlog.downstream import probe as _probe

@@ -25,7 +25,7 @@ from graphlog.data.store import open_store
 from graphlog.datasets import DATASETS
 from graphlog.domains import schema_named
 from graphlog.domains.molecule.domain import SPLITS as MOLECULE_SPLITS
-from graphlog.domains.protein.folds import KINDS as PROTEIN_SPLITS
+from graphlog.domains.protein.domain import SPLITS as PROTEIN_SPLITS
 from graphlog.encoders import LAYERS
 from graphlog.errors import ConfigError, unknown_name
 from graphlog.objectives import OBJECTIVES

@@ -9,7 +9,7 @@ import pytest
 from cli_support import Cli, run_command
 from graphlog.api import read_proteins
 from graphlog.data.split import Split
-from graphlog.domains.protein.folds import find_communities, split_proteins
+from graphlog.domains.protein.domain import find_communities, split_proteins
 from graphlog.domains.protein.network import build_network, read_interactions
 from graphlog.errors import ConfigError, DataError
 from protein_support import clustered_links, links, write
