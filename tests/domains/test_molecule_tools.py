@@ -14,10 +14,10 @@ from graphlog.domains.molecule import (
     scaffold,
     scaffold_groups,
 )
-from graphlog.domains.molecule.descriptor import traits
+from graphlog.domains.molecule.descriptors import target_values
 from graphlog.domains.molecule.identity import scaffolds
-from graphlog.domains.molecule.quick import target_values
 from graphlog.domains.molecule.schema import TARGETS
+from graphlog.domains.molecule.traits import traits
 from graphlog.errors import DataError
 
 

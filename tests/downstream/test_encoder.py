@@ -8,7 +8,7 @@ import torch
 from downstream_support import CHAINS, TINY, tiny_encoder
 from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
-from graphlog.domains.molecule.descriptor import morgan_fingerprints
+from graphlog.domains.molecule.descriptors import morgan_fingerprints
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import list_models, load, random_encoder
 from graphlog.encoders.encoder import calibrate

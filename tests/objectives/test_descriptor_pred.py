@@ -17,7 +17,7 @@ from graphlog.api import read_proteins
 from graphlog.data.store import GraphStore, StoreBuilder, open_store
 from graphlog.domains import DOMAINS
 from graphlog.domains.molecule import MOLECULE, featurize_smiles
-from graphlog.domains.molecule.descriptor import count_fingerprints
+from graphlog.domains.molecule.descriptors import count_fingerprints
 from graphlog.domains.protein.network import STATISTICS, ego_statistics
 from graphlog.errors import ConfigError, DataError
 from graphlog.objectives.heads import COMPONENTS

@@ -1,4 +1,4 @@
-from .descriptor import morgan_fingerprints as morgan_fingerprints
+from .descriptors import morgan_fingerprints as morgan_fingerprints
 from .drawing import draw_svg as draw_svg
 from .identity import constitution_keys as constitution_keys
 from .identity import scaffold as scaffold

@@ -200,7 +200,7 @@ class MoleculeDomain(RecordDomain):
 
     def baseline_features(self, store: GraphStore) -> BaselineFeatures:
         """Return ECFP4 fingerprints: Morgan, radius 2, 2048 bits."""
-        from graphlog.domains.molecule.descriptor import morgan_fingerprints
+        from graphlog.domains.molecule.descriptors import morgan_fingerprints
 
         return BaselineFeatures("ECFP4", morgan_fingerprints(store.texts()), binary=True)
 
@@ -210,7 +210,7 @@ class MoleculeDomain(RecordDomain):
             case "ecfp4":
                 return self.baseline_features(store)
             case "descriptors":
-                from graphlog.domains.molecule.quick import target_values
+                from graphlog.domains.molecule.descriptors import target_values
 
                 pieces = spread_in_order(target_values, _pieces(store.texts()), check_workers(None))
                 values = [np.empty((0, len(TARGETS)), np.float32), *(found for _, found in pieces)]
@@ -225,7 +225,7 @@ class MoleculeDomain(RecordDomain):
 
     def features(self, store: GraphStore) -> list[GraphFeature]:
         """Return numbers of atoms, properties, functional groups and frequent ring systems."""
-        from graphlog.domains.molecule.descriptor import ring_systems, traits
+        from graphlog.domains.molecule.traits import ring_systems, traits
 
         size = super().features(store)[0]
         if not store.has_texts:
@@ -288,13 +288,13 @@ class MoleculeDomain(RecordDomain):
 
     def target_values(self, records: Sequence[str]) -> Float32[np.ndarray, "N K"]:
         """Return the descriptors in ``targets`` of each SMILES; a NaN row where parsing fails."""
-        from graphlog.domains.molecule.quick import target_values
+        from graphlog.domains.molecule.descriptors import target_values
 
         return target_values(records)
 
     def substructure_counts(self, records: Sequence[str]) -> Any:
         """Return log counts of Morgan environments, atom pairs and torsions of each SMILES."""
-        from graphlog.domains.molecule.descriptor import count_fingerprints
+        from graphlog.domains.molecule.descriptors import count_fingerprints
 
         return count_fingerprints(records)
 
