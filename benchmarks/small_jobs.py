@@ -218,7 +218,7 @@ def _run(folder: Path) -> Any:
 
 def _cells(folder: Path) -> Any:
     """Return the scores of the finished cells by name; None before there is a report."""
-    from graphlog.benchmark.table import BenchmarkFolder
+    from graphlog.benchmark.folder import BenchmarkFolder
 
     if not (folder / "out" / "report" / "molecules.md").exists():
         return None

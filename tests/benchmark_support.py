@@ -13,9 +13,9 @@ import torch
 
 import graphlog.benchmark.pages as pages
 import training_support
-from graphlog.benchmark import run
+from graphlog.benchmark import run_benchmark
+from graphlog.benchmark.folder import BenchmarkFolder, newest_cells
 from graphlog.benchmark.methods import SCALES, Scale
-from graphlog.benchmark.table import BenchmarkFolder, newest_cells
 
 OWN_FILE = Path(__file__).parent / "objectives" / "degree_pred.py"
 METHODS = ("untrained", "graphlog", "ecfp-lr")
@@ -52,7 +52,7 @@ def job(
     torch.set_num_threads(1)
     SCALES["smoke"] = tiny_scale()  # pyright: ignore[reportIndexIssue]
     pages._load_figures = no_figures
-    outcome = run(suite, folder, scale="smoke", **{"methods": METHODS, **(choices or {})})
+    outcome = run_benchmark(suite, folder, scale="smoke", **{"methods": METHODS, **(choices or {})})
     Path(out).write_text(json.dumps(outcome.computed))
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from benchmark import factory
 from graphlog.benchmark import draw_figures
+from graphlog.benchmark.folder import PROTOCOL, BenchmarkFolder, newest_cells
 from graphlog.benchmark.pages import write_pages
-from graphlog.benchmark.pivots import Table
-from graphlog.benchmark.table import PROTOCOL, BenchmarkFolder, newest_cells
-from graphlog.benchmark.tables import score_tables
+from graphlog.benchmark.paper_tables import score_tables
+from graphlog.benchmark.table import Table
 from graphlog.errors import DataError
 
 

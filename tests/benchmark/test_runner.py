@@ -23,9 +23,9 @@ from benchmark_support import (
     tables,
     tiny_scale,
 )
-from graphlog.benchmark import preview, run
+from graphlog.benchmark import preview, run_benchmark
+from graphlog.benchmark.folder import BenchmarkFolder, cell_details
 from graphlog.benchmark.methods import SCALES
-from graphlog.benchmark.table import BenchmarkFolder, cell_details
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
@@ -76,7 +76,7 @@ def test_cells_are_complete(undisturbed: tuple[Path, list[str], float]) -> None:
 
 
 def test_nothing_is_done_twice(undisturbed: tuple[Path, list[str], float]) -> None:
-    assert run("molecules", undisturbed[0], scale="smoke", methods=METHODS).computed == []
+    assert run_benchmark("molecules", undisturbed[0], scale="smoke", methods=METHODS).computed == []
 
 
 def test_killed_again_and_again(undisturbed: tuple[Path, list[str], float], tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_cell_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setitem(OBJECTIVES, "picky", Picky)
     choices: dict[str, Any] = {"scale": "smoke", "seeds": [0]}
-    outcome = run("molecules", tmp_path, methods=["picky", "untrained"], **choices)
+    outcome = run_benchmark("molecules", tmp_path, methods=["picky", "untrained"], **choices)
     assert len(outcome.failed) == 3
     assert len(outcome.computed) == 2
     rows = [json.loads(line) for line in (tmp_path / "failures.jsonl").read_text().splitlines()]
@@ -135,7 +135,7 @@ def test_a_cell_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.Mo
         "no such thing as molecule."
     ]  # what hangs on it is not listed too
     monkeypatch.setitem(OBJECTIVES, "picky", own_objective().DegreePred)
-    mended = run("molecules", tmp_path, methods=["picky", "untrained"], **choices)
+    mended = run_benchmark("molecules", tmp_path, methods=["picky", "untrained"], **choices)
     assert not mended.failed
     assert len(mended.computed) == 3
     report = (tmp_path / "report" / "molecules.md").read_text()
@@ -144,20 +144,20 @@ def test_a_cell_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_stages_apart(tmp_path: Path) -> None:
     choices: dict[str, Any] = {"scale": "smoke", "seeds": [0], "methods": ["attrmasking"]}
-    waiting = run("molecules", tmp_path, stages=["finetune"], **choices)
+    waiting = run_benchmark("molecules", tmp_path, stages=["finetune"], **choices)
     assert (len(waiting.waiting), waiting.computed) == (1, [])
-    assert len(run("molecules", tmp_path, stages=["pretrain"], **choices).computed) == 1
-    assert len(run("molecules", tmp_path, **choices).computed) == 2
+    assert len(run_benchmark("molecules", tmp_path, stages=["pretrain"], **choices).computed) == 1
+    assert len(run_benchmark("molecules", tmp_path, **choices).computed) == 2
 
 
 def test_a_model_that_is_gone_is_trained_again_where_it_is_needed(tmp_path: Path) -> None:
     choices: dict[str, Any] = {"scale": "smoke", "seeds": [0], "methods": ["attrmasking"]}
-    run("molecules", tmp_path, stages=["pretrain", "probe"], **choices)
+    run_benchmark("molecules", tmp_path, stages=["pretrain", "probe"], **choices)
     shutil.rmtree(tmp_path / "models")
     assert (
-        run("molecules", tmp_path, stages=["pretrain", "probe"], **choices).computed == []
+        run_benchmark("molecules", tmp_path, stages=["pretrain", "probe"], **choices).computed == []
     )  # nothing needs it
-    outcome = run("molecules", tmp_path, **choices)
+    outcome = run_benchmark("molecules", tmp_path, **choices)
     assert not outcome.waiting
     assert sorted(key.partition("-")[0] for key in outcome.computed) == ["finetune", "pretrain"]
 
@@ -171,7 +171,7 @@ def test_fine_tuning_that_goes_on_counts_the_seconds_before(tmp_path: Path) -> N
     }
     (spec,) = preview("molecules", tmp_path, **choices).cells
     (tmp_path / "runs" / spec.work_key / "checkpoint").mkdir(parents=True)
-    run("molecules", tmp_path, **choices)
+    run_benchmark("molecules", tmp_path, **choices)
     rows = BenchmarkFolder(tmp_path).load()
     notes = cell_details(rows)["timing_notes"]
     assert notes == ["seconds are those of the epochs: the run was interrupted"]
@@ -189,7 +189,7 @@ def test_a_preview_counts_and_leaves_no_trace(
 
 
 def test_maps_have_graphs_and_a_tree(tmp_path: Path) -> None:
-    outcome = run("embedding-map", tmp_path, scale="smoke")
+    outcome = run_benchmark("embedding-map", tmp_path, scale="smoke")
     assert not outcome.failed
     found = {json.dumps(c["variant"]): c for c in cells(tmp_path).values() if c["stage"] == "map"}
     assert len(found) == 3
@@ -211,7 +211,7 @@ def test_maps_have_graphs_and_a_tree(tmp_path: Path) -> None:
 
 def test_speed_counts_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OBJECTIVES, "degree-pred", own_objective().DegreePred)
-    outcome = run(
+    outcome = run_benchmark(
         "speed",
         tmp_path,
         scale="smoke",

@@ -12,9 +12,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmark_support import no_figures, tiny_scale
-from graphlog.benchmark import run
+from graphlog.benchmark import run_benchmark
+from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.benchmark.methods import LIMIT_LABELS, OF_A_STEP, SCALES, STEP_LABELS
-from graphlog.benchmark.pivots import DASH
 from graphlog.benchmark.speed import (
     PlainGIN,
     _best,
@@ -23,7 +23,7 @@ from graphlog.benchmark.speed import (
     parse,
     product_operations,
 )
-from graphlog.benchmark.table import BenchmarkFolder
+from graphlog.benchmark.table import DASH
 from graphlog.data.store import GraphStore
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import build_encoder
@@ -58,7 +58,7 @@ def _by_rule(folder: Path) -> dict[str, pd.Series]:
 
 def test_every_stage_and_limit_has_a_row(tmp_path: Path):
     pytest.importorskip("torch_geometric")
-    outcome = run("speed", tmp_path, **CHOICES)
+    outcome = run_benchmark("speed", tmp_path, **CHOICES)
     assert not outcome.failed
     assert len(outcome.computed) == 1
     found = _by_rule(tmp_path)
@@ -78,14 +78,14 @@ def test_every_stage_and_limit_has_a_row(tmp_path: Path):
     assert all(f"| {label} " in page for label in STEP_LABELS.values())
     assert "## Limits of the machine, molecules" in page
     assert "seconds of the processor, best of 1; batches of 16" in page
-    assert run("speed", tmp_path, **CHOICES).computed == []
+    assert run_benchmark("speed", tmp_path, **CHOICES).computed == []
 
 
 def test_without_torch_geometric_its_columns_are_empty_and_the_page_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(sys.modules, "torch_geometric", None)
-    assert not run("speed", tmp_path, **CHOICES).failed
+    assert not run_benchmark("speed", tmp_path, **CHOICES).failed
     assert "torch_geometric" not in _by_rule(tmp_path)
     page = (tmp_path / "report" / "speed.md").read_text(encoding="utf-8")
     assert "torch_geometric is not installed here, so its columns are empty." in page

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from benchmark import factory
+from graphlog.benchmark.folder import BenchmarkFolder, newest_cells
 from graphlog.benchmark.methods import OF_A_STEP
 from graphlog.benchmark.pages import write_pages
-from graphlog.benchmark.pivots import DASH, LATEX, MARKDOWN, table_frame, table_latex, table_records
-from graphlog.benchmark.table import BenchmarkFolder, newest_cells
-from graphlog.benchmark.tables import stage_tables
+from graphlog.benchmark.paper_tables import stage_tables
+from graphlog.benchmark.table import DASH, LATEX, MARKDOWN, table_frame, table_latex, table_records
 
 
 def _write(folder: Path, seed: int, **sides: dict[str, float]) -> None:

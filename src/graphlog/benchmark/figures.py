@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.benchmark.map_figure import map_figure, read_maps
 from graphlog.benchmark.methods import (
     BASELINES,
@@ -18,8 +19,7 @@ from graphlog.benchmark.methods import (
     VARIED_LABELS,
     YARDSTICK,
 )
-from graphlog.benchmark.pivots import Row, Table, change, spread
-from graphlog.benchmark.table import BenchmarkFolder
+from graphlog.benchmark.table import Row, Table, change, spread
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.report.style import (
     FAINT,

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
+from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.benchmark.methods import CONFIGURATIONS, DOMAIN_LABELS
-from graphlog.benchmark.table import BenchmarkFolder
 from graphlog.errors import DataError
 from graphlog.report.style import (
     FAINT,

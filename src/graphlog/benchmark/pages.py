@@ -9,8 +9,10 @@ from typing import Any
 
 import pandas as pd
 
+from graphlog.benchmark.folder import BenchmarkFolder, newest_cells
 from graphlog.benchmark.methods import BACKBONE_LABELS, METHOD_LABELS, METRIC_LABELS, in_order
-from graphlog.benchmark.pivots import (
+from graphlog.benchmark.paper_tables import score_tables, speed_tables, stage_tables
+from graphlog.benchmark.table import (
     DAGGER,
     DASH,
     MARKDOWN,
@@ -19,8 +21,6 @@ from graphlog.benchmark.pivots import (
     table_latex,
     table_records,
 )
-from graphlog.benchmark.table import BenchmarkFolder, newest_cells
-from graphlog.benchmark.tables import score_tables, speed_tables, stage_tables
 from graphlog.errors import DataError, MissingExtraError
 from graphlog.files import replacing
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from graphlog.benchmark.cells import STAGES, CellSpec
+from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.benchmark.pages import draw_pages, write_pages
 from graphlog.benchmark.plan import Request, plan_cells
 from graphlog.benchmark.speed import speed_cell, stage_cell
@@ -17,7 +18,6 @@ from graphlog.benchmark.stages import (
     pretrain_cell,
     probe_cell,
 )
-from graphlog.benchmark.table import BenchmarkFolder
 from graphlog.errors import ConfigError, GraphLoGError
 from graphlog.files import writing
 from graphlog.inputs import InputLike
@@ -64,7 +64,7 @@ class Outcome:
     """Cells that need a model that no process is training."""
 
 
-def run(
+def run_benchmark(
     suite: str, output: str | Path, *, progress: Progress | None = None, **choices: Any
 ) -> Outcome:
     """Compute every missing cell of a suite, then write the report.
@@ -102,7 +102,7 @@ def run(
 def preview(suite: str, output: str | Path, **choices: Any) -> Preview:
     """Return the cells of a suite and which are finished; nothing is written.
 
-    Arguments are those of :func:`run`.
+    Arguments are those of :func:`run_benchmark`.
     """
     folder = BenchmarkFolder(Path(output))
     cells = plan_cells(Request(suite, **choices))

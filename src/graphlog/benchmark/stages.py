@@ -20,8 +20,8 @@ from jaxtyping import Float
 from sklearn.metrics import silhouette_score
 
 from graphlog.benchmark.cells import CellSpec, identity
+from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.benchmark.methods import BASELINES, FOREST
-from graphlog.benchmark.table import BenchmarkFolder
 from graphlog.data.manifest import is_store
 from graphlog.data.store import GraphStore, open_store
 from graphlog.domains import schema_named

@@ -1,398 +1,490 @@
-"""The folder of a benchmark and its long-form table, one row a number.
+"""Tables of scores: averages, ranks and paired differences, printed as text, LaTeX and records."""
 
-A finished cell is a small file of rows; :meth:`BenchmarkFolder.merge` collects such files into one
-compressed table a suite. Every file is replaced in one piece, so that processes may share a folder
-and may be killed at any time.
-"""
-
-import json
 import math
-import time
-import zlib
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
+from scipy.special import stdtrit
 
-from graphlog.benchmark.cells import NOT_OF_THE_OUTCOME, CellSpec
-from graphlog.benchmark.methods import BASELINES
-from graphlog.datasets import DATASETS
-from graphlog.downstream.report import json_ready
-from graphlog.errors import ConfigError, DataError, ModelFileError
-from graphlog.files import acquire_lock, replacing, writing
+from graphlog.benchmark.folder import NO_SEED, PROTOCOL
+from graphlog.benchmark.methods import BASELINES, METHOD_LABELS, REFERENCE, YARDSTICK
+from graphlog.downstream.metrics import LOWER_IS_BETTER
 
-PROTOCOL = 2
-"""Number of the measuring protocol.
+UNITLESS = LOWER_IS_BETTER | {"r2", "graphs_per_s", "speed"}
+"""Metrics printed as they are; the others are printed in per cent."""
 
-1: fine-tuning of a few epochs without decay, statistics of batch norm calibrated for untrained
-encoders only, rows of Table 4 with unequal starts. 2: the same for all rows.
-"""
-NO_SEED = -1
-"""Stands for the seed of what is not random."""
-COLUMNS = (
-    *("cell", "suite", "scale", "changes", "domain", "stage", "method", "backbone", "variant"),
-    *("dataset", "seed", "protocol", "rule", "fold", "task", "metric", "value", "details"),
-)
-"""Columns of a table.
-
-``cell`` to ``protocol`` say which cell a row belongs to. ``value`` is a score (of the selection
-``rule``, on a ``fold``, of one ``task`` or the mean of all), a loss, a rate or a time. ``details``
-is on the row of the seconds alone: settings, data, versions and machine as JSON.
-"""
-_NUMBERS: dict[str, Any] = {"seed": "Int64", "protocol": "int64", "value": "float64"}
-_TEXTS: dict[str, Any] = {name: str for name in COLUMNS if name not in _NUMBERS}
-_TYPES = {**_TEXTS, **_NUMBERS}
-_HEAD = COLUMNS[: COLUMNS.index("protocol")]
-_IDENTITY = [name for name in _HEAD if name not in ("cell", "suite")]
-_SUFFIX = ".csv.gz"
+MINUS, DASH, DAGGER = "\N{MINUS SIGN}", "\N{EN DASH}", "\N{DAGGER}"
+NOT_MEASURED = "not measured"
 
 
-class BenchmarkFolder:
-    """A folder in which a benchmark is computed.
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A mean over seeds and its spread."""
 
-    Args:
-        path: The folder; the first cell creates it.
+    mean: float
+    sd: float
+    """Sample standard deviation (n - 1); NaN for a single value."""
+    count: int
 
-    Raises:
-        ConfigError: If there is a file of that name.
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        r"""Return the Student-t interval :math:`\bar x \pm t_{n-1} s/\sqrt n`; NaNs if n < 2."""
+        if self.count < 2:
+            return math.nan, math.nan
+        quantile = float(stdtrit(self.count - 1, 0.5 + level / 2))
+        half = quantile * self.sd / math.sqrt(self.count)
+        return self.mean - half, self.mean + half
+
+
+def spread(scores: pd.Series) -> Spread:
+    """Return mean and sample SD of scores by seed; NaN as soon as one of them is."""
+    values = scores.to_numpy()
+    if not len(values):
+        return Spread(math.nan, math.nan, 0)
+    sd = float(values.std(ddof=1)) if len(values) > 1 else math.nan
+    return Spread(float(values.mean()), sd, len(values))
+
+
+def mean_over(parts: Sequence[pd.Series]) -> pd.Series:
+    """Return the mean over parts for each seed that all have; empty where a part is.
+
+    A part without seeds meets every seed.
     """
+    if not parts or any(part.empty for part in parts):
+        return _NOTHING
+    return sum(_on_shared_seeds(parts)) / len(parts)  # pyright: ignore[reportReturnType]
 
-    def __init__(self, path: Path) -> None:
-        if path.exists() and not path.is_dir():
-            raise ConfigError(f"{path} is a file; name a folder for the benchmark.")
-        self.path = path
-        self.rows, self.models, self.runs = path / "rows", path / "models", path / "runs"
-        self.stores, self.maps, self.locks = path / "stores", path / "maps", path / "locks"
-        self.failures = path / "failures.jsonl"
-        self.old_cells = path / "cells"
-        """Folder of one JSON file a cell, as version 0.1 wrote them."""
-        self._finished: set[str] = set()
-        self._index: dict[str, dict[str, Any]] = {}
-        self._indexed: tuple[Any, ...] = ()
 
-    @staticmethod
-    def is_at(path: Path) -> bool:
-        """Return whether a benchmark was computed in the folder ``path``."""
-        folders = (path / "rows", path / "cells")
-        return any(folder.is_dir() for folder in folders) or any(path.glob(f"*{_SUFFIX}"))
+def paired(scores: pd.Series, reference: pd.Series) -> pd.Series:
+    """Return ``scores - reference`` for each seed that both have."""
+    if scores.empty or reference.empty:
+        return _NOTHING
+    first, second = _on_shared_seeds([scores, reference])
+    return first - second
 
-    def make(self) -> None:
-        """Create the folders."""
-        with writing(self.path):
-            for folder in (self.rows, self.models, self.runs, self.stores, self.maps, self.locks):
-                folder.mkdir(parents=True, exist_ok=True)
 
-    def model(self, name: str) -> Path:
-        """Return the model file of that name."""
-        return self.models / name / "model.safetensors"
+_NOTHING = pd.Series({}, dtype="float64")
+_NONE = (math.nan, math.nan)
 
-    def is_finished(self, spec: CellSpec) -> bool:
-        """Return whether a cell is finished, under its own name or that of another suite.
 
-        A cell with other settings, of an older protocol or in a damaged file is not.
-        """
-        return self._is_written(spec) or self._equal_cell(spec) is not None
+def _on_shared_seeds(parts: Sequence[pd.Series]) -> list[pd.Series]:
+    drawn = [set(part.index) for part in parts if NO_SEED not in part.index]
+    seeds = sorted(set.intersection(*drawn)) if drawn else [NO_SEED]
+    return [
+        pd.Series(part.iloc[0], index=seeds) if NO_SEED in part.index else part.loc[seeds]
+        for part in parts
+    ]
 
-    def has(self, spec: CellSpec) -> bool:
-        """Return whether a cell is finished; the result of an equal cell is entered for it too."""
-        if spec.key in self._finished:
-            return True
-        if not self._is_written(spec):
-            equal = self._equal_cell(spec)
-            if equal is None:
-                return False
-            self._write_rows(spec, equal)
-        self._finished.add(spec.key)
-        return True
 
-    def write(self, spec: CellSpec, result: Mapping[str, Any]) -> None:
-        """Write the rows of a finished cell in one piece."""
-        fields = {**result, "config": spec.config, "config_hash": spec.config_hash}
-        self._write_rows(spec, _frame(_cell_rows({**fields, "protocol": PROTOCOL})))
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table."""
 
-    def fail(self, spec: CellSpec, error: Exception) -> None:
-        """Append a cell that could not be computed to the list of failures."""
-        fields = {"cell": spec.key, "error": str(error), "kind": type(error).__name__}
-        line = json.dumps({**fields, "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")}) + "\n"
-        with writing(self.failures), self.failures.open("a", encoding="utf-8") as file:
-            file.write(line)  # a single short write: processes do not mix their lines
+    key: str
+    heads: tuple[str, ...]
+    """Its first columns."""
+    label: str = ""
+    """Its name in figures; empty: its heads."""
+    group: int = 0
+    """Rows of different groups are separated by a rule in figures."""
 
-    @contextmanager
-    def claimed(self, name: str, *, wait: bool = False) -> Generator[bool]:
-        """Hold the lock ``name`` in the block; yield False if another process holds it.
+    @property
+    def name(self) -> str:
+        """How figures call it."""
+        return self.label or ", ".join(self.heads)
 
-        The operating system frees the lock of a process that dies.
 
-        Args:
-            name: Name of the lock.
-            wait: Wait for the other process instead.
-        """
-        with writing(self.locks):
-            lock = acquire_lock(self.locks / f"{name}.lock", wait=wait)
-        try:
-            yield lock is not None
-        finally:
-            if lock is not None:
-                lock.release()
+@dataclass(frozen=True)
+class Table:
+    """Scores of rows on columns under one stage and selection rule, all in one metric."""
 
-    def load(self) -> pd.DataFrame:
-        """Return the rows of all finished cells; where a cell was written twice, the newer ones.
+    topic: str
+    """Page that it belongs to."""
+    name: str
+    kind: str
+    """What it shows.
 
-        Raises:
-            DataError: If a file is damaged or is not a table of a benchmark.
-            ModelFileError: If a file is of a newer format.
-        """
-        files = (*self._tables(), *sorted(self.rows.glob("*.csv")))
-        parts = [self._read_json_cells(), *map(_read_csv, files)]
-        rows = pd.concat([part.assign(file=number) for number, part in enumerate(parts)])
-        newest = rows["file"] == rows.groupby("cell")["file"].transform("max")
-        rows = rows[newest].drop(columns="file").astype(_TYPES)
-        return rows.sort_values("cell", kind="stable", ignore_index=True)
+    ``methods``, ``halves``, ``backbones``, ``ablation``, ``depth``, ``batch_size``, ``speed``,
+    ``stages``, ``limits`` or ``batch-rates``.
+    """
+    title: str
+    heads: tuple[str, ...]
+    """Heads of the columns that name a row."""
+    rows: tuple[Row, ...]
+    columns: Mapping[str, str]
+    """Columns and how they are printed."""
+    metric: str
+    rule: str
+    """Selection rule."""
+    scores: pd.DataFrame
+    """Columns ``row``, ``column``, ``seed``, ``value`` (as printed), ``cell``, ``protocol``."""
+    paper: Mapping[tuple[str, str], tuple[float, float]] = field(default_factory=dict[Any, Any])
+    """The paper's mean and SD by row and column, printed as rows of their own.
 
-    def merge(self) -> None:
-        """Collect the rows of finished cells into one compressed table a suite.
+    Column ``""`` has the average that the paper prints of these columns.
+    """
+    paper_rows: Mapping[str, tuple[float, float]] = field(default_factory=dict[Any, Any])
+    """The paper's number of a whole row, where its data differ; printed as a column."""
+    paper_head: str = "paper"
+    """How the paper's numbers are labeled."""
+    reference: str | None = None
+    """Row that the others are compared with."""
+    reference_label: str = METHOD_LABELS[REFERENCE]
+    averaged: bool = True
+    """Whether the columns may be averaged: data sets may, halves and backbones may not."""
+    notes: tuple[str, ...] = ()
 
-        JSON cells of version 0.1 are imported and moved to ``cells.imported``.
-        """
-        if not any(self.rows.glob("*.csv")) and not self._json_cells():
-            return
-        self.make()
-        with self.claimed("table", wait=True):
-            rows, old = sorted(self.rows.glob("*.csv")), self._json_cells()
-            with writing(self.path):
-                for path in self.old_cells.glob("*.npz"):
-                    path.replace(self.maps / path.name)
-            for suite, part in self.load().groupby("suite"):
-                with replacing(self.path / f"{suite}{_SUFFIX}") as unfinished:
-                    part.to_csv(unfinished, index=False, compression={"method": "gzip", "mtime": 0})
-            with writing(self.path):
-                for path in rows:
-                    path.unlink()
-                for path in old:
-                    moved = self.path / "cells.imported" / path.name
-                    moved.parent.mkdir(exist_ok=True)
-                    path.replace(moved)
-            with suppress(OSError):
-                self.old_cells.rmdir()  # unless it holds something else
+    @cached_property
+    def _by_place(self) -> dict[Any, pd.Series]:
+        groups = self.scores.groupby(["row", "column"], sort=False)
+        return {place: part.set_index("seed")["value"].sort_index() for place, part in groups}
 
-    def _tables(self) -> list[Path]:
-        return sorted(self.path.glob(f"*{_SUFFIX}"))
+    @cached_property
+    def _averages(self) -> dict[tuple[str, ...], pd.Series]:
+        return {}
 
-    def _json_cells(self) -> list[Path]:
-        return sorted(self.old_cells.glob("*.json"))
+    @cached_property
+    def old_rows(self) -> frozenset[str]:
+        """Rows of encoders with a score of an older protocol."""
+        old = self.scores.loc[self.scores["protocol"] < PROTOCOL, "row"]
+        return frozenset(old) - set(BASELINES)
 
-    def _read_json_cells(self) -> pd.DataFrame:
-        return _frame([row for path in self._json_cells() for row in _read_json(path)])
+    @cached_property
+    def is_mixed(self) -> bool:
+        """Whether only some rows of encoders were measured under an older protocol."""
+        encoders = set(self.scores["row"]) - set(BASELINES)
+        return bool(self.old_rows) and not encoders <= self.old_rows
 
-    def _is_written(self, spec: CellSpec) -> bool:
-        # first the cell's own file: it is removed only after the table that holds it is in place
-        path = self.rows / f"{spec.key}.csv"
-        rows = _rows_or_none(path)
-        outcome = self._details().get(spec.key) if rows is None else cell_details(rows)
-        return outcome is not None and _is_outcome(outcome, spec)
+    @property
+    def is_primary(self) -> bool:
+        """Whether the rule takes no look at the validation fold."""
+        return self.rule in ("last", "fixed-C", "")
 
-    def _equal_cell(self, spec: CellSpec) -> pd.DataFrame | None:
-        """Return the rows of a cell of the same outcome; None if there is none."""
-        for path in sorted(self.rows.glob(f"{spec.stage}-*-{spec.config_hash[:8]}.csv")):
-            rows = _rows_or_none(path)
-            if rows is not None and _is_outcome(cell_details(rows), spec):
-                return rows
-        for cell, details in self._details().items():
-            if _is_outcome(details, spec):
-                everything = self.load()
-                return everything[everything["cell"] == cell]
-        return None
+    @property
+    def percent(self) -> bool:
+        """Whether scores are printed in per cent."""
+        return self.metric not in UNITLESS
 
-    def _write_rows(self, spec: CellSpec, rows: pd.DataFrame) -> None:
-        """Write rows, those of an equal cell too, as those of ``spec``."""
-        plan, (details,) = spec.plan, map(json.loads, rows.loc[rows["details"] != "", "details"])
-        details |= {"command": plan.command}
-        rows = rows.assign(
-            cell=spec.key,
-            suite=plan.suite,
-            scale=plan.scale,
-            changes=plan.changes,
-            domain=plan.domain,
-            stage=spec.stage,
-            method=spec.method.name,
-            backbone=spec.backbone or "",
-            variant=_text(dict(spec.variant)),
-            dataset=spec.dataset or "",
-            seed=pd.array([spec.seed] * len(rows), dtype="Int64"),
-            details=rows["details"].map(lambda text: _dump(details) if text else ""),
+    @property
+    def compares(self) -> bool:
+        """Whether rows are ranked and compared with the reference."""
+        return self.averaged and self.reference is not None and len(self.rows) > 1
+
+    def at(self, row: str, column: str) -> pd.Series:
+        """Return the scores of a place by seed; empty where not measured."""
+        return self._by_place.get((row, column), _NOTHING)
+
+    def measured(self, row: str) -> list[str]:
+        """Return the columns that a row has scores of."""
+        return [column for column in self.columns if not self.at(row, column).empty]
+
+    def averages(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Return the heads of the average columns and the columns that each leaves out."""
+        count = len(self.columns)
+        if not self.averaged or count < 2:
+            return []
+        whole: tuple[str, tuple[str, ...]] = (f"Average of {count}", ())
+        if "clintox" not in self.columns or count == 2:
+            return [whole]
+        return [whole, (f"without {self.columns['clintox']}", ("clintox",))]  # it swings most
+
+    def average(self, row: str, without: Sequence[str] = ()) -> pd.Series:
+        """Return the mean over columns for each seed that has them all."""
+        if (row, *without) not in self._averages:
+            parts = [self.at(row, c) for c in self.columns if c not in without]
+            self._averages[row, *without] = mean_over(parts)
+        return self._averages[row, *without]
+
+    def average_of_paper(self, row: str, without: Sequence[str] = ()) -> float:
+        """Return the mean of the paper's numbers over our columns; NaN where it lacks one."""
+        if not without and (row, "") in self.paper:
+            return self.paper[row, ""][0]
+        means = [self.paper.get((row, c), _NONE)[0] for c in self.columns if c not in without]
+        return sum(means) / len(means) if means else math.nan
+
+    def difference(self, row: str, column: str | None = None) -> Spread:
+        """Return the paired difference to the reference, in one column or in the average of all."""
+        if self.reference is None or row == self.reference:
+            return spread(_NOTHING)
+        if column is None:
+            return spread(paired(self.average(row), self.average(self.reference)))
+        return spread(paired(self.at(row, column), self.at(self.reference, column)))
+
+    @cached_property
+    def means(self) -> pd.DataFrame:
+        """Mean over seeds of every row and column; NaN where not measured or undefined."""
+        return pd.DataFrame(
+            {c: {r.key: spread(self.at(r.key, c)).mean for r in self.rows} for c in self.columns}
         )
-        with replacing(self.rows / f"{spec.key}.csv") as unfinished:
-            rows.to_csv(unfinished, index=False)
 
-    def _details(self) -> dict[str, dict[str, Any]]:
-        """Return the details of the cells in the tables, which are read again when they change."""
-        files = [path for path in (*self._tables(), self.old_cells) if path.exists()]
-        state = tuple((path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in files)
-        if state != self._indexed:
-            parts = [self._read_json_cells(), *map(_read_csv, self._tables())]
-            self._index = {
-                cell: fields for part in parts for cell, fields in _by_cell(part).items()
-            }
-            self._indexed = state
-        return self._index
+    def speed_ratios(self) -> pd.DataFrame:
+        """Return how many times as fast as AttrMasking under the same backbone each row is."""
+        yardsticks = [f"{YARDSTICK}/{row.key.rpartition('/')[2]}" for row in self.rows]
+        return self.means.div(self.means.reindex(yardsticks).set_axis(self.means.index))
 
+    def ranks(self) -> Mapping[str, float]:
+        """Return the mean rank over the columns of every row measured in full, 1 for the best."""
+        complete = self.means.dropna()
+        if len(complete) < 2 or not len(complete.columns):
+            return {}
+        ranks = complete.rank(ascending=self.metric in LOWER_IS_BETTER, method="average")
+        return {str(row): float(rank) for row, rank in ranks.mean(axis=1).items()}
 
-def _cell_rows(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a cell as rows of the long-form table.
-
-    Args:
-        fields: What identifies it, ``scores`` by rule, ``metric``, ``seconds``, ``graphs_per_s``,
-            and whatever else belongs to it, which becomes its details.
-    """
-    head = {name: _text(fields.get(name)) for name in _HEAD if name != "seed"}
-    head |= {"seed": fields.get("seed"), "protocol": fields["protocol"]}
-    metric = fields.get("metric")
-    rows: list[dict[str, Any]] = []
-    for rule, values in (fields.get("scores") or {}).items():
-        for name, value in values.items():
-            if name == "per_task":
-                rows += [
-                    {"rule": rule, "fold": "test", "task": task, "metric": metric, "value": score}
-                    for task, score in value.items()
-                ]
-            elif metric is None:
-                rows.append({"rule": rule, "metric": name, "value": value})
-            else:
-                rows.append({"rule": rule, "fold": name, "metric": metric, "value": value})
-    if fields.get("graphs_per_s") is not None:
-        rows.append({"metric": "graphs_per_s", "value": fields["graphs_per_s"]})
-    outside = {*_HEAD, "protocol", "scores", "metric", "seconds", "graphs_per_s"}
-    details = {name: value for name, value in fields.items() if name not in outside}
-    rows.append({"metric": "seconds", "value": fields.get("seconds"), "details": _dump(details)})
-    return [{**head, **row} for row in rows]
+    def best(self, column: str) -> str | None:
+        """Return the row with the best mean in a column."""
+        known = self.means[column].dropna()
+        if known.empty:
+            return None
+        return str(known.idxmin() if self.metric in LOWER_IS_BETTER else known.idxmax())
 
 
-def _frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    blank = dict.fromkeys(_TEXTS, "")
-    frame = pd.DataFrame([{**blank, **row} for row in rows], columns=list(COLUMNS))
-    return frame.astype(_TYPES)
+@dataclass(frozen=True, slots=True)
+class Markup:
+    """How a format marks and escapes text."""
+
+    escape: Callable[[str], str]
+    strong: str
+    quoted: str
 
 
-def cell_details(rows: pd.DataFrame) -> dict[str, Any]:
-    """Return settings, data, versions and machine of the cell that ``rows`` belong to."""
-    return next(iter(_by_cell(rows).values()))
+def table_frame(table: Table, markup: Markup) -> pd.DataFrame:
+    """Return a table of scores as texts in a format: measured beside printed numbers."""
+    if table.kind == "speed":
+        return _speed_frame(table)
+    if table.metric == "speed":
+        return _measured_frame(table, markup)
+    ranks = table.ranks() if table.compares else {}
+    best = {(table.best(column), column) for column in table.columns}
+    quoted = {row for row, _ in table.paper}
+    lines: list[list[str]] = []
+    for row in table.rows:
+        key, heads = row.key, row.heads
+        usual = max((len(table.at(key, column)) for column in table.columns), default=0)
+        scores: list[str] = []
+        for column in table.columns:
+            text = markup.escape(_score(table, table.at(key, column), usual))
+            scores.append(markup.strong.format(text) if (key, column) in best else text)
+        rank = [f"{ranks[key]:.1f}" if key in ranks else DASH] if table.compares else []
+        texts = [*_averages(table, key, usual), *rank, _seeds(table, key)]
+        texts += [_change(table, key)] if table.compares else []
+        mark = f" {DAGGER}" if key in table.old_rows and table.is_mixed else ""
+        line = [heads[0] + mark, *heads[1:], *(["measured"] if quoted else [])]
+        line = [*map(markup.escape, line), *scores, *map(markup.escape, texts)]
+        if table.paper_rows:
+            line += _quoted(table, [table.paper_rows.get(key)], markup)
+        lines.append(line)
+        if key in quoted:
+            line = [""] * len(heads) + [markup.quoted.format(markup.escape(table.paper_head))]
+            line += _quoted(table, [table.paper.get((key, c)) for c in table.columns], markup)
+            means = [table.average_of_paper(key, without) for _, without in table.averages()]
+            line += _quoted(table, [(mean, math.nan) for mean in means], markup)
+            lines.append(line + [""] * (len(lines[-1]) - len(line)))
+    averages = [head for head, _ in table.averages()]
+    compared = [f"Δ to {table.reference_label} [95 % CI]"] if table.compares else []
+    heads = [*table.heads, *([""] if quoted else []), *table.columns.values(), *averages]
+    heads += [*(["Rank"] if table.compares else []), "Seeds", *compared]
+    heads += [table.paper_head] if table.paper_rows else []
+    return pd.DataFrame(lines, columns=[markup.escape(head) for head in heads])
 
 
-def newest_cells(rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, dict[str, Any]]]:
-    """Return the rows to show and the details of their cells.
+def table_records(table: Table) -> pd.DataFrame:
+    """Return the numbers of a table, unrounded, one a row."""
+    records: list[tuple[Any, ...]] = []
 
-    Of two results for the same place, the one of the newer protocol counts, and of two timings the
-    one taken in turns with more methods.
+    def add(row: str, source: str, column: str, value: Spread) -> None:
+        interval = value.interval()
+        count = None if source == "paper" else value.count
+        place = (table.name, table.metric, row, source, column)
+        records.append((*place, value.mean, value.sd, count, *interval))
 
-    Raises:
-        DataError: If two cells hold the same place with different settings.
-    """
-    details = _by_cell(rows)
-    rows = rows.assign(seed=rows["seed"].fillna(NO_SEED).astype("int64"))
-    rows.loc[rows["method"].isin(BASELINES), "backbone"] = ""
-    heads = rows.drop_duplicates("cell")
-    together = [len(details[str(cell)].get("together") or ()) for cell in heads["cell"]]
-    order = [*_IDENTITY, "protocol", "together"]
-    heads = heads.assign(together=together)[["cell", "suite", *order]].sort_values(order)
-    best = heads.drop_duplicates(_IDENTITY, keep="last")
-    equals = heads.merge(best[order], on=order)
-    equals = equals[equals.duplicated(order, keep=False)]
-    if len(equals):
-        cell, other = equals["cell"].iloc[:2]
-        raise DataError(
-            f"{cell} and {other} are the same cell with different settings; delete the rows of "
-            f"one from {equals['suite'].iloc[0]}{_SUFFIX}."
-        )
-    keep = set(best["cell"])
-    return rows[rows["cell"].isin(keep)], {c: found for c, found in details.items() if c in keep}
-
-
-def _by_cell(rows: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    rows = rows[rows["details"] != ""]
-    columns = (rows[name] for name in ("cell", "details", "protocol", "suite", "seed"))
-    return {
-        cell: {**json.loads(text), "protocol": int(protocol), "suite": suite, "seed": seed}
-        for cell, text, protocol, suite, seed in zip(*columns, strict=True)
-    }
+    for row in (row.key for row in table.rows):
+        for column in table.columns:
+            add(row, "measured", column, spread(table.at(row, column)))
+            if (row, column) in table.paper:
+                add(row, "paper", column, Spread(*table.paper[row, column], 0))
+        for head, without in table.averages():
+            add(row, "measured", head, spread(table.average(row, without)))
+            if table.paper:
+                mean = table.average_of_paper(row, without)
+                add(row, "paper", head, Spread(mean, math.nan, 0))
+        if row in table.paper_rows:
+            add(row, "paper", table.paper_head, Spread(*table.paper_rows[row], 0))
+        if table.compares and row != table.reference:
+            source = f"difference to {table.reference}"
+            for column in table.columns:
+                add(row, source, column, table.difference(row, column))
+            if len(table.columns) > 1:
+                add(row, source, f"Average of {len(table.columns)}", table.difference(row))
+    columns = ["table", "metric", "row", "source", "column", "mean", "sd", "seeds"]
+    frame = pd.DataFrame(records, columns=[*columns, "ci95_low", "ci95_high"])
+    return frame.astype({"seeds": "Int64"})
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return " ".join(f"{name}={value[name]}" for name in sorted(value))
-    return "" if value is None else str(value)
-
-
-def _dump(details: Mapping[str, Any]) -> str:
-    return json.dumps(json_ready(details), sort_keys=True, separators=(",", ":"))
-
-
-def _read_csv(path: Path) -> pd.DataFrame:
-    try:
-        rows = pd.read_csv(path, dtype=str, keep_default_na=False)
-        header = list(rows.columns)
-        if header == list(COLUMNS):
-            values = [float(text) if text else math.nan for text in rows["value"]]  # every bit
-            seeds = [int(text) if text else None for text in rows["seed"]]
-            columns = {"value": values, "seed": pd.array(seeds, dtype="Int64")}
-            rows = rows.assign(**columns).astype(_NUMBERS)
-            if set(rows["cell"]) != set(_by_cell(rows)):
-                raise ValueError("a cell is cut off")
-            return rows
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise DataError(
-            f"{path} is damaged ({error}); restore it, or delete it and run the suite again."
-        ) from None
-    if set(COLUMNS) <= set(header):
-        raise ModelFileError(f"{path} was written by a newer graphlog; update graphlog.")
-    raise DataError(f"{path} is not a table of a benchmark; move it elsewhere.")
-
-
-def _rows_or_none(path: Path) -> pd.DataFrame | None:
-    try:
-        return _read_csv(path) if path.is_file() else None
-    except DataError:
-        return None
-
-
-def _read_json(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a cell as version 0.1 wrote it."""
-    try:
-        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if fields["format"] != "graphlog-cell":
-            problem = f"{path} is not a cell of a benchmark (format {fields['format']!r})"
-            raise DataError(f"{problem}; move it elsewhere.")
-        if fields["version"] > 1:
-            raise ModelFileError(f"{path} was written by a newer graphlog; update graphlog.")
-        dataset = fields["dataset"]
-        known = dataset is None or dataset in DATASETS
-        fields["domain"] = fields.get("domain") or ("molecule" if known else "protein")
-        fields |= {"cell": path.stem, "protocol": 1, "stage": fields["stage"]}
-        del fields["format"], fields["version"]
-        return _cell_rows(fields)
-    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path} is not a whole cell ({type(error).__name__}: {error}); "
-            "delete it and run the suite again."
-        ) from None
-
-
-def _is_outcome(details: Mapping[str, Any], spec: CellSpec) -> bool:
-    """Return whether a finished cell is the outcome of ``spec``.
-
-    Settings that did not exist when it was computed do not matter: their defaults change nothing.
-    """
-    return (
-        details.get("config_hash") == spec.config_hash
-        and (details["protocol"] == PROTOCOL or spec.backbone is None)
-        and _agree(details.get("config", {}), spec.config)
+def table_latex(table: Table) -> str:
+    """Return a table as LaTeX; it needs the packages booktabs and amssymb."""
+    named = len(table.heads) + bool(table.paper)
+    frame = table_frame(table, LATEX)
+    return frame.to_latex(
+        index=False,
+        escape=False,
+        caption=escape_latex(table.title),
+        label=f"tab:{table.name}",
+        column_format="l" * named + "r" * (len(frame.columns) - named),
     )
 
 
-def _agree(before: Any, now: Any) -> bool:
-    """Return whether two settings are equal wherever both decide the outcome."""
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        shared = before.keys() & now.keys() - NOT_OF_THE_OUTCOME
-        return all(_agree(before[key], now[key]) for key in shared)
-    return json.dumps(before) == json.dumps(now) or before == now
+def number(value: float, table: Table, signed: bool = False) -> str:
+    """Return a score as printed: one decimal in per cent, three otherwise."""
+    return f"{value:{'+' if signed else ''}.{1 if table.percent else 3}f}".replace("-", MINUS)
+
+
+def change(table: Table, difference: Spread, alone: str) -> str:
+    """Return a difference with its interval, or with the words ``alone`` where one seed has none.
+
+    Args:
+        table: The table, which decides the number of decimals.
+        difference: Mean and interval over seeds.
+        alone: Stands for the interval.
+    """
+    low, high = difference.interval()
+    mean = number(difference.mean, table, signed=True)
+    if math.isnan(low):
+        return f"{mean} ({alone})"
+    return f"{mean} [{number(low, table, signed=True)}, {number(high, table, signed=True)}]"
+
+
+def escape_latex(text: str) -> str:
+    r"""Return text as LaTeX prints it.
+
+    Example:
+        >>> escape_latex("best_valid: 70.1 ± 0.4 %")
+        'best\\_valid: 70.1 $\\pm$ 0.4 \\%'
+    """
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def escape_markdown(text: str) -> str:
+    """Return text whose bars, stars and underscores stay what they are."""
+    return "".join(f"\\{c}" if c in "|*_\\<" else c for c in text)
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{c: f"${c}$" for c in "<>|"},
+    "±": r"$\pm$",
+    MINUS: "$-$",
+    DASH: "--",
+    DAGGER: r"$\dagger$",
+    "\N{MULTIPLICATION SIGN}": r"$\times$",
+    "✓": r"$\checkmark$",
+    "Δ": r"$\Delta$",
+    "…": r"\ldots{}",
+    "²": r"\textsuperscript{2}",
+}
+MARKDOWN = Markup(escape_markdown, "**{}**", "*{}*")
+LATEX = Markup(escape_latex, r"\textbf{{{}}}", r"\textit{{{}}}")
+
+
+def _averages(table: Table, row: str, usual: int) -> list[str]:
+    """Return the averages of a row, or why there are none."""
+    texts: list[str] = []
+    for _, without in table.averages():
+        average = table.average(row, without)
+        wanted = [column for column in table.columns if column not in without]
+        measured = [column for column in table.measured(row) if column in wanted]
+        if len(average):
+            texts.append(_score(table, average, usual))
+        elif len(measured) == len(wanted):
+            texts.append("no seed in common")
+        else:
+            counts = f" ({len(measured)} of {len(wanted)})" if measured else ""
+            texts.append(NOT_MEASURED + counts)
+    return texts
+
+
+def _quoted(
+    table: Table, printed: Sequence[tuple[float, float] | None], markup: Markup
+) -> list[str]:
+    """Return numbers of the paper, a dash where there is none."""
+    return [
+        markup.escape(DASH)
+        if numbers is None or math.isnan(numbers[0])
+        else markup.quoted.format(markup.escape(_plus_minus(table, *numbers)))
+        for numbers in printed
+    ]
+
+
+def _score(table: Table, scores: pd.Series, usual: int) -> str:
+    if scores.empty:
+        return NOT_MEASURED
+    summary = spread(scores)
+    if math.isnan(summary.mean):
+        return f"undefined ({scores.isna().sum()} of {summary.count})"
+    fewer = f" ({summary.count} seed{'s' * (summary.count > 1)})" if summary.count < usual else ""
+    return _plus_minus(table, summary.mean, summary.sd) + fewer
+
+
+def _plus_minus(table: Table, mean: float, sd: float) -> str:
+    return number(mean, table) + ("" if math.isnan(sd) else f" ± {number(sd, table)}")
+
+
+def _seeds(table: Table, row: str) -> str:
+    entries = [table.at(row, column) for column in table.measured(row)]
+    if not entries:
+        return "0"
+    counts = sorted({len(scores) for scores in entries if NO_SEED not in scores.index})
+    if not counts:
+        return "not random"
+    text = str(counts[0]) if len(counts) == 1 else f"{counts[0]}{DASH}{counts[-1]}"
+    return f"{text} (no SD)" if counts == [1] else text
+
+
+def _change(table: Table, row: str) -> str:
+    """Return the paired difference of a row to the reference."""
+    if row == table.reference:
+        return "reference"
+    difference = table.difference(row)
+    if math.isnan(difference.mean):
+        return NOT_MEASURED
+    text = change(table, difference, alone="one seed, no CI")
+    seeds = max(len(table.average(key)) for key in (row, str(table.reference)))
+    fewer = 1 < difference.count < seeds
+    return text + (f" ({difference.count} of {seeds} seeds)" if fewer else "")
+
+
+def _speed_frame(table: Table) -> pd.DataFrame:
+    ratio = table.speed_ratios()
+    lines: list[list[str]] = []
+    for row in table.rows:
+        texts: list[str] = []
+        for column in table.columns:
+            rate = spread(table.at(row.key, column))
+            share = float(ratio[column][row.key])
+            sd = "" if rate.count < 2 else f" ± {rate.sd:,.0f}"
+            texts.append(f"{rate.mean:,.0f}{sd}" if rate.count else DASH)
+            texts.append(DASH if math.isnan(share) else f"{share:.2f}")
+        runs = len(table.at(row.key, next(iter(table.columns))))
+        lines.append([*row.heads, *texts, str(runs)])
+    rates = [(head, f"to {METHOD_LABELS[YARDSTICK]}") for head in table.columns.values()]
+    heads = [*table.heads, *(head for pair in rates for head in pair), "Runs"]
+    return pd.DataFrame(lines, columns=heads)
+
+
+def _measured_frame(table: Table, markup: Markup) -> pd.DataFrame:
+    """Return plain numbers, to three digits."""
+
+    def text(row: str, column: str) -> str:
+        measured = spread(table.at(row, column))
+        numbers = [measured.mean, measured.sd][: min(measured.count, 2)]
+        return " ± ".join(f"{n:,.0f}" if n >= 100 else f"{n:.3g}" for n in numbers) or DASH
+
+    lines = [[*row.heads, *(text(row.key, c) for c in table.columns)] for row in table.rows]
+    heads = [*table.heads, *table.columns.values()]
+    return pd.DataFrame(
+        [list(map(markup.escape, line)) for line in lines], columns=list(map(markup.escape, heads))
+    )

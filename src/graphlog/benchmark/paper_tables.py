@@ -30,7 +30,7 @@ from graphlog.benchmark.methods import (
     VARIED_LABELS,
     in_order,
 )
-from graphlog.benchmark.pivots import UNITLESS, Row, Table
+from graphlog.benchmark.table import UNITLESS, Row, Table
 
 HALVES = {"test_first_half": "first half", "test_second_half": "second half"}
 RATES = {"rate": "Graphs/s", "views": "Views/s"}

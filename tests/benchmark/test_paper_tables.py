@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from benchmark import factory
+from graphlog.benchmark.folder import PROTOCOL, BenchmarkFolder, newest_cells
 from graphlog.benchmark.pages import timing_frame
-from graphlog.benchmark.pivots import (
+from graphlog.benchmark.paper_tables import score_tables, speed_tables
+from graphlog.benchmark.table import (
     MARKDOWN,
     MINUS,
     Table,
@@ -18,8 +20,6 @@ from graphlog.benchmark.pivots import (
     table_latex,
     table_records,
 )
-from graphlog.benchmark.table import PROTOCOL, BenchmarkFolder, newest_cells
-from graphlog.benchmark.tables import score_tables, speed_tables
 
 
 def _tables(folder: Path) -> dict[str, Table]:
