@@ -179,7 +179,7 @@ def group_split(
     - ``random``: groups in random order fill valid, then test; the rest is train.
 
     Args:
-        groups: Group of each row: scaffold, species, … (text or numbers).
+        groups: Group of each row: scaffold, species, … (text or numbers); None for a row alone.
         fractions: Train, valid and test shares.
         kind: One of the three rules.
         seed: Seed of the order; unused by ``largest-first``.
@@ -201,24 +201,20 @@ def group_split(
     )
 
 
-def group_numbers(keys: Sequence[str | None]) -> Int64[np.ndarray, "N"]:
+def group_numbers(keys: Sequence[Any]) -> Int64[np.ndarray, "N"]:
     """Number the keys by first appearance, equal keys alike; None is equal to nothing."""
+    # a dictionary, since an array of text would be as wide as its longest scaffold
     numbers: dict[object, int] = {}
-    rows = ((row,) if key is None else key for row, key in enumerate(keys))
-    return np.array([numbers.setdefault(key, len(numbers)) for key in rows], dtype=np.int64)
+    apart = (object() if key is None else key for key in keys)
+    return np.array([numbers.setdefault(key, len(numbers)) for key in apart], dtype=np.int64)
 
 
 def _members(groups: Sequence[Any] | Shaped[np.ndarray, "n"]) -> list[Int[np.ndarray, "_"]]:
     """Return the rows of each group, groups in order of first appearance."""
-    # a dictionary, since an array of text would be as wide as its longest scaffold
-    numbers: dict[Any, int] = {}
-    keys: list[Any] = groups.tolist() if isinstance(groups, np.ndarray) else list(groups)
-    number = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
-    return (
-        np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
-        if len(keys)
-        else []
-    )
+    number = group_numbers(groups.tolist() if isinstance(groups, np.ndarray) else groups)
+    if not len(number):
+        return []
+    return np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
 
 
 _Members = list[Int[np.ndarray, "_"]]

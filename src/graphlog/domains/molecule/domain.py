@@ -11,14 +11,7 @@ from jaxtyping import Float, Float32, Int, UInt64
 
 from graphlog.data.columns import Table
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.split import (
-    DEFAULT_FRACTIONS,
-    Split,
-    check_fractions,
-    group_numbers,
-    group_split,
-    random_split,
-)
+from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
 from graphlog.data.store import GraphStore
 from graphlog.data.tables import open_table
 from graphlog.data.workers import check_workers, spread_in_order
@@ -184,7 +177,7 @@ class MoleculeDomain(RecordDomain):
         **options: Any,
     ) -> Split:
         """Return folds of whole scaffolds, or those of :meth:`Domain.split`."""
-        if kind in ("random", "stratified") and (kind == "random" or classes is not None):
+        if kind == "random" or (kind == "stratified" and classes is not None):
             return super().split(store, kind, fractions, seed, classes=classes)
         spec = None if source is None else source.spec
         canonical = spec is not None and details_of(spec).canonical_split
@@ -344,7 +337,7 @@ def split_smiles(
     pieces = _pieces(smiles)
     found = spread_in_order(work, pieces, check_workers(workers))
     keys = [key for _, part in found for key in part]
-    return group_split(group_numbers(keys), fractions, rule, seed)
+    return group_split(keys, fractions, rule, seed)
 
 
 def _pieces(smiles: Sequence[str]) -> Iterator[tuple[None, list[str]]]:
