@@ -6,6 +6,7 @@ import pytest
 
 from graphlog.cli.options import chosen_settings, pretraining_settings
 from graphlog.errors import ConfigError
+from graphlog.training.config import resolve_config
 
 
 def test_options_and_pairs_become_one_set_of_settings():
@@ -27,9 +28,10 @@ def test_options_lie_over_the_file_and_the_file_over_what_is_beneath(tmp_path: P
         ["objective.depth=5"],
         {"encoder": {"dim": 8, "layers": 3}},
     )
-    assert settings["encoder"] == {"dim": 64, "layers": 3}
-    assert settings["training"]["epochs"] == 4
-    assert settings["objective"] == {"name": "graphlog", "depth": 5}
+    config = resolve_config(overrides=settings)
+    assert (config.encoder.dim, config.encoder.layers) == (64, 3)
+    assert config.epochs == 4
+    assert (config.objective, config.options["depth"]) == ("graphlog", 5)
 
 
 @pytest.mark.parametrize("pair", ["epochs=3", "training.epochs=3"])

@@ -50,9 +50,13 @@ class Console:
 
         return make_progress(self.quiet)
 
-    def summary(self, fields: Mapping[str, Any], to: TextIO | None = None) -> None:
-        """Print what a command has written, as JSON or as a table; nothing if quiet."""
+    def summary(self, fields: Mapping[str, Any], out: Path | None = None) -> None:
+        """Print what a command has written, as JSON or as a table; nothing if quiet.
+
+        It goes to standard error where ``out``, the output, is standard output.
+        """
         if self.as_json or not self.quiet:
+            to = sys.stderr if str(out) == "-" else None
             self.result(fields, fields_table(fields), to=to)
 
     def result(
@@ -109,11 +113,6 @@ class Table:
         for row in cells:
             table.add_row(*map(Text, row))
         RichConsole(file=to).print(table)
-
-
-def beside_output(out: Path) -> TextIO | None:
-    """Return where a summary goes: to standard error where ``out`` is standard output."""
-    return sys.stderr if str(out) == "-" else None
 
 
 def fields_table(fields: Mapping[str, object], title: str = "") -> Table:

@@ -335,7 +335,7 @@ def pretraining_settings(
     pairs: Sequence[str],
     defaults: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the settings of a pre-training run as nested tables: defaults, file, then options.
+    """Return the settings of a pre-training run: tables of defaults and file, then the options.
 
     Args:
         file: Settings file (TOML).
@@ -363,11 +363,7 @@ def pretraining_settings(
             raise ConfigError(
                 f"{option} {chosen[key]} contradicts {file}, which says {in_file!r}; drop one."
             )
-    for key, value in chosen.items():
-        for part in reversed(key.split(".")):
-            value = {part: value}
-        tables = merge(tables, value)
-    return tables
+    return {**tables, **chosen}
 
 
 def _full_name(key: str) -> str:

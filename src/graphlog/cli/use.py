@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Console, beside_output, report_tables
+from graphlog.cli.console import Console, report_tables
 from graphlog.errors import ConfigError
 
 _BASELINES, _FOLD_BASELINES = "random,ecfp-rf,ecfp-lr", "random,wl"
@@ -41,7 +41,7 @@ def embed(
         **inference.options(),
         **reading.options(),
     )
-    console.summary(written.to_dict(), beside_output(output))
+    console.summary(written.to_dict(), output)
 
 
 def predict(
@@ -79,7 +79,7 @@ def predict(
             raise ConfigError("--explain goes without --format, --interval and --engine ray.")
         options = {**inference.options(), **reading.options()}
         written = graphlog.explain_file(run, source, output, progress=console.progress(), **options)
-        console.summary(written.to_dict(), beside_output(output))
+        console.summary(written.to_dict(), output)
         return
     written = graphlog.predict_file(
         run,
@@ -92,7 +92,7 @@ def predict(
         **inference.options(),
         **reading.options(),
     )
-    console.summary(written.to_dict(), beside_output(output))
+    console.summary(written.to_dict(), output)
 
 
 def neighbours(
@@ -149,7 +149,7 @@ def neighbours(
         **inference.options(),
         **reading.options(),
     )
-    console.summary(written.to_dict(), beside_output(output))
+    console.summary(written.to_dict(), output)
 
 
 def probe(
