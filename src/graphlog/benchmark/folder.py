@@ -242,9 +242,7 @@ class BenchmarkFolder:
 def _cell_rows(fields: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a cell as rows of the long-form table.
 
-    Args:
-        fields: What identifies it, ``scores`` by rule, ``metric``, ``seconds``, ``graphs_per_s``,
-            and whatever else belongs to it, which becomes its details.
+    What does not identify, score or time it becomes its details.
     """
     head = {name: _text(fields.get(name)) for name in _HEAD if name != "seed"}
     head |= {"seed": fields.get("seed"), "protocol": fields["protocol"]}

@@ -186,16 +186,9 @@ class _View:
         paper: str,
         reference: str | None,
     ) -> list[Table]:
-        """Return tables of GraphLoG's variants, with some plain methods below.
+        """Return tables of GraphLoG's variants, with some measured plain methods below.
 
-        Args:
-            names: Topic, kind and name.
-            title: Heading.
-            heads: Heads of the columns that name a variant.
-            variants: Their rows.
-            beside: Methods below, as far as they were measured.
-            paper: Table or figure of the paper with the same rows.
-            reference: Row that the others are compared with.
+        ``names`` are topic, kind and name; ``paper`` has the same rows in the paper.
         """
         here = self.encoders
         varied = here[

@@ -209,12 +209,7 @@ def _is_mirrored(path: Path, spec: DatasetSpec, verify: Verify) -> bool:
 def _unpack_moses(index: str, target: Path) -> None:
     """Write the data set that ``target`` is named after, from the wheel with the pinned hash.
 
-    Args:
-        index: Address of the package's description (JSON) on the index.
-        target: ``zinc10k.smi.gz``, ``zinc250k.smi.gz`` or ``zinc2m.smi.gz``.
-
-    Raises:
-        DataError: If the index does not list the wheel.
+    ``index`` is the address of the package's description (JSON).
     """
     wheel = target.with_name("molsets.whl")
     if not wheel.is_file() or not _is_moses(wheel):
