@@ -195,10 +195,12 @@ def can_draw(say: Say) -> bool:
 def _draw(
     out: Path, encoder: Encoder, data: LabeledGraphs, scores: list[TourScore]
 ) -> dict[str, str]:
+    from graphlog.report.hierarchy import sample_rows
     from graphlog.report.maps import draw_map
     from graphlog.report.run import Score, draw_pretraining, score_chart
     from graphlog.report.style import save_figure
 
+    sample = data.store.subset(sample_rows(len(data.store), 1500))
     panels: list[tuple[str, str, list[Score]]] = []
     for name in QUESTIONS:
         bars = [
@@ -214,7 +216,7 @@ def _draw(
     drawn = {
         "the losses and the collapse watch": draw_pretraining(out.parent / "pretrain", out),
         f"the molecules of {data.name} by {data.targets[0]}": draw_map(
-            encoder, data.store, out / "map", graphs=1500, color="label"
+            encoder, sample, out / "map", color="label"
         ),
         "all scores": save_figure(score_chart(panels), out / "scores"),
     }

@@ -11,7 +11,7 @@ from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.encoder import Encoder
 from graphlog.errors import DataError
-from graphlog.report.hierarchy import Hierarchy, project, sample_rows
+from graphlog.report.hierarchy import Hierarchy, project
 from graphlog.report.style import (
     FAINT,
     HUES,
@@ -37,15 +37,9 @@ _LEGIBLE = 0.018
 
 
 def draw_map(
-    model: Encoder,
-    store: GraphStore,
-    stem: Path,
-    *,
-    graphs: int = 2000,
-    color: str = "prototype",
-    seed: int = 0,
+    model: Encoder, store: GraphStore, stem: Path, *, color: str = "prototype", seed: int = 0
 ) -> list[Path]:
-    """Draw a sample of ``store`` as ``model`` sees it and return the files written.
+    """Draw the graphs of ``store`` as ``model`` sees them and return the files written.
 
     With prototypes, the map is of the embedding they were trained in (the final layer's, behind the
     projection head where there is one), and each of the largest groups has a map of its own; groups
@@ -54,35 +48,31 @@ def draw_map(
 
     Args:
         model: What embeds.
-        store: The graphs.
+        store: The graphs; some thousand can be told apart.
         stem: Path of the figure without its ending.
-        graphs: Graphs on the map.
         color: One of :data:`COLORS`; ``prototype`` becomes ``scaffold`` where the model has none,
             and ``label`` is the first label column.
-        seed: Decides sample and layout.
+        seed: Decides the layout.
 
     Raises:
         DataError: If the graphs have no labels to color the map by.
     """
-    sample = store.subset(sample_rows(len(store), graphs, seed))
     hierarchy = Hierarchy.of(model) if color == "prototype" else None
     if hierarchy is None:
-        places = project(model.embed(sample), seed)
-        groups, values, legend = None, None, "scaffold"
-        if color == "label":
-            groups, values, legend = _labels(sample)
-        else:
-            groups = _scaffolds(sample)
-        title = f"{len(sample):,} graphs by {legend}"
+        places = project(model.embed(store), seed)
+        groups, values, legend = (
+            _labels(store) if color == "label" else (_scaffolds(store), None, "scaffold")
+        )
+        title = f"{len(store):,} graphs by {legend}"
         return save_figure(embedding_map(places, groups, values, title=title, legend=legend), stem)
-    paths, level = hierarchy.assign(sample).paths, 0
+    paths, level = hierarchy.assign(store).paths, 0
     for layer in range(hierarchy.forest.depth):
         if np.bincount(paths[:, layer]).max() < 0.9 * len(paths):
             level = layer
             break
     groups = [f"prototype {path_name(path)}" for path in paths[:, : level + 1].tolist()]
-    plane = project(hierarchy.embed(sample), seed)
-    return save_figure(group_maps(plane, groups, title=f"{len(sample):,} graphs"), stem)
+    plane = project(hierarchy.embed(store), seed)
+    return save_figure(group_maps(plane, groups, title=f"{len(store):,} graphs"), stem)
 
 
 def embedding_map(
@@ -219,26 +209,14 @@ def _scaffolds(store: GraphStore) -> list[str]:
     return [n if len(n) <= _LONGEST_NAME else f"{n[: _LONGEST_NAME - 1]}…" for n in names]
 
 
-def draw_tree(
-    model: Encoder, store: GraphStore, stem: Path, *, graphs: int = 2000, seed: int = 0
-) -> list[Path]:
-    """Draw the tree of a sample of ``store`` and return the files; none without prototypes.
-
-    Args:
-        model: What embeds.
-        store: The graphs.
-        stem: Path of the figure without its ending.
-        graphs: Size of the sample.
-        seed: Decides the sample.
-    """
+def draw_tree(model: Encoder, store: GraphStore, stem: Path) -> list[Path]:
+    """Draw the tree of prototypes with the graphs of ``store``; no file without prototypes."""
     hierarchy = Hierarchy.of(model)
     if hierarchy is None:
         return []
-    chosen = store.subset(sample_rows(len(store), graphs, seed))
-    everything = np.arange(len(chosen))
-    placed, features = hierarchy.assign(chosen), features_of(chosen)
-    roots = build_tree(hierarchy, placed, chosen, features, everything)
-    return save_figure(tree_figure(roots, len(chosen), hierarchy.forest.depth), stem)
+    placed, features = hierarchy.assign(store), features_of(store)
+    roots = build_tree(hierarchy, placed, store, features, np.arange(len(store)))
+    return save_figure(tree_figure(roots, len(store), hierarchy.forest.depth), stem)
 
 
 def tree_figure(roots: Sequence[Node], graphs: int, depth: int) -> Figure:

@@ -14,6 +14,7 @@ from graphlog.downstream.models import load
 from graphlog.downstream.report import Report
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.inputs import read, recall_input
+from graphlog.report.hierarchy import sample_rows
 from graphlog.report.maps import COLORS, draw_map, draw_tree
 from graphlog.report.style import (
     ALARM,
@@ -91,10 +92,10 @@ def draw_run(
             say(f"no map: the graphs of {run} were not found; name some with --input")
         else:
             color = color or ("label" if is_finetuned else "prototype")
-            sample = {"graphs": graphs, "seed": seed}
-            paths += draw_map(model, store, out / "embedding-map", color=color, **sample)
+            sample = store.subset(sample_rows(len(store), graphs, seed))
+            paths += draw_map(model, sample, out / "embedding-map", color=color, seed=seed)
             if not is_finetuned:
-                paths += draw_tree(model, store, out / "prototype-tree", **sample)
+                paths += draw_tree(model, sample, out / "prototype-tree")
     if not paths:
         raise DataError(f"{run} has nothing to draw yet: neither a log nor a model.")
     return paths
