@@ -44,7 +44,7 @@ def test_fingerprints_are_ecfp4_bits() -> None:
     assert np.array_equal(bits[0], bits[1])
     assert not np.array_equal(bits[0], bits[2])
     assert set(np.unique(bits)) == {0, 1}
-    assert morgan_fingerprints([], bits=64).shape == (0, 64)
+    assert morgan_fingerprints([]).shape == (0, 2048)
 
 
 def test_traits_are_finite_or_unknown() -> None:

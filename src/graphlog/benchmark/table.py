@@ -29,11 +29,11 @@ class Spread:
     """Sample standard deviation (n - 1); NaN for a single value."""
     count: int
 
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        r"""Return the Student-t interval :math:`\bar x \pm t_{n-1} s/\sqrt n`; NaNs if n < 2."""
+    def interval(self) -> tuple[float, float]:
+        r"""Return the 95 % interval :math:`\bar x \pm t_{n-1} s/\sqrt n`; NaNs if n < 2."""
         if self.count < 2:
             return math.nan, math.nan
-        quantile = float(stdtrit(self.count - 1, 0.5 + level / 2))
+        quantile = float(stdtrit(self.count - 1, 0.975))
         half = quantile * self.sd / math.sqrt(self.count)
         return self.mean - half, self.mean + half
 

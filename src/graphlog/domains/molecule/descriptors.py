@@ -266,21 +266,21 @@ _GROUPS = (
 )
 
 
-def morgan_fingerprints(
-    smiles: Sequence[str], radius: int = 2, bits: int = 2048
-) -> UInt8[np.ndarray, "N B"]:
-    """Return the 0/1 Morgan fingerprint of each molecule; radius 2 is ECFP4.
+BITS = 2048
+"""Length of a fingerprint."""
+
+
+def morgan_fingerprints(smiles: Sequence[str]) -> UInt8[np.ndarray, "N 2048"]:
+    """Return the 0/1 Morgan fingerprint of radius 2 (ECFP4) of each molecule.
 
     Args:
         smiles: SMILES that can be parsed.
-        radius: Bonds around each atom, 0 or more.
-        bits: Length of the fingerprint, 1 or more.
 
     Raises:
         DataError: Naming the first SMILES that cannot be parsed.
     """
-    generator = rdFingerprintGenerator.GetMorganGenerator(radius=radius, fpSize=bits)
-    out = np.zeros((len(smiles), bits), dtype=np.uint8)
+    generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=BITS)
+    out = np.zeros((len(smiles), BITS), dtype=np.uint8)
     for row, mol in enumerate(parsed(smiles)):
         if isinstance(mol, str):
             raise DataError(f"no fingerprint for {str(smiles[row])[:80]!r} (row {row}): {mol}.")
@@ -288,17 +288,16 @@ def morgan_fingerprints(
     return out
 
 
-def count_fingerprints(smiles: Sequence[str], bits: int = 2048) -> csr_matrix:
+def count_fingerprints(smiles: Sequence[str]) -> csr_matrix:
     """Return log(1 + count) of hashed Morgan environments (radius 2), atom pairs and torsions.
 
     Args:
         smiles: Any texts; one that cannot be parsed has an empty row.
-        bits: Columns of each of the three.
     """
     generators = (
-        rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=bits),
-        rdFingerprintGenerator.GetAtomPairGenerator(fpSize=bits),
-        rdFingerprintGenerator.GetTopologicalTorsionGenerator(fpSize=bits),
+        rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=BITS),
+        rdFingerprintGenerator.GetAtomPairGenerator(fpSize=BITS),
+        rdFingerprintGenerator.GetTopologicalTorsionGenerator(fpSize=BITS),
     )
     columns: list[np.ndarray] = []
     counts: list[np.ndarray] = []
@@ -317,5 +316,5 @@ def count_fingerprints(smiles: Sequence[str], bits: int = 2048) -> csr_matrix:
             np.concatenate([*columns, np.zeros(0, dtype=np.int64)]).astype(np.int32),
             np.cumsum([0, *lengths]),
         ),
-        shape=(len(smiles), 3 * bits),
+        shape=(len(smiles), 3 * BITS),
     )

@@ -295,8 +295,8 @@ def split_proteins(
     return group_split(communities, fractions, "random", seed)
 
 
-def find_communities(network: ProteinNetwork, count: int = COMMUNITIES) -> Int[np.ndarray, "N"]:
-    """Return the community of every protein: METIS' partition into ``count`` parts.
+def find_communities(network: ProteinNetwork) -> Int[np.ndarray, "N"]:
+    """Return the community of every protein: METIS' partition into 20 parts.
 
     The result is always the same.
 
@@ -308,13 +308,15 @@ def find_communities(network: ProteinNetwork, count: int = COMMUNITIES) -> Int[n
         metis: Any = import_module("pymetis")
     except ImportError:
         raise MissingExtraError("pymetis", "partition") from None
-    if len(network.proteins) < 2 * count:
+    if len(network.proteins) < 2 * COMMUNITIES:
         raise DataError(
-            f"a network of {len(network.proteins)} proteins is too small for {count} communities; "
-            "use a random split."
+            f"a network of {len(network.proteins)} proteins is too small for {COMMUNITIES} "
+            "communities; use a random split."
         )
     adjacency = metis.CSRAdjacency(network.offsets.tolist(), network.partners.tolist())
-    _, communities = metis.part_graph(count, adjacency=adjacency, options=metis.Options(seed=0))
+    _, communities = metis.part_graph(
+        COMMUNITIES, adjacency=adjacency, options=metis.Options(seed=0)
+    )
     return np.array(communities, dtype=np.int64)
 
 
