@@ -8,8 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphlog.data.schema import FeatureSchema
-from graphlog.domains import schema_named
 from graphlog.encoders.legacy import MOLECULE, PROTEIN, convert_pth
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import ModelFileError
@@ -176,9 +174,15 @@ def test_code_is_refused_and_not_run(zipped: bool, tmp_path: Path) -> None:
     assert not trace.exists()
 
 
-@pytest.mark.parametrize("schema", [MOLECULE, PROTEIN], ids=lambda s: s.name)
-def test_schemas_are_those_of_the_domains(schema: FeatureSchema) -> None:
-    assert schema_named(schema.name) == schema
+def test_schemas_are_those_of_the_family() -> None:
+    assert [a.cardinality for a in (*MOLECULE.node, *MOLECULE.edge)] == [120, 5, 7, 4]
+    assert MOLECULE.node_mask == (119, 4)
+    assert (MOLECULE.edge_mask, MOLECULE.self_loop) == ((5, 0), (4, 0))
+    evidence = "neighborhood fusion cooccurence coexpression experimental database textmining"
+    assert [a.name for a in PROTEIN.edge] == [*evidence.split(), "self_loop", "mask"]
+    assert [a.cardinality for a in (*PROTEIN.node, *PROTEIN.edge)] == [2, *[0] * 9]
+    assert PROTEIN.self_loop == (*[0] * 7, 1, 0)
+    assert (PROTEIN.node_mask, PROTEIN.edge_mask) == (None, (*[0] * 8, 1))
 
 
 def test_one_flipped_bit_is_found_by_the_checksum(tmp_path: Path) -> None:

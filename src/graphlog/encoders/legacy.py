@@ -11,46 +11,12 @@ import torch
 from torch import Tensor
 
 from graphlog.data.schema import Attribute, FeatureSchema
+from graphlog.domains.molecule.schema import MOLECULE
+from graphlog.domains.protein.schema import PROTEIN
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import GraphEncoder, encoder_from_state
 from graphlog.encoders.modelfile import ModelFile
 from graphlog.errors import ModelFileError
-
-# The family's two feature layouts, with our extra codes; the domains that parse records hold the
-# same and may not be imported from here (a test compares them).
-MOLECULE = FeatureSchema(
-    name="molecule",
-    domain="molecule",
-    node=(Attribute("atomic_number", 120), Attribute("chirality", 5)),
-    edge=(Attribute("bond_type", 7), Attribute("bond_direction", 4)),
-    masked="node",
-    node_mask=(119.0, 4.0),
-    edge_mask=(5.0, 0.0),
-    self_loop=(4.0, 0.0),
-)
-PROTEIN = FeatureSchema(
-    name="protein",
-    domain="protein",
-    node=(Attribute("protein", 2),),
-    edge=tuple(
-        Attribute(name, 0)
-        for name in (
-            *(
-                "neighborhood",
-                "fusion",
-                "cooccurence",
-                "coexpression",
-                "experimental",
-                "database",
-                "textmining",
-            ),
-            *("self_loop", "mask"),
-        )
-    ),
-    masked="edge",
-    edge_mask=(0.0,) * 8 + (1.0,),
-    self_loop=(0.0,) * 7 + (1.0, 0.0),
-)
 
 
 def convert_pth(path: Path | str, backbone: str | None = None) -> ModelFile:

@@ -6,8 +6,7 @@ import pytest
 
 from graphlog.data.store import StoreBuilder
 from graphlog.domains.protein.network import Interactions, build_network, ego_networks
-from graphlog.domains.protein.schema import CHANNELS, PROTEIN, ProteinOptions, species_of
-from graphlog.encoders import legacy
+from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, species_of
 from graphlog.errors import ConfigError
 from protein_support import chunk_graphs, random_network, slow_members
 
@@ -94,11 +93,6 @@ def test_isolated_proteins_are_graphs_of_one_node_if_kept() -> None:
     assert chunk.node_counts[0] == 1
     assert chunk.texts == [network.proteins[isolated], network.proteins[joined]]
     assert [species_of(name) for name in ("6239.2RSSE.1", "YAL001C", ".x")] == ["6239", None, None]
-
-
-def test_schema_is_that_of_the_published_weights() -> None:
-    assert PROTEIN == legacy.PROTEIN
-    assert [a.name for a in PROTEIN.edge[:7]] == list(CHANNELS)
 
 
 def test_center_is_node_0_of_every_graph_of_a_store() -> None:
