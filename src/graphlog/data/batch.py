@@ -6,51 +6,13 @@ of (seed, epoch), so a run can resume anywhere.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
-from torch.nn import functional as F
 
-
-class Adjacency(NamedTuple):
-    """Directed edges sorted by target (for forward sums) and by source (for their gradients)."""
-
-    offsets: Int[Tensor, "Vp1"]
-    """Edges into node ``v`` are ``offsets[v]:offsets[v + 1]`` of ``senders`` and ``order``."""
-    senders: Int[Tensor, "E"]
-    """Source node of each edge, edges sorted by target."""
-    order: Int[Tensor, "E"]
-    """Position in ``edge_index`` of each sorted edge."""
-    back_offsets: Int[Tensor, "Vp1"]
-    """The same three for the reversed graph: edges out of each node."""
-    receivers: Int[Tensor, "E"]
-    """Target node of each edge, edges sorted by source."""
-    back_order: Int[Tensor, "E"]
-    """Position in ``edge_index`` of each edge sorted by source."""
-    in_degree: Int[Tensor, "V"]
-    """Number of edges into each node, self-loops of message passing not counted."""
-
-
-def build_adjacency(edge_index: Int[Tensor, "2 E"], num_nodes: int) -> Adjacency:
-    """Return the neighborhoods of ``num_nodes`` nodes; sorting is stable, sums reproducible."""
-    source, target = edge_index[0], edge_index[1]
-    order = torch.argsort(target, stable=True)
-    back_order = torch.argsort(source, stable=True)
-    # for `bincount` a GPU would have to be waited for
-    ones, zeros = torch.ones_like(target), target.new_zeros(num_nodes)
-    in_degree, out_degree = (zeros.index_add(0, ends, ones) for ends in (target, source))
-    return Adjacency(
-        offsets=F.pad(in_degree.cumsum(0), (1, 0)),
-        senders=source[order],
-        order=order,
-        back_offsets=F.pad(out_degree.cumsum(0), (1, 0)),
-        receivers=target[back_order],
-        back_order=back_order,
-        in_degree=in_degree,
-    )
+from graphlog.ops.neighbors import Adjacency, build_adjacency
 
 
 @dataclass(frozen=True, slots=True, eq=False)

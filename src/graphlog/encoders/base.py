@@ -11,13 +11,14 @@ from pydantic import Field, SerializeAsAny, field_validator, model_serializer, m
 from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
-from graphlog.data.batch import Adjacency, GraphBatch
+from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains import DOMAINS
 from graphlog.encoders import LAYERS
 from graphlog.encoders.attributes import expand_attributes
 from graphlog.errors import unknown_name
 from graphlog.ops.collectives import Peers, normalize, shared_moments
+from graphlog.ops.neighbors import Adjacency
 from graphlog.ops.segment import segment_ids, segment_sum
 
 

@@ -1,6 +1,6 @@
 """Sums over neighbors (the inside of Eq. 1) without an edge-sized tensor of embeddings."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -10,34 +10,42 @@ from torch.nn import functional as F
 from graphlog.ops.segment import segment_ids, segment_sum
 
 
-@runtime_checkable
-class Neighbors(Protocol):
-    """Directed edges sorted by target and by source, numbered by target."""
+class Adjacency(NamedTuple):
+    """Directed edges sorted by target (for forward sums) and by source (for their gradients)."""
 
-    @property
-    def offsets(self) -> Tensor:
-        """Edges into node ``v`` are ``offsets[v]:offsets[v + 1]``."""
-        ...
+    offsets: Int[Tensor, "Vp1"]
+    """Edges into node ``v`` are ``offsets[v]:offsets[v + 1]`` of ``senders`` and ``order``."""
+    senders: Int[Tensor, "E"]
+    """Source node of each edge, edges sorted by target."""
+    order: Int[Tensor, "E"]
+    """Position in ``edge_index`` of each sorted edge."""
+    back_offsets: Int[Tensor, "Vp1"]
+    """The same three for the reversed graph: edges out of each node."""
+    receivers: Int[Tensor, "E"]
+    """Target node of each edge, edges sorted by source."""
+    back_order: Int[Tensor, "E"]
+    """Position in ``edge_index`` of each edge sorted by source."""
+    in_degree: Int[Tensor, "V"]
+    """Number of edges into each node, self-loops of message passing not counted."""
 
-    @property
-    def senders(self) -> Tensor:
-        """Source of each edge."""
-        ...
 
-    @property
-    def back_offsets(self) -> Tensor:
-        """Edges out of ``v`` are ``back_offsets[v]:back_offsets[v + 1]``, in order of source."""
-        ...
-
-    @property
-    def receivers(self) -> Tensor:
-        """Target of each edge, by source."""
-        ...
-
-    @property
-    def back_order(self) -> Tensor:
-        """Number of each edge, by source."""
-        ...
+def build_adjacency(edge_index: Int[Tensor, "2 E"], num_nodes: int) -> Adjacency:
+    """Return the neighborhoods of ``num_nodes`` nodes; sorting is stable, sums reproducible."""
+    source, target = edge_index[0], edge_index[1]
+    order = torch.argsort(target, stable=True)
+    back_order = torch.argsort(source, stable=True)
+    # for `bincount` a GPU would have to be waited for
+    ones, zeros = torch.ones_like(target), target.new_zeros(num_nodes)
+    in_degree, out_degree = (zeros.index_add(0, ends, ones) for ends in (target, source))
+    return Adjacency(
+        offsets=F.pad(in_degree.cumsum(0), (1, 0)),
+        senders=source[order],
+        order=order,
+        back_offsets=F.pad(out_degree.cumsum(0), (1, 0)),
+        receivers=target[back_order],
+        back_order=back_order,
+        in_degree=in_degree,
+    )
 
 
 def _bag(table: Tensor, rows: Tensor, offsets: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -73,14 +81,14 @@ class _WeightedSum(torch.autograd.Function):
     """The same with a weight for each edge and head; the heads are summed inside the one kernel."""
 
     @staticmethod
-    def forward(ctx: Any, h: Tensor, weight: Tensor, edges: Neighbors) -> Tensor:
+    def forward(ctx: Any, h: Tensor, weight: Tensor, edges: Adjacency) -> Tensor:
         ctx.save_for_backward(h, weight)
         ctx.edges = edges
         table, rows, offsets = _WeightedSum.bags(h, weight, edges)
         return _bag(table, rows, offsets, weight.detach().reshape(-1).to(h.dtype))
 
     @staticmethod
-    def bags(h: Tensor, weight: Tensor, edges: Neighbors) -> tuple[Tensor, Tensor, Tensor]:
+    def bags(h: Tensor, weight: Tensor, edges: Adjacency) -> tuple[Tensor, Tensor, Tensor]:
         """Return the table of every node and head, and the bags of its rows summed at each node."""
         heads = weight.shape[1]
         rows = (edges.senders[:, None] * heads + torch.arange(heads, device=h.device)).reshape(-1)
@@ -93,7 +101,7 @@ class _WeightedSum(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         h, weight = ctx.saved_tensors
-        edges: Neighbors = ctx.edges
+        edges: Adjacency = ctx.edges
         grad, grad_h, grad_weight = grads[0].contiguous(), None, None
         if ctx.needs_input_grad[0]:
             back_weight = weight.index_select(0, edges.back_order).to(grad.dtype)
@@ -126,7 +134,7 @@ class _EndSum(torch.autograd.Function):
     """Gathers forward, sums over sorted rows backward: no scattered addition in either."""
 
     @staticmethod
-    def forward(ctx: Any, at_receiver: Tensor, at_sender: Tensor, edges: Neighbors) -> Tensor:
+    def forward(ctx: Any, at_receiver: Tensor, at_sender: Tensor, edges: Adjacency) -> Tensor:
         ctx.edges = edges
         receivers = segment_ids(edges.offsets, edges.senders.shape[0])
         return (
@@ -137,7 +145,7 @@ class _EndSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        edges: Neighbors = ctx.edges
+        edges: Adjacency = ctx.edges
         grad = grads[0].contiguous()
         return (
             segment_sum(grad, edges.offsets),
@@ -147,7 +155,7 @@ class _EndSum(torch.autograd.Function):
 
 
 def end_sum(
-    at_receiver: Float[Tensor, "V H"], at_sender: Float[Tensor, "V H"], edges: Neighbors
+    at_receiver: Float[Tensor, "V H"], at_sender: Float[Tensor, "V H"], edges: Adjacency
 ) -> Float[Tensor, "E H"]:
     """Return ``at_receiver[v] + at_sender[u]`` of every edge from ``u`` to ``v``."""
     return _EndSum.apply(at_receiver, at_sender, edges)  # pyright: ignore[reportReturnType]
@@ -196,7 +204,7 @@ def weighted_rows(
 
 
 def neighbor_sum(
-    h: Float[Tensor, "V W"], edges: Neighbors, weight: Float[Tensor, "E *H"] | None = None
+    h: Float[Tensor, "V W"], edges: Adjacency, weight: Float[Tensor, "E *H"] | None = None
 ) -> Float[Tensor, "V D"]:
     r"""Return :math:`\sum_{(u, v)} w_{uv} h_u` for every node ``v``.
 
