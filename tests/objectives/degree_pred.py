@@ -30,10 +30,6 @@ class DegreePred(Objective[GraphBatch]):
         self.head = nn.Linear(encoder.dim, config.most + 1)
         self.most = config.most
 
-    def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphBatch:
-        """Return the batch as it is."""
-        return batch
-
     def loss(
         self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator
     ) -> LossTerms:

@@ -65,7 +65,6 @@ class AttrMasking(Objective[AttrMaskingViews]):
     def __init__(self, config: AttrMaskingConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
         self.config, self.schema = config, encoder.schema
-        self.check_schema(self.schema)
         self.head = attribute_head(encoder.dim, self.schema, config.predicted_columns)
         self.bonds = None
         if config.mask_bonds:

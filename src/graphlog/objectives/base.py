@@ -75,10 +75,10 @@ class Objective(nn.Module, ABC, Generic[Views]):
         """Whether the loss draws nothing and never looks at two graphs together; most do."""
         return False
 
-    @abstractmethod
     def __init__(self, config: Any, encoder: GraphEncoder) -> None:
         """Build the heads for this encoder's width and schema; the encoder is not kept."""
         super().__init__()
+        self.check_schema(encoder.schema)
 
     @classmethod
     def check_schema(cls, schema: FeatureSchema) -> None:
@@ -98,9 +98,12 @@ class Objective(nn.Module, ABC, Generic[Views]):
         """Return multiples of the learning rate for parameters whose names start so; default: 1."""
         return {}
 
-    @abstractmethod
     def views(self, batch: GraphBatch, generator: torch.Generator) -> Views:
-        """Return the corrupted or correlated graphs of a batch, without touching any parameter."""
+        """Return the corrupted or correlated graphs of a batch; default: the batch as it is.
+
+        No parameter is touched.
+        """
+        return batch  # pyright: ignore[reportReturnType] - tasks without views are of `GraphBatch`
 
     @abstractmethod
     def loss(self, views: Views, encoder: GraphEncoder, generator: torch.Generator) -> LossTerms:

@@ -66,10 +66,6 @@ class DescriptorPred(Objective[GraphBatch]):
         """Raise ConfigError where the schema's domain has no descriptors."""
         target_names(schema)
 
-    def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphBatch:
-        """Return the batch; nothing is corrupted."""
-        return batch
-
     def loss(
         self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator
     ) -> LossTerms:

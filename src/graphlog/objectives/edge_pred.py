@@ -44,9 +44,6 @@ class EdgePred(Objective[EdgePredViews]):
         "paper": published(),
     }
 
-    def __init__(self, config: EdgePredConfig, encoder: GraphEncoder) -> None:
-        super().__init__(config, encoder)
-
     def views(self, batch: GraphBatch, generator: torch.Generator) -> EdgePredViews:
         """Return the edges and as many drawn non-edges."""
         edges = edge_pairs(batch)

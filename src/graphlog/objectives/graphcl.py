@@ -6,12 +6,13 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import LossTerms, Objective, comparison, published
+from graphlog.objectives.heads import projection_head
 from graphlog.ops.contrastive import cosine_similarity, full_precision, log_softmax_share
 from graphlog.views.augment import Augmentation, AugmentConfig, augment
 from graphlog.views.masking import mask_row
@@ -62,8 +63,7 @@ class GraphCL(Objective[GraphCLViews]):
         self.config, self.schema = config, encoder.schema
         if "mask-attributes" in (*config.first, *config.second):
             mask_row(self.schema)
-        width = encoder.dim
-        self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+        self.head = projection_head(encoder.dim)
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphCLViews:
         """Return two copies, perturbed independently."""

@@ -24,6 +24,7 @@ from graphlog.objectives.heads import (
     RegressionHead,
     attribute_head,
     descriptor_losses,
+    projection_head,
     target_names,
 )
 from graphlog.objectives.local_instance import PairLoss, graph_loss, subgraph_loss
@@ -52,11 +53,6 @@ class GraphLoGViews(NamedTuple):
     """Nodes of ``clean`` that are left."""
 
 
-def projection_head(width: int) -> nn.Sequential:
-    """Return the two-layer network between embeddings and prototypes."""
-    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
-
-
 class GraphLoG(Objective[GraphLoGViews]):
     """The objective of Algorithm 1.
 
@@ -71,9 +67,7 @@ class GraphLoG(Objective[GraphLoGViews]):
 
     def __init__(self, config: GraphLoGConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
-        self.config = config
-        self.schema = encoder.schema
-        self.check_schema(self.schema)
+        self.config, self.schema = config, encoder.schema
         width = encoder.dim
         self.head = projection_head(width) if config.projection_head else None
         self.graph_head = projection_head(width) if config.local_heads else None
@@ -192,8 +186,9 @@ class GraphLoG(Objective[GraphLoGViews]):
     def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphLoGViews:
         """Return the batch and its correlated counterpart (Eq. 5)."""
         c = self.config
-        if not self._is_local(self._weights()):
-            return GraphLoGViews(batch)
+        weights = self._weights()
+        if weights["graph"] + weights["subgraph"] + weights["attribute"] == 0:
+            return GraphLoGViews(batch)  # no loss compares graphs with their views
         part, present_idx = None, None
         if c.drop_rate > 0:
             dropped = drop_subgraphs(batch, c.drop_rate, generator)
@@ -227,9 +222,9 @@ class GraphLoG(Objective[GraphLoGViews]):
                 terms["graph"] = pair.loss
                 watch |= {"cos_graph_pos": pair.positive, "cos_graph_neg": pair.negative}
             if weights["subgraph"] > 0:
-                colors = self._colors(views.clean, len(encoder.layers))
+                rounds = len(encoder.layers)
                 pair = self._subgraph_term(
-                    clean.node_emb, view.node_emb, views, views.view.node_idx, colors, generator
+                    clean.node_emb, view.node_emb, views, views.view.node_idx, rounds, generator
                 )
                 terms["subgraph"] = pair.loss
                 watch |= {"cos_node_pos": pair.positive, "cos_node_neg": pair.negative}
@@ -261,11 +256,6 @@ class GraphLoG(Objective[GraphLoGViews]):
             weights |= {"graph": 1.0, "subgraph": 1.0}  # the local phase of Algorithm 1 (Eq. 9)
         return weights
 
-    @staticmethod
-    def _is_local(weights: Mapping[str, float]) -> bool:
-        """Return whether a loss compares graphs with their views."""
-        return weights["graph"] + weights["subgraph"] + weights["attribute"] > 0
-
     def _graph_term(
         self, graph_emb: Tensor, view_emb: Tensor, generator: torch.Generator
     ) -> PairLoss:
@@ -281,22 +271,19 @@ class GraphLoG(Objective[GraphLoGViews]):
                 generator=generator,
             )
 
-    def _colors(self, batch: GraphBatch, rounds: int) -> Tensor | None:
-        if not self.config.skip_symmetric:
-            return None
-        return refine_colors(batch.x, batch.edge_index, batch.edge_attr, rounds)
-
     def _subgraph_term(
         self,
         node_emb: Tensor,
         view_emb: Tensor,
         views: GraphLoGViews,
         masked_idx: Tensor,
-        colors: Tensor | None,
+        rounds: int,
         generator: torch.Generator,
     ) -> PairLoss:
         c, head = self.config, self.node_head or self.head
-        present_idx = views.present_idx
+        clean, present_idx, colors = views.clean, views.present_idx, None
+        if c.skip_symmetric:
+            colors = refine_colors(clean.x, clean.edge_index, clean.edge_attr, rounds)
         rows = masked_idx if c.subgraph_anchors == "masked" else None
         node_emb, view_emb = _project(head, node_emb), _project(head, view_emb, rows)
         if present_idx is not None:  # back to the rows of the clean graphs; dropped nodes are 0
@@ -306,7 +293,7 @@ class GraphLoG(Objective[GraphLoGViews]):
             return subgraph_loss(
                 node_emb,
                 view_emb,
-                views.clean.ptr,
+                clean.ptr,
                 masked_idx,
                 form=c.local_form,
                 temperature=c.temperature,
@@ -316,7 +303,7 @@ class GraphLoG(Objective[GraphLoGViews]):
                 present_idx=present_idx,
                 colors=colors,
                 generator=generator,
-                host_ptr=views.clean.host_ptr,
+                host_ptr=clean.host_ptr,
             )
 
     def _global_term(

@@ -87,7 +87,6 @@ class GraphMAE(Objective[GraphMAEViews]):
     def __init__(self, config: GraphMAEConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
         self.config, self.schema = config, encoder.schema
-        self.check_schema(self.schema)
         self.columns = (
             self.schema.node if config.predicted_columns == "all" else self.schema.node[:1]
         )

@@ -129,6 +129,11 @@ def attribute_head(
     return AttributeHead(width, schema, columns)
 
 
+def projection_head(width: int) -> nn.Sequential:
+    """Return the two-layer network between embeddings and what is compared by a contrast."""
+    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+
+
 class RegressionHead(nn.Module):
     """A two-layer net from graph embeddings to standardized values."""
 

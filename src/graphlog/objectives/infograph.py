@@ -97,10 +97,6 @@ class InfoGraph(Objective[GraphBatch]):
                 nn.Linear(hidden, 1),
             )
 
-    def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphBatch:
-        """Return the batch; nothing is corrupted."""
-        return batch
-
     def loss(
         self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator
     ) -> LossTerms:

@@ -38,10 +38,6 @@ class Infomax(Objective[GraphBatch]):
         bound = 1 / math.sqrt(encoder.dim)
         self.weight = nn.Parameter(torch.empty(encoder.dim, encoder.dim).uniform_(-bound, bound))
 
-    def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphBatch:
-        """Return the batch; nothing is corrupted."""
-        return batch
-
     def loss(
         self, views: GraphBatch, encoder: GraphEncoder, generator: torch.Generator
     ) -> LossTerms:

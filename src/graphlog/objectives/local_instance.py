@@ -8,6 +8,7 @@ from torch import Tensor
 
 from graphlog.ops.contrastive import (
     cosine_similarity,
+    draw_others,
     info_nce,
     log_softmax_share,
     margin,
@@ -73,7 +74,7 @@ def graph_loss(
         drawn = similarity.new_empty(0)
         if num > 1:
             row = torch.arange(num, device=similarity.device)
-            drawn = similarity[row, _draw_others(row, row.new_full((num,), num), generator)]
+            drawn = similarity[row, draw_others(row, row.new_full((num,), num), generator)]
         return _pair_loss(margin(positive, drawn), positive, drawn)
     others = (similarity.sum(dim=1) - positive) / max(num - 1, 1)
     loss = info_nce(similarity, temperature, eps) if form == "infonce" else margin(positive, others)
@@ -180,21 +181,11 @@ def _drawn_similarity(
     """Return every node's similarity with one other node of its graph, drawn evenly."""
     start = ptr[:-1][graph]
     index = torch.arange(graph.shape[0], device=graph.device) - start
-    other = pad_values(_draw_others(index, ptr.diff()[graph], generator), padding)
+    other = pad_values(draw_others(index, ptr.diff()[graph], generator), padding)
     return unpad_values(
         [s.gather(2, o[:, :, None]).squeeze(2) for s, o in zip(similarity, other, strict=True)],
         padding,
     )
-
-
-def _draw_others(index: Tensor, size: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Return for each ``index`` in ``range(size)`` another one, evenly drawn; 0 if none is."""
-    where = index.device if generator is None else generator.device
-    draw = torch.rand(index.shape[0], generator=generator, device=where, dtype=torch.float64).to(
-        index.device
-    )
-    others = (size - 1).clamp_min(1)
-    return (index + 1 + (draw * others).long().clamp_max(others - 1)) % size
 
 
 def _pair_loss(loss: Tensor, positive: Tensor, negative: Tensor) -> PairLoss:

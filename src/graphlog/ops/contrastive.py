@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 _TINY = 1e-12
@@ -115,6 +115,16 @@ def info_nce(
 def margin(positive: Float[Tensor, "P"], negative: Float[Tensor, "Q"]) -> Float[Tensor, ""]:
     """Return minus the difference of two means (Eqs. 6, 7 and 19, linear); no pairs count as 0."""
     return mean_or_zero(negative) - mean_or_zero(positive)
+
+
+def draw_others(
+    index: Int[Tensor, "*R"], size: Int[Tensor, "*T"], generator: torch.Generator | None
+) -> Int[Tensor, "*R"]:
+    """Return for each ``index`` in ``range(size)`` another one, evenly drawn; 0 if none is."""
+    where = index.device if generator is None else generator.device
+    draw = torch.rand(index.shape, generator=generator, device=where, dtype=torch.float64)
+    others = (size - 1).clamp_min(1)
+    return (index + 1 + (draw.to(index.device) * others).long().clamp_max(others - 1)) % size
 
 
 def mean_or_zero(values: Float[Tensor, "P"]) -> Float[Tensor, ""]:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphlog.ops.contrastive import cosine_similarity, paired_cosine_similarity
+from graphlog.ops.contrastive import cosine_similarity, draw_others, paired_cosine_similarity
 from graphlog.prototypes.forest import PrototypeForest
 
 
@@ -219,14 +219,7 @@ def corrupt_chains(
         ``noise[n, k, l]``: index in layer ``l`` of the prototype of the ``k``-th noise chain of
         graph ``n``.
     """
-    where = chains.device if generator is None else generator.device
-    draw = torch.rand(chains.shape, generator=generator, device=where, dtype=torch.float64).to(
-        chains.device
-    )
-    sizes = torch.tensor(forest.sizes, device=chains.device)
-    others = (sizes - 1).clamp_min(1)
-    step = 1 + (draw * others).long().clamp_max(others - 1)
-    replaced = (chains + step) % sizes
+    replaced = draw_others(chains, torch.tensor(forest.sizes, device=chains.device), generator)
     noise = chains[:, None, :].repeat(1, forest.depth, 1)
     level = torch.arange(forest.depth, device=chains.device)
     noise[:, level, level] = replaced

@@ -14,7 +14,7 @@ from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder, evaluating
 from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError
-from graphlog.objectives.graphlog import projection_head
+from graphlog.objectives.heads import projection_head
 from graphlog.ops.contrastive import cosine_similarity
 from graphlog.prototypes.chains import greedy_chains, leaf_chains
 from graphlog.prototypes.fit import check_embeddings, fit_balanced_forest
