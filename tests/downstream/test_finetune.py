@@ -14,11 +14,12 @@ from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.downstream.finetune import FinetuneConfig, finetune, start_of
 from graphlog.downstream.finetune_seed import SeedJob
-from graphlog.downstream.head import Head, copy_with_dropout, masked_bce, masked_mse
+from graphlog.downstream.head import Head, masked_bce, masked_mse
 from graphlog.downstream.linear import FIXED_C, linear_path, probe_weights, standardize
 from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor, predict_graphs
 from graphlog.downstream.tasks import LabeledGraphs
+from graphlog.encoders.encoder import with_settings
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
 from graphlog.training.log import read_metrics
 from graphlog.training.trainer import TrainingInterrupted
@@ -112,7 +113,7 @@ def test_freezing_changes_the_head_alone():
 
 
 def test_dropout_is_the_networks_own(tiny_store: Any):
-    network = copy_with_dropout(tiny_encoder().network, 0.5).train()
+    network = with_settings(tiny_encoder().network, dropout=0.5).train()
     assert network.config.dropout == 0.5
     assert not torch.equal(network(tiny_store[:4]).graph_emb, network(tiny_store[:4]).graph_emb)
 

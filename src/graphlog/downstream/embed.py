@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +16,7 @@ from graphlog.data.chunk import Reject, is_reject_list, rejects_owner, write_rej
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
-from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.encoder import Encoder, aligned
 from graphlog.downstream.writers import TEXTS, WRITERS, Destination, Results, write_npy
 from graphlog.errors import ConfigError, MissingExtraError, unknown_name
 from graphlog.files import put, scratch_folder, writing
@@ -67,14 +67,6 @@ class OpenOutput:
     """Its format, a key of :data:`~graphlog.downstream.writers.WRITERS`."""
     destination: Destination
     """Where it is made, and the input's own columns."""
-
-    def aligned(
-        self, values: np.ndarray, batches: Iterable[tuple[slice, np.ndarray]]
-    ) -> np.ndarray:
-        """Write the results of consecutive graphs into the rows of the input, and return all."""
-        for graphs, results in batches:
-            values[self.store.output_rows[graphs]] = results
-        return values
 
     def finish(self, results: Results, content: Mapping[str, Any]) -> Written:
         """Write the results, put the file in its place, and list the rejected rows beside it.
@@ -173,12 +165,10 @@ def embed_file(
         batches = encoder.joined_batches(
             store, layer, batch_size, with_features, precision=precision, progress=progress
         )
-        values = _empty(file, store.num_output_rows, len(names))
+        values = aligned(store, _empty(file, store.num_output_rows, len(names)), batches)
         vector = None if with_features else "embedding"
         return output.finish(
-            Results(
-                output.aligned(values, batches), names, store.output_status(), "embeddings", vector
-            ),
+            Results(values, names, store.output_status(), "embeddings", vector),
             {"width": len(names), "layer": layer or encoder.layer},
         )
 

@@ -1,11 +1,11 @@
 """A trained encoder: called on graphs, asked for embeddings, saved and loaded."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from graphlog.data.store import GraphStore
 from graphlog.data.workers import spread_in_order
 from graphlog.domains import domain_of
 from graphlog.encoders.base import Encoding
-from graphlog.encoders.encoder import EncoderConfig, GraphEncoder
+from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, with_settings
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import unknown_name
 from graphlog.inputs import InputLike, read
@@ -28,6 +28,7 @@ from graphlog.training.precision import Precision, autocast, choose_device, infe
 
 Layer = Literal["jk", "last"]
 LAYERS = ("jk", "last")
+Result = TypeVar("Result")
 _FEATURES_AT_ONCE = 20_000
 """Graphs whose features are worked out together, so that starting processes for them pays."""
 ReadoutChoice = Literal["auto", "encoder"]
@@ -141,13 +142,12 @@ class Encoder(nn.Module):
         """
         domain_of(self.schema).check_feature_sets(with_features)
         store = read(source, self.schema, **reading)
-        names = self.feature_names(layer, with_features)
-        embeddings = np.full((store.num_output_rows, len(names)), np.nan, dtype=np.float32)
-        for graphs, values in self.joined_batches(
+        width = len(self.feature_names(layer, with_features))
+        batches = self.joined_batches(
             store, layer, batch_size, with_features, precision=precision, progress=progress
-        ):
-            embeddings[store.output_rows[graphs]] = values
-        return embeddings
+        )
+        missing = np.full((store.num_output_rows, width), np.nan, dtype=np.float32)
+        return aligned(store, missing, batches)
 
     def embed_store(
         self, store: GraphStore, layer: str | None = None, batch_size: int = 512, **computing: Any
@@ -209,17 +209,10 @@ class Encoder(nn.Module):
     ) -> Iterator[tuple[slice, Float[np.ndarray, "B W"]]]:
         """Yield what ``function`` makes of consecutive graphs of ``store``, a row a graph."""
         bar = as_progress(progress)
-        bar.begin(len(store))
-        bar.stage("embedding")
         number_format = inference_precision(precision, self.device, bar.say)
-        try:
-            with evaluating(self):
-                work = partial(_values, function, number_format, self.device)
-                for graphs, values in spread_in_order(work, batches_of(store, batch_size), 1):
-                    yield graphs, values
-                    bar.advance(graphs.stop - graphs.start)
-        finally:
-            bar.end()
+        work = partial(_values, function, number_format, self.device)
+        with evaluating(self):
+            yield from each_batch(work, store, batch_size, bar, "embedding")
 
     def save(self, path: str | Path, half: bool = False) -> None:
         """Write a ``.safetensors`` file; ``half`` stores the weights in 16 bits."""
@@ -246,11 +239,8 @@ class Encoder(nn.Module):
         wanted = domain_of(self.schema).downstream_readout(self.config.readout)
         if readout == "encoder" or wanted == self.config.readout:
             return self
-        with torch.random.fork_rng(devices=[]):  # the initial weights are replaced at once
-            network = GraphEncoder(self.config.updated({"readout": wanted}), self.schema)
-        network.load_state_dict(self.network.state_dict())
-        changed = Encoder(network.to(self.device), self.layer, self.info, self.extra)
-        return changed.train(self.training)
+        network = with_settings(self.network, readout=wanted)
+        return Encoder(network, self.layer, self.info, self.extra).train(self.training)
 
     def copy(self) -> "Encoder":
         """Return an encoder with weights of its own."""
@@ -272,11 +262,30 @@ def check_layer(layer: str) -> Layer:
     return "jk" if layer == "jk" else "last"
 
 
-def batches_of(store: GraphStore, batch_size: int) -> Iterator[tuple[slice, GraphBatch]]:
-    """Yield consecutive graphs: the range and the batch."""
-    for start in range(0, len(store), batch_size):
-        graphs = slice(start, min(start + batch_size, len(store)))
-        yield graphs, store[graphs]
+def each_batch(
+    work: Callable[[GraphBatch], Result],
+    store: GraphStore,
+    batch_size: int,
+    bar: Progress,
+    stage: str,
+) -> Iterator[tuple[slice, Result]]:
+    """Yield what ``work`` makes of consecutive graphs of ``store``: the range and the result."""
+    starts = range(0, len(store), batch_size)
+    ranges = (slice(start, min(start + batch_size, len(store))) for start in starts)
+    batches = ((graphs, store[graphs]) for graphs in ranges)
+    with bar.shown(len(store), stage):
+        for graphs, found in spread_in_order(work, batches, 1):
+            yield graphs, found
+            bar.advance(graphs.stop - graphs.start)
+
+
+def aligned(
+    store: GraphStore, values: np.ndarray, batches: Iterable[tuple[slice, np.ndarray]]
+) -> np.ndarray:
+    """Write the results of consecutive graphs into the rows of the input, and return all."""
+    for graphs, results in batches:
+        values[store.output_rows[graphs]] = results
+    return values
 
 
 def _values(

@@ -15,7 +15,7 @@ from graphlog.downstream.predictor import Predictor, predict_batch
 from graphlog.errors import ConfigError
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.precision import Precision, inference_precision
-from graphlog.views.masking import mask_edges_around
+from graphlog.views.masking import mask_edges_around, overwritten
 
 _NODES_AT_ONCE = 50_000
 """Nodes of a batch of copies, so that a large graph takes no more memory than many small ones."""
@@ -76,9 +76,7 @@ def attribute(
     place = np.arange(len(graph)) - ptr[graph]
     whole = np.empty((len(store), len(predictor.targets)), dtype=np.float32)
     hidden = np.empty((len(graph), len(predictor.targets)), dtype=np.float32)
-    bar.begin(len(graph))
-    bar.stage("explaining")
-    try:
+    with bar.shown(len(graph), "explaining"):
         for part in _parts(sizes, batch_size):
             batch = store[part].to(device)
             whole[part] = predict_batch(predictor.members, number_format, None, batch).mean
@@ -88,8 +86,6 @@ def attribute(
             batch = _hide(batch, schema, nodes)
             hidden[part] = predict_batch(predictor.members, number_format, None, batch).mean
             bar.advance(part.stop - part.start)
-    finally:
-        bar.end()
     return Attribution(whole[graph] - hidden, ptr, whole)
 
 
@@ -104,5 +100,4 @@ def _parts(sizes: Int[np.ndarray, "C"], batch_size: int) -> Iterator[slice]:
 def _hide(batch: GraphBatch, schema: FeatureSchema, nodes: Int[torch.Tensor, "C"]) -> GraphBatch:
     if schema.node_mask is None:
         return mask_edges_around(batch, schema, nodes)[0]
-    row = torch.tensor(schema.node_mask, dtype=batch.x.dtype, device=batch.x.device)
-    return batch.with_attributes(x=batch.x.index_copy(0, nodes, row.expand(len(nodes), -1)))
+    return batch.with_attributes(x=overwritten(batch.x, nodes, schema.node_mask))

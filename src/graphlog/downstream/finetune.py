@@ -23,14 +23,15 @@ from graphlog.downstream.finetune_seed import (
     label_weights,
     log_row,
 )
-from graphlog.downstream.head import FineTuned, copy_with_dropout
+from graphlog.downstream.head import FineTuned
 from graphlog.downstream.linear import FIXED_C, GRID
-from graphlog.downstream.models import RANDOM, random_encoder
+from graphlog.downstream.models import RANDOM, untrained_like
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines, ecfp_rows
 from graphlog.downstream.report import ScoreRow, make_report, score_row
 from graphlog.downstream.tasks import LabeledGraphs, folds_lacking, open_labeled
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
+from graphlog.encoders.encoder import with_settings
 from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import writing
@@ -208,9 +209,8 @@ class _Run:
         jobs: list[SeedJob] = []
         log = None if folder is None or label else MetricsFile(folder.metrics, -1)
         size = len(self.data.split.train)
-        bar.begin(config.epochs * size * len(seeds))
         try:
-            with stop_on_signal() as stop:
+            with bar.shown(config.epochs * size * len(seeds)), stop_on_signal() as stop:
                 for seed in seeds:
                     bar.stage(f"{label}seed {seed}")
                     job = SeedJob(start, seed, bar)
@@ -232,7 +232,6 @@ class _Run:
                     bar.advance(size * (config.epochs - len(job.history)))
                     jobs.append(job)
         finally:
-            bar.end()
             if log is not None:
                 log.close()
         return jobs
@@ -268,9 +267,7 @@ class _Run:
     def _untrained_rows(self, train: GraphStore) -> list[ScoreRow]:
         encoder, jobs = self.encoder, list[SeedJob]()
         for seed in self.seeds:
-            untrained = random_encoder(
-                encoder.config, encoder.schema, layer=encoder.layer, seed=seed, graphs=train
-            )
+            untrained = untrained_like(encoder, train, seed)
             jobs += self.train(untrained, [seed], label="untrained-")
         return _result_rows("untrained encoder, fine-tuned", jobs, _fold_predictions(jobs))
 
@@ -382,7 +379,7 @@ def start_of(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) -> S
     if encoder.info.get("name") == RANDOM:
         config = config.updated(FROM_SCRATCH)
     encoder = encoder.with_readout(config.readout)
-    network = copy_with_dropout(encoder.network, 0.0)
+    network = with_settings(encoder.network, dropout=0.0)
     encoder = Encoder(network, encoder.layer, encoder.info).moved(config.device)
     embeddings = None
     if config.freeze or config.probe_first:

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch, seeded_permutation
 from graphlog.downstream.encoder import Encoder, Layer, ReadoutChoice, check_layer, evaluating
-from graphlog.downstream.head import FineTuned, Head, copy_with_dropout, outputs_of
+from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.metrics import better, evaluate
 from graphlog.downstream.tasks import LabeledGraphs
+from graphlog.encoders.encoder import with_settings
 from graphlog.errors import ConfigError
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.training.log import Progress
@@ -220,7 +221,7 @@ class SeedJob(Job):
             if graphs is None:
                 outputs = self.model.head(self.frozen[indices])  # pyright: ignore[reportOptionalSubscript]
             else:
-                outputs = outputs_of(self.model, graphs.to(device), self.setting.precision, device)
+                outputs = self.model(graphs.to(device), self.setting.precision)
         weights = None if self.label_weights is None else self.label_weights[indices]
         return LossTerms(self.model.head.loss(outputs, self.labels[indices], weights), {})
 
@@ -312,7 +313,7 @@ class SeedJob(Job):
             head.fit_inputs(embeddings, _LEAST_SPREAD)
             weights = None if self.start.weights is None else self.start.weights[train]
             head.start_from_probe(embeddings, data.labels[train], weights)
-        return FineTuned(copy_with_dropout(encoder.network, config.dropout), head, layer)
+        return FineTuned(with_settings(encoder.network, dropout=config.dropout), head, layer)
 
     def _evaluation_batches(self, fold: str) -> list[GraphBatch]:
         if self.frozen is not None:
@@ -331,13 +332,12 @@ class SeedJob(Job):
         return evaluate(self.data.labels[rows], predictions, self.data.task).scores
 
     def _predict(self, fold: str, precision: Literal["fp32", "bf16"]) -> Float[np.ndarray, "M T"]:
-        head, device = self.model.head, self.setting.device
+        head = self.model.head
         with evaluating(self.model), torch.inference_mode():
             if self.frozen is not None:
                 outputs = head(self.frozen[getattr(self.data.split, fold)])
             else:
-                batches = self.folds[fold]
-                outputs = torch.cat([outputs_of(self.model, b, precision, device) for b in batches])
+                outputs = torch.cat([self.model(batch, precision) for batch in self.folds[fold]])
             return head.predictions(outputs).cpu().numpy()
 
 

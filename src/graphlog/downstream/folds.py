@@ -8,11 +8,12 @@ from jaxtyping import Float, Int64
 from scipy.sparse import csr_matrix, hstack
 
 from graphlog.data.batch import GraphBatch
+from graphlog.data.chunk import MIX, mixed
 from graphlog.data.schema import Attribute
 from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.linear import standardize, without_convergence_warnings
-from graphlog.downstream.models import random_encoder
+from graphlog.downstream.models import untrained_like
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, class_numbers, open_labeled
 from graphlog.errors import ConfigError, DataError, unknown_name
@@ -28,7 +29,8 @@ GRID = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 INNER_FOLDS = 5
 ROUNDS = 4
 """How often labels are refined by those of the neighbors."""
-_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB), np.uint64(0x9E3779B97F4A7C15))
+_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
+"""An odd number: a node's own label must not look like one of its neighbors'."""
 Indices = Int64[np.ndarray, "_"]
 Fitted = Callable[[Indices], tuple[np.ndarray, np.ndarray, Any]]
 """From the training graphs of a fold to features of these, features of all, and the classifier."""
@@ -83,8 +85,6 @@ def fold_probe(
     data = open_labeled(source, encoder.schema, **labeling)
     graphs, classes = _classes(data, folds)
     bar = as_progress(progress)
-    bar.begin(len(seeds) * folds * (1 + len(baselines)))
-    bar.stage(f"{folds}-fold {classifier}")
 
     def row(model: str, kind: str, features: Sequence[Fitted]) -> ScoreRow:
         """Return the scores of one representation: its features for every seed."""
@@ -98,17 +98,16 @@ def fold_probe(
         return ScoreRow(model, f"{kind}, C by inner folds", {"accuracy": means}, {}, detail=detail)
 
     kind = "SVM" if classifier == "svm" else "logistic regression"
-    try:
+    with bar.shown(len(seeds) * folds * (1 + len(baselines)), f"{folds}-fold {classifier}"):
         frozen = _features(encoder.embed_store(graphs, layer, precision=precision), classifier)
         rows = [row("frozen encoder", kind, [frozen] * len(seeds))]
         if "random" in baselines:
-            untrained = [_untrained(encoder, graphs, layer, s, classifier) for s in seeds]
-            rows.append(row("untrained encoder", kind, untrained))
+            untrained = (untrained_like(encoder, graphs, seed, layer) for seed in seeds)
+            features = [_features(u.embed_store(graphs), classifier) for u in untrained]
+            rows.append(row("untrained encoder", kind, features))
         if "wl" in baselines:
             subtrees = [_subtrees(wl_kernel(graphs))] * len(seeds)
             rows.append(row(f"WL subtree counts ({ROUNDS} rounds)", "SVM", subtrees))
-    finally:
-        bar.end()
     sizes = {
         "train": len(classes) - len(classes) // folds,
         "valid": 0,
@@ -169,15 +168,6 @@ def _subtrees(kernel: Float[np.ndarray, "M M"]) -> Fitted:
         return kernel[np.ix_(train, train)], kernel[:, train], SVC(kernel="precomputed")
 
     return fitted
-
-
-def _untrained(
-    encoder: Encoder, graphs: Any, layer: str | None, seed: int, classifier: str
-) -> Fitted:
-    untrained = random_encoder(
-        encoder.config, encoder.schema, layer=layer or encoder.layer, seed=seed, graphs=graphs
-    )
-    return _features(untrained.to(encoder.device).embed_store(graphs), classifier)
 
 
 def _classes(data: LabeledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "M"]]:
@@ -244,10 +234,10 @@ def _refined(
     labels: Int64[np.ndarray, "V"], edges: Int64[np.ndarray, "E"], batch: GraphBatch
 ) -> Int64[np.ndarray, "V"]:
     source, target = batch.edge_index.numpy()
-    message = _hash(_hash(labels)[source] + _hash(edges + 1) * _MIX[2])
+    message = mixed(_hash(labels)[source] + _hash(edges + 1) * MIX)
     gathered = np.zeros(len(labels), dtype=np.uint64)
     np.add.at(gathered, target, message)
-    return _dense(_hash(_hash(labels) * _MIX[0] + gathered))
+    return _dense(mixed(_hash(labels) * _FACTOR + gathered))
 
 
 def _histogram(labels: Int64[np.ndarray, "V"], batch: GraphBatch) -> csr_matrix:
@@ -262,9 +252,5 @@ def _dense(labels: np.ndarray) -> Int64[np.ndarray, "V"]:
     return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def _hash(values: np.ndarray) -> np.ndarray:
-    """Return splitmix64 of every number."""
-    z = values.astype(np.uint64) + _MIX[2]
-    z = (z ^ (z >> np.uint64(30))) * _MIX[0]
-    z = (z ^ (z >> np.uint64(27))) * _MIX[1]
-    return z ^ (z >> np.uint64(31))
+def _hash(labels: Int64[np.ndarray, "V"]) -> np.ndarray:
+    return mixed(labels.astype(np.uint64))

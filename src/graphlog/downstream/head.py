@@ -124,18 +124,21 @@ class FineTuned(nn.Module):
         self.head = head
         self.layer: Layer = layer
 
-    def forward(self, batch: GraphBatch) -> Float[Tensor, "N T"]:
-        """Return logits, or scaled values."""
-        return self.head(self.network.embed_graphs(batch, self.layer).float())
+    def embed(
+        self,
+        batch: GraphBatch,
+        precision: Literal["fp32", "bf16"] = "fp32",
+        layer: Layer | None = None,
+    ) -> Float[Tensor, "N W"]:
+        """Return what the head sees, or another embedding; the encoder runs in ``precision``."""
+        with autocast(precision, batch.x.device):
+            return self.network.embed_graphs(batch, layer or self.layer).float()
 
-
-def outputs_of(
-    model: FineTuned, batch: GraphBatch, precision: Literal["fp32", "bf16"], device: torch.device
-) -> Float[Tensor, "N T"]:
-    """Return the head's outputs in fp32, the encoder running in ``precision``."""
-    with autocast(precision, device):
-        embeddings = model.network.embed_graphs(batch, model.layer)
-    return model.head(embeddings.float())
+    def forward(
+        self, batch: GraphBatch, precision: Literal["fp32", "bf16"] = "fp32"
+    ) -> Float[Tensor, "N T"]:
+        """Return logits, or scaled values, in fp32."""
+        return self.head(self.embed(batch, precision))
 
 
 def masked_bce(
@@ -187,11 +190,3 @@ def _mean_of_present(losses: Tensor, present: Tensor, weights: Tensor | None) ->
     counted = weights.double() * present
     total = counted.sum()
     return (losses * counted).sum() / torch.where(total > 0, total, 1.0)
-
-
-def copy_with_dropout(encoder: GraphEncoder, dropout: float) -> GraphEncoder:
-    """Return a copy of ``encoder``, on its device, with another dropout after every layer."""
-    with torch.random.fork_rng(devices=[]):  # its first weights are replaced at once
-        copy = GraphEncoder(encoder.config.updated({"dropout": dropout}), encoder.schema)
-    copy.load_state_dict(encoder.state_dict())
-    return copy.to(next(encoder.parameters()).device)

@@ -156,6 +156,23 @@ def random_encoder(
     return Encoder(network, layer or recipe.embedding, {"name": RANDOM, "seed": seed})
 
 
+def untrained_like(
+    encoder: Encoder, graphs: GraphStore, seed: int, layer: str | None = None
+) -> Encoder:
+    """Return the untrained encoder of the same settings, on the same device, for comparison.
+
+    Args:
+        encoder: What it is compared with.
+        graphs: Unlabeled graphs to take the statistics of batch normalization from.
+        seed: Initial weights, and which graphs are looked at.
+        layer: Embedding it is known by; None takes the encoder's.
+    """
+    untrained = random_encoder(
+        encoder.config, encoder.schema, layer=layer or encoder.layer, seed=seed, graphs=graphs
+    )
+    return untrained.to(encoder.device)
+
+
 def _resumable(path: Path) -> str:
     return (
         " It was interrupted; continue it with --resume."

@@ -18,10 +18,9 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.html import html_fields
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
-from graphlog.data.workers import spread_in_order
 from graphlog.domains import Input, domain_of
 from graphlog.downstream.embed import Written, choose_format, open_output
-from graphlog.downstream.encoder import Encoder, Layer, batches_of, evaluating
+from graphlog.downstream.encoder import Encoder, Layer, aligned, each_batch, evaluating
 from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import model_path
@@ -34,7 +33,7 @@ from graphlog.encoders.novelty import Novelty
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.inputs import InputLike, read, rereadable, resolve
 from graphlog.training.log import Progress, Silent, as_progress
-from graphlog.training.precision import Precision, autocast, choose_device, inference_precision
+from graphlog.training.precision import Precision, choose_device, inference_precision
 from graphlog.training.runfolder import part
 
 KIND = "predictor"
@@ -174,11 +173,10 @@ class Predictor:
         """
         found = resolve(source, self.schema)
         store = read(found, self.schema, **self.reading_of(found, reading))
-        predictions = np.full((store.num_output_rows, len(self.targets)), np.nan, dtype=np.float32)
-        batches = self.predict_batches(store, batch_size, precision=precision, progress=progress)
-        for graphs, values in batches:
-            predictions[store.output_rows[graphs]] = values
-        return predictions
+        batches = _batches(self.members, store, batch_size, precision, as_progress(progress))
+        means = ((graphs, found.mean) for graphs, found in batches)
+        missing = np.full((store.num_output_rows, len(self.targets)), np.nan, dtype=np.float32)
+        return aligned(store, missing, means)
 
     def predict_uncertain(
         self,
@@ -328,19 +326,6 @@ class Predictor:
         spread = std if len(self.members) > 1 else None
         return Prediction(self.targets, mean, spread, calibrated, low, high, novelty)
 
-    def predict_batches(
-        self,
-        store: GraphStore,
-        batch_size: int = 512,
-        *,
-        precision: Precision = "fp32",
-        progress: Progress | bool | None = None,
-    ) -> Iterator[tuple[slice, Float[np.ndarray, "B T"]]]:
-        """Yield the predictions of consecutive graphs of ``store``: the range and its rows."""
-        bar = as_progress(progress)
-        for graphs, found in _batches(self.members, store, batch_size, precision, bar):
-            yield graphs, found.mean
-
     def save(self, path: str | Path, half: bool = False) -> None:
         """Write a ``.safetensors`` file; ``half`` stores the weights in 16 bits."""
         first, *others = self.members
@@ -425,15 +410,8 @@ def _batches(
     """Yield what the members predict of consecutive graphs: the range and its rows."""
     device = next(members[0].parameters()).device
     number_format = inference_precision(precision, device, bar.say)
-    bar.begin(len(store))
-    bar.stage("predicting")
-    try:
-        work = partial(predict_batch, members, number_format, novelty)
-        for graphs, found in spread_in_order(work, batches_of(store, batch_size), 1):
-            yield graphs, found
-            bar.advance(graphs.stop - graphs.start)
-    finally:
-        bar.end()
+    work = partial(predict_batch, members, number_format, novelty)
+    yield from each_batch(work, store, batch_size, bar, "predicting")
 
 
 def predict_batch(
@@ -446,24 +424,26 @@ def predict_batch(
     first = members[0]
     batch = batch.to(next(first.parameters()).device)
     with torch.inference_mode():
-        seen = [_embedded(m, m.layer, batch, precision) for m in members]
+        seen = [_embedded(m, batch, precision) for m in members]
         values = torch.stack(
             [m.head.predictions(m.head(e)) for m, e in zip(members, seen, strict=True)]
         )
         percentiles = None
         if novelty is not None:
-            is_jk = first.layer == "jk"
-            jk = seen[0] if is_jk else _embedded(first, "jk", batch, precision)
+            jk = seen[0] if first.layer == "jk" else _embedded(first, batch, precision, "jk")
             percentiles = novelty.percentiles(novelty.distances(jk.cpu().numpy()))
         std = values.std(0).cpu().numpy() if len(members) > 1 else None
         return Found(values.mean(0).cpu().numpy(), std, percentiles)
 
 
 def _embedded(
-    member: FineTuned, layer: Layer, batch: GraphBatch, precision: Literal["fp32", "bf16"]
+    member: FineTuned,
+    batch: GraphBatch,
+    precision: Literal["fp32", "bf16"],
+    layer: Layer | None = None,
 ) -> Tensor:
-    with evaluating(member), autocast(precision, batch.x.device):
-        return member.network.embed_graphs(batch, layer).float()
+    with evaluating(member):
+        return member.embed(batch, precision, layer)
 
 
 def _member(

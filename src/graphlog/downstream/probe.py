@@ -25,7 +25,7 @@ from graphlog.downstream.linear import (
     standardize,
 )
 from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
-from graphlog.downstream.models import random_encoder
+from graphlog.downstream.models import untrained_like
 from graphlog.downstream.report import Report, ScoreRow, make_report, score_row
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import DataError, unknown_name
@@ -282,12 +282,8 @@ def _untrained(
 ) -> np.ndarray:
     """Return features of the untrained network; its statistics come from the training fold."""
     graphs = data.store.subset(np.sort(data.split.train))
-    untrained = random_encoder(
-        encoder.config, encoder.schema, layer=layer or encoder.layer, seed=seed, graphs=graphs
-    )
-    return standardize(
-        untrained.to(encoder.device).embed_store(data.store, precision=precision), data.split.train
-    )
+    untrained = untrained_like(encoder, graphs, seed, layer)
+    return standardize(untrained.embed_store(data.store, precision=precision), data.split.train)
 
 
 def _row(

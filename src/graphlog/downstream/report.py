@@ -222,7 +222,10 @@ def score_row(
         test=_by_metric([e.scores for e in scored]),
         valid=_by_metric([evaluate(known, p, data.task).scores for p in valid]),
         per_task=dict(zip(data.targets, per_task.tolist(), strict=True)),
-        halves=data.half_scores(test),
+        halves={
+            half: _by_metric([evaluate(labels[rows], p[rows], data.task).scores for p in test])
+            for half, rows in data.halves.items()
+        },
         detail=dict(detail or {}),
     )
 

@@ -13,7 +13,7 @@ from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, rando
 from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
 from graphlog.downstream.embed import check_output, save_rejects
-from graphlog.downstream.metrics import TaskKind, check_metric, evaluate
+from graphlog.downstream.metrics import TaskKind, check_metric
 from graphlog.errors import ConfigError, DataError, unknown_name
 from graphlog.files import hash_file
 from graphlog.inputs import InputLike, read, resolve
@@ -71,19 +71,6 @@ class LabeledGraphs:
             return {}
         first, second, rest = random_split(len(self.split.test), (0.5, 0.5, 0.0), _HALVES_SEED)
         return {"test_first_half": first, "test_second_half": np.concatenate([second, rest])}
-
-    def half_scores(self, predictions: Sequence[np.ndarray]) -> dict[str, dict[str, list[float]]]:
-        """Return, for each of :attr:`halves` and each metric, one score a seed.
-
-        Args:
-            predictions: Of the whole test fold, one array a seed.
-        """
-        labels = self.labels[self.split.test]
-        scores = {
-            name: [evaluate(labels[rows], p[rows], self.task).scores for p in predictions]
-            for name, rows in self.halves.items()
-        }
-        return {name: {m: [s[m] for s in of] for m in of[0]} for name, of in scores.items()}
 
 
 def open_labeled(

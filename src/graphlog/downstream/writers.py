@@ -44,6 +44,11 @@ class Results:
     digits: int = 7
     """Significant digits of a number in a text."""
 
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns where a cell may hold a list."""
+        return self.names if self.vector is None else [self.vector]
+
     def shown(self, row: np.ndarray) -> list[str]:
         """Return the numbers of a row as text; empty where there is none."""
         return [f"{v:.{self.digits}g}" if math.isfinite(v) else "" for v in row.tolist()]
@@ -112,7 +117,7 @@ def _csv(results: Results, to: Destination) -> Path:
 
 def _jsonl(results: Results, to: Destination) -> Path:
     path, names = to.folder / "out.jsonl", list[str]()
-    added = [*(results.names if results.vector is None else [results.vector]), STATUS]
+    added = [*results.columns, STATUS]
     # a lone surrogate is written as \ud800, which is what JSON calls it
     with path.open("w", encoding="utf-8", newline="", errors="backslashreplace") as file:
         for number, (fields, values, status) in enumerate(_rows(results, to)):
@@ -138,7 +143,7 @@ def _parquet(results: Results, to: Destination) -> Path:
     own = list(part[0]) if part else []
     # an embedding is one cell of float32, predictions are columns
     kinds = [pa.list_(pa.float32(), width)] if results.vector else [pa.float32()] * width
-    names = free_names([*([results.vector] if results.vector else results.names), STATUS], own)
+    names = free_names([*results.columns, STATUS], own)
     schema = pa.schema(
         [
             *((name, pa.string()) for name in own),
@@ -223,7 +228,7 @@ def _add(archive: zipfile.ZipFile, name: str, file: Path, packing: int) -> None:
 
 
 def _sdf(results: Results, to: Destination) -> Path:
-    added = [*(results.names if results.vector is None else [results.vector]), STATUS]
+    added = [*results.columns, STATUS]
 
     def rows() -> Iterator[Fields]:
         names = list[str]()

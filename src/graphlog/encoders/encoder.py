@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -272,6 +272,14 @@ def build_encoder(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return GraphEncoder(config, schema)
+
+
+def with_settings(network: GraphEncoder, **changes: Any) -> GraphEncoder:
+    """Return a copy of an encoder, on its device, with other settings that no weight depends on."""
+    with torch.random.fork_rng(devices=[]):  # the initial weights are replaced at once
+        copy = GraphEncoder(network.config.updated(changes), network.schema)
+    copy.load_state_dict(network.state_dict())
+    return copy.to(next(network.parameters()).device)
 
 
 def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:

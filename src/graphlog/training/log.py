@@ -4,7 +4,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,17 @@ class Progress:
 
     def end(self) -> None:
         """Take the bar away."""
+
+    @contextmanager
+    def shown(self, total: int, stage: str = "", done: int = 0) -> Generator[None]:
+        """Begin, say what the run is doing, and end after the block."""
+        self.begin(total, done)
+        if stage:
+            self.stage(stage)
+        try:
+            yield
+        finally:
+            self.end()
 
 
 Silent = Progress

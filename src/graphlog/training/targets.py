@@ -109,17 +109,13 @@ def _components(
     from scipy.sparse import vstack
     from sklearn.utils.extmath import randomized_svd
 
-    progress.begin(len(texts), 0)
-    progress.stage(f"counting substructures of {len(texts):,} records")
     counts: list[Any] = []
-    try:
+    with progress.shown(len(texts), f"counting substructures of {len(texts):,} records"):
         starts = range(0, len(texts), _RECORDS_A_PIECE)
         pieces = ((None, texts[start : start + _RECORDS_A_PIECE]) for start in starts)
         for _, found in map_in_order(partial(_counts, domain), pieces, available_workers()):
             counts.append(found)
             progress.advance(found.shape[0])
-    finally:
-        progress.end()
     every: Any = vstack(counts, format="csr")
     sample = every[np.linspace(0, len(texts) - 1, min(len(texts), _SVD_SAMPLE)).astype(np.int64)]
     width = min(COMPONENTS, sample.shape[0] - 1, sample.shape[1] - 1)
@@ -186,17 +182,14 @@ def _compute(
     values = np.empty((len(texts), len(names)), dtype=np.float16)
     with _growing(kept) as file:
         done = 0 if file is None else _take_over(file, values)
-        progress.begin(len(texts), done)
-        progress.stage(f"computing {len(names)} descriptors of {len(texts):,} records")
-        try:
+        work = f"computing {len(names)} descriptors of {len(texts):,} records"
+        with progress.shown(len(texts), work, done):
             starts = range(done, len(texts), _RECORDS_A_PIECE)
             pieces = ((start, texts[start : start + _RECORDS_A_PIECE]) for start in starts)
             for start, found in map_in_order(partial(_values, domain), pieces, available_workers()):
                 values[start : start + len(found)] = found
                 file = file if file is not None and _append(file, found) else None
                 progress.advance(len(found))
-        finally:
-            progress.end()
         _write(kept, values)
     return values
 

@@ -3,7 +3,7 @@
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
@@ -61,7 +61,7 @@ def mask_attributes(
         known = isinstance(rate, float)
         total = int(num_masked(batch.host_ptr.diff(), rate).sum()) if known else None
         chosen = true_rows(is_chosen, total)
-        masked = batch.with_attributes(x=_overwrite(batch.x, chosen, row))
+        masked = batch.with_attributes(x=overwritten(batch.x, chosen, row))
         return MaskedView(masked, chosen, chosen.new_empty(0))
     pair, pair_graph = undirected_pairs(batch)
     per_graph = torch.bincount(pair_graph, minlength=batch.num_graphs)
@@ -74,7 +74,7 @@ def mask_attributes(
     edge_idx = is_masked[pair].nonzero().squeeze(1)
     touched = torch.zeros(batch.num_nodes, dtype=torch.bool, device=pair.device)
     touched[batch.edge_index[:, edge_idx].reshape(-1)] = True
-    masked = batch.with_attributes(edge_attr=_overwrite(batch.edge_attr, edge_idx, row))
+    masked = batch.with_attributes(edge_attr=overwritten(batch.edge_attr, edge_idx, row))
     return MaskedView(masked, touched.nonzero().squeeze(1), edge_idx)
 
 
@@ -96,12 +96,9 @@ def mask_edges_around(
             f"schema '{schema.name}' has no `edge_mask` row,"
             " which masking the edges around masked nodes needs."
         )
-    edge_attr = batch.edge_attr
     chosen = touching(batch, nodes).nonzero().squeeze(1)
-    row = torch.tensor(schema.edge_mask, dtype=edge_attr.dtype, device=edge_attr.device)
-    return batch.with_attributes(
-        edge_attr=edge_attr.index_copy(0, chosen, row.expand(chosen.shape[0], -1))
-    ), chosen
+    edge_attr = overwritten(batch.edge_attr, chosen, schema.edge_mask)
+    return batch.with_attributes(edge_attr=edge_attr), chosen
 
 
 def touching(batch: GraphBatch, nodes: Int[Tensor, "A"]) -> Bool[Tensor, "E"]:
@@ -142,7 +139,10 @@ def num_masked(sizes: Int[Tensor, "N"], rate: float | Float[Tensor, "N"]) -> Int
     return torch.minimum((sizes.double() * rate + 1.0).long(), sizes)
 
 
-def _overwrite(attributes: Tensor, rows: Tensor, row: tuple[float, ...]) -> Tensor:
+def overwritten(
+    attributes: Shaped[Tensor, "R F"], rows: Int[Tensor, "C"], row: tuple[float, ...]
+) -> Shaped[Tensor, "R F"]:
+    """Return a copy of the attributes in which some rows are ``row``."""
     changed = attributes.clone()
     changed[rows] = torch.tensor(row, dtype=attributes.dtype, device=attributes.device)
     return changed

@@ -9,10 +9,8 @@ from jaxtyping import Int, UInt8
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.chunk import distinct, ragged_ranges
+from graphlog.data.chunk import distinct, mixed, ragged_ranges
 from graphlog.errors import MissingExtraError
-
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Partitioner:
@@ -128,13 +126,5 @@ def _fingerprints(ptr: np.ndarray, edges: np.ndarray, batch: np.ndarray) -> np.n
     graph = batch[edges[0]]
     local = (edges - ptr[:-1][graph]).astype(np.uint64)
     total = np.zeros(len(ptr) - 1, dtype=np.uint64)
-    np.add.at(total, graph, _mixed((local[0] << np.uint64(32)) | local[1]))
-    return _mixed(total ^ _mixed(np.diff(ptr).astype(np.uint64)))
-
-
-def _mixed(values: np.ndarray) -> np.ndarray:
-    """Return the values after the finaliser of SplitMix64, a bijection that leaves no pattern."""
-    z = values + _MIX
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    np.add.at(total, graph, mixed((local[0] << np.uint64(32)) | local[1]))
+    return mixed(total ^ mixed(np.diff(ptr).astype(np.uint64)))
