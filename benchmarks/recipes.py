@@ -23,7 +23,7 @@ from typing import Any
 
 import graphlog
 from cells import Cells
-from graphlog.api import random_encoder
+from graphlog.downstream.models import random_encoder
 from graphlog.downstream.tasks import open_labeled
 from graphlog.training.log import make_progress
 

@@ -16,60 +16,27 @@ from graphlog.data.store import GraphStore, open_store
 from graphlog.data.workers import device_for, using
 from graphlog.domains import DOMAINS, Input, schema_named
 from graphlog.domains.molecule.domain import split_smiles
-from graphlog.domains.protein.domain import split_proteins
 from graphlog.downstream import embed as _embed
 from graphlog.downstream import folds as _folds
 from graphlog.downstream import probe as _probe
 from graphlog.downstream.embed import Written, check_rejects, rejects_of_output, save_rejects
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.finetune import FinetuneConfig, check_seeds
+from graphlog.downstream.finetune import check_seeds, take_labeling
 from graphlog.downstream.finetune import finetune as _finetune
-from graphlog.downstream.models import convert, list_models, load, load_for, random_encoder
+from graphlog.downstream.finetune_seed import FinetuneConfig
+from graphlog.downstream.models import load, load_for
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import Report
-from graphlog.downstream.tasks import LABELING, LabeledGraphs, open_labeled, split_file
-from graphlog.errors import ConfigError, unknown_name
-from graphlog.inputs import (
-    InputLike,
-    domain_of,
-    fetch_dataset,
-    read,
-    remember_input,
-    resolve,
-    schema_for,
-)
+from graphlog.downstream.tasks import LabeledGraphs, open_labeled
+from graphlog.errors import ConfigError
+from graphlog.inputs import InputLike, domain_of, read, remember_input, resolve, schema_for
 from graphlog.processes import is_first
 from graphlog.training.callbacks import Callback
 from graphlog.training.config import PretrainConfig, read_config, resolve_config, settings_tables
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.pretrain import run_pretraining
-
-__all__ = [
-    "convert",
-    "cv_probe",
-    "embed",
-    "embed_file",
-    "featurize",
-    "fetch_dataset",
-    "finetune",
-    "fold_probe",
-    "list_models",
-    "load",
-    "load_predictor",
-    "open_store",
-    "predict",
-    "predict_file",
-    "pretrain",
-    "probe",
-    "random_encoder",
-    "read_graphs",
-    "read_molecules",
-    "read_proteins",
-    "scaffold_split",
-    "split_file",
-    "split_proteins",
-]
+from graphlog.training.runfolder import check_usable
 
 Model = str | Path | Encoder
 """An encoder, or what :func:`load` makes one of."""
@@ -249,8 +216,8 @@ def pretrain(
         8
     """
     folder = None if run_dir is None else Path(run_dir)
-    if folder is not None and is_first():
-        _check_run(folder, resume, overwrite)
+    if folder is not None and is_first():  # before the input is read, which may take long
+        check_usable(folder, resume, overwrite)
     changes = overrides if seed is None else {**overrides, "seed": seed}
     if resume and folder is not None and not (changes or config or objective or recipe):
         config = read_config(folder / "config.toml")
@@ -317,23 +284,18 @@ def finetune(
         overwrite: Replace the run in ``run_dir``.
         progress: Follows the run; True shows a bar.
         callbacks: Get every row of the log, as for :func:`pretrain`.
-        settings: Any other field of :class:`~graphlog.downstream.finetune.FinetuneConfig` or option
-            of :func:`~graphlog.downstream.tasks.open_labeled` (``task``, ``weights``, ...).
+        settings: Any other field of :class:`~graphlog.downstream.finetune_seed.FinetuneConfig` or
+            option of :func:`~graphlog.downstream.tasks.open_labeled` (``task``, ...).
 
     Returns:
         A predictor: ``predict`` is the mean over seeds, ``report`` has all scores.
     """
-    labeling = {key: settings.pop(key) for key in LABELING if key in settings}
-    for key in settings:
-        if key not in FinetuneConfig.model_fields:
-            raise unknown_name(
-                "setting of finetune", key, [*FinetuneConfig.model_fields, *LABELING]
-            )
+    labeling = take_labeling(settings, "finetune")
     if not isinstance(dataset, LabeledGraphs):
         labeling |= {"split": split, "targets": targets}
     folder = None if run_dir is None else Path(run_dir)
     if folder is not None:
-        _check_run(folder, resume, overwrite)
+        check_usable(folder, resume, overwrite)
     check_seeds(seeds)
     check_baselines(baselines)
     config = FinetuneConfig.parse(
@@ -482,16 +444,6 @@ def scaffold_split(
         [3, 2, 0]
     """
     return split_smiles(smiles, kind, fractions, seed)
-
-
-def _check_run(folder: Path, resume: bool, overwrite: bool) -> None:
-    """Refuse a run folder before the input is read, which may take long."""
-    if resume and overwrite:
-        raise ConfigError("--resume and --overwrite contradict each other; choose one.")
-    if (folder / "config.toml").is_file() and not (resume or overwrite):
-        raise ConfigError(
-            f"run folder {folder} exists; continue it with --resume or replace it with --overwrite."
-        )
 
 
 def _store_of(dataset: Labeled) -> InputLike:

@@ -6,6 +6,7 @@ import ctypes
 import errno
 import hashlib
 import io
+import json
 import os
 import secrets
 import shutil
@@ -103,6 +104,17 @@ def replacing(path: Path) -> Generator[Path]:
     """
     with writing(path), beside(path) as unfinished:
         yield unfinished
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file in one piece, with the errors of :func:`replacing`."""
+    with replacing(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file likewise."""
+    write_text(path, json.dumps(value, indent=1) + "\n")
 
 
 @contextmanager

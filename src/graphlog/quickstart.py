@@ -1,6 +1,5 @@
 """A tour in minutes: pre-train, compare, fine-tune, embed and draw, on bundled molecules."""
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,7 +16,7 @@ from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.report import ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, MissingExtraError
-from graphlog.files import replacing
+from graphlog.files import write_json
 from graphlog.report.prototypes import write_prototypes
 from graphlog.training.log import Progress
 
@@ -131,7 +130,7 @@ def run_quickstart(
         **(_draw(out / "figures", shipped, data, scores) if can_draw(say) else {}),
     }
     tour = Tour(QUESTIONS, scores, written, _next_steps(out), time.monotonic() - started)
-    _write_mark(out, tour.to_dict())
+    write_json(out / _MARK, tour.to_dict())
     say(f"done in {tour.seconds:.0f} s")
     return tour
 
@@ -142,12 +141,7 @@ def _claim(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; name a folder with -o.")
     out.mkdir(parents=True, exist_ok=True)
-    _write_mark(out, {"state": "unfinished"})
-
-
-def _write_mark(out: Path, fields: dict[str, Any]) -> None:
-    with replacing(out / _MARK) as unfinished:
-        unfinished.write_text(json.dumps(fields, indent=1), encoding="utf-8")
+    write_json(out / _MARK, {"state": "unfinished"})
 
 
 def _mean_row(data: LabeledGraphs) -> TourScore:

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphlog.api import pretrain, split_file
+from graphlog.api import pretrain
 from graphlog.data import manifest as manifest_module
 from graphlog.data.manifest import Manifest
 from graphlog.data.store import GraphStore, open_store
+from graphlog.downstream.tasks import split_file
 from graphlog.errors import ModelFileError
 from graphlog.inputs import read
 from graphlog.report.describe import describe_store

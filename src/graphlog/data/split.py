@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int, Int64, Shaped
 
 from graphlog.errors import ConfigError, DataError, unknown_name
-from graphlog.files import replacing
+from graphlog.files import write_text
 
 Fractions = Sequence[float]
 DEFAULT_FRACTIONS = (0.8, 0.1, 0.1)
@@ -38,11 +38,9 @@ class Split(NamedTuple):
             sha256: Hash of the input whose rows are meant.
         """
         lists = {name: part.tolist() for name, part in zip(self._fields, self, strict=True)}
-        path = Path(path)
         fields = {"kind": kind, "fractions": list(fractions), "sha256": sha256, **lists}
         fields["rows_sha256"] = _rows_sha256(self)
-        with replacing(path) as unfinished:
-            unfinished.write_text(json.dumps(fields) + "\n", encoding="utf-8")
+        write_text(Path(path), json.dumps(fields) + "\n")
 
     @classmethod
     def load(

@@ -16,7 +16,6 @@ from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune_seed import (
     FROM_SCRATCH,
-    PAPER,
     FinetuneConfig,
     SeedJob,
     Start,
@@ -29,19 +28,17 @@ from graphlog.downstream.models import RANDOM, untrained_like
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines, ecfp_rows
 from graphlog.downstream.report import ScoreRow, make_report, score_row
-from graphlog.downstream.tasks import LabeledGraphs, folds_lacking, open_labeled
+from graphlog.downstream.tasks import LABELING, LabeledGraphs, folds_lacking, open_labeled
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.encoder import with_settings
 from graphlog.encoders.novelty import fit_novelty
-from graphlog.errors import ConfigError, DataError
-from graphlog.files import writing
+from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.files import write_json, write_text, writing
 from graphlog.inputs import InputLike
 from graphlog.training.callbacks import Callback, Callbacks
 from graphlog.training.log import MetricsFile, Progress, Silent, as_progress
 from graphlog.training.runfolder import RunFolder, versions
 from graphlog.training.trainer import Trainer, stop_on_signal
-
-__all__ = ["PAPER", "FinetuneConfig", "finetune"]
 
 RULES = {"last": "last epoch", "best-valid": "best validation"}
 
@@ -99,7 +96,7 @@ def finetune(
             jobs = run.train(encoder, seeds, followers)
         predictor = run.predictor(jobs, baselines)
         if folder is not None:
-            folder.write_json(folder.path / "scores.json", predictor.report.to_dict())
+            write_json(folder.path / "scores.json", predictor.report.to_dict())
             with writing(folder.model, "free space, then continue with --resume"):
                 predictor.save(folder.model)
         return predictor
@@ -117,6 +114,19 @@ def train_one(
     with stop_on_signal() as stop:
         Trainer(job, Silent()).run(stop)
     return chosen_models([job])[0], len(job.history)
+
+
+def take_labeling(settings: dict[str, Any], call: str) -> dict[str, Any]:
+    """Take the options of ``open_labeled`` out of those of a call and return them.
+
+    Raises:
+        ConfigError: If what is left is no setting of :class:`FinetuneConfig`.
+    """
+    labeling = {key: settings.pop(key) for key in LABELING if key in settings}
+    for key in settings:
+        if key not in FinetuneConfig.model_fields:
+            raise unknown_name(f"setting of {call}", key, [*FinetuneConfig.model_fields, *LABELING])
+    return labeling
 
 
 def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
@@ -189,8 +199,8 @@ class _Run:
             },
             "finetune": {**settings, "seeds": list(self.seeds)},
         }
-        folder.write(folder.config, tomli_w.dumps(tables))
-        folder.write_json(folder.versions, versions(data.store.digest))
+        write_text(folder.config, tomli_w.dumps(tables))
+        write_json(folder.versions, versions(data.store.digest))
         rows = Split(*(data.store.rows[part] for part in data.split))
         with writing(folder.path):
             folder.checkpoints.mkdir(exist_ok=True)

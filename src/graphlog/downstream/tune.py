@@ -14,15 +14,15 @@ import tomli_w
 from graphlog.config import read_toml
 from graphlog.data.split import Split
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.finetune import FinetuneConfig, check_folds, finetune, run_digest, start_of
-from graphlog.downstream.finetune_seed import SeedJob
+from graphlog.downstream.finetune import check_folds, finetune, run_digest, start_of, take_labeling
+from graphlog.downstream.finetune_seed import FinetuneConfig, SeedJob
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.downstream.models import RANDOM, load_for
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.report import json_ready
-from graphlog.downstream.tasks import LABELING, LabeledGraphs, open_labeled
-from graphlog.errors import ConfigError, MissingExtraError, NonFiniteLossError, unknown_name
-from graphlog.files import replacing, writing
+from graphlog.downstream.tasks import LabeledGraphs, open_labeled
+from graphlog.errors import ConfigError, MissingExtraError, NonFiniteLossError
+from graphlog.files import write_json, write_text, writing
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, Silent, as_progress
 from graphlog.training.trainer import Cursor, Trainer, TrainingInterrupted, stop_on_signal
@@ -112,8 +112,8 @@ def tune(
         resume: Go on with the search in ``out``, after Ctrl-C or a kill.
         overwrite: Replace the search in ``out``.
         progress: Told of every trial; True prints.
-        settings: Settings of :class:`~graphlog.downstream.finetune.FinetuneConfig`, which are then
-            not searched, and options of ``open_labeled``.
+        settings: Settings of :class:`~graphlog.downstream.finetune_seed.FinetuneConfig`, which are
+            then not searched, and options of ``open_labeled``.
 
     Raises:
         MissingExtraError: If Optuna is not installed.
@@ -121,10 +121,7 @@ def tune(
     """
     optuna, bar, folder = _optuna(), as_progress(progress), Path(out)
     _check_folder(folder, resume, overwrite)
-    labeling = {key: settings.pop(key) for key in LABELING if key in settings}
-    for key in settings:
-        if key not in FinetuneConfig.model_fields:
-            raise unknown_name("setting of tune", key, [*FinetuneConfig.model_fields, *LABELING])
+    labeling = take_labeling(settings, "tune")
     fixed = FinetuneConfig.parse(settings).resolve_precision()
     graphs = dataset.store if isinstance(dataset, LabeledGraphs) else dataset
     model = load_for(encoder, graphs, device=fixed.device)
@@ -139,7 +136,9 @@ def tune(
     search.run(study, trials, bar)
     tried = search.trials(study)
     best = fixed.updated(tried[0].settings)
-    _write(folder, best, tried)
+    settled = {"finetune": best.model_dump(mode="json", exclude_none=True)}
+    write_text(folder / BEST, tomli_w.dumps(settled))
+    write_json(folder / "trials.json", [json_ready(asdict(trial)) for trial in tried])
     again = (folder / RUN / "config.toml").is_file()
     bar.say(f"fine-tuning with the settings of trial {tried[0].number}")
     how: dict[str, Any] = {"seeds": seeds, "baselines": baselines, "progress": bar}
@@ -348,15 +347,6 @@ def _same(run: Path, config: FinetuneConfig) -> bool:
     before = dict(read_toml(run / "config.toml").get("finetune", {}))
     before.pop("seeds", None)
     return before == config.model_dump(mode="json", exclude_none=True)
-
-
-def _write(folder: Path, best: FinetuneConfig, trials: Sequence[Trial]) -> None:
-    with replacing(folder / BEST) as path:
-        tables = {"finetune": best.model_dump(mode="json", exclude_none=True)}
-        path.write_text(tomli_w.dumps(tables), encoding="utf-8")
-    with replacing(folder / "trials.json") as path:
-        listed = [json_ready(asdict(trial)) for trial in trials]
-        path.write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
 
 
 def _short(value: Any) -> str:

@@ -14,7 +14,7 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import PREFIX
 from graphlog.errors import ConfigError, DataError, ModelFileError
-from graphlog.files import writing
+from graphlog.files import write_json, write_text, writing
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective
 from graphlog.training.callbacks import Callback, Callbacks
@@ -148,8 +148,8 @@ def _train(
         elif resume and path is not None:
             progress.say(f"no checkpoint in {path}: starting from the beginning")
         if folder is not None:
-            folder.write(folder.config, job.config.to_toml())
-            folder.write_json(folder.versions, versions(job.store.digest))
+            write_text(folder.config, job.config.to_toml())
+            write_json(folder.versions, versions(job.store.digest))
             with writing(folder.metrics):
                 trainer.metrics = MetricsFile(folder.metrics, trainer.cursor.step)
         if job.objective.needs_targets and not trainer.is_done:

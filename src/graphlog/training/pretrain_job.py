@@ -16,6 +16,7 @@ from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder, build_encoder, calibrate
 from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError
+from graphlog.files import write_text
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective
 from graphlog.training.config import (
@@ -279,7 +280,7 @@ class Pretraining(Job):
             return super().describe_batch(step, indices)
         path = self.folder.path / f"nonfinite-step-{step}.json"
         rows = {"indices": indices.tolist(), "rows": self.store.rows[indices].tolist()}
-        self.folder.write(path, json.dumps({"step": step, **rows}))
+        write_text(path, json.dumps({"step": step, **rows}))
         return f"its graphs are listed in {path}, the last checkpoint is whole"
 
     def how_to_resume(self, cursor: Cursor) -> str:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from graphlog import __version__
 from graphlog.errors import ConfigError, ModelFileError
-from graphlog.files import acquire_lock, replacing, writing
+from graphlog.files import acquire_lock, writing
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -70,10 +70,8 @@ class RunFolder:
                 or if another process is using it.
             GraphLoGError: If it cannot be written to.
         """
-        if resume and overwrite:
-            raise ConfigError("`resume` and `overwrite` contradict each other: choose one.")
+        check_usable(path, resume, overwrite)
         with writing(path):
-            _check_usable(path, resume or overwrite)
             path.mkdir(parents=True, exist_ok=True)
             lock = _lock(path)
             # a replaced run is removed, and always what a killed process was writing
@@ -86,15 +84,6 @@ class RunFolder:
                 else:  # of a link only the link: what it points to lies elsewhere
                     entry.unlink()
         return cls(path, lock)
-
-    def write(self, path: Path, text: str) -> None:
-        """Write a text file in one piece."""
-        with replacing(path) as unfinished:
-            unfinished.write_text(text, encoding="utf-8")
-
-    def write_json(self, path: Path, fields: dict[str, Any]) -> None:
-        """Write a JSON file in one piece."""
-        self.write(path, json.dumps(fields, indent=1) + "\n")
 
     def remove_targets(self) -> None:
         """Remove the targets computed for this run: they are large and no longer needed."""
@@ -127,12 +116,20 @@ def versions(data_digest: str) -> dict[str, Any]:
     }
 
 
-def _check_usable(path: Path, may_exist: bool) -> None:
-    """Raise ConfigError unless ``path`` is free, or a run folder that may be worked on."""
-    if path.exists() and not path.is_dir():
-        raise ConfigError(f"{path} is a file; name a folder for the run.")
-    entries = [e for e in path.iterdir() if e.name != _LOCK] if path.exists() else []
-    if entries and not may_exist:
+def check_usable(path: Path, resume: bool, overwrite: bool) -> None:
+    """Check that a folder is free, or that of a run to be continued or replaced.
+
+    Raises:
+        ConfigError: If it is neither, or is to be both continued and replaced.
+        GraphLoGError: If it cannot be looked into.
+    """
+    if resume and overwrite:
+        raise ConfigError("--resume and --overwrite contradict each other; choose one.")
+    with writing(path):
+        if path.exists() and not path.is_dir():
+            raise ConfigError(f"{path} is a file; name a folder for the run.")
+        entries = [e for e in path.iterdir() if e.name != _LOCK] if path.exists() else []
+    if entries and not (resume or overwrite):
         raise ConfigError(
             f"run folder {path} exists; continue it with --resume or replace it with --overwrite."
         )
