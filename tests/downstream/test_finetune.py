@@ -391,7 +391,7 @@ def test_the_head_of_a_probe_predicts_as_the_probe(task: str):
 def test_two_classes_of_three_have_a_probe():
     labels = np.eye(3, dtype=np.float32)[[0, 0, 2, 2]]
     x = np.array([[0.0], [0.1], [1.0], [1.1]], dtype=np.float32)
-    weight, bias = probe_weights(x, labels, "multiclass", 100.0)
+    weight, bias = probe_weights(x, labels, "multiclass")
     assert (x @ weight.T + bias).argmax(axis=1).tolist() == [0, 0, 2, 2]
     assert not weight[1].any()
 

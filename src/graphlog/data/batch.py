@@ -131,8 +131,6 @@ class BatchSampler:
     """Graphs a batch; the last one may be smaller."""
     seed: int = 0
     """Seed of the order."""
-    shuffle: bool = True
-    """Whether each epoch has its own order."""
     drop_last: bool = False
     """Whether a smaller last batch is left out."""
 
@@ -153,14 +151,10 @@ class BatchSampler:
         """Return the index arrays of epoch ``epoch`` (from 0), in order.
 
         Example:
-            >>> [b.tolist() for b in BatchSampler(5, 2, seed=0, shuffle=False).epoch(0)]
-            [[0, 1], [2, 3], [4]]
+            >>> [len(b) for b in BatchSampler(5, 2, seed=0).epoch(0)]
+            [2, 2, 1]
         """
-        order = (
-            seeded_permutation(self.num_graphs, self.seed, epoch)
-            if self.shuffle
-            else np.arange(self.num_graphs)
-        )
+        order = seeded_permutation(self.num_graphs, self.seed, epoch)
         return [
             order[start : start + self.batch_size]
             for start in range(0, len(self) * self.batch_size, self.batch_size)

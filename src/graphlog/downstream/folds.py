@@ -191,7 +191,7 @@ def _classes(data: LabeledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "M
     return data.store.subset(known), classes
 
 
-def wl_counts(store: GraphStore, rounds: int = ROUNDS) -> csr_matrix:
+def wl_counts(store: GraphStore) -> csr_matrix:
     """Return how often each refined node label occurs in each graph, all rounds side by side.
 
     Weisfeiler-Lehman subtree counts (Shervashidze et al., 2011). Labels start as the categorical
@@ -206,15 +206,15 @@ def wl_counts(store: GraphStore, rounds: int = ROUNDS) -> csr_matrix:
         )
     edges = _codes(batch.edge_attr.numpy(), store.schema.edge, batch.num_edges)
     counts = [_histogram(labels, batch)]
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         labels = _refined(labels, edges, batch)
         counts.append(_histogram(labels, batch))
     return csr_matrix(hstack(counts))
 
 
-def wl_kernel(store: GraphStore, rounds: int = ROUNDS) -> Float[np.ndarray, "M M"]:
+def wl_kernel(store: GraphStore) -> Float[np.ndarray, "M M"]:
     """Return the cosines of all graphs' label counts."""
-    counts = wl_counts(store, rounds).astype(np.float64)
+    counts = wl_counts(store).astype(np.float64)
     products = np.asarray((counts @ counts.T).todense())
     norms = np.sqrt(np.diag(products))
     return products / np.outer(norms, norms)

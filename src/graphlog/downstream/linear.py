@@ -88,16 +88,14 @@ def probe_weights(
     features: Float[np.ndarray, "M W"],
     labels: Float[np.ndarray, "M T"],
     task: TaskKind,
-    c: float = FIXED_C,
     row_weights: Float[np.ndarray, "M T"] | None = None,
 ) -> tuple[Float[np.ndarray, "T W"], Float[np.ndarray, "T"]]:
-    """Return weights and intercepts of the linear models; 0 for a target that cannot be learned.
+    """Return weights and intercepts of linear models at :data:`FIXED_C`; 0 where none is learned.
 
     Args:
         features: Standardized, of the training rows.
         labels: Of these rows, NaN where missing.
         task: Kind of task.
-        c: Inverse strength of the penalty.
         row_weights: How much each label counts; None: all alike.
     """
     weight = np.zeros((labels.shape[1], features.shape[1]), dtype=np.float32)
@@ -108,7 +106,7 @@ def probe_weights(
             classes = labels[rows].argmax(axis=1)
             if learnable(classes):
                 counts = None if row_weights is None else row_weights[rows, 0]
-                model = _logistic(c).fit(features[rows], classes, counts)
+                model = _logistic().fit(features[rows], classes, counts)
                 coefficients, intercepts = model.coef_, model.intercept_
                 if len(model.classes_) == 2:  # scikit-learn keeps the difference of the two
                     coefficients = np.concatenate([-coefficients, coefficients]) / 2
@@ -119,7 +117,7 @@ def probe_weights(
             known = _learnable_targets(labels)
             if len(known):
                 counts = None if row_weights is None else row_weights[:, known]
-                weights = fit_logistic(features, labels[:, known], c, row_weights=counts)
+                weights = fit_logistic(features, labels[:, known], FIXED_C, row_weights=counts)
                 weight[known], bias[known] = weights[:-1].T, weights[-1]
             return weight, bias
         everything = np.arange(len(labels))
@@ -129,15 +127,15 @@ def probe_weights(
                 continue
             counts = None if row_weights is None else row_weights[rows, t]
             x, y = features[rows].astype(np.float64), y.astype(np.float64)
-            model = _ridge_model(c).fit(x, y, counts)
+            model = _ridge_model(FIXED_C).fit(x, y, counts)
             weight[t], bias[t] = model.coef_.reshape(-1), float(np.squeeze(model.intercept_))
     return weight, bias
 
 
-def _logistic(c: float = FIXED_C) -> "LogisticRegression":
+def _logistic() -> "LogisticRegression":
     from sklearn.linear_model import LogisticRegression
 
-    return LogisticRegression(C=c, warm_start=True, max_iter=_MAX_ITERATIONS, tol=1e-4)
+    return LogisticRegression(C=FIXED_C, warm_start=True, max_iter=_MAX_ITERATIONS, tol=1e-4)
 
 
 def _ridge_model(c: float) -> "Ridge":

@@ -130,12 +130,10 @@ def brier_score(outcomes: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"]) -> 
     return float(np.mean((outcomes - p) ** 2)) if len(outcomes) else float("nan")
 
 
-def calibration_error(
-    outcomes: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"], bins: int = 10
-) -> float:
+def calibration_error(outcomes: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"]) -> float:
     """Return the expected calibration error (ECE); NaN of none, or of unknown probabilities.
 
-    Within bins of equal width, the difference of the mean probability and the share of outcomes
+    Within ten bins of equal width, the difference of the mean probability and the share of outcomes
     that came true, weighted by the numbers of predictions.
 
     Example:
@@ -144,8 +142,8 @@ def calibration_error(
     """
     if not len(outcomes) or np.isnan(p).any():
         return float("nan")
-    members = np.minimum((p * bins).astype(int), bins - 1)
-    gaps = np.bincount(members, weights=outcomes - p, minlength=bins)
+    members = np.minimum((p * 10).astype(int), 9)
+    gaps = np.bincount(members, weights=outcomes - p)
     return float(np.abs(gaps).sum() / len(outcomes))
 
 

@@ -47,9 +47,7 @@ def load(model: str | Path | Encoder, *, device: str = "cpu", seed: int = 0) -> 
     return Encoder.read(model_path(model)).moved(device)
 
 
-def load_for(
-    model: str | Path | Encoder, source: InputLike, *, device: str = "cpu", seed: int = 0
-) -> Encoder:
+def load_for(model: str | Path | Encoder, source: InputLike, *, device: str = "cpu") -> Encoder:
     """Return the encoder called ``model`` for ``source``, whose schema decides that of ``random``.
 
     Raises:
@@ -57,15 +55,14 @@ def load_for(
         ConfigError: If there is nothing of that name.
     """
     if str(model) != RANDOM or isinstance(model, Encoder):
-        return load(model, device=device, seed=seed)
+        return load(model, device=device)
     found = resolve(source)
     usual = schema_named(resolve_config().schema)
-    if found.domain in (None, usual.domain) and found.store is None:
-        return load(model, device=device, seed=seed)
-    graphs = read(found)
-    if graphs.schema == usual:  # the same network whatever graphs it is used on
-        return load(model, device=device, seed=seed)
-    return random_encoder(schema=graphs.schema, graphs=graphs, seed=seed).moved(device)
+    if found.store is not None or found.domain not in (None, usual.domain):
+        graphs = read(found)
+        if graphs.schema != usual:  # else the same network whatever graphs it is used on
+            return random_encoder(schema=graphs.schema, graphs=graphs).moved(device)
+    return load(model, device=device)
 
 
 def convert(old: str | Path, path: str | Path, *, half: bool = False) -> Encoder:

@@ -389,12 +389,10 @@ class Predictor:
         return cls(members, described["targets"], report, info, calibration, novelty).to(device)
 
 
-def predict_graphs(
-    members: Sequence[FineTuned], store: GraphStore, batch_size: int = 512
-) -> Float[np.ndarray, "M T"]:
+def predict_graphs(members: Sequence[FineTuned], store: GraphStore) -> Float[np.ndarray, "M T"]:
     """Return the members' mean prediction for every graph of ``store``."""
     predictions = np.empty((len(store), members[0].head.linear.out_features), dtype=np.float32)
-    for graphs, found in _batches(members, store, batch_size, "fp32", Silent()):
+    for graphs, found in _batches(members, store, 512, "fp32", Silent()):
         predictions[graphs] = found.mean
     return predictions
 

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
+from torch.nn import functional as F
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
@@ -101,9 +102,7 @@ class ContextPred(Objective[ContextViews]):
         )  # a whole turn would come back to the right one
         if c.mode == "cbow":
             ends = torch.bincount(graph, minlength=num).cumsum(0)
-            pooled: Float[Tensor, "N D"] = POOLS[c.pool](
-                anchors, torch.cat([ends.new_zeros(1), ends])
-            )
+            pooled: Float[Tensor, "N D"] = POOLS[c.pool](anchors, F.pad(ends, (1, 0)))
             wrong = [row_products(roots, pooled.roll(-shift, dims=0)) for shift in shifts]
             right = row_products(roots, pooled)
         else:

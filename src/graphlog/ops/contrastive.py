@@ -49,7 +49,7 @@ def cosine_similarity(
 
 
 def paired_cosine_similarity(
-    x: Float[Tensor, "N D"], y: Float[Tensor, "N D"], eps: float = 0.0
+    x: Float[Tensor, "N D"], y: Float[Tensor, "N D"]
 ) -> Float[Tensor, "N"]:
     """Return the cosine similarity of each row of ``x`` with the same row of ``y``.
 
@@ -58,9 +58,7 @@ def paired_cosine_similarity(
         >>> paired_cosine_similarity(torch.eye(2), torch.tensor([[5.0, 0.0], [1.0, 0.0]]))
         tensor([1., 0.])
     """
-    if eps == 0.0:
-        return (unit_rows(x) * unit_rows(y)).sum(dim=1)
-    return (x * y).sum(dim=1) / (x.norm(dim=1) * y.norm(dim=1) + eps)
+    return (unit_rows(x) * unit_rows(y)).sum(dim=1)
 
 
 def log_softmax_share(

@@ -19,7 +19,7 @@ from graphlog.prototypes.forest import PrototypeForest
 CentersRule = Literal["halve", "literal"]
 Space = Literal["raw", "unit"]
 _ROWS_AT_ONCE = 65536
-_BATCH, _ROUNDS = 4096, 20
+_BATCH, _ROUNDS, _SHARPNESS = 4096, 20, 0.05
 """Of the fit in equal shares."""
 _EPS, _SWEEPS = 1e-6, 20
 """Of the authors' script."""
@@ -149,13 +149,7 @@ def _without_zeros(clusters: Clusters, points: Tensor) -> Tensor:
     return vectors
 
 
-def kmeans(
-    points: Float[Tensor, "M D"],
-    num_centers: int,
-    generator: torch.Generator,
-    *,
-    max_iter: int = 100,
-) -> Clusters:
+def kmeans(points: Float[Tensor, "M D"], num_centers: int, generator: torch.Generator) -> Clusters:
     """Return K-means clusters of the points, some possibly empty.
 
     The result depends on the points, the generator and the library versions only: scikit-learn runs
@@ -165,7 +159,6 @@ def kmeans(
         points: What to cluster.
         num_centers: Number of centers, at most the number of points.
         generator: Seeds the k-means++ start.
-        max_iter: Upper limit of Lloyd iterations.
     """
     if not 1 <= num_centers <= points.shape[0]:
         raise ValueError(f"`num_centers` must be in [1, {points.shape[0]}], found {num_centers}.")
@@ -175,7 +168,7 @@ def kmeans(
     from threadpoolctl import threadpool_limits
 
     seed = int(torch.randint(2**31 - 1, (1,), generator=generator, device=generator.device))
-    model = KMeans(num_centers, n_init=1, max_iter=max_iter, random_state=seed)  # pyright: ignore[reportArgumentType]
+    model = KMeans(num_centers, n_init=1, max_iter=100, random_state=seed)  # pyright: ignore[reportArgumentType]
     with threadpool_limits(limits=1), warnings.catch_warnings():
         # fewer distinct points than centers: the empty clusters are dropped afterwards
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -216,7 +209,6 @@ def fit_balanced_forest(
     centers: int = 50,
     roots: int = 4,
     generator: torch.Generator,
-    temperature: float = 0.05,
 ) -> PrototypeForest:
     """Return a tree whose leaves hold about equally many graphs.
 
@@ -230,7 +222,6 @@ def fit_balanced_forest(
         centers: Leaves.
         roots: Prototypes of the top layer.
         generator: Seeds the clusterings.
-        temperature: Sharpness of the balanced assignment.
 
     Raises:
         ConfigError: If there are fewer than two graphs, all are embedded at 0, or a number is out
@@ -250,7 +241,7 @@ def fit_balanced_forest(
         wanted = round(roots * (centers / roots) ** share) if centers > roots else centers
         if level == depth - 1:
             num = max(min(wanted, points.shape[0] // 2), 1)
-            vectors = _balanced_centers(points, num, generator, temperature)
+            vectors = _balanced_centers(points, num, generator)
             used, groups = (
                 cosine_similarity(points, vectors).argmax(dim=1).unique(return_inverse=True)
             )
@@ -264,16 +255,14 @@ def fit_balanced_forest(
     return PrototypeForest(layers, parents[:-1])
 
 
-def _balanced_centers(
-    points: Tensor, num: int, generator: torch.Generator, temperature: float
-) -> Tensor:
+def _balanced_centers(points: Tensor, num: int, generator: torch.Generator) -> Tensor:
     """Start from K-means, and move each center to the mean of its balanced share, over and over."""
     centers = kmeans(points, num, generator).centers
     for _ in range(_ROUNDS):
         sums, weights = torch.zeros_like(centers), centers.new_zeros(num, 1)
         order = torch.randperm(points.shape[0], generator=generator, device=generator.device)
         for chunk in points[order.to(points.device)].split(_BATCH):
-            share = balanced_assignment(cosine_similarity(chunk, centers), temperature=temperature)
+            share = balanced_assignment(cosine_similarity(chunk, centers), temperature=_SHARPNESS)
             sums += share.T @ chunk
             weights += share.sum(dim=0)[:, None]
         centers = sums / weights.clamp_min(1e-12)

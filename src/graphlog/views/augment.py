@@ -13,7 +13,16 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.ops.segment import segment_max
 from graphlog.views.masking import mask_attributes
-from graphlog.views.sampling import choose_rows, non_edges, random_nodes, undirected_pairs, uniform
+from graphlog.views.sampling import (
+    below,
+    choose_rows,
+    choose_unsorted,
+    first_of_each,
+    non_edges,
+    random_nodes,
+    undirected_pairs,
+    uniform,
+)
 from graphlog.views.subgraphs import induced_part
 
 Augmentation = Literal["none", "drop-nodes", "perturb-edges", "mask-attributes", "subgraph"]
@@ -52,11 +61,7 @@ def augment(
         config: Their strengths and variants.
         generator: Source of randomness.
     """
-    drawn = (
-        (uniform(batch.num_graphs, generator, batch.ptr.device) * len(choice))
-        .long()
-        .clamp_max(len(choice) - 1)
-    )
+    drawn = below(batch.sizes.new_full((batch.num_graphs,), len(choice)), generator)
     nodes = torch.ones(batch.num_nodes, dtype=torch.bool, device=drawn.device)
     changed = batch
     for number, name in enumerate(choice):
@@ -78,7 +83,8 @@ def augment(
             )
             changed = changed.with_attributes(x, edge_attr)
     if config.restore_edgeless:
-        nodes |= (_edges_left(batch, nodes) == 0)[batch.batch]
+        graph = batch.batch[batch.edge_index[0, nodes[batch.edge_index].all(dim=0)]]
+        nodes |= (torch.bincount(graph, minlength=batch.num_graphs) == 0)[batch.batch]
     for number, name in enumerate(choice):
         if name == "perturb-edges":
             changed = perturb_edges(changed, drawn == number, config, generator)
@@ -151,22 +157,17 @@ def perturb_edges(
         generator: Source of randomness.
     """
     pair, pair_graph = undirected_pairs(batch)
-    order = torch.argsort(pair_graph, stable=True)
     per_graph = torch.bincount(pair_graph, minlength=batch.num_graphs)
-    ptr = torch.cat([per_graph.new_zeros(1), per_graph.cumsum(0)])
     counts = torch.where(graphs, _share(per_graph, config.ratio), 0)
-    lost = torch.zeros_like(pair_graph, dtype=torch.bool)
-    lost[order[choose_rows(pair_graph[order], ptr, counts, generator)]] = True
+    lost = choose_unsorted(pair_graph, counts, generator)
     kept = ~lost[pair]
     edge_index, edge_attr = batch.edge_index[:, kept], batch.edge_attr[kept]
     if config.edge_perturbation == "rewire":
         new, new_graph = _unordered_non_edges(batch, counts, generator)
         # the k-th new edge of a graph takes the attributes of its k-th lost one
-        edge = torch.arange(batch.num_edges, device=pair.device)
-        first = edge.new_full(pair_graph.shape, batch.num_edges).scatter_reduce(
-            0, pair, edge, "amin"
-        )
-        lost_edge = first[order[lost[order]]]
+        lost_pair = lost.nonzero().squeeze(1)
+        lost_pair = lost_pair[torch.argsort(pair_graph[lost_pair], stable=True)]
+        lost_edge = first_of_each(pair, pair_graph.shape[0])[lost_pair]
         lost_start = counts.cumsum(0) - counts
         by_graph = torch.argsort(new_graph, stable=True)
         new, new_graph = new[:, by_graph], new_graph[by_graph]
@@ -189,21 +190,10 @@ def _unordered_non_edges(
     """Return pairs as :func:`non_edges` does, but never both a pair and its reverse."""
     pairs, graph = non_edges(batch, counts, generator)
     low, high = pairs.aminmax(dim=0)
-    _, order = torch.unique(low * batch.num_nodes + high, return_inverse=True)
-    index = torch.arange(order.shape[0], device=order.device)
-    first = index.new_full(
-        (int(order.max()) + 1 if order.shape[0] else 0,), order.shape[0]
-    ).scatter_reduce(0, order, index, "amin")
+    unique, number = torch.unique(low * batch.num_nodes + high, return_inverse=True)
+    first = first_of_each(number, unique.shape[0])
     return pairs[:, first], graph[first]
 
 
 def _share(sizes: Tensor, ratio: float) -> Tensor:
     return (sizes.double() * ratio).long()
-
-
-def _edges_left(batch: GraphBatch, nodes: Tensor) -> Tensor:
-    kept = nodes[batch.edge_index].all(dim=0).double()
-    graph = batch.batch[batch.edge_index[0]]
-    return torch.zeros(batch.num_graphs, dtype=torch.float64, device=kept.device).index_add(
-        0, graph, kept
-    )

@@ -9,7 +9,7 @@ from torch import Tensor
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import ConfigError
-from graphlog.views.sampling import choose_rows, true_rows, undirected_pairs
+from graphlog.views.sampling import choose_rows, choose_unsorted, true_rows, undirected_pairs
 
 MaskedColumns = Literal["all", "first"]
 
@@ -64,13 +64,8 @@ def mask_attributes(
         masked = batch.with_attributes(x=overwritten(batch.x, chosen, row))
         return MaskedView(masked, chosen, chosen.new_empty(0))
     pair, pair_graph = undirected_pairs(batch)
-    per_graph = torch.bincount(pair_graph, minlength=batch.num_graphs)
-    ptr = torch.cat([per_graph.new_zeros(1), per_graph.cumsum(0)])
-    # pairs are numbered as they come; the draw needs them sorted by graph
-    by_graph = torch.argsort(pair_graph, stable=True)
-    is_masked = torch.zeros_like(pair_graph, dtype=torch.bool)
-    counts = num_masked(per_graph, rate)
-    is_masked[by_graph] = choose_rows(pair_graph[by_graph], ptr, counts, generator)
+    counts = num_masked(torch.bincount(pair_graph, minlength=batch.num_graphs), rate)
+    is_masked = choose_unsorted(pair_graph, counts, generator)
     edge_idx = is_masked[pair].nonzero().squeeze(1)
     touched = torch.zeros(batch.num_nodes, dtype=torch.bool, device=pair.device)
     touched[batch.edge_index[:, edge_idx].reshape(-1)] = True

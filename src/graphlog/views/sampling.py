@@ -3,6 +3,7 @@
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from graphlog.data.batch import GraphBatch
 from graphlog.ops.segment import segment_ids
@@ -13,6 +14,12 @@ def uniform(count: int, generator: torch.Generator, device: torch.device) -> Flo
     return torch.rand(count, generator=generator, device=generator.device, dtype=torch.float64).to(
         device
     )
+
+
+def below(limits: Int[Tensor, "C"], generator: torch.Generator) -> Int[Tensor, "C"]:
+    """Return a whole number from 0 below each limit, evenly drawn."""
+    drawn = uniform(limits.shape[0], generator, limits.device) * limits
+    return torch.minimum(drawn.long(), limits - 1)
 
 
 def choose_rows(
@@ -44,6 +51,17 @@ def choose_rows(
     return chosen if allowed is None else chosen & allowed
 
 
+def choose_unsorted(
+    group: Int[Tensor, "U"], counts: Int[Tensor, "N"], generator: torch.Generator
+) -> Bool[Tensor, "U"]:
+    """Return what :func:`choose_rows` does, of rows whose groups stand in any order."""
+    order = torch.argsort(group, stable=True)
+    sizes = torch.bincount(group, minlength=counts.shape[0])
+    chosen = torch.zeros_like(group, dtype=torch.bool)
+    chosen[order] = choose_rows(group[order], F.pad(sizes.cumsum(0), (1, 0)), counts, generator)
+    return chosen
+
+
 def true_rows(mask: Bool[Tensor, "V"], count: int | None) -> Int[Tensor, "C"]:
     """Return where ``mask`` is true, ascending.
 
@@ -73,7 +91,7 @@ def draw_numbers(
     dense = 2 * counts > totals
     graphs = torch.arange(counts.shape[0], device=counts.device)
     pool = torch.where(dense, totals, 0)
-    pool_ptr = torch.cat([pool.new_zeros(1), pool.cumsum(0)])
+    pool_ptr = F.pad(pool.cumsum(0), (1, 0))
     group = segment_ids(pool_ptr, int(pool_ptr[-1]))
     wanted = torch.where(dense, counts, 0)
     chosen = choose_rows(group, pool_ptr, wanted, generator).nonzero().squeeze(1)
@@ -81,22 +99,20 @@ def draw_numbers(
     dense_number = chosen - pool_ptr[:-1][dense_graph]
 
     graph = torch.repeat_interleave(graphs, torch.where(dense, 0, counts))
-    number = _below(totals[graph], generator)
+    number = below(totals[graph], generator)
     first = totals.cumsum(0) - totals
     while True:
         key, order = torch.sort(first[graph] + number, stable=True)
         again = order[1:][key[1:] == key[:-1]]
         if not again.shape[0]:
             break
-        number[again] = _below(totals[graph[again]], generator)
+        number[again] = below(totals[graph[again]], generator)
     return torch.cat([dense_number, number]), torch.cat([dense_graph, graph])
 
 
 def random_nodes(ptr: Int[Tensor, "P"], generator: torch.Generator) -> Int[Tensor, "N"]:
     """Return one node of every graph, evenly drawn; the next graph's first for an empty graph."""
-    sizes = ptr.diff()
-    draw = uniform(sizes.shape[0], generator, ptr.device) * sizes
-    return ptr[:-1] + torch.minimum(draw.long(), (sizes - 1).clamp_min(0))
+    return ptr[:-1] + below(ptr.diff(), generator).clamp_min(0)
 
 
 def undirected_pairs(batch: GraphBatch) -> tuple[Int[Tensor, "E"], Int[Tensor, "U"]]:
@@ -118,9 +134,14 @@ def undirected_pairs(batch: GraphBatch) -> tuple[Int[Tensor, "E"], Int[Tensor, "
 def edge_pairs(batch: GraphBatch) -> Int[Tensor, "2 U"]:
     """Return every undirected edge once, in the direction and order in which it first occurs."""
     pair, pair_graph = undirected_pairs(batch)
-    edge = torch.arange(batch.num_edges, device=pair.device)
-    first = edge.new_full(pair_graph.shape, batch.num_edges).scatter_reduce(0, pair, edge, "amin")
-    return batch.edge_index[:, first.sort().values]
+    return batch.edge_index[:, first_of_each(pair, pair_graph.shape[0]).sort().values]
+
+
+def first_of_each(numbers: Int[Tensor, "E"], count: int) -> Int[Tensor, "U"]:
+    """Return where each number below ``count`` first occurs; all of them do."""
+    place = torch.arange(numbers.shape[0], device=numbers.device)
+    first = place.new_full((count,), numbers.shape[0])
+    return first.scatter_reduce(0, numbers, place, "amin")
 
 
 def non_edges(
@@ -157,9 +178,3 @@ def non_edges(
     index = first[graph] - before[graph] + rank
     code = index + torch.searchsorted(in_front, index, right=True) - first[graph]
     return torch.stack([code // sizes[graph], code % sizes[graph]]) + start[graph], graph
-
-
-def _below(limits: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.minimum(
-        (uniform(limits.shape[0], generator, limits.device) * limits).long(), limits - 1
-    )

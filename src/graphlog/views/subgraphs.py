@@ -19,23 +19,11 @@ class Part(NamedTuple):
     """What each old node is called now; -1 where it is gone."""
 
 
-def induced_part(
-    batch: GraphBatch, nodes: Bool[Tensor, "V"], edges: Bool[Tensor, "E"] | None = None
-) -> Part:
-    """Return the kept nodes and the edges between them (those that are also in ``edges``).
-
-    Order is kept, labels too.
-
-    Args:
-        batch: Any graphs.
-        nodes: Which nodes are kept.
-        edges: Which directed edges may be kept; None for all.
-    """
+def induced_part(batch: GraphBatch, nodes: Bool[Tensor, "V"]) -> Part:
+    """Return the kept nodes and the edges between them; order is kept, labels too."""
     running = nodes.long().cumsum(0)
     number = torch.where(nodes, running - 1, -1)
-    source, target = batch.edge_index[0], batch.edge_index[1]
-    kept = nodes[source] & nodes[target]
-    kept = (kept if edges is None else kept & edges).nonzero().squeeze(1)
+    kept = nodes[batch.edge_index].all(dim=0).nonzero().squeeze(1)
     before = torch.cat([running.new_zeros(1), running])
     part = GraphBatch(
         x=batch.x[nodes],
@@ -90,14 +78,14 @@ class ContextViews(NamedTuple):
 
 
 def distances(batch: GraphBatch, roots: Int[Tensor, "N"], limit: int) -> Int[Tensor, "V"]:
-    """Return the steps from each graph's root to every node, -1 beyond ``limit`` steps (0.
+    """Return the steps from each graph's root to every node; -1 where it is out of reach.
 
-    No limit) or out of reach. All graphs are searched at once, one sweep over the edges a step.
+    All graphs are searched at once, one sweep over the edges a step.
 
     Args:
         batch: Any graphs.
         roots: One node a graph.
-        limit: Steps after which to stop.
+        limit: Steps after which to stop; 0 stops nowhere.
     """
     steps = torch.full((batch.num_nodes,), -1, dtype=torch.long, device=roots.device)
     steps[roots] = 0
