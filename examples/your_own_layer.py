@@ -4,9 +4,9 @@ import torch
 from torch_geometric.nn import GENConv
 
 import graphlog
-from graphlog.encoders.adapter import PyGLayer
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.layers import PyGLayer
 from graphlog.training.config import resolve_config
 from graphlog.training.pretrain import run_pretraining
 

@@ -23,9 +23,9 @@ LAYERS: Registry[Layer] = Registry(
         "gcn": "graphlog.encoders.layers:GCN",
         "graphsage": "graphlog.encoders.layers:GraphSAGE",
         "gat": "graphlog.encoders.layers:GAT",
-        "gine": "graphlog.encoders.adapter:GINE",
-        "gatv2": "graphlog.encoders.adapter:GATv2",
-        "transformer": "graphlog.encoders.adapter:Transformer",
+        "gine": "graphlog.encoders.layers:GINE",
+        "gatv2": "graphlog.encoders.layers:GATv2",
+        "transformer": "graphlog.encoders.layers:Transformer",
     },
     _fits,
 )

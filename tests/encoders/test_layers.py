@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from encoder_support import random_batch
-from graphlog.encoders.adapter import PyGLayer
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.layers import PyGLayer
 from graphlog.encoders.legacy import MOLECULE
 from graphlog.encoders.modelfile import save_model
 from graphlog.errors import ConfigError
