@@ -1,6 +1,6 @@
 """Errors caused by input: each message is one line that says what, where and how to fix it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
 _SHOWN = 24
@@ -67,3 +67,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     )
     more = f" and {len(choices) - len(shown)} more" if len(shown) < len(choices) else ""
     return ConfigError(f"unknown {kind} '{name}'; {hint}Known: {', '.join(shown)}{more}")
+
+
+def check_name(kind: str, name: object, known: Collection[str]) -> None:
+    """Raise what :func:`unknown_name` returns unless ``name`` is one of those ``known``."""
+    if name not in known:
+        raise unknown_name(kind, str(name), known)

@@ -19,7 +19,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets import DATASETS, find_spec
 from graphlog.domains import DOMAINS, Domain, Input, schema_named
-from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.errors import ConfigError, DataError, check_name, unknown_name
 from graphlog.files import beside
 
 
@@ -147,8 +147,7 @@ def reader_of(source: Input, schema: FeatureSchema | None, domain: str | None = 
     """
     own = domain or source.domain
     name = own or (schema.domain if schema is not None else _DEFAULT_DOMAIN)
-    if name not in DOMAINS:
-        raise unknown_name("domain", name, DOMAINS)
+    check_name("domain", name, DOMAINS)
     reader = DOMAINS[name]
     wanted = reader if schema is None else DOMAINS[schema.domain]
     if wanted is not reader:

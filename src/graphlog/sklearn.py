@@ -24,7 +24,7 @@ from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import load
 from graphlog.downstream.predictor import predict_graphs
 from graphlog.downstream.tasks import LabeledGraphs, folds_lacking
-from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.errors import ConfigError, DataError, check_name
 from graphlog.inputs import read, records_of
 
 __all__ = ["GraphClassifier", "GraphEmbedder", "GraphRegressor"]
@@ -328,8 +328,7 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
 
 
 def _texts(X: Any, estimator: Any) -> list[str]:  # noqa: N803
-    if estimator.invalid not in ("raise", "nan"):
-        raise unknown_name("policy for invalid molecules", str(estimator.invalid), ["raise", "nan"])
+    check_name("policy for invalid molecules", estimator.invalid, ["raise", "nan"])
     if isinstance(X, str | Path):
         raise ConfigError(
             "scikit-learn estimators take molecules, not a file; read its column of SMILES first."

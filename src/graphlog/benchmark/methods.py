@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any, Literal
 
-from graphlog.errors import unknown_name
+from graphlog.errors import check_name
 from graphlog.objectives import OBJECTIVES
 
 REFERENCE, MAIN_BACKBONE = "graphlog", "gin"
@@ -140,8 +140,7 @@ def method_named(name: str) -> Method:
     for recipe in OBJECTIVES[REFERENCE].RECIPES:  # the recipe of the paper's losses has its name
         own = REFERENCE if recipe == REFERENCE else f"{REFERENCE}-{recipe}"
         known[own] = Method(own, "pretrained", REFERENCE, recipe)
-    if name not in known:
-        raise unknown_name("method", name, known)
+    check_name("method", name, known)
     return known[name]
 
 

@@ -1,6 +1,6 @@
 """The suites: which cells make each table and figure of the paper."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from graphlog.domains import schema_named
 from graphlog.domains.molecule.domain import SPLITS as MOLECULE_SPLITS
 from graphlog.domains.protein.domain import SPLITS as PROTEIN_SPLITS
 from graphlog.encoders import LAYERS
-from graphlog.errors import ConfigError, unknown_name
+from graphlog.errors import ConfigError, check_name
 from graphlog.objectives import OBJECTIVES
 
 
@@ -158,7 +158,7 @@ SUITES: Mapping[str, Callable[[Planner], Iterable[CellSpec]]] = {
 }
 """Every suite by name."""
 _OWN_DOMAIN = {"molecules": "molecule", "biology": "protein"}
-_SPLITS: Mapping[str, Iterable[str]] = {"molecule": MOLECULE_SPLITS, "protein": PROTEIN_SPLITS}
+_SPLITS: Mapping[str, Collection[str]] = {"molecule": MOLECULE_SPLITS, "protein": PROTEIN_SPLITS}
 _MANY_ENCODERS = ("backbones", "sensitivity")
 _ONE_METHOD = ("ablation", "sensitivity", "embedding-map")
 
@@ -230,11 +230,10 @@ def _supports(objective: str, schema: str) -> bool:
     return True
 
 
-def _check(kind: str, names: Iterable[str] | None, known: Iterable[str]) -> None:
+def _check(kind: str, names: Iterable[str] | None, known: Collection[str]) -> None:
     """Raise ConfigError for the first name that is not known."""
     for name in names or ():
-        if name not in known:
-            raise unknown_name(kind, name, known)
+        check_name(kind, name, known)
 
 
 def _check_source(source: str, domain: str, schema: str) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.errors import ConfigError, DataError, check_name
 from graphlog.files import EXCEL_SAFE
 
 
@@ -45,8 +45,7 @@ def _check_input(text: str) -> str:
         raise DataError(f"no such file: {path}; check the path.")
     from graphlog.datasets import DATASETS
 
-    if text not in DATASETS:
-        raise unknown_name("file or data set", text, DATASETS)
+    check_name("file or data set", text, DATASETS)
     return text
 
 

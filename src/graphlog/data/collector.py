@@ -20,7 +20,7 @@ from graphlog.data.columns import Row
 from graphlog.data.manifest import is_ours
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import StoreBuilder, open_store
-from graphlog.errors import ConfigError, DataError, GraphLoGError, unknown_name
+from graphlog.errors import ConfigError, DataError, GraphLoGError, check_name
 from graphlog.files import LOCK, acquire_lock, free_lock, remove_folder
 
 _WORST_SHARE = 0.5
@@ -109,8 +109,7 @@ def check_reading(on_error: str, limit: int | None) -> None:
     Raises:
         ConfigError: If one is not valid.
     """
-    if on_error not in ("skip", "fail"):
-        raise unknown_name("--on-error", on_error, ["skip", "fail"])
+    check_name("--on-error", on_error, ["skip", "fail"])
     if limit is not None and limit < 1:
         raise ConfigError(f"`limit` must be 1 or more, found {limit}.")
 

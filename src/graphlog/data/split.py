@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int, Int64, Shaped
 
-from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.errors import ConfigError, DataError, check_name
 from graphlog.files import write_text
 
 Fractions = Sequence[float]
@@ -183,8 +183,7 @@ def group_split(
         seed: Seed of the order; unused by ``largest-first``.
     """
     rules = {"largest-first": _largest_first, "balanced": _balanced, "random": _random_groups}
-    if kind not in rules:
-        raise unknown_name("group split", kind, rules)
+    check_name("group split", kind, rules)
     members = _members(groups)
     n = sum(len(m) for m in members)
     parts = rules[kind](members, n, check_fractions(fractions), seed)

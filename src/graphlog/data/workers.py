@@ -15,13 +15,7 @@ from contextvars import ContextVar
 from itertools import chain, islice
 from typing import Any, Literal, TypeVar, get_args
 
-from graphlog.errors import (
-    ConfigError,
-    DataError,
-    MissingExtraError,
-    ProcessLostError,
-    unknown_name,
-)
+from graphlog.errors import ConfigError, DataError, MissingExtraError, ProcessLostError, check_name
 
 Key = TypeVar("Key")
 Piece = TypeVar("Piece")
@@ -197,8 +191,7 @@ def using(engine: str, device: str = "cpu") -> Generator[None]:
         MissingExtraError: If Ray is not installed.
         ProcessLostError: If the cluster does not answer.
     """
-    if engine not in ENGINES:
-        raise unknown_name("engine", engine, ENGINES)
+    check_name("engine", engine, ENGINES)
     if engine == "local":
         yield
         return

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from graphlog.config import FrozenConfig
-from graphlog.errors import unknown_name
+from graphlog.errors import check_name
 from graphlog.plugins import Registry
 
 
@@ -108,6 +108,5 @@ def find_spec(name: str) -> DatasetSpec:
     Raises:
         ConfigError: If there is none of that name; suggests the nearest.
     """
-    if name not in DATASETS:
-        raise unknown_name("data set", name, DATASETS)
+    check_name("data set", name, DATASETS)
     return DATASETS[name]

@@ -19,7 +19,7 @@ from graphlog.data.split import Split, random_split, stratified_split
 from graphlog.data.store import GraphStore
 from graphlog.datasets import DatasetSpec
 from graphlog.datasets.download import fetch, find_local
-from graphlog.errors import ConfigError, unknown_name
+from graphlog.errors import ConfigError, check_name
 from graphlog.plugins import Registry
 
 
@@ -294,8 +294,7 @@ class Domain(ABC):
         if names and not self.feature_sets:
             raise ConfigError(f"{self.records} have no features to join to an embedding.")
         for name in names:
-            if name not in self.feature_sets:
-                raise unknown_name(f"features of {self.records}", name, self.feature_sets)
+            check_name(f"features of {self.records}", name, self.feature_sets)
         if len(set(names)) < len(names):
             raise ConfigError(f"features are named twice: {', '.join(names)}; name each once.")
 
@@ -386,8 +385,7 @@ class Domain(ABC):
         Raises:
             ConfigError: If there is none of that name.
         """
-        if name not in self.schemas:
-            raise unknown_name(f"schema of {self.records}", name, self.schemas)
+        check_name(f"schema of {self.records}", name, self.schemas)
         return self.schemas[name]
 
     def reading_options(self) -> frozenset[str]:
@@ -445,6 +443,5 @@ def schema_named(name: str) -> FeatureSchema:
         ConfigError: If there is none of that name.
     """
     schemas = {name: s for domain in DOMAINS.values() for name, s in domain.schemas.items()}
-    if name not in schemas:
-        raise unknown_name("schema", name, schemas)
+    check_name("schema", name, schemas)
     return schemas[name]

@@ -21,7 +21,7 @@ from graphlog.domains import domain_of
 from graphlog.encoders.base import Encoding
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, with_settings
 from graphlog.encoders.modelfile import read_model, save_model
-from graphlog.errors import unknown_name
+from graphlog.errors import check_name
 from graphlog.inputs import InputLike, read
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.precision import Precision, autocast, choose_device, inference_precision
@@ -257,8 +257,7 @@ def check_layer(layer: str) -> Layer:
     Raises:
         ConfigError: If it does not.
     """
-    if layer not in LAYERS:
-        raise unknown_name("embedding layer", layer, LAYERS)
+    check_name("embedding layer", layer, LAYERS)
     return "jk" if layer == "jk" else "last"
 
 

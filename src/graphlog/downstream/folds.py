@@ -16,7 +16,7 @@ from graphlog.downstream.linear import standardize, without_convergence_warnings
 from graphlog.downstream.models import untrained_like
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, class_numbers, open_labeled
-from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.errors import ConfigError, DataError, check_name
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.precision import Precision
@@ -79,8 +79,7 @@ def fold_probe(
         ("baseline", baselines, BASELINES),
     ):
         for name in names:
-            if name not in known:
-                raise unknown_name(kind, name, known)
+            check_name(kind, name, known)
     labeling.setdefault("split", "stratified")
     data = open_labeled(source, encoder.schema, **labeling)
     graphs, classes = _classes(data, folds)

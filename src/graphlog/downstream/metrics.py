@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float, Num
 
-from graphlog.errors import ConfigError, unknown_name
+from graphlog.errors import ConfigError, check_name
 
 TaskKind = Literal["classification", "regression", "multiclass"]
 """Multiclass: the columns are the classes of one target, of which each graph has one."""
@@ -162,8 +162,7 @@ def check_metric(name: str | None, task: TaskKind) -> str:
     """
     if name is None:
         return DEFAULT_METRIC[task]
-    if name not in METRICS:
-        raise unknown_name("metric", name, METRICS)
+    check_name("metric", name, METRICS)
     if task not in METRICS[name]:
         raise ConfigError(
             f"metric '{name}' is for {' and '.join(METRICS[name])}, but the task is {task}; "

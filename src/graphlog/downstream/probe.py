@@ -28,7 +28,7 @@ from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
 from graphlog.downstream.models import untrained_like
 from graphlog.downstream.report import Report, ScoreRow, make_report, score_row
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
-from graphlog.errors import DataError, unknown_name
+from graphlog.errors import DataError, check_name
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
@@ -229,8 +229,7 @@ def check_baselines(names: Sequence[str]) -> None:
         ConfigError: If there is one; suggests the nearest.
     """
     for name in names:
-        if name not in BASELINES:
-            raise unknown_name("baseline", name, BASELINES)
+        check_name("baseline", name, BASELINES)
 
 
 def ecfp_rows(

@@ -14,7 +14,7 @@ from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
 from graphlog.downstream.embed import check_output, save_rejects
 from graphlog.downstream.metrics import TaskKind, check_metric
-from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.errors import ConfigError, DataError, check_name
 from graphlog.files import hash_file
 from graphlog.inputs import InputLike, read, resolve
 
@@ -171,8 +171,7 @@ def select_targets(
         raise DataError("the input has no labels; name the columns to predict with --targets.")
     names = list(store.tasks)
     for name in wanted or ():
-        if name not in names:
-            raise unknown_name("target", name, names)
+        check_name("target", name, names)
     columns = [names.index(name) for name in (wanted or names) if name != but]
     return np.asarray(store.labels, dtype=np.float32)[:, columns], tuple(names[c] for c in columns)
 
@@ -184,8 +183,7 @@ def _weights_of(store: GraphStore, column: str) -> Float[np.ndarray, "M"]:
         ConfigError: If there is no such column.
         DataError: If a weight is missing or negative, or all are 0.
     """
-    if column not in store.tasks:
-        raise unknown_name("column of weights", column, list(store.tasks))
+    check_name("column of weights", column, list(store.tasks))
     values = select_targets(store, [column])[0][:, 0]
     bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
     if len(bad):
@@ -211,8 +209,7 @@ def decide_task(
         DataError: If a column has no label at all, or labels do not fit the task.
         ConfigError: If the task is unknown, or targets are of two kinds and no task is chosen.
     """
-    if task not in {"auto", "classification", "regression"}:
-        raise unknown_name("task", task, ["auto", "classification", "regression"])
+    check_name("task", task, ["auto", "classification", "regression"])
     values = {
         name: np.unique(column[~np.isnan(column)])
         for name, column in zip(names, labels.T, strict=True)

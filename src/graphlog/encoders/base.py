@@ -16,7 +16,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.domains import DOMAINS
 from graphlog.encoders import LAYERS
 from graphlog.encoders.attributes import expand_attributes
-from graphlog.errors import unknown_name
+from graphlog.errors import check_name
 from graphlog.ops.collectives import Peers, normalize, shared_moments
 from graphlog.ops.neighbors import Adjacency
 from graphlog.ops.segment import segment_ids, segment_sum
@@ -70,8 +70,7 @@ class EncoderConfig(FrozenConfig):
     @field_validator("backbone")
     @classmethod
     def _known_backbone(cls, name: str) -> str:
-        if name not in LAYERS:
-            raise unknown_name("backbone", name, LAYERS)
+        check_name("backbone", name, LAYERS)
         return name
 
     @model_validator(mode="before")

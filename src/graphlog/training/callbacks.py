@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from graphlog.errors import ConfigError, MissingExtraError, unknown_name
+from graphlog.errors import ConfigError, MissingExtraError, check_name
 
 
 @runtime_checkable
@@ -65,8 +65,7 @@ class Callbacks:
         self._trackers, self._active = [], []
 
     def _start(self, name: str, folder: Path | None) -> None:
-        if name not in TRACKERS:
-            raise unknown_name("tracker", name, TRACKERS)
+        check_name("tracker", name, TRACKERS)
         try:
             tracker = TRACKERS[name](folder)
         except MissingExtraError:

@@ -15,7 +15,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.encoders import LAYERS
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import GraphEncoder
-from graphlog.errors import ConfigError, unknown_name
+from graphlog.errors import ConfigError, check_name, unknown_name
 from graphlog.objectives import OBJECTIVES
 from graphlog.plugins import Registry, check_installed, packages_of
 from graphlog.training.optim import Schedule
@@ -124,14 +124,12 @@ def resolve_config(
     tables = _arrange(overrides or {})
     chosen = objective or tables["objective"].get("name", "graphlog")
     check_installed({"objective": chosen}, _TABLE_OF, tables.get(_PLUGINS, {}))
-    if chosen not in OBJECTIVES:
-        raise unknown_name("objective", str(chosen), OBJECTIVES)
+    check_name("objective", chosen, OBJECTIVES)
     kind = OBJECTIVES[chosen]
     bundle = recipe or tables.get("recipe", "default")
     if bundle == "default":
         bundle = kind.recipe_for(domain)
-    if bundle not in kind.RECIPES:
-        raise unknown_name(f"recipe of {chosen}", str(bundle), kind.RECIPES)
+    check_name(f"recipe of {chosen}", bundle, kind.RECIPES)
     merged = merge(_arrange(kind.RECIPES[bundle]), tables)
     backbone = merged["encoder"].get("backbone", "gin")
     check_installed({"backbone": backbone}, _TABLE_OF, tables.get(_PLUGINS, {}))

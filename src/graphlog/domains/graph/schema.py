@@ -9,7 +9,7 @@ from jaxtyping import Float
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
 from graphlog.domains.graph.raw import FLOAT32_MAX, MAX_NODES, Column, RawGraph, RawGraphs, join
-from graphlog.errors import DataError, unknown_name
+from graphlog.errors import DataError, check_name
 
 Kind = Literal["categorical", "continuous"]
 
@@ -160,10 +160,8 @@ class Survey:
         chosen: dict[str, Any] = dict(kinds or {})
         known = (*self.names["node"], *self.names["edge"])
         for key, kind in chosen.items():
-            if key not in known:
-                raise unknown_name("attribute", key, known)
-            if kind not in ("categorical", "continuous"):
-                raise unknown_name("kind of attribute", str(kind), ("categorical", "continuous"))
+            check_name("attribute", key, known)
+            check_name("kind of attribute", kind, ("categorical", "continuous"))
         node, edge = self._attributes("node", chosen), self._attributes("edge", chosen)
         is_constant = all(c.is_constant for c in self.columns["node"])
         if not node or (is_constant and not keep_constant):

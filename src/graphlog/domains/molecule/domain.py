@@ -19,7 +19,7 @@ from graphlog.datasets import BUNDLED, DATASETS, DatasetSpec
 from graphlog.domains.base import BaselineFeatures, CommonPart, GraphFeature, Input
 from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP, MOLECULE_RICH, TARGETS
 from graphlog.domains.records import Featurizer, RecordDomain, details_of, hash_smiles
-from graphlog.errors import DataError, unknown_name
+from graphlog.errors import DataError, check_name
 
 SPLITS = {
     "scaffold": "largest-first",
@@ -323,8 +323,7 @@ def split_smiles(
         >>> [part.tolist() for part in split]
         [[0, 1], [3], [2]]
     """
-    if kind not in SPLITS:
-        raise unknown_name("split of molecules", kind, SPLITS)
+    check_name("split of molecules", kind, SPLITS)
     check_fractions(fractions)
     if not len(smiles):
         raise DataError("there are no molecules to split; give at least one.")

@@ -38,7 +38,7 @@ from graphlog.domains.protein.reading import (
     verify_file,
 )
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, details_of, species_of
-from graphlog.errors import ConfigError, DataError, MissingExtraError, unknown_name
+from graphlog.errors import ConfigError, DataError, MissingExtraError, check_name, unknown_name
 from graphlog.files import beside, hash_file
 
 SPLITS = ("species", "network", "random")
@@ -276,8 +276,7 @@ def split_proteins(
         ConfigError: If kind or species is unknown, or ``network`` lacks its networks.
         DataError: If there is nothing to train on, or a protein is in none of the networks.
     """
-    if kind not in SPLITS:
-        raise unknown_name("split of proteins", kind, SPLITS)
+    check_name("split of proteins", kind, SPLITS)
     check_fractions(fractions)
     if not len(proteins):
         raise DataError("there are no proteins to split; give at least one.")

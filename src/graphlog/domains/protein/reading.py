@@ -39,7 +39,7 @@ from graphlog.domains.protein.network import (
 )
 from graphlog.domains.protein.ontology import read_ontology
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, details_of, species_of
-from graphlog.errors import ConfigError, DataError, ModelFileError, unknown_name
+from graphlog.errors import ConfigError, DataError, ModelFileError, check_name, unknown_name
 from graphlog.files import hash_file, open_text
 
 Files = str | Path | Sequence[str | Path]
@@ -275,8 +275,7 @@ def open_named_proteins(
         DataError: If a file that it is made from cannot be found.
     """
     known = {n: spec for n, spec in DATASETS.items() if spec.domain == PROTEIN.domain}
-    if name not in known:
-        raise unknown_name("network or set of proteins", name, known)
+    check_name("network or set of proteins", name, known)
     spec = known[name]
     files = {part.name: fetch(part, data_dir, verify_file) for part in parts(spec)}
     folder = data_root(data_dir) / "stores"
