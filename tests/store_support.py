@@ -9,9 +9,10 @@ import torch
 from hypothesis import strategies as st
 
 from graphlog.data.batch import GraphBatch
+from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import Attribute, FeatureSchema
-from graphlog.data.store import GraphStore, StoreBuilder
+from graphlog.data.store import GraphStore
 
 CODES = FeatureSchema(
     "codes",

@@ -11,9 +11,10 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from graphlog.data.batch import GraphBatch
+from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
-from graphlog.data.store import GraphStore, StoreBuilder
+from graphlog.data.store import GraphStore
 from graphlog.domains import schema_named
 from graphlog.domains.graph.raw import RawGraphs
 from graphlog.domains.graph.schema import Survey, attribute_codes

@@ -9,9 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import GraphChunk, Reject
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import StoreBuilder, open_store
+from graphlog.data.store import open_store
 from graphlog.errors import DataError
 from store_support import (
     CODES,

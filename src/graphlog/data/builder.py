@@ -12,24 +12,26 @@ from typing import Any, Self
 import numpy as np
 
 from graphlog.data.chunk import Array, ArrayWriter, AttributeWriter, GraphChunk, Reject, TextWriter
-from graphlog.data.manifest import (
-    Contents,
-    Manifest,
-    describe,
-    is_ours,
-    read_contents,
-    write_manifest,
-)
+from graphlog.data.manifest import Contents, Manifest, describe, is_ours, write_manifest
 from graphlog.data.schema import FeatureSchema
+from graphlog.data.store import GraphStore, open_store
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import LOCK, exchange, free_lock, locked_folder, remove_folder, remove_unused
 
 
-class StoreWriter:
-    """Pack graphs chunk by chunk; memory holds one chunk and the table of distinct attribute rows.
+class StoreBuilder:
+    """Pack graphs chunk by chunk into a :class:`GraphStore`, in memory or in a folder.
 
-    Until :meth:`write`, nothing stands at ``path``: the files grow in a ``<path>.partial-…``
-    folder, which the next build removes should this one be killed.
+    Memory holds one chunk and the table of distinct attribute rows. Until :meth:`finish`, nothing
+    stands at ``path``: the files grow in a ``<path>.partial-…`` folder, which the next build
+    removes should this one be killed. Use it as a context manager, so that an error removes what
+    was written.
+
+    Args:
+        schema: What the attributes mean.
+        path: Folder of the store; None builds it in memory.
+        tasks: Names of the label columns.
+        source: Where the graphs come from, kept in the manifest.
     """
 
     def __init__(
@@ -117,8 +119,8 @@ class StoreWriter:
         self._top_row = max(self._top_row, reject.row)
         self._rejects += 1
 
-    def write(self, num_rows: int | None = None) -> Contents:
-        """Put the store in its place and return its contents.
+    def finish(self, num_rows: int | None = None) -> GraphStore:
+        """Put the store in its place and return it.
 
         Args:
             num_rows: Rows of the input; by default one more than the last row seen.
@@ -149,10 +151,10 @@ class StoreWriter:
             )
             manifest = manifest.model_copy(update={"digest": manifest.content_digest()})
             if self.path is None or self._partial is None:
-                return Contents(manifest, self.schema, arrays)
+                return GraphStore(Contents(manifest, self.schema, arrays))
             write_manifest(self._partial, manifest)
             self._put_in_place(self._partial, self.path)
-        return read_contents(self.path)
+        return open_store(self.path)
 
     def _finished_arrays(self) -> dict[str, Array]:
         arrays: dict[str, Array] = {}

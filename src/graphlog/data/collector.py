@@ -15,11 +15,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float32
 
+from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import EXCLUDED, GraphChunk, Reject
 from graphlog.data.columns import Row
 from graphlog.data.manifest import is_ours
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import StoreBuilder, open_store
+from graphlog.data.store import open_store
 from graphlog.errors import ConfigError, DataError, GraphLoGError, check_name
 from graphlog.files import LOCK, acquire_lock, free_lock, remove_folder
 

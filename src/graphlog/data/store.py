@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float, Int, Integer, Num
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.builder import StoreWriter
 from graphlog.data.chunk import (
     TEXTS_A_BLOCK,
     Array,
@@ -34,7 +33,8 @@ _BYTES_A_BLOCK = 1 << 20
 class GraphStore:
     """A frozen sequence of graphs; ``store[a:b]`` and :meth:`take` make batches.
 
-    :meth:`subset` gives a view. Made by :class:`StoreBuilder` or :func:`open_store`.
+    :meth:`subset` gives a view. Made by :class:`~graphlog.data.builder.StoreBuilder` or
+    :func:`open_store`.
     """
 
     contents: Contents
@@ -275,6 +275,8 @@ class GraphStore:
 
     def save(self, path: Path | str) -> "GraphStore":
         """Write these graphs as a store and return it, mapped; a whole store keeps its digest."""
+        from graphlog.data.builder import StoreBuilder  # it makes stores and imports this file
+
         with StoreBuilder(self.schema, path, self.tasks, self.source) as builder:
             for chunk in self.chunks():
                 builder.add(chunk)
@@ -361,27 +363,6 @@ class GraphStore:
         if kind not in values:
             values[kind] = arrays[f"{kind}_table"].astype(value_type)
         return values[kind][arrays[f"{kind}_codes"][which]]
-
-
-class StoreBuilder(StoreWriter):
-    """Pack graphs chunk by chunk into a :class:`GraphStore`, in memory or in a folder.
-
-    Use it as a context manager, so that an error removes what was written.
-
-    Args:
-        schema: What the attributes mean.
-        path: Folder of the store; None builds it in memory.
-        tasks: Names of the label columns.
-        source: Where the graphs come from, kept in the manifest.
-    """
-
-    def finish(self, num_rows: int | None = None) -> GraphStore:
-        """Put the store in its place and return it.
-
-        Args:
-            num_rows: Rows of the input; by default one more than the last row seen.
-        """
-        return GraphStore(self.write(num_rows))
 
 
 def _reopen(path: Path, digest: str, indices: Any) -> GraphStore:

@@ -18,12 +18,13 @@ from pydantic import Field
 
 from graphlog import __version__
 from graphlog.config import FrozenConfig
+from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import GraphChunk, Reject
 from graphlog.data.collector import Featurized, Piece, RowCollector, check_reading, parts_beside
 from graphlog.data.columns import SMILES, LabelReader, RecordColumn, Row, Table, choose_tasks
 from graphlog.data.manifest import read_contents
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import GraphStore, StoreBuilder
+from graphlog.data.store import GraphStore
 from graphlog.data.tables import cell_text, open_columns, open_table
 from graphlog.data.workers import check_workers, spread_in_order
 from graphlog.datasets import DatasetSpec

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32
 
+from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import Reject
 from graphlog.data.collector import RowCollector, check_reading
 from graphlog.data.manifest import is_store
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import GraphStore, StoreBuilder
+from graphlog.data.store import GraphStore
 from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import Domain, Input
 from graphlog.domains.graph.folder import find_tables, open_folder

@@ -16,9 +16,10 @@ import numpy as np
 from filelock import FileLock
 from jaxtyping import Int
 
+from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import Reject
 from graphlog.data.collector import RowCollector, check_reading
-from graphlog.data.store import GraphStore, StoreBuilder, open_store
+from graphlog.data.store import GraphStore, open_store
 from graphlog.data.workers import check_workers, map_in_order
 from graphlog.datasets import DATASETS, DatasetSpec
 from graphlog.datasets.catalogue import PARTS
