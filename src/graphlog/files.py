@@ -109,7 +109,7 @@ def replacing(path: Path) -> Generator[Path]:
 def write_text(path: Path, text: str) -> None:
     """Write a text file in one piece, with the errors of :func:`replacing`."""
     with replacing(path) as unfinished:
-        unfinished.write_text(text, encoding="utf-8")
+        unfinished.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_json(path: Path, value: Any) -> None:

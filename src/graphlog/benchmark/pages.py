@@ -22,7 +22,7 @@ from graphlog.benchmark.table import (
     table_records,
 )
 from graphlog.errors import DataError, MissingExtraError
-from graphlog.files import replacing
+from graphlog.files import write_text
 
 TOPICS: Mapping[str, str] = {
     "molecules": "Table 1. Molecular properties",
@@ -298,8 +298,7 @@ def _inner(values: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
 
 
 def _write(path: Path, text: str) -> Path:
-    with replacing(path) as unfinished:
-        unfinished.write_text(text, encoding="utf-8", newline="\n")
+    write_text(path, text)
     return path
 
 

@@ -25,7 +25,7 @@ from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import load, load_for
 from graphlog.downstream.report import json_ready
 from graphlog.errors import ConfigError, DataError
-from graphlog.files import open_csv, replacing, writing
+from graphlog.files import open_csv, replacing, write_json, write_text, writing
 from graphlog.inputs import InputLike, read_streamed, recall_input, resolve
 from graphlog.report.hierarchy import Assignments, Hierarchy, hierarchy_of, project, sample_rows
 from graphlog.report.tree import (
@@ -268,12 +268,10 @@ def _write(out: Path, content: _Content) -> WrittenTree:
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
     paths = (out / "tree.json", out / "members.csv", out / "atlas.html")
-    with replacing(paths[0]) as path:
-        path.write_text(json.dumps(json_ready(tree), indent=1) + "\n", encoding="utf-8")
+    write_json(paths[0], json_ready(tree))
     with replacing(paths[1]) as path:
         _write_members(path, content.assignments, store)
-    with replacing(paths[2]) as path:
-        path.write_text(page, encoding="utf-8")
+    write_text(paths[2], page)
     (out / "rejects.csv").unlink(missing_ok=True)  # of another collection
     rejects = save_rejects(out, store.output_rejects, out.name)
     written = paths if rejects is None else (*paths, rejects)

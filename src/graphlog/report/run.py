@@ -12,7 +12,7 @@ from graphlog.config import read_toml
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.downstream.models import load
 from graphlog.downstream.report import Report
-from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.errors import ConfigError, DataError, check_name
 from graphlog.inputs import read, recall_input
 from graphlog.report.hierarchy import sample_rows
 from graphlog.report.maps import COLORS, draw_map, draw_tree
@@ -70,8 +70,8 @@ def draw_run(
         ConfigError: If ``run`` is not a run folder, or ``out`` holds the figures of another run.
         MissingExtraError: If matplotlib is not installed.
     """
-    if color is not None and color not in COLORS:
-        raise unknown_name("color", color, COLORS)
+    if color is not None:
+        check_name("color", color, COLORS)
     if not (run / "config.toml").is_file():
         raise ConfigError(
             f"{run} is not a run folder (it has no config.toml); name one of pretrain or finetune."
