@@ -1,6 +1,7 @@
 """Chains of prototypes, root to leaf: how well one represents a graph, the E-step, noise chains."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float, Int
@@ -95,13 +96,7 @@ def sample_chains(
     """
     if temperature <= 0:
         raise ValueError(f"`temperature` must be positive, found {temperature}.")
-    chains: list[Tensor] = []
-    for level, centers in enumerate(forest.layers):
-        logits = cosine_similarity(graph_emb, centers) / temperature
-        if level > 0:
-            logits = logits.masked_fill(forest.parent(level) != chains[-1][:, None], -torch.inf)
-        chains.append(_draw(logits.softmax(dim=-1), generator))
-    return torch.stack(chains, dim=1)
+    return _walk(graph_emb, forest, lambda s: _draw((s / temperature).softmax(dim=1), generator))
 
 
 @torch.no_grad()
@@ -117,14 +112,20 @@ def greedy_chains(
         forest: Hierarchical prototypes, roots first.
         eps: Added to the cosine's denominator (the authors' script: 1e-6).
     """
+    return _walk(graph_emb, forest, lambda similarity: similarity.argmax(dim=1), eps)
+
+
+def _walk(
+    graph_emb: Tensor, forest: PrototypeForest, choose: Callable[[Tensor], Tensor], eps: float = 0.0
+) -> Tensor:
+    """Choose a root by its similarity, then one of the children of the last choice, to the leaf."""
     chains: list[Tensor] = []
     for level, centers in enumerate(forest.layers):
         similarity = cosine_similarity(graph_emb, centers, eps)
         if level > 0:
-            similarity = similarity.masked_fill(
-                forest.parent(level) != chains[-1][:, None], -torch.inf
-            )
-        chains.append(similarity.argmax(dim=1))
+            is_child = forest.parent(level) == chains[-1][:, None]
+            similarity = similarity.masked_fill(~is_child, -torch.inf)
+        chains.append(choose(similarity))
     return torch.stack(chains, dim=1)
 
 

@@ -1,11 +1,11 @@
 """Balanced partitions of graphs by METIS, each topology partitioned once and remembered."""
 
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
+from jaxtyping import Int, Int64, UInt8, UInt64
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
@@ -85,18 +85,12 @@ class Partitioner:
         return np.argsort(np.argsort(first))[inverse].astype(np.uint8)
 
 
-class _Memory:
+class _Memory(NamedTuple):
     """Fingerprints in ascending order, and the labels found for each, end to end."""
 
-    def __init__(
-        self,
-        keys: np.ndarray | None = None,
-        starts: np.ndarray | None = None,
-        labels: np.ndarray | None = None,
-    ) -> None:
-        self.keys = np.empty(0, np.uint64) if keys is None else keys
-        self.starts = np.empty(0, np.int64) if starts is None else starts
-        self.labels: UInt8[np.ndarray, "L"] = np.empty(0, np.uint8) if labels is None else labels
+    keys: UInt64[np.ndarray, "K"] = np.empty(0, np.uint64)
+    starts: Int64[np.ndarray, "K"] = np.empty(0, np.int64)
+    labels: UInt8[np.ndarray, "L"] = np.empty(0, np.uint8)
 
     def knows(self, keys: np.ndarray) -> np.ndarray:
         if not len(self.keys):
@@ -104,11 +98,7 @@ class _Memory:
         return self.keys[np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)] == keys
 
     def recall(self, keys: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        return (
-            self.labels[ragged_ranges(self.starts[np.searchsorted(self.keys, keys)], sizes)]
-            if len(keys)
-            else np.empty(0, np.uint8)
-        )
+        return self.labels[ragged_ranges(self.starts[np.searchsorted(self.keys, keys)], sizes)]
 
     def joined(self, keys: np.ndarray, labels: list[np.ndarray]) -> "_Memory":
         lengths = np.array([len(part) for part in labels])
