@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -19,15 +19,19 @@ from graphlog.data.store import GraphStore
 from graphlog.data.workers import spread_in_order
 from graphlog.domains import domain_of
 from graphlog.encoders.base import Encoding
-from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, with_settings
+from graphlog.encoders.encoder import EmbeddingLayer, EncoderConfig, GraphEncoder, with_settings
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import check_name
 from graphlog.inputs import InputLike, read
 from graphlog.training.log import Progress, as_progress
-from graphlog.training.precision import Precision, autocast, choose_device, inference_precision
+from graphlog.training.precision import (
+    NumberFormat,
+    Precision,
+    autocast,
+    choose_device,
+    inference_precision,
+)
 
-Layer = Literal["jk", "last"]
-LAYERS = ("jk", "last")
 Result = TypeVar("Result")
 _FEATURES_AT_ONCE = 20_000
 """Graphs whose features are worked out together, so that starting processes for them pays."""
@@ -251,13 +255,13 @@ class Encoder(nn.Module):
         return self.to(choose_device(device))
 
 
-def check_layer(layer: str) -> Layer:
+def check_layer(layer: str) -> EmbeddingLayer:
     """Return ``layer`` if it names an embedding.
 
     Raises:
         ConfigError: If it does not.
     """
-    check_name("embedding layer", layer, LAYERS)
+    check_name("embedding layer", layer, get_args(EmbeddingLayer))
     return "jk" if layer == "jk" else "last"
 
 
@@ -289,7 +293,7 @@ def aligned(
 
 def _values(
     function: Callable[[GraphBatch], Tensor],
-    number_format: Literal["fp32", "bf16"],
+    number_format: NumberFormat,
     device: torch.device,
     batch: GraphBatch,
 ) -> Float[np.ndarray, "B W"]:

@@ -14,15 +14,15 @@ from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch, seeded_permutation
-from graphlog.downstream.encoder import Encoder, Layer, ReadoutChoice, check_layer, evaluating
+from graphlog.downstream.encoder import Encoder, ReadoutChoice, check_layer, evaluating
 from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.metrics import better, evaluate
 from graphlog.downstream.tasks import LabeledGraphs
-from graphlog.encoders.encoder import with_settings
+from graphlog.encoders.encoder import EmbeddingLayer, with_settings
 from graphlog.errors import ConfigError
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.training.log import Progress
-from graphlog.training.precision import Precision, choose_device, choose_precision
+from graphlog.training.precision import NumberFormat, Precision, choose_device, choose_precision
 from graphlog.training.randomness import global_seed, seed_for
 from graphlog.training.runfolder import part
 from graphlog.training.trainer import Cursor, Job, Setting
@@ -75,7 +75,7 @@ class FinetuneConfig(FrozenConfig):
     """Start the head at the solution of a linear probe instead of random weights."""
     freeze_batch_norm: bool = True
     """Keep the statistics of batch normalization as they came with the encoder."""
-    layer: Layer | None = None
+    layer: EmbeddingLayer | None = None
     """Embedding the head sees; None is ``jk``, in the paper's protocol the encoder's own."""
     readout: ReadoutChoice = "auto"
     """``auto``: of proteins, the center's embedding beside the mean of the ego-network;
@@ -125,7 +125,7 @@ class FinetuneConfig(FrozenConfig):
         every = self.decay_every or max(1, round(_DECAYS_EVERY * self.epochs))
         return self.learning_rate * self.decay ** (passed // every)
 
-    def layer_of(self, encoder: Encoder) -> Layer:
+    def layer_of(self, encoder: Encoder) -> EmbeddingLayer:
         """Return the embedding that the head sees."""
         usual = "jk" if self.protocol == "default" else encoder.layer
         return check_layer(self.layer or usual)
@@ -331,7 +331,7 @@ class SeedJob(Job):
         predictions = self._predict(fold, self.setting.precision)
         return evaluate(self.data.labels[rows], predictions, self.data.task).scores
 
-    def _predict(self, fold: str, precision: Literal["fp32", "bf16"]) -> Float[np.ndarray, "M T"]:
+    def _predict(self, fold: str, precision: NumberFormat) -> Float[np.ndarray, "M T"]:
         head = self.model.head
         with evaluating(self.model), torch.inference_mode():
             if self.frozen is not None:

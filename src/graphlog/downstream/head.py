@@ -1,7 +1,5 @@
 """The linear head, its losses over the labels that are present, and encoder and head together."""
 
-from typing import Literal
-
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -9,11 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.data.batch import GraphBatch
-from graphlog.downstream.encoder import Layer
 from graphlog.downstream.linear import probe_weights
 from graphlog.downstream.metrics import TaskKind
-from graphlog.encoders.encoder import GraphEncoder
-from graphlog.training.precision import autocast
+from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
+from graphlog.training.precision import NumberFormat, autocast
 
 _SMALLEST_SPREAD = 1e-6
 
@@ -117,26 +114,24 @@ class Head(nn.Module):
 class FineTuned(nn.Module):
     """An encoder with a head."""
 
-    def __init__(self, network: GraphEncoder, head: Head, layer: Layer) -> None:
+    def __init__(self, network: GraphEncoder, head: Head, layer: EmbeddingLayer) -> None:
         """Join the two; the head sees the embedding ``layer``."""
         super().__init__()
         self.network = network
         self.head = head
-        self.layer: Layer = layer
+        self.layer: EmbeddingLayer = layer
 
     def embed(
         self,
         batch: GraphBatch,
-        precision: Literal["fp32", "bf16"] = "fp32",
-        layer: Layer | None = None,
+        precision: NumberFormat = "fp32",
+        layer: EmbeddingLayer | None = None,
     ) -> Float[Tensor, "N W"]:
         """Return what the head sees, or another embedding; the encoder runs in ``precision``."""
         with autocast(precision, batch.x.device):
             return self.network.embed_graphs(batch, layer or self.layer).float()
 
-    def forward(
-        self, batch: GraphBatch, precision: Literal["fp32", "bf16"] = "fp32"
-    ) -> Float[Tensor, "N T"]:
+    def forward(self, batch: GraphBatch, precision: NumberFormat = "fp32") -> Float[Tensor, "N T"]:
         """Return logits, or scaled values, in fp32."""
         return self.head(self.embed(batch, precision))
 

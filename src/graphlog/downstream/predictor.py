@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,20 +20,20 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
 from graphlog.downstream.embed import Written, choose_format, open_output
-from graphlog.downstream.encoder import Encoder, Layer, aligned, each_batch, evaluating
+from graphlog.downstream.encoder import Encoder, aligned, each_batch, evaluating
 from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import model_path
 from graphlog.downstream.report import Report
 from graphlog.downstream.uncertainty import Calibration, check_level
 from graphlog.downstream.writers import Results
-from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import Novelty
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.inputs import InputLike, read, rereadable, resolve
 from graphlog.training.log import Progress, Silent, as_progress
-from graphlog.training.precision import Precision, choose_device, inference_precision
+from graphlog.training.precision import NumberFormat, Precision, choose_device, inference_precision
 from graphlog.training.runfolder import part
 
 KIND = "predictor"
@@ -414,7 +414,7 @@ def _batches(
 
 def predict_batch(
     members: Sequence[FineTuned],
-    precision: Literal["fp32", "bf16"],
+    precision: NumberFormat,
     novelty: Novelty | None,
     batch: GraphBatch,
 ) -> Found:
@@ -437,8 +437,8 @@ def predict_batch(
 def _embedded(
     member: FineTuned,
     batch: GraphBatch,
-    precision: Literal["fp32", "bf16"],
-    layer: Layer | None = None,
+    precision: NumberFormat,
+    layer: EmbeddingLayer | None = None,
 ) -> Tensor:
     with evaluating(member):
         return member.embed(batch, precision, layer)

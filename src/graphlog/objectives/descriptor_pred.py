@@ -1,7 +1,7 @@
 """DescriptorPred: regression of descriptors (Li et al., 2022; Burns et al., 2025)."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -9,7 +9,7 @@ from pydantic import Field
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
-from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
 from graphlog.objectives.base import LossTerms, Objective, chemistry, comparison
 from graphlog.objectives.heads import COMPONENTS, RegressionHead, descriptor_losses, target_names
 
@@ -17,7 +17,7 @@ from graphlog.objectives.heads import COMPONENTS, RegressionHead, descriptor_los
 class DescriptorPredConfig(FrozenConfig):
     """Switches of DescriptorPred."""
 
-    layer: Literal["jk", "last"] = "jk"
+    layer: EmbeddingLayer = "jk"
     """Predict from all layers' means, or from the graph embedding of the last layer."""
     hidden: int = Field(512, ge=1)
     """Width of the layer between the embedding and the descriptors."""

@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from graphlog.config import FrozenConfig
+from graphlog.encoders.encoder import EmbeddingLayer
 from graphlog.objectives.base import chemistry, comparison
 from graphlog.objectives.global_semantic import Candidates
 from graphlog.objectives.heads import AttributeColumns
@@ -36,7 +37,7 @@ class GraphLoGConfig(FrozenConfig):
     descriptor_weight: float = Field(0.0, ge=0)
     """Weight of predicting descriptors from the graph embedding, which is not in the paper; 0
     leaves it out."""
-    descriptor_layer: Literal["jk", "last"] = "last"
+    descriptor_layer: EmbeddingLayer = "last"
     """Predict them from all layers' means, or from the graph embedding of the last layer."""
     descriptor_hidden: int = Field(0, ge=0)
     """Width of the layer between embedding and descriptors; 0: that of the embedding."""

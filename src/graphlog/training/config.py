@@ -5,7 +5,7 @@ import json
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tomli_w
 from pydantic import Field
@@ -14,7 +14,7 @@ from graphlog.config import FrozenConfig, merge, read_toml
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders import LAYERS
 from graphlog.encoders.base import EncoderConfig
-from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
 from graphlog.errors import ConfigError, check_name, unknown_name
 from graphlog.objectives import OBJECTIVES
 from graphlog.plugins import Registry, check_installed, packages_of
@@ -40,7 +40,7 @@ with warnings.catch_warnings():
         """Bundle of settings the others started from."""
         schema: str = "molecule"  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
         """Name of the feature schema that raw inputs are read with; a store brings its own."""
-        embedding: Literal["jk", "last"] = "jk"
+        embedding: EmbeddingLayer = "jk"
         """What the trained model embeds by default."""
         epochs: int = Field(default=11, ge=1)
         """Passes over the graphs, all phases together."""

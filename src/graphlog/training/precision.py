@@ -8,6 +8,7 @@ import torch
 
 from graphlog.errors import ConfigError
 
+NumberFormat = Literal["fp32", "bf16"]
 Precision = Literal["auto", "fp32", "bf16"]
 
 
@@ -46,7 +47,7 @@ def has_fast_bf16(device: torch.device) -> bool:
 
 def choose_precision(
     name: Precision, device: torch.device, warn: Callable[[str], None]
-) -> Literal["fp32", "bf16"]:
+) -> NumberFormat:
     """Return the format to train in; a warning says where bf16 is emulated."""
     fast = has_fast_bf16(device)
     if name == "auto":
@@ -61,7 +62,7 @@ def choose_precision(
 
 def inference_precision(
     name: Precision, device: torch.device, say: Callable[[str], None]
-) -> Literal["fp32", "bf16"]:
+) -> NumberFormat:
     """Return the format to embed or predict in; bf16, never the default, comes with a note."""
     precision = choose_precision(name, device, say)
     if precision == "bf16":
@@ -69,9 +70,7 @@ def inference_precision(
     return precision
 
 
-def autocast(
-    precision: Literal["fp32", "bf16"], device: torch.device
-) -> AbstractContextManager[object]:
+def autocast(precision: NumberFormat, device: torch.device) -> AbstractContextManager[object]:
     """Return the context under which the forward pass runs; parameters stay fp32."""
     if precision == "bf16":
         return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=True)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import safetensors.torch
 import torch
@@ -25,6 +25,7 @@ from torch import Tensor
 from graphlog import __version__
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.files import acquire_lock, writing
+from graphlog.training.precision import NumberFormat
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -248,7 +249,7 @@ def load_checkpoint(root: Path, say: Callable[[str], None]) -> Checkpoint | None
     return None
 
 
-def recorded_precision(root: Path) -> Literal["fp32", "bf16"] | None:
+def recorded_precision(root: Path) -> NumberFormat | None:
     """Return the number format that the run of these checkpoints computes in; None if unknown."""
     try:
         newest = load_checkpoint(root, lambda _: None)

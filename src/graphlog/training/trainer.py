@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from graphlog.processes import is_orphan, size
 from graphlog.training.callbacks import Callbacks
 from graphlog.training.log import Meter, MetricsFile, Progress
 from graphlog.training.optim import NamedAdam
+from graphlog.training.precision import NumberFormat
 from graphlog.training.runfolder import (
     Checkpoint,
     discard_after,
@@ -57,7 +58,7 @@ class Setting:
 
     seed: int
     device: torch.device
-    precision: Literal["fp32", "bf16"]
+    precision: NumberFormat
 
     def staged(self, batch: GraphBatch) -> GraphBatch:
         """Return a batch from where the device takes it without making the CPU wait."""
