@@ -31,13 +31,14 @@ from graphlog.downstream.linear import FIXED_C, GRID
 from graphlog.downstream.models import random_encoder
 from graphlog.downstream.probe import ecfp_rows, probe
 from graphlog.downstream.report import ScoreRow
+from graphlog.downstream.search import unit_rows
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ModelFileError
 from graphlog.files import replacing
 from graphlog.inputs import read
 from graphlog.prototypes.fit import fit_forest
 from graphlog.prototypes.forest import PrototypeForest
-from graphlog.report.hierarchy import Hierarchy, project, sample_rows, unit_rows
+from graphlog.report.hierarchy import Hierarchy, project, sample_rows
 from graphlog.training.config import PretrainConfig
 from graphlog.training.log import Progress, read_metrics
 from graphlog.training.precision import choose_device

@@ -178,7 +178,7 @@ class Index:
                 f"the index holds embeddings of width {self.about['width']}, found "
                 f"{embeddings.shape[1]}."
             )
-        queries = unit_rows(embeddings)
+        queries = unit_rows(np.asarray(embeddings, dtype=np.float32))
         if self.is_exact:
             blocks = [
                 _exact(self._vectors, queries[start : start + _QUERIES_AT_ONCE], k)
@@ -295,7 +295,7 @@ def model_digest(encoder: Encoder) -> str:
 def unit_rows(values: Float[np.ndarray, "B W"]) -> Float[np.ndarray, "B W"]:
     """Return the rows at unit length, so that their products are cosines; zero rows stay zero."""
     lengths = np.linalg.norm(values, axis=1, keepdims=True)
-    return np.asarray(values / np.maximum(lengths, np.finfo(np.float32).tiny), dtype=np.float32)
+    return values / np.maximum(lengths, np.finfo(np.float32).tiny)
 
 
 def _usearch() -> Any:

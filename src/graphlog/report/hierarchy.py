@@ -12,6 +12,7 @@ from torch import nn
 
 from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder, evaluating
+from graphlog.downstream.search import unit_rows
 from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.objectives.heads import projection_head
@@ -255,11 +256,6 @@ def project(embeddings: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.nda
         warnings.simplefilter("ignore")
         layout: Any = TSNE(initialization="pca", n_jobs=1, **settings).fit(unit)
         return np.asarray(layout, dtype=np.float64)
-
-
-def unit_rows(embeddings: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
-    """Return rows of length 1; a row of zeros stays."""
-    return embeddings / np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), 1e-12)
 
 
 def sample_rows(total: int, limit: int, seed: int = 0) -> npt.NDArray[np.int64]:
