@@ -173,10 +173,9 @@ class Predictor:
         """
         found = resolve(source, self.schema)
         store = read(found, self.schema, **self.reading_of(found, reading))
-        batches = _batches(self.members, store, batch_size, precision, as_progress(progress))
-        means = ((graphs, found.mean) for graphs, found in batches)
+        batches = self.predict_batches(store, batch_size, precision=precision, progress=progress)
         missing = np.full((store.num_output_rows, len(self.targets)), np.nan, dtype=np.float32)
-        return aligned(store, missing, means)
+        return aligned(store, missing, batches)
 
     def predict_uncertain(
         self,
@@ -325,6 +324,18 @@ class Predictor:
             low, high = mean - width, mean + width
         spread = std if len(self.members) > 1 else None
         return Prediction(self.targets, mean, spread, calibrated, low, high, novelty)
+
+    def predict_batches(
+        self,
+        store: GraphStore,
+        batch_size: int = 512,
+        *,
+        precision: Precision = "fp32",
+        progress: Progress | bool | None = None,
+    ) -> Iterator[tuple[slice, Float[np.ndarray, "B T"]]]:
+        """Yield the predictions of consecutive graphs of ``store``: the range and its rows."""
+        batches = _batches(self.members, store, batch_size, precision, as_progress(progress))
+        yield from ((graphs, found.mean) for graphs, found in batches)
 
     def save(self, path: str | Path, half: bool = False) -> None:
         """Write a ``.safetensors`` file; ``half`` stores the weights in 16 bits."""
