@@ -42,14 +42,16 @@ class ScoreRow:
 
     def mean(self, metric: str, fold: str = "test") -> float:
         """Return the mean over seeds."""
-        scores = {"test": self.test, "valid": self.valid, **self.halves}
-        values = scores.get(fold, {}).get(metric)
+        values = self._values(metric, fold)
         return float(np.mean(values)) if values else math.nan
 
-    def sd(self, metric: str) -> float:
-        """Return the sample deviation of test scores over seeds (n - 1); NaN for a single seed."""
-        values = self.test.get(metric, [])
+    def sd(self, metric: str, fold: str = "test") -> float:
+        """Return the sample standard deviation over seeds (n - 1); NaN for a single seed."""
+        values = self._values(metric, fold)
         return float(np.std(values, ddof=DDOF)) if len(values) > DDOF else math.nan
+
+    def _values(self, metric: str, fold: str) -> list[float]:
+        return {"test": self.test, "valid": self.valid, **self.halves}.get(fold, {}).get(metric, [])
 
 
 @dataclass(frozen=True, slots=True)
