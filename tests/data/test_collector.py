@@ -1,11 +1,8 @@
 """A store built in parts: however it is interrupted, the end is the same, and work is kept."""
 
 import hashlib
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +17,10 @@ from graphlog.domains.records import RecordDomain
 from graphlog.errors import DataError
 from graphlog.files import acquire_lock
 from graphlog.inputs import resolve
+from store_support import read_slowly
+from training_support import server
 
 ROWS, PART, PIECE = 900, 100, 20
-READ_SLOWLY = f"""
-import sys, time
-import graphlog
-from graphlog.data import collector
-from graphlog.domains import records
-
-collector.PIECES_A_PART, records.ROWS_A_PIECE = {PART // PIECE}, {PIECE}
-print("ready", flush=True)
-graphlog.read_molecules(
-    sys.argv[1], schema="molecule", targets=["y"], workers=1, store_path=sys.argv[2],
-    keep_parts=True, progress=lambda *_: time.sleep(0.005),
-)
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -216,24 +202,18 @@ def test_two_builds_of_one_store_do_not_share_parts(
     assert bytes_of(tmp_path / "out") == whole
 
 
-def starts(table: Path, out: Path) -> Iterator[subprocess.Popen[bytes]]:
-    while not out.exists():
-        command = [sys.executable, "-c", READ_SLOWLY, str(table), str(out)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"ready\n"
-            yield process
-
-
 def test_a_build_killed_again_and_again_ends_with_the_same_bytes(
     table: Path, tmp_path: Path, whole: dict[str, str]
 ):
-    folder, seen = tmp_path / "out.parts", 0
-    for process in starts(table, tmp_path / "out"):
+    out, seen = tmp_path / "out", 0
+    while not out.exists():
+        process = server().Process(target=read_slowly, args=(table, out, PART // PIECE, PIECE))
+        process.start()
         # each start gets a few parts further
-        while process.poll() is None and not (folder / f"part-{seen + 2:05d}").exists():
+        while process.is_alive() and not (tmp_path / f"out.parts/part-{seen + 2:05d}").exists():
             time.sleep(0.002)
         seen += 3
-        process.send_signal(signal.SIGKILL)
+        process.kill()
+        process.join()
     assert bytes_of(tmp_path / "out") == whole
     assert left_in(tmp_path) <= {"in.csv", "whole", "out", "out.parts"}

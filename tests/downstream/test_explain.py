@@ -46,11 +46,10 @@ def test_contributions_are_changes_under_masking_one_node(classifier: Predictor)
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_batches_do_not_matter(classifier: Predictor, size: int, monkeypatch: pytest.MonkeyPatch):
-    expected = attribute(classifier, chain_store()).values
+    store = chain_store().subset(np.arange(12))
+    expected = attribute(classifier, store).values
     monkeypatch.setattr("graphlog.downstream.explain._NODES_AT_ONCE", 100)
-    np.testing.assert_allclose(
-        attribute(classifier, chain_store(), size).values, expected, atol=1e-5
-    )
+    np.testing.assert_allclose(attribute(classifier, store, size).values, expected, atol=1e-5)
 
 
 def test_the_atoms_that_decide_the_label_stand_out():
