@@ -232,6 +232,7 @@ def test_a_process_killed_before_they_have_met_ends_the_others(
 ):
     """They wait for one another without a word; only the one that started them can know."""
     monkeypatch.setattr(processes, "_PATIENCE_S", float("inf"))
+    monkeypatch.setattr(processes, "_PATIENCE_AFTER_KILL_S", 0.2)
     started: list[subprocess.Popen[bytes]] = []
     start = vars(processes)["_start"]
     monkeypatch.setattr(processes, "_start", lambda *a: started.append(start(*a)) or started[-1])
