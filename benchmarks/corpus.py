@@ -1,6 +1,6 @@
 r"""Write the molecules that the model for molecules is pre-trained on, without any label.
 
-    python benchmarks/corpus.py runs/corpus
+    python benchmarks/corpus.py runs/corpus druglike_mix.csv.gz
     graphlog featurize runs/corpus/molecules.csv.gz -o runs/stores/near \
         --schema molecule-cip --exclude runs/corpus/held_out.csv.gz
 

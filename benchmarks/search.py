@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import graphlog
-from graphlog.downstream.search import Index, _add, _storage, unit_rows
+from graphlog.downstream.search import Index, unit_rows
 
 QUERIES, K, ROWS_AT_ONCE = 200, 10, 10_000
 
@@ -62,12 +62,15 @@ def main() -> None:
     print(f"{len(centers):,} molecules, width {centers.shape[1]}, noise {noise:.4f} a coordinate")
     queries = copies(centers, noise, QUERIES, rng)
     vectors = np.empty((sizes[-1], centers.shape[1]), dtype=np.float32)
-    graph, built_s = _storage({"width": centers.shape[1], "exact": False}, sizes[-1]), 0.0
+    from usearch.index import Index as Approximate  # loaded before RDKit, it crashes there
+
+    graph = Approximate(ndim=centers.shape[1], metric="cos", dtype="f16")
+    built_s = 0.0
     for start in range(0, sizes[-1], ROWS_AT_ONCE):
         rows = slice(start, min(start + ROWS_AT_ONCE, sizes[-1]))
         vectors[rows] = copies(centers, noise, rows.stop - start, rng)
         started = time.process_time()
-        _add(graph, rows, vectors[rows])
+        graph.add(np.arange(rows.start, rows.stop, dtype=np.uint64), vectors[rows])
         built_s += time.process_time() - started
         if rows.stop in sizes:
             report(graph, vectors[: rows.stop], queries, built_s)

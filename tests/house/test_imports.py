@@ -1,8 +1,10 @@
 """Who may import whom, and what must not be imported early."""
 
 import json
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -52,6 +54,14 @@ def test_importing_a_store_needs_no_chemistry():
 def test_embedding_needs_no_scikit_learn():
     loaded = _loaded_after("import graphlog; graphlog.load('graphlog-mol').embed(['CCO'])")
     assert {"sklearn", "pandas", "scipy.stats", "scipy.optimize"} & loaded == set()
+
+
+@pytest.mark.parametrize(
+    "script", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.stem
+)
+def test_a_benchmark_finds_what_it_imports(script: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(script.parent)
+    runpy.run_path(str(script))
 
 
 def test_layers_hold():
