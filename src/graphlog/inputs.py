@@ -167,9 +167,9 @@ def reader_of(source: Input, schema: FeatureSchema | None, domain: str | None = 
 def read_streamed(
     source: InputLike, schema: FeatureSchema | None, **options: Any
 ) -> Generator[GraphStore]:
-    """Give the graphs of an input, those of a file through a temporary store, to bound memory."""
+    """Give the graphs of an input: those of a file or data set by a temporary store, not memory."""
     resolved = resolve(source, schema)
-    if resolved.path is None or is_store(resolved.path):
+    if resolved.path is None and resolved.spec is None:
         yield read(resolved, schema, **options)
         return
     with temporary_folder() as folder:

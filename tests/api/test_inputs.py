@@ -3,6 +3,7 @@
 import gzip
 import os
 import threading
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import graphlog
 from graphlog.domains.molecule import MOLECULE, MOLECULE_CIP
 from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError, DataError, GraphLoGError
-from graphlog.inputs import InputLike, read, resolve
+from graphlog.inputs import InputLike, read, read_streamed, resolve
 
 SMILES = [f"{'C' * n}{end}" for n in range(2, 14) for end in ("O", "N")]
 ACTIVE = ["yes" if "O" in s else "no" for s in SMILES]
@@ -169,8 +170,52 @@ def test_tables_separated_by_semicolons_and_excel_files(tmp_path: Path) -> None:
     store = graphlog.read_molecules(tmp_path / "a.xlsx", targets="auto")
     assert (store.texts(), store.tasks) == (SMILES, ("active",))
     (tmp_path / "b.xlsx").write_bytes(b"PK no workbook")
-    with pytest.raises(DataError, match="not a readable Excel file"):
+    with pytest.raises(DataError, match=r"not a readable Excel file .*; save it again"):
         graphlog.read_molecules(tmp_path / "b.xlsx")
+
+
+def _cut_sheet(name: str, content: bytes) -> bytes | None:
+    return content[: len(content) // 2] if "sheet1.xml" in name else content
+
+
+def _lost_sheet(name: str, content: bytes) -> bytes | None:
+    return None if "sheet1.xml" in name else content
+
+
+def _text_that_is_not_there(name: str, content: bytes) -> bytes | None:
+    changed = content.replace(b't="n"><v>', b't="s"><v>9999')
+    return changed if "sheet1.xml" in name else content
+
+
+@pytest.mark.parametrize("damage", [_cut_sheet, _lost_sheet, _text_that_is_not_there])
+def test_a_damaged_sheet_is_one_error(
+    tmp_path: Path, damage: Callable[[str, bytes], bytes | None]
+) -> None:
+    """Its rows are parsed while they are read, after the workbook has been opened."""
+    pytest.importorskip("openpyxl")
+    pd.DataFrame({"smiles": SMILES, "y": range(len(SMILES))}).to_excel(
+        tmp_path / "whole.xlsx", index=False
+    )
+    path = tmp_path / "damaged.xlsx"
+    with zipfile.ZipFile(tmp_path / "whole.xlsx") as whole, zipfile.ZipFile(path, "w") as copy:
+        for name in whole.namelist():
+            if (content := damage(name, whole.read(name))) is not None:
+                copy.writestr(name, content)
+    with pytest.raises(DataError, match=r"damaged.xlsx: not a readable Excel file .*; save it"):
+        graphlog.read_molecules(path, workers=1)
+
+
+@pytest.mark.parametrize("source", ["nci5k", "file.csv"])
+def test_files_and_data_sets_are_mapped_from_a_temporary_store(tmp_path: Path, source: str) -> None:
+    """The molecules of a data set can be as many as those of a file."""
+    pd.DataFrame(COLUMNS).to_csv(tmp_path / "file.csv")
+    given = tmp_path / source if source == "file.csv" else source
+    with read_streamed(given, MOLECULE, limit=20, workers=1) as store:
+        folder = store.path
+        assert folder is not None
+        assert folder.is_dir()
+        assert store.texts() == read(given, MOLECULE, limit=20, workers=1).texts()
+    assert not folder.exists()
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")

@@ -373,9 +373,9 @@ def _open_excel(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]]:
     try:
         book = library.load_workbook(path, read_only=True, data_only=True)
     except Exception as e:  # zipfile, XML and openpyxl raise errors of their own
-        raise DataError(f"{path}: not a readable Excel file ({type(e).__name__}: {e}).") from None
+        raise _no_workbook(path, e) from None
     try:
-        rows = book.worksheets[0].iter_rows(values_only=True)
+        rows = _cells(book, path)
         columns = [cell_text(value) for value in next(rows, ())]
         width = len(columns)
         filled = (
@@ -384,6 +384,23 @@ def _open_excel(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]]:
         yield columns, (values + [""] * (width - len(values)) for values in filled)
     finally:
         book.close()
+
+
+def _cells(book: Any, path: Path) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of the first sheet, which are parsed only now."""
+    try:
+        if not book.worksheets:
+            raise ValueError("it has no sheet of cells")
+        yield from book.worksheets[0].iter_rows(values_only=True)
+    except Exception as e:  # as above
+        raise _no_workbook(path, e) from None
+
+
+def _no_workbook(path: Path, error: Exception) -> DataError:
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    return DataError(
+        f"{path}: not a readable Excel file ({reason}); save it again as .xlsx or .csv."
+    )
 
 
 _BINARY = {"parquet": _open_parquet, "xlsx": _open_excel}
