@@ -87,6 +87,22 @@ def test_rows_of_steps_to_be_repeated_and_cut_lines_are_dropped(tmp_path: Path) 
     assert read_metrics(tmp_path / "none.jsonl") == []
 
 
+def test_a_refused_row_is_told_once(tmp_path: Path) -> None:
+    """An error of `close` would hide the first one, which says how to go on."""
+    resource = pytest.importorskip("resource", reason="limits of a process are posix")
+    file = MetricsFile(tmp_path / "metrics.jsonl", keep_until_step=0)
+    file.write({"step": 1})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            file.write({"step": 2, "loss": 0.25})
+        file.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1}]
+
+
 def test_without_progress_no_time_left_is_made_up(capsys: pytest.CaptureFixture[str]) -> None:
     progress = Lines(every_s=0.0)
     progress.begin(100)

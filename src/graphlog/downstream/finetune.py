@@ -41,6 +41,7 @@ from graphlog.training.runfolder import RunFolder, versions
 from graphlog.training.trainer import Trainer, stop_on_signal
 
 RULES = {"last": "last epoch", "best-valid": "best validation"}
+_ADVICE = "free space, then continue with --resume"
 
 
 def finetune(
@@ -97,7 +98,7 @@ def finetune(
         predictor = run.predictor(jobs, baselines)
         if folder is not None:
             write_json(folder.path / "scores.json", predictor.report.to_dict())
-            with writing(folder.model, "free space, then continue with --resume"):
+            with writing(folder.model, _ADVICE):
                 predictor.save(folder.model)
         return predictor
     finally:
@@ -236,8 +237,9 @@ class _Run:
                         epoch, batch = trainer.cursor.epoch, trainer.cursor.batch
                         bar.advance(size * epoch + min(batch * config.batch_size, size))
                     if log is not None:
-                        for row in job.history:
-                            log.write(log_row(row))
+                        with writing(log.path, _ADVICE):
+                            for row in job.history:
+                                log.write(log_row(row))
                     trainer.run(stop)
                     bar.advance(size * (config.epochs - len(job.history)))
                     jobs.append(job)

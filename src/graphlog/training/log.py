@@ -234,12 +234,15 @@ class MetricsFile:
         rows = [row for row in read_metrics(path) if row["step"] <= keep_until_step]
         with beside(path) as unfinished:
             unfinished.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        self._file = path.open("a", encoding="utf-8")
+        # without a buffer: what a full disk refused would be tried again by `close`, whose error
+        # would hide the first one
+        self._file = path.open("ab", buffering=0)
 
     def write(self, row: Mapping[str, Any]) -> None:
         """Append a row; it survives the death of the process at once."""
-        self._file.write(json.dumps(dict(row)) + "\n")
-        self._file.flush()
+        left = (json.dumps(dict(row)) + "\n").encode()
+        while left:
+            left = left[self._file.write(left) :]
 
     def sync(self) -> None:
         """Force the rows onto the disk, so that no checkpoint is ahead of them."""
