@@ -109,7 +109,7 @@ def test_info_explains_a_file_of_another_kind(cli: Cli, molecules: Path, tmp_pat
     (tmp_path / "old.pth").write_bytes(b"x")
     cli("info", molecules).refused("table", "featurize")
     cli("info", tmp_path / "old.pth").refused("graphlog convert")
-    cli("info", tmp_path).refused("config.toml")
+    cli("info", tmp_path).refused("config.toml", "name a file or folder that graphlog wrote")
     shipped = cli("info", "graphlog-zinc").out
     for word in ("licence", "MIT", "limits", "no charges", "trained on", "zinc250k"):
         assert word in shipped

@@ -101,6 +101,7 @@ def test_mostly_bad_rows_are_an_error(tmp_path: Path) -> None:
     message = refusal(write(tmp_path, "smiles\nethanol\nwater\nCCO\n"))
     assert "2 of 3 rows cannot be used" in message
     assert "row 0: 'ethanol'" in message
+    assert "choose one with --smiles-column, or take the bad rows out." in message
     assert len(read_molecules(write(tmp_path, "smiles\nethanol\nCCO\n"))) == 1
 
 

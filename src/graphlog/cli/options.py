@@ -130,7 +130,11 @@ DataDir = Annotated[
     ),
 ]
 OnError = Annotated[
-    Literal["skip", "fail"], option("List bad rows in rejects.csv, or stop at the first.")
+    Literal["skip", "fail"],
+    option(
+        "List bad rows in rejects.csv, or stop at the first; tables with more than half of the "
+        "rows bad are refused."
+    ),
 ]
 Workers = Annotated[
     int | None, option("Processes that read the input (default: all cores).", "N", min=1)

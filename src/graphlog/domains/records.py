@@ -174,7 +174,8 @@ class RecordDomain(Domain):
                         )
                         try:
                             collector.refuse_if_mostly_bad(
-                                f"{advice}; choose one with --smiles-column"
+                                f"{advice}; choose one with --smiles-column, "
+                                "or take the bad rows out"
                             )
                         except DataError:
                             parts.remove()  # they would be refused again

@@ -52,7 +52,10 @@ def _explain(path: Path) -> str:
             return (
                 f"it was written by `graphlog prototypes`; open {path / 'atlas.html'} in a browser"
             )
-        return "it has no manifest.json, config.toml or model.safetensors"
+        return (
+            "it has no manifest.json, config.toml or model.safetensors; name a file or folder that "
+            "graphlog wrote"
+        )
     if name.endswith((".pth", ".pt", ".ckpt")):
         return f"it is a PyTorch checkpoint; try: graphlog convert {path} -o model.safetensors"
     if name.endswith(_TABLES):
