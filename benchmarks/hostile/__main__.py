@@ -61,7 +61,7 @@ class Outcome(NamedTuple):
 def problems(case: Case, ended: Ended) -> list[str]:
     """Return what is wrong with how a case ended."""
     found: list[str] = ["traceback"] if "Traceback" in ended.err else []
-    if case.code is not None and ended.code != case.code:
+    if ended.code != case.code:
         found.append(f"exit code {ended.code}, not {case.code}")
     if ended.code == 2:
         if (

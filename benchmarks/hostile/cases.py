@@ -412,9 +412,10 @@ def stores(v: Verbs, good: Path) -> Iterator[Case]:
             ["plot", v.run, "-o", "figures", "--input", "in.store"],
         ):
             yield Case("stores", name, words, says=("in.store", *says), prepare=store)
+    says = ("'molecule'", "the model reads 'molecule-cip'", "--schema molecule-cip")
     for verb in ("embed", "probe", "finetune", "predict", "prototypes"):
         other = v.reading(str(good / "plain.store"))[verb]
-        yield Case("stores", "a store of another schema", other, says=("molecule-rich", "--schema"))
+        yield Case("stores", "a store of another schema", other, says=says)
 
 
 def runs(v: Verbs, good: Path) -> Iterator[Case]:

@@ -1,13 +1,33 @@
 """What ``hostile`` feeds to the commands: bad tables, labels, models, stores and checkpoints."""
 
 import gzip
+import io
 import json
 import random
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import openpyxl
+
 GOOD = "smiles,y,v\nCCO,1,0.5\nCCN,0,1.5\nCCC,1,2.5\nc1ccccc1,0,3.5\nCC(=O)O,1,4.5\nCCCl,0,5.5\n"
+
+
+def _damaged_workbook() -> bytes:
+    """Return an Excel file whose sheet of cells ends in the middle."""
+    whole, damaged = io.BytesIO(), io.BytesIO()
+    book = openpyxl.Workbook()
+    for line in GOOD.splitlines():
+        book.worksheets[0].append(line.split(","))
+    book.save(whole)
+    with zipfile.ZipFile(whole) as parts, zipfile.ZipFile(damaged, "w") as copy:
+        for name in parts.namelist():
+            content = parts.read(name)
+            is_sheet = name.startswith("xl/worksheets/")
+            copy.writestr(name, content[: len(content) // 2] if is_sheet else content)
+    return damaged.getvalue()
+
 
 UNUSABLE: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
     "empty file": ("in.csv", b"", ("empty",)),
@@ -21,8 +41,16 @@ UNUSABLE: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
         b"smiles,canonical_smiles,y\nCC,CC,1\n",
         ("smiles, canonical_smiles", "--smiles-column"),
     ),
-    "wrong delimiter": ("in.csv", b"smiles;y;v\nCCO;1;0.5\n", ("semicolon",)),
-    "tabs in a .csv": ("in.csv", b"smiles\ty\tv\nCCO\t1\t0.5\n", ("tab", ".tsv")),
+    "wrong delimiter, no SMILES column": (
+        "in.csv",
+        b"code;y;v\nCCO;1;0.5\n",
+        ("semicolon", "code, y, v", "commas"),
+    ),
+    "tabs in a .csv, no SMILES column": (
+        "in.csv",
+        b"code\ty\tv\nCCO\t1\t0.5\n",
+        ("tab", "code, y, v", ".tsv"),
+    ),
     "all rows bad": ("in.csv", b"smiles,y,v\nxx(,1,1\nyy),0,2\n", ("2 of 2", "--smiles-column")),
     "names in the SMILES column": (
         "in.csv",
@@ -40,7 +68,9 @@ UNUSABLE: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
         ("cut off", "fetch"),
     ),
     "UTF-16 text": ("in.csv", GOOD.encode("utf-16"), ("UTF-16", "UTF-8")),
-    "an unknown ending": ("in.xlsx", b"PK\x03\x04", (".csv",)),
+    "an unknown ending": ("in.docx", b"PK\x03\x04", (".csv", ".xlsx")),
+    "bytes that are no workbook": ("in.xlsx", b"PK\x03\x04", ("Excel", "save it again", ".csv")),
+    "a damaged workbook": ("in.xlsx", _damaged_workbook(), ("Excel", "save it again", ".csv")),
     "bytes that are no Parquet": ("in.parquet", b"PAR1 and no more", ("Parquet",)),
     "bytes that are no table": ("in.csv", bytes(range(256)) * 40, ()),
 }
@@ -48,6 +78,8 @@ UNUSABLE: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
 
 ODD: dict[str, tuple[str, bytes, tuple[int, ...]]] = {
     "BOM": ("in.csv", b"\xef\xbb\xbf" + GOOD.encode(), ()),
+    "semicolons": ("in.csv", GOOD.replace(",", ";").encode(), ()),
+    "tabs in a .csv": ("in.csv", GOOD.replace(",", "\t").encode(), ()),
     "CRLF": ("in.csv", GOOD.replace("\n", "\r\n").encode(), ()),
     "CR alone": ("in.csv", GOOD.replace("\n", "\r").encode(), ()),
     "Latin-1 bytes": (

@@ -107,7 +107,10 @@ def contradictions(v: Verbs) -> Iterator[Case]:
         "no input": (["embed", "-m", v.run, "-o", "out.npz"], ("INPUT",)),
         "a store that exists": (["featurize", v.table, "-o", v.store], ("--overwrite",)),
         "plot of a store": (["plot", v.store, "-o", "f"], ("run",)),
-        "info of nothing known": (["info", "."], ("neither",)),
+        "info of nothing known": (
+            ["info", "."],
+            ("not a model, store or run", "manifest.json", "that graphlog wrote"),
+        ),
         "pretrain on a model": (
             ["pretrain", f"{v.run}/model.safetensors", "-o", "out"],
             ("model.safetensors",),
@@ -253,7 +256,7 @@ def fuzz(v: Verbs, count: int) -> Iterator[Case]:
 
     store = read_molecules("nci5k", limit=500, workers=1)
     real = store.texts(range(len(store)))
-    for name, edits in {"slightly": (0, 0, 0, 1), "badly": (1, 2, 4, 8)}.items():
+    for name, edits, code in (("slightly", (0, 0, 0, 1), 0), ("badly", (1, 2, 4, 8), 2)):
         content = bad.fuzzed_table(count, 0, real, edits)
         for verb in ("featurize", "data split", "embed", "predict"):
             words = v.reading("in.csv")[verb]
@@ -261,7 +264,7 @@ def fuzz(v: Verbs, count: int) -> Iterator[Case]:
                 "fuzz",
                 f"{count:,} rows, {name} fuzzed",
                 words,
-                None,
+                code,
                 prepare=file_of("in.csv", content),
                 check=checks.copes(count),
             )
@@ -273,7 +276,7 @@ def fuzz(v: Verbs, count: int) -> Iterator[Case]:
         "fuzz",
         f"{count:,} lines, slightly fuzzed",
         v.reading("in.smi")["featurize"],
-        None,
+        0,
         prepare=listed,
         check=checks.copes(count),
     )

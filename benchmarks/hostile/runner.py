@@ -42,8 +42,8 @@ class Case:
     name: str
     words: Sequence[str]
     """The command; its first word is the verb."""
-    code: int | None = 2
-    """Exit code; None where the check decides."""
+    code: int = 2
+    """Exit code."""
     says: Sequence[str] = ()
     """Words that the last line on standard error must hold."""
     prepare: Callable[[Path], object] | None = None
