@@ -204,7 +204,13 @@ def tables(v: Verbs) -> Iterator[Case]:
                 and says[:1] not in (("semicolon",), ("tab",))
             ):  # a pipe has no ending
                 piped = ["-" if word == file else word for word in words]
-                yield Case("unusable tables", f"{name}, piped", piped, stdin=content)
+                yield Case(
+                    "unusable tables",
+                    f"{name}, piped",
+                    piped,
+                    says=("graphlog: error: standard input: ",),
+                    stdin=content,
+                )
     good, torn = (
         file_of("in.csv", bad.GOOD.encode()),
         file_of("in.csv", bad.GOOD.encode() + b"C(,1,1\n"),

@@ -200,7 +200,10 @@ def rereadable(source: Input) -> Generator[Input]:
                         shutil.copyfileobj(pipe, copy)
         except OSError as e:
             raise no_room_for_temporary_files(e) from None
-        yield Input(name=source.name, domain=source.domain, path=path)
+        try:
+            yield Input(name=source.name, domain=source.domain, path=path)
+        except DataError as e:  # the copy is gone when a user reads this
+            raise DataError(str(e).replace(str(path), source.name)) from e.__cause__
 
 
 @contextmanager

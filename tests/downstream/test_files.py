@@ -258,6 +258,15 @@ def test_predictions_from_standard_input(
     assert rows[1]["predicted_a"] == ""
 
 
+def test_errors_in_standard_input_do_not_name_its_copy(
+    tmp_path: Path, predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"smiles\nethanol\n")))
+    with pytest.raises(DataError, match=r"^standard input: 1 of 1 rows cannot be used"):
+        predictor.predict_file("-", tmp_path / "out.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_room_is_taken_before_a_file_is_mapped(
     tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ):
