@@ -11,7 +11,8 @@ validation by scaffold inside train + validation: BBBP, BACE, SIDER, Tox21, the 
 ToxCast with the most labels there, 9,000 molecules of HIV, and R2 of the three regressions.
 ``test`` fits a linear model to the training fold of all eight classification sets and the three
 regressions. A model is ``NAME=PATH``, ``NAME=random-SEED`` (untrained, with batch norm statistics
-of --calibration), ``ecfp4`` or ``descriptors`` (RDKit's). Finished cells are kept: each is a line
+of --calibration), ``ecfp4``, ``descriptors`` (RDKit's), or, for ``test`` alone, ``ecfp4-forest``:
+a random forest, which has no penalty, on the fingerprints. Finished cells are kept: each is a line
 of ``--work``/rows.jsonl, with the predictions beside it. ``report`` writes rows.csv.gz and
 tables.md to ``--results``: fused rows are the mean of the logits (regressions: of the predictions)
 of two linear models, the candidate's and the fingerprints'. Scores of several candidates, one a
@@ -39,7 +40,14 @@ from graphlog.data.store import open_store
 from graphlog.domains import schema_named
 from graphlog.domains.molecule import morgan_fingerprints, scaffold_groups
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.linear import FIXED_C, GRID, linear_path, sparse_bits, standardize
+from graphlog.downstream.linear import (
+    FIXED_C,
+    GRID,
+    forest_predictions,
+    linear_path,
+    sparse_bits,
+    standardize,
+)
 from graphlog.downstream.metrics import better, evaluate
 from graphlog.downstream.models import random_encoder
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
@@ -53,7 +61,7 @@ SELECTED_ON = ("bbbp", "bace", "sider", "tox21", "toxcast", "hiv", *REGRESSION)
 CV_TARGETS, CV_MOLECULES = 40, 9_000
 MANY_TARGETS, SHORT_GRID = 100, (0.01, 0.1)
 """A set of hundreds of targets chooses between two values of C: each costs minutes."""
-FINGERPRINTS, DESCRIPTORS = "ecfp4", "descriptors"
+FINGERPRINTS, DESCRIPTORS, FOREST = "ecfp4", "descriptors", "ecfp4-forest"
 Models = tuple[tuple[str, ...], ...]
 """One entry a seed: the models whose predictions are averaged."""
 
@@ -158,12 +166,7 @@ def test(options: argparse.Namespace) -> None:
     """Fit every model to the training folds and keep its predictions for the other two."""
     for dataset, data, name, place in cells(options, "test", SETS):
         start = time.perf_counter()
-        grid = SHORT_GRID if len(data.targets) > MANY_TARGETS else GRID
-        features = features_of(name, place, data, options)
-        if isinstance(features, np.ndarray):
-            features = standardize(features, data.split.train)
-        train = data.split.train
-        path = linear_path(features, data.labels, train, data.task, grid, options.jobs)
+        path = predictions_of(name, place, data, options)
         valid, held = data.split.valid, data.split.test
         metric = "r2" if data.task == "regression" else "roc_auc"
         judged = {
@@ -187,6 +190,21 @@ def test(options: argparse.Namespace) -> None:
             scores = evaluate(data.labels[held], path[c][held], data.task).scores
             for key, value in scores.items():
                 keep(options, "test", dataset, name, key, c, rule, value, seconds)
+
+
+def predictions_of(
+    name: str, place: str, data: LabeledGraphs, options: argparse.Namespace
+) -> dict[float, np.ndarray]:
+    """Return the predictions for every molecule at each C; those of a forest stand at the fixed."""
+    train, jobs = data.split.train, options.jobs
+    if name == FOREST:
+        bits = morgan_fingerprints(data.store.texts())
+        return {FIXED_C: forest_predictions(bits, data.labels, train, data.task, jobs=jobs)}
+    features = features_of(name, place, data, options)
+    if isinstance(features, np.ndarray):
+        features = standardize(features, train)
+    grid = SHORT_GRID if len(data.targets) > MANY_TARGETS else GRID
+    return linear_path(features, data.labels, train, data.task, grid, jobs)
 
 
 def keep(options: argparse.Namespace, *values: Any) -> None:

@@ -1,0 +1,321 @@
+r"""What representations of molecules are worth with 50 to 800 labels.
+
+    python benchmarks/few_labels.py probe --models mol=graphlog-mol mol1=runs/mol-s1 ecfp4 \
+        descriptors untrained=random-0 --calibration runs/stores/near
+    python benchmarks/few_labels.py finetune --models mol=graphlog-mol untrained=random-0 \
+        --calibration runs/stores/near
+    python benchmarks/few_labels.py report --candidates mol mol1
+
+From the training fold of a scaffold split, ``--draws`` random orders of the molecules are drawn;
+the first 50, 100, ... of each are labeled, all others are not. ``probe`` fits a linear model to
+each representation, its penalty chosen by five-fold cross-validation of the loss among the labeled
+molecules alone, and scores the test fold. ``fused`` is the mean of the logits (regressions: of the
+predictions) with those of ``ecfp4``. A target of which one class alone is labeled has the score of
+a constant. ``finetune`` trains encoder and head with the default protocol, an untrained encoder
+from scratch. Models are those of ``selection.py``. Finished cells are kept, a line each, in
+``--work``/rows.jsonl; ``report`` writes few-labels.csv.gz, .md and .png to ``--results``.
+"""
+
+import argparse
+import csv
+import gzip
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from sklearn.model_selection import KFold
+
+from graphlog.data.split import Split
+from graphlog.domains import schema_named
+from graphlog.downstream.finetune import finetune
+from graphlog.downstream.finetune_seed import FinetuneConfig
+from graphlog.downstream.linear import Features, linear_path, standardize
+from graphlog.downstream.metrics import TaskKind, evaluate
+from graphlog.downstream.tasks import LabeledGraphs, open_labeled
+from selection import FINGERPRINTS, encoder_of, features_of
+
+CLASSIFICATION = ("bbbp", "bace", "clintox", "sider", "tox21", "hiv")
+REGRESSION = ("esol", "freesolv", "lipophilicity")
+SIZES = (50, 100, 200, 400, 800)
+SIZES_FINETUNED = (100, 400)
+GRID = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
+"""Few labels want penalties at both ends, by the kind of features."""
+FUSED = "fused"
+_SMALLEST = 1e-7
+
+Row = dict[str, Any]
+Curve = dict[int, np.ndarray]
+
+
+def orders(data: LabeledGraphs, draws: int) -> list[np.ndarray]:
+    """Return random orders of the training fold, one a draw."""
+    return [np.random.default_rng(d).permutation(data.split.train) for d in range(draws)]
+
+
+def fit(
+    features: Features, labels: np.ndarray, train: np.ndarray, task: TaskKind, grid: Iterable[float]
+) -> dict[float, np.ndarray]:
+    """Return the predictions for all rows at each C; a target that has one class is a constant."""
+    scaled = standardize(features, train) if isinstance(features, np.ndarray) else features
+    path = linear_path(scaled, labels, train, task, tuple(grid), 1)
+    constant = np.nan_to_num(np.nanmean(labels[train], axis=0), nan=0.5)
+    return {c: np.where(np.isnan(p), constant, p) for c, p in path.items()}
+
+
+def chosen_c(features: Features, labels: np.ndarray, task: TaskKind, draw: int) -> float:
+    """Return the C whose held-out loss is least over five folds of these rows."""
+    losses = dict.fromkeys(GRID, 0.0)
+    everything = np.arange(len(labels))
+    for train, held in KFold(5, shuffle=True, random_state=draw).split(everything):
+        for c, predicted in fit(features, labels, train, task, GRID).items():
+            p, y = predicted[held].astype(np.float64), labels[held]
+            if task == "regression":
+                loss = np.square(p - y)
+            else:
+                p = p.clip(_SMALLEST, 1 - _SMALLEST)
+                loss = -np.where(y == 1, np.log(p), np.log(1 - p))
+            losses[c] += float(np.where(np.isnan(y), 0.0, loss).sum())
+    return min(losses, key=lambda c: losses[c])
+
+
+def probe(options: argparse.Namespace) -> None:
+    """Score linear models on every representation, for all sets, sizes and draws."""
+    done = {(r["dataset"], r["model"]) for r in rows_of(options.work) if r["stage"] == "probe"}
+    for dataset in options.datasets:
+        todo = [m for m in options.models if (dataset, m.partition("=")[0]) not in done]
+        if not todo:
+            continue
+        data = open_labeled(dataset, schema_named(options.schema), workers=1)
+        drawn = orders(data, options.draws)
+        used = np.unique(np.concatenate([order[: SIZES[-1]] for order in drawn]))
+        rows = np.concatenate([used, data.split.test])
+        inside = replace(data, store=data.store.subset(rows))
+        places = {int(row): at for at, row in enumerate(used)}
+        held = np.arange(len(used), len(rows))
+        for spec in todo:
+            name, _, place = spec.partition("=")
+            features, found = features_of(name, place, inside, options), list[Row]()
+            for draw, order in enumerate(drawn):
+                for size in (n for n in SIZES if n <= len(order)):
+                    labeled = np.array([places[int(row)] for row in order[:size]])
+                    row = score(features, data.labels[rows], labeled, held, data.task, draw)
+                    keep_predictions(options.work, (dataset, size, draw, name), row)
+                    found.append(row_of("probe", dataset, size, draw, name, row))
+            keep(options.work, found)
+
+
+def score(
+    features: Features,
+    labels: np.ndarray,
+    labeled: np.ndarray,
+    held: np.ndarray,
+    task: TaskKind,
+    draw: int,
+) -> Row:
+    """Return C, predictions and score of the test fold for one set of labeled molecules."""
+    c = chosen_c(features[labeled], labels[labeled], task, draw)
+    both = np.concatenate([labeled, held])
+    train = np.arange(len(labeled))
+    predicted = fit(features[both], labels[both], train, task, (c,))[c][len(labeled) :]
+    return {"c": c, "predictions": predicted, "score": points(labels[held], predicted, task)}
+
+
+def points(labels: np.ndarray, predictions: np.ndarray, task: TaskKind) -> float:
+    """Return ROC-AUC or R2 in points."""
+    metric = "r2" if task == "regression" else "roc_auc"
+    return 100 * evaluate(labels, predictions, task).scores[metric]
+
+
+def row_of(stage: str, dataset: str, size: int, draw: int, model: str, found: Row) -> Row:
+    """Return a row of the file of rows."""
+    cell = {"stage": stage, "dataset": dataset, "labels": size, "draw": draw, "model": model}
+    return {**cell, "c": found.get("c"), "score": round(found["score"], 3)}
+
+
+def predictions_file(work: Path, cell: tuple[str, int, int, str]) -> Path:
+    """Return where the predictions of a cell lie."""
+    dataset, size, draw, model = cell
+    return work / "predictions" / f"{dataset}-{size}-{draw}-{model}.npy"
+
+
+def keep_predictions(work: Path, cell: tuple[str, int, int, str], found: Row) -> None:
+    """Write the predictions of a cell, which fused rows are made of."""
+    path = predictions_file(work, cell)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.save(path, found["predictions"].astype(np.float32))
+
+
+def fine_tuned(options: argparse.Namespace) -> None:
+    """Score fine-tuned models; each draw of labeled molecules is one seed."""
+    done = {
+        (r["dataset"], r["labels"], r["draw"], r["model"])
+        for r in rows_of(options.work)
+        if r["stage"] == "finetune"
+    }
+    config = FinetuneConfig(precision="bf16")
+    for dataset in options.datasets:
+        data = open_labeled(dataset, schema_named(options.schema), workers=1)
+        for spec in options.models:
+            name, _, place = spec.partition("=")
+            encoder = encoder_of(place, options.schema, options.calibration)
+            for draw, order in enumerate(orders(data, options.draws)):
+                for size in (n for n in SIZES_FINETUNED if n <= len(order)):
+                    if (dataset, size, draw, name) in done:
+                        continue
+                    folds = Split(order[:size], data.split.valid, data.split.test)
+                    labeled = replace(data, split=folds)
+                    report = finetune(encoder, labeled, config, seeds=(draw,), baselines=()).report
+                    metric = "r2" if data.task == "regression" else "roc_auc"
+                    found = {"score": 100 * report.rows[0].test[metric][0]}
+                    keep(options.work, [row_of("finetune", dataset, size, draw, name, found)])
+
+
+def keep(work: Path, rows: list[Row]) -> None:
+    """Append rows to the file of rows."""
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / "rows.jsonl").open("a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    for row in rows:
+        print(row, flush=True)
+
+
+def rows_of(work: Path) -> list[Row]:
+    """Return the rows that are there."""
+    path = work / "rows.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def fused_rows(options: argparse.Namespace, rows: list[Row]) -> list[Row]:
+    """Return a row for every cell of a candidate, fused with that of the fingerprints."""
+    found: list[Row] = []
+    wanted = {*options.candidates, options.reference}
+    for dataset in dict.fromkeys(r["dataset"] for r in rows):
+        data = open_labeled(dataset, schema_named(options.schema), workers=1)
+        labels = data.labels[data.split.test]
+        for r in rows:
+            if r["stage"] != "probe" or r["dataset"] != dataset or r["model"] not in wanted:
+                continue
+            cell = (dataset, r["labels"], r["draw"])
+            files = [predictions_file(options.work, (*cell, m)) for m in (FINGERPRINTS, r["model"])]
+            parts = [np.load(f).astype(np.float64) for f in files]
+            if data.task != "regression":
+                parts = [p.clip(_SMALLEST, 1 - _SMALLEST) for p in parts]
+                parts = [np.log(p / (1 - p)) for p in parts]
+            row = {"score": points(labels, np.mean(parts, axis=0), data.task)}
+            found.append(row_of("probe", *cell, f"{r['model']}, {FUSED}", row))
+    return found
+
+
+def curve(rows: list[Row], stage: str, models: tuple[str, ...], sets: tuple[str, ...]) -> Curve:
+    """Return, for each number of labels, the mean over ``sets`` of each draw.
+
+    Scores of several models, one a seed of pre-training, are averaged. A size that a set or a draw
+    lacks is left out.
+    """
+    table: dict[tuple[int, int], dict[tuple[str, str], float]] = {}
+    for r in rows:
+        if r["stage"] == stage and r["model"] in models and r["dataset"] in sets:
+            cell = table.setdefault((r["labels"], r["draw"]), {})
+            cell[r["dataset"], r["model"]] = r["score"]
+    full = {at: cell for at, cell in table.items() if len(cell) == len(sets) * len(models)}
+    sizes = sorted({size for size, _ in full})
+    return {
+        n: np.array([np.mean([*v.values()]) for (m, _), v in full.items() if m == n]) for n in sizes
+    }
+
+
+def report(options: argparse.Namespace) -> None:
+    """Write the raw rows, the tables of means and differences, and the figure."""
+    rows = rows_of(options.work)
+    rows += fused_rows(options, rows)
+    names = list(dict.fromkeys(r["model"] for r in rows if r["model"] not in options.candidates))
+    candidates = tuple(options.candidates)
+    groups = {"pre-trained": candidates, **{n: (n,) for n in names if FUSED not in n}}
+    groups["pre-trained, fused"] = tuple(f"{n}, {FUSED}" for n in candidates)
+    groups[f"{options.reference}, fused"] = (f"{options.reference}, {FUSED}",)
+    lines: list[str] = []
+    kinds = {"ROC-AUC": CLASSIFICATION, "R2": REGRESSION}
+    for stage in ("probe", "finetune"):
+        for metric, sets in kinds.items():
+            there = {r["dataset"] for r in rows if r["stage"] == stage}
+            used = tuple(d for d in sets if d in there)
+            curves = {k: curve(rows, stage, models, used) for k, models in groups.items()}
+            curves = {k: v for k, v in curves.items() if v}
+            if curves:
+                lines += table(f"{stage}, {metric}, mean of {', '.join(used)}", curves)
+            if stage == "probe" and curves:
+                draw_curves(options.results / f"few-labels-{metric.lower()}.png", metric, curves)
+    options.results.mkdir(parents=True, exist_ok=True)
+    (options.results / "few-labels.md").write_text("\n".join(lines).lstrip() + "\n")
+    with gzip.open(options.results / "few-labels.csv.gz", "wt", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def table(title: str, curves: dict[str, Curve]) -> list[str]:
+    """Return a table of means and spreads over draws, and of differences to the first row."""
+    sizes = sorted({n for found in curves.values() for n in found})
+    head = ["", f"### {title}", "", f"| | {' | '.join(f'{n} labels' for n in sizes)} |"]
+    lines = [*head, "|" + "---|" * (len(sizes) + 1)]
+    for name, found in curves.items():
+        cells = [spread(found[n]) if n in found else "" for n in sizes]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    first, ours = next(iter(curves.items()))
+    for name, found in list(curves.items())[1:]:
+        cells = [
+            f"{spread(ours[n] - found[n], '+')}" if n in found and n in ours else "" for n in sizes
+        ]
+        lines.append(f"| {first} - {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def spread(values: np.ndarray, sign: str = "") -> str:
+    """Return mean and standard deviation."""
+    return f"{values.mean():{sign}.1f} ± {values.std(ddof=1):.1f}"
+
+
+def draw_curves(path: Path, metric: str, curves: dict[str, Curve]) -> None:
+    """Draw a line a model over the number of labels."""
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
+    for name, found in curves.items():
+        sizes, means = list(found), [v.mean() for v in found.values()]
+        axes.plot(sizes, means, marker="o", markersize=4, label=name)
+    axes.set(xscale="log", xlabel="labeled molecules", ylabel=f"{metric} of the test fold (%)")
+    axes.set_xticks(SIZES, [str(n) for n in SIZES], minor=False)
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def main() -> None:
+    """Parse the stage and its options, and run it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("stage", choices=("probe", "finetune", "report"))
+    parser.add_argument("--models", nargs="+", default=[], metavar="NAME=PLACE")
+    parser.add_argument("--datasets", nargs="+", default=[*CLASSIFICATION, *REGRESSION])
+    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--schema", default="molecule-cip")
+    parser.add_argument("--calibration", type=Path, default=Path("runs/stores/druglike"))
+    parser.add_argument("--candidates", nargs="+", default=["mol"], help="one model a seed")
+    parser.add_argument("--reference", default="untrained")
+    parser.add_argument("--work", type=Path, default=Path("runs/few-labels"))
+    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/selection"))
+    options = parser.parse_args()
+    {"probe": probe, "finetune": fine_tuned, "report": report}[options.stage](options)
+
+
+if __name__ == "__main__":
+    main()
