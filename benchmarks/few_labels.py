@@ -9,11 +9,12 @@ r"""What representations of molecules are worth with 50 to 800 labels.
 From the training fold of a scaffold split, ``--draws`` random orders of the molecules are drawn;
 the first 50, 100, ... of each are labeled, all others are not. ``probe`` fits a linear model to
 each representation, its penalty chosen by five-fold cross-validation of the loss among the labeled
-molecules alone, and scores the test fold. ``fused`` is the mean of the logits (regressions: of the
-predictions) with those of ``ecfp4``. A target of which one class alone is labeled has the score of
+molecules alone, and scores the test fold. ``A + B`` is the mean of the logits (regressions: of the
+predictions) of the models on A and B. A target of which one class alone is labeled has the score of
 a constant. ``finetune`` trains encoder and head with the default protocol, an untrained encoder
 from scratch. Models are those of ``selection.py``. Finished cells are kept, a line each, in
-``--work``/rows.jsonl; ``report`` writes few-labels.csv.gz, .md and .png to ``--results``.
+``--work``/rows.jsonl; ``report`` writes few-labels.csv.gz, .md and .png to ``--results``. Models
+of one ``--group``, one a seed of pre-training, share a row, as the candidates do.
 """
 
 import argparse
@@ -36,7 +37,7 @@ from graphlog.downstream.finetune_seed import FinetuneConfig
 from graphlog.downstream.linear import Features, linear_path, standardize
 from graphlog.downstream.metrics import TaskKind, evaluate
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
-from selection import FINGERPRINTS, encoder_of, features_of
+from selection import DESCRIPTORS, FINGERPRINTS, encoder_of, features_of
 
 CLASSIFICATION = ("bbbp", "bace", "clintox", "sider", "tox21", "hiv")
 REGRESSION = ("esol", "freesolv", "lipophilicity")
@@ -44,7 +45,8 @@ SIZES = (50, 100, 200, 400, 800)
 SIZES_FINETUNED = (100, 400)
 GRID = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
 """Few labels want penalties at both ends, by the kind of features."""
-FUSED = "fused"
+PRETRAINED, PLUS = "pre-trained", " + "
+DRAWN_FUSED = ("pre-trained + descriptors", "pre-trained + ecfp4 + descriptors")
 _SMALLEST = 1e-7
 
 Row = dict[str, Any]
@@ -190,24 +192,31 @@ def rows_of(work: Path) -> list[Row]:
 
 
 def fused_rows(options: argparse.Namespace, rows: list[Row]) -> list[Row]:
-    """Return a row for every cell of a candidate, fused with that of the fingerprints."""
+    """Return a row for every cell and combination of models that are fused."""
     found: list[Row] = []
-    wanted = {*options.candidates, options.reference}
+    cells = {(r["dataset"], r["labels"], r["draw"], r["model"]) for r in rows if r["c"]}
     for dataset in dict.fromkeys(r["dataset"] for r in rows):
         data = open_labeled(dataset, schema_named(options.schema), workers=1)
         labels = data.labels[data.split.test]
-        for r in rows:
-            if r["stage"] != "probe" or r["dataset"] != dataset or r["model"] not in wanted:
-                continue
-            cell = (dataset, r["labels"], r["draw"])
-            files = [predictions_file(options.work, (*cell, m)) for m in (FINGERPRINTS, r["model"])]
-            parts = [np.load(f).astype(np.float64) for f in files]
-            if data.task != "regression":
-                parts = [p.clip(_SMALLEST, 1 - _SMALLEST) for p in parts]
-                parts = [np.log(p / (1 - p)) for p in parts]
-            row = {"score": points(labels, np.mean(parts, axis=0), data.task)}
-            found.append(row_of("probe", *cell, f"{r['model']}, {FUSED}", row))
+        for cell in sorted({c[:3] for c in cells if c[0] == dataset}):
+            for parts in combinations_of(options):
+                if not all((*cell, name) in cells for name in parts):
+                    continue
+                files = [predictions_file(options.work, (*cell, name)) for name in parts]
+                values = [np.load(f).astype(np.float64) for f in files]
+                if data.task != "regression":
+                    values = [p.clip(_SMALLEST, 1 - _SMALLEST) for p in values]
+                    values = [np.log(p / (1 - p)) for p in values]
+                row = {"score": points(labels, np.mean(values, axis=0), data.task)}
+                found.append(row_of("probe", *cell, PLUS.join(parts), row))
     return found
+
+
+def combinations_of(options: argparse.Namespace) -> list[tuple[str, ...]]:
+    """Return the models whose predictions are fused."""
+    others = [(FINGERPRINTS,), (DESCRIPTORS,), (FINGERPRINTS, DESCRIPTORS)]
+    ours = [(name, *rest) for name in options.candidates for rest in others]
+    return [*ours, (options.reference, FINGERPRINTS), (FINGERPRINTS, DESCRIPTORS)]
 
 
 def curve(rows: list[Row], stage: str, models: tuple[str, ...], sets: tuple[str, ...]) -> Curve:
@@ -232,12 +241,7 @@ def report(options: argparse.Namespace) -> None:
     """Write the raw rows, the tables of means and differences, and the figure."""
     rows = rows_of(options.work)
     rows += fused_rows(options, rows)
-    names = list(dict.fromkeys(r["model"] for r in rows if r["model"] not in options.candidates))
-    candidates = tuple(options.candidates)
-    groups = {"pre-trained": candidates, **{n: (n,) for n in names if FUSED not in n}}
-    groups["pre-trained, fused"] = tuple(f"{n}, {FUSED}" for n in candidates)
-    groups[f"{options.reference}, fused"] = (f"{options.reference}, {FUSED}",)
-    lines: list[str] = []
+    groups, lines, panels = groups_of(options, rows), list[str](), dict[str, dict[str, Curve]]()
     kinds = {"ROC-AUC": CLASSIFICATION, "R2": REGRESSION}
     for stage in ("probe", "finetune"):
         for metric, sets in kinds.items():
@@ -247,14 +251,30 @@ def report(options: argparse.Namespace) -> None:
             curves = {k: v for k, v in curves.items() if v}
             if curves:
                 lines += table(f"{stage}, {metric}, mean of {', '.join(used)}", curves)
-            if stage == "probe" and curves:
-                draw_curves(options.results / f"few-labels-{metric.lower()}.png", metric, curves)
+                panels.setdefault(metric, curves)
     options.results.mkdir(parents=True, exist_ok=True)
+    draw_panels(options.results / "few-labels.png", panels)
     (options.results / "few-labels.md").write_text("\n".join(lines).lstrip() + "\n")
     with gzip.open(options.results / "few-labels.csv.gz", "wt", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
+
+
+def groups_of(options: argparse.Namespace, rows: list[Row]) -> dict[str, tuple[str, ...]]:
+    """Return the models of each row of the tables, one a seed of pre-training."""
+    groups = {PRETRAINED: tuple(options.candidates)}
+    groups |= {
+        name: tuple(m.split(",")) for name, _, m in (g.partition("=") for g in options.group)
+    }
+    grouped = {name for members in groups.values() for name in members}
+    names = dict.fromkeys(r["model"] for r in rows if PLUS not in r["model"])
+    groups |= {name: (name,) for name in names if name not in grouped}
+    fused = combinations_of(options)
+    for rest in [parts[1:] for parts in fused if parts[0] == options.candidates[0]]:
+        members = tuple(PLUS.join((name, *rest)) for name in options.candidates)
+        groups[PLUS.join((PRETRAINED, *rest))] = members
+    return groups | {PLUS.join(p): (PLUS.join(p),) for p in fused if p[0] not in grouped}
 
 
 def table(title: str, curves: dict[str, Curve]) -> list[str]:
@@ -279,21 +299,28 @@ def spread(values: np.ndarray, sign: str = "") -> str:
     return f"{values.mean():{sign}.1f} ± {values.std(ddof=1):.1f}"
 
 
-def draw_curves(path: Path, metric: str, curves: dict[str, Curve]) -> None:
-    """Draw a line a model over the number of labels."""
+def draw_panels(path: Path, panels: dict[str, dict[str, Curve]]) -> None:
+    """Draw a line a model over the number of labels, one panel a score."""
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
-    for name, found in curves.items():
-        sizes, means = list(found), [v.mean() for v in found.values()]
-        axes.plot(sizes, means, marker="o", markersize=4, label=name)
-    axes.set(xscale="log", xlabel="labeled molecules", ylabel=f"{metric} of the test fold (%)")
-    axes.set_xticks(SIZES, [str(n) for n in SIZES], minor=False)
-    axes.minorticks_off()
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False, fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    figure, axes = plt.subplots(1, len(panels), figsize=(9, 4.6), layout="constrained")
+    for ax, (metric, curves) in zip(np.atleast_1d(axes), panels.items(), strict=True):
+        drawn = {k: v for k, v in curves.items() if PLUS not in k or k in DRAWN_FUSED}
+        for number, (name, found) in enumerate(drawn.items()):
+            sizes, means = list(found), [v.mean() for v in found.values()]
+            ours = name.startswith(PRETRAINED)
+            style = {"linestyle": "--" if PLUS in name else "-", "linewidth": 2.2 if ours else 1.2}
+            color = "black" if name == PRETRAINED else f"C{number - 1}"
+            ax.plot(sizes, means, marker="o", markersize=4, label=name, color=color, **style)
+        ax.set(xscale="log", xlabel="labeled molecules", ylabel=f"{metric} on the test fold (%)")
+        ticks = sorted({n for found in drawn.values() for n in found})
+        ax.set_xticks(ticks, [str(n) for n in ticks])
+        ax.minorticks_off()
+        ax.grid(alpha=0.3)
+        ax.spines[["top", "right"]].set_visible(False)
+    handles, names = np.atleast_1d(axes)[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
@@ -310,6 +337,7 @@ def main() -> None:
     parser.add_argument("--schema", default="molecule-cip")
     parser.add_argument("--calibration", type=Path, default=Path("runs/stores/druglike"))
     parser.add_argument("--candidates", nargs="+", default=["mol"], help="one model a seed")
+    parser.add_argument("--group", action="append", default=[], metavar="NAME=MODEL,MODEL")
     parser.add_argument("--reference", default="untrained")
     parser.add_argument("--work", type=Path, default=Path("runs/few-labels"))
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results/selection"))
