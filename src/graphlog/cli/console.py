@@ -338,18 +338,18 @@ def _exit_code_of_os_error(error: OSError) -> int | None:
     where = f"'{os.fsdecode(name)}'" if isinstance(name, str | bytes) else "an output file"
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return fail(f"{where}: the disk is full; free some space, or write elsewhere with -o.")
+            return fail(f"{where}: the disk is full; free some space, or write to another disk.")
         case errno.EROFS | errno.EACCES | errno.EPERM:
             return fail(
                 f"{where}: permission denied; choose another path or change its permissions."
             )
         case errno.EFBIG:
             return fail(
-                f"{where}: the file is too large; write to another disk with -o, "
+                f"{where}: the file is too large; write to another disk, "
                 "or raise the limit (ulimit -f)."
             )
         case errno.EIO:
-            return fail(f"{where}: input/output error; check the disk, or write elsewhere with -o.")
+            return fail(f"{where}: input/output error; check the disk, or write to another one.")
         case errno.ENOMEM:
             return fail(_NO_MEMORY)
         case errno.ENOENT:
