@@ -219,7 +219,7 @@ def combinations_of(options: argparse.Namespace) -> list[tuple[str, ...]]:
     return [*ours, (options.reference, FINGERPRINTS), (FINGERPRINTS, DESCRIPTORS)]
 
 
-def curve(rows: list[Row], stage: str, models: tuple[str, ...], sets: tuple[str, ...]) -> Curve:
+def curve(rows: list[Row], models: tuple[str, ...], sets: tuple[str, ...]) -> Curve:
     """Return, for each number of labels, the mean over ``sets`` of each draw.
 
     Scores of several models, one a seed of pre-training, are averaged. A size that a set or a draw
@@ -227,7 +227,7 @@ def curve(rows: list[Row], stage: str, models: tuple[str, ...], sets: tuple[str,
     """
     table: dict[tuple[int, int], dict[tuple[str, str], float]] = {}
     for r in rows:
-        if r["stage"] == stage and r["model"] in models and r["dataset"] in sets:
+        if r["model"] in models and r["dataset"] in sets:
             cell = table.setdefault((r["labels"], r["draw"]), {})
             cell[r["dataset"], r["model"]] = r["score"]
     full = {at: cell for at, cell in table.items() if len(cell) == len(sets) * len(models)}
@@ -245,9 +245,11 @@ def report(options: argparse.Namespace) -> None:
     kinds = {"ROC-AUC": CLASSIFICATION, "R2": REGRESSION}
     for stage in ("probe", "finetune"):
         for metric, sets in kinds.items():
-            there = {r["dataset"] for r in rows if r["stage"] == stage}
-            used = tuple(d for d in sets if d in there)
-            curves = {k: curve(rows, stage, models, used) for k, models in groups.items()}
+            found = [r for r in rows if r["stage"] == stage]
+            used = tuple(d for d in sets if d in {r["dataset"] for r in found})
+            trained = {r["model"] for r in found}
+            members = {k: tuple(m for m in models if m in trained) for k, models in groups.items()}
+            curves = {k: curve(found, models, used) for k, models in members.items() if models}
             curves = {k: v for k, v in curves.items() if v}
             if curves:
                 lines += table(f"{stage}, {metric}, mean of {', '.join(used)}", curves)

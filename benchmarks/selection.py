@@ -62,6 +62,7 @@ CV_TARGETS, CV_MOLECULES = 40, 9_000
 MANY_TARGETS, SHORT_GRID = 100, (0.01, 0.1)
 """A set of hundreds of targets chooses between two values of C: each costs minutes."""
 FINGERPRINTS, DESCRIPTORS, FOREST = "ecfp4", "descriptors", "ecfp4-forest"
+FUSED = f"with {FINGERPRINTS}, fused"
 Models = tuple[tuple[str, ...], ...]
 """One entry a seed: the models whose predictions are averaged."""
 
@@ -262,7 +263,11 @@ def combined(options: argparse.Namespace) -> dict[str, Models]:
     seeds, reference = tuple(options.candidate), options.reference
     rows = {
         "mean of the seeds": tuple((name,) for name in seeds),
-        "fused": tuple((FINGERPRINTS, name) for name in seeds),
+        FUSED: tuple((FINGERPRINTS, name) for name in seeds),
+        f"with {DESCRIPTORS}, fused": tuple((DESCRIPTORS, name) for name in seeds),
+        f"with {FINGERPRINTS} and {DESCRIPTORS}, fused": tuple(
+            (FINGERPRINTS, DESCRIPTORS, name) for name in seeds
+        ),
         f"{FINGERPRINTS} and {DESCRIPTORS}, fused": ((FINGERPRINTS, DESCRIPTORS),),
         f"{reference}, fused": ((FINGERPRINTS, reference),),
         "all seeds averaged": (seeds,),
@@ -293,7 +298,7 @@ def report(options: argparse.Namespace) -> None:
     questions = (
         (f"pre-trained - {options.reference}", ours, ((options.reference,),)),
         (f"pre-trained - {FINGERPRINTS}", ours, baseline),
-        (f"fused - {FINGERPRINTS}", combined(options)["fused"], baseline),
+        (f"fused - {FINGERPRINTS}", combined(options)[FUSED], baseline),
     )
     lines += ["", "### Differences on the test folds", "", *answers(options, questions)]
     options.results.mkdir(parents=True, exist_ok=True)
