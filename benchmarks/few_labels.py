@@ -46,7 +46,11 @@ SIZES_FINETUNED = (100, 400)
 GRID = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
 """Few labels want penalties at both ends, by the kind of features."""
 PRETRAINED, PLUS = "pre-trained", " + "
-DRAWN_FUSED = ("pre-trained + descriptors", "pre-trained + ecfp4 + descriptors")
+DRAWN_FUSED = (
+    "pre-trained + descriptors",
+    "pre-trained + ecfp4 + descriptors",
+    "ecfp4 + descriptors",
+)
 _SMALLEST = 1e-7
 
 Row = dict[str, Any]
@@ -220,21 +224,20 @@ def combinations_of(options: argparse.Namespace) -> list[tuple[str, ...]]:
 
 
 def curve(rows: list[Row], models: tuple[str, ...], sets: tuple[str, ...]) -> Curve:
-    """Return, for each number of labels, the mean over ``sets`` of each draw.
+    """Return, for each number of labels, the mean over ``sets`` of each draw, in their order.
 
-    Scores of several models, one a seed of pre-training, are averaged. A size that a set or a draw
-    lacks is left out.
+    Scores of several models, one a seed of pre-training, are averaged. A size that a set lacks is
+    left out.
     """
-    table: dict[tuple[int, int], dict[tuple[str, str], float]] = {}
+    cells: dict[tuple[int, int], list[float]] = {}
     for r in rows:
         if r["model"] in models and r["dataset"] in sets:
-            cell = table.setdefault((r["labels"], r["draw"]), {})
-            cell[r["dataset"], r["model"]] = r["score"]
-    full = {at: cell for at, cell in table.items() if len(cell) == len(sets) * len(models)}
-    sizes = sorted({size for size, _ in full})
-    return {
-        n: np.array([np.mean([*v.values()]) for (m, _), v in full.items() if m == n]) for n in sizes
-    }
+            cells.setdefault((r["labels"], r["draw"]), []).append(r["score"])
+    curves: dict[int, list[float]] = {}
+    for (size, _), scores in sorted(cells.items()):
+        if len(scores) == len(sets) * len(models):
+            curves.setdefault(size, []).append(float(np.mean(scores)))
+    return {size: np.array(means) for size, means in curves.items()}
 
 
 def report(options: argparse.Namespace) -> None:

@@ -15,8 +15,8 @@ of --calibration), ``ecfp4``, ``descriptors`` (RDKit's), or, for ``test`` alone,
 a random forest, which has no penalty, on the fingerprints. Finished cells are kept: each is a line
 of ``--work``/rows.jsonl, with the predictions beside it. ``report`` writes rows.csv.gz and
 tables.md to ``--results``: fused rows are the mean of the logits (regressions: of the predictions)
-of two linear models, the candidate's and the fingerprints'. Scores of several candidates, one a
-seed of pre-training, are averaged. Intervals are 95 % of paired bootstraps over the molecules of
+of the linear models that they name. Scores of several candidates, one a seed of pre-training, are
+averaged. Intervals are 95 % of paired bootstraps over the molecules of
 each test fold.
 """
 
