@@ -169,7 +169,10 @@ def read_streamed(
 ) -> Generator[GraphStore]:
     """Give the graphs of an input: those of a file or data set by a temporary store, not memory."""
     resolved = resolve(source, schema)
-    if resolved.path is None and resolved.spec is None:
+    is_large = resolved.path is not None or (
+        resolved.spec is not None and not DOMAINS[domain_of(resolved)].keeps_stores
+    )
+    if not is_large:
         yield read(resolved, schema, **options)
         return
     with temporary_folder() as folder:

@@ -129,6 +129,8 @@ class Domain(ABC):
     """Whether graphs without any label are left out of labeled data (not as rejected rows)."""
     test_halves: bool = False
     """Whether scores of two random halves of the test fold are reported too."""
+    keeps_stores: bool = False
+    """Whether named data sets are kept as stores, so that reading one copies nothing."""
     wide_edges: bool = False
     """What ``edge_mode="auto"`` and ``batch_norm="auto"`` of an encoder mean.
 

@@ -65,6 +65,7 @@ class ProteinDomain(Domain):
     targets = STATISTICS
     feature_sets = {"statistics": STATISTICS}  # noqa: RUF012 - constant
     drops_unlabeled = True
+    keeps_stores = True
     reads_memory = True
     test_halves = True
     wide_edges = True
