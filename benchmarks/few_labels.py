@@ -35,12 +35,20 @@ from graphlog.domains import schema_named
 from graphlog.downstream.finetune import finetune
 from graphlog.downstream.finetune_seed import FinetuneConfig
 from graphlog.downstream.linear import Features, linear_path, standardize
-from graphlog.downstream.metrics import TaskKind, evaluate
+from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
-from selection import DESCRIPTORS, FINGERPRINTS, encoder_of, features_of
+from selection import (
+    DESCRIPTORS,
+    FINGERPRINTS,
+    REGRESSION,
+    encoder_of,
+    features_of,
+    mean_prediction,
+    rows_of,
+    score_of,
+)
 
 CLASSIFICATION = ("bbbp", "bace", "clintox", "sider", "tox21", "hiv")
-REGRESSION = ("esol", "freesolv", "lipophilicity")
 SIZES = (50, 100, 200, 400, 800)
 SIZES_FINETUNED = (100, 400)
 GRID = (0.0001, 0.001, 0.01, 0.1, 1.0, 10.0)
@@ -108,32 +116,27 @@ def probe(options: argparse.Namespace) -> None:
             for draw, order in enumerate(drawn):
                 for size in (n for n in SIZES if n <= len(order)):
                     labeled = np.array([places[int(row)] for row in order[:size]])
-                    row = score(features, data.labels[rows], labeled, held, data.task, draw)
-                    keep_predictions(options.work, (dataset, size, draw, name), row)
+                    labels = data.labels[rows]
+                    c, predicted = predict(features, labels, labeled, held, data.task, draw)
+                    keep_predictions(options.work, (dataset, size, draw, name), predicted)
+                    row = {"c": c, "score": score_of(dataset, labels[held], predicted)}
                     found.append(row_of("probe", dataset, size, draw, name, row))
             keep(options.work, found)
 
 
-def score(
+def predict(
     features: Features,
     labels: np.ndarray,
     labeled: np.ndarray,
     held: np.ndarray,
     task: TaskKind,
     draw: int,
-) -> Row:
-    """Return C, predictions and score of the test fold for one set of labeled molecules."""
+) -> tuple[float, np.ndarray]:
+    """Return the chosen C and the predictions for the test fold from these labeled molecules."""
     c = chosen_c(features[labeled], labels[labeled], task, draw)
     both = np.concatenate([labeled, held])
     train = np.arange(len(labeled))
-    predicted = fit(features[both], labels[both], train, task, (c,))[c][len(labeled) :]
-    return {"c": c, "predictions": predicted, "score": points(labels[held], predicted, task)}
-
-
-def points(labels: np.ndarray, predictions: np.ndarray, task: TaskKind) -> float:
-    """Return ROC-AUC or R2 in points."""
-    metric = "r2" if task == "regression" else "roc_auc"
-    return 100 * evaluate(labels, predictions, task).scores[metric]
+    return c, fit(features[both], labels[both], train, task, (c,))[c][len(labeled) :]
 
 
 def row_of(stage: str, dataset: str, size: int, draw: int, model: str, found: Row) -> Row:
@@ -148,11 +151,11 @@ def predictions_file(work: Path, cell: tuple[str, int, int, str]) -> Path:
     return work / "predictions" / f"{dataset}-{size}-{draw}-{model}.npy"
 
 
-def keep_predictions(work: Path, cell: tuple[str, int, int, str], found: Row) -> None:
+def keep_predictions(work: Path, cell: tuple[str, int, int, str], predictions: np.ndarray) -> None:
     """Write the predictions of a cell, which fused rows are made of."""
     path = predictions_file(work, cell)
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.save(path, found["predictions"].astype(np.float32))
+    np.save(path, predictions.astype(np.float32))
 
 
 def fine_tuned(options: argparse.Namespace) -> None:
@@ -189,12 +192,6 @@ def keep(work: Path, rows: list[Row]) -> None:
         print(row, flush=True)
 
 
-def rows_of(work: Path) -> list[Row]:
-    """Return the rows that are there."""
-    path = work / "rows.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def fused_rows(options: argparse.Namespace, rows: list[Row]) -> list[Row]:
     """Return a row for every cell and combination of models that are fused."""
     found: list[Row] = []
@@ -207,11 +204,8 @@ def fused_rows(options: argparse.Namespace, rows: list[Row]) -> list[Row]:
                 if not all((*cell, name) in cells for name in parts):
                     continue
                 files = [predictions_file(options.work, (*cell, name)) for name in parts]
-                values = [np.load(f).astype(np.float64) for f in files]
-                if data.task != "regression":
-                    values = [p.clip(_SMALLEST, 1 - _SMALLEST) for p in values]
-                    values = [np.log(p / (1 - p)) for p in values]
-                row = {"score": points(labels, np.mean(values, axis=0), data.task)}
+                predicted = mean_prediction(dataset, [np.load(f) for f in files])
+                row = {"score": score_of(dataset, labels, predicted)}
                 found.append(row_of("probe", *cell, PLUS.join(parts), row))
     return found
 

@@ -227,10 +227,15 @@ def rows_of(work: Path) -> list[dict[str, Any]]:
 def fused(work: Path, dataset: str, names: tuple[str, ...], rule: str) -> tuple[Any, Any]:
     """Return labels and the mean logits (or values) of several models on a test fold."""
     kept = [np.load(work / "predictions" / f"{dataset}-{name}.npz") for name in names]
-    parts = [k[rule].astype(np.float64) for k in kept]
+    return kept[0]["labels"], mean_prediction(dataset, [k[rule] for k in kept])
+
+
+def mean_prediction(dataset: str, predictions: list[np.ndarray]) -> np.ndarray:
+    """Return the mean of the logits, of regressions of the values."""
+    parts = [p.astype(np.float64) for p in predictions]
     if dataset in CLASSIFICATION:
         parts = [np.log((p + 1e-9) / (1 - p + 1e-9)) for p in parts]
-    return kept[0]["labels"], np.mean(parts, axis=0)
+    return np.mean(parts, axis=0)
 
 
 def score_of(dataset: str, labels: Any, predictions: Any) -> float:
