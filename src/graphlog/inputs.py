@@ -169,10 +169,9 @@ def read_streamed(
 ) -> Generator[GraphStore]:
     """Give the graphs of an input: those of a file or data set by a temporary store, not memory."""
     resolved = resolve(source, schema)
-    is_large = resolved.path is not None or (
-        resolved.spec is not None and not DOMAINS[domain_of(resolved)].keeps_stores
-    )
-    if not is_large:
+    is_named = resolved.spec is not None
+    is_kept = is_named and DOMAINS[domain_of(resolved)].keeps_stores
+    if is_kept or (resolved.path is None and not is_named):
         yield read(resolved, schema, **options)
         return
     with temporary_folder() as folder:
