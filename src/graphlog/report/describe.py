@@ -127,7 +127,7 @@ def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
         "path": str(path),
         "graphs": len(store),
         "input rows": store.num_rows,
-        "rejected rows": store.num_rows - len(store),
+        "rejected rows": store.contents.manifest.counts["rejects"],
         "nodes": int(nodes.sum()),
         "nodes a graph": size,
         "size": human_bytes(store.nbytes),

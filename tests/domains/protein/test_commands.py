@@ -87,6 +87,14 @@ def test_featurize_proteins(cli: Cli, files: Path) -> None:
     assert "4 of 9" in cli("info", files / "s").out
 
 
+def test_proteins_beyond_the_limit_are_not_rejected(cli: Cli, tmp_path: Path) -> None:
+    network = write(tmp_path / "9.protein.links.detailed.txt", clustered_links(4, 6))
+    words = ("featurize", network, "--domain", "protein", "-o", tmp_path / "s")
+    assert cli(*words, "--limit", "5").code == 0
+    found = cli("info", tmp_path / "s", "--json").json
+    assert (found["graphs"], found["input rows"], found["rejected rows"]) == (5, 24, 0)
+
+
 def test_what_is_featurized_is_trained_on(cli: Cli, tmp_path: Path) -> None:
     network = write(tmp_path / "9.protein.links.detailed.txt", clustered_links(4, 6))
     rows = "".join(f"c{c:02d}p{k:02d},{c % 2}\n" for c in range(4) for k in range(6))
