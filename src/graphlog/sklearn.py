@@ -30,7 +30,7 @@ from graphlog.inputs import read, records_of
 __all__ = ["GraphClassifier", "GraphEmbedder", "GraphRegressor"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
-DEFAULT_MODEL = "graphlog-zinc"
+DEFAULT_MODEL = "graphlog-mol"
 
 
 class GraphEmbedder(TransformerMixin, BaseEstimator):

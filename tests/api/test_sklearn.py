@@ -16,6 +16,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, tiny_encoder
 from graphlog.errors import ConfigError, DataError
 from graphlog.sklearn import GraphClassifier, GraphEmbedder, GraphRegressor
@@ -41,6 +42,12 @@ def test_parameters_round_trip(model: Path):
         assert estimator.set_params(layer="jk").layer == "jk"
     assert is_classifier(GraphClassifier())
     assert is_regressor(GraphRegressor())
+
+
+def test_the_default_encoder_is_graphlog_mol():
+    np.testing.assert_array_equal(
+        GraphEmbedder().fit_transform(CHAINS), graphlog.load("graphlog-mol").embed(CHAINS)
+    )
 
 
 @pytest.mark.parametrize(

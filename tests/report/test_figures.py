@@ -150,6 +150,15 @@ def test_each_of_the_largest_groups_has_a_map_of_its_own():
     assert "prototype 8" not in said
 
 
+def test_maps_of_groups_have_the_colors_that_are_given():
+    colors = {"prototype 0": "#0072B2", "prototype 3": "#CC79A7"}
+    groups = ["prototype 3"] * 3 + ["prototype 0"]
+    drawn = group_maps(np.eye(4, 2), groups, title="4 graphs", colors=colors)
+    texts = drawn.findobj(lambda artist: hasattr(artist, "get_text"))
+    found = {t.get_text().split(":")[0]: t.get_color() for t in texts}
+    assert {name: found[name] for name in colors} == colors
+
+
 @pytest.mark.parametrize("rows", [1, 2, 4, 5, 40])
 def test_any_number_of_graphs_is_laid_out(rows: int):
     embeddings = np.random.default_rng(0).normal(size=(rows, 6)).astype(np.float32)

@@ -1,6 +1,6 @@
 """Graphs as figures: the embedding map, and the tree of prototypes as blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,12 @@ def draw_map(
             level = layer
             break
     groups = [f"prototype {path_name(path)}" for path in paths[:, : level + 1].tolist()]
+    colors = None
+    if level == 0 and hierarchy.forest.sizes[0] <= len(HUES):  # as in the tree
+        colors = {f"prototype {k}": hue for k, hue in enumerate(HUES)}
     plane = project(hierarchy.embed(store), seed)
-    return save_figure(group_maps(plane, groups, title=f"{len(store):,} graphs"), stem)
+    figure = group_maps(plane, groups, title=f"{len(store):,} graphs", colors=colors)
+    return save_figure(figure, stem)
 
 
 def embedding_map(
@@ -154,17 +158,26 @@ def _scatter_values(
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
-def group_maps(points: Float[np.ndarray, "N 2"], groups: Sequence[str], *, title: str) -> Figure:
+def group_maps(
+    points: Float[np.ndarray, "N 2"],
+    groups: Sequence[str],
+    *,
+    title: str,
+    colors: Mapping[str, str] | None = None,
+) -> Figure:
     """Draw a map of all groups, and beside it one map for each of the largest, on its own.
 
     Args:
         points: Positions, one a graph.
         groups: Name of the group of each graph.
         title: Content of the first map.
+        colors: Color of each group; None: hues in the order of their size.
     """
     of_point = np.asarray(groups, dtype=str)
     names, counts = np.unique(of_point, return_counts=True)
     order = np.argsort(-counts, kind="stable")[: len(HUES)]
+    if colors is None:
+        colors = dict(zip(names[order].tolist(), HUES, strict=False))
     size = float(np.clip(5000 / max(len(points), 1), 2, 14))
     columns = 3
     with house_style():
@@ -172,8 +185,8 @@ def group_maps(points: Float[np.ndarray, "N 2"], groups: Sequence[str], *, title
         figure, axes = new_figure(rows, columns, 3.1 * columns, 3.2 * rows)
         axes[0].scatter(*points.T, s=size, c=FAINT, linewidths=0)
         axes[0].set_title(literal(title))
-        for panel, k, color in zip(axes[1:], order.tolist(), HUES, strict=False):
-            members = points[of_point == names[k]]
+        for panel, k in zip(axes[1:], order.tolist(), strict=False):
+            members, color = points[of_point == names[k]], colors[str(names[k])]
             style: dict[str, Any] = {"s": size, "color": color, "linewidths": 0}
             axes[0].scatter(*members.T, alpha=0.8, **style)
             panel.scatter(*points.T, s=size * 0.6, c=FAINT, linewidths=0)
