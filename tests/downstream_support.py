@@ -9,9 +9,12 @@ import numpy as np
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
+from graphlog.domains import domain_of
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig
+from graphlog.downstream.linear import fuse, linear_path, sparse_bits, standardize
+from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import build_encoder
@@ -55,6 +58,27 @@ def labeled(
         split = Split(rows[rows // 4 % 4 < 2], rows[rows // 4 % 4 == 2], rows[rows // 4 % 4 == 3])
     metric = "roc_auc" if task == "classification" else "rmse"
     return LabeledGraphs("chains", chain_store(), labels, targets, task, metric, split, "given")  # type: ignore[arg-type]
+
+
+def averaged_models(encoder: Encoder, data: LabeledGraphs, joined: tuple[str, ...]) -> np.ndarray:
+    """Return the average of linear models at the C of each that is best on the validation fold."""
+    train, valid = data.split.train, data.split.valid
+    parts = [standardize(encoder.embed_store(data.store), train)]
+    for name in joined:
+        known = domain_of(data.store.schema).feature_set(name, data.store)
+        parts.append(
+            sparse_bits(known.values) if known.binary else standardize(known.values, train)
+        )
+    best: list[np.ndarray] = []
+    for x in parts:
+        path = linear_path(x, data.labels, train, data.task, (0.001, 0.01, 0.1, 1.0))
+        sign = -1 if data.task == "regression" else 1
+        scores = {
+            c: sign * evaluate(data.labels[valid], p[valid], data.task).scores[data.metric]
+            for c, p in path.items()
+        }
+        best.append(path[max(scores, key=lambda c: scores[c])])
+    return fuse(best, data.task) if len(best) > 1 else best[0]
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

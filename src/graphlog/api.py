@@ -329,19 +329,30 @@ def probe(
     layer: str | None = None,
     device: str = "cpu",
     engine: str = "local",
+    run_dir: str | Path | None = None,
+    overwrite: bool = False,
     **options: Any,
 ) -> Report:
     """Score linear models of frozen embeddings beside fingerprints and the untrained encoder.
 
-    Arguments are as in :func:`finetune`; two rows a representation, C fixed or by validation. The
+    Arguments are as in :func:`finetune`; two rows a representation, C fixed or by validation. With
+    ``run_dir`` the models of the latter are kept there as a predictor, for :func:`predict`. The
     ``engine`` (see :func:`embed`) reads and embeds; linear models are fitted here. For the other
     options see :func:`graphlog.downstream.probe.probe`.
     """
     if not isinstance(dataset, LabeledGraphs):
         options |= {"split": split, "targets": targets}
+    folder = None if run_dir is None else Path(run_dir)
+    if folder is not None:
+        check_usable(folder, None, overwrite)
     model = load_for(encoder, _store_of(dataset), device=device_for(engine, device))
+    options |= {"layer": layer, "run_dir": folder, "overwrite": overwrite}
     with using(engine, model.device.type):
-        return _probe.probe(model, dataset, layer=layer, **options)
+        report = _probe.probe(model, dataset, **options)
+    if folder is not None and not isinstance(dataset, LabeledGraphs):
+        noted = {**options, "targets": list(report.tasks)}
+        remember_input(folder, resolve(dataset, model.schema), **noted)
+    return report
 
 
 def fold_probe(
@@ -419,7 +430,7 @@ def predict_file(
 
 
 def load_predictor(predictor: str | Path | Predictor, device: str = "cpu") -> Predictor:
-    """Return the predictor of a fine-tuning run folder or file; a predictor is returned as is."""
+    """Return the predictor of a run folder of fine-tuning or probing, or of a file."""
     return predictor if isinstance(predictor, Predictor) else Predictor.load(predictor, device)
 
 

@@ -20,9 +20,9 @@ from graphlog.domains import domain_of
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig, train_one
 from graphlog.downstream.head import FineTuned
+from graphlog.downstream.members import predict_graphs
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import load
-from graphlog.downstream.predictor import predict_graphs
 from graphlog.downstream.tasks import LabeledGraphs, folds_lacking
 from graphlog.errors import ConfigError, DataError, check_name
 from graphlog.inputs import read, records_of

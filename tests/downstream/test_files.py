@@ -242,7 +242,7 @@ def test_predictor_round_trip(tmp_path: Path, predictor: Predictor, half: bool):
 
 def test_an_encoder_is_no_predictor(tmp_path: Path):
     tiny_encoder().save(tmp_path / "m.safetensors")
-    with pytest.raises(ModelFileError, match="fine-tune it first"):
+    with pytest.raises(ModelFileError, match="graphlog probe INPUT"):
         Predictor.load(tmp_path / "m.safetensors")
 
 

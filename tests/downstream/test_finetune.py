@@ -16,8 +16,9 @@ from graphlog.downstream.finetune import FinetuneConfig, finetune, start_of
 from graphlog.downstream.finetune_seed import SeedJob
 from graphlog.downstream.head import Head, masked_bce, masked_mse
 from graphlog.downstream.linear import FIXED_C, linear_path, probe_weights, standardize
+from graphlog.downstream.members import predict_graphs
 from graphlog.downstream.models import load
-from graphlog.downstream.predictor import Predictor, predict_graphs
+from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.encoders.encoder import with_settings
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError

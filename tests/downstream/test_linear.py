@@ -2,13 +2,17 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from graphlog.downstream.linear import (
-    FARTHEST,
-    apply_logistic,
-    fit_logistic,
-    linear_path,
-    standardize,
-)
+from graphlog.downstream.linear import FARTHEST, linear_path, standardize
+from graphlog.downstream.logistic import apply_logistic, fit_logistic
+
+
+def test_rounding_is_not_scaled_up() -> None:
+    draw = np.random.default_rng(0)
+    x = np.stack([draw.normal(size=50), np.full(50, 3.7)], axis=1).astype(np.float32)
+    x[:, 1] *= 1 + 2.0**-22 * draw.integers(-1, 2, 50)  # the last bits
+    assert np.abs(standardize(x, np.arange(50))[:, 1]).max() < 1e-5
+    x[:, 1] *= 1 + 1e-3 * x[:, 0]
+    assert standardize(x, np.arange(50))[:, 1].std() == pytest.approx(1, rel=1e-3)
 
 
 def test_a_nearly_constant_column_does_not_rule_the_rows_in_which_it_varies() -> None:

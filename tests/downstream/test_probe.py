@@ -6,8 +6,14 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, tiny_encoder
 from graphlog.domains import domain_of
-from graphlog.downstream.linear import forest_predictions, linear_path, sparse_bits, standardize
-from graphlog.downstream.probe import cv_probe, fuse, probe
+from graphlog.downstream.linear import (
+    forest_predictions,
+    fuse,
+    linear_path,
+    sparse_bits,
+    standardize,
+)
+from graphlog.downstream.probe import cv_probe, probe
 from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.errors import ConfigError, DataError

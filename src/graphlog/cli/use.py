@@ -46,7 +46,7 @@ def embed(
 
 def predict(
     source: o.Input,
-    run: Annotated[str, o.option("Run folder of finetune.", "RUN", "--model", "-m")],
+    run: Annotated[str, o.option("Run folder of finetune or probe.", "RUN", "--model", "-m")],
     output: o.Result,
     format: o.Format = None,
     interval: Annotated[
@@ -67,7 +67,7 @@ def predict(
     reading: o.Reading,
     console: Console,
 ) -> None:
-    """Predict with a fine-tuned model for every row of INPUT.
+    """Predict with a fine-tuned model or a probe for every row of INPUT.
 
     OUT has the columns of INPUT, predicted_TARGET for each target (mean over seeds), its spread
     over seeds (_std), calibrated probabilities (_calibrated) or intervals (_low, _high),
@@ -176,6 +176,10 @@ def probe(
         Literal["split", "10-fold"], o.option("One split, or InfoGraph's 10-fold accuracy.")
     ] = "split",
     classifier: Annotated[Literal["svm", "logistic"], o.option("Classifier of 10-fold.")] = "svm",
+    output: Annotated[
+        Path | None, o.option("Folder to keep the models in, for predict.", "RUN", "--output", "-o")
+    ] = None,
+    overwrite: o.Overwrite = False,
     engine: o.Engine = "local",
     device: o.Device = None,
     threads: o.Threads = None,
@@ -185,7 +189,8 @@ def probe(
 ) -> None:
     """Fit linear models to frozen embeddings, beside baselines.
 
-    --with also averages their predictions with those of linear models of other features.
+    --with also averages their predictions with those of linear models of other features. RUN
+    holds the models whose C was chosen on validation, as a predictor, and its scores.
     """
     shared: dict[str, Any] = {
         "layer": layer,
@@ -202,15 +207,28 @@ def probe(
             raise ConfigError("--protocol 10-fold makes its own folds; drop --split.")
         if with_features is not None:
             raise ConfigError("--with goes with --protocol split; drop one of the two.")
+        if output is not None:
+            raise ConfigError("--output goes with --protocol split; drop one of the two.")
         rows = o.names(baselines or _FOLD_BASELINES)
         report = graphlog.fold_probe(model, source, classifier=classifier, baselines=rows, **shared)
     else:
         rows = o.names(baselines or _BASELINES)
         joined = o.names(with_features)
         report = graphlog.probe(
-            model, source, split, baselines=rows, c=c, with_features=joined, **shared
+            model,
+            source,
+            split,
+            baselines=rows,
+            c=c,
+            with_features=joined,
+            run_dir=output,
+            overwrite=overwrite,
+            **shared,
         )
-    console.result(report.to_dict(), *report_tables(report))
+    kept = {} if output is None else {"run": str(output)}
+    console.result({**kept, **report.to_dict()}, *report_tables(report))
+    if output is not None:
+        console.say(f"next: graphlog predict INPUT -m {output} -o predictions.csv")
 
 
 def export(

@@ -18,6 +18,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.data.workers import spread_in_order
 from graphlog.domains import domain_of
+from graphlog.downstream.joined import FeatureRows
 from graphlog.encoders.base import Encoding
 from graphlog.encoders.encoder import EmbeddingLayer, EncoderConfig, GraphEncoder, with_settings
 from graphlog.encoders.modelfile import read_model, save_model
@@ -33,8 +34,6 @@ from graphlog.training.precision import (
 )
 
 Result = TypeVar("Result")
-_FEATURES_AT_ONCE = 20_000
-"""Graphs whose features are worked out together, so that starting processes for them pays."""
 ReadoutChoice = Literal["auto", "encoder"]
 """Pooling downstream: ``auto`` is what the domain wants, ``encoder`` that of pre-training."""
 
@@ -171,17 +170,10 @@ class Encoder(nn.Module):
         **computing: Any,
     ) -> Iterator[tuple[slice, Float[np.ndarray, "B W"]]]:
         """Yield what :meth:`embed_batches` does, with features joined to every row."""
-        domain = domain_of(self.schema)
-        joined, start = np.empty((0, 0), dtype=np.float32), 0
+        features = FeatureRows(store, with_features, batch_size)
         for graphs, values in self.embed_batches(store, layer, batch_size, **computing):
-            if with_features and graphs.stop > start + len(joined):
-                start = graphs.start
-                stop = min(start + max(_FEATURES_AT_ONCE, batch_size), len(store))
-                part = store.subset(np.arange(start, stop))
-                found = [domain.feature_set(name, part).values for name in with_features]
-                joined = np.concatenate(found, axis=1, dtype=np.float32)
-            rows = joined[graphs.start - start : graphs.stop - start]
-            yield graphs, np.concatenate([values, rows], axis=1) if with_features else values
+            joined = features.of(graphs)
+            yield graphs, np.concatenate([values, *joined], axis=1, dtype=np.float32)
 
     def embed_batches(
         self,

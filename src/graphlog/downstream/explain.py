@@ -11,7 +11,8 @@ from jaxtyping import Float, Int
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
-from graphlog.downstream.predictor import Predictor, predict_batch
+from graphlog.downstream.members import predict_batch
+from graphlog.downstream.predictor import Predictor
 from graphlog.errors import ConfigError
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.precision import Precision, inference_precision
@@ -60,8 +61,15 @@ def attribute(
         progress: Follows the nodes.
 
     Raises:
-        ConfigError: If neither nodes nor edges of this schema can be masked.
+        ConfigError: If neither nodes nor edges of this schema can be masked, or the predictor has
+            joined features.
     """
+    if predictor.joined:
+        names = " and ".join(model.features for model in predictor.joined)
+        raise ConfigError(
+            f"predictions that rest on {names} too cannot be explained by hiding nodes; probe "
+            "without --with, or fine-tune."
+        )
     schema, sizes = predictor.schema, np.asarray(store.num_nodes, dtype=np.int64)
     if schema.node_mask is None and schema.edge_mask is None:
         raise ConfigError(

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tomli_w
 
-from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune_seed import (
@@ -23,6 +21,7 @@ from graphlog.downstream.finetune_seed import (
     log_row,
 )
 from graphlog.downstream.head import FineTuned
+from graphlog.downstream.labeled_run import describe_run, origin
 from graphlog.downstream.linear import FIXED_C, GRID
 from graphlog.downstream.models import RANDOM, untrained_like
 from graphlog.downstream.predictor import Predictor
@@ -33,11 +32,11 @@ from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.encoder import with_settings
 from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, DataError, unknown_name
-from graphlog.files import write_json, write_text, writing
+from graphlog.files import write_json, writing
 from graphlog.inputs import InputLike
 from graphlog.training.callbacks import Callback, Callbacks
 from graphlog.training.log import MetricsFile, Progress, Silent, as_progress
-from graphlog.training.runfolder import RunFolder, versions
+from graphlog.training.runfolder import RunFolder
 from graphlog.training.trainer import Trainer, stop_on_signal
 
 RULES = {"last": "last epoch", "best-valid": "best validation"}
@@ -182,30 +181,11 @@ class _Run:
 
     def describe(self, folder: RunFolder) -> None:
         """Write settings, versions and split into the folder."""
-        data, info = self.data, self.encoder.info
         settings = self.config.model_dump(mode="json", exclude_none=True)
-        tables: dict[str, Any] = {
-            "kind": "finetune",
-            "input": {
-                "name": data.name,
-                "targets": list(data.targets),
-                "task": data.task,
-                "metric": data.metric,
-                "split": data.split_name,
-                "sha256": data.store.digest,
-            },
-            "model": {
-                "schema": self.encoder.schema.name,
-                **{k: info[k] for k in ("objective", "recipe", "name") if k in info},
-            },
-            "finetune": {**settings, "seeds": list(self.seeds)},
-        }
-        write_text(folder.config, tomli_w.dumps(tables))
-        write_json(folder.versions, versions(data.store.digest))
-        rows = Split(*(data.store.rows[part] for part in data.split))
+        settings |= {"seeds": list(self.seeds)}
         with writing(folder.path):
             folder.checkpoints.mkdir(exist_ok=True)
-            rows.save(folder.path / "split.json", data.split_name, (), data.store.digest)
+            describe_run(folder, "finetune", self.data, self.encoder, settings)
 
     def train(
         self,
@@ -261,18 +241,16 @@ class _Run:
             rows += self._untrained_rows(train)
         extra, notes = ecfp_rows(data, baselines, self.seeds, FIXED_C, sorted({FIXED_C, *GRID}), -1)
         notes += _notes(jobs)
-        notes += calibration_notes(judged, data.split_name, config.select == "best-valid")
+        chosen = "the epoch" if config.select == "best-valid" else None
+        notes += calibration_notes(judged, data.split_name, chosen)
         report = make_report(data, [*rows, *extra], notes, judged)
         models = chosen_models(jobs)
         novelty = fit_novelty(models[0].network, train)
-        column = data.store.source.get("smiles_column")
         info = {
             "finetuned_on": data.name,
             "seeds": list(self.seeds),
             "finetune": config.model_dump(mode="json"),
-            "data_digest": data.store.digest,
-            "pretrained": {k: v for k, v in self.encoder.info.items() if k != "embedding"},
-            **({"smiles_column": column} if column else {}),
+            **origin(data, self.encoder),
         }
         return Predictor(models, data.targets, report, info, calibration, novelty)
 

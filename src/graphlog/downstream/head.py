@@ -1,5 +1,7 @@
 """The linear head, its losses over the labels that are present, and encoder and head together."""
 
+import math
+
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -7,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.data.batch import GraphBatch
-from graphlog.downstream.linear import probe_weights
+from graphlog.downstream.linear import FARTHEST, LinearFit, Scaling, probe_weights
 from graphlog.downstream.metrics import TaskKind
 from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
 from graphlog.training.precision import NumberFormat, autocast
@@ -21,6 +23,9 @@ class Head(nn.Module):
     Inputs are standardized where the encoder is frozen, or the head starts from the solution of a
     linear probe. In the paper's protocol they are not.
     """
+
+    clip: float = math.inf
+    """Deviations at which standardized inputs are clipped: those of a probe are."""
 
     input_shift: Tensor
     input_scale: Tensor
@@ -58,6 +63,20 @@ class Head(nn.Module):
         self.input_shift.copy_(torch.from_numpy(embeddings.mean(axis=0, dtype=np.float64)))
         self.input_scale.copy_(torch.from_numpy(scale))
 
+    @classmethod
+    def of_probe(cls, fit: LinearFit, scaling: Scaling | None, task: TaskKind) -> "Head":
+        """Return the linear model of a probe as a head, which predicts what the probe does."""
+        with torch.random.fork_rng(devices=[]):  # the initial weights are replaced at once
+            head = cls(fit.weight.shape[0], fit.weight.shape[1], task)
+        with torch.no_grad():
+            if scaling is not None:
+                head.clip = FARTHEST
+                head.input_shift.copy_(torch.from_numpy(scaling.mean))
+                head.input_scale.copy_(torch.from_numpy(1 / scaling.deviation))
+            head.linear.weight.copy_(torch.from_numpy(fit.weight.T))
+            head.linear.bias.copy_(torch.from_numpy(fit.bias))
+        return head
+
     def start_from_probe(
         self,
         embeddings: Float[np.ndarray, "M W"],
@@ -87,7 +106,8 @@ class Head(nn.Module):
 
     def forward(self, embeddings: Float[Tensor, "N W"]) -> Float[Tensor, "N T"]:
         """Return logits, or scaled values."""
-        return self.linear((embeddings - self.input_shift) * self.input_scale)
+        inputs = (embeddings - self.input_shift) * self.input_scale
+        return self.linear(inputs if math.isinf(self.clip) else inputs.clamp(-self.clip, self.clip))
 
     def loss(
         self,

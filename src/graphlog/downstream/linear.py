@@ -7,17 +7,16 @@ need none of it.
 import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Float, Num
 from joblib import Parallel, delayed
 from scipy.sparse import csr_matrix
-from torch import Tensor
+from scipy.special import expit, softmax
 
+from graphlog.downstream.logistic import MAX_ITERATIONS, apply_logistic, fit_logistic
 from graphlog.downstream.metrics import TaskKind
-from graphlog.ops.products import matmul
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -27,34 +26,62 @@ GRID = (0.001, 0.01, 0.1, 1.0)
 """Inverse strengths of the L2 penalty, ascending; ridge regression takes ``alpha = 1 / C``."""
 FARTHEST = 10.0
 """Deviations at which standardized features are clipped."""
-_MAX_ITERATIONS = 300
-_MEMORY = 10
-_TOLERANCE = 1e-4
-"""Largest component of the gradient of the mean loss at which a target is done (scikit-learn's)."""
-_LINE_STEPS, _LINE_TOLERANCE = 6, 0.01
-_CROWDED = 0.8
-"""Targets that are done leave the products once they are more than the rest of this share."""
+_NOISE = 1e-5
+"""Share of the mean below which a deviation is rounding: means over nodes in float32 differ by that
+much with the order of the nodes."""
+
+_LEAST = 1e-9
+"""Probability below which a logit is not followed."""
 
 TREES, TREES_MANY_TASKS, MANY_TASKS = 300, 100, 50
 
 Features = np.ndarray | csr_matrix
 
 
-def standardize(features: Float[np.ndarray, "M W"], train: np.ndarray) -> Float[np.ndarray, "M W"]:
-    """Return features with mean 0 and deviation 1 over training rows; constant columns are 0.
+class Scaling(NamedTuple):
+    """How columns are standardized, and clipped at :data:`FARTHEST` deviations.
 
-    They are clipped at :data:`FARTHEST` deviations: a column that barely varies over the training
-    rows would otherwise rule the prediction of the few rows in which it does.
+    Without the clip a column that barely varies over the training rows would rule the prediction
+    of the few rows in which it does.
     """
-    from sklearn.preprocessing import StandardScaler
 
-    scaled: Any = StandardScaler().fit(features[train]).transform(features)
-    return np.asarray(scaled, dtype=np.float32).clip(-FARTHEST, FARTHEST)
+    mean: Float[np.ndarray, "W"]
+    """Over the training rows."""
+    deviation: Float[np.ndarray, "W"]
+    """The same; 1 for a column that is constant but for rounding."""
+
+    @classmethod
+    def of(cls, features: Float[np.ndarray, "M W"]) -> "Scaling":
+        """Return the scaling that these rows have mean 0 and deviation 1 under."""
+        from sklearn.preprocessing import StandardScaler
+
+        scaler: Any = StandardScaler().fit(features)
+        is_noise = scaler.scale_ < _NOISE * np.abs(scaler.mean_)
+        return cls(scaler.mean_, np.where(is_noise, 1.0, scaler.scale_))
+
+    def __call__(self, features: Float[np.ndarray, "M W"]) -> Float[np.ndarray, "M W"]:
+        """Return the columns scaled and clipped, in float32."""
+        scaled = np.array(features, dtype=np.float32)
+        scaled -= self.mean
+        scaled /= self.deviation
+        return scaled.clip(-FARTHEST, FARTHEST, out=scaled)
+
+
+def standardize(features: Float[np.ndarray, "M W"], train: np.ndarray) -> Float[np.ndarray, "M W"]:
+    """Return features with mean 0 and deviation 1 over training rows; constant columns are 0."""
+    return Scaling.of(features[train])(features)
 
 
 def sparse_bits(bits: np.ndarray) -> csr_matrix:
     """Return fingerprint bits as a sparse matrix: about one bit in forty is set."""
     return csr_matrix(bits, dtype=np.float32)
+
+
+class LinearFit(NamedTuple):
+    """One linear model a target; NaN where a target cannot be learned."""
+
+    weight: Float[np.ndarray, "W T"]
+    bias: Float[np.ndarray, "T"]
 
 
 def linear_path(
@@ -69,19 +96,72 @@ def linear_path(
 
     Each target is fitted to its own labeled training rows; one that cannot be learned is NaN.
     """
+    fits = linear_fits(features, labels, train, task, grid, jobs)
+    return {c: linear_predictions(features, fit, task) for c, fit in fits.items()}
+
+
+def linear_fits(
+    features: Features,
+    labels: Float[np.ndarray, "M T"],
+    train: np.ndarray,
+    task: TaskKind,
+    grid: Sequence[float] = GRID,
+    jobs: int | None = None,
+) -> dict[float, LinearFit]:
+    """Return the models of :func:`linear_path`, at each C of ``grid``, ascending."""
     path = sorted(grid)
     if task == "regression" and not np.isnan(labels[train]).any():
-        return {c: _ridge(features, labels[train], train, c) for c in path}
+        x = features[train].astype(np.float64)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+        return {c: _ridge(x, labels[train], c) for c in path}
     if task == "multiclass":
         return _multinomial(features, labels, train, path)
     if task == "classification" and isinstance(features, np.ndarray):
         return _logistic_path(features, labels, train, path)
     one = _logistic_task if task == "classification" else _ridge_task
     with without_convergence_warnings():
-        columns: list[list[np.ndarray]] = Parallel(n_jobs=jobs, prefer="threads")(  # pyright: ignore[reportAssignmentType]
+        columns: list[list[LinearFit]] = Parallel(n_jobs=jobs, prefer="threads")(  # pyright: ignore[reportAssignmentType]
             delayed(one)(features, labels, train, t, path) for t in range(labels.shape[1])
         )
-    return {c: np.stack([column[k] for column in columns], axis=1) for k, c in enumerate(path)}
+    return {
+        c: LinearFit(
+            np.concatenate([column[k].weight for column in columns], axis=1),
+            np.concatenate([column[k].bias for column in columns]),
+        )
+        for k, c in enumerate(path)
+    }
+
+
+def linear_predictions(
+    features: Features, fit: LinearFit, task: TaskKind
+) -> Float[np.ndarray, "M T"]:
+    """Return probabilities (classification) or values (regression) of every row."""
+    if task == "classification" and isinstance(features, np.ndarray):
+        return apply_logistic(features, np.vstack([fit.weight, fit.bias]).astype(np.float32))
+    # columns of embeddings are nearly dependent, too much so for sums in float32
+    outputs = np.asarray(features.astype(np.float64) @ fit.weight.astype(np.float64) + fit.bias)
+    if task == "regression":
+        return outputs.astype(np.float32)
+    likely = expit(outputs) if task == "classification" else softmax(outputs, axis=1)
+    return likely.astype(np.float32)
+
+
+def fuse(parts: Sequence[Float[np.ndarray, "M T"]], task: str) -> Float[np.ndarray, "M T"]:
+    """Return the mean prediction of several models: of logits, for regression of values.
+
+    Args:
+        parts: Probabilities, or values.
+        task: ``classification``, ``multiclass`` or ``regression``.
+
+    Example:
+        >>> fuse([np.array([[0.9]]), np.array([[0.1]])], "classification")
+        array([[0.5]])
+    """
+    if task == "regression":
+        return np.mean(parts, axis=0)
+    likely = np.clip(np.asarray(parts, dtype=np.float64), _LEAST, 1 - _LEAST)
+    if task == "multiclass":
+        return softmax(np.log(likely).mean(axis=0), axis=1)
+    return expit((np.log(likely) - np.log1p(-likely)).mean(axis=0))
 
 
 def probe_weights(
@@ -107,11 +187,7 @@ def probe_weights(
             if learnable(classes):
                 counts = None if row_weights is None else row_weights[rows, 0]
                 model = _logistic().fit(features[rows], classes, counts)
-                coefficients, intercepts = model.coef_, model.intercept_
-                if len(model.classes_) == 2:  # scikit-learn keeps the difference of the two
-                    coefficients = np.concatenate([-coefficients, coefficients]) / 2
-                    intercepts = np.concatenate([-intercepts, intercepts]) / 2
-                weight[model.classes_], bias[model.classes_] = coefficients, intercepts
+                weight[model.classes_], bias[model.classes_] = _of_each_class(model)
             return weight, bias
         if task == "classification":
             known = _learnable_targets(labels)
@@ -135,7 +211,7 @@ def probe_weights(
 def _logistic() -> "LogisticRegression":
     from sklearn.linear_model import LogisticRegression
 
-    return LogisticRegression(C=FIXED_C, warm_start=True, max_iter=_MAX_ITERATIONS, tol=1e-4)
+    return LogisticRegression(C=FIXED_C, warm_start=True, max_iter=MAX_ITERATIONS, tol=1e-4)
 
 
 def _ridge_model(c: float) -> "Ridge":
@@ -164,187 +240,80 @@ def _logistic_path(
     labels: Float[np.ndarray, "M T"],
     train: np.ndarray,
     path: Sequence[float],
-) -> dict[float, np.ndarray]:
+) -> dict[float, LinearFit]:
     known, weights = _learnable_targets(labels[train]), None
-    results = {c: np.full(labels.shape, np.nan, dtype=np.float32) for c in path}
+    fits = {c: _unknown(features.shape[1], labels.shape[1]) for c in path}
     x, y = features[train], labels[train][:, known]
     for c in path if len(known) else ():
         weights = fit_logistic(x, y, c, weights)
-        results[c][:, known] = apply_logistic(features, weights)
-    return results
+        fits[c].weight[:, known], fits[c].bias[known] = weights[:-1], weights[-1]
+    return fits
+
+
+def _unknown(width: int, targets: int) -> LinearFit:
+    """Return models of targets that cannot be learned."""
+    weight, bias = np.full((width, targets), np.nan), np.full(targets, np.nan)
+    return LinearFit(weight.astype(np.float32), bias.astype(np.float32))
 
 
 def _logistic_task(
     features: Features, labels: np.ndarray, train: np.ndarray, target: int, path: Sequence[float]
-) -> list[np.ndarray]:
+) -> list[LinearFit]:
     rows, y = labeled_rows(labels, train, target)
     if not learnable(y):
-        return [np.full(len(labels), np.nan, dtype=np.float32)] * len(path)
+        return [_unknown(int(features.shape[1]), 1)] * len(path)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     x, y = features[rows], y.astype(np.int64)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     model = _logistic()
-    results: list[np.ndarray] = []
+    fits: list[LinearFit] = []
     for c in path:
         model.set_params(C=c).fit(x, y)
-        results.append(model.predict_proba(features)[:, 1].astype(np.float32))
-    return results
+        fits.append(LinearFit(model.coef_.T.copy(), np.array(model.intercept_)))
+    return fits
 
 
 def _multinomial(
     features: Features, labels: np.ndarray, train: np.ndarray, path: Sequence[float]
-) -> dict[float, np.ndarray]:
-    """Return the probabilities of all classes; 0 for a class that the training rows lack."""
+) -> dict[float, LinearFit]:
+    """Return the models of all classes; the probability of one that no row has is 0."""
     rows = train[~np.isnan(labels[train]).any(axis=1)]
     classes = labels[rows].argmax(axis=1)
-    results = {c: np.full(labels.shape, np.nan, dtype=np.float32) for c in path}
+    width, targets = int(features.shape[1]), labels.shape[1]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     if not learnable(classes):
-        return results
-    model = _logistic()
+        return {c: _unknown(width, targets) for c in path}
+    model, fits = _logistic(), dict[float, LinearFit]()
     with without_convergence_warnings():
         for c in path:
             model.set_params(C=c).fit(features[rows], classes)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-            results[c] = np.zeros(labels.shape, dtype=np.float32)
-            results[c][:, model.classes_] = model.predict_proba(features)
-    return results
+            fits[c] = LinearFit(np.zeros((width, targets)), np.full(targets, -np.inf))
+            coefficients, intercepts = _of_each_class(model)
+            fits[c].weight[:, model.classes_] = coefficients.T
+            fits[c].bias[model.classes_] = intercepts
+    return fits
+
+
+def _of_each_class(model: "LogisticRegression") -> tuple[np.ndarray, np.ndarray]:
+    """Return coefficients and intercepts, one row a class."""
+    coefficients, intercepts = np.asarray(model.coef_), np.asarray(model.intercept_)
+    if len(model.classes_) == 2:  # scikit-learn keeps the difference of the two
+        coefficients = np.concatenate([-coefficients, coefficients]) / 2
+        intercepts = np.concatenate([-intercepts, intercepts]) / 2
+    return coefficients, intercepts
 
 
 def _ridge_task(
     features: Features, labels: np.ndarray, train: np.ndarray, target: int, path: Sequence[float]
-) -> list[np.ndarray]:
+) -> list[LinearFit]:
     rows, y = labeled_rows(labels, train, target)
     if not learnable(y):
-        return [np.full(len(labels), np.nan, dtype=np.float32)] * len(path)
-    return [_ridge(features, y.reshape(-1, 1), rows, c).reshape(-1) for c in path]
+        return [_unknown(int(features.shape[1]), 1)] * len(path)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+    x = features[rows].astype(np.float64)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+    return [_ridge(x, y.reshape(-1, 1), c) for c in path]
 
 
-def _ridge(features: Features, targets: np.ndarray, rows: np.ndarray, c: float) -> np.ndarray:
-    # columns of embeddings are nearly dependent, too much so for normal equations in float32
-    x = features.astype(np.float64)
-    model = _ridge_model(c).fit(x[rows], targets)  # pyright: ignore[reportIndexIssue] - scipy's stubs
-    return np.asarray(model.predict(x), dtype=np.float32).reshape(-1, targets.shape[1])
-
-
-def fit_logistic(
-    features: Float[np.ndarray, "M W"],
-    labels: Float[np.ndarray, "M T"],
-    c: float,
-    start: Float[np.ndarray, "W+1 T"] | None = None,
-    row_weights: Float[np.ndarray, "M T"] | None = None,
-) -> Float[np.ndarray, "W+1 T"]:
-    """Return the weights of one logistic regression a target, the intercepts in the last row.
-
-    Each minimizes, over its own labeled rows, the sum of the cross-entropies times ``c`` plus half
-    the squared length of its weights, intercept excepted: scikit-learn's ``LogisticRegression``.
-    All targets take their steps of L-BFGS together, so that a step is two matrix products over the
-    features whatever the number of targets, and the line search, in which the logits are linear,
-    is none.
-
-    Args:
-        features: Standardized, so that one tolerance suits all columns.
-        labels: 0 or 1, NaN where missing; each target has both.
-        c: Inverse strength of the penalty.
-        start: Weights to start from; None starts from 0.
-        row_weights: How much each label counts; None: all alike.
-    """
-    x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
-    y = torch.from_numpy(labels).float()
-    known = ~y.isnan()
-    y = torch.where(known, y, 0.0)
-    counts = known if row_weights is None else known * torch.from_numpy(row_weights).float()
-    rows = counts.sum(dim=0).clamp_min(1e-12)
-    share = counts / rows
-    penalty = torch.cat([torch.ones(x.shape[1], 1), torch.zeros(1, 1)]) / (c * rows)
-    shape = (x.shape[1] + 1, y.shape[1])
-    fitted = torch.zeros(shape) if start is None else torch.from_numpy(start).float().clone()
-    targets = torch.arange(shape[1])
-    w, logits = fitted.clone(), _product(x, fitted)
-    steps: list[Tensor] = []
-    changes: list[Tensor] = []
-    gradient = _gradient(x, share * (logits.sigmoid() - y)) + penalty * w
-    for _ in range(_MAX_ITERATIONS):
-        running = gradient.abs().amax(dim=0) > _TOLERANCE
-        if int(running.sum()) <= _CROWDED * len(targets):
-            fitted[:, targets] = w
-            state = (w, logits, gradient, y, share, penalty)
-            w, logits, gradient, y, share, penalty = (t[:, running] for t in state)
-            steps, changes = [t[:, running] for t in steps], [t[:, running] for t in changes]
-            targets, running = targets[running], running[running]
-        if not len(targets):
-            break
-        direction = -_two_loops(gradient, steps, changes) * running
-        slope = _product(x, direction)
-        size = _line_search(logits, slope, w, direction, y, share, penalty)
-        step = size * direction
-        w, logits = w + step, logits + size * slope
-        before, gradient = gradient, _gradient(x, share * (logits.sigmoid() - y)) + penalty * w
-        steps, changes = [*steps, step][-_MEMORY:], [*changes, gradient - before][-_MEMORY:]
-    fitted[:, targets] = w
-    return fitted.numpy()
-
-
-def apply_logistic(
-    features: Float[np.ndarray, "M W"], weights: Float[np.ndarray, "W+1 T"]
-) -> Float[np.ndarray, "M T"]:
-    """Return the probabilities of every row."""
-    x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
-    return _product(x, torch.from_numpy(weights)).sigmoid().numpy()
-
-
-def _product(x: Tensor, w: Tensor) -> Tensor:
-    return matmul(x, w[:-1]) + w[-1]
-
-
-def _gradient(x: Tensor, errors: Tensor) -> Tensor:
-    return torch.cat([matmul(errors.T, x).T, errors.sum(dim=0, keepdim=True)])
-
-
-def _two_loops(gradient: Tensor, steps: list[Tensor], changes: list[Tensor]) -> Tensor:
-    """Return the gradient times the inverse curvature that the last steps have shown."""
-    q = gradient.clone()
-    if not steps:
-        return q
-    curvature = [(s * d).sum(dim=0) for s, d in zip(steps, changes, strict=True)]
-    inverse = [torch.where(k > 0, 1 / k.clamp_min(1e-30), 0.0) for k in curvature]
-    shares: list[Tensor] = []
-    for s, d, rho in zip(reversed(steps), reversed(changes), reversed(inverse), strict=True):
-        shares.append(rho * (s * q).sum(dim=0))
-        q = q - shares[-1] * d
-    size = changes[-1].square().sum(dim=0)
-    q = q * torch.where(size > 0, curvature[-1] / size.clamp_min(1e-30), 1.0)
-    for s, d, rho, a in zip(steps, changes, inverse, reversed(shares), strict=True):
-        q = q + s * (a - rho * (d * q).sum(dim=0))
-    return q
-
-
-def _line_search(
-    logits: Tensor,
-    slope: Tensor,
-    w: Tensor,
-    direction: Tensor,
-    y: Tensor,
-    share: Tensor,
-    penalty: Tensor,
-) -> Tensor:
-    """Return, for each target, how far to go: where the loss along ``direction`` is least.
-
-    The loss is convex, so Newton's method on its derivative converges from 0; steps that would
-    more than quadruple the distance are cut, since far from the optimum a logistic loss is flat.
-    A hundredth of the distance is near enough, since the next direction corrects it.
-    """
-    size = torch.zeros(logits.shape[1])
-    linear = (penalty * w * direction).sum(dim=0)
-    square = (penalty * direction.square()).sum(dim=0)
-    limit = torch.ones_like(size)
-    weighted = share * slope
-    for _ in range(_LINE_STEPS):
-        p = torch.addcmul(logits, slope, size).sigmoid_()
-        first = (weighted * (p - y)).sum(dim=0) + linear + size * square
-        second = (p.addcmul_(p, p, value=-1).mul_(weighted).mul_(slope)).sum(dim=0) + square
-        before, moved = size, -first / second.clamp_min(1e-12)
-        size = torch.minimum((size + moved).clamp_min(0), limit)
-        if bool(((size - before).abs() <= _LINE_TOLERANCE * size).all()):
-            break
-        limit = torch.where(size >= limit, 4 * limit, limit)
-    return size
+def _ridge(x: Any, y: Float[np.ndarray, "M T"], c: float) -> LinearFit:
+    """Fit in float64: columns of embeddings are nearly dependent."""
+    model = _ridge_model(c).fit(x, y)
+    return LinearFit(np.atleast_2d(model.coef_).T, np.atleast_1d(model.intercept_))
 
 
 def forest_predictions(

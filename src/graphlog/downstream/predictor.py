@@ -1,39 +1,41 @@
-"""A fine-tuned model: predicts, knows its scores, is saved and loaded."""
+"""A fine-tuned model or a probe: predicts, knows its scores, is saved and loaded."""
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from graphlog.data.batch import GraphBatch
 from graphlog.data.html import html_fields
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
 from graphlog.downstream.embed import Written, choose_format, open_output
-from graphlog.downstream.encoder import Encoder, aligned, each_batch, evaluating
+from graphlog.downstream.encoder import Encoder, aligned
 from graphlog.downstream.head import FineTuned, Head
+from graphlog.downstream.joined import FeatureRows, JoinedModel
+from graphlog.downstream.linear import fuse
+from graphlog.downstream.members import Found, member_batches
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import model_path
 from graphlog.downstream.report import Report
 from graphlog.downstream.uncertainty import Calibration, check_level
 from graphlog.downstream.writers import Results
-from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
+from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import Novelty
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.inputs import InputLike, read, rereadable, resolve
-from graphlog.training.log import Progress, Silent, as_progress
-from graphlog.training.precision import NumberFormat, Precision, choose_device, inference_precision
+from graphlog.training.log import Progress, as_progress
+from graphlog.training.precision import Precision, choose_device
 from graphlog.training.runfolder import part
 
 KIND = "predictor"
@@ -80,17 +82,12 @@ class Prediction:
         return columns if self.novelty is None else {**columns, "graphlog_novelty": self.novelty}
 
 
-class Found(NamedTuple):
-    """What the members say of a batch of graphs."""
-
-    mean: Float[np.ndarray, "B T"]
-    std: Float[np.ndarray, "B T"] | None
-    """None for a single member."""
-    novelty: Float[np.ndarray, "B"] | None
-
-
 class Predictor:
-    """The fine-tuned models of all seeds; their mean is the prediction."""
+    """The fine-tuned models of all seeds, whose mean is the prediction, or the models of a probe.
+
+    A probe has one member, a frozen encoder with its linear model. Where that was joined by other
+    features, its prediction is averaged with those of their linear models.
+    """
 
     def __init__(
         self,
@@ -100,9 +97,12 @@ class Predictor:
         info: Mapping[str, Any] | None = None,
         calibration: Calibration | None = None,
         novelty: Novelty | None = None,
+        joined: Sequence[JoinedModel] = (),
     ) -> None:
         """Join the models of all seeds, alike in everything but weights."""
         self.members = tuple(members)
+        self.joined = tuple(joined)
+        """Linear models of other features, averaged with the mean of the members."""
         self.targets = tuple(targets)
         """Names of the predicted columns."""
         self.report = report
@@ -140,6 +140,7 @@ class Predictor:
             "task": self.task,
             "targets": ", ".join(self.targets),
             "seeds": len(self.members),
+            "joined": ", ".join(model.features for model in self.joined) or None,
             "schema": self.schema.name,
         }
         return html_fields(fields, "Predictor") + self.report.to_html()
@@ -308,8 +309,7 @@ class Predictor:
         mean, std = (np.full(shape, np.nan, dtype=np.float32) for _ in range(2))
         bar = as_progress(progress)
         novelty = None if self.novelty is None else np.full(len(mean), np.nan, np.float32)
-        members, judge = self.members, self.novelty
-        for graphs, found in _batches(members, store, batch_size, precision, bar, judge):
+        for graphs, found in self._batches(store, batch_size, precision, bar, self.novelty):
             rows = store.output_rows[graphs]
             mean[rows] = found.mean
             if novelty is not None:
@@ -334,8 +334,25 @@ class Predictor:
         progress: Progress | bool | None = None,
     ) -> Iterator[tuple[slice, Float[np.ndarray, "B T"]]]:
         """Yield the predictions of consecutive graphs of ``store``: the range and its rows."""
-        batches = _batches(self.members, store, batch_size, precision, as_progress(progress))
+        batches = self._batches(store, batch_size, precision, as_progress(progress))
         yield from ((graphs, found.mean) for graphs, found in batches)
+
+    def _batches(
+        self,
+        store: GraphStore,
+        batch_size: int,
+        precision: Precision,
+        bar: Progress,
+        novelty: Novelty | None = None,
+    ) -> Iterator[tuple[slice, Found]]:
+        """Yield what members and joined models predict of consecutive graphs."""
+        features = FeatureRows(store, [model.features for model in self.joined], batch_size)
+        batches = member_batches(self.members, store, batch_size, precision, bar, novelty)
+        for graphs, found in batches:
+            pairs = zip(self.joined, features.of(graphs), strict=True)
+            others = [model.predictions(values, self.task) for model, values in pairs]
+            mean = fuse([found.mean, *others], self.task) if others else found.mean
+            yield graphs, found._replace(mean=np.asarray(mean, dtype=np.float32))
 
     def save(self, path: str | Path, half: bool = False) -> None:
         """Write a ``.safetensors`` file; ``half`` stores the weights in 16 bits."""
@@ -352,12 +369,16 @@ class Predictor:
                 for k, member in enumerate(others, 1)
                 for name, t in member.network.state_dict().items()
             }
+        for model in self.joined:
+            extra |= {f"joined.{model.features}.{k}": t for k, t in model.tensors().items()}
         described: dict[str, Any] = {
             "targets": list(self.targets),
             "task": self.task,
             "members": len(self.members),
             "shared_encoder": shared,
             "report": self.report.to_dict(),
+            **({"joined": [model.features for model in self.joined]} if self.joined else {}),
+            **({"clip": first.head.clip} if math.isfinite(first.head.clip) else {}),
         }
         if self.calibration is not None:
             described["calibration"], tensors = self.calibration.to_file()
@@ -369,7 +390,7 @@ class Predictor:
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> "Predictor":
-        """Return the predictor of a fine-tuning run folder or of the file that :meth:`save` wrote.
+        """Return the predictor of a run folder or of the file that :meth:`save` wrote.
 
         Raises:
             ModelFileError: If it holds no predictor, or is damaged.
@@ -378,14 +399,18 @@ class Predictor:
         found = read_model(file)
         if found.info.get("kind") != KIND:
             raise ModelFileError(
-                f"{path} holds an encoder without a head; fine-tune it first: "
-                f"graphlog finetune INPUT -m {path} -o RUN"
+                f"{path} holds an encoder without a head; train one first: graphlog finetune "
+                f"INPUT -m {path} -o RUN, or graphlog probe INPUT -m {path} -o RUN"
             )
         described = found.info[KIND]
         try:
             members = [
                 _member(found.encoder, found.extra, k, described, found.info["embedding"])
                 for k in range(described["members"])
+            ]
+            joined = [
+                JoinedModel.of(name, part(found.extra, f"joined.{name}."))
+                for name in described.get("joined", ())
             ]
             report = Report.from_dict(described["report"])
             fields, task = described.get("calibration"), members[0].head.task
@@ -397,62 +422,8 @@ class Predictor:
                 "file again."
             ) from None
         info = {k: v for k, v in found.info.items() if k not in {KIND, "kind", "embedding"}}
-        return cls(members, described["targets"], report, info, calibration, novelty).to(device)
-
-
-def predict_graphs(members: Sequence[FineTuned], store: GraphStore) -> Float[np.ndarray, "M T"]:
-    """Return the members' mean prediction for every graph of ``store``."""
-    predictions = np.empty((len(store), members[0].head.linear.out_features), dtype=np.float32)
-    for graphs, found in _batches(members, store, 512, "fp32", Silent()):
-        predictions[graphs] = found.mean
-    return predictions
-
-
-def _batches(
-    members: Sequence[FineTuned],
-    store: GraphStore,
-    batch_size: int,
-    precision: Precision,
-    bar: Progress,
-    novelty: Novelty | None = None,
-) -> Iterator[tuple[slice, Found]]:
-    """Yield what the members predict of consecutive graphs: the range and its rows."""
-    device = next(members[0].parameters()).device
-    number_format = inference_precision(precision, device, bar.say)
-    work = partial(predict_batch, members, number_format, novelty)
-    yield from each_batch(work, store, batch_size, bar, "predicting")
-
-
-def predict_batch(
-    members: Sequence[FineTuned],
-    precision: NumberFormat,
-    novelty: Novelty | None,
-    batch: GraphBatch,
-) -> Found:
-    """Return what the members predict of a batch, and how unusual the first finds its graphs."""
-    first = members[0]
-    batch = batch.to(next(first.parameters()).device)
-    with torch.inference_mode():
-        seen = [_embedded(m, batch, precision) for m in members]
-        values = torch.stack(
-            [m.head.predictions(m.head(e)) for m, e in zip(members, seen, strict=True)]
-        )
-        percentiles = None
-        if novelty is not None:
-            jk = seen[0] if first.layer == "jk" else _embedded(first, batch, precision, "jk")
-            percentiles = novelty.percentiles(novelty.distances(jk.cpu().numpy()))
-        std = values.std(0).cpu().numpy() if len(members) > 1 else None
-        return Found(values.mean(0).cpu().numpy(), std, percentiles)
-
-
-def _embedded(
-    member: FineTuned,
-    batch: GraphBatch,
-    precision: NumberFormat,
-    layer: EmbeddingLayer | None = None,
-) -> Tensor:
-    with evaluating(member):
-        return member.embed(batch, precision, layer)
+        targets = described["targets"]
+        return cls(members, targets, report, info, calibration, novelty, joined).to(device)
 
 
 def _member(
@@ -470,4 +441,5 @@ def _member(
     with torch.random.fork_rng(devices=[]):
         head = Head(width, targets, described["task"])
     head.load_state_dict(weights)
+    head.clip = described.get("clip", math.inf)
     return FineTuned(network, head, "jk" if layer == "jk" else "last")

@@ -3,15 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
-from scipy.special import expit, softmax
+from jaxtyping import Num
 
 from graphlog.data.split import group_numbers
 from graphlog.domains import domain_of
-from graphlog.domains.base import BaselineFeatures
 from graphlog.downstream.encoder import Encoder, ReadoutChoice
 from graphlog.downstream.linear import (
     FIXED_C,
@@ -19,24 +18,29 @@ from graphlog.downstream.linear import (
     MANY_TASKS,
     TREES,
     TREES_MANY_TASKS,
+    LinearFit,
+    Scaling,
     forest_predictions,
+    fuse,
+    linear_fits,
     linear_path,
+    linear_predictions,
     sparse_bits,
     standardize,
 )
 from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
 from graphlog.downstream.models import untrained_like
+from graphlog.downstream.probe_run import ChosenModel, probe_predictor, save_probe
 from graphlog.downstream.report import Report, ScoreRow, make_report, score_row
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import DataError, check_name
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
+from graphlog.training.runfolder import check_usable
 
-Path = dict[float, np.ndarray]
+ByC = dict[float, np.ndarray]
 """Predictions of a linear model for every graph, at each C."""
-_LEAST = 1e-9
-"""Probability below which a logit is not followed."""
 Baseline = Literal["random", "ecfp-rf", "ecfp-lr"]
 BASELINES: tuple[Baseline, ...] = ("random", "ecfp-rf", "ecfp-lr")
 
@@ -55,6 +59,8 @@ def probe(
     precision: Precision = "fp32",
     progress: Progress | None = None,
     jobs: int | None = -1,
+    run_dir: Path | None = None,
+    overwrite: bool = False,
     **labeling: Any,
 ) -> Report:
     """Fit linear models to the frozen embeddings of a labeled set and score them on its folds.
@@ -79,23 +85,59 @@ def probe(
         precision: Of the encoder's matrix products.
         progress: Follows the batches.
         jobs: Targets fitted at once; -1 is one per core.
+        run_dir: Folder to keep the models of "C by validation" in, as a predictor; None keeps none.
+        overwrite: Replace the run in ``run_dir``.
         labeling: Passed to ``open_labeled`` (``targets``, ``task``, ``split``, ...).
+
+    Raises:
+        ConfigError: If a name is unknown, or ``run_dir`` is not free.
+        DataError: If nothing can be learned that is to be kept.
     """
     check_baselines(baselines)
+    if run_dir is not None:
+        check_usable(run_dir, None, overwrite)
     encoder = encoder.with_readout(readout)
     data = open_labeled(source, encoder.schema, **labeling)
-    domain_of(data.store.schema).check_feature_sets(with_features)
+    domain = domain_of(data.store.schema)
+    domain.check_feature_sets(with_features)
     models = _LinearModels(data, c, sorted({c, *grid}), jobs)
     embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=progress)
-    frozen = models.path(standardize(embeddings, data.split.train))
-    rows = models.fused_rows(frozen, with_features)
+    parts = [_Part("frozen encoder", "", models.fit(embeddings))]
+    for name in with_features:
+        known = domain.feature_set(name, data.store)
+        parts.append(_Part(known.name, name, models.fit(known.values, known.binary)))
+    rows = models.fused_rows(parts)
     if "random" in baselines:
         untrained = [_untrained(encoder, data, layer, seed, precision) for seed in seeds]
-        rows += models.rows("untrained encoder", [models.path(x) for x in untrained])
+        rows += models.rows("untrained encoder", [models.fit(x).path for x in untrained])
     extra, notes = ecfp_rows(data, baselines, seeds, c, models.grid, jobs)
     there = {(row.model, row.rule) for row in rows}
     extra = [row for row in extra if (row.model, row.rule) not in there]
-    return make_report(data, [*rows, *extra], notes)
+    if run_dir is None:
+        return make_report(data, [*rows, *extra], notes)
+    rows[:2] = rows[1::-1]  # what is kept comes first
+    chosen, values = models.chosen(parts)
+    predictor = probe_predictor(encoder, layer, data, chosen, values, [*rows, *extra], notes)
+    save_probe(run_dir, predictor, data, encoder, overwrite)
+    return predictor.report
+
+
+class _Fitted(NamedTuple):
+    """The linear models of one representation, at each inverse penalty."""
+
+    path: ByC
+    fits: dict[float, LinearFit]
+    scaling: Scaling | None
+    """None for features of 0 and 1, which stay as they are."""
+
+
+class _Part(NamedTuple):
+    """What is averaged: the embedding, or features that need no learning."""
+
+    title: str
+    features: str
+    """Name of the features in the domain; empty for the embedding."""
+    fitted: _Fitted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,72 +152,63 @@ class _LinearModels:
     jobs: int | None
     """Targets fitted at once."""
 
-    def path(self, x: Any) -> Path:
+    def fit(self, values: Num[np.ndarray, "M F"], binary: bool = False) -> _Fitted:
         """Fit the training fold and predict every graph, at each inverse penalty."""
         data = self.data
-        return linear_path(x, data.labels, data.split.train, data.task, self.grid, self.jobs)
+        scaling = None if binary else Scaling.of(values[data.split.train])
+        x = sparse_bits(values) if scaling is None else scaling(values)
+        fits = linear_fits(x, data.labels, data.split.train, data.task, self.grid, self.jobs)
+        path = {c: linear_predictions(x, fit, data.task) for c, fit in fits.items()}
+        return _Fitted(path, fits, scaling)
 
-    def path_of(self, features: BaselineFeatures) -> Path:
-        """Do so with features that need no learning."""
-        if features.binary:
-            return self.path(sparse_bits(features.values))
-        return self.path(standardize(features.values, self.data.split.train))
-
-    def rows(self, model: str, paths: Sequence[Path]) -> list[ScoreRow]:
+    def rows(self, model: str, paths: Sequence[ByC]) -> list[ScoreRow]:
         """Return the rows of models whose predictions are known, one path a seed."""
-        chosen = [self._best_c(path) for path in paths]
+        chosen = [self.best_c(path) for path in paths]
         picked = [path[c] for path, c in zip(paths, chosen, strict=True)]
         return [
             _row(model, f"C = {self.c:g}", [p[self.c] for p in paths], self.data, {"c": self.c}),
             _row(model, "C by validation", picked, self.data, {"c": chosen}),
         ]
 
-    def fused_rows(self, frozen: Path, features: Sequence[str]) -> list[ScoreRow]:
+    def fused_rows(self, parts: Sequence[_Part]) -> list[ScoreRow]:
         """Return the rows of the averaged models, those of the encoder, and those of features."""
-        data, paths, name = self.data, [frozen], "frozen encoder"
-        rows = self.rows(name, paths)
-        if not features:
+        data, paths = self.data, [part.fitted.path for part in parts]
+        rows: list[ScoreRow] = []
+        for part in parts:
+            name = linear_name(part.title, data) if part.features else part.title
+            rows += self.rows(name, [part.fitted.path])
+        if len(parts) == 1:
             return rows
-        for known in (domain_of(data.store.schema).feature_set(f, data.store) for f in features):
-            paths.append(self.path_of(known))
-            rows += self.rows(linear_name(known, data), paths[-1:])
-            name = f"{name} + {known.name}"
-        chosen = [self._best_c(path) for path in paths]
+        name = " + ".join(part.title for part in parts)
         fixed = fuse([path[self.c] for path in paths], data.task)
-        picked = fuse([path[c] for path, c in zip(paths, chosen, strict=True)], data.task)
+        models, picked = self.chosen(parts)
         return [
             _row(name, f"C = {self.c:g}", [fixed], data, {"c": self.c}),
-            _row(name, "C by validation", [picked], data, {"c": chosen}),
+            _row(name, "C by validation", [picked], data, {"c": [model.c for model in models]}),
             *rows,
         ]
 
-    def _best_c(self, path: Path) -> float:
+    def chosen(self, parts: Sequence[_Part]) -> tuple[list[ChosenModel], np.ndarray]:
+        """Return each part's model at the C chosen by validation, and their averaged predictions.
+
+        The predictions are those of every graph.
+        """
+        models: list[ChosenModel] = []
+        for part in parts:
+            c = self.best_c(part.fitted.path)
+            models.append(ChosenModel(part.features, c, part.fitted.fits[c], part.fitted.scaling))
+        values = [part.fitted.path[m.c] for part, m in zip(parts, models, strict=True)]
+        return models, fuse(values, self.data.task) if len(values) > 1 else values[0]
+
+    def best_c(self, path: ByC) -> float:
+        """Return the C with the best validation score; the fixed one where there is none."""
         data, valid = self.data, self.data.split.valid
-        best, highest = min(path), math.nan
+        best, highest = self.c, math.nan
         for c in sorted(path):
             scores = evaluate(data.labels[valid], path[c][valid], data.task).scores
             if better(data.metric, scores[data.metric], highest):
                 best, highest = c, scores[data.metric]
         return best
-
-
-def fuse(parts: Sequence[Float[np.ndarray, "M T"]], task: str) -> Float[np.ndarray, "M T"]:
-    """Return the mean prediction of several models: of logits, for regression of values.
-
-    Args:
-        parts: Probabilities, or values.
-        task: ``classification``, ``multiclass`` or ``regression``.
-
-    Example:
-        >>> fuse([np.array([[0.9]]), np.array([[0.1]])], "classification")
-        array([[0.5]])
-    """
-    if task == "regression":
-        return np.mean(parts, axis=0)
-    likely = np.clip(np.asarray(parts, dtype=np.float64), _LEAST, 1 - _LEAST)
-    if task == "multiclass":
-        return softmax(np.log(likely).mean(axis=0), axis=1)
-    return expit((np.log(likely) - np.log1p(-likely)).mean(axis=0))
 
 
 def cv_probe(
@@ -253,7 +286,8 @@ def ecfp_rows(
     notes = [known.note] if known.note else []
     models = _LinearModels(data, c, grid, jobs)
     if not known.binary:
-        return models.rows(linear_name(known, data), [models.path_of(known)]), notes
+        path = models.fit(known.values).path
+        return models.rows(linear_name(known.name, data), [path]), notes
     rows: list[ScoreRow] = []
     if "ecfp-rf" in baselines:
         # a forest a target: hundreds of them take minutes a seed
@@ -266,14 +300,15 @@ def ecfp_rows(
         detail = {"seeds": list(grown)}
         rows.append(_row(f"{known.name} + random forest", f"{trees} trees", forests, data, detail))
     if "ecfp-lr" in baselines:
-        rows += models.rows(linear_name(known, data), [models.path_of(known)])
+        path = models.fit(known.values, binary=True).path
+        rows += models.rows(linear_name(known.name, data), [path])
     return rows, notes
 
 
-def linear_name(features: BaselineFeatures, data: LabeledGraphs) -> str:
-    """Return what rows of linear models of ``features`` are called."""
+def linear_name(features: str, data: LabeledGraphs) -> str:
+    """Return what rows of linear models of features of this name are called."""
     kind = "ridge" if data.task == "regression" else "logistic"
-    return f"{features.name} + {kind} regression"
+    return f"{features} + {kind} regression"
 
 
 def _untrained(

@@ -165,9 +165,15 @@ def check_level(level: float, task: TaskKind) -> float:
 
 
 def calibration_notes(
-    rows: tuple[dict[str, Any], ...], split_name: str, chose_by_valid: bool
+    rows: tuple[dict[str, Any], ...], split_name: str, chosen: str | None
 ) -> list[str]:
-    """Return what a reader of the rows must know."""
+    """Return what a reader of the rows must know.
+
+    Args:
+        rows: What :meth:`Calibration.rows` returned.
+        split_name: How the folds were made.
+        chosen: What the validation fold was also used to choose; None: nothing.
+    """
     notes: list[str] = []
     if any("coverage" in row for row in rows):
         notes.append(
@@ -183,8 +189,8 @@ def calibration_notes(
             f"graphs of a {split_name} split are not exchangeable between folds, nor need new ones "
             "be: coverage and calibration are not guaranteed, and the test fold shows one case"
         )
-    if chose_by_valid:
-        notes.append("the validation fold also chose the epoch: intervals may be too narrow")
+    if chosen is not None:
+        notes.append(f"the validation fold also chose {chosen}: intervals may be too narrow")
     return notes
 
 

@@ -34,6 +34,7 @@ from graphlog.report.style import (
     save_figure,
 )
 from graphlog.training.log import read_metrics
+from graphlog.training.runfolder import LABELED_KINDS
 from graphlog.training.watch import RANK_FLOOR
 
 __all__ = ["draw_run"]
@@ -56,12 +57,12 @@ def draw_run(
     """Draw the figures of a run and return the files written, PNG and SVG of each.
 
     Args:
-        run: Folder written by ``pretrain`` or ``finetune``.
+        run: Folder written by ``pretrain``, ``finetune`` or ``probe``.
         out: Folder for the figures.
         source: Graphs to map; None takes those the run was trained on, if they can still be read.
         graphs: Graphs on the map.
         color: ``prototype``, ``scaffold`` or ``label``; None is ``prototype`` for pre-training and
-            ``label`` for fine-tuning.
+            ``label`` for runs on labels.
         seed: Decides sample and layout of the map.
         say: Called with what cannot be drawn, and why.
         reading: Options of the reader of ``source``.
@@ -74,9 +75,10 @@ def draw_run(
         check_name("color", color, COLORS)
     if not (run / "config.toml").is_file():
         raise ConfigError(
-            f"{run} is not a run folder (it has no config.toml); name one of pretrain or finetune."
+            f"{run} is not a run folder (it has no config.toml); name one of pretrain, finetune "
+            "or probe."
         )
-    is_finetuned = read_toml(run / "config.toml").get("kind") == "finetune"
+    has_labels = read_toml(run / "config.toml").get("kind") in LABELED_KINDS
     # read everything before anything is drawn, so that an error leaves nothing behind
     model = load(run) if (run / "model.safetensors").is_file() else None
     store = None
@@ -85,16 +87,16 @@ def draw_run(
         if known is not None:
             store = read(known[0], model.schema, **{**known[1], **reading})
     with figures_of(run, out):
-        paths = _draw_finetuning(run, out) if is_finetuned else draw_pretraining(run, out)
+        paths = _draw_finetuning(run, out) if has_labels else draw_pretraining(run, out)
         if model is None:
             say(f"no map: {run} has no model yet; finish it with --resume")
         elif store is None:
             say(f"no map: the graphs of {run} were not found; name some with --input")
         else:
-            color = color or ("label" if is_finetuned else "prototype")
+            color = color or ("label" if has_labels else "prototype")
             sample = store.subset(sample_rows(len(store), graphs, seed))
             paths += draw_map(model, sample, out / "embedding-map", color=color, seed=seed)
-            if not is_finetuned:
+            if not has_labels:
                 paths += draw_tree(model, sample, out / "prototype-tree")
     if not paths:
         raise DataError(f"{run} has nothing to draw yet: neither a log nor a model.")

@@ -34,11 +34,13 @@ MODEL, CHECKPOINTS = "model.safetensors", "checkpoint"
 FORMAT = "graphlog-checkpoint"
 VERSION = 2
 KEPT = 2
+LABELED_KINDS = ("finetune", "probe")
+"""Kinds of runs on labels, by their ``config.toml``; those of pre-training name none."""
 _TENSORS, _MANIFEST = "state.safetensors", "manifest.json"
 _LOCK = ".lock"
 _FILES = (
     *("config.toml", "metrics.jsonl", MODEL, "versions.json", CHECKPOINTS),
-    *("scores.json", "split.json"),  # of fine-tuning
+    *("scores.json", "split.json"),  # of runs on labels
     "tensorboard",
 )
 _BAD_BATCH = re.compile(r"nonfinite-step-\d+\.json")
@@ -117,8 +119,13 @@ def versions(data_digest: str) -> dict[str, Any]:
     }
 
 
-def check_usable(path: Path, resume: bool, overwrite: bool) -> None:
+def check_usable(path: Path, resume: bool | None, overwrite: bool) -> None:
     """Check that a folder is free, or that of a run to be continued or replaced.
+
+    Args:
+        path: The folder.
+        resume: Whether the run is to be continued; None where such a run cannot be.
+        overwrite: Whether it is to be replaced.
 
     Raises:
         ConfigError: If it is neither, or is to be both continued and replaced.
@@ -131,9 +138,8 @@ def check_usable(path: Path, resume: bool, overwrite: bool) -> None:
             raise ConfigError(f"{path} is a file; name a folder for the run.")
         entries = [e for e in path.iterdir() if e.name != _LOCK] if path.exists() else []
     if entries and not (resume or overwrite):
-        raise ConfigError(
-            f"run folder {path} exists; continue it with --resume or replace it with --overwrite."
-        )
+        going_on = "" if resume is None else "continue it with --resume or "
+        raise ConfigError(f"run folder {path} exists; {going_on}replace it with --overwrite.")
     known = all(_belongs_to_run(e.name) or _is_unfinished(e.name) for e in entries)
     if entries and not known and not _is_of_run(path / "config.toml"):
         raise ConfigError(f"{path} holds other files and is no run folder; choose another folder.")
@@ -145,7 +151,7 @@ def _is_of_run(config: Path) -> bool:
         tables = tomllib.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return {"objective", "training"} <= tables.keys() or tables.get("kind") == "finetune"
+    return {"objective", "training"} <= tables.keys() or tables.get("kind") in LABELED_KINDS
 
 
 def _belongs_to_run(name: str) -> bool:

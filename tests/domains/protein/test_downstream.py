@@ -1,10 +1,12 @@
 """Probing and fine-tuning on proteins: center beside mean, two halves, statistics as baseline."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
-from downstream_support import tiny_encoder
+from downstream_support import averaged_models, tiny_encoder
 from graphlog import api
 from graphlog.api import read_proteins
 from graphlog.data.store import GraphStore
@@ -80,6 +82,17 @@ def test_the_center_is_read_downstream_unless_told_otherwise(store: GraphStore) 
         start_of(encoder, data, FinetuneConfig(**quick, readout="encoder")).encoder.config.readout
         == "mean"
     )
+
+
+def test_a_probe_with_statistics_is_kept(store: GraphStore, tmp_path: Path) -> None:
+    joined = {"with_features": ("statistics",), "baselines": (), "fractions": (0.5, 0.2, 0.3)}
+    encoder = tiny_encoder(schema=PROTEIN)
+    api.probe(encoder, store, run_dir=tmp_path / "run", **joined)
+    kept = api.load_predictor(tmp_path / "run")
+    assert kept.encoder.config.readout == "mean+centre"
+    data = open_labeled(store, PROTEIN, fractions=joined["fractions"])
+    expected = averaged_models(encoder.with_readout(), data, ("statistics",))
+    np.testing.assert_allclose(kept.predict(data.store), expected, rtol=2e-4, atol=2e-4)
 
 
 def test_a_probe_and_a_fine_tuning_have_halves_and_a_floor(store: GraphStore) -> None:

@@ -1,0 +1,41 @@
+"""A probe that is kept, by the command: what predicts, and what the folder holds."""
+
+from pathlib import Path
+
+from cli_support import Cli, left_in, read_table
+
+
+def test_probe_then_predict(cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    labels = ("--targets", "oxygen", "--split", "random", "--baselines", "none")
+    words = ("probe", molecules, "-m", pretrained, *labels, "--with", "ecfp4", "-o", run)
+    ended = cli(*words, "--json")
+    assert ended.code == 0, ended.err
+    assert ended.json["run"] == str(run)
+    assert ended.json["scores"][0]["model"] == "frozen encoder + ECFP4"
+    assert left_in(run) >= {
+        *("config.toml", "input.json", "model.safetensors", "rejects.csv"),
+        *("scores.json", "split.json", "versions.json"),
+    }
+    told = cli("info", run, "--json").json
+    assert told["settings"]["probe"]["with"] == ["ecfp4"]
+    assert "frozen encoder + ECFP4, C by validation" in told["scores"]
+
+    ended = cli("predict", molecules, "-m", run, "-o", tmp_path / "p.csv", "--workers", "1")
+    assert ended.code == 0, ended.err
+    rows = read_table(tmp_path / "p.csv")
+    names = ["predicted_oxygen", "predicted_oxygen_calibrated"]
+    known = ["smiles", "oxygen", "length", "word"]
+    assert list(rows[0]) == [*known, *names, "graphlog_novelty", "graphlog_status"]
+    assert all((row["predicted_oxygen"] == "") == (row["smiles"] == "CC(") for row in rows)
+
+    cli(*words).refused(f"{run} exists; replace it with --overwrite")
+    assert cli(*words, "--overwrite", "-q").code == 0
+    cli("predict", molecules, "-m", run, "--explain", "-o", tmp_path / "why.csv").refused("ecfp4")
+    assert cli("plot", run, "-o", tmp_path / "figures", "--graphs", "20").code == 0
+    assert {"scores.png", "embedding-map.png"} <= left_in(tmp_path / "figures")
+
+
+def test_ten_folds_keep_no_model(cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path):
+    words = ("probe", molecules, "-m", pretrained, "--targets", "oxygen", "--protocol", "10-fold")
+    cli(*words, "-o", tmp_path / "run").refused("--output goes with --protocol split")
