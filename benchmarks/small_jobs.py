@@ -83,6 +83,10 @@ def _jobs(table: Path, other: Path, store: str, encoder: str, fitted: str) -> di
     featurize = ["featurize", str(table), "-o", "out", "--targets", "y", *_ONE]
     embed = ["embed", str(table), "-m", encoder, *_ONE, "-o"]
     predict = ["predict", str(table), "-m", fitted, *_ONE, "-o", "out.csv"]
+    probe = [
+        *("probe", str(table), "-m", encoder, "--targets", "y", "--split", "random"),
+        *("--seeds", "0", "--baselines", "none", "--workers", "1"),
+    ]
     jobs = {
         "featurize": Job(featurize, _store, ("--overwrite",)),
         "featurize over a store": Job(
@@ -97,12 +101,9 @@ def _jobs(table: Path, other: Path, store: str, encoder: str, fitted: str) -> di
             old=["embed", str(other), "-m", encoder, "-o", "out.npz", *_ONE],
         ),
         "predict": Job(predict, _bytes("out.csv", "rejects.csv")),
-        "probe": Job(
-            [
-                *("probe", str(table), "-m", encoder, "--targets", "y", "--split", "random"),
-                *("--seeds", "0", "--baselines", "none", "--workers", "1"),
-            ],
-            _printed,
+        "probe": Job(probe, _printed),
+        "probe that is kept": Job(
+            [*probe, "--with", "ecfp4", "-o", "out"], _probe, ("--overwrite",), resumable=True
         ),
         "pretrain": Job(
             ["pretrain", store, "-o", "out", *_PRETRAIN, *_EVERY_STEP, *_ONE],
@@ -182,6 +183,11 @@ def preload() -> None:
 def _printed(folder: Path) -> Any:
     printed = folder.parent / "stdout"
     return printed.read_text(encoding="utf-8") or None if printed.exists() else None
+
+
+def _probe(folder: Path) -> Any:
+    is_there = (folder / "out" / "model.safetensors").exists()
+    return _bytes("out/model.safetensors", "out/scores.json")(folder) if is_there else None
 
 
 def _bytes(*names: str) -> Callable[[Path], Any]:

@@ -217,7 +217,7 @@ def pretrain(
     """
     folder = None if run_dir is None else Path(run_dir)
     if folder is not None and is_first():  # before the input is read, which may take long
-        check_usable(folder, resume, overwrite)
+        check_usable(folder, "pretrain", resume, overwrite)
     changes = overrides if seed is None else {**overrides, "seed": seed}
     if resume and folder is not None and not (changes or config or objective or recipe):
         config = read_config(folder / "config.toml")
@@ -295,7 +295,7 @@ def finetune(
         labeling |= {"split": split, "targets": targets}
     folder = None if run_dir is None else Path(run_dir)
     if folder is not None:
-        check_usable(folder, resume, overwrite)
+        check_usable(folder, "finetune", resume, overwrite)
     check_seeds(seeds)
     check_baselines(baselines)
     config = FinetuneConfig.parse(
@@ -336,22 +336,25 @@ def probe(
     """Score linear models of frozen embeddings beside fingerprints and the untrained encoder.
 
     Arguments are as in :func:`finetune`; two rows a representation, C fixed or by validation. With
-    ``run_dir`` the models of the latter are kept there as a predictor, for :func:`predict`. The
+    ``run_dir`` the models of the latter are kept there as a predictor, for :func:`predict`, and
+    their row comes first. The
     ``engine`` (see :func:`embed`) reads and embeds; linear models are fitted here. For the other
     options see :func:`graphlog.downstream.probe.probe`.
     """
-    if not isinstance(dataset, LabeledGraphs):
-        options |= {"split": split, "targets": targets}
     folder = None if run_dir is None else Path(run_dir)
     if folder is not None:
-        check_usable(folder, None, overwrite)
+        check_usable(folder, "probe", None, overwrite)
+    elif overwrite:
+        raise ConfigError("`overwrite` replaces a run, and no folder is named (`run_dir`, -o RUN).")
+    if not isinstance(dataset, LabeledGraphs):
+        options |= {"split": split, "targets": targets}
     model = load_for(encoder, _store_of(dataset), device=device_for(engine, device))
+    resolved = None if isinstance(dataset, LabeledGraphs) else resolve(dataset, model.schema)
     options |= {"layer": layer, "run_dir": folder, "overwrite": overwrite}
     with using(engine, model.device.type):
-        report = _probe.probe(model, dataset, **options)
-    if folder is not None and not isinstance(dataset, LabeledGraphs):
-        noted = {**options, "targets": list(report.tasks)}
-        remember_input(folder, resolve(dataset, model.schema), **noted)
+        report = _probe.probe(model, resolved or dataset, **options)
+    if folder is not None and resolved is not None:
+        remember_input(folder, resolved, **{**options, "targets": list(report.tasks)})
     return report
 
 

@@ -245,7 +245,10 @@ def remember_input(run: Path, source: Input, **options: Any) -> None:
     path = source.path if source.store is None else source.store.path
     where = None if path is None or source.is_stream else str(path.resolve())
     where = source.spec.name if source.spec is not None else where
-    if where is not None:
+    if where is None:
+        with suppress(OSError):
+            (run / _NOTE).unlink(missing_ok=True)  # that of a run which this one has replaced
+    else:
         note = {"source": where, **{name: options.get(name) for name in _NOTED}}
         with suppress(OSError), beside(run / _NOTE) as unfinished:
             unfinished.write_text(json.dumps(note, indent=1), encoding="utf-8")

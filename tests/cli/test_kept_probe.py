@@ -38,4 +38,4 @@ def test_probe_then_predict(cli: Cli, molecules: Path, pretrained: Path, tmp_pat
 
 def test_ten_folds_keep_no_model(cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path):
     words = ("probe", molecules, "-m", pretrained, "--targets", "oxygen", "--protocol", "10-fold")
-    cli(*words, "-o", tmp_path / "run").refused("--output goes with --protocol split")
+    cli(*words, "-o", tmp_path / "run").refused("--output and --overwrite go with --protocol split")

@@ -13,6 +13,8 @@ from graphlog.downstream.linear import (
     sparse_bits,
     standardize,
 )
+from graphlog.downstream.metrics import evaluate
+from graphlog.downstream.models import untrained_like
 from graphlog.downstream.probe import cv_probe, probe
 from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import LabeledGraphs
@@ -96,6 +98,17 @@ def test_probe_reports_every_row_both_ways():
     assert np.isnan(report.rows[0].sd("roc_auc"))
     again = Report.from_dict(json.loads(json.dumps(report.to_dict(), allow_nan=False)))
     assert str(again) == str(report)
+
+
+def test_an_untrained_row_is_a_linear_model_of_standardized_features():
+    encoder, data = tiny_encoder("jk"), labeled(LENGTH, "regression")
+    train, test = data.split.train, data.split.test
+    report = probe(encoder, data, baselines=("random",), seeds=(3,))
+    graphs = data.store.subset(np.sort(train))
+    x = standardize(untrained_like(encoder, graphs, 3).embed_store(data.store), train)
+    values = linear_path(x, data.labels, train, "regression", (0.1,))[0.1]
+    scores = evaluate(data.labels[test], values[test], "regression").scores
+    assert report.rows[2].test["rmse"] == [pytest.approx(scores["rmse"], rel=1e-6)]
 
 
 def test_probe_of_a_regression():

@@ -1,11 +1,15 @@
 """A probe that is kept predicts what it was scored with."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from safetensors import safe_open
 
 import graphlog
 from downstream_support import (
@@ -15,7 +19,9 @@ from downstream_support import (
     averaged_models,
     chain_store,
     labeled,
+    read_csv,
     tiny_encoder,
+    write_csv,
 )
 from graphlog.data.store import GraphStore
 from graphlog.downstream.explain import attribute
@@ -23,7 +29,9 @@ from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import probe
 from graphlog.downstream.tasks import LabeledGraphs
-from graphlog.errors import ConfigError, DataError
+from graphlog.encoders.modelfile import read_model, save_model
+from graphlog.errors import ConfigError, DataError, ModelFileError
+from graphlog.inputs import recall_input
 
 NAN = float("nan")
 ENDS = np.arange(len(CHAINS)) % 4
@@ -77,6 +85,79 @@ def test_a_target_of_one_class_stays_empty(tmp_path: Path) -> None:
     assert ((found.novelty >= 0) & (found.novelty <= 100)).all()
 
 
+def test_where_validation_cannot_choose_the_fixed_penalty_is_taken(tmp_path: Path) -> None:
+    data = labeled(np.where(np.isin(np.arange(len(CHAINS)), _several().split.valid), 1, IS_ALCOHOL))
+    report = probe(tiny_encoder(), data, c=0.3, baselines=(), run_dir=tmp_path / "run")
+    assert Predictor.load(tmp_path / "run").info["probe"]["c"] == [0.3]
+    assert not any("also chose" in note for note in report.notes)
+    assert any("also chose C" in note for note in _kept(tmp_path / "other").report.notes)
+
+
+def _kept(run: Path, *features: str) -> Predictor:
+    """Return a kept probe of the lengths of the chains."""
+    data = labeled(LENGTH, "regression")
+    probe(tiny_encoder("jk"), data, with_features=features, baselines=(), run_dir=run)
+    return Predictor.load(run)
+
+
+def test_older_versions_refuse_what_they_would_misread(tmp_path: Path) -> None:
+    kept = _kept(tmp_path / "run")
+    assert _version(tmp_path / "run" / "model.safetensors") == 2
+    kept.members[0].head.clip = float("inf")
+    kept.save(tmp_path / "plain.safetensors")
+    assert _version(tmp_path / "plain.safetensors") == 1
+
+
+def _version(path: Path) -> int:
+    with safe_open(path, "pt") as file:
+        return json.loads(file.metadata()["graphlog"])["version"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"joined.ecfp4.weight": torch.zeros(5, 1)},
+        {"joined.ecfp4.bias": torch.zeros(2)},
+        {"joined.ecfp4.mean": torch.zeros(2048)},
+        {"joined.ecfp4.bias": None},
+        {"joined": ["ecfp5"]},
+        {"clip": "far"},
+    ],
+    ids=["width", "targets", "mean alone", "no bias", "name", "clip"],
+)
+def test_a_joined_model_that_does_not_fit_is_refused(change: dict[str, Any], tmp_path: Path):
+    _kept(tmp_path / "run", "ecfp4")
+    found = read_model(tmp_path / "run" / "model.safetensors")
+    extra = {k: v for k, v in {**found.extra, **change}.items() if torch.is_tensor(v)}
+    described = {k: v for k, v in change.items() if "." not in k}
+    info = {**found.info, "predictor": {**found.info["predictor"], **described}}
+    save_model(tmp_path / "odd.safetensors", found.encoder, info, extra)
+    with pytest.raises(ModelFileError, match="heads are incomplete"):
+        Predictor.load(tmp_path / "odd.safetensors")
+
+
+def test_nothing_else_goes_on_in_its_folder(tmp_path: Path) -> None:
+    _kept(tmp_path / "run")
+    before = (tmp_path / "run" / "model.safetensors").read_bytes()
+    with pytest.raises(ConfigError, match="a run of probe, which finetune cannot continue"):
+        graphlog.finetune(tiny_encoder(), labeled(LENGTH), run_dir=tmp_path / "run", resume=True)
+    with pytest.raises(ConfigError, match="a run of probe, which pretrain cannot continue"):
+        graphlog.pretrain(CHAINS, run_dir=tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+    with pytest.raises(ConfigError, match="no folder is named"):
+        graphlog.probe(tiny_encoder(), labeled(LENGTH), overwrite=True)
+
+
+def test_the_note_of_a_replaced_input_goes_with_it(tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "m.csv", CHAINS, length=LENGTH)
+    options = {"targets": ["length"], "baselines": (), "split": "random"}
+    run = {"run_dir": tmp_path / "run", "overwrite": True}
+    graphlog.probe(tiny_encoder(), table, **options, **run)
+    assert recall_input(tmp_path / "run") == (str(table), {"targets": ["length"]})
+    graphlog.probe(tiny_encoder(), pd.read_csv(table), **options, **run)
+    assert recall_input(tmp_path / "run") is None
+
+
 def test_large_inputs_are_predicted_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("graphlog.downstream.joined._GRAPHS_AT_ONCE", 7)
     data = labeled(LENGTH, "regression")
@@ -120,6 +201,17 @@ def test_a_run_is_not_replaced_unasked(tmp_path: Path) -> None:
     graphlog.probe(tiny_encoder(), length, baselines=(), run_dir=run, overwrite=True)
     assert Predictor.load(run).task == "regression"
     assert before.shape == Predictor.load(run).predict(CHAINS).shape
+
+
+def test_a_target_that_was_not_learned_is_not_explained(tmp_path: Path) -> None:
+    probe(tiny_encoder(), _several(), baselines=(), run_dir=tmp_path / "run")
+    for name in ("why.csv", "why.html"):
+        graphlog.explain_file(tmp_path / "run", CHAINS[:3], tmp_path / name)
+    rows = read_csv(tmp_path / "why.csv")
+    assert all(row["contribution_one"] == "" and row["contribution_long"] for row in rows)
+    page = (tmp_path / "why.html").read_text(encoding="utf-8")
+    assert "no prediction" in page
+    assert ">nan" not in page
 
 
 def test_nothing_is_kept_where_nothing_is_learned(tmp_path: Path) -> None:

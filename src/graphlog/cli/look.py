@@ -94,7 +94,8 @@ def _tables(description: Mapping[str, Any]) -> list[Table]:
 
 def plot(
     run: Annotated[
-        Path, o.argument("Run folder of pretrain or finetune, or folder of a benchmark.", "RUN")
+        Path,
+        o.argument("Run folder of pretrain, finetune or probe, or folder of a benchmark.", "RUN"),
     ],
     output: o.Folder,
     source: o.MapInput = None,

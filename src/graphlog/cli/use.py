@@ -207,8 +207,8 @@ def probe(
             raise ConfigError("--protocol 10-fold makes its own folds; drop --split.")
         if with_features is not None:
             raise ConfigError("--with goes with --protocol split; drop one of the two.")
-        if output is not None:
-            raise ConfigError("--output goes with --protocol split; drop one of the two.")
+        if output is not None or overwrite:
+            raise ConfigError("--output and --overwrite go with --protocol split; drop them.")
         rows = o.names(baselines or _FOLD_BASELINES)
         report = graphlog.fold_probe(model, source, classifier=classifier, baselines=rows, **shared)
     else:

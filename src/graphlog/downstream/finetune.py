@@ -27,7 +27,13 @@ from graphlog.downstream.models import RANDOM, untrained_like
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines, ecfp_rows
 from graphlog.downstream.report import ScoreRow, make_report, score_row
-from graphlog.downstream.tasks import LABELING, LabeledGraphs, folds_lacking, open_labeled
+from graphlog.downstream.tasks import (
+    LABELING,
+    LabeledGraphs,
+    check_learnable,
+    folds_lacking,
+    open_labeled,
+)
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.encoder import with_settings
 from graphlog.encoders.novelty import fit_novelty
@@ -86,7 +92,9 @@ def finetune(
     data = open_labeled(source, encoder.schema, **labeling)
     check_folds(data, config)
     folder = (
-        None if run_dir is None else RunFolder.open(run_dir, resume=resume, overwrite=overwrite)
+        None
+        if run_dir is None
+        else RunFolder.open(run_dir, "finetune", resume=resume, overwrite=overwrite)
     )
     run = _Run(encoder, data, config, seeds, folder, as_progress(progress))
     try:
@@ -152,15 +160,11 @@ def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
         raise ConfigError("class weights are for classes, and the task is regression; drop them.")
     if data.weights is not None and not data.weights[data.split.train].any():
         raise DataError("all weights of the train fold are 0: nothing to learn.")
-    lacking = folds_lacking(data.labels, data.targets, data.task, data.split)
-    empty = [fold for fold, names in lacking.items() if len(names) == len(data.targets)]
+    check_learnable(data)
+    lacking = folds_lacking(data.labels, data.targets, data.task, data.split).get("valid", [])
     lack = "one class only" if data.task != "regression" else "no label"
-    if "train" in empty:
-        raise DataError(
-            f"every target has {lack} in the train fold ({data.split_name} split): nothing to "
-            "learn; choose another split."
-        )
-    if "valid" in empty and (config.select == "best-valid" or config.patience):
+    chooses = config.select == "best-valid" or config.patience
+    if chooses and len(lacking) == len(data.targets):
         advice = "drop --patience" if config.patience else "choose --select last"
         raise DataError(
             f"every target has {lack} in the valid fold ({data.split_name} split): {advice} or "

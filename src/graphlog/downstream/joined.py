@@ -45,11 +45,12 @@ class FeatureRows:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class JoinedModel:
-    """A linear model of features, whose predictions are averaged with those of an embedding."""
+class LinearModel:
+    """A linear model of one set of features; a probe averages the predictions of several."""
 
     features: str
-    """Their name in the domain: ``ecfp4``, ``descriptors``, ``statistics``."""
+    """Their name in the domain: ``ecfp4``, ``descriptors``, ``statistics``; empty for the embedding
+    of an encoder."""
     fit: LinearFit
     scaling: Scaling | None
     """None for features of 0 and 1, which stay as they are."""
@@ -69,12 +70,26 @@ class JoinedModel:
         return {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
 
     @classmethod
-    def of(cls, features: str, tensors: Mapping[str, Tensor]) -> "JoinedModel":
+    def of(
+        cls, features: str, tensors: Mapping[str, Tensor], columns: int, targets: int
+    ) -> "LinearModel":
         """Return the model that :meth:`tensors` describes.
 
+        Args:
+            features: Their name.
+            tensors: Of a file.
+            columns: How many the features have.
+            targets: How many are predicted.
+
         Raises:
-            KeyError: If some are missing.
+            ValueError: If some are missing or have another shape.
         """
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        wanted: dict[str, tuple[int, ...]] = {"weight": (columns, targets), "bias": (targets,)}
+        if shapes.keys() - wanted:
+            wanted |= {"mean": (columns,), "deviation": (columns,)}
+        if shapes != wanted:
+            raise ValueError(f"the model of {features} has {shapes}, not {wanted}")
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         scaling = Scaling(arrays["mean"], arrays["deviation"]) if "mean" in arrays else None
         return cls(features, LinearFit(arrays["weight"], arrays["bias"]), scaling)

@@ -41,10 +41,10 @@ def describe_run(
         },
         kind: dict(settings),
     }
-    write_text(folder.config, tomli_w.dumps(tables))
     write_json(folder.versions, versions(data.store.digest))
     rows = Split(*(data.store.rows[part] for part in data.split))
     rows.save(folder.path / "split.json", data.split_name, (), data.store.digest)
+    write_text(folder.config, tomli_w.dumps(tables))
 
 
 def origin(data: LabeledGraphs, encoder: Encoder) -> dict[str, Any]:

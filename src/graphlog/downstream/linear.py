@@ -137,7 +137,6 @@ def linear_predictions(
     """Return probabilities (classification) or values (regression) of every row."""
     if task == "classification" and isinstance(features, np.ndarray):
         return apply_logistic(features, np.vstack([fit.weight, fit.bias]).astype(np.float32))
-    # columns of embeddings are nearly dependent, too much so for sums in float32
     outputs = np.asarray(features.astype(np.float64) @ fit.weight.astype(np.float64) + fit.bias)
     if task == "regression":
         return outputs.astype(np.float32)

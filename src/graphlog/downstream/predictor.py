@@ -21,7 +21,7 @@ from graphlog.domains import Input, domain_of
 from graphlog.downstream.embed import Written, choose_format, open_output
 from graphlog.downstream.encoder import Encoder, aligned
 from graphlog.downstream.head import FineTuned, Head
-from graphlog.downstream.joined import FeatureRows, JoinedModel
+from graphlog.downstream.joined import FeatureRows, LinearModel
 from graphlog.downstream.linear import fuse
 from graphlog.downstream.members import Found, member_batches
 from graphlog.downstream.metrics import TaskKind
@@ -97,7 +97,7 @@ class Predictor:
         info: Mapping[str, Any] | None = None,
         calibration: Calibration | None = None,
         novelty: Novelty | None = None,
-        joined: Sequence[JoinedModel] = (),
+        joined: Sequence[LinearModel] = (),
     ) -> None:
         """Join the models of all seeds, alike in everything but weights."""
         self.members = tuple(members)
@@ -262,7 +262,7 @@ class Predictor:
                 columns = self._prediction(
                     store, batch_size, interval, precision, progress
                 ).columns()
-                self._warn_of_infinite(interval)
+                self._warn_of_infinite(interval, columns)
                 return output.finish(
                     Results(
                         np.stack([*columns.values()], axis=1),
@@ -274,11 +274,15 @@ class Predictor:
                     {"targets": list(self.targets), "task": self.task},
                 )
 
-    def _warn_of_infinite(self, interval: float | None) -> None:
+    def _warn_of_infinite(self, interval: float | None, columns: Mapping[str, np.ndarray]) -> None:
         if interval is None or self.calibration is None:
             return
         widths = self.calibration.half_widths(interval)
-        names = [name for name, w in zip(self.targets, widths, strict=True) if np.isinf(w)]
+        names = [
+            name
+            for name, width in zip(self.targets, widths, strict=True)
+            if np.isinf(width) and not np.isnan(columns[f"predicted_{name}"]).all()
+        ]
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             warnings.warn(
@@ -386,7 +390,9 @@ class Predictor:
         if self.novelty is not None:
             extra |= self.novelty.tensors()
         info = {**self.info, "kind": KIND, "embedding": first.layer, KIND: described}
-        save_model(Path(path), first.network, info, extra, half=half)
+        # version 0.1.0 would predict without what it does not know
+        version = 2 if self.joined or math.isfinite(first.head.clip) else 1
+        save_model(Path(path), first.network, info, extra, half=half, version=version)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> "Predictor":
@@ -408,15 +414,12 @@ class Predictor:
                 _member(found.encoder, found.extra, k, described, found.info["embedding"])
                 for k in range(described["members"])
             ]
-            joined = [
-                JoinedModel.of(name, part(found.extra, f"joined.{name}."))
-                for name in described.get("joined", ())
-            ]
+            joined = _joined(found.encoder.schema, found.extra, described)
             report = Report.from_dict(described["report"])
             fields, task = described.get("calibration"), members[0].head.task
             calibration = fields and Calibration.from_file(task, fields, found.extra)
             novelty = Novelty.of(found.extra, found.encoder.embedding_width("jk"))
-        except (KeyError, TypeError, RuntimeError) as e:
+        except (KeyError, TypeError, ValueError, RuntimeError) as e:
             raise ModelFileError(
                 f"{path}: its prediction heads are incomplete ({str(e).splitlines()[0]}); get the "
                 "file again."
@@ -441,5 +444,23 @@ def _member(
     with torch.random.fork_rng(devices=[]):
         head = Head(width, targets, described["task"])
     head.load_state_dict(weights)
-    head.clip = described.get("clip", math.inf)
+    head.clip = float(described.get("clip", math.inf))
     return FineTuned(network, head, "jk" if layer == "jk" else "last")
+
+
+def _joined(
+    schema: FeatureSchema, extra: Mapping[str, Tensor], described: Mapping[str, Any]
+) -> list[LinearModel]:
+    """Return the models of other features.
+
+    Raises:
+        ValueError: If a name is unknown, or tensors do not fit it.
+    """
+    known, targets = domain_of(schema).feature_sets, len(described["targets"])
+    models: list[LinearModel] = []
+    for name in described.get("joined", ()):
+        if name not in known:
+            raise ValueError(f"features '{name}' are unknown to this version")
+        tensors = part(extra, f"joined.{name}.")
+        models.append(LinearModel.of(name, tensors, len(known[name]), targets))
+    return models

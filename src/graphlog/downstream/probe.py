@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Num
+from jaxtyping import Float, Num
 
 from graphlog.data.split import group_numbers
 from graphlog.domains import domain_of
 from graphlog.downstream.encoder import Encoder, ReadoutChoice
+from graphlog.downstream.joined import LinearModel
 from graphlog.downstream.linear import (
     FIXED_C,
     GRID,
@@ -30,14 +31,13 @@ from graphlog.downstream.linear import (
 )
 from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
 from graphlog.downstream.models import untrained_like
-from graphlog.downstream.probe_run import ChosenModel, probe_predictor, save_probe
+from graphlog.downstream.probe_run import opened, probe_predictor, save_probe
 from graphlog.downstream.report import Report, ScoreRow, make_report, score_row
-from graphlog.downstream.tasks import LabeledGraphs, open_labeled
+from graphlog.downstream.tasks import LabeledGraphs, check_learnable, open_labeled
 from graphlog.errors import DataError, check_name
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
-from graphlog.training.runfolder import check_usable
 
 ByC = dict[float, np.ndarray]
 """Predictions of a linear model for every graph, at each C."""
@@ -85,7 +85,8 @@ def probe(
         precision: Of the encoder's matrix products.
         progress: Follows the batches.
         jobs: Targets fitted at once; -1 is one per core.
-        run_dir: Folder to keep the models of "C by validation" in, as a predictor; None keeps none.
+        run_dir: Folder to keep the models of "C by validation" in, as a predictor, whose row then
+            comes first; None keeps none.
         overwrite: Replace the run in ``run_dir``.
         labeling: Passed to ``open_labeled`` (``targets``, ``task``, ``split``, ...).
 
@@ -94,32 +95,32 @@ def probe(
         DataError: If nothing can be learned that is to be kept.
     """
     check_baselines(baselines)
-    if run_dir is not None:
-        check_usable(run_dir, None, overwrite)
     encoder = encoder.with_readout(readout)
     data = open_labeled(source, encoder.schema, **labeling)
     domain = domain_of(data.store.schema)
     domain.check_feature_sets(with_features)
-    models = _LinearModels(data, c, sorted({c, *grid}), jobs)
-    embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=progress)
-    parts = [_Part("frozen encoder", "", models.fit(embeddings))]
-    for name in with_features:
-        known = domain.feature_set(name, data.store)
-        parts.append(_Part(known.name, name, models.fit(known.values, known.binary)))
-    rows = models.fused_rows(parts)
-    if "random" in baselines:
-        untrained = [_untrained(encoder, data, layer, seed, precision) for seed in seeds]
-        rows += models.rows("untrained encoder", [models.fit(x).path for x in untrained])
-    extra, notes = ecfp_rows(data, baselines, seeds, c, models.grid, jobs)
-    there = {(row.model, row.rule) for row in rows}
-    extra = [row for row in extra if (row.model, row.rule) not in there]
-    if run_dir is None:
-        return make_report(data, [*rows, *extra], notes)
-    rows[:2] = rows[1::-1]  # what is kept comes first
-    chosen, values = models.chosen(parts)
-    predictor = probe_predictor(encoder, layer, data, chosen, values, [*rows, *extra], notes)
-    save_probe(run_dir, predictor, data, encoder, overwrite)
-    return predictor.report
+    if run_dir is not None:
+        check_learnable(data)
+    with opened(run_dir, overwrite) as folder:
+        models = _LinearModels(data, c, sorted({c, *grid}), jobs)
+        embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=progress)
+        parts = [_Part("frozen encoder", "", models.fit(embeddings))]
+        for name in with_features:
+            known = domain.feature_set(name, data.store)
+            parts.append(_Part(known.name, name, models.fit(known.values, known.binary)))
+        rows = models.fused_rows(parts)
+        if "random" in baselines:
+            untrained = [_untrained(encoder, data, layer, seed, precision) for seed in seeds]
+            rows += models.rows("untrained encoder", [models.fit(x).path for x in untrained])
+        extra, notes = ecfp_rows(data, baselines, seeds, c, models.grid, jobs)
+        there = {(row.model, row.rule) for row in rows}
+        rows += [row for row in extra if (row.model, row.rule) not in there]
+        if folder is None:
+            return make_report(data, rows, notes)
+        rows[:2] = rows[1::-1]  # what is kept comes first
+        predictor = probe_predictor(encoder, layer, data, *models.chosen(parts), rows, notes)
+        save_probe(folder, predictor, data, encoder)
+        return predictor.report
 
 
 class _Fitted(NamedTuple):
@@ -181,24 +182,25 @@ class _LinearModels:
             return rows
         name = " + ".join(part.title for part in parts)
         fixed = fuse([path[self.c] for path in paths], data.task)
-        models, picked = self.chosen(parts)
+        _, best, picked = self.chosen(parts)
         return [
             _row(name, f"C = {self.c:g}", [fixed], data, {"c": self.c}),
-            _row(name, "C by validation", [picked], data, {"c": [model.c for model in models]}),
+            _row(name, "C by validation", [picked], data, {"c": best}),
             *rows,
         ]
 
-    def chosen(self, parts: Sequence[_Part]) -> tuple[list[ChosenModel], np.ndarray]:
-        """Return each part's model at the C chosen by validation, and their averaged predictions.
+    def chosen(
+        self, parts: Sequence[_Part]
+    ) -> tuple[list[LinearModel], list[float], Float[np.ndarray, "M T"]]:
+        """Return each part's model at the C chosen by validation, these C, and the predictions.
 
-        The predictions are those of every graph.
+        The predictions, of every graph, are averaged over the parts.
         """
-        models: list[ChosenModel] = []
-        for part in parts:
-            c = self.best_c(part.fitted.path)
-            models.append(ChosenModel(part.features, c, part.fitted.fits[c], part.fitted.scaling))
-        values = [part.fitted.path[m.c] for part, m in zip(parts, models, strict=True)]
-        return models, fuse(values, self.data.task) if len(values) > 1 else values[0]
+        best = [self.best_c(part.fitted.path) for part in parts]
+        pairs = list(zip(parts, best, strict=True))
+        models = [LinearModel(p.features, p.fitted.fits[c], p.fitted.scaling) for p, c in pairs]
+        values = [part.fitted.path[c] for part, c in pairs]
+        return models, best, fuse(values, self.data.task) if len(values) > 1 else values[0]
 
     def best_c(self, path: ByC) -> float:
         """Return the C with the best validation score; the fixed one where there is none."""
@@ -317,7 +319,7 @@ def _untrained(
     """Return features of the untrained network; its statistics come from the training fold."""
     graphs = data.store.subset(np.sort(data.split.train))
     untrained = untrained_like(encoder, graphs, seed, layer)
-    return standardize(untrained.embed_store(data.store, precision=precision), data.split.train)
+    return untrained.embed_store(data.store, precision=precision)
 
 
 def _row(

@@ -159,7 +159,7 @@ class Report:
                 return report
         except (AttributeError, KeyError, IndexError, TypeError, ValueError):
             pass
-        raise DataError(f"{path}: not a report of scores, or damaged; fine-tune again.")
+        raise DataError(f"{path}: not a report of scores, or damaged; run it again.")
 
     def _shown(self) -> tuple[str, list[tuple[str, str, str, str]]]:
         """Return the metric with its unit, and model, rule, test and valid score of every row."""

@@ -313,6 +313,21 @@ def _fold_notes(
     return notes
 
 
+def check_learnable(data: LabeledGraphs) -> None:
+    """Refuse a training fold from which no target can be learned.
+
+    Raises:
+        DataError: If every target has one class, or no label.
+    """
+    lacking = folds_lacking(data.labels, data.targets, data.task, data.split).get("train", [])
+    if len(lacking) == len(data.targets):
+        lack = "one class only" if data.task != "regression" else "no label"
+        raise DataError(
+            f"every target has {lack} in the train fold ({data.split_name} split): nothing to "
+            "learn; choose another split."
+        )
+
+
 def folds_lacking(
     labels: Float[np.ndarray, "M T"], names: Sequence[str], task: TaskKind, split: Split
 ) -> dict[str, list[str]]:

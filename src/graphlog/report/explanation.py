@@ -103,7 +103,8 @@ def _table(found: Predictor, parts: Attribution, numbers: Sequence[int], path: P
         table.writerow(["row", "node", *(f"contribution_{name}" for name in found.targets)])
         for graph, row in enumerate(numbers):
             for node, values in enumerate(parts.of(graph)):
-                table.writerow([row, node, *(f"{value:.6g}" for value in values)])
+                cells = ("" if np.isnan(value) else f"{value:.6g}" for value in values)
+                table.writerow([row, node, *cells])
 
 
 def _page(
@@ -146,6 +147,9 @@ def _page(
             continue
         weights = scaled[parts.ptr[graph] : parts.ptr[graph + 1]]
         for t, value in enumerate(parts.predictions[graph, : len(targets)].tolist()):
+            if np.isnan(value):
+                yield "<td>no prediction: the training fold has one class only</td>"
+                continue
             drawing = domain.draw_weighted(store, graph, weights[:, t], *_SIZE)
             most = _largest(parts.of(graph)[:, t])
             yield f"<td><figure><div>{drawing}</div><figcaption>prediction {value:.4g}; "

@@ -352,7 +352,7 @@ def _draw_bars(axis: Axes, metric: str, scores: Sequence[Score]) -> None:
     for bar in bars:
         bar.set_edgecolor("white")
     style: dict[str, Any] = {"fmt": "none", "ecolor": INK, "elinewidth": 1.0, "capsize": 2.5}
-    axis.errorbar(means, places, xerr=spreads, **style)
+    axis.errorbar(means, places, xerr=[score.sd for score in scores], **style)  # NaN: none
     ends = [mean + spread for mean, spread in zip(means, spreads, strict=True)]
     reach = max([abs(end - chance) for end in ends], default=0.0) or 1.0
     for place, (score, end) in enumerate(zip(scores, ends, strict=True)):

@@ -65,15 +65,24 @@ class RunFolder:
         self.checkpoints = path / CHECKPOINTS
 
     @classmethod
-    def open(cls, path: Path, *, resume: bool = False, overwrite: bool = False) -> Self:
+    def open(
+        cls,
+        path: Path,
+        kind: str = "pretrain",
+        *,
+        resume: bool | None = False,
+        overwrite: bool = False,
+    ) -> Self:
         """Create, continue or empty the folder, and lock it against other processes.
+
+        Arguments are those of :func:`check_usable`.
 
         Raises:
             ConfigError: If it exists and neither ``resume`` nor ``overwrite`` is set, if both are,
                 or if another process is using it.
             GraphLoGError: If it cannot be written to.
         """
-        check_usable(path, resume, overwrite)
+        check_usable(path, kind, resume, overwrite)
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
             lock = _lock(path)
@@ -119,11 +128,12 @@ def versions(data_digest: str) -> dict[str, Any]:
     }
 
 
-def check_usable(path: Path, resume: bool | None, overwrite: bool) -> None:
+def check_usable(path: Path, kind: str, resume: bool | None, overwrite: bool) -> None:
     """Check that a folder is free, or that of a run to be continued or replaced.
 
     Args:
         path: The folder.
+        kind: ``pretrain``, ``finetune`` or ``probe``: what is to be run.
         resume: Whether the run is to be continued; None where such a run cannot be.
         overwrite: Whether it is to be replaced.
 
@@ -141,17 +151,26 @@ def check_usable(path: Path, resume: bool | None, overwrite: bool) -> None:
         going_on = "" if resume is None else "continue it with --resume or "
         raise ConfigError(f"run folder {path} exists; {going_on}replace it with --overwrite.")
     known = all(_belongs_to_run(e.name) or _is_unfinished(e.name) for e in entries)
-    if entries and not known and not _is_of_run(path / "config.toml"):
+    found = _kind_of(path / "config.toml")
+    if entries and not known and found is None:
         raise ConfigError(f"{path} holds other files and is no run folder; choose another folder.")
+    if resume and found not in (None, kind):
+        raise ConfigError(
+            f"{path} holds a run of {found}, which {kind} cannot continue; name another folder, "
+            "or replace it with --overwrite."
+        )
 
 
-def _is_of_run(config: Path) -> bool:
-    """Return whether a ``config.toml`` is one of ours: other programs have files of that name."""
+def _kind_of(config: Path) -> str | None:
+    """Return the kind of run that a ``config.toml`` is of; None where it is another program's."""
     try:
         tables = tomllib.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
-    return {"objective", "training"} <= tables.keys() or tables.get("kind") in LABELED_KINDS
+        return None
+    if {"objective", "training"} <= tables.keys():
+        return "pretrain"
+    kind = tables.get("kind")
+    return kind if kind in LABELED_KINDS else None
 
 
 def _belongs_to_run(name: str) -> bool:
