@@ -29,7 +29,8 @@ QUESTIONS = {
 own."""
 SHIPPED_MODEL = "graphlog-mol"
 SMALL_ENCODER = {"dim": 64, "layers": 3}
-FINETUNED = "esol"
+KEPT = "esol"
+"""The set whose models are kept, to predict with."""
 FINETUNE_EPOCHS = 8
 _MARK = "quickstart.json"
 
@@ -107,25 +108,27 @@ def run_quickstart(
     scores: list[TourScore] = []
     for name in QUESTIONS:
         data = open_labeled(name, shipped.schema)
-        scores += [_mean_row(data), *_probed(data, small, shipped, seed)]
-    data = open_labeled(FINETUNED, shipped.schema)
-    say(f"3/4  fine-tune {SHIPPED_MODEL} on {FINETUNED}: {data.sizes['train']} molecules")
+        run_dir = out / "probe" if name == KEPT else None
+        scores += [_mean_row(data), *_probed(data, small, shipped, seed, run_dir)]
+    data = open_labeled(KEPT, shipped.schema)
+    say(f"3/4  fine-tune {SHIPPED_MODEL} on {KEPT}: {data.sizes['train']} molecules")
     training: dict[str, Any] = {"run_dir": out / "finetune", "overwrite": True}
     config = FinetuneConfig(epochs=FINETUNE_EPOCHS)
     predictor = finetune(
         shipped, data, config, seeds=[seed], baselines=(), progress=progress, **training
     )
-    scores.append(_score(FINETUNED, SHIPPED_MODEL, "fine-tuned", predictor.report.rows[0]))
+    scores.append(_score(KEPT, SHIPPED_MODEL, "fine-tuned", predictor.report.rows[0]))
     scores.sort(key=lambda s: (list(QUESTIONS).index(s.dataset), -s.rmse))
     say("4/4  embed the molecules, place them in the tree of prototypes, and draw")
-    api.embed_file(shipped, FINETUNED, out / "embeddings.npz")
-    write_prototypes(SHIPPED_MODEL, out / "tree", FINETUNED, seed=seed)
+    api.embed_file(shipped, KEPT, out / "embeddings.npz")
+    write_prototypes(SHIPPED_MODEL, out / "tree", KEPT, seed=seed)
     written = {
         str(out / "pretrain"): "the small model, its settings and log",
-        str(out / "finetune"): f"{SHIPPED_MODEL} fine-tuned on {FINETUNED}, and its scores",
-        str(out / "embeddings.npz"): f"one vector for each molecule of {FINETUNED}",
+        str(out / "probe"): f"the averaged linear models of {KEPT}, and their scores",
+        str(out / "finetune"): f"{SHIPPED_MODEL} fine-tuned on {KEPT}, and its scores",
+        str(out / "embeddings.npz"): f"one vector for each molecule of {KEPT}",
         str(out / "tree" / "atlas.html"): (
-            f"{FINETUNED} in the tree of prototypes of {SHIPPED_MODEL}, to explore in a browser"
+            f"{KEPT} in the tree of prototypes of {SHIPPED_MODEL}, to explore in a browser"
         ),
         **(_draw(out / "figures", shipped, data, scores) if can_draw(say) else {}),
     }
@@ -152,9 +155,15 @@ def _mean_row(data: LabeledGraphs) -> TourScore:
     return TourScore(data.name, "mean of the training fold", "", scores["rmse"], scores["r2"])
 
 
-def _probed(data: LabeledGraphs, small: Encoder, shipped: Encoder, seed: int) -> list[TourScore]:
-    """Return the rows of linear models on frozen embeddings, and of fingerprints."""
-    report = api.probe(shipped, data, with_features=["ecfp4"], seeds=[seed])
+def _probed(
+    data: LabeledGraphs, small: Encoder, shipped: Encoder, seed: int, run_dir: Path | None
+) -> list[TourScore]:
+    """Return the rows of linear models on frozen embeddings, fingerprints and descriptors.
+
+    Those on all three, averaged, are kept in ``run_dir``.
+    """
+    joined: dict[str, Any] = {"with_features": ["ecfp4", "descriptors"], "run_dir": run_dir}
+    report = api.probe(shipped, data, seeds=[seed], overwrite=run_dir is not None, **joined)
     own = api.probe(small, data, baselines=())
     rows = [(row, "small encoder") for row in own.rows]
     rows += [(row, _NAMES.get(row.model, row.model)) for row in report.rows]
@@ -167,8 +176,9 @@ def _probed(data: LabeledGraphs, small: Encoder, shipped: Encoder, seed: int) ->
 
 _NAMES = {
     "frozen encoder": SHIPPED_MODEL,
-    "frozen encoder + ECFP4": f"{SHIPPED_MODEL} and ECFP4, averaged",
+    "frozen encoder + ECFP4 + descriptors": f"{SHIPPED_MODEL}, ECFP4 and descriptors, averaged",
     "ECFP4 + ridge regression": "ECFP4",
+    "descriptors + ridge regression": "RDKit's descriptors",
 }
 
 
@@ -221,7 +231,9 @@ def _draw(
 
 def _next_steps(out: Path) -> list[str]:
     return [
-        f"graphlog predict your.csv -m {out / 'finetune'} -o predictions.csv",
+        f"graphlog predict your.csv -m {out / 'probe'} -o predictions.csv",
+        f"graphlog probe your.csv -m {SHIPPED_MODEL} --targets COLUMN --with ecfp4,descriptors "
+        "-o run",
         f"graphlog embed your.csv -m {SHIPPED_MODEL} -o embeddings.npz",
         f"graphlog finetune your.csv -m {SHIPPED_MODEL} --targets COLUMN -o run",
         "graphlog pretrain your.smi -o run        # an encoder for your own molecules",

@@ -23,7 +23,7 @@ def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for short_name, name in few.items():
         _add_dataset(short_name, name, tmp_path / f"{short_name}.csv")
     monkeypatch.setattr(quickstart, "QUESTIONS", few)
-    monkeypatch.setattr(quickstart, "FINETUNED", f"few-{quickstart.FINETUNED}")
+    monkeypatch.setattr(quickstart, "KEPT", f"few-{quickstart.KEPT}")
 
 
 def _add_dataset(name: str, source: str, path: Path) -> None:
@@ -54,16 +54,25 @@ def test_the_tour_leaves_models_scores_embeddings_and_figures(tmp_path: Path):
     said: list[str] = []
     tour = quickstart.run_quickstart(tmp_path / "tour", molecules=200, epochs=2, say=said.append)
     assert all(Path(path).exists() for path in tour.written)
-    assert {"pretrain", "finetune", "embeddings.npz", "tree", "figures", "quickstart.json"} <= {
-        p.name for p in (tmp_path / "tour").iterdir()
-    }
+    assert {
+        "pretrain",
+        "probe",
+        "finetune",
+        "embeddings.npz",
+        "tree",
+        "figures",
+        "quickstart.json",
+    } <= {p.name for p in (tmp_path / "tour").iterdir()}
     shipped = quickstart.SHIPPED_MODEL
     rows = ("mean of the training fold", "small encoder", "untrained encoder", "ECFP4")
     for name in tour.questions:
         models = [s.model for s in tour.scores if s.dataset == name]
-        assert {*rows, shipped, f"{shipped} and ECFP4, averaged", "ECFP4 + random forest"} <= {
-            *models
-        }
+        assert {
+            *rows,
+            shipped,
+            f"{shipped}, ECFP4 and descriptors, averaged",
+            "ECFP4 + random forest",
+        } <= {*models}
     assert all(s.rmse > 0 and s.r2 < 1 for s in tour.scores)
     mean = next(s for s in tour.scores if s.model == rows[0])
     assert mean.r2 <= 0
