@@ -139,7 +139,7 @@ class Predictor:
         fields: dict[str, Any] = {
             "task": self.task,
             "targets": ", ".join(self.targets),
-            "seeds": len(self.members),
+            "seeds": None if "probed_on" in self.info else len(self.members),
             "joined": ", ".join(model.features for model in self.joined) or None,
             "schema": self.schema.name,
         }
