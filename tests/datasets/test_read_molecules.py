@@ -77,8 +77,9 @@ def test_labels_that_are_not_numbers(tmp_path: Path) -> None:
     path = write(tmp_path, "smiles,a,b\nCCO,1,1\nC,strong,inf\n")
     assert (
         refusal(path, targets=["a"])
-        == f"{path}, data row 1: label 'a' must be a number, yes or no, or empty, found 'strong'; "
-        "correct it, or choose other --targets."
+        == f"{path}, data row 1: label 'a' must be a number, 0/1, yes/no, true/false, "
+        "active/inactive, positive/negative, or empty, found 'strong'; leave out units and bounds "
+        "such as >, write a decimal comma as a point, or choose other --targets."
     )
     assert "data row 1: label 'b'" in refusal(path, targets=["b"])
     assert "did you mean 'a'" in refusal(path, targets=["aa"])
@@ -243,3 +244,18 @@ def test_no_more_than_a_few_pieces_are_taken_ahead() -> None:
     assert next(results) == (0, 0)
     assert taken <= pool.WORTH_A_POOL + 5
     results.close()
+
+
+def test_other_cells_that_are_no_labels_are_shown_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path, "smiles,a\nCCO,1\nC,>10\nCC,ND\nCCC,2 uM\nCCN,>10\n")
+    assert "found '>10' (and 3 more such cells nearby, as 'ND', '2 uM')" in refusal(
+        path, targets=["a"]
+    )
+
+
+def test_a_word_among_numbers_is_no_zero(tmp_path: Path) -> None:
+    path = write(tmp_path, "smiles,a,b\nCCO,-3.2,yes\nC,inactive,no\nCC,1,0\n")
+    assert "column 'a' holds numbers and words for classes ('inactive')" in refusal(
+        path, targets=["a"]
+    )
+    assert read_molecules(path, targets=["b"]).labels.ravel().tolist() == [1, 0, 0]

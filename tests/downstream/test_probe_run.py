@@ -88,7 +88,7 @@ def test_a_target_of_one_class_stays_empty(tmp_path: Path) -> None:
 def test_where_validation_cannot_choose_the_fixed_penalty_is_taken(tmp_path: Path) -> None:
     data = labeled(np.where(np.isin(np.arange(len(CHAINS)), _several().split.valid), 1, IS_ALCOHOL))
     report = probe(tiny_encoder(), data, c=0.3, baselines=(), run_dir=tmp_path / "run")
-    assert Predictor.load(tmp_path / "run").info["probe"]["c"] == [0.3]
+    assert Predictor.load(tmp_path / "run").info["probe"]["c"] == {"embedding": 0.3}
     assert not any("also chose" in note for note in report.notes)
     assert any("also chose C" in note for note in _kept(tmp_path / "other").report.notes)
 

@@ -158,7 +158,9 @@ def probe(
     targets: o.Targets = None,
     task: o.Task = "auto",
     split: o.SplitKind = None,
-    seeds: o.Seeds = "0,1,2",
+    seeds: Annotated[
+        str, o.option("Of untrained encoders and forests; with 10-fold, of the folds.", "0,1,2")
+    ] = "0,1,2",
     layer: o.Layer = None,
     with_features: o.WithFeatures = None,
     c: Annotated[

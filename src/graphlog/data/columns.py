@@ -201,12 +201,14 @@ class LabelReader:
         )
         self._words: dict[str, set[str]] = {}
         self._rounded: dict[str, float] = {}
+        self._numbers: set[str] = set()
 
     def read(self, rows: Sequence[Row]) -> Float32[np.ndarray, "N T"]:
         """Return the labels of ``rows``.
 
         Raises:
-            DataError: Naming the first row and column whose text is not a number.
+            DataError: Naming the first row and column whose text is not a number, or a column that
+                has words for classes beside other numbers.
         """
         table: list[list[float | None]] = []
         seen = set[str]()
@@ -215,13 +217,14 @@ class LabelReader:
             values: list[float | None] = list(map(label, cells))
             if None in values:
                 if row.problem is None:
-                    raise self._not_a_number(row, self._tasks[values.index(None)])
+                    raise self._not_a_number(row, self._tasks[values.index(None)], rows)
                 values = [math.nan] * len(values)  # a ragged row's cells may be in wrong columns
             seen.update(cells)
             table.append(values)
         if any(cell.strip().lower() in WORDS for cell in seen):
             self._note_words(rows)
         exact = np.array(table, dtype=np.float64)
+        self._refuse_words_among_numbers(exact)
         labels = exact.astype(np.float32)
         self._note_rounding(exact, labels)
         return labels
@@ -252,11 +255,28 @@ class LabelReader:
         for row, task in np.argwhere(changed).tolist():
             self._rounded.setdefault(self._tasks[task], float(exact[row, task]))
 
-    def _not_a_number(self, row: Row, task: str) -> DataError:
-        text = row.fields[task].strip()
+    def _refuse_words_among_numbers(self, labels: np.ndarray) -> None:
+        """A word would silently count as 0 or 1 among measurements."""
+        is_number = (~np.isnan(labels) & (labels != 0) & (labels != 1)).any(axis=0)
+        self._numbers.update(self._tasks[t] for t in np.flatnonzero(is_number))
+        for task in self._words.keys() & self._numbers:
+            word = min(self._words[task])
+            raise DataError(
+                f"{self._where}: column '{task}' holds numbers and words for classes ('{word}'); "
+                "write numbers only and leave the other cells empty."
+            )
+
+    def _not_a_number(self, row: Row, task: str, rows: Sequence[Row]) -> DataError:
+        cells = [r.fields[task].strip() for r in rows if r.problem is None]
+        bad = [cell for cell in cells if label(cell) is None]
+        others = [f"{c[:20]!a}" for c in dict.fromkeys(bad) if c != row.fields[task].strip()]
+        shown = f", as {', '.join(others[:3])}" if others else ""
+        more = f" (and {len(bad) - 1} more such cells nearby{shown})" if len(bad) > 1 else ""
         return DataError(
-            f"{self._where}, data row {row.row}: label '{task}' must be a number, yes or no, or "
-            f"empty, found {text[:40]!a}; correct it, or choose other --targets."
+            f"{self._where}, data row {row.row}: label '{task}' must be a number, 0/1, yes/no, "
+            "true/false, active/inactive, positive/negative, or empty, found "
+            f"{row.fields[task].strip()[:40]!a}{more}; leave out units and bounds such as >, write "
+            "a decimal comma as a point, or choose other --targets."
         )
 
 

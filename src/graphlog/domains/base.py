@@ -293,6 +293,8 @@ class Domain(ABC):
         Raises:
             ConfigError: If there is one; says which names there are.
         """
+        if isinstance(names, str):
+            raise ConfigError(f"features are a list of names, found '{names}'; write ['{names}'].")
         if names and not self.feature_sets:
             raise ConfigError(f"{self.records} have no features to join to an embedding.")
         for name in names:

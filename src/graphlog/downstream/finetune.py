@@ -26,6 +26,7 @@ from graphlog.downstream.linear import FIXED_C, GRID
 from graphlog.downstream.models import RANDOM, untrained_like
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines, ecfp_rows
+from graphlog.downstream.repeats import repeat_notes
 from graphlog.downstream.report import ScoreRow, make_report, score_row
 from graphlog.downstream.tasks import (
     LABELING,
@@ -244,12 +245,12 @@ class _Run:
         if "random" in baselines:
             rows += self._untrained_rows(train)
         extra, notes = ecfp_rows(data, baselines, self.seeds, FIXED_C, sorted({FIXED_C, *GRID}), -1)
-        notes += _notes(jobs)
+        notes += [*repeat_notes(data), *_notes(jobs)]
         chosen = "the epoch" if config.select == "best-valid" else None
         notes += calibration_notes(judged, data.split_name, chosen)
         report = make_report(data, [*rows, *extra], notes, judged)
         models = chosen_models(jobs)
-        novelty = fit_novelty(models[0].network, train)
+        novelty = fit_novelty(models[0].network, data.labeled_train)
         info = {
             "finetuned_on": data.name,
             "seeds": list(self.seeds),

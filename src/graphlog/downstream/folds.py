@@ -5,16 +5,12 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int64
-from scipy.sparse import csr_matrix, hstack
 
-from graphlog.data.batch import GraphBatch
-from graphlog.data.chunk import MIX, mixed
-from graphlog.data.schema import Attribute
-from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.linear import standardize, without_convergence_warnings
 from graphlog.downstream.models import untrained_like
 from graphlog.downstream.report import Report, ScoreRow
+from graphlog.downstream.subtrees import ROUNDS, wl_kernel
 from graphlog.downstream.tasks import LabeledGraphs, class_numbers, open_labeled
 from graphlog.errors import ConfigError, DataError, check_name
 from graphlog.inputs import InputLike
@@ -27,10 +23,6 @@ BASELINES = ("random", "wl")
 GRID = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 """Values of C, as in the published code."""
 INNER_FOLDS = 5
-ROUNDS = 4
-"""How often labels are refined by those of the neighbors."""
-_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
-"""An odd number: a node's own label must not look like one of its neighbors'."""
 Indices = Int64[np.ndarray, "_"]
 Fitted = Callable[[Indices], tuple[np.ndarray, np.ndarray, Any]]
 """From the training graphs of a fold to features of these, features of all, and the classifier."""
@@ -188,68 +180,3 @@ def _classes(data: LabeledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "M
             "folds; merge classes or lower the number."
         )
     return data.store.subset(known), classes
-
-
-def wl_counts(store: GraphStore) -> csr_matrix:
-    """Return how often each refined node label occurs in each graph, all rounds side by side.
-
-    Weisfeiler-Lehman subtree counts (Shervashidze et al., 2011). Labels start as the categorical
-    node attributes, or the degree where there are none; those of edges are refined in. Continuous
-    attributes are not looked at. A multiset of neighbors is known by a sum of 64-bit hashes.
-    """
-    batch = store[:]
-    labels = _dense(_codes(batch.x.numpy(), store.schema.node, batch.num_nodes))
-    if not any(c.is_categorical for c in store.schema.node):
-        labels = _dense(
-            np.bincount(batch.edge_index[1].numpy(), minlength=batch.num_nodes).astype(np.int64)
-        )
-    edges = _codes(batch.edge_attr.numpy(), store.schema.edge, batch.num_edges)
-    counts = [_histogram(labels, batch)]
-    for _ in range(ROUNDS):
-        labels = _refined(labels, edges, batch)
-        counts.append(_histogram(labels, batch))
-    return csr_matrix(hstack(counts))
-
-
-def wl_kernel(store: GraphStore) -> Float[np.ndarray, "M M"]:
-    """Return the cosines of all graphs' label counts."""
-    counts = wl_counts(store).astype(np.float64)
-    products = np.asarray((counts @ counts.T).todense())
-    norms = np.sqrt(np.diag(products))
-    return products / np.outer(norms, norms)
-
-
-def _codes(values: np.ndarray, columns: tuple[Attribute, ...], rows: int) -> Int64[np.ndarray, "R"]:
-    """Return one number a row for all its categorical columns together."""
-    key = np.zeros(rows, dtype=np.int64)
-    for k, column in enumerate(columns):
-        if column.is_categorical:
-            key = key * column.cardinality + values[:, k].astype(np.int64)
-            key = _dense(key)
-    return key
-
-
-def _refined(
-    labels: Int64[np.ndarray, "V"], edges: Int64[np.ndarray, "E"], batch: GraphBatch
-) -> Int64[np.ndarray, "V"]:
-    source, target = batch.edge_index.numpy()
-    message = mixed(_hash(labels)[source] + _hash(edges + 1) * MIX)
-    gathered = np.zeros(len(labels), dtype=np.uint64)
-    np.add.at(gathered, target, message)
-    return _dense(mixed(_hash(labels) * _FACTOR + gathered))
-
-
-def _histogram(labels: Int64[np.ndarray, "V"], batch: GraphBatch) -> csr_matrix:
-    ones = np.ones(len(labels))
-    return csr_matrix(
-        (ones, (batch.batch.numpy(), labels)),
-        shape=(batch.num_graphs, int(labels.max(initial=-1)) + 1),
-    )
-
-
-def _dense(labels: np.ndarray) -> Int64[np.ndarray, "V"]:
-    return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
-
-
-def _hash(labels: Int64[np.ndarray, "V"]) -> np.ndarray:
-    return mixed(labels.astype(np.uint64))

@@ -32,6 +32,7 @@ from graphlog.downstream.linear import (
 from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
 from graphlog.downstream.models import untrained_like
 from graphlog.downstream.probe_run import opened, probe_predictor, save_probe
+from graphlog.downstream.repeats import repeat_notes
 from graphlog.downstream.report import Report, ScoreRow, make_report, score_row
 from graphlog.downstream.tasks import LabeledGraphs, check_learnable, open_labeled
 from graphlog.errors import DataError, check_name
@@ -113,6 +114,7 @@ def probe(
             untrained = [_untrained(encoder, data, layer, seed, precision) for seed in seeds]
             rows += models.rows("untrained encoder", [models.fit(x).path for x in untrained])
         extra, notes = ecfp_rows(data, baselines, seeds, c, models.grid, jobs)
+        notes += repeat_notes(data)
         there = {(row.model, row.rule) for row in rows}
         rows += [row for row in extra if (row.model, row.rule) not in there]
         if folder is None:

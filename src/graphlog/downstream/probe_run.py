@@ -73,14 +73,15 @@ def probe_predictor(
     notes = [*notes, *calibration_notes(judged, data.split_name, "C" if is_chosen else None)]
     network, (embedding, *joined) = encoder.copy().network.eval(), models
     with_features = [model.features for model in joined]
-    settings = {"layer": layer, "with": with_features, "c": list(best)}
+    penalties = dict(zip(["embedding", *with_features], best, strict=True))
+    settings = {"layer": layer, "with": with_features, "c": penalties}
     return Predictor(
         [FineTuned(network, Head.of_probe(embedding.fit, embedding.scaling, data.task), layer)],
         data.targets,
         make_report(data, rows, notes, judged),
         {"probed_on": data.name, "probe": settings, **origin(data, encoder)},
         calibration,
-        fit_novelty(network, data.store.subset(np.sort(data.split.train))),
+        fit_novelty(network, data.labeled_train),
         joined,
     )
 

@@ -29,6 +29,8 @@ _HALVES_SEED = 42
 """Of the two halves of a test fold; the family's."""
 SplitChoice = Any
 """A kind of split, the path of a split file, or a Split of input rows."""
+_FEW = 20
+"""Labels in a test fold below which a note says that a score says little."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +65,12 @@ class LabeledGraphs:
         if domain_of(self.store.schema).drops_unlabeled:
             return {**folds, "rejected": len(self.store.rejects)}
         return {**folds, "rejected": self.store.num_rows - len(self.store)}
+
+    @property
+    def labeled_train(self) -> GraphStore:
+        """The graphs of the training fold that have a label."""
+        train = np.sort(self.split.train)
+        return self.store.subset(train[np.isfinite(self.labels[train]).any(axis=1)])
 
     @property
     def halves(self) -> dict[str, Int[np.ndarray, "_"]]:
@@ -309,6 +317,16 @@ def _fold_notes(
         notes.append(
             f"{fold} fold: {len(lacking)} of {len(names)} targets have {lack} there and "
             f"{effect}: {', '.join(lacking[:5])}{more}"
+        )
+    counts = [np.isfinite(labels[indices]).sum(axis=0) for indices in split]
+    few = np.flatnonzero(counts[-1] < _FEW)
+    if len(few):
+        train, valid, test = counts
+        shown = [f"{names[t]} {train[t]}, {valid[t]}, {test[t]}" for t in few[:3]]
+        more = f"; and {len(few) - 3} more" if len(few) > 3 else ""
+        notes.append(
+            f"fewer than {_FEW} labels in the test fold: scores say little (train, valid, test): "
+            f"{'; '.join(shown)}{more}"
         )
     return notes
 

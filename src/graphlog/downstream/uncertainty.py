@@ -175,7 +175,8 @@ def calibration_notes(
         chosen: What the validation fold was also used to choose; None: nothing.
     """
     notes: list[str] = []
-    if any("coverage" in row for row in rows):
+    has_intervals = any("coverage" in row for row in rows)
+    if has_intervals:
         notes.append(
             f"{LEVEL:.0%} intervals: prediction ± half width, a quantile of the errors on the "
             "validation fold (split conformal)"
@@ -190,7 +191,8 @@ def calibration_notes(
             "be: coverage and calibration are not guaranteed, and the test fold shows one case"
         )
     if chosen is not None:
-        notes.append(f"the validation fold also chose {chosen}: intervals may be too narrow")
+        effect = "intervals may be too narrow" if has_intervals else "they may be too confident"
+        notes.append(f"the validation fold also chose {chosen}: {effect}")
     return notes
 
 

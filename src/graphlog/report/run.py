@@ -73,6 +73,8 @@ def draw_run(
     """
     if color is not None:
         check_name("color", color, COLORS)
+    if not run.exists():
+        raise ConfigError(f"no such folder: {run}; name a run folder.")
     if not (run / "config.toml").is_file():
         raise ConfigError(
             f"{run} is not a run folder (it has no config.toml); name one of pretrain, finetune "

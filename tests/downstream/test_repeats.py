@@ -1,0 +1,57 @@
+"""Repeated graphs are found whatever the order of their nodes, and said."""
+
+import numpy as np
+import pytest
+
+import graphlog
+from downstream_support import CHAINS, IS_ALCOHOL, labeled, tiny_encoder
+from graphlog.data.split import Split
+from graphlog.downstream.probe import probe
+from graphlog.downstream.repeats import repeat_notes
+from graphlog.downstream.subtrees import same_structure
+from graphlog.downstream.tasks import LabeledGraphs
+
+SMILES = ["CCO", "OCC", "CCN", "C(O)C", "CC", "CCCC", "c1ccccc1O", "Oc1ccccc1", "C", "C.C"]
+
+
+def test_graphs_are_alike_whatever_the_order_of_their_atoms() -> None:
+    kinds = same_structure(graphlog.read_molecules(SMILES)).tolist()
+    alike = {kind: [s for s, k in zip(SMILES, kinds, strict=True) if k == kind] for kind in kinds}
+    assert [v for v in alike.values() if len(v) > 1] == [
+        ["CCO", "OCC", "C(O)C"],
+        ["c1ccccc1O", "Oc1ccccc1"],
+    ]
+
+
+def _data(labels: list[float]) -> LabeledGraphs:
+    store = graphlog.read_molecules(SMILES)
+    folds = Split(np.array([0, 2, 4, 6]), np.array([5, 8]), np.array([1, 3, 7, 9]))
+    y = np.array(labels, dtype=np.float32)[:, None]
+    return LabeledGraphs("m", store, y, ("y",), "classification", "roc_auc", folds, "given")
+
+
+def test_what_is_repeated_between_folds_is_said() -> None:
+    assert repeat_notes(_data([0, 0, 1, 0, 1, 1, 1, 1, 0, 1])) == [
+        "3 of 4 molecules of the test fold have the structure of one of the train fold: scores are "
+        "too good for new ones; remove repeated rows"
+    ]
+
+
+def test_labels_that_contradict_each_other_are_said() -> None:
+    nan = float("nan")
+    notes = repeat_notes(_data([0, 1, 1, nan, 1, 1, 1, nan, 0, 1]))
+    assert notes[0].startswith("1 of 2 molecules of the test fold")
+    assert notes[1] == "1 structures occur more than once with different labels; check these rows"
+
+
+def test_nothing_is_said_of_graphs_that_occur_once() -> None:
+    report = probe(tiny_encoder(), labeled(IS_ALCOHOL), baselines=())
+    assert not any("structure" in note for note in report.notes)
+    assert len(np.unique(same_structure(labeled(IS_ALCOHOL).store))) == len(CHAINS)
+
+
+@pytest.mark.parametrize("smiles", ["C1CCCCC1", "C/C=C/C"])
+def test_what_differs_in_one_attribute_is_another_structure(smiles: str) -> None:
+    other = smiles.replace("/C", "\\C", 1) if "/" in smiles else "C1CCCCN1"
+    kinds = same_structure(graphlog.read_molecules([smiles, other]))
+    assert kinds[0] != kinds[1]
