@@ -252,6 +252,9 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             self.classes_ = [np.array([0, 1])] * y.shape[1]
         else:
             y = y.reshape(-1)
+            missing = int(np.sum(y != y))  # of any type: NaN alone differs from itself
+            if missing:
+                raise DataError(f"`y` has no class in {missing} rows (NaN); leave these rows out.")
             if type_of_target(y) not in {"binary", "multiclass"}:
                 raise DataError(
                     f"Unknown label type: {type_of_target(y)} values are no classes; use "
@@ -260,7 +263,7 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             self.classes_, classes = np.unique(y, return_inverse=True)
             if len(self.classes_) < 2:
                 raise DataError(
-                    f"`y` holds one class only ({self.classes_[0]!r}): there is nothing to learn."
+                    f"`y` holds one class only ({self.classes_[0]}): there is nothing to learn."
                 )
             shown = self.classes_[1:] if len(self.classes_) == 2 else self.classes_
             labels = np.stack([y == c for c in shown], axis=1).astype(np.float64)
@@ -315,7 +318,11 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
         Raises:
             DataError: If molecules, values or weights cannot be used.
         """
-        labels = np.asarray(_targets(y, self), dtype=np.float64)
+        y = _targets(y, self)
+        try:
+            labels = np.asarray(y, dtype=np.float64)
+        except ValueError:
+            raise DataError("`y` must hold numbers; for classes use GraphClassifier.") from None
         self.is_flat_ = labels.ndim == 1
         labels = labels.reshape(len(labels), -1)
         self._train(X, labels, [f"value{k}" for k in range(labels.shape[1])], sample_weight)

@@ -241,3 +241,14 @@ def test_wrong_use_is_named(model: Path):
         GraphRegressor(model, patience=1, validation_fraction=1).fit(CHAINS, LENGTH)
     with pytest.raises(DataError, match="`patience` needs molecules of two classes among the 47"):
         GraphClassifier(model, patience=1, validation_fraction=0.02).fit(CHAINS, IS_ALCOHOL)
+
+
+def test_labels_that_are_missing_or_no_numbers_are_named(model: Path) -> None:
+    words = np.array(["a", "b"] * (len(CHAINS) // 2), dtype=object)
+    words[3] = float("nan")
+    with pytest.raises(DataError, match=r"`y` has no class in 1 rows \(NaN\)"):
+        GraphClassifier(model, **QUICK).fit(CHAINS, words)
+    with pytest.raises(DataError, match="`y` must hold numbers"):
+        GraphRegressor(model, **QUICK).fit(CHAINS, words)
+    with pytest.raises(ConfigError, match=r"write \['ecfp4'\]"):
+        GraphEmbedder(model, with_features="ecfp4").fit_transform(CHAINS)  # type: ignore[arg-type]

@@ -301,3 +301,12 @@ def test_novelty_is_empty_where_the_model_does_not_know_its_graphs(
     page = _page(tmp_path / "tree")
     assert page["strangers"] == []
     assert {point["novelty"] for point in page["map"]} == {None}
+
+
+def test_members_have_the_names_of_the_rows_where_there_are_some(
+    model: Encoder, tmp_path: Path
+) -> None:
+    names = [f"CMP-{k}" for k in range(len(ROWS))]
+    source = write_csv(tmp_path / "in.csv", ROWS, **{"Compound ID": names})
+    write_prototypes(model, tmp_path / "tree", source, graphs=30)
+    assert [row["id"] for row in _members(tmp_path / "tree")] == names

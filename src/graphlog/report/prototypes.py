@@ -270,7 +270,7 @@ def _write(out: Path, content: _Content) -> WrittenTree:
     paths = (out / "tree.json", out / "members.csv", out / "atlas.html")
     write_json(paths[0], json_ready(tree))
     with replacing(paths[1]) as path:
-        _write_members(path, content.assignments, store)
+        _write_members(path, content)
     write_text(paths[2], page)
     (out / "rejects.csv").unlink(missing_ok=True)  # of another collection
     rejects = save_rejects(out, store.output_rejects, out.name)
@@ -278,11 +278,13 @@ def _write(out: Path, content: _Content) -> WrittenTree:
     return WrittenTree(out, len(store), content.about["rejected"], layers, used, written)
 
 
-def _write_members(path: Path, assignments: Assignments, store: GraphStore) -> None:
+def _write_members(path: Path, content: _Content) -> None:
+    store, assignments, known = content.store, content.assignments, content.identifiers
     graph_of_row = np.full(store.num_output_rows, -1)
     graph_of_row[store.output_rows] = np.arange(len(store))
     with open_csv(path) as table:
-        table.writerow(["row", "path", "similarity", "novelty", "status"])
+        columns = ["row", "path", "similarity", "novelty", "status"]
+        table.writerow(columns if known is None else [*columns, "id"])
         statuses = zip(graph_of_row.tolist(), store.output_status(), strict=True)
         for row, (graph, status) in enumerate(statuses):
             cells = ["", "", ""]
@@ -290,7 +292,7 @@ def _write_members(path: Path, assignments: Assignments, store: GraphStore) -> N
                 novelty, cosine = assignments.novelty, assignments.similarities[graph, -1]
                 cells = [path_name(assignments.paths[graph].tolist()), f"{cosine:.6g}"]
                 cells.append("" if novelty is None else f"{novelty[graph]:.2f}")
-            table.writerow([row, *cells, status])
+            table.writerow([row, *cells, status, *(() if known is None else (known[row],))])
 
 
 def _atlas(content: _Content) -> str:
