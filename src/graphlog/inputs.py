@@ -232,6 +232,16 @@ def no_room_for_temporary_files(error: OSError) -> DataError:
     )
 
 
+def has_column(source: Input, schema: FeatureSchema, name: str) -> bool:
+    """Return whether a table has a column of this name that may hold its records."""
+    domain: Any = DOMAINS[schema.domain]
+    if source.columns is None and source.file is None:
+        return False
+    with suppress(DataError), domain.open(source, name):
+        return True
+    return False
+
+
 def remember_input(run: Path, source: Input, **options: Any) -> None:
     """Note in a run folder what it was trained on, so that its figures need no input.
 

@@ -121,3 +121,18 @@ def test_one_molecule_on_the_command_line(capfd: pytest.CaptureFixture[str]):
     assert line.startswith("0,CCO,1,1.0,")
     with pytest.raises(DataError, match="no file, no data set and no molecule"):
         neighbors_file(tiny_encoder(), "nowhere.csv", CHAINS, "-", 1)
+
+
+def test_two_tables_may_name_their_columns_differently(tmp_path: Path) -> None:
+    library = tmp_path / "library.csv"
+    library.write_text("Structure (canonical),key\n" + "".join(f"{s},{s}\n" for s in CHAINS))
+    queries = write_csv(tmp_path / "q.csv", ["CCO", "CCN"], name=["a", "b"])
+    found = {}
+    for query, other in ((queries, library), (library, queries)):
+        out = tmp_path / "out.csv"
+        neighbors_file(tiny_encoder(), query, other, out, 1, smiles_column="Structure (canonical)")
+        found[query.name] = read_csv(out)
+    assert [row["neighbour_key"] for row in found["q.csv"]] == ["CCO", "CCN"]
+    assert len(found["library.csv"]) == len(CHAINS)
+    with pytest.raises(DataError, match="no column 'strucure'"):
+        neighbors_file(tiny_encoder(), queries, library, out, 1, smiles_column="strucure")

@@ -22,7 +22,7 @@ from graphlog.downstream.finetune import finetune
 from graphlog.downstream.metrics import brier_score, calibration_error
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.report import Report
-from graphlog.downstream.uncertainty import Calibration
+from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, ModelFileError
 
@@ -242,3 +242,10 @@ def test_a_predictor_of_an_earlier_version_says_so(tmp_path: Path):
     for level in (0.0, 1.0, -1.0, NAN):
         with pytest.raises(ConfigError, match="between 0 and 1"):
             regression.predict_uncertain(["CCO"], interval=level)
+
+
+def test_an_infinite_interval_is_explained() -> None:
+    row = {"coverage": 1.0, "half_width": None}
+    assert any("needs 9 labels" in note for note in calibration_notes((row,), "scaffold", None))
+    row = {"coverage": 1.0, "half_width": 0.5}
+    assert not any("infinite" in note for note in calibration_notes((row,), "scaffold", None))

@@ -3,7 +3,6 @@
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +31,8 @@ from graphlog.downstream.writers import Results
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import Novelty
-from graphlog.errors import ConfigError, DataError, ModelFileError
-from graphlog.inputs import InputLike, read, rereadable, resolve
+from graphlog.errors import ConfigError, ModelFileError
+from graphlog.inputs import InputLike, has_column, read, rereadable, resolve
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.precision import Precision, choose_device
 from graphlog.training.runfolder import part
@@ -294,11 +293,8 @@ class Predictor:
     def reading_of(self, source: Input, reading: Mapping[str, Any]) -> dict[str, Any]:
         """Return how to read ``source``: by the column of fine-tuning, if it has that column."""
         column = self.info.get("smiles_column")
-        is_table = source.columns is not None or source.file is not None
-        if reading.get("smiles_column") is None and column and is_table:
-            domain: Any = domain_of(self.schema)
-            with suppress(DataError), domain.open(source, column):
-                return {**reading, "smiles_column": column}
+        if column and not reading.get("smiles_column") and has_column(source, self.schema, column):
+            return {**reading, "smiles_column": column}
         return dict(reading)
 
     def _prediction(

@@ -181,6 +181,11 @@ def calibration_notes(
             f"{LEVEL:.0%} intervals: prediction ± half width, a quantile of the errors on the "
             "validation fold (split conformal)"
         )
+        if any(row["half_width"] is None for row in rows):
+            fewest = math.ceil(LEVEL / (1 - LEVEL) - 1e-9)
+            notes.append(
+                f"a half width that is empty is infinite: the validation fold needs {fewest} labels"
+            )
     else:
         notes.append(
             "calibrated: logits divided by a temperature that was fitted to the validation fold"

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from graphlog.data.html import html_lines, page_head
-from graphlog.domains import domain_of
+from graphlog.data.schema import FeatureSchema
+from graphlog.domains import Input, domain_of
 from graphlog.domains.records import RecordDomain
 from graphlog.downstream.embed import Written, check_output, is_standard_output, save_rejects
 from graphlog.downstream.encoder import Encoder
@@ -19,7 +20,7 @@ from graphlog.downstream.search import Index, Neighbors, check_new, is_index
 from graphlog.downstream.writers import STATUS, free_names
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import CsvTable, replacing
-from graphlog.inputs import InputLike, read, rereadable, resolve
+from graphlog.inputs import InputLike, has_column, read, rereadable, resolve
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 
@@ -110,7 +111,8 @@ def neighbors_file(
         precision: Format of matrix products.
         progress: Follows the batches.
         format: ``csv``, ``jsonl`` or ``html``, whatever the ending.
-        reading: Options of the reader, for query and library.
+        reading: Options of the reader, for query and library; a ``smiles_column`` that one of them
+            lacks is that of the other.
 
     Raises:
         ConfigError: If the output cannot be written, or the index is of another model.
@@ -130,7 +132,9 @@ def neighbors_file(
     }
     with rereadable(resolve(_molecule_or_source(query, encoder), encoder.schema)) as found:
         if index is None:
-            index = Index.build(encoder, source, layer=layer, exact=exact, **computing, **reading)
+            source = resolve(source, encoder.schema)
+            theirs, reading = _readings(reading, source, found, encoder.schema)
+            index = Index.build(encoder, source, layer=layer, exact=exact, **computing, **theirs)
             if save is not None:
                 index.save(save)
         index.check_model(encoder)
@@ -166,6 +170,17 @@ def _opened(library: Any) -> tuple[Index | None, Any]:
     if is_path and is_index(Path(library)):
         return Index.load(Path(library)), None
     return None, library
+
+
+def _readings(
+    reading: Mapping[str, Any], library: Input, query: Input, schema: FeatureSchema
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return how to read library and query: by the column that is named, if they have it."""
+    column = reading.get("smiles_column")
+    has = [column and has_column(source, schema, column) for source in (library, query)]
+    found = {**reading, "smiles_column": None}
+    first, second = (dict(reading) if has_it or not any(has) else found for has_it in has)
+    return first, second
 
 
 def _format(out: Path, format: str | None) -> str:
