@@ -6,13 +6,15 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
+from typer.main import get_command
 
 from cli_support import Cli, left_in
 from graphlog.cli.console import printable
-from graphlog.cli.main import main
+from graphlog.cli.main import VERBS, app, main
 from graphlog.inputs import recall_input
 
 DEEP = 100_000
@@ -111,7 +113,7 @@ def test_info_explains_a_file_of_another_kind(cli: Cli, molecules: Path, tmp_pat
     cli("info", tmp_path / "old.pth").refused("graphlog convert")
     cli("info", tmp_path).refused("config.toml", "name a file or folder that graphlog wrote")
     shipped = cli("info", "graphlog-zinc").out
-    for word in ("licence", "MIT", "limits", "no charges", "trained on", "zinc250k"):
+    for word in ("license", "MIT", "limits", "no charges", "trained on", "zinc250k"):
         assert word in shipped
 
 
@@ -135,3 +137,13 @@ def test_help_and_errors_name_the_exit_codes(capsys: pytest.CaptureFixture[str])
     assert main(["--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "Exit codes: 0 success, 1 internal error, 2 invalid input" in text
+
+
+def test_the_paragraphs_of_a_help_page_fill_the_width():
+    group: Any = get_command(app)
+    commands = [*group.commands.items(), *group.commands["data"].commands.items()]
+    assert len(commands) == len(VERBS) + 5
+    for name, command in commands:
+        assert command.help, name
+        for paragraph in command.help.split("\n\n"):
+            assert "\n" not in paragraph, name

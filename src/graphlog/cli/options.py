@@ -3,6 +3,7 @@
 import functools
 import inspect
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
@@ -286,6 +287,8 @@ def with_groups(verb: Callable[..., None]) -> Callable[..., None]:
 
     command.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue]
     command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+    # typer keeps the lines of all paragraphs but the first, as wide as they are in the code
+    command.__doc__ = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(verb) or "")
     return command
 
 
