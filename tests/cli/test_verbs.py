@@ -334,9 +334,14 @@ def test_finetune_a_regression_with_a_split_file(cli: Cli, molecules: Path, tmp_
 def test_data_names_what_there_is(cli: Cli):
     names = {d["name"] for d in cli("data", "list", "--json").json}
     assert {"bbbp", "tox21", "zinc250k", "nci5k", "chembl2321810"} <= names
-    table = cli("data", "list").out
-    assert "bbbp" in table
-    assert "licence" in table
+    ended = cli("data", "list")
+    head, *rows = ended.out.splitlines()
+    assert head.split() == ["name", "rows", "tasks", "kind", "license", "here", "description"]
+    assert head.index("description") < 82  # what is before it leaves it room on a terminal
+    place = [row.split()[0] for row in rows].index
+    assert place("bbbp") < place("zinc250k") < place("worm-go40") < place("string-9606")
+    assert "\nfetch one with" in ended.err
+    assert "license" in cli("data", "info", "bbbp").out
     assert cli("data", "info", "bbbp", "--json").json["task names"] == ["p_np"]
     assert Path(cli("data", "get", "nci5k").out.strip()).is_file()
 

@@ -253,10 +253,13 @@ _KINDS = (
 def list_datasets(data_dir: o.DataDir = None, *, console: Console) -> None:
     """List the data sets known by name."""
     datasets = graphlog.describe_datasets()
-    columns = ("name", "rows", "tasks", "kind", "licence", "here", "description")
-    rows = [tuple(d[name] or "" for name in columns) for d in datasets]
+    keys = ("name", "rows", "tasks", "kind", "licence", "here", "description")
+    columns = ("name", "rows", "tasks", "kind", "license", "here", "description")
+    # `info` says where; narrow columns leave room for the description
+    here = {"with RDKit": "yes", "with graphlog": "yes"}
+    rows = [tuple(here.get(d[key], d[key]) or "" for key in keys) for d in datasets]
     console.result(datasets, Table(columns, rows))
-    console.say("fetch one with: graphlog data get NAME")
+    console.say("\nfetch one with: graphlog data get NAME; more of it: graphlog data info NAME")
 
 
 @app.command("get", epilog="Example: graphlog data get bbbp")

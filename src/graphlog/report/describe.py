@@ -225,11 +225,14 @@ def _column(attribute: Attribute) -> str:
 
 
 def describe_datasets() -> list[dict[str, Any]]:
-    """Return what is known about every data set: molecules first, then other domains."""
+    """Return what is known about every data set: by domain, molecules first, labeled ones first."""
     order = ("molecule", "graph", "protein")
-    specs = sorted(
-        DATASETS.values(), key=lambda s: order.index(s.domain) if s.domain in order else len(order)
-    )
+
+    def place(spec: DatasetSpec) -> tuple[int, bool]:
+        known = spec.domain in order
+        return order.index(spec.domain) if known else len(order), spec.task is None
+
+    specs = sorted(DATASETS.values(), key=place)
     return [describe_dataset(spec.name) for spec in specs]
 
 
