@@ -36,6 +36,20 @@ def test_probe_then_predict(cli: Cli, molecules: Path, pretrained: Path, tmp_pat
     assert {"scores.png", "embedding-map.png"} <= left_in(tmp_path / "figures")
 
 
+def test_several_splits_are_scored(cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path):
+    words = ("probe", molecules, "-m", pretrained, "--targets", "oxygen", "--baselines", "none")
+    words += ("--protocol", "splits", "--seeds", "0,1,2")
+    shown = cli(*words, "--split", "random", "-q")
+    assert shown.code == 0
+    assert "random (seeds 0, 1, 2) split" in shown.out
+    assert "less the first row" in shown.out
+    told = cli(*words, "--split", "random", "--json").json
+    assert told["splits"] == 3
+    assert [len(row["test"]["roc_auc"]) for row in told["rows"]] == [3, 3]
+    assert told["scores"][0]["difference"] == 0
+    cli(*words, "-o", tmp_path / "run").refused("go with --protocol split; drop them")
+
+
 def test_ten_folds_keep_no_model(cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path):
     words = ("probe", molecules, "-m", pretrained, "--targets", "oxygen", "--protocol", "10-fold")
     cli(*words, "-o", tmp_path / "run").refused("--output and --overwrite go with --protocol split")

@@ -1,11 +1,14 @@
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, tiny_encoder
+from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, tiny_encoder, write_csv
 from graphlog.domains import domain_of
+from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.linear import (
     forest_predictions,
     fuse,
@@ -17,7 +20,7 @@ from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.models import untrained_like
 from graphlog.downstream.probe import cv_probe, probe
 from graphlog.downstream.report import Report
-from graphlog.downstream.tasks import LabeledGraphs
+from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, DataError
 
 NAN = float("nan")
@@ -176,3 +179,42 @@ def test_fusing_averages_logits():
     np.testing.assert_allclose(several.sum(), 1)
     np.testing.assert_allclose(several[0, 0] / several[0, 2], np.sqrt(2))
     assert np.isfinite(fuse([np.array([[0.0, 1.0]])] * 2, "classification")).all()
+
+
+def test_several_splits_are_probed_as_each_alone_would_be(tmp_path: Path):
+    table = write_csv(tmp_path / "chains.csv", CHAINS, alcohol=IS_ALCOHOL, even=LENGTH % 2)
+    options: dict[str, Any] = {"targets": ["alcohol", "even"], "split": "random"}
+    options |= {"baselines": ("random", "ecfp-rf"), "with_features": ["ecfp4"]}
+    encoder, seeds = tiny_encoder("jk"), (3, 1, 4)
+    together = probe(encoder, table, seeds=seeds, resplit=True, **options)
+    alone = [probe(encoder, table, seeds=[s], split_seed=s, **options) for s in seeds]
+    assert together.splits == 3
+    assert together.split == "random (seeds 3, 1, 4)"
+    assert sum(together.sizes[fold] for fold in ("train", "valid", "test")) == len(CHAINS)
+    for k, row in enumerate(together.rows):
+        own = [report.rows[k] for report in alone]
+        assert (row.model, row.rule) == (own[0].model, own[0].rule)
+        np.testing.assert_array_equal(row.test["roc_auc"], [r.test["roc_auc"][0] for r in own])
+        np.testing.assert_array_equal(row.valid["roc_auc"], [r.valid["roc_auc"][0] for r in own])
+        pairs = [r.rows[k].mean("roc_auc") - r.rows[0].mean("roc_auc") for r in alone]
+        score = together.scores[k]
+        assert score["difference"] == pytest.approx(np.mean(pairs), abs=1e-12)
+        assert score["difference_sd"] == pytest.approx(np.std(pairs, ddof=1), abs=1e-12)
+    assert len({tuple(r.test["roc_auc"]) for r in together.rows}) > 1
+    notes = [note for report in alone for note in report.notes]
+    assert all(any(note in shown for shown in together.notes) for note in notes)
+    again = Report.from_dict(json.loads(json.dumps(together.to_dict(), allow_nan=False)))
+    assert again.scores == together.scores
+
+
+def test_a_split_without_a_seed_is_not_probed_several_times(tmp_path: Path):
+    rings = [f"{'C' * n}C1{'C' * k}C1" for k in range(1, 6) for n in range(4)]
+    table = write_csv(tmp_path / "rings.csv", rings, y=np.arange(len(rings)) % 2)
+    by_scaffold = open_labeled(
+        table, MOLECULE, targets=["y"], split="scaffold", fractions=(0.6, 0.2, 0.2)
+    )
+    for data in (labeled(IS_ALCOHOL), by_scaffold):
+        with pytest.raises(ConfigError, match="the same with every seed"):
+            probe(tiny_encoder(), data, baselines=(), resplit=True)
+    with pytest.raises(ConfigError, match="has one split"):
+        probe(tiny_encoder(), labeled(IS_ALCOHOL), resplit=True, run_dir=tmp_path / "run")

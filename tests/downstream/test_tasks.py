@@ -121,7 +121,7 @@ def test_folds_with_one_class_are_noted(tmp_path: Path):
     others = np.flatnonzero(IS_ALCOHOL == 0)
     split = Split(np.concatenate([alcohols[:4], others[:20]]), alcohols[4:], others[20:])
     data = open_labeled(path, MOLECULE, targets=["y"], split=split)
-    assert [note.split(":")[0] for note in data.notes][:2] == ["valid fold", "test fold"]
+    assert [note.split(":")[0] for note in data.fold_notes][:2] == ["valid fold", "test fold"]
     assert all("1 of 1 targets have one class or none there" in note for note in data.notes[:2])
 
 
@@ -141,7 +141,7 @@ def test_few_labels_in_the_test_fold_are_noted(tmp_path: Path) -> None:
     labels = [1.5 if k < 6 else "" for k in range(len(CHAINS))]
     path = write_csv(tmp_path / "few.csv", CHAINS, y=LENGTH, few=labels)
     data = open_labeled(path, MOLECULE, targets=["y", "few"], split="random")
-    (note,) = [n for n in data.notes if n.startswith("fewer than 20 labels in the test fold")]
+    (note,) = [n for n in data.fold_notes if n.startswith("fewer than 20 labels in the test fold")]
     known = np.isfinite(data.labels)
     counts = [", ".join(str(known[fold, t].sum()) for fold in data.split) for t in (0, 1)]
     assert note.endswith(f"(train, valid, test): y {counts[0]}; few {counts[1]}")

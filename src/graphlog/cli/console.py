@@ -140,8 +140,13 @@ def report_tables(report: "Report") -> list[Table]:
     for r in report.rows:
         scores = (r.mean(metric), r.sd(metric), r.mean(metric, "valid"))
         rows.append((r.model, r.rule, *map(number, scores), len(r.test.get(metric, []))))
-    tables = [Table(("model", "rule", "test", "SD", "valid", "seeds"), rows, title)]
+    heads: tuple[str, ...] = ("model", "rule", "test", "SD", "valid", "seeds")
     first = report.rows[0]
+    if report.splits > 1:
+        heads = (*heads[:-1], "splits", "less the first row", "SD")
+        pairs = [r.difference(first, metric) for r in report.rows]
+        rows = [(*row, *map(number, pair)) for row, pair in zip(rows, pairs, strict=True)]
+    tables = [Table(heads, rows, title)]
     if first.halves:
         names = tuple(half.replace("_", " ") for half in first.halves)
         shown = [
@@ -156,8 +161,8 @@ def report_tables(report: "Report") -> list[Table]:
     if report.calibration:
         columns = tuple(report.calibration[0])
         shown = [tuple(row.values()) for row in report.calibration]
-        heads = tuple(name.replace("_", " ") for name in columns)
-        tables.append(Table(heads, shown, "\nintervals or probabilities on the test fold"))
+        names = tuple(name.replace("_", " ") for name in columns)
+        tables.append(Table(names, shown, "\nintervals or probabilities on the test fold"))
     if report.notes:
         tables.append(Table(("", ""), [("note", note) for note in report.notes]))
     return tables

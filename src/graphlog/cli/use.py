@@ -159,7 +159,10 @@ def probe(
     task: o.Task = "auto",
     split: o.SplitKind = None,
     seeds: Annotated[
-        str, o.option("Of untrained encoders and forests; with 10-fold, of the folds.", "0,1,2")
+        str,
+        o.option(
+            "Of untrained encoders and forests; with splits and 10-fold, of the folds.", "0,1,2"
+        ),
     ] = "0,1,2",
     layer: o.Layer = None,
     with_features: o.WithFeatures = None,
@@ -175,7 +178,8 @@ def probe(
         str | None, o.option("random, ecfp-rf, ecfp-lr or none; with 10-fold: random, wl.", "A,B")
     ] = None,
     protocol: Annotated[
-        Literal["split", "10-fold"], o.option("One split, or InfoGraph's 10-fold accuracy.")
+        Literal["split", "splits", "10-fold"],
+        o.option("One split, a split for each seed, or InfoGraph's 10-fold accuracy."),
     ] = "split",
     classifier: Annotated[Literal["svm", "logistic"], o.option("Classifier of 10-fold.")] = "svm",
     output: Annotated[
@@ -204,13 +208,13 @@ def probe(
         "device": device or "auto",
         **reading.options(),
     }
+    if protocol != "split" and (output is not None or overwrite):
+        raise ConfigError("--output and --overwrite go with --protocol split; drop them.")
     if protocol == "10-fold":
         if split is not None:
             raise ConfigError("--protocol 10-fold makes its own folds; drop --split.")
         if with_features is not None:
-            raise ConfigError("--with goes with --protocol split; drop one of the two.")
-        if output is not None or overwrite:
-            raise ConfigError("--output and --overwrite go with --protocol split; drop them.")
+            raise ConfigError("--with goes with one split or several; drop --protocol 10-fold.")
         rows = o.names(baselines or _FOLD_BASELINES)
         report = graphlog.fold_probe(model, source, classifier=classifier, baselines=rows, **shared)
     else:
@@ -223,6 +227,7 @@ def probe(
             baselines=rows,
             c=c,
             with_features=joined,
+            resplit=protocol == "splits",
             run_dir=output,
             overwrite=overwrite,
             **shared,

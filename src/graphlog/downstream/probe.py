@@ -1,8 +1,9 @@
 """Linear probes of frozen embeddings, beside fingerprints and the untrained encoder."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -11,6 +12,7 @@ from jaxtyping import Float, Num
 
 from graphlog.data.split import group_numbers
 from graphlog.domains import domain_of
+from graphlog.domains.base import BaselineFeatures
 from graphlog.downstream.encoder import Encoder, ReadoutChoice
 from graphlog.downstream.joined import LinearModel
 from graphlog.downstream.linear import (
@@ -33,9 +35,9 @@ from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
 from graphlog.downstream.models import untrained_like
 from graphlog.downstream.probe_run import opened, probe_predictor, save_probe
 from graphlog.downstream.repeats import repeat_notes
-from graphlog.downstream.report import Report, ScoreRow, make_report, score_row
+from graphlog.downstream.report import Report, ScoreRow, make_report, report_of_splits, score_row
 from graphlog.downstream.tasks import LabeledGraphs, check_learnable, open_labeled
-from graphlog.errors import DataError, check_name
+from graphlog.errors import ConfigError, DataError, check_name
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
@@ -60,6 +62,7 @@ def probe(
     precision: Precision = "fp32",
     progress: Progress | None = None,
     jobs: int | None = -1,
+    resplit: bool = False,
     run_dir: Path | None = None,
     overwrite: bool = False,
     **labeling: Any,
@@ -80,49 +83,107 @@ def probe(
             and values for regression: the first row, with its parts below.
         baselines: Rows to set beside it: ``random``, ``ecfp-rf``, ``ecfp-lr``; of proteins,
             statistics of the ego-networks take the fingerprints' place.
-        seeds: Of what is random: untrained encoders and forests.
+        seeds: Of what is random: untrained encoders and forests, and folds if drawn again.
         c: The fixed inverse penalty.
         grid: The inverse penalties to choose from.
         precision: Of the encoder's matrix products.
         progress: Follows the batches.
         jobs: Targets fitted at once; -1 is one per core.
+        resplit: Draw the folds once a seed, and score everything on each: rows then have a value a
+            split, and differences from the first row are paired.
         run_dir: Folder to keep the models of "C by validation" in, as a predictor, whose row then
             comes first; None keeps none.
         overwrite: Replace the run in ``run_dir``.
         labeling: Passed to ``open_labeled`` (``targets``, ``task``, ``split``, ...).
 
     Raises:
-        ConfigError: If a name is unknown, or ``run_dir`` is not free.
+        ConfigError: If a name is unknown, ``run_dir`` is not free, or folds cannot be drawn again.
         DataError: If nothing can be learned that is to be kept.
     """
     check_baselines(baselines)
+    if resplit and run_dir is not None:
+        raise ConfigError("a probe that is kept has one split; keep none, or score one split.")
     encoder = encoder.with_readout(readout)
     data = open_labeled(source, encoder.schema, **labeling)
     domain = domain_of(data.store.schema)
     domain.check_feature_sets(with_features)
+    splits = _in_other_folds(data, seeds) if resplit else [data]
     if run_dir is not None:
         check_learnable(data)
     with opened(run_dir, overwrite) as folder:
-        models = _LinearModels(data, c, sorted({c, *grid}), jobs)
         embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=progress)
-        parts = [_Part("frozen encoder", "", models.fit(embeddings))]
-        for name in with_features:
-            known = domain.feature_set(name, data.store)
-            parts.append(_Part(known.name, name, models.fit(known.values, known.binary)))
-        rows = models.fused_rows(parts)
-        if "random" in baselines:
-            untrained = [_untrained(encoder, data, layer, seed, precision) for seed in seeds]
-            rows += models.rows("untrained encoder", [models.fit(x).path for x in untrained])
-        extra, notes = ecfp_rows(data, baselines, seeds, c, models.grid, jobs)
-        notes += repeat_notes(data)
-        there = {(row.model, row.rule) for row in rows}
-        rows += [row for row in extra if (row.model, row.rule) not in there]
+        features = {name: domain.feature_set(name, data.store) for name in with_features}
+        work = _Probe(encoder, layer, precision, embeddings, features, baselines, c, grid, jobs)
+        if resplit:
+            each = [work.scored(d, [seed]) for d, seed in zip(splits, seeds, strict=True)]
+            reports = [make_report(d, f.rows, f.notes) for d, f in zip(splits, each, strict=True)]
+            return report_of_splits(reports, seeds)
+        rows, notes, models, parts = work.scored(data, seeds)
         if folder is None:
             return make_report(data, rows, notes)
         rows[:2] = rows[1::-1]  # what is kept comes first
         predictor = probe_predictor(encoder, layer, data, *models.chosen(parts), rows, notes)
         save_probe(folder, predictor, data, encoder)
         return predictor.report
+
+
+def _in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGraphs]:
+    """Return the same graphs in the folds of each seed.
+
+    Raises:
+        ConfigError: If the folds do not depend on the seed.
+    """
+    drawn = [(data.split, data.split_name) if data.draw is None else data.draw(s) for s in seeds]
+    for (one, name), (other, _) in pairwise(drawn):
+        if all(map(np.array_equal, one, other)):
+            raise ConfigError(
+                f"the {name} split is the same with every seed; choose one that shuffles, such as "
+                "random-scaffold (molecules) or random."
+            )
+    return [replace(data, split=folds, split_name=name) for folds, name in drawn]
+
+
+class _Scored(NamedTuple):
+    """What one split gave."""
+
+    rows: list[ScoreRow]
+    notes: list[str]
+    models: "_LinearModels"
+    parts: list["_Part"]
+    """What the first rows are of."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Probe:
+    """What is scored beside what, on any folds of the same graphs."""
+
+    encoder: Encoder
+    layer: str | None
+    precision: Precision
+    embeddings: Float[np.ndarray, "M W"]
+    features: Mapping[str, BaselineFeatures]
+    """What is joined, by its name in the domain."""
+    baselines: Sequence[str]
+    c: float
+    grid: Sequence[float]
+    jobs: int | None
+
+    def scored(self, data: LabeledGraphs, seeds: Sequence[int]) -> _Scored:
+        """Return the scores on the folds of ``data``."""
+        models = _LinearModels(data, self.c, sorted({self.c, *self.grid}), self.jobs)
+        parts = [_Part("frozen encoder", "", models.fit(self.embeddings))]
+        for name, known in self.features.items():
+            parts.append(_Part(known.name, name, models.fit(known.values, known.binary)))
+        rows = models.fused_rows(parts)
+        if "random" in self.baselines:
+            untrained = [
+                _untrained(self.encoder, data, self.layer, seed, self.precision) for seed in seeds
+            ]
+            rows += models.rows("untrained encoder", [models.fit(x).path for x in untrained])
+        extra, notes = ecfp_rows(data, self.baselines, seeds, self.c, models.grid, self.jobs)
+        there = {(row.model, row.rule) for row in rows}
+        rows += [row for row in extra if (row.model, row.rule) not in there]
+        return _Scored(rows, [*notes, *repeat_notes(data)], models, parts)
 
 
 class _Fitted(NamedTuple):

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from graphlog.config import read_json
 from graphlog.data.html import html_table
@@ -50,6 +51,12 @@ class ScoreRow:
         values = self._values(metric, fold)
         return float(np.std(values, ddof=DDOF)) if len(values) > DDOF else math.nan
 
+    def difference(self, other: "ScoreRow", metric: str) -> tuple[float, float]:
+        """Return mean and deviation of what each test value is above that of ``other``."""
+        pairs = zip(self.test[metric], other.test[metric], strict=True)
+        above = ScoreRow("", "", {metric: [own - its for own, its in pairs]}, {})
+        return above.mean(metric), above.sd(metric)
+
     def _values(self, metric: str, fold: str) -> list[float]:
         return {"test": self.test, "valid": self.valid, **self.halves}.get(fold, {}).get(metric, [])
 
@@ -78,6 +85,8 @@ class Report:
     """What the reader must know to read the rows rightly."""
     calibration: tuple[dict[str, Any], ...] = ()
     """By target, how intervals (regression) or calibrated probabilities do on the test fold."""
+    splits: int = 1
+    """How many splits were scored; if more than one, every row has a value a split."""
 
     @property
     def mean(self) -> float:
@@ -91,7 +100,10 @@ class Report:
 
     @property
     def scores(self) -> list[dict[str, Any]]:
-        """Mean and standard deviation of every row, in the report's metric."""
+        """Mean and standard deviation of every row, in the report's metric.
+
+        Of several splits also those of the difference from the first row, paired by split.
+        """
         return [
             {
                 "model": row.model,
@@ -102,9 +114,16 @@ class Report:
                 "valid_mean": row.mean(self.metric, "valid"),
                 "seeds": len(row.test.get(self.metric, [])),
                 **{half: row.mean(self.metric, half) for half in row.halves},
+                **self._difference(row),
             }
             for row in self.rows
         ]
+
+    def _difference(self, row: ScoreRow) -> dict[str, float]:
+        if self.splits == 1:
+            return {}
+        mean, sd = row.difference(self.rows[0], self.metric)
+        return {"difference": mean, "difference_sd": sd}
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready values; an undefined score is None."""
@@ -139,6 +158,7 @@ class Report:
             rows=rows,
             notes=tuple(fields["notes"]),
             calibration=tuple(dict(row) for row in fields.get("calibration", ())),
+            splits=fields.get("splits", 1),
         )
 
     @classmethod
@@ -212,9 +232,7 @@ def score_row(
     labels = data.labels[data.split.test]
     scored = [evaluate(labels, p, data.task) for p in test]
     matrix = np.array([e.per_task[data.metric] for e in scored], dtype=np.float64)
-    undefined = np.isnan(matrix).all(axis=0)
-    per_task = np.full(len(data.targets), np.nan)
-    per_task[~undefined] = np.nanmean(matrix[:, ~undefined], axis=0)
+    per_task = _means_of_known(matrix)
     known = data.labels[data.split.valid]
     return ScoreRow(
         model=model,
@@ -246,9 +264,67 @@ def make_report(
         tasks=data.targets,
         skipped=folds_lacking(data.labels, data.targets, data.task, data.split),
         rows=tuple(rows),
-        notes=(*data.notes, *notes),
+        notes=(*data.notes, *data.fold_notes, *notes),
         calibration=tuple(dict(row) for row in calibration),
     )
+
+
+def report_of_splits(reports: Sequence[Report], seeds: Sequence[int]) -> Report:
+    """Return one report of several splits of the same graphs, a value a split in every row.
+
+    Args:
+        reports: One a split, with the same rows.
+        seeds: Of the splits.
+    """
+    first = reports[0]
+    shared = [note for note in first.notes if all(note in r.notes for r in reports)]
+    own = [
+        f"seed {seed}: {note}"
+        for seed, report in zip(seeds, reports, strict=True)
+        for note in report.notes
+        if note not in shared
+    ]
+    kind = first.split.removesuffix(f" (seed {seeds[0]})")
+    sizes = {name: round(float(np.mean([r.sizes[name] for r in reports]))) for name in first.sizes}
+    skipped = {
+        fold: [
+            task for task in first.tasks if any(task in r.skipped.get(fold, ()) for r in reports)
+        ]
+        for fold in {fold: None for report in reports for fold in report.skipped}
+    }
+    return replace(
+        first,
+        split=f"{kind} (seeds {', '.join(map(str, seeds))})",
+        sizes=sizes,
+        skipped=skipped,
+        rows=tuple(_row_of_splits(rows) for rows in zip(*(r.rows for r in reports), strict=True)),
+        notes=(*shared, *own),
+        splits=len(reports),
+    )
+
+
+def _row_of_splits(rows: Sequence[ScoreRow]) -> ScoreRow:
+    first = rows[0]
+    per_task = _means_of_known(np.array([list(row.per_task.values()) for row in rows], np.float64))
+    return replace(
+        first,
+        test=_joined([row.test for row in rows]),
+        valid=_joined([row.valid for row in rows]),
+        per_task=dict(zip(first.per_task, per_task.tolist(), strict=True)),
+        halves={half: _joined([row.halves[half] for row in rows]) for half in first.halves},
+        detail={key: [row.detail[key] for row in rows] for key in first.detail},
+    )
+
+
+def _means_of_known(values: Float[np.ndarray, "S T"]) -> Float[np.ndarray, "T"]:
+    means = np.full(values.shape[1], np.nan)
+    known = (~np.isnan(values)).any(axis=0)
+    means[known] = np.nanmean(values[:, known], axis=0)
+    return means
+
+
+def _joined(scores: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
+    return {metric: [v for s in scores for v in s[metric]] for metric in scores[0]}
 
 
 def _by_metric(scores: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:

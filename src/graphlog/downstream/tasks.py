@@ -1,7 +1,8 @@
 """Labeled graphs with their task, metric and folds, checked before training; files of splits."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,9 +55,11 @@ class LabeledGraphs:
     split_name: str
     """How the folds were made."""
     notes: tuple[str, ...] = field(default=())
-    """What is unusual about labels and folds."""
+    """What is unusual about the labels."""
     weights: Float[np.ndarray, "M"] | None = None
     """How much each graph counts in the training loss; None: all alike."""
+    draw: Callable[[int], tuple[Split, str]] | None = field(default=None, repr=False)
+    """Draws folds as these were drawn, with another seed, and names them; None: they were given."""
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -65,6 +68,11 @@ class LabeledGraphs:
         if domain_of(self.store.schema).drops_unlabeled:
             return {**folds, "rejected": len(self.store.rejects)}
         return {**folds, "rejected": self.store.num_rows - len(self.store)}
+
+    @property
+    def fold_notes(self) -> list[str]:
+        """What is unusual about the labels of each fold."""
+        return _fold_notes(self.labels, self.targets, self.task, self.split)
 
     @property
     def labeled_train(self) -> GraphStore:
@@ -151,7 +159,8 @@ def open_labeled(
     usual = spec.metric if spec and known and kind == spec.task else None
     if split is None:
         split = (spec.split if spec else None) or domain.default_split(store, kind)
-    folds, split_name = _split_graphs(found, store, labels, split, fractions, split_seed)
+    draw = partial(_split_graphs, found, store, labels, split, fractions)
+    folds, split_name = draw(split_seed)
     return LabeledGraphs(
         name=found.name,
         store=store,
@@ -161,8 +170,9 @@ def open_labeled(
         metric=check_metric(metric or usual, kind),
         split=folds,
         split_name=split_name,
-        notes=(*notes, *_fold_notes(labels, names, kind, folds)),
+        notes=tuple(notes),
         weights=row_weights,
+        draw=draw,
     )
 
 
