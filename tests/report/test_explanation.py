@@ -1,6 +1,5 @@
 """Explained predictions as a page and as a table."""
 
-import json
 import re
 from pathlib import Path
 
@@ -52,8 +51,32 @@ def test_the_table_has_a_line_for_each_node(tmp_path: Path, predictor: Predictor
         *(("2", str(k)) for k in range(8)),
     ]
     expected = graphlog.attribute(predictor, graphlog.read_molecules(ROWS, schema=predictor.schema))
+    atoms = [("CCO", e) for e in "CCO"] + [("c1ccccc1CN", e) for e in "CCCCCCCN"]
+    assert [(r["smiles"], r["element"]) for r in rows] == atoms
     found = [[float(r["contribution_a"]), float(r["contribution_<b>"])] for r in rows]
     np.testing.assert_allclose(found, expected.values, rtol=1e-5, atol=1e-7)
+
+
+def test_atoms_of_the_table_are_those_of_the_smiles_as_written(
+    tmp_path: Path, predictor: Predictor
+):
+    written = {
+        "OC(Cl)[Si]([H])Br": ["O", "C", "Cl", "Si", "Br"],
+        "*CC": ["*", "C", "C"],
+        "[H]OC[Na]": ["O", "C", "Na"],
+        "[2H]CF": ["H", "C", "F"],
+        "N1C=C1S.[Og]": ["N", "C", "C", "S", "Og"],
+    }
+    graphlog.explain_file(predictor, [*written], tmp_path / "out.csv")
+    found: dict[str, list[str]] = {smiles: [] for smiles in written}
+    for number, row in enumerate(read_csv(tmp_path / "out.csv")):
+        assert int(row["node"]) == len(found[row["smiles"]]), number
+        found[row["smiles"]].append(row["element"])
+    assert found == written
+    store = graphlog.read_molecules([*written], schema=predictor.schema, keep_texts=False)
+    graphlog.explain_file(predictor, store, tmp_path / "bare.csv")
+    head = (tmp_path / "bare.csv").read_text().splitlines()[0]
+    assert head == "row,node,element,contribution_a,contribution_<b>"
 
 
 def test_a_page_shows_the_first_rows(
@@ -67,13 +90,24 @@ def test_a_page_shows_the_first_rows(
 
 
 def test_graphs_without_drawings_are_for_tables(tmp_path: Path):
-    lines = [{"edges": [[i, i + 1] for i in range(n)], "y": float(n)} for n in range(2, 32)]
-    source = tmp_path / "paths.jsonl"
-    source.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    source = tmp_path / "paths"
+    source.mkdir()
+    sizes = range(2, 32)
+    edges = [f"{n},{i},{i + 1}" for n in sizes for i in range(n)]
+    nodes = [f"{n},{i},{'ab'[i % 2]}" for n in sizes for i in range(n + 1)]
+    for name, lines in (
+        ("edges", ["graph,source,target", *edges]),
+        ("nodes", ["graph,node,row", *nodes]),
+        ("graphs", ["graph,y", *(f"{n},{n / 2}" for n in sizes)]),
+    ):
+        (source / f"{name}.csv").write_text("\n".join(lines) + "\n")
     predictor = graphlog.finetune(
         "random", source, epochs=1, seeds=(0,), baselines=(), split="random", device="cpu"
     )
     with pytest.raises(ConfigError, match=r"no drawings to color; name a \.csv"):
         graphlog.explain_file(predictor, source, tmp_path / "out.html")
     graphlog.explain_file(predictor, source, tmp_path / "out.csv")
-    assert len(read_csv(tmp_path / "out.csv")) == sum(range(3, 33))
+    rows = read_csv(tmp_path / "out.csv")
+    assert len(rows) == sum(range(3, 33))
+    assert [*rows[0]] == ["row", "node", "graphlog_row", "contribution_y"]
+    assert all(r["graphlog_row"] == "ab"[int(r["node"]) % 2] for r in rows)

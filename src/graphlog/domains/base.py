@@ -343,6 +343,23 @@ class Domain(ABC):
         """
         return None
 
+    def node_fields(
+        self, schema: FeatureSchema, x: Num[np.ndarray, "V F"]
+    ) -> Mapping[str, Sequence[str]]:
+        """Return columns that tell a person what nodes are: by default their categories.
+
+        A code that stands for none is "".
+
+        Args:
+            schema: Of the nodes.
+            x: Attributes of the nodes.
+        """
+        categories = {k: dict(enumerate(a.values)) for k, a in enumerate(schema.node) if a.values}
+        return {
+            schema.node[k].name: [names.get(code, "") for code in x[:, k].tolist()]
+            for k, names in categories.items()
+        }
+
     def common_part(
         self, store: GraphStore, graphs: Sequence[int], width: int, height: int
     ) -> CommonPart | None:

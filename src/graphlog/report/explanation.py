@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from graphlog.domains.base import Domain
 from graphlog.downstream.embed import Written, check_output, save_rejects
 from graphlog.downstream.explain import Attribution, attribute
 from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.writers import free_names
 from graphlog.errors import ConfigError
 from graphlog.files import open_csv, replacing
 from graphlog.inputs import InputLike, read, rereadable, resolve
@@ -56,7 +58,8 @@ def explain_file(
         predictor: A fine-tuned model, its file or run folder.
         source: A path, ``-``, the name of a data set, a store, or a list of SMILES.
         out: ``.html`` has a structure for each of the first 200 rows and six targets, its atoms and
-            bonds colored; ``.csv`` has a line for each node of every row: ``row``, ``node`` and
+            bonds colored; ``.csv`` has a line for each node of every row: ``row``, the text of the
+            graph such as ``smiles``, ``node``, what the node is such as ``element``, and
             ``contribution_<target>``.
         device: Where to load a predictor that is named.
         batch_size: Copies of graphs per forward pass.
@@ -92,19 +95,30 @@ def explain_file(
                 with unfinished.open("w", encoding="utf-8", errors="backslashreplace") as file:
                     file.writelines(lines)
             else:
-                _table(found, parts, numbers, unfinished)
+                _table(found, chosen, parts, numbers, unfinished)
     rejects = save_rejects(path.parent, store.output_rejects, path.name)
     rejected = len(store.output_rejects)
     return Written(path, store.num_output_rows, rejected, rejects, {"targets": [*found.targets]})
 
 
-def _table(found: Predictor, parts: Attribution, numbers: Sequence[int], path: Path) -> None:
+def _table(
+    found: Predictor, store: GraphStore, parts: Attribution, numbers: Sequence[int], path: Path
+) -> None:
+    domain = domain_of(store.schema)
+    texts = {domain.text_name: store.texts()} if store.has_texts else {}
+    own = ["row", *texts, "node"]
+    # no node at all tells the names of the columns
+    known = domain.node_fields(store.schema, np.empty((0, len(store.schema.node))))
     with open_csv(path) as table:
-        table.writerow(["row", "node", *(f"contribution_{name}" for name in found.targets)])
+        names = (f"contribution_{name}" for name in found.targets)
+        table.writerow([*own, *free_names(known, own), *names])
         for graph, row in enumerate(numbers):
-            for node, values in enumerate(parts.of(graph)):
+            about = [row, *(column[graph] for column in texts.values())]
+            fields = domain.node_fields(store.schema, store.take([graph]).x.numpy())
+            nodes = zip(*fields.values(), strict=True) if fields else repeat(())
+            for node, (words, values) in enumerate(zip(nodes, parts.of(graph), strict=False)):
                 cells = ("" if np.isnan(value) else f"{value:.6g}" for value in values)
-                table.writerow([row, node, *cells])
+                table.writerow([*about, node, *words, *cells])
 
 
 def _page(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float32, Int, UInt64
+from jaxtyping import Float, Float32, Int, Num, UInt64
 
 from graphlog.data.columns import Table
 from graphlog.data.schema import FeatureSchema
@@ -17,7 +17,14 @@ from graphlog.data.tables import open_table
 from graphlog.data.workers import check_workers, spread_in_order
 from graphlog.datasets import BUNDLED, DATASETS, DatasetSpec
 from graphlog.domains.base import BaselineFeatures, CommonPart, GraphFeature, Input
-from graphlog.domains.molecule.schema import MOLECULE, MOLECULE_CIP, MOLECULE_RICH, TARGETS
+from graphlog.domains.molecule.schema import (
+    ATOM,
+    MOLECULE,
+    MOLECULE_CIP,
+    MOLECULE_RICH,
+    TARGETS,
+    WILDCARD,
+)
 from graphlog.domains.records import Featurizer, RecordDomain, details_of, hash_smiles
 from graphlog.errors import DataError, check_name
 
@@ -260,6 +267,18 @@ class MoleculeDomain(RecordDomain):
             return weighted_svg(store.texts([graph])[0], weights.tolist(), width, height)
         except DataError:
             return ""
+
+    def node_fields(
+        self, schema: FeatureSchema, x: Num[np.ndarray, "V F"]
+    ) -> Mapping[str, Sequence[str]]:
+        """Return the symbol of each atom's element, ``*`` where it has none."""
+        from rdkit import Chem
+
+        table = Chem.GetPeriodicTable()
+        numbers = x[:, schema.node.index(ATOM)].tolist()
+        return {
+            "element": ["*" if z == WILDCARD else table.GetElementSymbol(z + 1) for z in numbers]
+        }
 
     def common_part(
         self, store: GraphStore, graphs: Sequence[int], width: int, height: int
