@@ -11,6 +11,7 @@ import pytest
 from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labeled, read_csv, tiny_encoder, write_csv
 from graphlog.downstream.embed import embed_file
 from graphlog.downstream.finetune import finetune
+from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.writers import WRITERS
 from graphlog.errors import ConfigError, DataError, GraphLoGError, ModelFileError
@@ -385,7 +386,7 @@ def test_each_output_has_its_own_list_of_rejected_rows(tmp_path: Path, predictor
     assert [row["row"] for row in read_csv(shared)] == ["3"]
 
 
-def test_prediction_recalls_the_column_of_fine_tuning(tmp_path: Path):
+def test_predictions_and_embeddings_recall_the_column_of_fine_tuning(tmp_path: Path):
     """Two columns may hold SMILES; the one named at fine-tuning is taken again."""
     smiles = CHAINS[:24]
     source = write_csv(tmp_path / "in.csv", ["C"] * 24, product_smiles=smiles, y=[0, 1] * 12)
@@ -410,3 +411,10 @@ def test_prediction_recalls_the_column_of_fine_tuning(tmp_path: Path):
     np.testing.assert_allclose(again.predict(other), expected, atol=1e-6)
     named = again.predict(source, smiles_column="smiles")
     assert np.ptp(named) == 0
+    encoder = load(tmp_path / "run")
+    expected = encoder.embed(smiles)
+    np.testing.assert_allclose(encoder.embed(source), expected, atol=1e-5)
+    embed_file(encoder, source, tmp_path / "out.npy")
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
+    embed_file(encoder, source, tmp_path / "out.npy", smiles_column="smiles")
+    assert np.ptp(np.load(tmp_path / "out.npy"), axis=0).max() == 0

@@ -152,14 +152,22 @@ def embed_file(
         precision: Format of matrix products.
         progress: Follows the batches.
         format: ``csv``, ``jsonl``, ``parquet``, ``npz``, ``npy`` or ``sdf``, whatever the ending.
-        reading: Options of the reader (``smiles_column``, ``on_error``, ...).
+        reading: Options of the reader (``smiles_column``, ``on_error``, ...); the column of SMILES
+            is by default that of fine-tuning or probing.
 
     Raises:
         ConfigError: If the ending of ``out`` is unknown.
         DataError: If the source cannot be read.
     """
     domain_of(encoder.schema).check_feature_sets(with_features)
-    with open_output(source, encoder.schema, out, format, **reading) as output:
+    given = resolve(source, encoder.schema)
+    choose_format(out, format, given)  # before standard input is copied
+    with (
+        rereadable(given) as found,
+        open_output(
+            found, encoder.schema, out, format, **encoder.reading_of(found, reading)
+        ) as output,
+    ):
         store, names = output.store, encoder.feature_names(layer, with_features)
         file = output.destination.folder / "embeddings.npy"
         batches = encoder.joined_batches(

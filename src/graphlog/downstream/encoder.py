@@ -17,13 +17,13 @@ from graphlog.data.html import html_fields
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.data.workers import spread_in_order
-from graphlog.domains import domain_of
+from graphlog.domains import Input, domain_of
 from graphlog.downstream.joined import FeatureRows
 from graphlog.encoders.base import Encoding
 from graphlog.encoders.encoder import EmbeddingLayer, EncoderConfig, GraphEncoder, with_settings
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import check_name
-from graphlog.inputs import InputLike, read
+from graphlog.inputs import InputLike, has_column, read, resolve
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.precision import (
     NumberFormat,
@@ -136,7 +136,8 @@ class Encoder(nn.Module):
                 proteins.
             precision: Format of matrix products; ``auto`` is bf16 where the hardware has it.
             progress: Follows the batches.
-            reading: Passed to ``read_molecules`` (``smiles_column``, ``workers``, ``on_error``).
+            reading: Passed to ``read_molecules`` (``smiles_column``, ``workers``, ``on_error``);
+                the column of SMILES is by default that of fine-tuning or probing.
 
         Example:
             >>> import graphlog
@@ -144,13 +145,26 @@ class Encoder(nn.Module):
             (2, 300)
         """
         domain_of(self.schema).check_feature_sets(with_features)
-        store = read(source, self.schema, **reading)
+        found = resolve(source, self.schema)
+        store = read(found, self.schema, **self.reading_of(found, reading))
         width = len(self.feature_names(layer, with_features))
         batches = self.joined_batches(
             store, layer, batch_size, with_features, precision=precision, progress=progress
         )
         missing = np.full((store.num_output_rows, width), np.nan, dtype=np.float32)
         return aligned(store, missing, batches)
+
+    def reading_of(self, source: Input, reading: Mapping[str, Any]) -> dict[str, Any]:
+        """Return how to read ``source``: by the SMILES column of fine-tuning or probing, if known.
+
+        Args:
+            source: What is to be read; without a column of that name it is read as usual.
+            reading: The options that were given, which take precedence.
+        """
+        column = self.info.get("smiles_column")
+        if column and not reading.get("smiles_column") and has_column(source, self.schema, column):
+            return {**reading, "smiles_column": column}
+        return dict(reading)
 
     def embed_store(
         self, store: GraphStore, layer: str | None = None, batch_size: int = 512, **computing: Any

@@ -16,7 +16,7 @@ from torch import Tensor
 from graphlog.data.html import html_fields
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
-from graphlog.domains import Input, domain_of
+from graphlog.domains import domain_of
 from graphlog.downstream.embed import Written, choose_format, open_output
 from graphlog.downstream.encoder import Encoder, aligned
 from graphlog.downstream.head import FineTuned, Head
@@ -32,7 +32,7 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import Novelty
 from graphlog.errors import ConfigError, ModelFileError
-from graphlog.inputs import InputLike, has_column, read, rereadable, resolve
+from graphlog.inputs import InputLike, read, rereadable, resolve
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.precision import Precision, choose_device
 from graphlog.training.runfolder import part
@@ -172,7 +172,7 @@ class Predictor:
             reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
         """
         found = resolve(source, self.schema)
-        store = read(found, self.schema, **self.reading_of(found, reading))
+        store = read(found, self.schema, **self.encoder.reading_of(found, reading))
         batches = self.predict_batches(store, batch_size, precision=precision, progress=progress)
         missing = np.full((store.num_output_rows, len(self.targets)), np.nan, dtype=np.float32)
         return aligned(store, missing, batches)
@@ -202,7 +202,7 @@ class Predictor:
         """
         self.check_interval(interval)
         found = resolve(source, self.schema)
-        store = read(found, self.schema, **self.reading_of(found, reading))
+        store = read(found, self.schema, **self.encoder.reading_of(found, reading))
         return self._prediction(store, batch_size, interval, precision, progress)
 
     def check_interval(self, interval: float | None) -> None:
@@ -255,7 +255,7 @@ class Predictor:
         given = resolve(source, self.schema)
         choose_format(out, format, given)  # before standard input is copied
         with rereadable(given) as found:
-            reading = self.reading_of(found, reading)
+            reading = self.encoder.reading_of(found, reading)
             with open_output(found, self.schema, out, format, **reading) as output:
                 store = output.store
                 columns = self._prediction(
@@ -289,13 +289,6 @@ class Predictor:
                 f"validation fold had too few labels for {interval:g}; choose a lower --interval",
                 stacklevel=3,
             )
-
-    def reading_of(self, source: Input, reading: Mapping[str, Any]) -> dict[str, Any]:
-        """Return how to read ``source``: by the column of fine-tuning, if it has that column."""
-        column = self.info.get("smiles_column")
-        if column and not reading.get("smiles_column") and has_column(source, self.schema, column):
-            return {**reading, "smiles_column": column}
-        return dict(reading)
 
     def _prediction(
         self,

@@ -81,7 +81,7 @@ def explain_file(
             "-o, which has a line for each node."
         )
     with rereadable(resolve(source, found.schema)) as given:
-        reading = found.reading_of(given, reading)
+        reading = found.encoder.reading_of(given, reading)
         store = read(given, found.schema, **reading)
         kept = np.arange(len(store))
         if is_page:
