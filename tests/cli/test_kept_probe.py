@@ -36,6 +36,31 @@ def test_probe_then_predict(cli: Cli, molecules: Path, pretrained: Path, tmp_pat
     assert {"scores.png", "embedding-map.png"} <= left_in(tmp_path / "figures")
 
 
+def test_words_for_classes_are_remembered(
+    cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path
+) -> None:
+    run, table = tmp_path / "run", tmp_path / "words.csv"
+    rows = [(r["smiles"], int(r["oxygen"])) for r in read_table(molecules)]
+    named = [f"{smiles},{('inactive', 'Active')[oxygen]},{oxygen}" for smiles, oxygen in rows]
+    table.write_text("\n".join(["smiles,potent,number", *named]) + "\n")
+    options = ("-m", pretrained, "--split", "random", "--baselines", "none", "--workers", "1")
+    ended = cli("probe", table, *options, "--targets", "potent,number", "-o", run, "--json")
+    assert ended.code == 0, ended.err
+    assert "target 'potent': words are read as classes (Active = 1, inactive = 0)" in ended.out
+    classes = {"potent": {"0": "inactive", "1": "Active"}}
+    assert cli("info", run, "--json").json["classes"] == classes
+    told = [line.split() for line in cli("info", run).out.splitlines()]
+    assert ["potent.1", "Active"] in told
+    ended = cli("predict", table, "-m", run, "-o", tmp_path / "p.csv", "--workers", "1", "--json")
+    assert ended.json["probability of"] == ["potent = Active"]
+    predicted = {
+        r["potent"]: float(r["predicted_potent"])
+        for r in read_table(tmp_path / "p.csv")
+        if r["predicted_potent"]
+    }
+    assert predicted["Active"] > predicted["inactive"]
+
+
 def test_several_splits_are_scored(cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path):
     words = ("probe", molecules, "-m", pretrained, "--targets", "oxygen", "--baselines", "none")
     words += ("--protocol", "splits", "--seeds", "0,1,2")

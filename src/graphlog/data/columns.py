@@ -229,6 +229,17 @@ class LabelReader:
         self._note_rounding(exact, labels)
         return labels
 
+    @property
+    def classes(self) -> dict[str, list[str]]:
+        """Words for class 0 and class 1 of the columns that have any, those of one class joined."""
+        return {
+            task: [
+                "/".join(sorted(w for w in words if WORDS[w.lower()] == number)) or str(number)
+                for number in (0, 1)
+            ]
+            for task, words in self._words.items()
+        }
+
     def notes(self) -> list[str]:
         """Return one line for each column that was not taken literally."""
         lines: list[str] = []

@@ -182,6 +182,8 @@ class RecordDomain(Domain):
                             raise
                     if labels is not None and labels.notes():
                         builder.source["notes"] = labels.notes()
+                    if labels is not None and labels.classes:
+                        builder.source["classes"] = labels.classes
                     return builder.finish(collector.done)
 
     def reading_options(self) -> frozenset[str]:

@@ -49,9 +49,16 @@ def describe_run(
 
 def origin(data: LabeledGraphs, encoder: Encoder) -> dict[str, Any]:
     """Return what a predictor's file says about its labels and its encoder."""
-    column = data.store.source.get("smiles_column")
+    column, words = data.store.source.get("smiles_column"), data.store.source.get("classes", {})
+    # of more than two classes each is a target, which has its word in its name
+    classes = {
+        target: {"0": words[target][0], "1": words[target][1]}
+        for target in data.targets
+        if data.task == "classification" and len(words.get(target, ())) == 2
+    }
     return {
         "data_digest": data.store.digest,
         "pretrained": {k: v for k, v in encoder.info.items() if k != "embedding"},
         **({"smiles_column": column} if column else {}),
+        **({"classes": classes} if classes else {}),
     }

@@ -262,6 +262,8 @@ class Predictor:
                     store, batch_size, interval, precision, progress
                 ).columns()
                 self._warn_of_infinite(interval, columns)
+                classes: Mapping[str, Any] = self.info.get("classes", {})
+                likely = [f"{target} = {words['1']}" for target, words in classes.items()]
                 return output.finish(
                     Results(
                         np.stack([*columns.values()], axis=1),
@@ -270,7 +272,11 @@ class Predictor:
                         "predictions",
                         digits=6,
                     ),
-                    {"targets": list(self.targets), "task": self.task},
+                    {
+                        "targets": list(self.targets),
+                        "task": self.task,
+                        **({"probability of": likely} if likely else {}),
+                    },
                 )
 
     def _warn_of_infinite(self, interval: float | None, columns: Mapping[str, np.ndarray]) -> None:

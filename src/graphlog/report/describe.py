@@ -106,6 +106,7 @@ def describe_model(path: Path) -> dict[str, Any]:
         "width": encoder.embedding_width(info.get("embedding", "last")),
         **{name: info.get(name) for name in _ORIGIN},
         **_model_card(path),
+        **{name: info[name] for name in ("classes",) if name in info},
         "schema": describe_schema(encoder.schema),
         "settings": config.model_dump(),
         "novelty": "calibrated" if is_known else "not calibrated",

@@ -200,3 +200,19 @@ def test_the_command_line_goes_all_the_way(tmp_path, capsys):
     assert "3 categories: 0, 1, 2" in capsys.readouterr().out
     assert main(["featurize", path, "-o", str(tmp_path / "two"), "--like", run]) == 0
     assert main(["featurize", path, "-o", str(tmp_path / "three"), "--schema", "molecule"]) == 2
+
+
+def test_a_predictor_knows_the_words_of_its_classes(tmp_path):
+    """Words are numbered by the alphabet, so nobody could tell which of two is predicted."""
+    edges = [{"edges": [[i, (i + 1) % n] for i in range(n)]} for n in range(3, 33)]
+    named = [{**g, "y": ("ring", "big ring")[k > 12]} for k, g in enumerate(edges)]
+    store = graphlog.featurize(lines(tmp_path / "words.jsonl", named), tmp_path / "store")
+    how = {"epochs": 1, "seeds": (0,), "baselines": (), "split": "random"}
+    predictor = graphlog.finetune("random", store, **how)
+    assert "label 'y': class 0 is big ring, class 1 is ring" in predictor.report.notes
+    predictor.save(tmp_path / "model.safetensors")
+    described = graphlog.describe(tmp_path / "model.safetensors")
+    assert described["classes"] == {"y": {"0": "big ring", "1": "ring"}}
+    plain = [{**g, "y": str(k % 2)} for k, g in enumerate(edges)]
+    store = graphlog.featurize(lines(tmp_path / "plain.jsonl", plain), tmp_path / "plain")
+    assert "notes" not in store.source

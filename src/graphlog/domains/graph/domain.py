@@ -98,6 +98,15 @@ class LabelSurvey:
                 classes[name] = list(dict.fromkeys(map(text_of, ordered)))
         return classes
 
+    @property
+    def notes(self) -> list[str]:
+        """One line for each label of two classes that are not called 0 and 1."""
+        return [
+            f"label '{name}': class 0 is {words[0]}, class 1 is {words[1]}"
+            for name, words in self.classes.items()
+            if len(words) == 2 and words != ["0", "1"]
+        ]
+
     def problem(self, labels: Sequence[Any]) -> str | None:
         """Return what is wrong with the labels of a graph; None and NaN are missing labels."""
         present = [(n, v) for n, v in zip(self.names, labels, strict=False) if not _is_missing(v)]
@@ -216,6 +225,7 @@ class GraphDomain(Domain):
         name = Path(source.name if source.path is None else source.path).name
         about: dict[str, Any] = {"name": name, "kind": "graphs", "directed": directed}
         about |= {"classes": labels.classes} if labels.classes else {}
+        about |= {"notes": labels.notes} if labels.notes else {}
         with StoreBuilder(schema, store_path, labels.names, about) as builder:
             collector = RowCollector(builder, graphs.name, on_error, progress, "graph")
             for chunk in _chunks(graphs, limit):
