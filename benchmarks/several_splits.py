@@ -1,0 +1,137 @@
+r"""What representations of molecules are worth over several random scaffold splits.
+
+    python benchmarks/several_splits.py probe --models mol=graphlog-mol ecfp4 descriptors \
+        untrained=random-0 --calibration runs/stores/near
+    python benchmarks/several_splits.py report
+
+``probe`` draws ``--splits`` random scaffold splits of each data set: whole groups of molecules with
+one scaffold, in random order, fill the folds. A linear model is fitted to each training fold for
+each representation, its penalty chosen by the validation fold, and scored on the test fold, as are
+the means of the logits (regressions: of the predictions) of all combinations of three. Models are
+those of ``selection.py``. Finished data sets are kept in ``--work``/rows.jsonl; ``report`` writes
+several-splits.csv.gz and .md to ``--results``: means over data sets of each split, then mean and
+standard deviation over splits, and of the differences, split by split.
+"""
+
+import argparse
+import csv
+import gzip
+import json
+import time
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphlog.domains import schema_named
+from graphlog.downstream.linear import GRID, linear_path, standardize
+from graphlog.downstream.tasks import LabeledGraphs, open_labeled
+from selection import REGRESSION, features_of, mean_prediction, rows_of, score_of
+
+CLASSIFICATION = ("bbbp", "bace", "clintox", "sider", "tox21", "hiv")
+PLUS = " + "
+QUESTIONS = (
+    ("mol", "untrained"),
+    ("mol", "ecfp4"),
+    ("mol", "descriptors"),
+    ("mol + ecfp4 + descriptors", "ecfp4 + descriptors"),
+)
+"""Fixed before any of these splits was scored."""
+
+Row = dict[str, Any]
+
+
+def probe(options: argparse.Namespace) -> None:
+    """Score every representation, and means of up to three, on every split."""
+    done = {r["dataset"] for r in rows_of(options.work)}
+    options.work.mkdir(parents=True, exist_ok=True)
+    for dataset in (d for d in options.datasets if d not in done):
+        start = time.perf_counter()
+        schema = schema_named(options.schema)
+        data = open_labeled(dataset, schema, split="random-scaffold", workers=1)
+        pairs = (spec.partition("=")[::2] for spec in options.models)
+        features = {name: features_of(name, place, data, options) for name, place in pairs}
+        rows: list[Row] = []
+        for seed in range(options.splits):
+            rows += scored(dataset, data, features, seed)
+        with (options.work / "rows.jsonl").open("a") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+        print(dataset, len(rows), f"{time.perf_counter() - start:.0f} s", flush=True)
+
+
+def scored(dataset: str, data: LabeledGraphs, features: dict[str, Any], seed: int) -> list[Row]:
+    """Return the rows of one split."""
+    folds = data.draw(seed)[0] if data.draw else data.split
+    valid, test = data.labels[folds.valid], data.labels[folds.test]
+    chosen: dict[str, tuple[float, np.ndarray]] = {}
+    for name, values in features.items():
+        dense = isinstance(values, np.ndarray)  # bits are fitted as they are
+        x = standardize(values, folds.train) if dense else values
+        path = linear_path(x, data.labels, folds.train, data.task, GRID, 1)
+        best = max(path, key=lambda c: score_of(dataset, valid, path[c][folds.valid]))
+        chosen[name] = best, path[best][folds.test]
+    rows: list[Row] = []
+    for number in (1, 2, 3):
+        for names in combinations(chosen, number):
+            predicted = mean_prediction(dataset, [chosen[name][1] for name in names])
+            row = {"dataset": dataset, "split": seed, "model": PLUS.join(names)}
+            c = chosen[names[0]][0] if number == 1 else None
+            rows.append({**row, "c": c, "score": round(score_of(dataset, test, predicted), 3)})
+    return rows
+
+
+def report(options: argparse.Namespace) -> None:
+    """Write raw rows and tables."""
+    rows = rows_of(options.work)
+    lines: list[str] = []
+    for metric, sets in (("ROC-AUC", CLASSIFICATION), ("R2", REGRESSION)):
+        scores: dict[tuple[str, str], np.ndarray] = {}
+        for dataset in sets:
+            for model in dict.fromkeys(r["model"] for r in rows):
+                found = [r for r in rows if (r["dataset"], r["model"]) == (dataset, model)]
+                found.sort(key=lambda r: r["split"])
+                scores[model, dataset] = np.array([r["score"] for r in found])
+        models = list(dict.fromkeys(r["model"] for r in rows))
+        for model in models:
+            scores[model, "mean"] = np.mean([scores[model, d] for d in sets], axis=0)
+        columns = [*sets, "mean"]
+        lines += ["", f"### {metric} (%)", "", f"| | {' | '.join(columns)} |"]
+        lines += ["|" + "---|" * (len(columns) + 1)]
+        lines += [row_of(model, [scores[model, d] for d in columns], "") for model in models]
+        for ours, theirs in QUESTIONS:
+            differences = [scores[ours, d] - scores[theirs, d] for d in columns]
+            lines.append(row_of(f"({ours}) - ({theirs})", differences, "+"))
+    options.results.mkdir(parents=True, exist_ok=True)
+    (options.results / "several-splits.md").write_text("\n".join(lines).lstrip() + "\n")
+    with gzip.open(options.results / "several-splits.csv.gz", "wt", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def row_of(name: str, values: list[np.ndarray], sign: str) -> str:
+    """Return a row of a table: means and standard deviations over splits."""
+    cells = [f"{v.mean():{sign}.1f} ± {v.std(ddof=1):.1f}" for v in values]
+    return f"| {name} | {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """Parse the stage and its options, and run it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("stage", choices=("probe", "report"))
+    parser.add_argument("--models", nargs="+", default=[], metavar="NAME=PLACE")
+    parser.add_argument("--datasets", nargs="+", default=[*REGRESSION, *CLASSIFICATION])
+    parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--schema", default="molecule-cip")
+    parser.add_argument("--calibration", type=Path, default=Path("runs/stores/druglike"))
+    parser.add_argument("--work", type=Path, default=Path("runs/several-splits"))
+    parser.add_argument("--results", type=Path, default=Path("benchmarks/results/selection"))
+    options = parser.parse_args()
+    {"probe": probe, "report": report}[options.stage](options)
+
+
+if __name__ == "__main__":
+    main()
