@@ -23,8 +23,8 @@ from downstream_support import (
     tiny_encoder,
     write_csv,
 )
-from graphlog.data.store import GraphStore
 from graphlog.downstream.explain import attribute
+from graphlog.downstream.linear import fuse
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import probe
@@ -221,16 +221,33 @@ def test_nothing_is_kept_where_nothing_is_learned(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_only_a_model_without_joined_features_is_explained(tmp_path: Path) -> None:
-    data = labeled(LENGTH, "regression")
-    for name, features in (("alone", ()), ("joined", ("ecfp4",))):
-        run = tmp_path / name
-        probe(tiny_encoder("jk"), data, baselines=(), with_features=features, run_dir=run)
-    store: GraphStore = chain_store().subset(np.arange(3))
-    found = attribute(Predictor.load(tmp_path / "alone"), store)
-    assert np.isfinite(found.values).all()
-    with pytest.raises(ConfigError, match="rest on ecfp4 too cannot be explained"):
-        attribute(Predictor.load(tmp_path / "joined"), store)
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_atoms_are_hidden_from_the_embedding_alone(tmp_path: Path, task: str) -> None:
+    data = labeled(LENGTH if task == "regression" else IS_ALCOHOL, task)
+    features = ("ecfp4", "descriptors")
+    probe(tiny_encoder("jk"), data, baselines=(), with_features=features, run_dir=tmp_path / "run")
+    predictor, store = Predictor.load(tmp_path / "run"), chain_store().subset(np.array([5, 40, 2]))
+    found = attribute(predictor, store, batch_size=2)
+    np.testing.assert_allclose(
+        found.predictions, predictor.predict([CHAINS[k] for k in (5, 40, 2)]), atol=1e-5
+    )
+    others = predictor.joined_predictions(store, batch_size=2)
+    (member,) = predictor.members
+    for graph in range(3):
+        batch = store[[graph]]
+        for node in range(batch.num_nodes):
+            x = batch.x.clone()
+            x[node] = torch.tensor(predictor.schema.node_mask, dtype=x.dtype)
+            with torch.no_grad():
+                own = member.head.predictions(member(batch.with_attributes(x=x))).numpy()
+            parts = [own, *(values[[graph]] for values in others)]
+            expected = found.predictions[graph] - fuse(parts, predictor.task)[0]
+            np.testing.assert_allclose(found.of(graph)[node], expected, atol=1e-5)
+    assert np.abs(found.values).max() > 1e-3
+    graphlog.explain_file(predictor, CHAINS[:3], tmp_path / "why.html")
+    page = (tmp_path / "why.html").read_text(encoding="utf-8")
+    assert "average of 3 linear models" in page
+    assert "ecfp4 and descriptors stay those of the whole molecule" in page
 
 
 def test_molecules_without_their_smiles_lack_the_features(tmp_path: Path) -> None:

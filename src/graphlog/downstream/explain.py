@@ -52,6 +52,7 @@ def attribute(
     Occlusion: for each node a copy of its graph in which the node has the attributes that stand for
     "masked", which the encoder may have met in pre-training; where nodes have no such attributes
     (proteins), the edges at the node are masked. Contributions need not sum to the prediction.
+    Nodes are hidden from encoders alone; features that a probe joined stay as they are.
 
     Args:
         predictor: What predicts.
@@ -61,15 +62,8 @@ def attribute(
         progress: Follows the nodes.
 
     Raises:
-        ConfigError: If neither nodes nor edges of this schema can be masked, or the predictor has
-            joined features.
+        ConfigError: If neither nodes nor edges of this schema can be masked.
     """
-    if predictor.joined:
-        names = " and ".join(model.features for model in predictor.joined)
-        raise ConfigError(
-            f"predictions that rest on {names} too cannot be explained by hiding nodes; probe "
-            "without --with, or fine-tune."
-        )
     schema, sizes = predictor.schema, np.asarray(store.num_nodes, dtype=np.int64)
     if schema.node_mask is None and schema.edge_mask is None:
         raise ConfigError(
@@ -84,15 +78,18 @@ def attribute(
     place = np.arange(len(graph)) - ptr[graph]
     whole = np.empty((len(store), len(predictor.targets)), dtype=np.float32)
     hidden = np.empty((len(graph), len(predictor.targets)), dtype=np.float32)
+    others = predictor.joined_predictions(store, batch_size)
     with bar.shown(len(graph), "explaining"):
         for part in _parts(sizes, batch_size):
             batch = store[part].to(device)
-            whole[part] = predict_batch(predictor.members, number_format, None, batch).mean
+            seen = predict_batch(predictor.members, number_format, None, batch).mean
+            whole[part] = predictor.averaged(seen, [values[part] for values in others])
         for part in _parts(sizes[graph], batch_size):
             batch = store.take(graph[part]).to(device)
             nodes = batch.ptr[:-1] + torch.from_numpy(place[part]).to(device)
             batch = _hide(batch, schema, nodes)
-            hidden[part] = predict_batch(predictor.members, number_format, None, batch).mean
+            seen = predict_batch(predictor.members, number_format, None, batch).mean
+            hidden[part] = predictor.averaged(seen, [values[graph[part]] for values in others])
             bar.advance(part.stop - part.start)
     return Attribution(whole[graph] - hidden, ptr, whole)
 

@@ -350,8 +350,28 @@ class Predictor:
         for graphs, found in batches:
             pairs = zip(self.joined, features.of(graphs), strict=True)
             others = [model.predictions(values, self.task) for model, values in pairs]
-            mean = fuse([found.mean, *others], self.task) if others else found.mean
-            yield graphs, found._replace(mean=np.asarray(mean, dtype=np.float32))
+            yield graphs, found._replace(mean=self.averaged(found.mean, others))
+
+    def joined_predictions(
+        self, store: GraphStore, batch_size: int = 512
+    ) -> list[Float[np.ndarray, "M T"]]:
+        """Return what each joined linear model predicts for every graph."""
+        shape = (len(store), len(self.targets))
+        found = [np.empty(shape, np.float32) for _ in self.joined]
+        features = FeatureRows(store, [model.features for model in self.joined], batch_size)
+        for start in range(0, len(store), batch_size):
+            part = slice(start, min(start + batch_size, len(store)))
+            rows = zip(self.joined, features.of(part), found, strict=True)
+            for model, values, predictions in rows:
+                predictions[part] = model.predictions(values, self.task)
+        return found
+
+    def averaged(
+        self, mean: Float[np.ndarray, "B T"], others: Sequence[Float[np.ndarray, "B T"]]
+    ) -> Float[np.ndarray, "B T"]:
+        """Return the average of the members' mean and the predictions of joined models."""
+        fused = fuse([mean, *others], self.task) if others else mean
+        return np.asarray(fused, dtype=np.float32)
 
     def save(self, path: str | Path, half: bool = False) -> None:
         """Write a ``.safetensors`` file; ``half`` stores the weights in 16 bits."""

@@ -141,6 +141,13 @@ def _page(
         "Contributions need not sum to the prediction, and atoms that stand in for each other can "
         "all look idle.</p>"
     )
+    if found.joined:
+        names = " and ".join(model.features for model in found.joined)
+        yield (
+            f"<p>The prediction is the average of {len(found.joined) + 1} linear models. Atoms are "
+            f"hidden from that of the embedding alone: {escape(names)} stay those of the whole "
+            "molecule, so the share of these models is in no color.</p>"
+        )
     if total > MOST_ON_A_PAGE or len(found.targets) > MOST_TARGETS:
         yield (
             f"<p>Of {total:,} rows and {len(found.targets):,} targets, the page shows the first "
