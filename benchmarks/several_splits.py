@@ -10,7 +10,7 @@ each representation, its penalty chosen by the validation fold, and scored on th
 the means of the logits (regressions: of the predictions) of all combinations of three. Models are
 those of ``selection.py``. Finished data sets are kept in ``--work``/rows.jsonl; ``report`` writes
 several-splits.csv.gz and .md to ``--results``: means over data sets of each split, then mean and
-standard deviation over splits, and of the differences, split by split.
+standard deviation over splits, and of the differences, split by split, with intervals.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import t
 
 from graphlog.domains import schema_named
 from graphlog.downstream.linear import GRID, linear_path, standardize
@@ -38,6 +39,8 @@ QUESTIONS = (
     ("mol + ecfp4 + descriptors", "ecfp4 + descriptors"),
 )
 """Fixed before any of these splits was scored."""
+TEST_TO_TRAIN = 0.1 / 0.8
+"""Sizes of the folds, for the corrected t-test of Nadeau and Bengio (2003, Eq. 9)."""
 
 Row = dict[str, Any]
 
@@ -102,6 +105,7 @@ def report(options: argparse.Namespace) -> None:
         for ours, theirs in QUESTIONS:
             differences = [scores[ours, d] - scores[theirs, d] for d in columns]
             lines.append(row_of(f"({ours}) - ({theirs})", differences, "+"))
+            lines.append(row_of_intervals(differences))
     options.results.mkdir(parents=True, exist_ok=True)
     (options.results / "several-splits.md").write_text("\n".join(lines).lstrip() + "\n")
     with gzip.open(options.results / "several-splits.csv.gz", "wt", newline="") as file:
@@ -114,6 +118,16 @@ def row_of(name: str, values: list[np.ndarray], sign: str) -> str:
     """Return a row of a table: means and standard deviations over splits."""
     cells = [f"{v.mean():{sign}.1f} ± {v.std(ddof=1):.1f}" for v in values]
     return f"| {name} | {' | '.join(cells)} |"
+
+
+def row_of_intervals(differences: list[np.ndarray]) -> str:
+    """Return a row of 95 % intervals that allow for the molecules that splits share."""
+    cells: list[str] = []
+    for values in differences:
+        shared = 1 / len(values) + TEST_TO_TRAIN
+        half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) * np.sqrt(shared)
+        cells.append(f"{values.mean() - half:+.1f} to {values.mean() + half:+.1f}")
+    return f"| 95 % interval | {' | '.join(cells)} |"
 
 
 def main() -> None:

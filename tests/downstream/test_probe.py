@@ -199,7 +199,11 @@ def test_several_splits_are_probed_as_each_alone_would_be(tmp_path: Path):
         pairs = [r.rows[k].mean("roc_auc") - r.rows[0].mean("roc_auc") for r in alone]
         score = together.scores[k]
         assert score["difference"] == pytest.approx(np.mean(pairs), abs=1e-12)
-        assert score["difference_sd"] == pytest.approx(np.std(pairs, ddof=1), abs=1e-12)
+        variance = np.var(pairs, ddof=1) * (
+            1 / 3 + together.sizes["test"] / together.sizes["train"]
+        )
+        half = 4.302653 * np.sqrt(variance)  # Student's t of two degrees of freedom
+        assert score["difference_half_width"] == pytest.approx(half, rel=1e-6, abs=1e-12)
     assert len({tuple(r.test["roc_auc"]) for r in together.rows}) > 1
     notes = [note for report in alone for note in report.notes]
     assert all(any(note in shown for shown in together.notes) for note in notes)

@@ -143,9 +143,10 @@ def report_tables(report: "Report") -> list[Table]:
     heads: tuple[str, ...] = ("model", "rule", "test", "SD", "valid", "seeds")
     first = report.rows[0]
     if report.splits > 1:
-        heads = (*heads[:-1], "splits", "less the first row", "SD")
-        pairs = [r.difference(first, metric) for r in report.rows]
-        rows = [(*row, *map(number, pair)) for row, pair in zip(rows, pairs, strict=True)]
+        heads = (*heads[:-1], "splits", "less the first row", "95 %")
+        pairs = [report.difference(r) for r in report.rows]
+        shown = [(number(mean), f"± {number(half)}") for mean, half in pairs]
+        rows = [(*row, *pair) for row, pair in zip(rows, shown, strict=True)]
     tables = [Table(heads, rows, title)]
     if first.halves:
         names = tuple(half.replace("_", " ") for half in first.halves)
