@@ -150,7 +150,7 @@ def featurize(
     output = Path(output)
     if output.exists() and not overwrite:
         raise ConfigError(
-            f"{output} exists already; replace it with --overwrite, or name another folder."
+            f"{output} exists already; replace it with `overwrite=True`, or name another folder."
         )
     folder = output.absolute().parent
     check_rejects(folder, output.name, source if isinstance(source, str) else None)
@@ -345,7 +345,7 @@ def probe(
     if folder is not None:
         check_usable(folder, "probe", None, overwrite)
     elif overwrite:
-        raise ConfigError("`overwrite` replaces a run, and no folder is named (`run_dir`, -o RUN).")
+        raise ConfigError("`overwrite` replaces a run, and no folder is named (`run_dir`).")
     if not isinstance(dataset, LabeledGraphs):
         options |= {"split": split, "targets": targets}
     model = load_for(encoder, _store_of(dataset), device=device_for(engine, device))

@@ -311,11 +311,11 @@ def _fitting(
         if own == wanted:
             raise ConfigError(
                 f"the store's schema '{own}' has other columns or codes than the model's; build "
-                "it again (any graphs: --like MODEL)."
+                "it again (any graphs: `like=MODEL`)."
             )
         raise ConfigError(
             f"the store has schema '{own}' but the model reads '{wanted}'; build it again with "
-            f"--schema {wanted}."
+            f"`schema='{wanted}'`."
         )
     limit = options.get("limit")
     check_reading(options.get("on_error", "skip"), limit)
@@ -326,17 +326,15 @@ def _fitting(
 
 
 def _unfit(option: str, name: str, records: str) -> ConfigError:
-    flag = {"keep_texts": "no-texts", "kinds": "categorical", "evidence": "without-evidence"}
-    named = f"--{flag.get(option, option).replace('_', '-')}"
     owner = next((d for d in DOMAINS.values() if option in d.reading_options()), None)
     if owner is None:
         options = set[str]().union(*(d.reading_options() for d in DOMAINS.values()))
         return unknown_name("option", option, options)
     if records == owner.records:
-        return ConfigError(f"{named} does not go with {name}, which holds {records}; drop it.")
+        return ConfigError(f"`{option}` does not go with {name}, which holds {records}; drop it.")
     return ConfigError(
-        f"{named} is for {owner.records}, and {name} holds {records}; drop it, or add --domain "
-        f"{owner.name}."
+        f"`{option}` is for {owner.records}, and {name} holds {records}; drop it, or add "
+        f"`domain='{owner.name}'`."
     )
 
 

@@ -8,10 +8,16 @@ import io
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+import graphlog
 from cli_support import SMALL, Cli, left_in, write_molecules
+from graphlog.cli.main import app
+from graphlog.cli.options import FLAGS, named_by_flags
+from graphlog.errors import ConfigError
 
 GOOD = "smiles,y\nCCO,1\nCCN,0\nCCC,1\n"
 
@@ -421,3 +427,26 @@ def test_utf_16_from_a_pipe_is_called_standard_input(
 ):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(GOOD.encode("utf-16"))))
     cli("featurize", "-", "-o", tmp_path / "s").refused("standard input: is UTF-16")
+
+
+def test_messages_name_options_as_python_or_the_command_has_them(
+    cli: Cli, molecules: Path, finetuned: Path, tmp_path: Path
+):
+    with pytest.raises(ConfigError, match="drop `interval`: "):
+        graphlog.load_predictor(finetuned).predict_uncertain(["CCO"], interval=0.9)
+    words = ("predict", molecules, "-m", finetuned, "-o", tmp_path / "p.csv")
+    cli(*words, "--interval", "0.9").refused("drop --interval: ")
+    cli("finetune", molecules, "-m", finetuned, "-o", finetuned, "--targets", "oxygen").refused(
+        "continue it with --resume or replace it with --overwrite."
+    )
+
+
+def test_every_flag_in_a_message_is_an_option():
+    group: Any = get_command(app)
+    commands = [*group.commands.values(), *group.commands["data"].commands.values()]
+    options = {flag for command in commands for p in command.params for flag in p.opts}
+    options |= {flag for command in commands for p in command.params for flag in p.secondary_opts}
+    assert set(FLAGS.values()) <= options
+    assert FLAGS["k"] == "-k"
+    assert FLAGS["with_features"] == "--with"
+    assert named_by_flags("`node` and `global_weight=0`") == "`node` and `global_weight=0`"

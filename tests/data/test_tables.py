@@ -214,7 +214,7 @@ def test_zstandard(tmp_path: Path) -> None:
         ("a.csv.gz", packed(b""), "is empty"),
         ("a.csv", "smiles,y\n", "has a header but no rows"),
         ("a.smi", "smiles\n", "has a header but no rows"),
-        ("a.csv", "name,y\nCCO,1\n", "no SMILES column found; name one with --smiles-column"),
+        ("a.csv", "name,y\nCCO,1\n", "no SMILES column found; name one with `smiles_column`"),
         (
             "a.csv",
             "smiles,canonical_smiles\nC,C\n",

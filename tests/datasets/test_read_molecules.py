@@ -79,7 +79,7 @@ def test_labels_that_are_not_numbers(tmp_path: Path) -> None:
         refusal(path, targets=["a"])
         == f"{path}, data row 1: label 'a' must be a number, 0/1, yes/no, true/false, "
         "active/inactive, positive/negative, or empty, found 'strong'; leave out units and bounds "
-        "such as >, write a decimal comma as a point, or choose other --targets."
+        "such as >, write a decimal comma as a point, or choose other `targets`."
     )
     assert "data row 1: label 'b'" in refusal(path, targets=["b"])
     assert "did you mean 'a'" in refusal(path, targets=["aa"])
@@ -102,7 +102,7 @@ def test_mostly_bad_rows_are_an_error(tmp_path: Path) -> None:
     message = refusal(write(tmp_path, "smiles\nethanol\nwater\nCCO\n"))
     assert "2 of 3 rows cannot be used" in message
     assert "row 0: 'ethanol'" in message
-    assert "choose one with --smiles-column, or take the bad rows out." in message
+    assert "choose one with `smiles_column`, or take the bad rows out." in message
     assert len(read_molecules(write(tmp_path, "smiles\nethanol\nCCO\n"))) == 1
 
 

@@ -199,5 +199,5 @@ def test_an_input_of_another_domain_is_refused_in_one_line(tmp_path: Path) -> No
     encoder = graphlog.pretrain(WORDS, schema="path", epochs=1, batch_size=8, encoder=SMALL)
     with pytest.raises(ConfigError, match="holds graphs, but the model reads words"):
         encoder.embed(_graphs(tmp_path).source)
-    with pytest.raises(ConfigError, match="--radius is for proteins"):
+    with pytest.raises(ConfigError, match="`radius` is for proteins"):
         read(_words(tmp_path).source, PATH, radius=2)

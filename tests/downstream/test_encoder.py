@@ -91,7 +91,8 @@ def test_a_store_gives_the_rows_of_its_input_and_a_view_its_own():
     assert encoder.embed(store).shape[0] == 5
     np.testing.assert_array_equal(encoder.embed(store.subset([0, 2])), encoder.embed(store)[[0, 4]])
     with pytest.raises(
-        ConfigError, match="model reads 'molecule-rich'; build it again with --schema molecule-rich"
+        ConfigError,
+        match="model reads 'molecule-rich'; build it again with `schema='molecule-rich'`",
     ):
         tiny_encoder(schema=MOLECULE_RICH).embed(store)
 
@@ -142,7 +143,7 @@ def test_load_names_what_is_wrong(tmp_path: Path):
     with pytest.raises(ModelFileError, match=r"holds no model\.safetensors"):
         load(tmp_path / "run")
     (tmp_path / "run" / "config.toml").touch()
-    with pytest.raises(ModelFileError, match="interrupted; continue it with --resume"):
+    with pytest.raises(ModelFileError, match="interrupted; continue it with `resume=True`"):
         load(tmp_path / "run")
     (tmp_path / "old.pth").touch()
     with pytest.raises(ModelFileError, match="graphlog convert"):

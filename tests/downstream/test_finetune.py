@@ -253,7 +253,7 @@ def test_a_used_folder_is_refused_resumed_or_replaced(
     run = tmp_path / "run"
     data = labeled(IS_ALCOHOL)
     first = finetune(tiny_encoder(), data, QUICK, run_dir=run, **KEPT)
-    with pytest.raises(ConfigError, match="--resume or replace it with --overwrite"):
+    with pytest.raises(ConfigError, match="`resume=True` or replace it with `overwrite=True`"):
         finetune(tiny_encoder(), data, QUICK, run_dir=run, **KEPT)
     with pytest.raises(ConfigError, match="other settings, model or data"):
         finetune(
@@ -314,7 +314,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(
 
     with monkeypatch.context() as patch:
         patch.setattr(SeedJob, "loss", failing)
-        with pytest.raises(TrainingInterrupted, match="continue with --resume"):
+        with pytest.raises(TrainingInterrupted, match="continue with `resume=True`"):
             finetune(tiny_encoder("jk"), data, config, run_dir=run, **KEPT)
     resumed = finetune(tiny_encoder("jk"), data, config, run_dir=run, resume=True, **KEPT)
     np.testing.assert_array_equal(resumed.predict(CHAINS), whole)
@@ -330,7 +330,7 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Predictor, "save", full)
     with pytest.raises(
-        ValueError, match="No space left on device; free space, then continue with --resume"
+        ValueError, match="No space left on device; free space, then continue with `resume=True`"
     ):
         finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, run_dir=tmp_path / "run", **KEPT)
     assert not (tmp_path / "run" / "model.safetensors").exists()
@@ -346,7 +346,9 @@ def test_a_request_to_stop_ends_the_step_and_saves(tmp_path: Path, monkeypatch: 
         return loss(self, batch, step)
 
     monkeypatch.setattr(SeedJob, "loss", asking)
-    with pytest.raises(TrainingInterrupted, match="in epoch 1 of seed 0; continue with --resume"):
+    with pytest.raises(
+        TrainingInterrupted, match="in epoch 1 of seed 0; continue with `resume=True`"
+    ):
         finetune(tiny_encoder(), data, QUICK, seeds=(0,), baselines=(), run_dir=run)
     assert (run / "checkpoint" / "seed-0" / "step-000000002").is_dir()
 

@@ -194,7 +194,7 @@ def test_half_precision_predicts_nearly_the_same(tmp_path: Path) -> None:
 def test_a_run_is_not_replaced_unasked(tmp_path: Path) -> None:
     data, run = labeled(IS_ALCOHOL), tmp_path / "run"
     graphlog.probe(tiny_encoder(), data, baselines=(), run_dir=run)
-    with pytest.raises(ConfigError, match=r"run exists; replace it with --overwrite"):
+    with pytest.raises(ConfigError, match=r"run exists; replace it with `overwrite=True`"):
         graphlog.probe(tiny_encoder(), data, baselines=(), run_dir=run)
     before = Predictor.load(run).predict(CHAINS)
     length = labeled(LENGTH, "regression")

@@ -237,7 +237,7 @@ def test_a_predictor_of_an_earlier_version_says_so(tmp_path: Path):
     assert "graphlog_novelty" not in old.columns()
     regression = Predictor(predictor.members, predictor.targets, predictor.report)
     regression.members[0].head.task = "regression"
-    with pytest.raises(ConfigError, match="earlier version; fine-tune again, or drop --interval"):
+    with pytest.raises(ConfigError, match="earlier version; fine-tune again, or drop `interval`"):
         regression.predict_uncertain(["CCO"], interval=0.9)
     for level in (0.0, 1.0, -1.0, NAN):
         with pytest.raises(ConfigError, match="between 0 and 1"):

@@ -195,7 +195,7 @@ def test_patience_needs_a_validation_score():
     alcohols, others = np.flatnonzero(IS_ALCOHOL), np.flatnonzero(IS_ALCOHOL == 0)
     split = Split(np.r_[alcohols[:6], others[:6]], others[6:9], np.r_[alcohols[6:], others[9:]])
     data = replaced(labeled(IS_ALCOHOL), split=split)
-    with pytest.raises(DataError, match="drop --patience"):
+    with pytest.raises(DataError, match="drop `patience`"):
         finetune(tiny_encoder(), data, QUICK.updated({"patience": 2}))
 
 

@@ -158,7 +158,7 @@ def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list
         run_pretraining(store, config, run, progress=followed)
     assert len(list(run.glob("targets-*.f16"))) == 1
     with pytest.raises(
-        ConfigError, match="exists; continue it with --resume"
+        ConfigError, match="exists; continue it with `resume=True`"
     ):  # said before any descriptor is worked out
         run_pretraining(store, config, run, progress=followed)
     resumed, ended = _Counted(), _Counted()
@@ -174,7 +174,7 @@ def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list
 def test_ctrl_c_while_targets_are_worked_out_says_how_to_go_on(
     tmp_path: Path, tiny_smiles: list[str]
 ) -> None:
-    with pytest.raises(TrainingInterrupted, match="continue with --resume"):
+    with pytest.raises(TrainingInterrupted, match="continue with `resume=True`"):
         run_pretraining(
             store_of(tiny_smiles),
             resolve_config("descriptorpred", None, TINY),

@@ -126,7 +126,7 @@ def test_heads_of_another_shape_do_not_keep_the_prototypes_from_being_read(train
 
 
 def test_a_model_that_learned_no_prototypes_says_so_and_can_be_given_some():
-    with pytest.raises(ConfigError, match=r"no prototypes.*--fit"):
+    with pytest.raises(ConfigError, match=r"no prototypes.*`fit=True`"):
         hierarchy_of(tiny_encoder(), "it")
     fitted = Hierarchy.fitted(tiny_encoder(), chain_store(), centers=8, depth=2)
     again = Hierarchy.fitted(tiny_encoder(), chain_store(), centers=8, depth=2)

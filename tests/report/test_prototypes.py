@@ -200,7 +200,7 @@ def test_a_folder_that_cannot_be_used_is_refused_before_any_work(tmp_path: Path)
 
 
 def test_prototypes_can_be_fitted_to_a_model_that_has_none(tmp_path: Path):
-    with pytest.raises(ConfigError, match="--fit"):
+    with pytest.raises(ConfigError, match="`fit=True`"):
         write_prototypes("random", tmp_path / "tree", CHAINS)
     written = write_prototypes("random", tmp_path / "tree", CHAINS, fit=True)
     assert (
@@ -211,7 +211,7 @@ def test_prototypes_can_be_fitted_to_a_model_that_has_none(tmp_path: Path):
 
 
 def test_a_collection_that_is_gone_or_empty_is_refused(model: Encoder, tmp_path: Path):
-    with pytest.raises(ConfigError, match="--input"):
+    with pytest.raises(ConfigError, match="`source`"):
         write_prototypes(model, tmp_path / "tree")
     with pytest.raises(DataError):
         write_prototypes(model, tmp_path / "tree", ["no molecule"])

@@ -175,7 +175,7 @@ def test_a_manifest_that_lacks_a_field_is_damage(lacking: str, tmp_path: Path) -
     del fields[lacking]
     manifest.write_text(json.dumps(fields))
     with pytest.raises(
-        ModelFileError, match=r"(malformed|damaged) .* start again with --overwrite"
+        ModelFileError, match=r"(malformed|damaged) .* start again with `overwrite=True`"
     ):
         load_checkpoint(root, print)
 

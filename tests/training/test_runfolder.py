@@ -42,7 +42,7 @@ def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
 
 def test_an_existing_run_is_refused_replaced_or_continued(tmp_path: Path) -> None:
     run = finished(tmp_path / "run")
-    with pytest.raises(ConfigError, match="--resume or replace it with --overwrite"):
+    with pytest.raises(ConfigError, match="`resume=True` or replace it with `overwrite=True`"):
         finished(run)
     with pytest.raises(ConfigError, match="contradict"):
         RunFolder.open(run, resume=True, overwrite=True)
@@ -121,7 +121,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(number: int, tmp_path: Path) -> None
     )  # a background job is started deaf to SIGINT
     before = signal.getsignal(number)
     with pytest.raises(
-        TrainingInterrupted, match=r"after step 8; continue with --resume"
+        TrainingInterrupted, match=r"after step 8; continue with `resume=True`"
     ) as caught:
         run_pretraining(store, config, tmp_path / "run", progress=Interrupter(8, number))
     assert "\n" not in str(caught.value)
@@ -194,7 +194,7 @@ def test_a_full_disk_gives_one_line_and_leaves_the_last_checkpoint(tmp_path: Pat
     run_pretraining(families(), small_config(checkpoint_every_s=0.0), tmp_path / "whole")
     line = told_by(until_full, str(run), 7)
     assert "File too large" in line
-    assert "the last checkpoint is whole; free space, then continue with --resume" in line
+    assert "the last checkpoint is whole; free space, then continue with `resume=True`" in line
     assert max(p.name for p in (run / "checkpoint").glob("step-?????????")) == "step-000000006"
     run_pretraining(families(), small_config(checkpoint_every_s=0.0), run, resume=True)
     assert outcome(run) == outcome(tmp_path / "whole")

@@ -184,10 +184,10 @@ def _resolve(request: Request) -> Planner:
         changes.append(f"split={request.split}")
     if suite in _ONE_METHOD:
         if request.methods is not None:
-            raise ConfigError(f"suite '{suite}' is about {REFERENCE} alone; leave out --methods.")
+            raise ConfigError(f"suite '{suite}' is about {REFERENCE} alone; leave out `methods`.")
         if request.backbones is not None:
             raise ConfigError(
-                f"suite '{suite}' is computed with {MAIN_BACKBONE}; leave out --backbones."
+                f"suite '{suite}' is computed with {MAIN_BACKBONE}; leave out `backbones`."
             )
     seeds = tuple(scale.seeds if request.seeds is None else dict.fromkeys(request.seeds))
     if not seeds or min(seeds) < 0:
@@ -268,6 +268,6 @@ def _domain(request: Request) -> str:
     if len(domains) > 1:
         both = " and ".join(sorted(domains))
         raise ConfigError(
-            f"suite, --domain and --datasets ask for {both} graphs at once; choose one."
+            f"suite, `domain` and `datasets` ask for {both} graphs at once; choose one."
         )
     return next(iter(domains), "molecule")

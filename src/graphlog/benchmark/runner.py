@@ -149,7 +149,7 @@ def draw_figures(
     if source is not None or options.get("color") is not None:
         raise ConfigError(
             f"{folder} is the folder of a benchmark, which has its own maps; "
-            "drop --input and --color."
+            "drop `source` and `color`."
         )
     with figures_of(folder, out), writing(out):
         return draw_pages(BenchmarkFolder(folder), out)

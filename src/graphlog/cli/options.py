@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer.models import OptionInfo
 
 from graphlog.errors import ConfigError, DataError, check_name
 from graphlog.files import EXCEL_SAFE
@@ -79,6 +80,15 @@ def fractions(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise typer.BadParameter(f"expected numbers such as 0.8,0.1,0.1, found {text!r}.") from None
+
+
+FLAGS = {
+    "evidence": "--without-evidence",
+    "keep_texts": "--no-texts",
+    "kinds": "--categorical",
+    "run_dir": "--output",
+}
+"""Options of the command line by their names in Python; those of the verbs are added."""
 
 
 def option(help: str, metavar: str | None = None, *flags: str, **limits: Any) -> Any:
@@ -258,6 +268,38 @@ class Inference:
         }
 
 
+def _flags_of(parameters: Sequence[inspect.Parameter]) -> dict[str, str]:
+    """Return the flags of a verb's options by the names of its parameters."""
+    flags: dict[str, str] = {}
+    for parameter in parameters:
+        for about in getattr(parameter.annotation, "__metadata__", ()):
+            if isinstance(about, OptionInfo):
+                # typer takes the first flag for the default until it reads the parameter
+                words = [str(word) for word in (about.default, *(about.param_decls or ()))]
+                given = [word.partition("/")[0] for word in words if word.startswith("-")]
+                own = f"--{parameter.name.replace('_', '-')}"
+                long = [flag for flag in given if flag.startswith("--")]
+                flags[parameter.name] = [*long, *given, own][0]
+    return flags
+
+
+def named_by_flags(message: str) -> str:
+    """Return a message of the library with its options as the command line has them.
+
+    Example:
+        >>> named_by_flags("`smiles_column` is missing; give `limit=5` or `overwrite=True`")
+        '--smiles-column is missing; give --limit 5 or --overwrite'
+    """
+
+    def flag(found: re.Match[str]) -> str:
+        name, value = found[1], (found[2] or "").strip("='")
+        if name not in FLAGS:
+            return found[0]
+        return FLAGS[name] if value in ("", "True") else f"{FLAGS[name]} {value}"
+
+    return re.sub(r"`(\w+)(=[^`]*)?`", flag, message)
+
+
 def with_groups(verb: Callable[..., None]) -> Callable[..., None]:
     """Return a verb whose dataclass parameters, such as :class:`Reading`, are options of its own.
 
@@ -278,6 +320,8 @@ def with_groups(verb: Callable[..., None]) -> Callable[..., None]:
             )
             for f in fields(groups[parameter.name])
         ]
+
+    FLAGS.update(_flags_of(parameters))
 
     @functools.wraps(verb)
     def command(**values: Any) -> None:

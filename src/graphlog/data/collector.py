@@ -76,7 +76,7 @@ class RowCollector:
             text = f"{reject.text[:80]!a} " if reject.text else ""
             raise DataError(
                 f"{self._where}, {self._item} {reject.row}: {text}{reject.reason}; fix it, or skip "
-                "such rows with --on-error skip."
+                "such rows with `on_error='skip'`."
             )
         self._builder.reject(reject)
         self.rejected += 1
@@ -110,7 +110,7 @@ def check_reading(on_error: str, limit: int | None) -> None:
     Raises:
         ConfigError: If one is not valid.
     """
-    check_name("--on-error", on_error, ["skip", "fail"])
+    check_name("`on_error`", on_error, ["skip", "fail"])
     if limit is not None and limit < 1:
         raise ConfigError(f"`limit` must be 1 or more, found {limit}.")
 

@@ -70,10 +70,10 @@ class RecordColumn(NamedTuple):
             names = ", ".join(columns[k] for k in matches)
             raise DataError(
                 f"{where}: more than one column may hold {self.what}: {names}; choose one with "
-                "--smiles-column."
+                "`smiles_column`."
             )
         raise DataError(
-            f"{where}: no {self.what} column found; name one with --smiles-column (or, if the file "
+            f"{where}: no {self.what} column found; name one with `smiles_column` (or, if the file "
             f"has no header, save it as .smi). Columns: {listed(columns)}"
         )
 
@@ -287,7 +287,7 @@ class LabelReader:
             f"{self._where}, data row {row.row}: label '{task}' must be a number, 0/1, yes/no, "
             "true/false, active/inactive, positive/negative, or empty, found "
             f"{row.fields[task].strip()[:40]!a}{more}; leave out units and bounds such as >, write "
-            "a decimal comma as a point, or choose other --targets."
+            "a decimal comma as a point, or choose other `targets`."
         )
 
 
@@ -317,7 +317,7 @@ def choose_tasks(
         if not found:
             raise DataError(
                 f"{table.where}: no column of numbers to take as labels; name the columns with "
-                "--targets."
+                "`targets`."
             )
         return found
     names = [targets] if isinstance(targets, str) else list(targets)

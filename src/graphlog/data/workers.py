@@ -170,7 +170,7 @@ def device_for(engine: str, device: str) -> str:
     if engine != "ray" or device == "cpu":
         return device
     if device != "auto":
-        raise ConfigError(f"--engine ray computes on processors; drop --device {device}.")
+        raise ConfigError(f"`engine='ray'` computes on processors; drop `device='{device}'`.")
     return "cpu"
 
 
@@ -284,7 +284,7 @@ def _map(
         raise ProcessLostError(
             f"workers of the Ray cluster died over the same rows {_RETRIES + 1} times, or the "
             f"cluster has gone ({said}); give the workers more memory, or embed and predict in "
-            "smaller batches (--batch-size)."
+            "smaller batches (`batch_size`)."
         ) from e
     finally:
         for _, found in waiting:

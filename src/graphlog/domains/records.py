@@ -174,7 +174,7 @@ class RecordDomain(Domain):
                         )
                         try:
                             collector.refuse_if_mostly_bad(
-                                f"{advice}; choose one with --smiles-column, "
+                                f"{advice}; choose one with `smiles_column`, "
                                 "or take the bad rows out"
                             )
                         except DataError:

@@ -47,7 +47,7 @@ from graphlog.training.runfolder import RunFolder
 from graphlog.training.trainer import Trainer, stop_on_signal
 
 RULES = {"last": "last epoch", "best-valid": "best validation"}
-_ADVICE = "free space, then continue with --resume"
+_ADVICE = "free space, then continue with `resume=True`"
 
 
 def finetune(
@@ -166,7 +166,7 @@ def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
     lack = "one class only" if data.task != "regression" else "no label"
     chooses = config.select == "best-valid" or config.patience
     if chooses and len(lacking) == len(data.targets):
-        advice = "drop --patience" if config.patience else "choose --select last"
+        advice = "drop `patience`" if config.patience else "choose `select='last'`"
         raise DataError(
             f"every target has {lack} in the valid fold ({data.split_name} split): {advice} or "
             "choose another split."

@@ -268,7 +268,7 @@ class SeedJob(Job):
         if fields["digest"] != self.start.digest:
             raise ConfigError(
                 "the run folder holds a run with other settings, model or data; give the same "
-                "ones to resume it, or replace it with --overwrite."
+                "ones to resume it, or replace it with `overwrite=True`."
             )
         self.model.load_state_dict(part(tensors, "model."))
         self.best, self.best_epoch = part(tensors, "best."), fields["best_epoch"]
@@ -280,7 +280,9 @@ class SeedJob(Job):
 
     def how_to_resume(self, cursor: Cursor) -> str:
         """Return where the seed stands."""
-        return f"stopped in epoch {cursor.epoch + 1} of seed {self.seed}; continue with --resume."
+        return (
+            f"stopped in epoch {cursor.epoch + 1} of seed {self.seed}; continue with `resume=True`."
+        )
 
     def weights(self) -> State:
         """Return a copy of the weights as they are now."""

@@ -167,7 +167,7 @@ def _classes(data: LabeledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "M
         found = f"task {data.task} with {len(data.targets)} targets"
         raise DataError(
             f"k-fold accuracy is for one target of two or more classes, found {found}; "
-            "choose one with --targets."
+            "choose one with `targets`."
         )
     if folds < 2:
         raise ConfigError(f"`folds` must be 2 or more, found {folds}.")

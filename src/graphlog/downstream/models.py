@@ -172,7 +172,7 @@ def untrained_like(
 
 def _resumable(path: Path) -> str:
     return (
-        " It was interrupted; continue it with --resume."
+        " It was interrupted; continue it with `resume=True`."
         if (path / "config.toml").is_file()
         else " Name a run folder or a model file."
     )

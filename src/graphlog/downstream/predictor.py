@@ -217,7 +217,7 @@ class Predictor:
         if self.calibration is None:
             raise ConfigError(
                 "this predictor knows no interval: it was fine-tuned by an earlier version; "
-                "fine-tune again, or drop --interval."
+                "fine-tune again, or drop `interval`."
             )
 
     def predict_file(
@@ -292,7 +292,7 @@ class Predictor:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             warnings.warn(
                 f"intervals of {', '.join(names[:3])}{more} are infinite and left empty: the "
-                f"validation fold had too few labels for {interval:g}; choose a lower --interval",
+                f"validation fold had too few labels for {interval:g}; choose a lower `interval`",
                 stacklevel=3,
             )
 

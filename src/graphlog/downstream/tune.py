@@ -206,7 +206,7 @@ class _Search:
         if study.user_attrs.setdefault("digest", digest) != digest:
             raise ConfigError(
                 f"{path.parent} holds a search of other settings, model or data; give the same "
-                "ones to resume it, or replace it with --overwrite."
+                "ones to resume it, or replace it with `overwrite=True`."
             )
         study.set_user_attr("digest", digest)
         return study
@@ -241,7 +241,7 @@ class _Search:
                     continue
                 except TrainingInterrupted:
                     raise TrainingInterrupted(
-                        f"stopped in trial {done + 1} of {total}; continue with --resume."
+                        f"stopped in trial {done + 1} of {total}; continue with `resume=True`."
                     ) from None
                 trial.set_user_attr("epochs", len(job.history))
                 if job.is_pruned:
@@ -278,7 +278,7 @@ class _Search:
         if not found or found[0].state != "complete":
             raise ConfigError(
                 "no trial was completed, so there are no best settings; look at the messages above "
-                "and allow more with --trials."
+                "and allow more with `trials`."
             )
         return found
 
@@ -327,7 +327,7 @@ def _check_folder(folder: Path, resume: bool, overwrite: bool) -> None:
         ConfigError: If so.
     """
     if resume and overwrite:
-        raise ConfigError("--resume and --overwrite contradict each other; choose one.")
+        raise ConfigError("`resume` and `overwrite` contradict each other; choose one.")
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; name a folder.")
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set[str]()
@@ -335,7 +335,8 @@ def _check_folder(folder: Path, resume: bool, overwrite: bool) -> None:
         raise ConfigError(f"{folder} holds other files and no search; choose another folder.")
     if there and not (resume or overwrite):
         raise ConfigError(
-            f"{folder} holds a search; continue it with --resume or replace it with --overwrite."
+            f"{folder} holds a search; continue it with `resume=True`, or replace it "
+            "with `overwrite=True`."
         )
     if overwrite:
         for name in there & (_FILES - {RUN}):  # the run is replaced when its time comes

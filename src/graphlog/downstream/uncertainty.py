@@ -158,7 +158,7 @@ def check_level(level: float, task: TaskKind) -> float:
         raise ConfigError(f"`interval` must lie between 0 and 1, such as 0.9, found {level:g}.")
     if task != "regression":
         raise ConfigError(
-            f"intervals are for regression, and the task is {task}; drop --interval: "
+            f"intervals are for regression, and the task is {task}; drop `interval`: "
             "predicted_<target>_calibrated holds calibrated probabilities."
         )
     return level

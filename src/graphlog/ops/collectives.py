@@ -27,7 +27,7 @@ def lost_peers() -> Generator[None]:
         reason = str(e).strip().splitlines()[0].rpartition("] ")[2]
         raise ProcessLostError(
             f"another process of this run ended or does not answer ({reason}); "
-            "the last checkpoint is whole: continue with --resume."
+            "the last checkpoint is whole: continue with `resume=True`."
         ) from None
 
 

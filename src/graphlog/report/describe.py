@@ -63,7 +63,7 @@ def _explain(path: Path) -> str:
     if name.endswith((".npz", ".npy")):
         return "it holds arrays, such as the output of `graphlog embed`; read it with numpy.load"
     if name.endswith(".json"):
-        return "it is a JSON file, such as a split, which --split takes"
+        return "it is a JSON file, such as a split, which `split` takes"
     return "it is not a file that graphlog writes"
 
 
@@ -151,7 +151,7 @@ def describe_run(folder: Path) -> dict[str, Any]:
     else:
         steps = [p.name for p in (folder / "checkpoint").glob("step-*") if p.suffix != ".partial"]
         last = max(steps, default="no checkpoint yet")
-        state = f"unfinished, {last}; continue it with --resume"
+        state = f"unfinished, {last}; it can be resumed"
     return {
         **described,
         "kind": "run",

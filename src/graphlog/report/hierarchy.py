@@ -228,7 +228,7 @@ def hierarchy_of(model: Encoder, name: str) -> Hierarchy:
         if objective == "graphlog":
             why = "was stopped before its prototypes were born, or has none in its recipe"
         raise ConfigError(
-            f"{name} has no prototypes: it {why}; name a model that has some, or add --fit."
+            f"{name} has no prototypes: it {why}; name a model that has some, or add `fit=True`."
         )
     return hierarchy
 

@@ -206,7 +206,7 @@ def _labels(store: GraphStore) -> tuple[list[str] | None, np.ndarray | None, str
     if store.labels is None:
         raise DataError(
             "the graphs have no labels to color the map by; name a labeled input, "
-            "or choose --color scaffold."
+            "or choose `color='scaffold'`."
         )
     name, column = store.tasks[0], store.labels[:, 0]
     if len(np.unique(column[~np.isnan(column)])) > _FEW_VALUES:

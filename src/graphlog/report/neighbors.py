@@ -122,7 +122,7 @@ def neighbors_file(
     kind = _format(path, format)
     if save is not None:
         if index is not None:
-            raise ConfigError("the library is an index already; drop --save.")
+            raise ConfigError("the library is an index already; drop `save`.")
         check_new(Path(save))
     encoder = load(model, device=device) if index else load_for(model, source, device=device)
     computing: dict[str, Any] = {

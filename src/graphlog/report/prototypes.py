@@ -53,8 +53,8 @@ _MARGIN = 12
 _LARGEST = 60
 """Largest number of nodes that is drawn."""
 _UNKNOWN_NOVELTY = (
-    "note: novelty is empty: {} does not describe the graphs it would be judged by; add --fit to "
-    "judge by those of INPUT, of at least 20, or pre-train again"
+    "note: novelty is empty: {} does not describe the graphs it would be judged by; add `fit=True` "
+    "to judge by those of INPUT, of at least 20, or pre-train again"
 )
 _IDENTIFIER = re.compile(r"(?i)(^|[ _-])(id|name|identifier|title|code|cas)([ _-]?(no|number))?$")
 """Names of columns that tell rows apart."""
@@ -138,7 +138,7 @@ def write_prototypes(
     resolved = resolve(where, encoder.schema)
     if reading.get("targets") and not _has_label_columns(resolved, encoder):
         raise ConfigError(
-            f"{resolved.name} has its own labels; drop --targets, which names columns of a table."
+            f"{resolved.name} has its own labels; drop `targets`, which names columns of a table."
         )
     with read_streamed(resolved, encoder.schema, **remembered, **reading) as store:
         if len(store) < (2 if fit else 1):
@@ -211,7 +211,7 @@ def _own_input(model: Encoder | str | Path, named: str) -> tuple[str, dict[str, 
     )
     if recalled is None:
         raise ConfigError(
-            f"the graphs that {named} was trained on were not found; name some with --input."
+            f"the graphs that {named} was trained on were not found; name some with `source`."
         )
     return recalled
 

@@ -91,9 +91,9 @@ def draw_run(
     with figures_of(run, out):
         paths = _draw_finetuning(run, out) if has_labels else draw_pretraining(run, out)
         if model is None:
-            say(f"no map: {run} has no model yet; finish it with --resume")
+            say(f"no map: {run} has no model yet; finish it with `resume=True`")
         elif store is None:
-            say(f"no map: the graphs of {run} were not found; name some with --input")
+            say(f"no map: the graphs of {run} were not found; name some with `source`")
         else:
             color = color or ("label" if has_labels else "prototype")
             sample = store.subset(sample_rows(len(store), graphs, seed))

@@ -229,7 +229,7 @@ def _finished(path: Path, job: Pretraining, progress: Progress) -> PretrainResul
         reason = str(e).splitlines()[0]
         raise ModelFileError(
             f"{path} is of another version of graphlog ({reason}); use it as it is, or "
-            "train it again with --overwrite."
+            "train it again with `overwrite=True`."
         ) from None
     progress.say(f"{path.parent} is complete already; nothing to do")
     return PretrainResult(model.encoder.eval(), objective.eval(), dict(model.info), model.extra)

@@ -288,8 +288,8 @@ class Pretraining(Job):
         if self.folder is None:
             return f"stopped after step {cursor.step}; there is no run folder, nothing was kept"
         return (
-            f"stopped after step {cursor.step}; continue with --resume and the same run folder "
-            f"({self.folder.path})"
+            f"stopped after step {cursor.step}; continue with `resume=True` and the same run "
+            f"folder ({self.folder.path})"
         )
 
     @torch.no_grad()

@@ -142,14 +142,14 @@ def check_usable(path: Path, kind: str, resume: bool | None, overwrite: bool) ->
         GraphLoGError: If it cannot be looked into.
     """
     if resume and overwrite:
-        raise ConfigError("--resume and --overwrite contradict each other; choose one.")
+        raise ConfigError("`resume` and `overwrite` contradict each other; choose one.")
     with writing(path):
         if path.exists() and not path.is_dir():
             raise ConfigError(f"{path} is a file; name a folder for the run.")
         entries = [e for e in path.iterdir() if e.name != _LOCK] if path.exists() else []
     if entries and not (resume or overwrite):
-        going_on = "" if resume is None else "continue it with --resume or "
-        raise ConfigError(f"run folder {path} exists; {going_on}replace it with --overwrite.")
+        going_on = "" if resume is None else "continue it with `resume=True` or "
+        raise ConfigError(f"run folder {path} exists; {going_on}replace it with `overwrite=True`.")
     known = all(_belongs_to_run(e.name) or _is_unfinished(e.name) for e in entries)
     found = _kind_of(path / "config.toml")
     if entries and not known and found is None:
@@ -157,7 +157,7 @@ def check_usable(path: Path, kind: str, resume: bool | None, overwrite: bool) ->
     if resume and found not in (None, kind):
         raise ConfigError(
             f"{path} holds a run of {found}, which {kind} cannot continue; name another folder, "
-            "or replace it with --overwrite."
+            "or replace it with `overwrite=True`."
         )
 
 
@@ -269,7 +269,7 @@ def load_checkpoint(root: Path, say: Callable[[str], None]) -> Checkpoint | None
         return found
     if problems:
         raise ModelFileError(
-            f"{problems[0]}, and no older checkpoint is whole; start again with --overwrite."
+            f"{problems[0]}, and no older checkpoint is whole; start again with `overwrite=True`."
         )
     return None
 

@@ -101,7 +101,7 @@ class Team:
             self.refuse(
                 ConfigError(
                     f"{self.size} processes share batches of {min(batch_size, graphs)} graphs; "
-                    "start fewer, or give a larger --batch-size."
+                    "start fewer, or give a larger `batch_size`."
                 )
             )
 
@@ -219,13 +219,13 @@ def local_device(device: torch.device) -> torch.device:
         return device
     if device != torch.device("cuda"):
         raise ConfigError(
-            f"several processes cannot share '{device}'; with --device cuda each takes its own."
+            f"several processes cannot share '{device}'; with `device='cuda'` each takes its own."
         )
     number, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if number >= count:
         raise ConfigError(
             f"process {number} of this machine needs a GPU of its own and torch sees {count} here; "
-            "start fewer processes, or give --device cpu."
+            "start fewer processes, or give `device='cpu'`."
         )
     torch.cuda.set_device(number)
     return torch.device("cuda", number)

@@ -38,7 +38,7 @@ from graphlog.training.runfolder import (
 )
 from graphlog.training.team import ALONE, Team
 
-ADVICE = "the last checkpoint is whole; free space, then continue with --resume"
+ADVICE = "the last checkpoint is whole; free space, then continue with `resume=True`"
 _SAVE_SHARE = 20
 """An epoch shorter than this many times the writing of a checkpoint ends without one."""
 
@@ -345,7 +345,7 @@ class Trainer:
         except (RuntimeError, KeyError, TypeError) as e:
             raise ModelFileError(
                 f"the checkpoint of step {checkpoint.step} does not fit this version of graphlog "
-                f"({str(e).splitlines()[0]}); start again with --overwrite."
+                f"({str(e).splitlines()[0]}); start again with `overwrite=True`."
             ) from None
         if self.job.team.is_first:
             with writing(self.checkpoints):

@@ -73,7 +73,7 @@ def test_options_of_a_named_network_and_of_a_labeled_set(counted: Callable[[], i
     assert wide.num_nodes.min() > read_proteins("string-9606", limit=2).num_nodes.min()
     with pytest.raises(ConfigError, match="is cut and labeled is fixed"):
         read_proteins("worm-go40", radius=2)
-    with pytest.raises(ConfigError, match="--smiles-column is for molecules"):
+    with pytest.raises(ConfigError, match="`smiles_column` is for molecules"):
         read_proteins("string-9606", smiles_column="smiles")
     with pytest.raises(ConfigError, match="did you mean 'worm-go40'"):
         open_named_proteins("worm-go4")

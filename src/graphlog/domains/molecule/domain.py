@@ -141,7 +141,7 @@ class MoleculeDomain(RecordDomain):
         if len(store) and not store.has_texts:
             raise DataError(
                 f"{source.name} keeps no SMILES to write as SDF; choose another format, or build "
-                "the store again without --no-texts."
+                "the store again with its texts."
             )
         return partial(drawn_records, store.output_texts())
 

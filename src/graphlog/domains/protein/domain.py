@@ -103,7 +103,7 @@ class ProteinDomain(Domain):
         """
         if targets:
             raise ConfigError(
-                "networks have no label columns; give --labels or --annotations, and choose "
+                "networks have no label columns; give `labels` or `annotations`, and choose "
                 "targets when fine-tuning."
             )
         spec = source.spec
@@ -121,7 +121,7 @@ class ProteinDomain(Domain):
         if on_error == "fail" and store.rejects:
             first = store.rejects[0]
             raise DataError(
-                f"{first.text}: {first.reason}; fix it, or skip such rows with --on-error skip."
+                f"{first.text}: {first.reason}; fix it, or skip such rows with `on_error='skip'`."
             )
         store = store if limit is None else store.subset(first_of_each_species(store, limit))
         return store if store_path is None else store.save(store_path)

@@ -302,7 +302,7 @@ def open_named_proteins(
             return store
     except OSError as e:
         raise DataError(
-            f"{folder}: cannot be written ({e.strerror}); choose another folder with --data-dir "
+            f"{folder}: cannot be written ({e.strerror}); choose another folder with `data_dir` "
             "or $GRAPHLOG_DATA."
         ) from None
 
