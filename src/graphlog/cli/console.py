@@ -144,8 +144,8 @@ def report_tables(report: "Report") -> list[Table]:
     first = report.rows[0]
     if report.splits > 1:
         heads = (*heads[:-1], "splits", "less the first row", "95 %")
-        pairs = [report.difference(r) for r in report.rows]
-        shown = [(number(mean), f"± {number(half)}") for mean, half in pairs]
+        pairs = [report.difference(r) for r in report.rows[1:]]
+        shown = [("-", "-"), *((number(mean), f"± {number(half)}") for mean, half in pairs)]
         rows = [(*row, *pair) for row, pair in zip(rows, shown, strict=True)]
     tables = [Table(heads, rows, title)]
     if first.halves:
