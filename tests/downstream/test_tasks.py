@@ -62,7 +62,7 @@ def test_unknown_task_and_target(tmp_path: Path):
     path = write_csv(tmp_path / "m.csv", CHAINS, active=IS_ALCOHOL)
     with pytest.raises(DataError, match="activ"):
         open_labeled(path, MOLECULE, targets=["activ"])
-    with pytest.raises(ConfigError, match="Name them with --targets"):
+    with pytest.raises(ConfigError, match="Name them with `targets`"):
         open_labeled(path, MOLECULE)
 
 

@@ -134,7 +134,7 @@ def open_labeled(
     elif domain.label_columns and found.store is None and (targets or not known):
         if not targets:
             raise ConfigError(
-                f"which columns of {found.name} are to be predicted? Name them with --targets a,b."
+                f"which columns of {found.name} are to be predicted? Name them with `targets`."
             )
         reading["targets"] = [*targets, *([weights] if weights else [])]
     store = read(found, schema, **reading)
@@ -186,7 +186,7 @@ def select_targets(
         ConfigError: If it has no such column.
     """
     if store.labels is None or not store.tasks:
-        raise DataError("the input has no labels; name the columns to predict with --targets.")
+        raise DataError("the input has no labels; name the columns to predict with `targets`.")
     names = list(store.tasks)
     for name in wanted or ():
         check_name("target", name, names)
@@ -236,7 +236,7 @@ def decide_task(
         if not len(found):
             raise DataError(
                 f"target '{name}' has no label in any usable row; fill it in or leave it out of "
-                "--targets."
+                "`targets`."
             )
     other = {name: found for name, found in values.items() if not np.isin(found, (0, 1)).all()}
     kind: TaskKind = (
@@ -249,7 +249,7 @@ def decide_task(
     ):
         name, found = next(iter(other.items()))
         bad = ", ".join(f"{v:g}" for v in found[~np.isin(found, (0, 1))][:3])
-        advice = "recode it, or choose --task regression"
+        advice = "recode it, or choose `task='regression'`"
         raise DataError(
             f"target '{name}': classes must be 0 or 1 (empty where unknown), found {bad}; {advice}."
         )
@@ -257,7 +257,7 @@ def decide_task(
     if task == "auto" and other and classes:
         found = f"target '{classes[0]}' holds classes and target '{next(iter(other))}' numbers"
         raise ConfigError(
-            f"{found}; name targets of one kind, or choose --task regression to take all as "
+            f"{found}; name targets of one kind, or choose `task='regression'` to take all as "
             "numbers."
         )
     constant = [name for name, found in values.items() if len(found) == 1]
@@ -277,7 +277,7 @@ def decide_task(
         and all(len(v) <= 10 and np.array_equal(v, v.round()) for v in values.values())
     ):
         notes.append(
-            "few whole numbers are taken as quantities; for classes choose --task multiclass, or "
+            "few whole numbers are taken as quantities; for classes choose `task='multiclass'`, or "
             "make one 0/1 column per class"
         )
     return kind, notes
@@ -390,7 +390,7 @@ def is_multiclass(task: str, store: GraphStore, targets: Sequence[str]) -> bool:
     """Return whether one target of several classes is to be learned."""
     if task == "multiclass" and len(targets) > 1:
         raise ConfigError(
-            f"task 'multiclass' is for one target, found {len(targets)}; name it with --targets."
+            f"task 'multiclass' is for one target, found {len(targets)}; name it with `targets`."
         )
     return task == "multiclass" or (
         task == "auto" and len(targets) == 1 and len(_classes(store).get(targets[0], ())) > 2
@@ -408,7 +408,7 @@ def one_hot_classes(
     found = np.unique(labels[~np.isnan(labels)])
     if not np.array_equal(found, found.round()) or len(found) > MOST_CLASSES:
         raise DataError(
-            f"target '{targets[0]}' holds quantities, not classes; choose --task regression."
+            f"target '{targets[0]}' holds quantities, not classes; choose `task='regression'`."
         )
     if len(found) < 2:
         raise DataError(
