@@ -286,7 +286,10 @@ def _named(source: str | os.PathLike[str]) -> Input:
     if not path.exists():
         if path.suffix or len(path.parts) > 1:
             raise DataError(f"no such file: {path}; check the path.")
-        raise unknown_name("file or data set", name, DATASETS)
+        raise ConfigError(
+            f"{unknown_name('file or data set', name, DATASETS)}. Molecules themselves are given "
+            "as a list of SMILES or as a file of them."
+        )
     if is_store(path):
         store = open_store(path)
         return Input(name=name, domain=store.schema.domain, store=store)

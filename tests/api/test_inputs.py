@@ -284,3 +284,8 @@ def test_options_of_a_store_are_refused_not_ignored(tmp_path: Path) -> None:
             read(store.path, **option)
     with pytest.raises(ConfigError, match="build it again with `schema='molecule'`"):
         read(store.path, MOLECULE)
+
+
+def test_a_smiles_that_is_no_list_is_told_from_a_name():
+    with pytest.raises(ConfigError, match=r"unknown file or data set 'CCO'.*list of SMILES"):
+        graphlog.read_molecules("CCO")
