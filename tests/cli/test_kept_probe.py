@@ -73,9 +73,14 @@ def test_several_splits_are_scored(cli: Cli, molecules: Path, pretrained: Path, 
     assert told["splits"] == 3
     assert [len(row["test"]["roc_auc"]) for row in told["rows"]] == [3, 3]
     assert told["scores"][0]["difference"] == 0
-    cli(*words, "-o", tmp_path / "run").refused("go with --protocol split; drop them")
+    kept = cli(*words, "--split", "random", "-o", tmp_path / "run", "-q")
+    assert kept.code == 0, kept.err
+    assert "kept: models of all" in kept.out
+    assert cli("predict", molecules, "-m", tmp_path / "run", "-o", tmp_path / "p.csv").code == 0
 
 
 def test_ten_folds_keep_no_model(cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path):
     words = ("probe", molecules, "-m", pretrained, "--targets", "oxygen", "--protocol", "10-fold")
-    cli(*words, "-o", tmp_path / "run").refused("--output and --overwrite go with --protocol split")
+    cli(*words, "-o", tmp_path / "run").refused(
+        "--output and --overwrite go with one split or several"
+    )

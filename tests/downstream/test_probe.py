@@ -220,5 +220,3 @@ def test_a_split_without_a_seed_is_not_probed_several_times(tmp_path: Path):
     for data in (labeled(IS_ALCOHOL), by_scaffold):
         with pytest.raises(ConfigError, match="the same with every seed"):
             probe(tiny_encoder(), data, baselines=(), resplit=True)
-    with pytest.raises(ConfigError, match="has one split"):
-        probe(tiny_encoder(), labeled(IS_ALCOHOL), resplit=True, run_dir=tmp_path / "run")

@@ -23,17 +23,19 @@ from downstream_support import (
     tiny_encoder,
     write_csv,
 )
+from graphlog.domains import domain_of
 from graphlog.downstream.explain import attribute
-from graphlog.downstream.linear import fuse
+from graphlog.downstream.linear import fuse, linear_path, sparse_bits, standardize
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import probe
-from graphlog.downstream.tasks import LabeledGraphs
+from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.inputs import recall_input
 
 NAN = float("nan")
+OPENING = ("targets", "split", "fractions", "task")
 ENDS = np.arange(len(CHAINS)) % 4
 
 
@@ -248,6 +250,64 @@ def test_atoms_are_hidden_from_the_embedding_alone(tmp_path: Path, task: str) ->
     page = (tmp_path / "why.html").read_text(encoding="utf-8")
     assert "average of 3 linear models" in page
     assert "ecfp4 and descriptors stay those of the whole molecule" in page
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_a_probe_of_several_splits_is_fitted_to_all_labels(tmp_path: Path, task: str) -> None:
+    draw = np.random.default_rng(0)
+    noisy = LENGTH + draw.normal(size=len(CHAINS)) if task == "regression" else LENGTH % 3 == 0
+    labels = np.where(np.arange(len(CHAINS)) == 7, NAN, noisy)
+    table = write_csv(tmp_path / "t.csv", CHAINS, y=["" if np.isnan(v) else v * 1 for v in labels])
+    encoder, seeds, run = tiny_encoder("jk"), (0, 1, 2), tmp_path / "run"
+    options: dict[str, Any] = {"targets": ["y"], "split": "random", "fractions": (0.6, 0.2, 0.2)}
+    options |= {"baselines": (), "with_features": ["ecfp4"], "task": task}
+    report = probe(encoder, table, seeds=seeds, resplit=True, run_dir=run, **options)
+    assert report.rows[0].rule == "C by validation"
+    assert "kept: models of all 47 labeled graphs" in report.notes
+
+    alone = [
+        open_labeled(table, encoder.schema, **{k: options[k] for k in OPENING}, split_seed=s)
+        for s in seeds
+    ]
+    data = alone[0]
+    known = np.flatnonzero(np.isfinite(data.labels[:, 0]))
+    bits = domain_of(data.store.schema).feature_set("ecfp4", data.store).values
+    parts: list[np.ndarray] = []
+    chosen: list[list[np.ndarray]] = [[] for _ in seeds]
+    for values in (encoder.embed_store(data.store), sparse_bits(bits)):
+        dense = isinstance(values, np.ndarray)
+        scores: dict[float, list[float]] = {}
+        for k, one in enumerate(alone):
+            x = standardize(values, one.split.train) if dense else values
+            path = linear_path(x, one.labels, one.split.train, one.task, (0.001, 0.01, 0.1, 1.0))
+            held = one.split.valid
+            found = {c: evaluate(one.labels[held], p[held], one.task) for c, p in path.items()}
+            sign = -1 if task == "regression" else 1
+            own = {c: sign * e.scores[one.metric] for c, e in found.items()}
+            chosen[k].append(path[max(own, key=lambda c: own[c])])
+            for c, score in own.items():
+                scores.setdefault(c, []).append(score)
+        c = max(scores, key=lambda c: np.mean(scores[c]))
+        x = standardize(values, known) if dense else values
+        parts.append(linear_path(x, data.labels, known, data.task, (c,))[c])
+    expected = fuse(parts, data.task)
+    predictor = Predictor.load(run)
+    np.testing.assert_allclose(predictor.predict(CHAINS), expected, rtol=1e-4, atol=1e-5)
+
+    (judged,) = report.calibration
+    count = sum(int(np.isfinite(one.labels[one.split.valid]).sum()) for one in alone)
+    assert judged["valid"] == count
+    if task == "regression":
+        errors = [
+            np.abs(one.labels[one.split.valid] - fuse(found, "regression")[one.split.valid])
+            for one, found in zip(alone, chosen, strict=True)
+        ]
+        pooled = np.sort(np.concatenate(errors)[:, 0])
+        assert predictor.calibration is not None
+        np.testing.assert_allclose(
+            predictor.calibration.errors[:, 0], pooled[~np.isnan(pooled)], rtol=1e-3, atol=1e-4
+        )
+    assert json.loads((run / "split.json").read_text())["train"] == known.tolist()
 
 
 def test_molecules_without_their_smiles_lack_the_features(tmp_path: Path) -> None:

@@ -208,13 +208,13 @@ def probe(
         "device": device or "auto",
         **reading.options(),
     }
-    if protocol != "split" and (output is not None or overwrite):
-        raise ConfigError("--output and --overwrite go with --protocol split; drop them.")
     if protocol == "10-fold":
         if split is not None:
             raise ConfigError("--protocol 10-fold makes its own folds; drop --split.")
         if with_features is not None:
             raise ConfigError("--with goes with one split or several; drop --protocol 10-fold.")
+        if output is not None or overwrite:
+            raise ConfigError("--output and --overwrite go with one split or several; drop them.")
         rows = o.names(baselines or _FOLD_BASELINES)
         report = graphlog.fold_probe(model, source, classifier=classifier, baselines=rows, **shared)
     else:

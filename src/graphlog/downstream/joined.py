@@ -1,5 +1,6 @@
 """Features that need no learning, beside the embeddings of consecutive graphs."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,8 @@ class LinearModel:
     fit: LinearFit
     scaling: Scaling | None
     """None for features of 0 and 1, which stay as they are."""
+    c: float = math.nan
+    """The inverse penalty that it was fitted with; NaN if read from a file."""
 
     def predictions(
         self, values: Num[np.ndarray, "M F"], task: TaskKind

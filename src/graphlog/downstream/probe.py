@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float, Num
 
-from graphlog.data.split import group_numbers
+from graphlog.data.split import Split, group_numbers
 from graphlog.domains import domain_of
 from graphlog.domains.base import BaselineFeatures
 from graphlog.downstream.encoder import Encoder, ReadoutChoice
@@ -33,7 +33,7 @@ from graphlog.downstream.linear import (
 )
 from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
 from graphlog.downstream.models import untrained_like
-from graphlog.downstream.probe_run import opened, probe_predictor, save_probe
+from graphlog.downstream.probe_run import Held, opened, pooled, probe_predictor, save_probe
 from graphlog.downstream.repeats import repeat_notes
 from graphlog.downstream.report import Report, ScoreRow, make_report, report_of_splits, score_row
 from graphlog.downstream.tasks import LabeledGraphs, check_learnable, open_labeled
@@ -92,7 +92,9 @@ def probe(
         resplit: Draw the folds once a seed, and score everything on each: rows then have a value a
             split, and differences from the first row are paired.
         run_dir: Folder to keep the models of "C by validation" in, as a predictor, whose row then
-            comes first; None keeps none.
+            comes first; None keeps none. With ``resplit`` they are fitted again, to all labeled
+            graphs, with the C of the best mean validation score; intervals and calibration come
+            from the validation folds of all splits.
         overwrite: Replace the run in ``run_dir``.
         labeling: Passed to ``open_labeled`` (``targets``, ``task``, ``split``, ...).
 
@@ -101,28 +103,36 @@ def probe(
         DataError: If nothing can be learned that is to be kept.
     """
     check_baselines(baselines)
-    if resplit and run_dir is not None:
-        raise ConfigError("a probe that is kept has one split; keep none, or score one split.")
     encoder = encoder.with_readout(readout)
     data = open_labeled(source, encoder.schema, **labeling)
     domain = domain_of(data.store.schema)
     domain.check_feature_sets(with_features)
     splits = _in_other_folds(data, seeds) if resplit else [data]
-    if run_dir is not None:
+    if run_dir is not None and not resplit:
         check_learnable(data)
     with opened(run_dir, overwrite) as folder:
         embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=progress)
         features = {name: domain.feature_set(name, data.store) for name in with_features}
         work = _Probe(encoder, layer, precision, embeddings, features, baselines, c, grid, jobs)
         if resplit:
-            each = [work.scored(d, [seed]) for d, seed in zip(splits, seeds, strict=True)]
-            reports = [make_report(d, f.rows, f.notes) for d, f in zip(splits, each, strict=True)]
-            return report_of_splits(reports, seeds)
-        rows, notes, models, parts = work.scored(data, seeds)
-        if folder is None:
-            return make_report(data, rows, notes)
-        rows[:2] = rows[1::-1]  # what is kept comes first
-        predictor = probe_predictor(encoder, layer, data, *models.chosen(parts), rows, notes)
+            each = [work.on_split(d, seed) for d, seed in zip(splits, seeds, strict=True)]
+            report = report_of_splits([found.report for found in each], seeds)
+            if folder is None:
+                return report
+            held = pooled(splits, [found.held for found in each])
+            data, models = work.refitted(replace(data, split_name=report.split), each)
+            notes = (*report.notes, f"kept: models of all {len(data.split.train):,} labeled graphs")
+            report = replace(report, notes=notes)
+        else:
+            rows, notes, linear, parts = work.scored(data, seeds)
+            report = make_report(data, rows, notes)
+            if folder is None:
+                return report
+            models, values = linear.chosen(parts)
+            held = Held(data, values)
+        first = (report.rows[1], report.rows[0])  # what is kept comes first
+        report = replace(report, rows=(*first, *report.rows[2:]))
+        predictor = probe_predictor(encoder, layer, data, models, held, report)
         save_probe(folder, predictor, data, encoder)
         return predictor.report
 
@@ -151,6 +161,16 @@ class _Scored(NamedTuple):
     models: "_LinearModels"
     parts: list["_Part"]
     """What the first rows are of."""
+
+
+class _OfSplit(NamedTuple):
+    """What one of several splits gave, without its models."""
+
+    report: Report
+    validation: list[dict[float, float]]
+    """The validation score of each part at each C."""
+    held: np.ndarray
+    """Predictions of the validation and the test fold, averaged over parts, C by validation."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,6 +204,33 @@ class _Probe:
         there = {(row.model, row.rule) for row in rows}
         rows += [row for row in extra if (row.model, row.rule) not in there]
         return _Scored(rows, [*notes, *repeat_notes(data)], models, parts)
+
+    def on_split(self, data: LabeledGraphs, seed: int) -> _OfSplit:
+        """Return the scores on one of several splits."""
+        rows, notes, models, parts = self.scored(data, [seed])
+        held = np.concatenate([data.split.valid, data.split.test])
+        scores = [models.validation(part.fitted.path) for part in parts]
+        return _OfSplit(make_report(data, rows, notes), scores, models.chosen(parts)[1][held])
+
+    def refitted(
+        self, data: LabeledGraphs, found: Sequence[_OfSplit]
+    ) -> tuple[LabeledGraphs, list[LinearModel]]:
+        """Return all labeled graphs as a training fold, and models that are fitted to them.
+
+        The C of each part is the one with the best mean validation score over splits.
+        """
+        known = np.flatnonzero(np.isfinite(data.labels).any(axis=1))
+        whole = replace(data, split=Split(known, known[:0], known[:0]))
+        inputs = [("", self.embeddings, False)]
+        inputs += [(name, known.values, known.binary) for name, known in self.features.items()]
+        models: list[LinearModel] = []
+        for part, (name, values, binary) in enumerate(inputs):
+            scores = [of_split.validation[part] for of_split in found]
+            means = {c: mean_over_tasks(np.array([s[c] for s in scores])) for c in scores[0]}
+            c = _best_c(data.metric, self.c, means)
+            fitted = _LinearModels(whole, c, [c], self.jobs).fit(values, binary)
+            models.append(LinearModel(name, fitted.fits[c], fitted.scaling, c))
+        return whole, models
 
 
 class _Fitted(NamedTuple):
@@ -245,35 +292,41 @@ class _LinearModels:
             return rows
         name = " + ".join(part.title for part in parts)
         fixed = fuse([path[self.c] for path in paths], data.task)
-        _, best, picked = self.chosen(parts)
+        kept, picked = self.chosen(parts)
+        best = [model.c for model in kept]
         return [
             _row(name, f"C = {self.c:g}", [fixed], data, {"c": self.c}),
             _row(name, "C by validation", [picked], data, {"c": best}),
             *rows,
         ]
 
-    def chosen(
-        self, parts: Sequence[_Part]
-    ) -> tuple[list[LinearModel], list[float], Float[np.ndarray, "M T"]]:
-        """Return each part's model at the C chosen by validation, these C, and the predictions.
+    def chosen(self, parts: Sequence[_Part]) -> tuple[list[LinearModel], Float[np.ndarray, "M T"]]:
+        """Return each part's model at the C chosen by validation, and their predictions.
 
         The predictions, of every graph, are averaged over the parts.
         """
-        best = [self.best_c(part.fitted.path) for part in parts]
-        pairs = list(zip(parts, best, strict=True))
-        models = [LinearModel(p.features, p.fitted.fits[c], p.fitted.scaling) for p, c in pairs]
+        pairs = [(part, self.best_c(part.fitted.path)) for part in parts]
+        models = [LinearModel(p.features, p.fitted.fits[c], p.fitted.scaling, c) for p, c in pairs]
         values = [part.fitted.path[c] for part, c in pairs]
-        return models, best, fuse(values, self.data.task) if len(values) > 1 else values[0]
+        return models, fuse(values, self.data.task) if len(values) > 1 else values[0]
 
     def best_c(self, path: ByC) -> float:
         """Return the C with the best validation score; the fixed one where there is none."""
+        return _best_c(self.data.metric, self.c, self.validation(path))
+
+    def validation(self, path: ByC) -> dict[float, float]:
+        """Return the validation score at each C."""
         data, valid = self.data, self.data.split.valid
-        best, highest = self.c, math.nan
-        for c in sorted(path):
-            scores = evaluate(data.labels[valid], path[c][valid], data.task).scores
-            if better(data.metric, scores[data.metric], highest):
-                best, highest = c, scores[data.metric]
-        return best
+        found = {c: evaluate(data.labels[valid], p[valid], data.task) for c, p in path.items()}
+        return {c: scored.scores[data.metric] for c, scored in found.items()}
+
+
+def _best_c(metric: str, fixed: float, scores: Mapping[float, float]) -> float:
+    best, highest = fixed, math.nan
+    for c in sorted(scores):
+        if better(metric, scores[c], highest):
+            best, highest = c, scores[c]
+    return best
 
 
 def cv_probe(

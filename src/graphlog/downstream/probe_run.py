@@ -5,17 +5,19 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
+from graphlog.data.split import Split
 from graphlog.downstream.embed import save_rejects
 from graphlog.downstream.encoder import Encoder, check_layer
 from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.joined import LinearModel
 from graphlog.downstream.labeled_run import describe_run, origin
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.report import ScoreRow, make_report
+from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.novelty import fit_novelty
@@ -41,44 +43,68 @@ def opened(run_dir: Path | None, overwrite: bool) -> Generator[RunFolder | None]
         folder.close()
 
 
+class Held(NamedTuple):
+    """Predictions that calibration is made of and judged by."""
+
+    data: LabeledGraphs
+    """Labels of the validation and the test fold; the training fold is not looked at."""
+    values: Float[np.ndarray, "M T"]
+    """Predictions of models that were not fitted to these folds, row for row."""
+
+
+def pooled(splits: Sequence[LabeledGraphs], values: Sequence[Float[np.ndarray, "H T"]]) -> Held:
+    """Return the validation and the test folds of several splits as two folds.
+
+    Args:
+        splits: The same graphs in different folds.
+        values: Of each split, predictions of the validation and then of the test fold.
+    """
+    first = splits[0]
+    folds = [(s.split.valid, s.split.test) for s in splits]
+    graphs = [np.concatenate(fold) for fold in zip(*folds, strict=True)]
+    parts = [np.split(v, [len(valid)]) for v, (valid, _) in zip(values, folds, strict=True)]
+    joined = np.concatenate([np.concatenate(part) for part in zip(*parts, strict=True)])
+    # a target may have one class in the training fold of some splits
+    labels = np.where(np.isnan(joined), np.nan, first.labels[np.concatenate(graphs)])
+    rows = np.arange(len(joined))
+    split = Split(rows[:0], rows[: len(graphs[0])], rows[len(graphs[0]) :])
+    return Held(replace(first, labels=labels, split=split), joined)
+
+
 def probe_predictor(
     encoder: Encoder,
     layer: str | None,
     data: LabeledGraphs,
     models: Sequence[LinearModel],
-    best: Sequence[float],
-    values: Float[np.ndarray, "M T"],
-    rows: Sequence[ScoreRow],
-    notes: Sequence[str],
+    held: Held,
+    report: Report,
 ) -> Predictor:
     """Return the predictor that averages linear models.
 
     Args:
         encoder: What embeds; it is copied.
         layer: ``jk`` or ``last``; None takes the model's own.
-        data: What the models were fitted to and chosen by.
+        data: What the models were fitted to.
         models: That of the embedding, then those of the joined features.
-        best: The C of each.
-        values: Their averaged predictions of every graph of ``data``.
-        rows: Scores, those of this predictor first.
-        notes: What the reader of the scores must know.
+        held: What calibration is made of.
+        report: Scores, those of this predictor first.
     """
     layer = check_layer(layer or encoder.layer)
     learned = ~np.isnan([model.fit.bias for model in models]).any(axis=0)
-    known = replace(data, labels=np.where(learned, data.labels, np.nan))
-    valid, test = data.split.valid, data.split.test
-    calibration = Calibration.fit(data.task, known.labels[valid], values[valid])
-    judged = calibration.rows(known, values[test])
-    is_chosen = math.isfinite(rows[0].mean(data.metric, "valid"))
-    notes = [*notes, *calibration_notes(judged, data.split_name, "C" if is_chosen else None)]
+    known = replace(held.data, labels=np.where(learned, held.data.labels, np.nan))
+    valid, test = known.split.valid, known.split.test
+    calibration = Calibration.fit(data.task, known.labels[valid], held.values[valid])
+    judged = calibration.rows(known, held.values[test])
+    is_chosen = math.isfinite(report.rows[0].mean(data.metric, "valid"))
+    notes = calibration_notes(judged, data.split_name, "C" if is_chosen else None)
     network, (embedding, *joined) = encoder.copy().network.eval(), models
     with_features = [model.features for model in joined]
-    penalties = dict(zip(["embedding", *with_features], best, strict=True))
+    penalties = dict(zip(["embedding", *with_features], [m.c for m in models], strict=True))
     settings = {"layer": layer, "with": with_features, "c": penalties}
     return Predictor(
         [FineTuned(network, Head.of_probe(embedding.fit, embedding.scaling, data.task), layer)],
         data.targets,
-        make_report(data, rows, notes, judged),
+        replace(report, notes=(*report.notes, *notes), calibration=judged),
         {"probed_on": data.name, "probe": settings, **origin(data, encoder)},
         calibration,
         fit_novelty(network, data.labeled_train),
