@@ -19,7 +19,7 @@ from graphlog.downstream.linear import (
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.models import untrained_like
 from graphlog.downstream.probe import cv_probe, probe
-from graphlog.downstream.report import Report
+from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, DataError
 
@@ -220,3 +220,22 @@ def test_a_split_without_a_seed_is_not_probed_several_times(tmp_path: Path):
     for data in (labeled(IS_ALCOHOL), by_scaffold):
         with pytest.raises(ConfigError, match="the same with every seed"):
             probe(tiny_encoder(), data, baselines=(), resplit=True)
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "shown"),
+    [
+        ("rmse", (0.02551, 0.004), ("0.0255", "0.0040")),
+        ("rmse", (1.6942, -0.0004), ("1.69", "0.00")),
+        ("mae", (105.23, 69.2), ("105.2", "69.2")),
+        ("roc_auc", (0.73951, NAN), ("73.95", "-")),
+        ("rmse", (NAN, NAN), ("-", "-")),
+        ("rmse", (0.0, 0.0), ("0.00", "0.00")),
+    ],
+)
+def test_scores_are_shown_with_three_digits(
+    metric: str, values: tuple[float, float], shown: tuple[str, str]
+):
+    rows = tuple(ScoreRow("m", "r", {metric: [value]}, {}) for value in values)
+    report = Report("d", "regression", metric, "random", {}, ("y",), {}, rows)
+    assert tuple(map(report.shown, values)) == shown

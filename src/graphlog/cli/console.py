@@ -124,17 +124,11 @@ def fields_table(fields: Mapping[str, object], title: str = "") -> Table:
 
 def report_tables(report: "Report") -> list[Table]:
     """Return the tables of a report; areas under curves are shown in percent."""
-    from graphlog.downstream.metrics import LOWER_IS_BETTER
-
-    metric = report.metric
-    percent = metric not in LOWER_IS_BETTER and metric != "r2"
-    scale, unit = (100.0, " (%)") if percent else (1.0, "")
+    metric, number = report.metric, report.shown
+    unit = " (%)" if report.is_percent else ""
     sizes = ", ".join(f"{name} {count:,}" for name, count in report.sizes.items())
     metric_name = metric.replace("_", "-").upper()
     title = f"{report.dataset}: {metric_name}{unit}, {report.split} split ({sizes})"
-
-    def number(value: float) -> str:
-        return "-" if math.isnan(value) else f"{value * scale:.2f}"
 
     rows: list[tuple[object, ...]] = []
     for r in report.rows:

@@ -190,16 +190,33 @@ class Report:
             pass
         raise DataError(f"{path}: not a report of scores, or damaged; run it again.")
 
+    @property
+    def is_percent(self) -> bool:
+        """Whether scores are shown in percent: areas under curves and accuracies."""
+        return self.metric not in LOWER_IS_BETTER and self.metric != "r2"
+
+    def shown(self, value: float) -> str:
+        """Return a score as reports show it, with as many decimals as the largest needs for three.
+
+        An undefined score is a dash.
+        """
+        if math.isnan(value):
+            return "-"
+        if self.is_percent:
+            return f"{100 * value:z.2f}"
+        means = [abs(row.mean(self.metric)) for row in self.rows]
+        largest = max((m for m in means if math.isfinite(m)), default=0.0)
+        decimals = 2 - math.floor(math.log10(largest)) if largest > 0 else 2
+        return f"{value:z.{min(max(decimals, 1), 9)}f}"
+
     def _shown(self) -> tuple[str, list[tuple[str, str, str, str]]]:
         """Return the metric with its unit, and model, rule, test and valid score of every row."""
-        percent = self.metric not in LOWER_IS_BETTER and self.metric != "r2"
-        scale = 100.0 if percent else 1.0
         rows: list[tuple[str, str, str, str]] = []
         for row in self.rows:
-            test = _spread(row.mean(self.metric) * scale, row.sd(self.metric) * scale)
-            valid = _spread(row.mean(self.metric, "valid") * scale, math.nan)
-            rows.append((row.model, row.rule, test, valid))
-        return f"{self.metric} %" if percent else self.metric, rows
+            mean, sd = self.shown(row.mean(self.metric)), self.shown(row.sd(self.metric))
+            valid = self.shown(row.mean(self.metric, "valid"))
+            rows.append((row.model, row.rule, mean if sd == "-" else f"{mean} ± {sd}", valid))
+        return f"{self.metric} %" if self.is_percent else self.metric, rows
 
     def to_html(self) -> str:
         """Return the scores as tables, for notebooks."""
@@ -350,12 +367,6 @@ def _calibration_line(row: Mapping[str, Any]) -> str:
     else:
         what = "Brier score {brier}, calibrated {brier_calibrated}; ECE {ece}, {ece_calibrated}"
     return f"  {shown['target']}: {what.format(**shown)}"
-
-
-def _spread(mean: float, sd: float) -> str:
-    if math.isnan(mean):
-        return "-"
-    return f"{mean:.2f}" if math.isnan(sd) else f"{mean:.2f} ± {sd:.2f}"
 
 
 def json_ready(value: Any) -> Any:
