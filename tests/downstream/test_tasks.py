@@ -1,8 +1,10 @@
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, write_csv
 from graphlog.data.split import Split
 from graphlog.domains.molecule import MOLECULE
@@ -146,3 +148,26 @@ def test_few_labels_in_the_test_fold_are_noted(tmp_path: Path) -> None:
     counts = [", ".join(str(known[fold, t].sum()) for fold in data.split) for t in (0, 1)]
     assert note.endswith(f"(train, valid, test): y {counts[0]}; few {counts[1]}")
     assert len(data.labeled_train) == known[data.split.train].any(axis=1).sum()
+
+
+def test_a_split_of_another_data_set_is_told(tmp_path: Path):
+    path = write_csv(tmp_path / "t.csv", CHAINS, y=IS_ALCOHOL)
+    other = write_csv(tmp_path / "o.csv", CHAINS[4:40], y=IS_ALCOHOL[4:40])
+    for name in ("t", "o"):
+        graphlog.featurize(
+            tmp_path / f"{name}.csv", tmp_path / f"{name}.store", schema="molecule", targets=["y"]
+        )
+        split_file(str(tmp_path / f"{name}.store"), tmp_path / f"{name}.json", "random")
+    split_file(other, tmp_path / "file.json", "random")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        data = open_labeled(str(tmp_path / "t.store"), MOLECULE, split=tmp_path / "t.json")
+    assert not any("in no fold" in note for note in data.fold_notes)
+    for wrong in ("o.json", "file.json"):
+        with pytest.warns(UserWarning, match="was made for another input"):
+            data = open_labeled(str(tmp_path / "t.store"), MOLECULE, split=tmp_path / wrong)
+        assert "12 of 48 graphs are in no fold" in data.fold_notes
+    with pytest.raises(DataError, match="was made for another input"):
+        open_labeled(path, MOLECULE, targets=["y"], split=tmp_path / "o.json")
+    with pytest.warns(UserWarning, match="was made for another input"):
+        open_labeled("esol", MOLECULE, split=tmp_path / "file.json")

@@ -83,8 +83,8 @@ class Table:
         cells = [[_text(cell) for cell in row] for row in self.rows]
         columns = [[row[i] for row in cells if row[i]] for i in range(len(self.columns))]
         is_numeric = [
-            bool(column) and all(c[0].isdigit() or c[0] in "-+." for c in column)
-            for column in columns
+            bool(name and column) and all(c[0].isdigit() or c[0] in "-+." for c in column)
+            for name, column in zip(self.columns, columns, strict=True)
         ]
         if (to or sys.stdout).isatty():
             self._print_rich(cells, is_numeric, to)

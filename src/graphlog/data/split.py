@@ -3,7 +3,8 @@
 import json
 import math
 import random
-from collections.abc import Sequence
+import warnings
+from collections.abc import Collection, Sequence
 from hashlib import sha256 as hash_bytes
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,14 +45,20 @@ class Split(NamedTuple):
 
     @classmethod
     def load(
-        cls, path: Path | str, num_rows: int | None = None, sha256: str | None = None
+        cls,
+        path: Path | str,
+        num_rows: int | None = None,
+        sha256: str | Collection[str] = (),
+        strict: bool = True,
     ) -> "Split":
         """Read what :meth:`save` wrote, or the same keys written by hand.
 
         Args:
             path: JSON file with ``train``, ``valid`` and ``test``.
             num_rows: Rows of the input, to check the indices against.
-            sha256: Hash of the input, to check that the split was made for it.
+            sha256: Hashes of the input, to check that the split was made for it.
+            strict: Refuse a split that was made for another input; otherwise warn, since the hashes
+                may be of this one read in another way.
 
         Raises:
             DataError: If the file is missing, malformed or altered, was made for another input, or
@@ -71,10 +78,14 @@ class Split(NamedTuple):
                 f"{path}: a split file must be a JSON object with train, valid and test."
             )
         made_for: Any = fields.get("sha256")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        if sha256 and made_for and made_for != sha256:
-            raise DataError(
-                f"{path}: was made for another input (sha256 {str(made_for)[:12]}…, not "
-                f"{sha256[:12]}…); split this one."
+        known = {sha256} if isinstance(sha256, str) else sha256
+        if known and made_for and made_for not in known:
+            other = f"{path}: was made for another input (sha256 {str(made_for)[:12]}…)"
+            if strict:
+                raise DataError(f"{other}; split this one.")
+            warnings.warn(
+                f"{other}, or for this one read in another way: its rows are taken by number",
+                stacklevel=2,
             )
         split = cls(*(_part(path, name, fields.get(name)) for name in cls._fields))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
         rows_sha256 = fields.get("rows_sha256")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]

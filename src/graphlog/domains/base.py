@@ -20,6 +20,7 @@ from graphlog.data.store import GraphStore
 from graphlog.datasets import DatasetSpec
 from graphlog.datasets.download import fetch, find_local
 from graphlog.errors import ConfigError, check_name
+from graphlog.files import hash_file
 from graphlog.plugins import Registry
 
 
@@ -54,6 +55,14 @@ class Input:
     def file(self) -> Path | None:
         """The regular file it is; None for anything else."""
         return self.path if self.path is not None and self.path.is_file() else None
+
+    def hashes(self) -> list[str]:
+        """Return the sha256 of the file, data set or store that it is, if that is known."""
+        if self.file is not None:
+            return [hash_file(self.file)]
+        if self.store is not None:
+            return [self.store.digest]
+        return [self.spec.sha256] if self.spec is not None and self.spec.sha256 else []
 
 
 @dataclass(frozen=True, eq=False)

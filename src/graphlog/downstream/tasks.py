@@ -299,8 +299,8 @@ def _split_graphs(
         rows = Split(*(np.asarray(part, dtype=np.int64) for part in split))
         folds, name = _graphs_of_rows(store, rows), "given"
     elif str(split).endswith(".json"):
-        sha256 = None if source.file is None else hash_file(source.file)
-        rows = Split.load(split, num_rows=store.num_rows, sha256=sha256)
+        known = [*source.hashes(), store.digest] if source.hashes() else ()
+        rows = Split.load(split, store.num_rows, known, strict=source.file is not None)
         folds, name = _graphs_of_rows(store, rows), f"file {split}"
     else:
         kind = str(split)
@@ -320,6 +320,9 @@ def _fold_notes(
     labels: Float[np.ndarray, "M T"], names: Sequence[str], task: TaskKind, split: Split
 ) -> list[str]:
     notes: list[str] = []
+    unused = len(labels) - sum(map(len, split))
+    if unused:
+        notes.append(f"{unused:,} of {len(labels):,} graphs are in no fold")
     for fold, lacking in folds_lacking(labels, names, task, split).items():
         lack = "one class or none" if task != "regression" else "no label"
         effect = "cannot be learned" if fold == "train" else "are left out of its mean"
