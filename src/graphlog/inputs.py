@@ -316,6 +316,11 @@ def _fitting(
                 f"the store's schema '{own}' has other columns or codes than the model's; build "
                 "it again (any graphs: `like=MODEL`)."
             )
+        if store.schema.domain != schema.domain:
+            holds, reads = (DOMAINS[s.domain].records for s in (store.schema, schema))
+            raise ConfigError(
+                f"the store holds {holds}, but the model reads {reads}; choose another model."
+            )
         raise ConfigError(
             f"the store has schema '{own}' but the model reads '{wanted}'; build it again with "
             f"`schema='{wanted}'`."

@@ -176,7 +176,7 @@ def test_evidence_by_kind(tmp_path: Path) -> None:
         ("gene1,gene2,network,weight\na,b,smell,1\n", "line 2: unknown evidence 'smell'"),
         (
             HEADER.replace(" ", ",") + "\na,b,0,0,0,1,0,0,0,900\n",
-            "add its taxon id, as in `species='6239'`",
+            "featurize it with its taxon id, as in `species='6239'`",
         ),
     ],
 )

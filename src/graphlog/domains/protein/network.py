@@ -165,7 +165,8 @@ def read_interactions(path: Path | str, species: str | None = None) -> Interacti
     species = taxon or species
     if not species:
         raise DataError(
-            f"{path}: does not tell the species; add its taxon id, as in `species='6239'`."
+            f"{path}: does not tell the species; featurize it with its taxon id, as in "
+            "`species='6239'`, and use the store."
         )
     names = sorted(numbers)
     rank = np.empty(len(names), dtype=np.int64)
