@@ -30,7 +30,7 @@ from graphlog.domains.graph.raw import (
     join,
     open_jsonlines,
 )
-from graphlog.domains.graph.schema import Survey, check_sizes, chunk_of, text_of
+from graphlog.domains.graph.schema import Survey, check_sizes, chunk_of, in_order, text_of
 from graphlog.domains.graph.tudataset import (
     GIN_SUFFIXES,
     find_parts,
@@ -210,6 +210,7 @@ class GraphDomain(Domain):
                 f"{graphs.name} holds graphs of any kind, but schema '{schema.name}' is for "
                 f"{schema.domain}s; leave the schema out."
             )
+        graphs = graphs if schema is None else in_order(graphs, schema)
         known = like.source.get("classes") if like is not None else None
         labels = LabelSurvey(graphs.labels, graphs.classes, known)
         survey = Survey(graphs.node, graphs.edge, graphs.matrices)

@@ -69,6 +69,7 @@ def open_folder(folder: Path) -> Collection:
         edge=columns["edges"],
         labels=tuple(name for name in columns.get("graphs", ()) if name != _NUM_NODES),
         read=lambda: _read(tables, columns),
+        has_header=True,
     )
 
 

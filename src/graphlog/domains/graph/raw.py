@@ -123,6 +123,8 @@ class Collection:
     """Labels that are classes even if they are numbers."""
     matrices: bool = False
     """Whether attributes are matrices without names, which may be one-hot."""
+    has_header: bool = False
+    """Whether the file names its attributes, so that their order means nothing."""
 
 
 def cell(text: str) -> Any:

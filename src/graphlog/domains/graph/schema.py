@@ -1,6 +1,7 @@
 """Schemas of any graphs: inferred from their attributes; and attributes turned into their codes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -8,7 +9,15 @@ from jaxtyping import Float
 
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
-from graphlog.domains.graph.raw import FLOAT32_MAX, MAX_NODES, Column, RawGraph, RawGraphs, join
+from graphlog.domains.graph.raw import (
+    FLOAT32_MAX,
+    MAX_NODES,
+    Collection,
+    Column,
+    RawGraph,
+    RawGraphs,
+    join,
+)
 from graphlog.errors import DataError, check_name
 
 Kind = Literal["categorical", "continuous"]
@@ -207,6 +216,52 @@ def _hot_positions(columns: Sequence[Column]) -> tuple[np.ndarray, np.ndarray]:
     matrix = np.stack([_as_numbers(column) for column in columns], axis=1)
     is_bad = ~(np.isin(matrix, (0, 1)).all(axis=1) & (matrix.sum(axis=1) == 1))
     return matrix.argmax(axis=1), is_bad
+
+
+def in_order(graphs: Collection, schema: FeatureSchema) -> Collection:
+    """Return graphs whose attributes are in the order of the schema's columns of the same names.
+
+    Files without a header stay as they are.
+
+    Raises:
+        DataError: If a column of the schema is missing, or the schema does not know one.
+    """
+    if not graphs.has_header:
+        return graphs
+    node = _positions(graphs.name, "node", graphs.node, schema.node)
+    edge = _positions(graphs.name, "edge", graphs.edge, schema.edge)
+
+    def read() -> Iterator[RawGraph]:
+        for graph in graphs.read():
+            if graph.problem is None:
+                columns = (tuple(graph.node[k] for k in node), tuple(graph.edge[k] for k in edge))
+                graph = graph._replace(node=columns[0], edge=columns[1])
+            yield graph
+
+    return replace(graphs, read=read)
+
+
+def _positions(
+    where: str, kind: str, names: Sequence[str], columns: Sequence[Attribute]
+) -> Sequence[int]:
+    """Return the position among ``names`` of each column of the schema."""
+    wanted = [column.name for column in columns]
+    if set(names) == set(wanted):
+        return [names.index(name) for name in wanted]
+    # The schema of a file without a header has numbers for names, or none of its own columns.
+    is_unnamed = wanted == [f"{kind}_{k}" for k in range(len(wanted))]
+    if wanted and (is_unnamed or all(column.origin != "given" for column in columns)):
+        return range(len(names))
+    differences = {
+        "missing": [name for name in wanted if name not in names],
+        "unknown": [name for name in names if name not in wanted],
+    }
+    found = "; ".join(f"{what}: {', '.join(which)}" for what, which in differences.items() if which)
+    known = ", ".join(wanted) or "none"
+    raise DataError(
+        f"{where}: {kind} columns must be those of the schema ({known}), in any order; {found}. "
+        "Rename, add or drop columns."
+    )
 
 
 class Unfit(NamedTuple):

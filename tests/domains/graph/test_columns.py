@@ -1,0 +1,75 @@
+"""Columns of tables are found by their names, and means are those of the graphs that are used."""
+
+import numpy as np
+import pytest
+
+from graphlog.api import read_graphs
+from graphlog.errors import DataError
+from graphs_support import lines, tables
+
+EDGES = "graph,source,target,type,stage\na,0,1,1,2\na,1,2,2,1\nb,0,1,2,2\n"
+NODES = (
+    "graph,node,mass,charge\na,0,99.5,-1.5\na,1,98.5,1.25\na,2,71.5,0.5\nb,0,1.5,2.5\nb,1,3.5,1.5\n"
+)
+
+
+def _swapped(text: str) -> str:
+    """Return a table whose last two columns have changed places."""
+    rows = [line.split(",") for line in text.splitlines()]
+    return "".join(",".join([*row[:-2], row[-1], row[-2]]) + "\n" for row in rows)
+
+
+def test_columns_of_tables_are_matched_by_name(tmp_path):
+    first = read_graphs(tables(tmp_path / "a", EDGES, NODES, None))
+    swapped = tables(tmp_path / "b", _swapped(EDGES), _swapped(NODES), None)
+    again = read_graphs(swapped, schema=first.schema)
+    assert again.schema == first.schema
+    np.testing.assert_array_equal(again[:].x, first[:].x)
+    np.testing.assert_array_equal(again[:].edge_attr, first[:].edge_attr)
+
+
+@pytest.mark.parametrize(
+    ("edges", "nodes", "problem"),
+    [
+        (
+            EDGES,
+            NODES.replace("charge", "Charge"),
+            r"b: node columns must be those of the schema \(mass, charge\), in any order; "
+            r"missing: charge; unknown: Charge\. Rename",
+        ),
+        (EDGES.replace("stage", "phase"), NODES, "edge columns .*missing: stage; unknown: phase"),
+        (EDGES, None, r"node columns .*missing: mass, charge\. Rename"),
+        ("graph,source,target,type\na,0,1,1\n", NODES, r"edge columns .*missing: stage\. Rename"),
+    ],
+)
+def test_columns_of_other_names_are_refused_in_one_line(tmp_path, edges, nodes, problem):
+    first = read_graphs(tables(tmp_path / "a", EDGES, NODES, None))
+    with pytest.raises(DataError, match=problem) as caught:
+        read_graphs(tables(tmp_path / "b", edges, nodes, None), schema=first.schema)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_edge_column_that_the_schema_lacks_is_refused(tmp_path):
+    plain = read_graphs(tables(tmp_path / "a", "graph,source,target\na,0,1\na,1,2\nb,0,1\n", NODES))
+    with pytest.raises(DataError, match=r"schema \(none\).*unknown: type, stage\. Rename"):
+        read_graphs(tables(tmp_path / "b", EDGES, NODES), schema=plain.schema)
+
+
+def test_where_either_side_has_no_names_columns_go_by_position(tmp_path):
+    record = {"edges": [[0, 1]], "x": [[99.5, -1.5], [98.5, 1.25]], "edge_attr": [[1, 2]]}
+    unnamed = read_graphs(lines(tmp_path / "a.jsonl", [record, {**record, "edge_attr": [[2, 1]]}]))
+    named = read_graphs(tables(tmp_path / "b", EDGES, NODES, None))
+    again = read_graphs(tmp_path / "b", schema=unnamed.schema)
+    np.testing.assert_array_equal(again[:].x, named[:].x)
+    again = read_graphs(tmp_path / "a.jsonl", schema=named.schema)
+    np.testing.assert_array_equal(again[:].x, unnamed[:].x)
+
+
+def test_a_schema_of_degrees_reads_tables_with_and_without_columns(tmp_path):
+    constant = "graph,node,kind\na,0,x\na,1,x\na,2,x\n"
+    edges = "graph,source,target\na,0,1\na,1,2\n"
+    first = read_graphs(tables(tmp_path / "a", edges, constant, None))
+    assert first.schema.node[0].origin == "degree"
+    for nodes in (constant, None):
+        again = read_graphs(tables(tmp_path / f"b{bool(nodes)}", edges, nodes), schema=first.schema)
+        assert again[:].x[:, 0].tolist() == [1, 2, 1]
