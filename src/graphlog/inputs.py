@@ -325,6 +325,12 @@ def _fitting(
             f"the store has schema '{own}' but the model reads '{wanted}'; build it again with "
             f"`schema='{wanted}'`."
         )
+    if schema is not None and schema.contradicts(store.schema):
+        kinds = ("directed", "undirected") if store.schema.directed else ("undirected", "directed")
+        raise ConfigError(
+            f"the store's graphs are {kinds[0]}, but the model reads {kinds[1]} ones; build the "
+            "store again from its input (`like=MODEL`)."
+        )
     limit = options.get("limit")
     check_reading(options.get("on_error", "skip"), limit)
     if limit is not None:

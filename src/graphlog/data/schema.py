@@ -1,7 +1,7 @@
 """What the attributes of a collection of graphs mean: columns, codes, masks. Knows no chemistry."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from graphlog.errors import ConfigError
@@ -63,6 +63,11 @@ class FeatureSchema:
     """The row that replaces a masked edge's attributes; None where edges cannot be masked."""
     self_loop: tuple[float, ...] | None = None
     """Attributes of the self-loop that message passing adds to each node; None without ``edge``."""
+    directed: bool | None = field(default=None, compare=False)
+    """Any graphs: whether an edge is one direction only; None in schemas of earlier versions.
+
+    Not compared, since None goes with both: see :meth:`contradicts`.
+    """
 
     def __post_init__(self) -> None:
         """Check that every special row fits its columns."""
@@ -89,12 +94,18 @@ class FeatureSchema:
                         f"{column.cardinality}), found {value}."
                     )
 
+    def contradicts(self, other: "FeatureSchema") -> bool:
+        """Return whether one is of directed graphs and the other of undirected ones."""
+        return {self.directed, other.directed} == {True, False}
+
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description; :meth:`from_dict` reads it back."""
         described = asdict(self)
         # what is as it usually is goes unsaid, so that older descriptions keep their hashes
         for kind in ("node", "edge"):
             described[kind] = [_said(a) for a in getattr(self, kind)]
+        if self.directed is None:
+            del described["directed"]
         return described
 
     @classmethod
@@ -115,6 +126,7 @@ class FeatureSchema:
                 node=tuple(_attribute(a) for a in fields["node"]),
                 edge=tuple(_attribute(a) for a in fields["edge"]),
                 masked=fields["masked"],
+                directed=fields.get("directed"),
                 **rows,
             )
         except (KeyError, TypeError) as e:

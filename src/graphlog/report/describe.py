@@ -175,8 +175,10 @@ def _scores(path: Path) -> dict[str, str]:
 
 def describe_schema(schema: FeatureSchema) -> dict[str, str]:
     """Return the columns of a schema in words."""
+    direction = {None: {}, True: {"edges": "directed"}, False: {"edges": "undirected"}}
     return {
         "name": schema.name,
+        **direction[schema.directed],
         "node columns": ", ".join(_column(a) for a in schema.node),
         "edge columns": ", ".join(_column(a) for a in schema.edge) or "none",
         "masked": schema.masked,

@@ -210,6 +210,11 @@ def check_fits(init: GraphEncoder, config: PretrainConfig, schema: FeatureSchema
             f"the model to start from reads schema '{init.schema.name}', the graphs have "
             f"'{schema.name}'; featurize them alike."
         )
+    if init.schema.contradicts(schema):
+        raise ConfigError(
+            "of the model to start from and the graphs, one is of directed graphs and the other of "
+            "undirected ones; featurize them alike."
+        )
     wanted = config.encoder.resolve_auto(schema.domain).model_dump()
     actual = init.config.model_dump()
     for key, value in wanted.items():

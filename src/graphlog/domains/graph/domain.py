@@ -169,7 +169,7 @@ class GraphDomain(Domain):
         progress: Callable[[int, int], None] | None = None,
         like: GraphStore | None = None,
         kinds: Mapping[str, str] | None = None,
-        directed: bool = False,
+        directed: bool | None = None,
     ) -> GraphStore:
         """Return any graphs as a store; those that cannot be used are in its ``rejects``.
 
@@ -192,7 +192,7 @@ class GraphDomain(Domain):
             kinds: Attributes to be read as ``categorical`` or ``continuous``, by name, where the
                 inferred kind is wrong.
             directed: Whether an edge is one direction only; if not, it stands for both, however it
-                is listed.
+                is listed. None takes what the schema says, else both.
 
         Raises:
             DataError: Naming file, line or graph, if the input cannot be read, or more than half of
@@ -211,6 +211,7 @@ class GraphDomain(Domain):
                 f"{schema.domain}s; leave the schema out."
             )
         graphs = graphs if schema is None else in_order(graphs, schema)
+        directed = _direction(schema, directed)
         known = like.source.get("classes") if like is not None else None
         labels = LabelSurvey(graphs.labels, graphs.classes, known)
         survey = Survey(graphs.node, graphs.edge, graphs.matrices)
@@ -223,6 +224,7 @@ class GraphDomain(Domain):
                 survey.add(join(usable))
         if schema is None:
             schema = survey.schema(kinds=kinds, keep_constant=bool(kinds))
+        schema = replace(schema, directed=directed)
         name = Path(source.name if source.path is None else source.path).name
         about: dict[str, Any] = {"name": name, "kind": "graphs", "directed": directed}
         about |= {"classes": labels.classes} if labels.classes else {}
@@ -274,6 +276,19 @@ def open_collection(path: Path) -> Collection:
         return open_gin(path)
     known = ".jsonl, TUDataset's .zip, and GIN's .txt"
     raise DataError(f"{path}: is not a file of graphs; known are {known}.")
+
+
+def _direction(schema: FeatureSchema | None, directed: bool | None) -> bool:
+    """Return whether edges are one direction only, as the schema has them unless it does not say.
+
+    Raises:
+        ConfigError: If the schema says otherwise.
+    """
+    known = None if schema is None else schema.directed
+    if None not in (known, directed) and known != directed:
+        kind = "directed" if known else "undirected"
+        raise ConfigError(f"the schema is that of {kind} graphs; leave `directed` out.")
+    return bool(known if directed is None else directed)
 
 
 def _json_files(folder: Path) -> list[Path]:

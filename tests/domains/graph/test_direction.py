@@ -1,0 +1,73 @@
+"""What direction edges have is part of a schema, and so of a model, and holds for new graphs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import graphlog
+from graphlog.api import read_graphs
+from graphlog.cli.main import main
+from graphlog.data.schema import FeatureSchema
+from graphlog.downstream.models import random_encoder
+from graphlog.errors import ConfigError
+from graphs_support import rings
+
+SMALL = {"layers": 2, "dim": 8}
+
+
+def _trained(store, **options):
+    return graphlog.pretrain(store, epochs=1, batch_size=10, encoder=SMALL, **options)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_a_model_reads_new_files_in_the_direction_of_its_graphs(tmp_path, directed):
+    path = rings(tmp_path / "rings.jsonl")
+    store = read_graphs(path, directed=directed)
+    assert store.undirected != directed
+    _trained(store).save(tmp_path / "model.safetensors")
+    encoder = graphlog.load(tmp_path / "model.safetensors")
+    assert encoder.schema.directed is directed
+    np.testing.assert_array_equal(encoder.embed(path), encoder.embed(store))
+    assert read_graphs(path, schema=encoder.schema).undirected != directed
+    with pytest.raises(ConfigError, match="leave `directed` out"):
+        read_graphs(path, schema=encoder.schema, directed=not directed)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_a_store_of_the_other_direction_is_refused(tmp_path, directed):
+    path = rings(tmp_path / "rings.jsonl")
+    encoder = _trained(read_graphs(path, directed=directed))
+    other = read_graphs(path, directed=not directed)
+    message = (
+        "graphs are undirected, but the model reads directed ones"
+        if directed
+        else ("graphs are directed, but the model reads undirected ones")
+    )
+    with pytest.raises(ConfigError, match=message):
+        encoder.embed(other)
+    with pytest.raises(ConfigError, match="one is of directed graphs"):
+        _trained(other, init=encoder)
+
+
+def test_schemas_of_earlier_versions_go_with_both(tmp_path):
+    path = rings(tmp_path / "rings.jsonl")
+    directed, plain = read_graphs(path, directed=True), read_graphs(path)
+    old = replace(plain.schema, directed=None)
+    assert "directed" not in old.to_dict()
+    assert FeatureSchema.from_dict(old.to_dict()).directed is None
+    assert FeatureSchema.from_dict(directed.schema.to_dict()).directed is True
+    encoder = random_encoder(schema=old, graphs=plain)
+    assert np.isfinite(encoder.embed(directed)).all()
+    np.testing.assert_array_equal(encoder.embed(path), encoder.embed(plain))
+    assert read_graphs(path, schema=old, directed=True).schema.directed is True
+    assert read_graphs(path, schema=old).undirected
+
+
+def test_the_command_line_keeps_and_shows_the_direction(tmp_path, capsys):
+    path, store = str(rings(tmp_path / "rings.jsonl")), str(tmp_path / "store")
+    assert main(["featurize", path, "-o", store, "--directed"]) == 0
+    assert "directed" in capsys.readouterr().out
+    again = tmp_path / "again"
+    assert main(["featurize", path, "-o", str(again), "--like", store]) == 0
+    assert not graphlog.open_store(str(again)).undirected
