@@ -73,3 +73,47 @@ def test_a_schema_of_degrees_reads_tables_with_and_without_columns(tmp_path):
     for nodes in (constant, None):
         again = read_graphs(tables(tmp_path / f"b{bool(nodes)}", edges, nodes), schema=first.schema)
         assert again[:].x[:, 0].tolist() == [1, 2, 1]
+
+
+def _moments(schema) -> list[tuple[float, float]]:
+    return [(a.shift, a.scale) for a in (*schema.node, *schema.edge)]
+
+
+@pytest.mark.parametrize("bad", ["NaN", "Infinity", "null", '"word"'])
+def test_rejected_graphs_do_not_count_in_means(tmp_path, bad):
+    good = [
+        {"edges": [[0, 1]], "x": [[k + 0.5], [3.5 * k]], "edge_attr": [[k / 4]]} for k in range(5)
+    ]
+    ruinous = f'{{"edges": [[0, 1]], "x": [[1e30], [{bad}]], "edge_attr": [[1e20]]}}'
+    far = {"edges": [[0, 7]], "x": [[1e30], [1e30]], "edge_attr": [[1e20]]}
+    clean = read_graphs(lines(tmp_path / "clean.jsonl", good))
+    found = read_graphs(lines(tmp_path / "g.jsonl", [*good[:2], ruinous, far, *good[2:]]))
+    assert [r.row for r in found.rejects] == [2, 3]
+    np.testing.assert_allclose(_moments(found.schema), _moments(clean.schema), rtol=1e-6)
+    assert found.schema.node_mask == pytest.approx(clean.schema.node_mask)
+    values = np.array([[k + 0.5, 3.5 * k] for k in range(5)])
+    assert clean.schema.node[0].shift == pytest.approx(values.mean())
+    assert clean.schema.node[0].scale == pytest.approx(values.std())
+
+
+def test_edges_that_are_dropped_do_not_count_in_means(tmp_path):
+    graphs = [
+        {"edges": [[0, 1], [1, 0], [1, 1], [1, 2]], "edge_attr": [[0.5], [0.5], [1e20], [2.5]]},
+        {"edges": [[0, 1]], "edge_attr": [[3.75]]},
+    ]
+    path = lines(tmp_path / "g.jsonl", graphs)
+    kept = np.array([0.5, 2.5, 3.75])
+    schema = read_graphs(path).schema
+    assert schema.edge[0].shift == pytest.approx(kept.mean())
+    assert schema.edge[0].scale == pytest.approx(kept.std())
+    assert schema.self_loop == schema.edge_mask == (schema.edge[0].shift,)
+    listed = read_graphs(path, directed=True).schema.edge[0]
+    assert listed.shift == pytest.approx(np.mean([0.5, 0.5, 1e20, 2.5, 3.75]))
+
+
+def test_reading_with_a_schema_keeps_its_means(tmp_path):
+    first = read_graphs(tables(tmp_path / "a", EDGES, NODES, None))
+    few = NODES.replace("71.5", "nan")
+    again = read_graphs(tables(tmp_path / "b", EDGES, few, None), schema=first.schema)
+    assert len(again) == 1
+    assert again.schema == first.schema

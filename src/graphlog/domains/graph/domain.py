@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from graphlog.data.builder import StoreBuilder
-from graphlog.data.chunk import Reject
+from graphlog.data.chunk import GraphChunk, Reject
 from graphlog.data.collector import RowCollector, check_reading
 from graphlog.data.manifest import is_store
 from graphlog.data.schema import FeatureSchema
@@ -30,6 +30,7 @@ from graphlog.domains.graph.raw import (
     join,
     open_jsonlines,
 )
+from graphlog.domains.graph.scale import ScaleSurvey
 from graphlog.domains.graph.schema import Survey, check_sizes, chunk_of, in_order, text_of
 from graphlog.domains.graph.tudataset import (
     GIN_SUFFIXES,
@@ -222,6 +223,7 @@ class GraphDomain(Domain):
             usable = [graph for graph in usable if check_sizes(graph) is None]
             if schema is None and usable:
                 survey.add(join(usable))
+        is_inferred = schema is None
         if schema is None:
             schema = survey.schema(kinds=kinds, keep_constant=bool(kinds))
         schema = replace(schema, directed=directed)
@@ -231,11 +233,14 @@ class GraphDomain(Domain):
         about |= {"notes": labels.notes} if labels.notes else {}
         with StoreBuilder(schema, store_path, labels.names, about) as builder:
             collector = RowCollector(builder, graphs.name, on_error, progress, "graph")
+            scales = ScaleSurvey(schema)
             for chunk in _chunks(graphs, limit):
-                _add_chunk(collector, chunk, schema, labels, directed, graphs.name)
+                scales.add(_add_chunk(collector, chunk, schema, labels, directed, graphs.name))
             if not collector.done:
                 raise DataError(f"{graphs.name}: holds no graph.")
             collector.refuse_if_mostly_bad("")
+            if is_inferred:
+                builder.schema = scales.scaled(survey.items)
             return builder.finish(collector.done)
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
@@ -308,7 +313,8 @@ def _add_chunk(
     labels: LabelSurvey,
     directed: bool,
     where: str,
-) -> None:
+) -> GraphChunk:
+    """Add the usable graphs of a chunk and return them."""
     graphs = [g._replace(problem=g.problem or labels.problem(g.labels)) for g in graphs]
     try:
         chunk, reasons = chunk_of(graphs, schema, directed)
@@ -319,6 +325,7 @@ def _add_chunk(
     rows = np.array([graph.row for graph in used], dtype=np.int64)
     values = labels.values([graph.labels for graph in used]) if labels.names else None
     collector.add(replace(chunk, rows=rows, labels=values), rejects, len(graphs))
+    return chunk
 
 
 DOMAIN = GraphDomain()

@@ -18,6 +18,7 @@ from graphlog.domains.graph.raw import (
     RawGraphs,
     join,
 )
+from graphlog.domains.graph.scale import Moments, with_columns
 from graphlog.errors import DataError, check_name
 
 Kind = Literal["categorical", "continuous"]
@@ -31,7 +32,6 @@ DEGREE_CAP = 255
 """Largest degree with a code of its own."""
 _SPECIAL_CODES = {"node": 1, "edge": 2}
 """Codes after the values: "masked", and for edges "self-loop"."""
-_SMALLEST_SPREAD = 1e-6
 
 
 class ColumnSurvey:
@@ -40,9 +40,9 @@ class ColumnSurvey:
     def __init__(self) -> None:
         self.values: set[int] | None = set()
         self.words: set[str] | None = set()
-        self.num_words = self.count = 0
+        self.num_words = 0
         self.has_fractions = False
-        self.mean = self.squares = 0.0
+        self.moments = Moments()
 
     def add(self, column: Column) -> None:
         """Include more of the column; what is missing or not finite is ignored."""
@@ -60,20 +60,11 @@ class ColumnSurvey:
             # NaN, which makes whole numbers floats, it takes a fraction.
             if len(usable):
                 self.has_fractions |= len(usable) == len(column) or not bool(whole.all())
-            self._add_moments(usable)
+            self.moments.add(usable)
             column = usable[whole & (np.abs(usable) < 2**53)].astype(np.int64)
         else:
-            self._add_moments(column.astype(np.float64))
+            self.moments.add(column.astype(np.float64))
         self.values = _union(self.values, set(np.unique(column).tolist()))
-
-    def _add_moments(self, numbers: np.ndarray) -> None:
-        if len(numbers):
-            mean, total = float(numbers.mean()), self.count + len(numbers)
-            shift = mean - self.mean
-            self.squares += float(((numbers - mean) ** 2).sum())
-            self.squares += shift * shift * self.count * len(numbers) / total
-            self.mean += shift * len(numbers) / total
-            self.count = total
 
     @property
     def is_constant(self) -> bool:
@@ -89,7 +80,7 @@ class ColumnSurvey:
         """Return whether the column holds categories or quantities."""
         if self.num_words:
             # a few words among fractions are mistakes, to be rejected; otherwise all are names
-            is_mistake = self.has_fractions and self.num_words <= self.count
+            is_mistake = self.has_fractions and self.num_words <= self.moments.count
             return "continuous" if is_mistake else "categorical"
         if self.has_fractions or self.values is None:
             return "continuous"
@@ -103,9 +94,7 @@ class ColumnSurvey:
             DataError: If there are too many different categories.
         """
         if kind == "continuous":
-            spread = float(np.sqrt(self.squares / self.count)) if self.count else 0.0
-            is_spread = spread > _SMALLEST_SPREAD * max(1.0, abs(self.mean))
-            return Attribute(name, 0, shift=self.mean, scale=spread if is_spread else 1.0)
+            return Attribute(name, 0, shift=self.moments.mean, scale=self.moments.scale)
         numbers, words = self.values, self.words
         if numbers is None or words is None or len(numbers) + len(words) > MAX_CODES:
             raise DataError(
@@ -134,10 +123,13 @@ class Survey:
         self.columns = {kind: [ColumnSurvey() for _ in names] for kind, names in self.names.items()}
         self._is_one_hot = {kind: matrices and len(n) > 1 for kind, n in self.names.items()}
         self._hot = {"node": set[int](), "edge": set[int]()}
+        self.items = {"node": 0, "edge": 0}
         self.max_degree = 0
 
     def add(self, graphs: RawGraphs) -> None:
         """Include more graphs."""
+        self.items["node"] += int(graphs.node_counts.sum())
+        self.items["edge"] += graphs.edge_index.shape[1]
         for kind, columns in (("node", graphs.node), ("edge", graphs.edge)):
             for survey, column in zip(self.columns[kind], columns, strict=True):
                 survey.add(column)
@@ -176,16 +168,8 @@ class Survey:
         if not node or (is_constant and not keep_constant):
             codes = min(self.max_degree, DEGREE_CAP) + 1
             node = (Attribute("degree", codes + _SPECIAL_CODES["node"], origin="degree"),)
-        return FeatureSchema(
-            name=name,
-            domain="graph",
-            node=node,
-            edge=edge,
-            masked="node",
-            node_mask=_special_row(node, 1),
-            edge_mask=_special_row(edge, 2) if edge else None,
-            self_loop=_special_row(edge, 1) if edge else None,
-        )
+        schema = FeatureSchema(name=name, domain="graph", node=node, edge=edge, masked="node")
+        return with_columns(schema, node, edge)
 
     def _attributes(self, kind: str, chosen: Mapping[str, Any]) -> tuple[Attribute, ...]:
         names, special, hot = self.names[kind], _SPECIAL_CODES[kind], self._hot[kind]
@@ -196,11 +180,6 @@ class Survey:
             survey.attribute(name, chosen.get(name, survey.kind()), special)
             for name, survey in zip(names, self.columns[kind], strict=True)
         )
-
-
-def _special_row(columns: Sequence[Attribute], from_last: int) -> tuple[float, ...]:
-    """Return a code that stands for no value, or in continuous columns the mean."""
-    return tuple(float(c.cardinality - from_last) if c.is_categorical else c.shift for c in columns)
 
 
 def _union(values: Any, more: set[Any]) -> Any:
