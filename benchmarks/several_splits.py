@@ -10,7 +10,8 @@ each representation, its penalty chosen by the validation fold, and scored on th
 the means of the logits (regressions: of the predictions) of all combinations of three. Models are
 those of ``selection.py``. Finished data sets are kept in ``--work``/rows.jsonl; ``report`` writes
 several-splits.csv.gz and .md to ``--results``: means over data sets of each split, then mean and
-standard deviation over splits, and of the differences, split by split, with intervals.
+standard deviation over splits, and of the differences, split by split, with intervals. Scores of
+several ``--work``, one a seed of pre-training, are averaged.
 """
 
 import argparse
@@ -23,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import t
 
 from graphlog.domains import schema_named
 from graphlog.downstream.linear import GRID, linear_path, standardize
+from graphlog.downstream.report import paired_interval
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from selection import REGRESSION, features_of, mean_prediction, rows_of, score_of
 
@@ -40,15 +41,16 @@ QUESTIONS = (
 )
 """Fixed before any of these splits was scored."""
 TEST_TO_TRAIN = 0.1 / 0.8
-"""Sizes of the folds, for the corrected t-test of Nadeau and Bengio (2003, Eq. 9)."""
+"""Sizes of the folds."""
 
 Row = dict[str, Any]
 
 
 def probe(options: argparse.Namespace) -> None:
     """Score every representation, and means of up to three, on every split."""
-    done = {r["dataset"] for r in rows_of(options.work)}
-    options.work.mkdir(parents=True, exist_ok=True)
+    (work,) = options.work
+    done = {r["dataset"] for r in rows_of(work)}
+    work.mkdir(parents=True, exist_ok=True)
     for dataset in (d for d in options.datasets if d not in done):
         start = time.perf_counter()
         schema = schema_named(options.schema)
@@ -58,14 +60,15 @@ def probe(options: argparse.Namespace) -> None:
         rows: list[Row] = []
         for seed in range(options.splits):
             rows += scored(dataset, data, features, seed)
-        with (options.work / "rows.jsonl").open("a") as file:
+        with (work / "rows.jsonl").open("a") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
         print(dataset, len(rows), f"{time.perf_counter() - start:.0f} s", flush=True)
 
 
 def scored(dataset: str, data: LabeledGraphs, features: dict[str, Any], seed: int) -> list[Row]:
     """Return the rows of one split."""
-    folds = data.draw(seed)[0] if data.draw else data.split
+    draw = data.draw
+    folds = data.split if draw is None else draw(data.store, data.labels, seed)[0]
     valid, test = data.labels[folds.valid], data.labels[folds.test]
     chosen: dict[str, tuple[float, np.ndarray]] = {}
     for name, values in features.items():
@@ -86,15 +89,18 @@ def scored(dataset: str, data: LabeledGraphs, features: dict[str, Any], seed: in
 
 def report(options: argparse.Namespace) -> None:
     """Write raw rows and tables."""
-    rows = rows_of(options.work)
+    rows: list[Row] = [
+        {"run": k, **row} for k, work in enumerate(options.work) for row in rows_of(work)
+    ]
     lines: list[str] = []
     for metric, sets in (("ROC-AUC", CLASSIFICATION), ("R2", REGRESSION)):
         scores: dict[tuple[str, str], np.ndarray] = {}
         for dataset in sets:
             for model in dict.fromkeys(r["model"] for r in rows):
                 found = [r for r in rows if (r["dataset"], r["model"]) == (dataset, model)]
-                found.sort(key=lambda r: r["split"])
-                scores[model, dataset] = np.array([r["score"] for r in found])
+                splits = sorted({r["split"] for r in found})
+                each = [[r["score"] for r in found if r["split"] == k] for k in splits]
+                scores[model, dataset] = np.mean(each, axis=1)
         models = list(dict.fromkeys(r["model"] for r in rows))
         for model in models:
             scores[model, "mean"] = np.mean([scores[model, d] for d in sets], axis=0)
@@ -124,9 +130,8 @@ def row_of_intervals(differences: list[np.ndarray]) -> str:
     """Return a row of 95 % intervals that allow for the molecules that splits share."""
     cells: list[str] = []
     for values in differences:
-        shared = 1 / len(values) + TEST_TO_TRAIN
-        half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) * np.sqrt(shared)
-        cells.append(f"{values.mean() - half:+.1f} to {values.mean() + half:+.1f}")
+        mean, half = paired_interval(values, TEST_TO_TRAIN)
+        cells.append(f"{mean - half:+.1f} to {mean + half:+.1f}")
     return f"| 95 % interval | {' | '.join(cells)} |"
 
 
@@ -141,7 +146,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--schema", default="molecule-cip")
     parser.add_argument("--calibration", type=Path, default=Path("runs/stores/druglike"))
-    parser.add_argument("--work", type=Path, default=Path("runs/several-splits"))
+    parser.add_argument("--work", nargs="+", type=Path, default=[Path("runs/several-splits")])
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results/selection"))
     options = parser.parse_args()
     {"probe": probe, "report": report}[options.stage](options)

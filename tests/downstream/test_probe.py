@@ -220,6 +220,32 @@ def test_a_split_without_a_seed_is_not_probed_several_times(tmp_path: Path):
     for data in (labeled(IS_ALCOHOL), by_scaffold):
         with pytest.raises(ConfigError, match="the same with every seed"):
             probe(tiny_encoder(), data, baselines=(), resplit=True)
+    shares = {"targets": ["y"], "fractions": (0.6, 0.2, 0.2), "baselines": (), "resplit": True}
+    assert probe(tiny_encoder(), table, **shares).split == "random-scaffold (seeds 0, 1, 2)"
+    for seeds in ((), (1,), (0, 1, 0)):
+        with pytest.raises(ConfigError, match="two or more different `seeds`"):
+            probe(tiny_encoder(), table, seeds=seeds, **shares)
+    assert probe(tiny_encoder(), table, seeds=range(2), **shares).splits == 2
+
+
+def test_a_split_without_a_score_is_left_out():
+    rows = (
+        ScoreRow("a", "r", {"roc_auc": [0.5, NAN, 0.7, 0.6]}, {"roc_auc": [NAN] * 4}),
+        ScoreRow("b", "r", {"roc_auc": [0.6, NAN, 0.9, NAN]}, {"roc_auc": [0.5, NAN, 0.7, NAN]}),
+        ScoreRow("c", "r", {"roc_auc": [NAN, 0.6, NAN, NAN]}, {"roc_auc": [NAN] * 4}),
+    )
+    sizes = {"train": 8, "valid": 1, "test": 1}
+    report = Report("d", "classification", "roc_auc", "s", sizes, ("y",), {}, rows, splits=4)
+    assert report.mean == pytest.approx(0.6)
+    assert report.sd == pytest.approx(0.1)
+    assert rows[1].mean("roc_auc", "valid") == pytest.approx(0.6)
+    mean, half = report.difference(rows[1])
+    assert mean == pytest.approx(0.15)
+    # Student's t of one degree of freedom; deviation of 0.1 and 0.2; two splits
+    assert half == pytest.approx(12.7062 * np.sqrt(0.005) * np.sqrt(1 / 2 + 1 / 8), rel=1e-5)
+    assert np.isnan(report.difference(rows[2])).all()
+    assert "less the first row 15.00 ± " in str(report)
+    assert "less the first row" in report.to_html()
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,9 @@ def test_folds_with_one_class_are_noted(tmp_path: Path):
     split = Split(np.concatenate([alcohols[:4], others[:20]]), alcohols[4:], others[20:])
     data = open_labeled(path, MOLECULE, targets=["y"], split=split)
     assert [note.split(":")[0] for note in data.fold_notes][:2] == ["valid fold", "test fold"]
-    assert all("1 of 1 targets have one class or none there" in note for note in data.notes[:2])
+    assert all(
+        "1 of 1 targets have one class or none there" in note for note in data.fold_notes[:2]
+    )
 
 
 def test_a_store_without_labels_says_so():

@@ -133,7 +133,7 @@ def report_tables(report: "Report") -> list[Table]:
     rows: list[tuple[object, ...]] = []
     for r in report.rows:
         scores = (r.mean(metric), r.sd(metric), r.mean(metric, "valid"))
-        rows.append((r.model, r.rule, *map(number, scores), len(r.test.get(metric, []))))
+        rows.append((r.model, r.rule, *map(number, scores), len(r.known(metric))))
     heads: tuple[str, ...] = ("model", "rule", "test", "SD", "valid", "seeds")
     first = report.rows[0]
     if report.splits > 1:

@@ -130,6 +130,8 @@ class Domain(ABC):
     """Names of descriptors: what a record tells without labels, to be predicted from its graph."""
     feature_sets: Mapping[str, tuple[str, ...]] = {}
     """Features that need no learning, to be joined to an embedding: their columns by name."""
+    shuffled_split: str | None = None
+    """The kind of split that is drawn several times where none is named; None: the usual one."""
     reads_memory: bool = False
     """Whether :meth:`read` takes lists and data frames."""
     label_columns: bool = False

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -90,7 +90,8 @@ def probe(
         progress: Follows the batches.
         jobs: Targets fitted at once; -1 is one per core.
         resplit: Draw the folds once a seed, and score everything on each: rows then have a value a
-            split, and differences from the first row are paired.
+            split, and differences from the first row are paired. Molecules are split by
+            ``random-scaffold`` if no split is named.
         run_dir: Folder to keep the models of "C by validation" in, as a predictor, whose row then
             comes first; None keeps none. With ``resplit`` they are fitted again, to all labeled
             graphs, with the C of the best mean validation score; intervals and calibration come
@@ -103,7 +104,9 @@ def probe(
         DataError: If nothing can be learned that is to be kept.
     """
     check_baselines(baselines)
-    encoder = encoder.with_readout(readout)
+    encoder, seeds = encoder.with_readout(readout), list(seeds)
+    if resplit and labeling.get("split") is None:
+        labeling["split"] = domain_of(encoder.schema).shuffled_split
     data = open_labeled(source, encoder.schema, **labeling)
     domain = domain_of(data.store.schema)
     domain.check_feature_sets(with_features)
@@ -141,14 +144,21 @@ def _in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGr
     """Return the same graphs in the folds of each seed.
 
     Raises:
-        ConfigError: If the folds do not depend on the seed.
+        ConfigError: If there are fewer than two seeds, or the folds do not depend on them.
     """
-    drawn = [(data.split, data.split_name) if data.draw is None else data.draw(s) for s in seeds]
-    for (one, name), (other, _) in pairwise(drawn):
+    if len(seeds) < 2 or len(set(seeds)) < len(seeds):
+        raise ConfigError(
+            f"several splits need two or more different `seeds`, found {list(seeds)}."
+        )
+    given = (data.split, data.split_name)
+    drawn = [
+        given if data.draw is None else data.draw(data.store, data.labels, int(s)) for s in seeds
+    ]
+    for (one, name), (other, _) in combinations(drawn, 2):
         if all(map(np.array_equal, one, other)):
             raise ConfigError(
-                f"the {name} split is the same with every seed; choose one that shuffles, such as "
-                "random-scaffold (molecules) or random."
+                f"the {name} split is the same with every seed; choose one that shuffles with "
+                "`split`, such as random-scaffold (molecules) or random."
             )
     return [replace(data, split=folds, split_name=name) for folds, name in drawn]
 

@@ -96,7 +96,8 @@ def probe_predictor(
     calibration = Calibration.fit(data.task, known.labels[valid], held.values[valid])
     judged = calibration.rows(known, held.values[test])
     is_chosen = math.isfinite(report.rows[0].mean(data.metric, "valid"))
-    notes = calibration_notes(judged, data.split_name, "C" if is_chosen else None)
+    chosen, is_pooled = "C" if is_chosen else None, report.splits > 1
+    notes = calibration_notes(judged, data.split_name, chosen, is_pooled)
     network, (embedding, *joined) = encoder.copy().network.eval(), models
     with_features = [model.features for model in joined]
     penalties = dict(zip(["embedding", *with_features], [m.c for m in models], strict=True))

@@ -42,17 +42,21 @@ class ScoreRow:
     """Anything else worth keeping: epochs chosen, values of C, seconds."""
 
     def mean(self, metric: str, fold: str = "test") -> float:
-        """Return the mean over seeds."""
-        values = self._values(metric, fold)
+        """Return the mean over seeds or splits; those without a score are left out."""
+        values = self.known(metric, fold)
         return float(np.mean(values)) if values else math.nan
 
     def sd(self, metric: str, fold: str = "test") -> float:
         """Return the sample standard deviation over seeds (n - 1); NaN for a single seed."""
-        values = self._values(metric, fold)
+        values = self.known(metric, fold)
         return float(np.std(values, ddof=DDOF)) if len(values) > DDOF else math.nan
 
-    def _values(self, metric: str, fold: str) -> list[float]:
-        return {"test": self.test, "valid": self.valid, **self.halves}.get(fold, {}).get(metric, [])
+    def known(self, metric: str, fold: str = "test") -> list[float]:
+        """Return the values that are defined: a fold may have one class only."""
+        values = {"test": self.test, "valid": self.valid, **self.halves}.get(fold, {}).get(
+            metric, []
+        )
+        return [value for value in values if not math.isnan(value)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +126,11 @@ class Report:
     def difference(self, row: ScoreRow) -> tuple[float, float]:
         """Return how far a row of several splits is above the first, and half its 95 % interval.
 
-        The difference is paired by split. Splits share molecules, which the interval allows for by
-        the corrected t-test of Nadeau and Bengio (Inference for the generalization error, Machine
-        Learning 52, 2003, Eq. 9).
+        The difference is paired by split; splits in which one of the two has no score are left out.
         """
-        from scipy.stats import t as student  # slow to import
-
         pairs = zip(row.test[self.metric], self.rows[0].test[self.metric], strict=True)
         above = np.array([own - first for own, first in pairs])
-        shared = 1 / len(above) + self.sizes["test"] / self.sizes["train"]
-        half = student.ppf(0.975, len(above) - 1) * above.std(ddof=DDOF) * math.sqrt(shared)
-        return float(above.mean()), float(half)
+        return paired_interval(above[~np.isnan(above)], self.sizes["test"] / self.sizes["train"])
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready values; an undefined score is None."""
@@ -209,20 +207,33 @@ class Report:
         decimals = 2 - math.floor(math.log10(largest)) if largest > 0 else 2
         return f"{value:z.{min(max(decimals, 1), 9)}f}"
 
-    def _shown(self) -> tuple[str, list[tuple[str, str, str, str]]]:
-        """Return the metric with its unit, and model, rule, test and valid score of every row."""
-        rows: list[tuple[str, str, str, str]] = []
+    @property
+    def _more_heads(self) -> tuple[str, ...]:
+        return ("less the first row",) if self.splits > 1 else ()
+
+    def _shown(self) -> tuple[str, list[tuple[str, ...]]]:
+        """Return the metric with its unit, and model, rule, test and valid score of every row.
+
+        Of several splits there is also the difference from the first row.
+        """
+        rows: list[tuple[str, ...]] = []
         for row in self.rows:
             mean, sd = self.shown(row.mean(self.metric)), self.shown(row.sd(self.metric))
             valid = self.shown(row.mean(self.metric, "valid"))
-            rows.append((row.model, row.rule, mean if sd == "-" else f"{mean} ± {sd}", valid))
+            more: tuple[str, ...] = ()
+            if self.splits > 1:
+                difference, half = map(self.shown, self.difference(row))
+                more = ("-" if row is self.rows[0] else f"{difference} ± {half}",)
+            rows.append(
+                (row.model, row.rule, mean if sd == "-" else f"{mean} ± {sd}", valid, *more)
+            )
         return f"{self.metric} %" if self.is_percent else self.metric, rows
 
     def to_html(self) -> str:
         """Return the scores as tables, for notebooks."""
         metric, rows = self._shown()
         title = f"{self.dataset}: {metric}, {self.split} split"
-        tables = html_table(rows, ("model", "rule", "test", "valid"), title)
+        tables = html_table(rows, ("model", "rule", "test", "valid", *self._more_heads), title)
         if self.calibration:
             heads = tuple(name.replace("_", " ") for name in self.calibration[0])
             tables += html_table([tuple(row.values()) for row in self.calibration], heads)
@@ -236,14 +247,35 @@ class Report:
         sizes = " / ".join(str(self.sizes.get(k, 0)) for k in ("train", "valid", "test"))
         tasks = f"{len(self.tasks)} task(s)"
         head = f"{self.dataset}: {metric}, {self.split} split {sizes}, {tasks}"
-        names = [f"{model}, {rule}" for model, rule, _, _ in rows]
+        names = [f"{row[0]}, {row[1]}" for row in rows]
         width = max(map(len, names))
         lines = [
-            f"  {name:<{width}}  {test}  (valid {valid})"
-            for name, (_, _, test, valid) in zip(names, rows, strict=True)
+            f"  {name:<{width}}  {row[2]}  (valid {'; less the first row '.join(row[3:])})"
+            for name, row in zip(names, rows, strict=True)
         ]
         lines += [_calibration_line(row) for row in self.calibration]
         return "\n".join([head, *lines, *(f"  note: {note}" for note in self.notes)])
+
+
+def paired_interval(
+    differences: Float[np.ndarray, "J"], test_to_train: float
+) -> tuple[float, float]:
+    """Return the mean of differences over splits and half the width of its 95 % interval.
+
+    Splits share molecules, which the corrected t-test of Nadeau and Bengio (Inference for the
+    generalization error, Machine Learning 52, 2003, Eq. 9) allows for.
+
+    Args:
+        differences: One a split; NaN is returned for none, and no interval for one.
+        test_to_train: Size of the test fold over that of the training fold.
+    """
+    from scipy.stats import t as student  # slow to import
+
+    count = len(differences)
+    if count < 2:
+        return float(differences.mean()) if count else math.nan, math.nan
+    deviation = float(differences.std(ddof=DDOF)) * math.sqrt(1 / count + test_to_train)
+    return float(differences.mean()), float(student.ppf(0.975, count - 1)) * deviation
 
 
 def score_row(

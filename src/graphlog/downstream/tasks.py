@@ -58,8 +58,8 @@ class LabeledGraphs:
     """What is unusual about the labels."""
     weights: Float[np.ndarray, "M"] | None = None
     """How much each graph counts in the training loss; None: all alike."""
-    draw: Callable[[int], tuple[Split, str]] | None = field(default=None, repr=False)
-    """Draws folds as these were drawn, with another seed, and names them; None: they were given."""
+    draw: Callable[..., tuple[Split, str]] | None = field(default=None, repr=False)
+    """Draws folds of store, labels and a seed, and names them; None: the folds were given."""
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -159,8 +159,8 @@ def open_labeled(
     usual = spec.metric if spec and known and kind == spec.task else None
     if split is None:
         split = (spec.split if spec else None) or domain.default_split(store, kind)
-    draw = partial(_split_graphs, found, store, labels, split, fractions)
-    folds, split_name = draw(split_seed)
+    draw = partial(_split_graphs, found, split, fractions)
+    folds, split_name = draw(store, labels, split_seed)
     return LabeledGraphs(
         name=found.name,
         store=store,
@@ -285,10 +285,10 @@ def decide_task(
 
 def _split_graphs(
     source: Input,
-    store: GraphStore,
-    labels: Float[np.ndarray, "M T"],
     split: SplitChoice,
     fractions: Sequence[float],
+    store: GraphStore,
+    labels: Float[np.ndarray, "M T"],
     seed: int,
 ) -> tuple[Split, str]:
     """Return folds as graph indices of ``store`` and what to call them.

@@ -165,7 +165,7 @@ def check_level(level: float, task: TaskKind) -> float:
 
 
 def calibration_notes(
-    rows: tuple[dict[str, Any], ...], split_name: str, chosen: str | None
+    rows: tuple[dict[str, Any], ...], split_name: str, chosen: str | None, pooled: bool = False
 ) -> list[str]:
     """Return what a reader of the rows must know.
 
@@ -173,6 +173,7 @@ def calibration_notes(
         rows: What :meth:`Calibration.rows` returned.
         split_name: How the folds were made.
         chosen: What the validation fold was also used to choose; None: nothing.
+        pooled: Whether folds of several splits were joined, for models of all labels.
     """
     notes: list[str] = []
     has_intervals = any("coverage" in row for row in rows)
@@ -190,7 +191,12 @@ def calibration_notes(
         notes.append(
             "calibrated: logits divided by a temperature that was fitted to the validation fold"
         )
-    if not split_name.startswith(("random (", "stratified (")):
+    if pooled:
+        notes.append(
+            "they come from the folds of all splits and from models of fewer labels than the kept "
+            "ones; a graph counts once in each split: coverage and calibration are not guaranteed"
+        )
+    elif not split_name.startswith(("random (", "stratified (")):
         notes.append(
             f"graphs of a {split_name} split are not exchangeable between folds, nor need new ones "
             "be: coverage and calibration are not guaranteed, and the test fold shows one case"

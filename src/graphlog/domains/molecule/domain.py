@@ -46,6 +46,7 @@ class MoleculeDomain(RecordDomain):
 
     name = "molecule"
     records = "molecules"
+    shuffled_split = "random-scaffold"
     text_name = "smiles"
     node_name = "heavy atoms"
     schemas = {s.name: s for s in (MOLECULE, MOLECULE_RICH, MOLECULE_CIP)}  # noqa: RUF012 - constant
