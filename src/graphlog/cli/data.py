@@ -244,7 +244,7 @@ Name = Annotated[str, o.argument("Name of a data set; see: graphlog data list.",
 
 _KINDS = (
     "Molecules: scaffold (default), scaffold-balanced, random-scaffold, random. Proteins: species, "
-    "network, random. Any graphs: random (default), stratified."
+    "network, random. Any graphs: stratified (default for classes), random."
 )
 
 

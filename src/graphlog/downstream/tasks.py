@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float, Int, Int64
+from jaxtyping import Float, Int
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, random_split
 from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
+from graphlog.downstream.classes import (
+    class_numbers,
+    is_multiclass,
+    one_hot_classes,
+    refuse_class_numbers,
+)
 from graphlog.downstream.embed import check_output, save_rejects
 from graphlog.downstream.metrics import TaskKind, check_metric
 from graphlog.errors import ConfigError, DataError, check_name
@@ -20,7 +26,6 @@ from graphlog.files import hash_file
 from graphlog.inputs import InputLike, read, resolve
 
 TaskChoice = Literal["auto", "classification", "regression", "multiclass"]
-MOST_CLASSES = 1000
 LABELING = (
     *("task", "metric", "fractions", "split_seed", "weights", "smiles_column"),
     *("workers", "on_error", "limit", "data_dir"),
@@ -120,8 +125,8 @@ def open_labeled(
         reading: Passed to ``read_molecules``.
 
     Raises:
-        DataError: If labels are missing altogether, are text, or do not fit the task, or weights
-            are missing or negative.
+        DataError: If labels are missing altogether, are text, or do not fit the task (quantities
+            are no classes, and classes no quantities), or weights are missing or negative.
         ConfigError: If a target, task, metric or split is unknown.
     """
     if isinstance(source, LabeledGraphs):
@@ -154,6 +159,7 @@ def open_labeled(
     if is_multiclass(wanted, store, names):
         labels, names, kind = *one_hot_classes(labels, names, store), "multiclass"
     else:
+        refuse_class_numbers(wanted, store, names)
         kind, unusual = decide_task(labels, names, wanted)
         notes += unusual
     usual = spec.metric if spec and known and kind == spec.task else None
@@ -387,52 +393,6 @@ def _graphs_of_rows(store: GraphStore, rows: Split) -> Split:
             )
     found = (graph_of_row[wanted] for wanted in rows)
     return Split(*(graphs[graphs >= 0] for graphs in found))
-
-
-def is_multiclass(task: str, store: GraphStore, targets: Sequence[str]) -> bool:
-    """Return whether one target of several classes is to be learned."""
-    if task == "multiclass" and len(targets) > 1:
-        raise ConfigError(
-            f"task 'multiclass' is for one target, found {len(targets)}; name it with `targets`."
-        )
-    return task == "multiclass" or (
-        task == "auto" and len(targets) == 1 and len(_classes(store).get(targets[0], ())) > 2
-    )
-
-
-def one_hot_classes(
-    labels: Float[np.ndarray, "M 1"], targets: Sequence[str], store: GraphStore
-) -> tuple[Float[np.ndarray, "M C"], tuple[str, ...]]:
-    """Return a column per class, NaN in rows without one, and names such as ``label=4``.
-
-    Raises:
-        DataError: If the labels are no classes.
-    """
-    found = np.unique(labels[~np.isnan(labels)])
-    if not np.array_equal(found, found.round()) or len(found) > MOST_CLASSES:
-        raise DataError(
-            f"target '{targets[0]}' holds quantities, not classes; choose `task='regression'`."
-        )
-    if len(found) < 2:
-        raise DataError(
-            f"every label of target '{targets[0]}' is one class, or missing, so there is nothing "
-            "to learn."
-        )
-    names = _classes(store).get(targets[0])
-    columns = np.arange(len(names)) if names else found
-    one_hot = (labels == columns).astype(np.float32)
-    one_hot[np.isnan(labels[:, 0])] = np.nan
-    return one_hot, tuple(f"{targets[0]}={names[int(c)] if names else f'{c:g}'}" for c in columns)
-
-
-def class_numbers(labels: Float[np.ndarray, "M T"]) -> Int64[np.ndarray, "M"]:
-    """Return a number for each row, equal where all labels are equal, missing ones included."""
-    numbers = np.unique(np.nan_to_num(labels, nan=-1.0), axis=0, return_inverse=True)[1]
-    return numbers.reshape(-1).astype(np.int64)
-
-
-def _classes(store: GraphStore) -> dict[str, list[Any]]:
-    return dict(store.source.get("classes", {}))
 
 
 def split_file(

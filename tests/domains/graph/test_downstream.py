@@ -1,6 +1,7 @@
 """What works on molecules works on any graphs: objectives, backbones, probes, predictions."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import graphlog
 from graphlog.cli.main import main
 from graphlog.data.split import stratified_split
 from graphlog.downstream.metrics import accuracy, evaluate
+from graphlog.downstream.models import random_encoder
 from graphlog.downstream.subtrees import wl_counts
 from graphlog.downstream.tasks import open_labeled
 from graphlog.encoders import LAYERS
@@ -216,3 +218,61 @@ def test_a_predictor_knows_the_words_of_its_classes(tmp_path):
     plain = [{**g, "y": str(k % 2)} for k, g in enumerate(edges)]
     store = graphlog.featurize(lines(tmp_path / "plain.jsonl", plain), tmp_path / "plain")
     assert "notes" not in store.source
+
+
+@pytest.mark.parametrize(
+    ("words", "task", "message"),
+    [
+        (3, "regression", r"'y' are 3 classes \(a, b, c\), not quantities; choose `task='multi"),
+        (2, "regression", r"'y' are 2 classes \(a, b\), not quantities; choose `task='classific"),
+        (4, "classification", r"'y' are 4 classes \(a, b, c, \.\.\.\), not two; choose `task='mu"),
+    ],
+)
+def test_numbers_of_classes_are_no_quantities(tmp_path, words, task, message):
+    graphs = [{"edges": [[0, k % 5 + 1]], "y": "abcd"[k % words]} for k in range(24)]
+    store = graphlog.read_graphs(lines(tmp_path / "g.jsonl", graphs))
+    encoder = random_encoder(schema=store.schema, graphs=store)
+    for verb in (graphlog.probe, graphlog.finetune):
+        with pytest.raises(DataError, match=message) as caught:
+            verb(encoder, store, task=task, seeds=(0,), baselines=())
+        assert "\n" not in str(caught.value)
+
+
+def test_words_among_several_targets_are_no_quantities_either(tmp_path):
+    graphs = [
+        {"edges": [[0, k % 5 + 1]], "y": {"kind": "abc"[k % 3], "size": k / 4}} for k in range(24)
+    ]
+    store = graphlog.read_graphs(lines(tmp_path / "g.jsonl", graphs))
+    with pytest.raises(DataError, match=r"'kind' are 3 classes .* name it alone with `targets`"):
+        open_labeled(store, store.schema)
+    assert open_labeled(store, store.schema, targets=["size"]).task == "regression"
+    assert open_labeled(store, store.schema, targets=["kind"]).task == "multiclass"
+
+
+def test_classes_that_are_called_by_their_numbers_may_be_quantities(tmp_path):
+    tu = "2\n2 0\n0 1 1\n0 1 0\n2 1\n0 1 1\n0 1 0\n"
+    (tmp_path / "g.txt").write_text(tu.replace("2\n", "40\n", 1) + tu[2:] * 19)
+    store = graphlog.read_graphs(tmp_path / "g.txt")
+    assert store.source["classes"] == {"label": ["0", "1"]}
+    assert open_labeled(store, store.schema, task="regression").task == "regression"
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        (["a", "b", "c"], "stratified"),
+        (["a", "b", None], "stratified"),
+        ([0, 1, 1], "stratified"),
+        ([0.5, 1, 2], "random"),
+        ([0, 1, 2], "random"),
+        ([None, None, None], "random"),
+    ],
+)
+def test_a_split_file_is_stratified_where_a_probe_would_be(tmp_path, labels, kind):
+    graphs = [{"edges": [[0, k % 5 + 1]], "y": labels[k % 3]} for k in range(60)]
+    path = lines(tmp_path / "g.jsonl", graphs)
+    assert main(["data", "split", str(path), "-o", str(tmp_path / "split.json")]) == 0
+    assert json.loads((tmp_path / "split.json").read_text())["kind"] == kind
+    if any(label is not None for label in labels):
+        store = graphlog.read_graphs(path)
+        assert open_labeled(store, store.schema).split_name == f"{kind} (seed 0)"

@@ -251,7 +251,15 @@ class GraphDomain(Domain):
             return False
 
     def default_split(self, store: GraphStore, task: str | None) -> str:
-        """Return ``stratified`` where classes are predicted, else ``random``."""
+        """Return ``stratified`` where the task, or without one every label, is of classes.
+
+        Else ``random``.
+        """
+        if task is None and store.labels is not None:
+            found = store.labels[~np.isnan(store.labels)]
+            is_named = len(store.tasks) == 1 and store.tasks[0] in store.source.get("classes", {})
+            is_class = len(found) > 0 and (is_named or bool(np.isin(found, (0, 1)).all()))
+            return "stratified" if is_class else "random"
         return "random" if task in (None, "regression") else "stratified"
 
 
