@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -79,7 +80,8 @@ def resolve(source: InputLike, schema: FeatureSchema | None = None) -> Input:
     if (graphs := _torch_graphs(source)) is not None:
         from graphlog.pyg import from_pyg
 
-        return resolve(from_pyg(graphs, schema))
+        found = resolve(from_pyg(graphs, schema, on_error="skip"))
+        return replace(found, is_converted=True)
     if (columns := _columns(source)) is not None:
         rows = len(next(iter(columns.values()), ()))
         return Input(name=f"data frame of {rows} rows", columns=columns)
@@ -112,6 +114,8 @@ def read(
     resolved = resolve(source, schema)
     chosen = {key: value for key, value in options.items() if value is not None}
     if resolved.store is not None:
+        if resolved.is_converted:
+            chosen = _of_objects(resolved.store, chosen)
         return _fitting(resolved.store, resolved.name, schema, chosen)
     reader = reader_of(resolved, schema, domain)
     known = reader.reading_options()
@@ -156,11 +160,22 @@ def reader_of(source: Input, schema: FeatureSchema | None, domain: str | None = 
             f"'{schema.name if schema else ''}'); give it a model of {reader.records}."
         )
     if (source.records is not None or source.columns is not None) and not reader.reads_memory:
-        raise ConfigError(
-            f"the model reads {reader.records} (schema '{schema.name if schema else ''}'), not a "
-            f"list or table in memory; give it a file or store of {reader.records}."
-        )
+        raise _not_in_memory(source, reader, schema)
     return reader
+
+
+def _not_in_memory(source: Input, reader: Domain, schema: FeatureSchema | None) -> ConfigError:
+    """Return the error for a list or table whose objects are no graphs of ``reader``."""
+    first = next(iter(source.records or ()), None)
+    found = "a table in memory" if source.records is None else f"a list of {type(first).__name__}"
+    if source.records is not None and not len(source.records):
+        found = "an empty list"
+    whose = "" if schema is None else f" for a model of schema '{schema.name}'"
+    return ConfigError(
+        f"{reader.records}{whose} are read from a file, a store or a list of torch_geometric Data, "
+        f"found {found}; write JSON lines, or make Data of it (networkx: "
+        "torch_geometric.utils.from_networkx)."
+    )
 
 
 @contextmanager
@@ -339,6 +354,27 @@ def _fitting(
     return store if path is None else store.save(path)
 
 
+def _of_objects(store: GraphStore, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that remain once graphs of torch_geometric have become ``store``.
+
+    Raises:
+        ConfigError: If an option does not go with such graphs.
+        DataError: If a graph cannot be used and such graphs are not to be skipped.
+    """
+    if "directed" in options:
+        raise ConfigError(
+            "`directed` is an option of `graphlog.from_pyg`; give the store that it makes of the "
+            "graphs."
+        )
+    first = next(store.iter_rejects(), None)
+    if options.get("on_error") == "fail" and first is not None:
+        raise DataError(
+            f"torch_geometric graphs, graph {first.row}: {first.reason}; fix it, or skip such "
+            "graphs with `on_error='skip'`."
+        )
+    return {key: value for key, value in options.items() if key != "like"}  # its schema is known
+
+
 def _unfit(option: str, name: str, records: str) -> ConfigError:
     owner = next((d for d in DOMAINS.values() if option in d.reading_options()), None)
     if owner is None:
@@ -362,7 +398,8 @@ def _torch_graphs(source: Any) -> Any:
     if isinstance(source, Data | Dataset | DataLoader):
         return source
     graphs: list[Any] = list(source) if isinstance(source, list | tuple) else []
-    return graphs if graphs and isinstance(graphs[0], Data) else None
+    first = next((graph for graph in graphs if graph is not None), None)
+    return graphs if isinstance(first, Data) else None
 
 
 def _columns(source: Any) -> dict[str, Sequence[Any]] | None:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,15 @@ from torch_geometric.data import Batch, Data
 
 from graphlog.data.batch import GraphBatch
 from graphlog.data.builder import StoreBuilder
-from graphlog.data.chunk import GraphChunk
-from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
+from graphlog.data.chunk import Reject
+from graphlog.data.collector import RowCollector, check_reading
+from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import schema_named
-from graphlog.domains.graph.raw import RawGraphs
-from graphlog.domains.graph.schema import Survey, attribute_codes
+from graphlog.domains.graph.domain import direction
+from graphlog.domains.graph.raw import RawGraph, join
+from graphlog.domains.graph.scale import ScaleSurvey
+from graphlog.domains.graph.schema import Survey, check_sizes, chunk_of
 from graphlog.errors import DataError
 
 Array = npt.NDArray[Any]
@@ -25,49 +28,123 @@ Array = npt.NDArray[Any]
 _CHUNK = 4096
 
 
-def from_pyg(graphs: Iterable[Any] | Data, schema: str | FeatureSchema | None = None) -> GraphStore:
+@dataclass(frozen=True, slots=True)
+class Codes:
+    """Says of a ``Data`` of :func:`to_pyg`, as its ``codes``, how to read it.
+
+    ``x`` and ``edge_attr`` then hold the codes of a store, not values as they are in an input.
+    """
+
+    schema: FeatureSchema | None
+    """Whose codes they are; None if they come from a batch, which does not know."""
+    directed: bool | None
+    """Whether an edge is one direction only; None where the schema must say."""
+
+    def __str__(self) -> str:
+        """Name the schema, for the line that describes a ``Data``."""
+        return "?" if self.schema is None else self.schema.name
+
+
+def from_pyg(
+    graphs: Iterable[Any] | Data,
+    schema: str | FeatureSchema | None = None,
+    *,
+    directed: bool | None = None,
+    on_error: str = "fail",
+) -> GraphStore:
     """Build a store from torch_geometric graphs.
 
-    If all edges come as consecutive pairs ``(a, b), (b, a)`` with equal attributes, each pair is
-    stored once; otherwise edges stay as they are. Either way they come back in their order.
+    Edges are read as those of files: one listed once or in both directions, however often, is the
+    same undirected edge, self-loops are dropped (every encoder adds one to each node), and a graph
+    that lists an edge with different attributes is refused. ``directed=True`` keeps edges as they
+    are listed; attributes that depend on the direction need it.
+
+    Graphs of :func:`to_pyg` hold codes, and say so in ``codes``; they are read as such, and come
+    back as they were. Delete ``codes`` where you put values in their place.
 
     Args:
         graphs: A list of ``Data``, a data set, a ``DataLoader`` or ``Batch`` (split into its
             graphs), or one ``Data``; ``x``, ``edge_index``, ``edge_attr``, ``y`` and ``smiles`` are
             read.
         schema: ``"molecule"`` and the like take codes as they are (the pre-train-GNNs family's).
-            None infers one: integer columns are categorical, a one-hot matrix becomes one
-            categorical column, other columns are continuous and are standardized when read by an
-            encoder, and graphs without ``x`` get their nodes' degrees. The schema of another store
-            or of a model makes these graphs fit for it; unknown categories are refused.
+            None takes that of the store that the graphs come from, or infers one: integer columns
+            are categorical, a one-hot matrix becomes one categorical column, other columns are
+            continuous and are standardized when read by an encoder, and graphs without ``x`` get
+            their nodes' degrees. The schema of another store or of a model makes these graphs fit
+            for it; unknown categories are refused.
+        directed: Whether an edge is one direction only; None takes what the schema, or the store
+            that the graphs come from, says, else not.
+        on_error: ``fail`` stops at the first graph that cannot be used; ``skip`` lists such graphs
+            in ``rejects`` of the store and goes on.
 
     Returns:
-        A store whose graph ``i`` is ``graphs[i]``.
+        A store whose graph ``i`` is ``graphs[i]``, or with ``skip`` ``graphs[store.rows[i]]``.
 
     Raises:
-        DataError: Naming the graph whose attributes, node numbers or widths do not fit.
-        ConfigError: If the schema's name is unknown.
+        DataError: Naming the graph whose attributes, edges or widths do not fit (with ``skip``, if
+            more than half do not); or if the graphs hold codes of another schema.
+        ConfigError: If the schema's name or ``on_error`` is unknown, or ``directed`` contradicts
+            the schema.
     """
+    check_reading(on_error, None)
     items = [graphs] if isinstance(graphs, Data) else graphs
-    packed = _pack([graph for k, item in enumerate(items) for graph in _split(item, k)])
-    if schema is None:
-        names = (
-            tuple(f"{kind}_{k}" for k in range(len(columns)))
-            for kind, columns in (("node", packed.raw.node), ("edge", packed.raw.edge))
+    listed = [graph for k, item in enumerate(items) for graph in _split(item, k)]
+    if not listed:
+        raise DataError("from_pyg: the collection holds no graph; give at least one.")
+    named = schema_named(schema) if isinstance(schema, str) else schema
+    codes = _common_codes(listed)
+    known = named if codes is None else _schema_of(codes, named)
+    read_as = known
+    if codes is not None and known is not None:
+        read_as = replace(known, node=_as_codes(known.node), edge=_as_codes(known.edge))
+    raw = [_raw_graph(row, graph) for row, graph in enumerate(listed)]
+    labels = _labels(raw)
+    raw = _of_one_width(raw, "node", None if read_as is None else read_as.node)
+    raw = _of_one_width(raw, "edge", None if read_as is None else read_as.edge)
+    survey = None
+    if known is None:
+        survey = _survey(raw)
+        known = survey.schema()
+    directed = direction(known, directed)
+    if known.domain == "graph":
+        known = replace(known, directed=directed)
+    tasks = tuple(f"y{t}" for t in range(0 if labels is None else labels.shape[1]))
+    about = {"kind": "torch_geometric", "directed": directed}
+    builder = StoreBuilder(known, None, tasks=tasks, source=about)
+    collector = RowCollector(builder, "torch_geometric graphs", on_error, item="graph")
+    scales = ScaleSurvey(known)
+    has_texts = all(graph.text for graph in raw if graph.problem is None)
+    for start in range(0, len(raw), _CHUNK):
+        part = raw[start : start + _CHUNK]
+        chunk, problems = chunk_of(part, read_as or known, directed)
+        rows = chunk.rows + start
+        chunk = replace(
+            chunk,
+            rows=rows,
+            texts=[raw[row].text for row in rows.tolist()] if has_texts else None,
+            labels=None if labels is None else labels[rows],
         )
-        survey = Survey(*names, matrices=True)
-        survey.add(packed.raw)
-        schema = survey.schema()
-    elif isinstance(schema, str):
-        schema = schema_named(schema)
-    _check_width("x", packed.raw.node, schema.node, int(packed.raw.node_counts.sum()))
-    _check_width("edge_attr", packed.raw.edge, schema.edge, packed.raw.edge_index.shape[1])
-    return _build(packed, schema)
+        rejects = [Reject(start + k, part[k].text, problems[k]) for k in sorted(problems)]
+        collector.add(chunk, rejects, len(part))
+        scales.add(chunk)
+    collector.refuse_if_mostly_bad("")
+    if survey is not None:
+        builder.schema = scales.scaled(survey.items)
+    return builder.finish(collector.done)
 
 
 def to_pyg(graphs: GraphStore | GraphBatch) -> list[Data]:
-    """Return one ``Data`` a graph, with ``y`` if there are labels; :func:`from_pyg` reads them."""
-    batch = graphs if isinstance(graphs, GraphBatch) else graphs.take(np.arange(len(graphs)))
+    """Return one ``Data`` a graph, with ``y`` if there are labels; :func:`from_pyg` reads them.
+
+    ``x`` and ``edge_attr`` hold the codes of the store: a category as the number of its place in
+    the schema, a quantity as it is. ``codes`` keeps the schema, so that :func:`from_pyg`, ``embed``
+    and the like read them back; graphs of a batch, which has no schema, need ``schema=``.
+    """
+    if isinstance(graphs, GraphBatch):
+        batch, codes = graphs, Codes(None, directed=None)
+    else:
+        batch = graphs.take(np.arange(len(graphs)))
+        codes = Codes(graphs.schema, directed=not graphs.undirected)
     edge_graph = batch.batch[batch.edge_index[0]]
     order = torch.sort(edge_graph, stable=True).indices
     counts = torch.bincount(edge_graph, minlength=batch.num_graphs).tolist()
@@ -76,18 +153,9 @@ def to_pyg(graphs: GraphStore | GraphBatch) -> list[Data]:
     nodes = batch.x.split(batch.sizes.tolist())
     labels = [None] * batch.num_graphs if batch.y is None else list(batch.y[:, None])
     return [
-        Data(x=x, edge_index=e, edge_attr=a if a.shape[1] else None, y=y)
+        Data(x=x, edge_index=e, edge_attr=a if a.shape[1] else None, y=y, codes=codes)
         for x, e, a, y in zip(nodes, edge_index, edge_attr, labels, strict=True)
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Packed:
-    """Many graphs end to end, and what else they carry."""
-
-    raw: RawGraphs
-    labels: Array | None
-    texts: list[str] | None
 
 
 def _split(item: Any, number: int) -> list[Any]:
@@ -103,94 +171,185 @@ def _split(item: Any, number: int) -> list[Any]:
         ) from None
 
 
-def _pack(graphs: list[Any]) -> _Packed:
-    if not graphs:
-        raise DataError("from_pyg: the collection holds no graph; give at least one.")
-    for number, graph in enumerate(graphs):
-        if not isinstance(graph, Data):
-            raise DataError(
-                f"from_pyg: item {number} must be a torch_geometric Data object, found "
-                f"{type(graph).__name__}."
-            )
-    edges = [_edges(g, n) for n, g in enumerate(graphs)]
-    node_counts = np.array([int(g.num_nodes or 0) for g in graphs], dtype=np.int64)
-    edge_counts = np.array([e.shape[1] for e in edges], dtype=np.int64)
-    attributes = [
-        _matrix(g.edge_attr, "edge_attr", edges[n].shape[1], n) for n, g in enumerate(graphs)
-    ]
-    nodes = [_matrix(g.x, "x", int(g.num_nodes or 0), n) for n, g in enumerate(graphs)]
-    edge_index = np.concatenate(edges, axis=1)
-    out = (edge_index < 0) | (edge_index >= np.repeat(node_counts, edge_counts))
-    if out.any():
-        at = int(out.any(axis=0).argmax())
-        graph = _graph_of(at, edge_counts)
-        a, b = edge_index[:, at]
+def _common_codes(graphs: list[Any]) -> Codes | None:
+    """Return what :func:`to_pyg` noted in all graphs; None where they hold values."""
+    noted = [getattr(graph, "codes", None) for graph in graphs if isinstance(graph, Data)]
+    noted = [codes if isinstance(codes, Codes) else None for codes in noted]
+    different = set({id(codes): codes for codes in noted}.values())
+    if len(different) > 1:
         raise DataError(
-            f"graph {graph}: `edge_index` must number its {node_counts[graph]} nodes from 0, found "
-            f"the edge {a} - {b}; mend it with node numbers local to each graph."
+            "some graphs hold the codes of a store (to_pyg), others values or the codes of another "
+            "store; read them one kind at a time."
         )
-    texts: list[Any] = [getattr(graph, "smiles", None) for graph in graphs]
-    return _Packed(
-        raw=RawGraphs(
-            node_counts=node_counts,
-            edge_counts=edge_counts,
-            edge_index=edge_index,
-            node=tuple(_joined(nodes, "x").T),
-            edge=tuple(_joined(attributes, "edge_attr").T),
-        ),
-        labels=_labels(graphs),
-        texts=texts if all(isinstance(text, str) for text in texts) else None,
-    )
+    return different.pop() if different else None
 
 
-def _edges(graph: Data, number: int) -> Array:
+def _schema_of(codes: Codes, wanted: FeatureSchema | None) -> FeatureSchema:
+    """Return the schema of graphs that hold codes.
+
+    Raises:
+        DataError: If it is unknown, or not the one that is wanted.
+    """
+    known = codes.schema or wanted
+    if known is None:
+        raise DataError(
+            "the graphs hold the codes of a batch (to_pyg), which has no schema; name that of its "
+            "store with `schema=store.schema`."
+        )
+    other = replace(known, directed=codes.directed)
+    if wanted is not None and (wanted != known or wanted.contradicts(other)):
+        raise DataError(
+            f"the graphs hold the codes of a store of schema '{known.name}' (to_pyg), which has "
+            f"other columns, codes or directions than schema '{wanted.name}'; read the store's "
+            "input with that schema, or, if they hold values by now, delete their `codes`."
+        )
+    return known if codes.directed is None or known.domain != "graph" else other
+
+
+def _as_codes(columns: tuple[Attribute, ...]) -> tuple[Attribute, ...]:
+    """Return columns whose categories are given by their codes."""
+    return tuple(replace(column, values=(), origin="given") for column in columns)
+
+
+class _UnusableError(Exception):
+    """Why an object is not a graph."""
+
+
+def _raw_graph(row: int, graph: Any) -> RawGraph:
+    text = getattr(graph, "smiles", None)
+    text = text if isinstance(text, str) else ""
+    try:
+        if not isinstance(graph, Data):
+            raise _UnusableError(
+                f"must be a torch_geometric Data object, found {type(graph).__name__}"
+            )
+        x, edges = _matrix(graph.x, "x"), _edges(graph)
+        nodes = int(graph.num_nodes or 0)
+        return RawGraph(
+            row=row,
+            text=text,
+            num_nodes=nodes,
+            edge_index=edges,
+            node=_columns(x, "x", nodes),
+            edge=_columns(_matrix(graph.edge_attr, "edge_attr"), "edge_attr", edges.shape[1]),
+            labels=() if graph.y is None else _label_values(graph.y),
+        )
+    except _UnusableError as e:
+        return RawGraph(row, text, problem=str(e))
+
+
+def _array(values: Any, name: str) -> Array:
+    try:
+        array = torch.as_tensor(values).detach().cpu().numpy()
+    except (TypeError, ValueError, RuntimeError):
+        raise _UnusableError(
+            f"`{name}` must be a tensor of numbers, found {type(values).__name__}"
+        ) from None
+    if array.dtype.kind not in "iubf":
+        raise _UnusableError(f"`{name}` must be a tensor of numbers, found {array.dtype}")
+    return array
+
+
+def _edges(graph: Data) -> Array:
     if graph.edge_index is None:
         return np.zeros((2, 0), dtype=np.int64)
-    edges = graph.edge_index.detach().cpu().numpy()
+    edges = _array(graph.edge_index, "edge_index")
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in "iu":
-        raise DataError(
-            f"graph {number}: `edge_index` must be integers of shape (2, E), found {edges.dtype} "
-            f"of shape {edges.shape}."
+        raise _UnusableError(
+            f"`edge_index` must be integers of shape (2, E), found {edges.dtype} of shape "
+            f"{edges.shape}"
         )
     return edges.astype(np.int64)
 
 
-def _matrix(values: torch.Tensor | None, name: str, rows: int, number: int) -> Array:
+def _matrix(values: Any, name: str) -> Array | None:
     if values is None:
-        return np.zeros((rows, 0), dtype=np.int64)
-    matrix = values.detach().cpu().numpy()
+        return None
+    matrix = _array(values, name)
+    if matrix.dtype.kind in "iub":
+        return matrix.astype(np.int64)
+    with np.errstate(over="ignore"):
+        matrix = matrix.astype(np.float32)
+    if not np.isfinite(matrix).all():
+        raise _UnusableError(f"`{name}` must be finite, found NaN or infinity")
+    return matrix
+
+
+def _columns(matrix: Array | None, name: str, rows: int) -> tuple[Array, ...]:
+    if matrix is None:
+        return ()
     matrix = matrix[:, None] if matrix.ndim == 1 else matrix
     if matrix.ndim != 2 or len(matrix) != rows:
+        raise _UnusableError(f"`{name}` must have {rows} rows, one each, found {matrix.shape}")
+    return tuple(matrix.T)
+
+
+def _of_one_width(
+    graphs: list[RawGraph], kind: str, columns: tuple[Attribute, ...] | None
+) -> list[RawGraph]:
+    """Return the graphs with equally many attributes; a problem where a graph has more or fewer.
+
+    Args:
+        graphs: The graphs.
+        kind: ``node`` or ``edge``: whose attributes.
+        columns: Those of the schema; None takes the usual number.
+
+    Raises:
+        DataError: If no graph has as many as the schema.
+    """
+    name = "x" if kind == "node" else "edge_attr"
+    found = [len(graph.node if kind == "node" else graph.edge) for graph in graphs]
+    items = [graph.num_nodes if kind == "node" else graph.edge_index.shape[1] for graph in graphs]
+    counted = Counter(width for width, count in zip(found, items, strict=True) if count)
+    usual = counted.most_common(1)[0][0] if counted else 0
+    wanted, expected = usual, "as in most other graphs"
+    origin = columns[0].origin if columns else "given"
+    if columns is not None and origin == "given":
+        wanted = len(columns)
+        expected = f"({', '.join(c.name for c in columns) or 'none'})"
+    elif columns and origin == "one-hot":
+        wanted = usual if usual in (1, len(columns[0].values)) else len(columns[0].values)
+        expected = "(0 but for a single 1)"
+    if origin == "degree":  # whatever attributes there are, the edges decide
+        return [graph._replace(node=()) for graph in graphs]
+    if counted and wanted not in counted:
         raise DataError(
-            f"graph {number}: `{name}` must have {rows} rows, one each, found shape {matrix.shape}."
+            f"`{name}` must have {wanted} columns {expected}, found {usual}; schema=None infers "
+            "what is there."
         )
-    return matrix.astype(np.int64) if matrix.dtype.kind in "iub" else matrix.astype(np.float32)
+    empty = tuple(np.zeros(0, dtype=np.int64) for _ in range(wanted))
+    fitting: list[RawGraph] = []
+    for graph, width, count in zip(graphs, found, items, strict=True):
+        problem = f"`{name}` must have {wanted} columns {expected}, found {width}"
+        if not count:
+            graph = graph._replace(**{kind: empty})
+        elif width != wanted:
+            graph = graph._replace(problem=graph.problem or problem)
+        fitting.append(graph)
+    return fitting
 
 
-def _joined(matrices: list[Array], name: str) -> Array:
-    filled = [m for m in matrices if len(m)] or matrices
-    ((width, _),) = Counter(m.shape[1] for m in filled).most_common(1)
-    for number, matrix in enumerate(matrices):
-        if matrix.shape[1] != width and len(matrix):
-            raise DataError(
-                f"graph {number}: `{name}` must have {width} columns as in most other graphs, "
-                f"found {matrix.shape[1]}."
-            )
-    joined = np.concatenate([m.reshape(len(m), width) for m in matrices])
-    if joined.dtype.kind == "f" and not np.isfinite(joined).all():
-        at = int((~np.isfinite(joined)).any(axis=1).argmax())
-        graph = _graph_of(at, np.array([len(m) for m in matrices]))
-        raise DataError(
-            f"graph {graph}: `{name}` must be finite, found NaN or infinity; replace or drop such "
-            "values."
-        )
-    return joined
+def _survey(graphs: list[RawGraph]) -> Survey:
+    usable = [g for g in graphs if g.problem is None and check_sizes(g) is None]
+    node, edge = (len(usable[0].node), len(usable[0].edge)) if usable else (0, 0)
+    survey = Survey(
+        [f"node_{k}" for k in range(node)], [f"edge_{k}" for k in range(edge)], matrices=True
+    )
+    for start in range(0, len(usable), _CHUNK):
+        survey.add(join(usable[start : start + _CHUNK]))
+    return survey
 
 
-def _labels(graphs: list[Data]) -> Array | None:
-    found = [None if g.y is None else torch.as_tensor(g.y, dtype=torch.float32) for g in graphs]
-    found = [None if y is None else y.detach().cpu().numpy().reshape(-1) for y in found]
-    widths = {len(y) for y in found if y is not None}
+def _label_values(values: Any) -> tuple[float, ...]:
+    with np.errstate(over="ignore"):
+        labels = _array(values, "y").astype(np.float32)
+    if np.isinf(labels).any():
+        raise _UnusableError("`y` must be finite, or NaN where it is unknown")
+    return tuple(labels.reshape(-1).tolist())
+
+
+def _labels(graphs: list[RawGraph]) -> Array | None:
+    widths = {len(graph.labels) for graph in graphs} - {0}
     if not widths:
         return None
     if len(widths) > 1:
@@ -198,63 +357,5 @@ def _labels(graphs: list[Data]) -> Array | None:
             f"`y` must hold the same number of labels in every graph, found {sorted(widths)[:4]}; "
             "per-node labels are not read."
         )
-    missing = np.full(widths.pop(), np.nan, dtype=np.float32)
-    return np.stack([missing if y is None else y for y in found])
-
-
-def _graph_of(position: int, counts: Array) -> int:
-    return int(np.searchsorted(np.cumsum(counts), position, side="right"))
-
-
-def _check_width(
-    name: str, values: tuple[Array, ...], columns: tuple[Attribute, ...], items: int
-) -> None:
-    width = len(values)
-    if width != len(columns) and items and not any(c.origin != "given" for c in columns):
-        expected = ", ".join(c.name for c in columns) or "none"
-        raise DataError(
-            f"`{name}` must have {len(columns)} columns ({expected}), found {width}; schema=None "
-            "infers what is there."
-        )
-
-
-def _is_paired(raw: RawGraphs, edge_attr: Array) -> bool:
-    """Return whether edges come as ``(a, b), (b, a)`` with equal attributes, graph by graph."""
-    if (raw.edge_counts % 2).any():
-        return False
-    there, back = raw.edge_index[:, 0::2], raw.edge_index[:, 1::2]
-    return bool((there == back[::-1]).all() and (edge_attr[0::2] == edge_attr[1::2]).all())
-
-
-def _build(packed: _Packed, schema: FeatureSchema) -> GraphStore:
-    raw, labels, texts = packed.raw, packed.labels, packed.texts
-    x, unfit_nodes = attribute_codes(raw, "node", schema.node)
-    edge_attr, unfit_edges = attribute_codes(raw, "edge", schema.edge)
-    for unfit, counts in ((unfit_nodes, raw.node_counts), (unfit_edges, raw.edge_counts)):
-        if unfit:
-            raise DataError(f"graph {_graph_of(unfit[0].item, counts)}: {unfit[0].reason}.")
-    x = x.astype(np.float32 if is_continuous(schema.node) else np.int64)
-    edge_attr = edge_attr.astype(np.float32 if is_continuous(schema.edge) else np.int64)
-    undirected = _is_paired(raw, edge_attr)
-    step = 2 if undirected else 1
-    tasks = tuple(f"y{t}" for t in range(0 if labels is None else labels.shape[1]))
-    builder = StoreBuilder(schema, None, tasks=tasks, source={"kind": "torch_geometric"})
-    node_ptr = np.concatenate([[0], np.cumsum(raw.node_counts)])
-    edge_ptr = np.concatenate([[0], np.cumsum(raw.edge_counts)])
-    for start in range(0, len(raw.node_counts), _CHUNK):
-        stop = min(start + _CHUNK, len(raw.node_counts))
-        graphs, nodes = slice(start, stop), slice(node_ptr[start], node_ptr[stop])
-        edges = slice(edge_ptr[start], edge_ptr[stop], step)
-        chunk = GraphChunk(
-            node_counts=raw.node_counts[graphs],
-            edge_counts=raw.edge_counts[graphs] // step,
-            x=x[nodes],
-            edge_index=raw.edge_index[:, edges],
-            edge_attr=edge_attr[edges],
-            rows=np.arange(start, stop, dtype=np.int64),
-            texts=None if texts is None else texts[graphs],
-            labels=None if labels is None else labels[graphs],
-            undirected=undirected,
-        )
-        builder.add(chunk)
-    return builder.finish()
+    missing = (np.nan,) * widths.pop()
+    return np.array([graph.labels or missing for graph in graphs], dtype=np.float32)

@@ -42,7 +42,8 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
         with_features: Features that need no learning, as further columns: ``ecfp4``,
             ``descriptors``.
         invalid: What to do with a molecule that cannot be read: ``raise``, or ``nan`` for a row of
-            NaN, which an imputer or a model that takes NaN may follow.
+            NaN, which an imputer or a model that takes NaN may follow. Of graphs of torch_geometric
+            at most half may be bad.
         batch_size: Graphs per forward pass.
         device: ``auto``, ``cpu`` or ``cuda``.
     """
@@ -336,9 +337,11 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
 
 def _texts(X: Any, estimator: Any) -> list[str]:  # noqa: N803
     check_name("policy for invalid molecules", estimator.invalid, ["raise", "nan"])
-    if isinstance(X, str | Path):
+    if isinstance(X, str | Path | GraphStore):
         raise ConfigError(
-            "scikit-learn estimators take molecules, not a file; read its column of SMILES first."
+            "scikit-learn estimators take a list or column of SMILES or a list of torch_geometric "
+            f"Data, found {'a store' if isinstance(X, GraphStore) else 'the name of a file'}; read "
+            "its column of SMILES, or give `graphlog.to_pyg(store)`."
         )
     if issparse(X):
         raise DataError("Sparse data was passed, but molecules are text: a column of SMILES.")
@@ -378,9 +381,10 @@ def _graphs(X: Any, encoder: Encoder | FineTuned, estimator: Any) -> GraphStore:
     if store.rejects and estimator.invalid == "raise":
         first = store.rejects[0]
         more = f" ({len(store.rejects)} such rows)" if len(store.rejects) > 1 else ""
+        item = domain_of(schema).records.removesuffix("s")
+        text = f"({first.text[:40]!r}) " if first.text else ""
         raise DataError(
-            f"molecule {first.row} ({first.text[:40]!r}) {first.reason}{more}; remove it, or set "
-            "invalid='nan'."
+            f"{item} {first.row} {text}{first.reason}{more}; remove it, or set invalid='nan'."
         )
     return store
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
@@ -259,6 +260,18 @@ def test_graphs_of_torch_geometric(encoder: graphlog.Encoder) -> None:
     np.testing.assert_allclose(model.embed(DataLoader(rings, batch_size=3)), z, atol=1e-6)
     with pytest.raises(GraphLoGError):
         encoder.embed(rings)  # the codes of another schema
+
+
+def test_objects_that_are_no_graphs_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"^graphs are read .* found a list of Graph; .*networkx"):
+        graphlog.read_graphs([nx.cycle_graph(4)])
+    with pytest.raises(ConfigError, match=r"^graphs are read from .* found a list of dict"):
+        graphlog.read_graphs([{"edges": [[0, 1]]}])
+    edges = torch.tensor([[0, 1], [1, 0]])
+    store = graphlog.from_pyg([Data(edge_index=edges, num_nodes=2)])
+    model = graphlog.random_encoder(schema=store.schema, graphs=store)
+    with pytest.raises(ConfigError, match=r"schema 'inferred' are read .* found an empty list"):
+        model.embed([])
 
 
 def test_one_default_schema() -> None:

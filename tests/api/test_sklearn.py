@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import graphlog
-from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, tiny_encoder
+from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, chain_store, tiny_encoder
 from graphlog.errors import ConfigError, DataError
 from graphlog.sklearn import GraphClassifier, GraphEmbedder, GraphRegressor
 
@@ -220,8 +220,10 @@ def test_training_stops_early(model: Path):
 def test_wrong_use_is_named(model: Path):
     with pytest.raises(NotFittedError):
         GraphEmbedder(model).transform(CHAINS)
-    with pytest.raises(ConfigError, match="take molecules, not a file"):
+    with pytest.raises(ConfigError, match="list of torch_geometric Data, found the name of a file"):
         GraphEmbedder(model).fit("molecules.csv")
+    with pytest.raises(ConfigError, match=r"found a store; .*graphlog\.to_pyg\(store\)"):
+        GraphEmbedder(model).fit(chain_store())
     with pytest.raises(DataError, match="one class only"):
         GraphClassifier(model).fit(CHAINS, np.ones(len(CHAINS)))
     with pytest.raises(DataError, match="use GraphRegressor"):

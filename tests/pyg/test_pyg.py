@@ -1,5 +1,9 @@
 """Graphs go to the store and come back as they were; what does not fit is named."""
 
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +11,13 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.loader import DataLoader
 
 from downstream_support import tiny_encoder
+from graphlog.api import read_graphs
+from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import MOLECULE, featurize_smiles
 from graphlog.errors import ConfigError, DataError
 from graphlog.pyg import from_pyg, to_pyg
+from graphlog.sklearn import GraphEmbedder
+from graphs_support import lines
 
 
 def _same(a: Data, b: Data) -> bool:
@@ -22,14 +30,25 @@ def _same(a: Data, b: Data) -> bool:
     )
 
 
-def _ring(n: int, width: int = 3, seed: int = 0) -> Data:
+def _is_same_graph(a: Data, b: Data) -> bool:
+    """Return whether nodes are the same in their order, and edges in any."""
+    edges: list[list[tuple[float, ...]]] = [
+        sorted(map(tuple, torch.cat([g.edge_index.T.double(), g.edge_attr.double()], 1).tolist()))
+        for g in (a, b)
+    ]
+    return torch.equal(a.x, b.x) and edges[0] == edges[1]
+
+
+def _ring(n: int, width: int = 3, seed: int = 0, directed: bool = False) -> Data:
     draw = torch.Generator().manual_seed(seed)
     nodes = torch.arange(n)
     edges = torch.stack([torch.cat([nodes, (nodes + 1) % n]), torch.cat([(nodes + 1) % n, nodes])])
     return Data(
         x=torch.randn(n, width, generator=draw),
         edge_index=edges,
-        edge_attr=torch.rand(2 * n, 2, generator=draw),
+        edge_attr=torch.rand(2 * n, 2, generator=draw)
+        if directed
+        else torch.rand(n, 2, generator=draw).repeat(2, 1),
         y=torch.tensor([[float(seed)]]),
     )
 
@@ -50,7 +69,7 @@ def test_batches_are_split_into_their_graphs():
     for batched in (DataLoader(graphs, batch_size=8), Batch.from_data_list(graphs)):
         store = from_pyg(batched)
         assert store.num_nodes.tolist() == list(range(3, 83))
-        assert all(_same(a, b) for a, b in zip(graphs, to_pyg(store), strict=True))
+        assert all(_is_same_graph(a, b) for a, b in zip(graphs, to_pyg(store), strict=True))
     one = graphs[0]
     by_hand = Batch(x=one.x, edge_index=one.edge_index, batch=torch.zeros(3, dtype=torch.long))
     with pytest.raises(DataError, match="item 1 is a Batch without the limits of its graphs"):
@@ -93,9 +112,18 @@ def test_a_molecule_in_the_family_s_codes_is_the_molecule_we_would_read(tiny_sto
     assert torch.equal(data.edge_index[:, 0::2], data.edge_index.flip(0)[:, 1::2])
 
 
-def test_continuous_attributes_in_any_edge_order_come_back_exactly():
-    graphs = [_ring(n, seed=n) for n in (3, 8, 5)]
-    store = from_pyg(graphs)
+def test_directed_edges_come_back_exactly_in_their_order():
+    graphs = [_ring(n, seed=n, directed=True) for n in (3, 8, 5)]
+    with pytest.raises(DataError, match=r"graph 0: edge .* different attributes.*as directed"):
+        from_pyg(graphs)
+    store = from_pyg(graphs, directed=True)
+    encoder = tiny_encoder(schema=store.schema)
+    np.testing.assert_array_equal(encoder.embed(graphs), encoder.embed(store))
+    with pytest.raises(ConfigError, match="that of directed graphs; leave `directed` out"):
+        from_pyg(graphs, store.schema, directed=False)
+    undirected = from_pyg([_ring(3)], replace(store.schema, directed=False))
+    with pytest.raises(DataError, match=r"other columns, codes or directions"):
+        encoder.embed(to_pyg(undirected))
     assert not store.undirected
     assert [a.is_categorical for a in (*store.schema.node, *store.schema.edge)] == [False] * 5
     assert all(_same(a, b) for a, b in zip(graphs, to_pyg(store), strict=True))
@@ -187,9 +215,9 @@ def _broken(**changes: object) -> Data:
         (
             [_ring(3), HeteroData()],
             None,
-            "item 1 must be a torch_geometric Data object, found HeteroData",
+            "graph 1: must be a torch_geometric Data object, found HeteroData",
         ),
-        ([1, 2], None, "item 0 must be a torch_geometric Data object, found int"),
+        ([1, 2], None, "graph 0: must be a torch_geometric Data object, found int"),
         ([_broken(edge_attr=torch.zeros(3, 2))], None, "graph 0: `edge_attr` must have 8 rows"),
         ([_broken(edge_index=torch.zeros(2, 8))], None, "graph 0: `edge_index` must be integers"),
         ([_ring(3)], "molecule", "`x` must have 2 columns"),
@@ -199,6 +227,10 @@ def _broken(**changes: object) -> Data:
             "atomic_number.*500",
         ),
         ([_broken(y=torch.zeros(4)), _ring(3)], None, "same number of labels"),
+        ([_broken(y=torch.tensor([torch.inf]))], None, "graph 0: `y` must be finite"),
+        ([_ring(3), _broken(x=list("abcd"))], None, "graph 1: `x` must be a tensor of numbers"),
+        ([_broken(edge_index="no")], None, "graph 0: `edge_index` must be a tensor of numbers"),
+        ([_ring(3), Data(x=torch.zeros(0, 3))], None, "graph 1: has no node"),
     ],
 )
 def test_what_does_not_fit_is_named(graphs, schema, words):
@@ -209,3 +241,157 @@ def test_what_does_not_fit_is_named(graphs, schema, words):
 def test_an_unknown_schema_is_answered_with_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'molecule'"):
         from_pyg([_ring(3)], "molecul")
+
+
+def _values(values: list[int], **more: object) -> Data:
+    path = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+    return Data(x=torch.tensor(values)[:, None], edge_index=path, **more)
+
+
+def _stores(folder: Path, tiny_store: GraphStore) -> list[GraphStore]:
+    words = [
+        {"edges": [[0, 1], [1, 2]], "x": [["red", 1.5], ["blue", -2.0], ["red", 0.25 * k]]}
+        for k in range(5)
+    ]
+    bonded = [{"edges": [[0, 1]], "edge_attr": [["single"]]}, {"edges": [], "num_nodes": 3}]
+    loops = [{"edges": [[0, 0], [0, 1], [0, 1], [1, 0]], "edge_attr": [[1], [2], [3], [4]]}]
+    return [
+        tiny_store,
+        read_graphs(lines(folder / "words.jsonl", words)),
+        read_graphs(lines(folder / "bonded.jsonl", bonded)),
+        read_graphs(lines(folder / "loops.jsonl", loops), directed=True),
+        from_pyg([_values([-1, 0, 1, 1]), _values([-1, -1, 0, 0])]),
+        from_pyg([Data(x=torch.eye(7)[[2, 0, 3]], edge_index=torch.tensor([[0], [1]]))]),
+        from_pyg([_ring(n, seed=n, directed=True) for n in (3, 5)], directed=True),
+    ]
+
+
+def test_every_store_comes_back_as_it_was(tmp_path: Path, tiny_store: GraphStore):
+    for store in _stores(tmp_path, tiny_store):
+        graphs, expected = to_pyg(store), store[:]
+        batched = Batch.from_data_list(graphs)
+        for source, schema in (
+            (graphs, None),
+            (graphs, store.schema),
+            (pickle.loads(pickle.dumps(graphs)), store.schema),
+            (batched, store.schema),
+            (to_pyg(expected), store.schema),
+        ):
+            again = from_pyg(source, schema)
+            assert again.schema == store.schema
+            assert again[:].x.dtype == expected.x.dtype
+            for name in ("x", "edge_index", "edge_attr", "ptr"):
+                assert torch.equal(getattr(again[:], name), getattr(expected, name)), name
+        encoder = tiny_encoder(schema=store.schema)
+        whole = encoder.embed(store)
+        np.testing.assert_array_equal(encoder.embed(graphs), whole)
+        np.testing.assert_allclose(encoder.embed(graphs[-1:]), whole[-1:], atol=1e-6)
+
+
+def test_codes_are_not_taken_for_values():
+    store = from_pyg([_values([-1, 0, 1, 1]), _values([-1, -1, 0, 0])])
+    graphs = to_pyg(store)
+    assert graphs[1].x[:, 0].tolist() == [0, 0, 1, 1]
+    other = from_pyg([_values([0, 1, 2, 3])])
+    with pytest.raises(DataError, match=r"codes of a store of schema 'inferred'.*delete their"):
+        from_pyg(graphs, other.schema)
+    with pytest.raises(DataError, match="codes of a store"):
+        tiny_encoder(schema=other.schema).embed(graphs)
+    with pytest.raises(DataError, match="one kind at a time"):
+        from_pyg([graphs[0], _values([0, 1, 1, 0])])
+    with pytest.raises(DataError, match=r"codes of a batch.*schema=store\.schema"):
+        from_pyg(to_pyg(store[:]))
+    del graphs[1].codes
+    assert from_pyg(graphs[1:], store.schema)[:].x[:, 0].tolist() == [1, 1, 2, 2]
+
+
+def _records(edges: list[list[int]]) -> list[tuple[str, list[list[int]]]]:
+    """The same undirected graph, listed in several ways."""
+    back = [[b, a] for a, b in edges]
+    return [
+        ("once", edges),
+        ("backwards", back),
+        ("both", [pair for both in zip(edges, back, strict=True) for pair in both]),
+        ("one direction, then the other", edges + back),
+        ("twice", edges + edges + back),
+        ("with self-loops", [[0, 0], *edges, [2, 2], *back]),
+    ]
+
+
+@pytest.mark.parametrize("has_attributes", [False, True])
+def test_edges_are_read_as_those_of_files(tmp_path: Path, has_attributes: bool):
+    edges = [[0, 1], [2, 1], [2, 0], [2, 3]]
+    weight = {(0, 1): 1.5, (1, 2): -0.5, (0, 2): 2.0, (2, 3): 0.0}
+    x = [[0.5], [1.5], [-1.0], [2.0]]
+    records: list[dict[str, object]] = []
+    graphs: list[Data] = []
+    for name, listed in _records(edges):
+        pairs = [(min(pair), max(pair)) for pair in listed]
+        weights = [[weight.get(pair, 9.0)] for pair in pairs]
+        records.append({"id": name, "edges": listed, "x": x})
+        graphs.append(Data(x=torch.tensor(x), edge_index=torch.tensor(listed).T))
+        if has_attributes:
+            records[-1]["edge_attr"] = weights
+            graphs[-1].edge_attr = torch.tensor(weights)
+    file = read_graphs(lines(tmp_path / "graphs.jsonl", records))
+    store = from_pyg(graphs, file.schema)
+    assert store.undirected
+    assert store.num_edges.tolist() == file.num_edges.tolist() == [8] * len(graphs)
+    assert torch.equal(store[:].edge_index, file[:].edge_index)
+    assert torch.equal(store[:].edge_attr, file[:].edge_attr)
+    encoder = tiny_encoder(schema=file.schema)
+    embedded = encoder.embed(graphs)
+    np.testing.assert_array_equal(embedded, encoder.embed(file))
+    np.testing.assert_allclose(embedded, embedded[:1].repeat(len(graphs), 0), atol=1e-5)
+    np.testing.assert_array_equal(encoder(graphs[4]).graph_emb.shape, (1, encoder.config.dim))
+
+
+def test_a_bad_graph_of_a_list_is_a_row_of_nan():
+    good = [_values([-1, 0, 1, 1]), _values([1, 1, 0, -1]), _values([0, 0, 0, 0])]
+    encoder = tiny_encoder(schema=from_pyg(good).schema)
+    bad = [
+        _values([-1, 0, 7, 1]),
+        Data(x=torch.full((4, 1), torch.nan), edge_index=good[0].edge_index),
+        Data(x=torch.zeros((0, 1), dtype=torch.int64)),
+        Data(x=good[0].x, edge_index=torch.tensor([[0], [4]])),
+        Data(x=good[0].x.repeat(1, 2), edge_index=good[0].edge_index),
+        Data(x=list("abcd"), edge_index=good[0].edge_index),
+        None,
+    ]
+    expected = encoder.embed(good)
+    for graph in bad:
+        mixed = [good[0], graph, good[1], good[2]]
+        found = encoder.embed(mixed)
+        np.testing.assert_array_equal(np.isnan(found).all(1), [False, True, False, False])
+        np.testing.assert_array_equal(found[[0, 2, 3]], expected)
+        with pytest.raises(DataError, match=r"graph 1: .*on_error='skip'"):
+            encoder.embed(mixed, on_error="fail")
+        with pytest.raises(DataError, match="graph 1: "):
+            encoder(mixed)  # a missing row would shift the others
+        features = GraphEmbedder(encoder, invalid="nan").fit_transform(mixed)
+        np.testing.assert_array_equal(features, found)
+        with pytest.raises(DataError, match=r"graph 1 .*set invalid='nan'"):
+            GraphEmbedder(encoder).fit_transform(mixed)
+        store = from_pyg(mixed, encoder.schema, on_error="skip")
+        assert store.rows.tolist() == [0, 2, 3]
+        assert [reject.row for reject in store.rejects] == [1]
+    with pytest.raises(DataError, match="2 of 3 graphs cannot be used"):
+        encoder.embed([bad[0], good[0], bad[0]])
+
+
+def test_labels_and_texts_stay_with_their_graphs():
+    graphs = [_values([k, 0, 1, 1], y=torch.tensor([float(k)]), smiles="C" * k) for k in (1, 2, 3)]
+    graphs[1].x = graphs[1].x * torch.nan
+    store = from_pyg(graphs, on_error="skip")
+    assert store.texts() == ["C", "CCC"]
+    assert store.labels is not None
+    assert store.labels[:, 0].tolist() == [1.0, 3.0]
+    assert store.rejects[0].text == "CC"
+
+
+def test_a_store_of_graphs_serves_as_their_schema():
+    store = from_pyg([_values([-1, 0, 1, 1])])
+    again = read_graphs([_values([1, 1, 0, 0])], schema=store)
+    assert again[:].x[:, 0].tolist() == [2, 2, 1, 1]
+    with pytest.raises(ConfigError, match=r"option of `graphlog.from_pyg`"):
+        read_graphs([_values([1, 1, 0, 0])], directed=True)

@@ -386,6 +386,8 @@ def collating(graphs: GraphBatch) -> Callable[..., GraphBatch]:
     from graphlog.pyg import to_pyg
 
     apart: list[Any] = to_pyg(graphs)
+    for graph in apart:
+        del graph.codes  # not to be collated: torch_geometric's own graphs have none
 
     def collate(count: int | None = None) -> GraphBatch:
         joined: Any = Batch.from_data_list(apart[:count])

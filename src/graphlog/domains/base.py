@@ -45,6 +45,8 @@ class Input:
     """The columns of a data frame."""
     store: GraphStore | None = None
     """Graphs that need no reading."""
+    is_converted: bool = False
+    """Whether ``store`` was made of the graphs of torch_geometric that were given."""
 
     @property
     def is_stream(self) -> bool:

@@ -124,10 +124,11 @@ class Encoder(nn.Module):
         progress: Progress | bool | None = None,
         **reading: Any,
     ) -> Float[np.ndarray, "M W"]:
-        """Return one float32 row per input row; NaN where a molecule cannot be read.
+        """Return one float32 row per input row; NaN where a molecule or graph cannot be read.
 
         Args:
-            source: A list, array or column of SMILES, a path, the name of a data set, or a store.
+            source: A list, array or column of SMILES, a path, the name of a data set, a store, or
+                graphs of torch_geometric, of which at most half may be bad.
             layer: ``jk`` (means of all layers and the log node count) or ``last`` (the paper's);
                 None takes the model's own.
             batch_size: Graphs per forward pass.

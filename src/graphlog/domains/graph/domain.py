@@ -212,7 +212,7 @@ class GraphDomain(Domain):
                 f"{schema.domain}s; leave the schema out."
             )
         graphs = graphs if schema is None else in_order(graphs, schema)
-        directed = _direction(schema, directed)
+        directed = direction(schema, directed)
         known = like.source.get("classes") if like is not None else None
         labels = LabelSurvey(graphs.labels, graphs.classes, known)
         survey = Survey(graphs.node, graphs.edge, graphs.matrices)
@@ -291,7 +291,7 @@ def open_collection(path: Path) -> Collection:
     raise DataError(f"{path}: is not a file of graphs; known are {known}.")
 
 
-def _direction(schema: FeatureSchema | None, directed: bool | None) -> bool:
+def direction(schema: FeatureSchema | None, directed: bool | None) -> bool:
     """Return whether edges are one direction only, as the schema has them unless it does not say.
 
     Raises:
