@@ -56,7 +56,9 @@ _UNKNOWN_NOVELTY = (
     "note: novelty is empty: {} does not describe the graphs it would be judged by; add `fit=True` "
     "to judge by those of INPUT, of at least 20, or pre-train again"
 )
-_IDENTIFIER = re.compile(r"(?i)(^|[ _-])(id|name|identifier|title|code|cas)([ _-]?(no|number))?$")
+_IDENTIFIER = re.compile(
+    r"(?i)(^|[ _-])(id|name|identifier|title|code|cas)([ _-]?(no|number))?$|^graph$"
+)
 """Names of columns that tell rows apart."""
 _RULES = {
     "path": "prototype numbers from root to leaf: the nearest leaf and its ancestors where "

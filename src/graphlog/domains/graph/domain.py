@@ -243,6 +243,22 @@ class GraphDomain(Domain):
                 builder.schema = scales.scaled(survey.items)
             return builder.finish(collector.done)
 
+    def rows(
+        self, source: Input, store: GraphStore, *, limit: int | None = None, **options: Any
+    ) -> Iterator[Mapping[str, str]]:
+        """Yield the row number, and the name of each graph where a file has names."""
+        plain = super().rows(source, store)
+        graphs = (
+            None
+            if source.path is None or source.store is not None
+            else open_collection(source.path)
+        )
+        if graphs is None or not graphs.names:
+            yield from plain
+            return
+        for row, graph in zip(plain, islice(graphs.read(), limit), strict=True):
+            yield {**row, graphs.names: graph.name}
+
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
         """Return whether a zip is whole and holds a TUDataset with the graphs that are expected."""
         try:

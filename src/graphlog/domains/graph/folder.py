@@ -69,6 +69,7 @@ def open_folder(folder: Path) -> Collection:
         edge=columns["edges"],
         labels=tuple(name for name in columns.get("graphs", ()) if name != _NUM_NODES),
         read=lambda: _read(tables, columns),
+        names=KEYS["graphs"][0],
         has_header=True,
     )
 
@@ -140,7 +141,7 @@ def _read(tables: Mapping[str, Path], columns: Mapping[str, tuple[str, ...]]) ->
             try:
                 yield _graph(number, current.graph, listed, columns)
             except _BadGraphError as e:
-                yield RawGraph(number, current.graph, problem=str(e))
+                yield RawGraph(number, current.graph, problem=str(e), name=current.graph)
             number += 1
         for name, rows in following.items():
             if rows is not None:
@@ -186,6 +187,7 @@ def _graph(
         labels=tuple(about.values()),
         node_place=nodes.place if nodes else Place(),
         edge_place=edge_place,
+        name=name,
     )
 
 

@@ -70,7 +70,9 @@ class RawGraph(NamedTuple):
     edge_place: Place = Place()
     """Where its edges are listed."""
     problem: str | None = None
-    """Why it cannot be used; the other fields have no meaning then."""
+    """Why it cannot be used; fields but the first two and ``name`` have no meaning then."""
+    name: str = ""
+    """What the input calls it; empty if nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,6 +125,8 @@ class Collection:
     """Labels that are classes even if they are numbers."""
     matrices: bool = False
     """Whether attributes are matrices without names, which may be one-hot."""
+    names: str = ""
+    """Column or key of the names of graphs; empty where they have none."""
     has_header: bool = False
     """Whether the file names its attributes, so that their order means nothing."""
 
@@ -227,7 +231,18 @@ def open_jsonlines(path: Path) -> Collection:
         labels=layout.labels or (),
         read=lambda: _read(path, layout),
         matrices=True,
+        names="id" if _has_id(path) else "",
     )
+
+
+def _has_id(path: Path) -> bool:
+    """Return whether the first line names its graph."""
+    for _, line in _lines(path):
+        try:
+            return "id" in _parse(line)
+        except _BadLineError:
+            return False
+    return False
 
 
 def _find_layout(path: Path) -> _Layout:
@@ -279,8 +294,9 @@ def _graph(row: int, place: Place, line: str, layout: _Layout) -> RawGraph:
     if stated not in (None, num_nodes):
         raise _BadLineError(f"`x` has {num_nodes} rows and `num_nodes` is {stated}")
     labels = _labels(record.get("y"), layout.labels or ())
-    text = str(record.get("id", line))[:_MAX_TEXT]
-    return RawGraph(row, text, num_nodes, edges, node, edge, labels, place, place)
+    name = str(record.get("id", ""))[:_MAX_TEXT]
+    text = name or line[:_MAX_TEXT]
+    return RawGraph(row, text, num_nodes, edges, node, edge, labels, place, place, None, name)
 
 
 def _parse(line: str) -> dict[str, Any]:
