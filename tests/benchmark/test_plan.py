@@ -270,7 +270,7 @@ def test_biology_is_on_proteins_with_switches_of_its_own():
         ({"stages": ["finetun"]}, "did you mean 'finetune'"),
         ({"domain": "proteins"}, "did you mean 'protein'"),
         ({"suite": "biology", "datasets": ["bbbp"]}, "choose one"),
-        ({"suite": "ablation", "methods": ["graphcl"]}, "leave out --methods"),
+        ({"suite": "ablation", "methods": ["graphcl"]}, "leave out `methods`"),
         ({"seeds": [-1]}, "from 0"),
         ({"split": "scafold"}, "did you mean 'scaffold'"),
         ({"source": "zinc250"}, "did you mean 'zinc250k'"),
