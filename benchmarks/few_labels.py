@@ -18,8 +18,6 @@ of one ``--group``, one a seed of pre-training, share a row, as the candidates d
 """
 
 import argparse
-import csv
-import gzip
 import json
 from collections.abc import Iterable
 from dataclasses import replace
@@ -46,6 +44,7 @@ from selection import (
     mean_prediction,
     rows_of,
     score_of,
+    write_rows,
 )
 
 CLASSIFICATION = ("bbbp", "bace", "clintox", "sider", "tox21", "hiv")
@@ -254,10 +253,7 @@ def report(options: argparse.Namespace) -> None:
     options.results.mkdir(parents=True, exist_ok=True)
     draw_panels(options.results / "few-labels.png", panels)
     (options.results / "few-labels.md").write_text("\n".join(lines).lstrip() + "\n")
-    with gzip.open(options.results / "few-labels.csv.gz", "wt", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(options.results / "few-labels.csv.gz", rows)
 
 
 def groups_of(options: argparse.Namespace, rows: list[Row]) -> dict[str, tuple[str, ...]]:

@@ -308,7 +308,12 @@ def report(options: argparse.Namespace) -> None:
     lines += ["", "### Differences on the test folds", "", *answers(options, questions)]
     options.results.mkdir(parents=True, exist_ok=True)
     (options.results / "tables.md").write_text("\n".join(lines).lstrip() + "\n")
-    with gzip.open(options.results / "rows.csv.gz", "wt", newline="") as file:
+    write_rows(options.results / "rows.csv.gz", rows)
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows of the same keys as a compressed table."""
+    with gzip.open(path, "wt", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)

@@ -15,8 +15,6 @@ several ``--work``, one a seed of pre-training, are averaged.
 """
 
 import argparse
-import csv
-import gzip
 import json
 import time
 from itertools import combinations
@@ -25,14 +23,13 @@ from typing import Any
 
 import numpy as np
 
+from few_labels import CLASSIFICATION, PLUS, Row, spread
 from graphlog.domains import schema_named
 from graphlog.downstream.linear import GRID, linear_path, standardize
-from graphlog.downstream.report import paired_interval
+from graphlog.downstream.metrics import paired_interval
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
-from selection import REGRESSION, features_of, mean_prediction, rows_of, score_of
+from selection import REGRESSION, features_of, mean_prediction, rows_of, score_of, write_rows
 
-CLASSIFICATION = ("bbbp", "bace", "clintox", "sider", "tox21", "hiv")
-PLUS = " + "
 QUESTIONS = (
     ("mol", "untrained"),
     ("mol", "ecfp4"),
@@ -42,8 +39,6 @@ QUESTIONS = (
 """Fixed before any of these splits was scored."""
 TEST_TO_TRAIN = 0.1 / 0.8
 """Sizes of the folds."""
-
-Row = dict[str, Any]
 
 
 def probe(options: argparse.Namespace) -> None:
@@ -107,22 +102,19 @@ def report(options: argparse.Namespace) -> None:
         columns = [*sets, "mean"]
         lines += ["", f"### {metric} (%)", "", f"| | {' | '.join(columns)} |"]
         lines += ["|" + "---|" * (len(columns) + 1)]
-        lines += [row_of(model, [scores[model, d] for d in columns], "") for model in models]
+        lines += [row_of(model, [scores[model, d] for d in columns]) for model in models]
         for ours, theirs in QUESTIONS:
             differences = [scores[ours, d] - scores[theirs, d] for d in columns]
             lines.append(row_of(f"({ours}) - ({theirs})", differences, "+"))
             lines.append(row_of_intervals(differences))
     options.results.mkdir(parents=True, exist_ok=True)
     (options.results / "several-splits.md").write_text("\n".join(lines).lstrip() + "\n")
-    with gzip.open(options.results / "several-splits.csv.gz", "wt", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(options.results / "several-splits.csv.gz", rows)
 
 
-def row_of(name: str, values: list[np.ndarray], sign: str) -> str:
+def row_of(name: str, values: list[np.ndarray], sign: str = "") -> str:
     """Return a row of a table: means and standard deviations over splits."""
-    cells = [f"{v.mean():{sign}.1f} ± {v.std(ddof=1):.1f}" for v in values]
+    cells = [spread(v, sign) for v in values]
     return f"| {name} | {' | '.join(cells)} |"
 
 

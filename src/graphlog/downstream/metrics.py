@@ -1,5 +1,6 @@
 """Scores of multi-task predictions where any label may be missing, vectorized over tasks."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -62,6 +63,35 @@ def evaluate(
 def mean_over_tasks(values: Float[np.ndarray, "T"]) -> float:
     """Return the mean over tasks (or folds) where the score is defined; NaN if there is none."""
     return float(values[~np.isnan(values)].mean()) if not np.isnan(values).all() else float("nan")
+
+
+def means_of_known(values: Float[np.ndarray, "S T"]) -> Float[np.ndarray, "T"]:
+    """Return the mean of each column without its NaN; NaN for a column that has nothing else."""
+    means = np.full(values.shape[1], np.nan)
+    known = (~np.isnan(values)).any(axis=0)
+    means[known] = np.nanmean(values[:, known], axis=0)
+    return means
+
+
+def paired_interval(
+    differences: Float[np.ndarray, "J"], test_to_train: float
+) -> tuple[float, float]:
+    """Return the mean of differences over splits and half the width of its 95 % interval.
+
+    Splits share molecules, which the corrected t-test of Nadeau and Bengio (Inference for the
+    generalization error, Machine Learning 52, 2003, Eq. 9) allows for.
+
+    Args:
+        differences: One a split; NaN is returned for none, and no interval for one.
+        test_to_train: Size of the test fold over that of the training fold.
+    """
+    from scipy.stats import t as student  # slow to import
+
+    count = len(differences)
+    if count < 2:
+        return float(differences.mean()) if count else math.nan, math.nan
+    deviation = float(differences.std(ddof=1)) * math.sqrt(1 / count + test_to_train)
+    return float(differences.mean()), float(student.ppf(0.975, count - 1)) * deviation
 
 
 def roc_auc(

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -33,11 +32,12 @@ from graphlog.downstream.linear import (
 )
 from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
 from graphlog.downstream.models import untrained_like
-from graphlog.downstream.probe_run import Held, opened, pooled, probe_predictor, save_probe
+from graphlog.downstream.probe_run import Held, opened, probe_predictor, save_probe
 from graphlog.downstream.repeats import repeat_notes
-from graphlog.downstream.report import Report, ScoreRow, make_report, report_of_splits, score_row
+from graphlog.downstream.report import Report, ScoreRow, make_report, score_row
+from graphlog.downstream.splits import in_other_folds, pooled, report_of_splits
 from graphlog.downstream.tasks import LabeledGraphs, check_learnable, open_labeled
-from graphlog.errors import ConfigError, DataError, check_name
+from graphlog.errors import DataError, check_name
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
@@ -110,7 +110,7 @@ def probe(
     data = open_labeled(source, encoder.schema, **labeling)
     domain = domain_of(data.store.schema)
     domain.check_feature_sets(with_features)
-    splits = _in_other_folds(data, seeds) if resplit else [data]
+    splits = in_other_folds(data, seeds) if resplit else [data]
     if run_dir is not None and not resplit:
         check_learnable(data)
     with opened(run_dir, overwrite) as folder:
@@ -138,29 +138,6 @@ def probe(
         predictor = probe_predictor(encoder, layer, data, models, held, report)
         save_probe(folder, predictor, data, encoder)
         return predictor.report
-
-
-def _in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGraphs]:
-    """Return the same graphs in the folds of each seed.
-
-    Raises:
-        ConfigError: If there are fewer than two seeds, or the folds do not depend on them.
-    """
-    if len(seeds) < 2 or len(set(seeds)) < len(seeds):
-        raise ConfigError(
-            f"several splits need two or more different `seeds`, found {list(seeds)}."
-        )
-    given = (data.split, data.split_name)
-    drawn = [
-        given if data.draw is None else data.draw(data.store, data.labels, int(s)) for s in seeds
-    ]
-    for (one, name), (other, _) in combinations(drawn, 2):
-        if all(map(np.array_equal, one, other)):
-            raise ConfigError(
-                f"the {name} split is the same with every seed; choose one that shuffles with "
-                "`split`, such as random-scaffold (molecules) or random."
-            )
-    return [replace(data, split=folds, split_name=name) for folds, name in drawn]
 
 
 class _Scored(NamedTuple):

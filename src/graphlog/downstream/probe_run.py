@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from graphlog.data.split import Split
 from graphlog.downstream.embed import save_rejects
 from graphlog.downstream.encoder import Encoder, check_layer
 from graphlog.downstream.head import FineTuned, Head
@@ -50,25 +49,6 @@ class Held(NamedTuple):
     """Labels of the validation and the test fold; the training fold is not looked at."""
     values: Float[np.ndarray, "M T"]
     """Predictions of models that were not fitted to these folds, row for row."""
-
-
-def pooled(splits: Sequence[LabeledGraphs], values: Sequence[Float[np.ndarray, "H T"]]) -> Held:
-    """Return the validation and the test folds of several splits as two folds.
-
-    Args:
-        splits: The same graphs in different folds.
-        values: Of each split, predictions of the validation and then of the test fold.
-    """
-    first = splits[0]
-    folds = [(s.split.valid, s.split.test) for s in splits]
-    graphs = [np.concatenate(fold) for fold in zip(*folds, strict=True)]
-    parts = [np.split(v, [len(valid)]) for v, (valid, _) in zip(values, folds, strict=True)]
-    joined = np.concatenate([np.concatenate(part) for part in zip(*parts, strict=True)])
-    # a target may have one class in the training fold of some splits
-    labels = np.where(np.isnan(joined), np.nan, first.labels[np.concatenate(graphs)])
-    rows = np.arange(len(joined))
-    split = Split(rows[:0], rows[: len(graphs[0])], rows[len(graphs[0]) :])
-    return Held(replace(first, labels=labels, split=split), joined)
 
 
 def probe_predictor(

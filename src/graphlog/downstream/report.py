@@ -2,17 +2,16 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from graphlog.config import read_json
 from graphlog.data.html import html_table
-from graphlog.downstream.metrics import LOWER_IS_BETTER, evaluate
+from graphlog.downstream.metrics import LOWER_IS_BETTER, evaluate, means_of_known, paired_interval
 from graphlog.downstream.tasks import LabeledGraphs, folds_lacking
 from graphlog.errors import DataError
 
@@ -207,10 +206,6 @@ class Report:
         decimals = 2 - math.floor(math.log10(largest)) if largest > 0 else 2
         return f"{value:z.{min(max(decimals, 1), 9)}f}"
 
-    @property
-    def _more_heads(self) -> tuple[str, ...]:
-        return ("less the first row",) if self.splits > 1 else ()
-
     def _shown(self) -> tuple[str, list[tuple[str, ...]]]:
         """Return the metric with its unit, and model, rule, test and valid score of every row.
 
@@ -233,7 +228,8 @@ class Report:
         """Return the scores as tables, for notebooks."""
         metric, rows = self._shown()
         title = f"{self.dataset}: {metric}, {self.split} split"
-        tables = html_table(rows, ("model", "rule", "test", "valid", *self._more_heads), title)
+        heads = ("model", "rule", "test", "valid", "less the first row")
+        tables = html_table(rows, heads if self.splits > 1 else heads[:-1], title)
         if self.calibration:
             heads = tuple(name.replace("_", " ") for name in self.calibration[0])
             tables += html_table([tuple(row.values()) for row in self.calibration], heads)
@@ -257,27 +253,6 @@ class Report:
         return "\n".join([head, *lines, *(f"  note: {note}" for note in self.notes)])
 
 
-def paired_interval(
-    differences: Float[np.ndarray, "J"], test_to_train: float
-) -> tuple[float, float]:
-    """Return the mean of differences over splits and half the width of its 95 % interval.
-
-    Splits share molecules, which the corrected t-test of Nadeau and Bengio (Inference for the
-    generalization error, Machine Learning 52, 2003, Eq. 9) allows for.
-
-    Args:
-        differences: One a split; NaN is returned for none, and no interval for one.
-        test_to_train: Size of the test fold over that of the training fold.
-    """
-    from scipy.stats import t as student  # slow to import
-
-    count = len(differences)
-    if count < 2:
-        return float(differences.mean()) if count else math.nan, math.nan
-    deviation = float(differences.std(ddof=DDOF)) * math.sqrt(1 / count + test_to_train)
-    return float(differences.mean()), float(student.ppf(0.975, count - 1)) * deviation
-
-
 def score_row(
     model: str,
     rule: str,
@@ -290,7 +265,7 @@ def score_row(
     labels = data.labels[data.split.test]
     scored = [evaluate(labels, p, data.task) for p in test]
     matrix = np.array([e.per_task[data.metric] for e in scored], dtype=np.float64)
-    per_task = _means_of_known(matrix)
+    per_task = means_of_known(matrix)
     known = data.labels[data.split.valid]
     return ScoreRow(
         model=model,
@@ -325,64 +300,6 @@ def make_report(
         notes=(*data.notes, *data.fold_notes, *notes),
         calibration=tuple(dict(row) for row in calibration),
     )
-
-
-def report_of_splits(reports: Sequence[Report], seeds: Sequence[int]) -> Report:
-    """Return one report of several splits of the same graphs, a value a split in every row.
-
-    Args:
-        reports: One a split, with the same rows.
-        seeds: Of the splits.
-    """
-    first = reports[0]
-    shared = [note for note in first.notes if all(note in r.notes for r in reports)]
-    own = [
-        f"seed {seed}: {note}"
-        for seed, report in zip(seeds, reports, strict=True)
-        for note in report.notes
-        if note not in shared
-    ]
-    kind = first.split.removesuffix(f" (seed {seeds[0]})")
-    sizes = {name: round(float(np.mean([r.sizes[name] for r in reports]))) for name in first.sizes}
-    skipped = {
-        fold: [
-            task for task in first.tasks if any(task in r.skipped.get(fold, ()) for r in reports)
-        ]
-        for fold in {fold: None for report in reports for fold in report.skipped}
-    }
-    return replace(
-        first,
-        split=f"{kind} (seeds {', '.join(map(str, seeds))})",
-        sizes=sizes,
-        skipped=skipped,
-        rows=tuple(_row_of_splits(rows) for rows in zip(*(r.rows for r in reports), strict=True)),
-        notes=(*shared, *own),
-        splits=len(reports),
-    )
-
-
-def _row_of_splits(rows: Sequence[ScoreRow]) -> ScoreRow:
-    first = rows[0]
-    per_task = _means_of_known(np.array([list(row.per_task.values()) for row in rows], np.float64))
-    return replace(
-        first,
-        test=_joined([row.test for row in rows]),
-        valid=_joined([row.valid for row in rows]),
-        per_task=dict(zip(first.per_task, per_task.tolist(), strict=True)),
-        halves={half: _joined([row.halves[half] for row in rows]) for half in first.halves},
-        detail={key: [row.detail[key] for row in rows] for key in first.detail},
-    )
-
-
-def _means_of_known(values: Float[np.ndarray, "S T"]) -> Float[np.ndarray, "T"]:
-    means = np.full(values.shape[1], np.nan)
-    known = (~np.isnan(values)).any(axis=0)
-    means[known] = np.nanmean(values[:, known], axis=0)
-    return means
-
-
-def _joined(scores: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
-    return {metric: [v for s in scores for v in s[metric]] for metric in scores[0]}
 
 
 def _by_metric(scores: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
