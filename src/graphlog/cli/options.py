@@ -321,10 +321,12 @@ def with_groups(verb: Callable[..., None]) -> Callable[..., None]:
             for f in fields(groups[parameter.name])
         ]
 
-    FLAGS.update(_flags_of(parameters))
+    flags = _flags_of(parameters)
+    FLAGS.update(flags)
 
     @functools.wraps(verb)
     def command(**values: Any) -> None:
+        FLAGS.update(flags)  # verbs may have different flags for one name: those of this one count
         for name, group in groups.items():
             values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
         verb(**values)

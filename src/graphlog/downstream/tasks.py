@@ -305,7 +305,8 @@ def _split_graphs(
         rows = Split(*(np.asarray(part, dtype=np.int64) for part in split))
         folds, name = _graphs_of_rows(store, rows), "given"
     elif str(split).endswith(".json"):
-        known = [*source.hashes(), store.digest] if source.hashes() else ()
+        hashes = source.hashes()
+        known = [*hashes, store.digest] if hashes else ()
         rows = Split.load(split, store.num_rows, known, strict=source.file is not None)
         folds, name = _graphs_of_rows(store, rows), f"file {split}"
     else:

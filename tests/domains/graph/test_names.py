@@ -40,6 +40,11 @@ def test_ids_of_json_lines(tmp_path, graphs):
     assert set(_column(tmp_path / "n.csv", "neighbour_id")) <= {*expected, ""}
 
 
+def test_a_bad_first_line_does_not_hide_the_names(tmp_path, graphs):
+    _embed(lines(tmp_path / "g.jsonl", ["{", *graphs]), tmp_path / "e.csv")
+    assert _column(tmp_path / "e.csv", "id") == ["", *(graph["id"] for graph in graphs)]
+
+
 def test_names_of_graphs_in_tables(tmp_path):
     path = tables(tmp_path / "f")
     _embed(path, tmp_path / "e.csv")

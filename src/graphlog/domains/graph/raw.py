@@ -209,6 +209,8 @@ class _Layout(NamedTuple):
     node: int | None = None
     edge: int | None = None
     labels: tuple[str, ...] | None = None
+    has_id: bool | None = None
+    """Whether the first graph has a name."""
 
 
 class _BadLineError(Exception):
@@ -231,18 +233,8 @@ def open_jsonlines(path: Path) -> Collection:
         labels=layout.labels or (),
         read=lambda: _read(path, layout),
         matrices=True,
-        names="id" if _has_id(path) else "",
+        names="id" if layout.has_id else "",
     )
-
-
-def _has_id(path: Path) -> bool:
-    """Return whether the first line names its graph."""
-    for _, line in _lines(path):
-        try:
-            return "id" in _parse(line)
-        except _BadLineError:
-            return False
-    return False
 
 
 def _find_layout(path: Path) -> _Layout:
@@ -252,11 +244,12 @@ def _find_layout(path: Path) -> _Layout:
             record = _parse(line)
         except _BadLineError:
             continue
-        node, edge, labels = layout
+        node, edge, labels, has_id = layout
         layout = _Layout(
             _width(record.get("x")) if node is None else node,
             _width(record.get("edge_attr")) if edge is None else edge,
             _label_names(record.get("y")) if labels is None else labels,
+            "id" in record if has_id is None else has_id,
         )
         if None not in layout:
             break
