@@ -130,7 +130,7 @@ def test_folds_with_one_class_are_noted(tmp_path: Path):
 
 
 def test_a_store_without_labels_says_so():
-    with pytest.raises(DataError, match="has no labels"):
+    with pytest.raises(DataError, match="has no labels; make it again from its table"):
         open_labeled(read(CHAINS, MOLECULE), MOLECULE)
 
 

@@ -192,7 +192,12 @@ def select_targets(
         ConfigError: If it has no such column.
     """
     if store.labels is None or not store.tasks:
-        raise DataError("the input has no labels; name the columns to predict with `targets`.")
+        if domain_of(store.schema).label_columns:
+            raise DataError(
+                "the store has no labels; make it again from its table, with the columns to "
+                "predict: graphlog featurize TABLE -o STORE --targets NAMES."
+            )
+        raise DataError("the input has no labels; give its graphs labels and read it again.")
     names = list(store.tasks)
     for name in wanted or ():
         check_name("target", name, names)
