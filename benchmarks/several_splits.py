@@ -3,6 +3,7 @@ r"""What representations of molecules are worth over several random scaffold spl
     python benchmarks/several_splits.py probe --models mol=graphlog-mol ecfp4 descriptors \
         untrained=random-0 --calibration runs/stores/near
     python benchmarks/several_splits.py report
+    python benchmarks/several_splits.py seen --collection runs/stores/near
 
 ``probe`` draws ``--splits`` random scaffold splits of each data set: whole groups of molecules with
 one scaffold, in random order, fill the folds. A linear model is fitted to each training fold for
@@ -11,7 +12,8 @@ the means of the logits (regressions: of the predictions) of all combinations of
 those of ``selection.py``. Finished data sets are kept in ``--work``/rows.jsonl; ``report`` writes
 several-splits.csv.gz and .md to ``--results``: means over data sets of each split, then mean and
 standard deviation over splits, and of the differences, split by split, with intervals. Scores of
-several ``--work``, one a seed of pre-training, are averaged.
+several ``--work``, one a seed of pre-training, are averaged. ``seen`` prints which share of
+the test molecules is in ``--collection``, a store, by SMILES: mean, least and greatest over splits.
 """
 
 import argparse
@@ -24,6 +26,8 @@ from typing import Any
 import numpy as np
 
 from few_labels import CLASSIFICATION, PLUS, Row, spread
+from graphlog.data.split import Split
+from graphlog.data.store import open_store
 from graphlog.domains import schema_named
 from graphlog.downstream.linear import GRID, linear_path, standardize
 from graphlog.downstream.metrics import paired_interval
@@ -60,10 +64,15 @@ def probe(options: argparse.Namespace) -> None:
         print(dataset, len(rows), f"{time.perf_counter() - start:.0f} s", flush=True)
 
 
+def folds_of(data: LabeledGraphs, seed: int) -> Split:
+    """Return the folds of one split."""
+    draw = data.draw
+    return data.split if draw is None else draw(data.store, data.labels, seed)[0]
+
+
 def scored(dataset: str, data: LabeledGraphs, features: dict[str, Any], seed: int) -> list[Row]:
     """Return the rows of one split."""
-    draw = data.draw
-    folds = data.split if draw is None else draw(data.store, data.labels, seed)[0]
+    folds = folds_of(data, seed)
     valid, test = data.labels[folds.valid], data.labels[folds.test]
     chosen: dict[str, tuple[float, np.ndarray]] = {}
     for name, values in features.items():
@@ -80,6 +89,18 @@ def scored(dataset: str, data: LabeledGraphs, features: dict[str, Any], seed: in
             c = chosen[names[0]][0] if number == 1 else None
             rows.append({**row, "c": c, "score": round(score_of(dataset, test, predicted), 3)})
     return rows
+
+
+def seen(options: argparse.Namespace) -> None:
+    """Print how many test molecules a collection holds."""
+    collection = set(open_store(options.collection).texts())
+    for dataset in options.datasets:
+        schema = schema_named(options.schema)
+        data = open_labeled(dataset, schema, split="random-scaffold", workers=1)
+        inside = np.array([text in collection for text in data.store.texts()])
+        splits = [folds_of(data, seed) for seed in range(options.splits)]
+        shares = [100 * inside[folds.test].mean() for folds in splits]
+        print(f"{dataset}: {np.mean(shares):.0f} % ({min(shares):.0f} to {max(shares):.0f})")
 
 
 def report(options: argparse.Namespace) -> None:
@@ -132,7 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("stage", choices=("probe", "report"))
+    parser.add_argument("stage", choices=("probe", "report", "seen"))
     parser.add_argument("--models", nargs="+", default=[], metavar="NAME=PLACE")
     parser.add_argument("--datasets", nargs="+", default=[*REGRESSION, *CLASSIFICATION])
     parser.add_argument("--splits", type=int, default=10)
@@ -140,8 +161,9 @@ def main() -> None:
     parser.add_argument("--calibration", type=Path, default=Path("runs/stores/druglike"))
     parser.add_argument("--work", nargs="+", type=Path, default=[Path("runs/several-splits")])
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results/selection"))
+    parser.add_argument("--collection", type=Path, default=Path("runs/stores/near"))
     options = parser.parse_args()
-    {"probe": probe, "report": report}[options.stage](options)
+    {"probe": probe, "report": report, "seen": seen}[options.stage](options)
 
 
 if __name__ == "__main__":
