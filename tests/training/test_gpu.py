@@ -13,9 +13,11 @@ from graphlog.errors import NonFiniteLossError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.graphlog import RECIPES
 from graphlog.prototypes import chains
+from graphlog.training.log import Silent
 from graphlog.training.optim import NamedAdam
 from graphlog.training.pretrain import run_pretraining
-from graphlog.training.trainer import Trainer
+from graphlog.training.pretrain_job import Pretraining
+from graphlog.training.trainer import Cursor, StopRequest, Trainer
 from graphlog_support import seeded
 from objective_support import batch_for, encoder_for, make
 from training_support import blow_up, families, outcome, small_config
@@ -115,3 +117,12 @@ def test_a_loss_that_is_looked_at_late_is_named_and_leaves_no_trace(
     assert outcome(tmp_path / "late") == outcome(tmp_path / "whole")
     run_pretraining(store, config, tmp_path / "run", resume=True)
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+def test_a_run_stopped_in_the_last_step_of_an_epoch_goes_on_with_the_next() -> None:
+    job = Pretraining(families(), small_config())
+    job.setting = replace(job.setting, device=torch.device("meta"))  # any device but the CPU
+    trainer = Trainer(job, Silent())
+    trainer.cursor = Cursor(begun=True, batch=len(job.batches(0)), step=len(job.batches(0)))
+    trainer._run_epoch(StopRequest())
+    assert trainer.cursor == Cursor(begun=True, epoch=1, step=len(job.batches(0)))

@@ -399,6 +399,8 @@ class Trainer:
         if self.job.setting.device.type == "cpu":
             yield from map(self.job.load, batches)
             return
+        if not batches:  # the run was stopped in the epoch's last step
+            return
         with ThreadPoolExecutor(max_workers=1) as worker:
             pending = worker.submit(self.job.load, batches[0])
             for following in [*batches[1:], None]:
