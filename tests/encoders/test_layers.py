@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from encoder_support import random_batch
+from encoder_support import doubled, random_batch
 from graphlog.encoders.base import EncoderConfig
-from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.encoder import GraphEncoder, with_settings
 from graphlog.encoders.layers import PyGLayer
 from graphlog.encoders.legacy import MOLECULE
 from graphlog.encoders.modelfile import save_model
@@ -49,3 +49,16 @@ def test_layers_of_ones_own_train_but_are_not_saved(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="layers of its own cannot be saved"):
         save_model(tmp_path / "own.safetensors", encoder, {})
     assert not list(tmp_path.iterdir())
+
+
+def test_layers_of_ones_own_are_kept_under_other_settings() -> None:
+    encoder = doubled(MOLECULE).eval()
+    batch = random_batch(MOLECULE, [5, 6])
+    copy = with_settings(encoder, dropout=0.5, readout="sum")
+    assert copy.training
+    assert all(module.training for module in copy.modules())
+    assert (copy.config.dropout, copy.config.readout) == (0.5, "sum")
+    copy.eval()
+    torch.testing.assert_close(copy(batch).node_emb, encoder(batch).node_emb, rtol=0, atol=0)
+    ours, theirs = list(encoder.layers.parameters()), list(copy.layers.parameters())
+    assert all(p is not q for p, q in zip(ours, theirs, strict=True))

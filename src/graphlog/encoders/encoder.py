@@ -1,6 +1,7 @@
 """The encoder: input embedding, layers (Eq. 1), jumping knowledge and readout (Eq. 2)."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -275,9 +276,13 @@ def build_encoder(
 
 
 def with_settings(network: GraphEncoder, **changes: Any) -> GraphEncoder:
-    """Return a copy of an encoder, on its device, with other settings that no weight depends on."""
+    """Return a copy of an encoder, on its device, with other settings that no weight depends on.
+
+    Layers of one's own are copied as they are.
+    """
+    own: Any = list(deepcopy(network.layers).train()) if network.has_own_layers else None
     with torch.random.fork_rng(devices=[]):  # the initial weights are replaced at once
-        copy = GraphEncoder(network.config.updated(changes), network.schema)
+        copy = GraphEncoder(network.config.updated(changes), network.schema, own)
     copy.load_state_dict(network.state_dict())
     return copy.to(next(network.parameters()).device)
 
