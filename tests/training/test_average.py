@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from graphlog.data.batch import BatchSampler
-from graphlog.encoders.encoder import BATCH_SIZE, BATCHES
+from graphlog.encoders.encoder import BATCH_SIZE, BATCHES, build_encoder, calibrate
 from graphlog.encoders.modelfile import read_model
 from graphlog.training.optim import WeightAverage, scheduled_rate
 from graphlog.training.pretrain import run_pretraining
@@ -82,8 +82,24 @@ def test_a_run_ends_with_the_average_and_statistics_of_clean_graphs(tmp_path: Pa
             hook.remove()
             sizes.append(len(rows))
             means.append(seen[0].mean(dim=0))
-    assert len(sizes) == 3
-    assert torch.allclose(trained.norms[0].running_mean, torch.stack(means).mean(dim=0), atol=1e-5)
+    assert sizes == [64, 64, 32]
+    wanted = torch.stack(means).T @ (torch.tensor(sizes) / sum(sizes))
+    assert torch.allclose(trained.norms[0].running_mean, wanted, atol=1e-5)
+
+
+def test_statistics_of_equal_batches_are_their_plain_average() -> None:
+    store = families(3 * BATCH_SIZE)
+    found, wanted = (build_encoder(small_config().encoder, store.schema, 0) for _ in range(2))
+    calibrate(found, store, seed=1)
+    for norm in wanted.norms:
+        norm.momentum = None  # what torch calls a cumulative average
+    with torch.no_grad():
+        for rows in BatchSampler(len(store), BATCH_SIZE, 1).epoch(0):
+            wanted(store.take(np.sort(rows)))
+    assert not found.training
+    assert [norm.momentum for norm in found.norms] == [0.1, 0.1]
+    for name, value in wanted.state_dict().items():
+        assert torch.equal(found.state_dict()[name], value), name
 
 
 def test_every_run_is_calibrated_and_a_finished_one_is_read_as_it_is(tmp_path: Path) -> None:

@@ -291,8 +291,8 @@ def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
     """Set the running statistics of every batch norm to their averages over clean graphs.
 
     During training they follow corrupted views under weights that keep changing; what is used
-    afterwards are whole graphs under the final weights. The network is in evaluation mode
-    afterwards.
+    afterwards are whole graphs under the final weights. A batch counts by its number of graphs, so
+    that a few left over count little. The network is in evaluation mode afterwards.
 
     Args:
         network: Its weights stay.
@@ -306,12 +306,15 @@ def calibrate(network: GraphEncoder, graphs: GraphStore, seed: int = 0) -> None:
         return
     for norm in norms:
         norm.reset_running_stats()
-        norm.momentum = None  # cumulative average
         norm.train()
+    seen = 0
     with torch.no_grad():
         for indices in BatchSampler(len(graphs), BATCH_SIZE, seed).epoch(0)[:BATCHES]:
             batch = graphs.take(np.sort(indices))
             if batch.num_nodes > 1:  # one value has no variance
+                seen += batch.num_graphs
+                for norm in norms:
+                    norm.momentum = batch.num_graphs / seen
                 network(batch.to(next(network.parameters()).device))
     for norm, momentum in zip(norms, momenta, strict=True):
         norm.momentum = momentum
