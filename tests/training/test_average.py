@@ -1,5 +1,6 @@
 """Warm-up, the moving average of the weights, and the statistics a trained encoder is left with."""
 
+import math
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -45,15 +46,29 @@ def test_a_parameter_born_later_starts_as_it_is() -> None:
 
 
 def test_the_rate_rises_in_a_line_and_then_follows_its_schedule() -> None:
-    rates = [scheduled_rate(2.0, "cosine", done, 0.1) for done in np.linspace(0, 1, 101)]
-    assert np.allclose(rates[:11], np.linspace(0, 2, 11))
+    rates = [scheduled_rate(2.0, "cosine", step, 100, 0.1) for step in range(101)]
+    assert np.allclose(rates[:10], np.linspace(0.2, 2, 10))
+    assert rates[10] == 2.0
     assert rates[100] == pytest.approx(0, abs=1e-12)
     assert all(a > b for a, b in pairwise(rates[10:]))
-    assert [scheduled_rate(2.0, "constant", done, 0.5) for done in (0.25, 0.5, 1)] == [
-        1.0,
-        2.0,
-        2.0,
-    ]
+    rates = [scheduled_rate(2.0, "constant", step, 4, 0.5) for step in range(4)]
+    assert rates == [1.0, 2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("steps", range(1, 60))
+def test_a_warm_up_never_stands_still_nor_overshoots(steps: int) -> None:
+    rates = [scheduled_rate(1.0, "cosine", step, steps, 0.13) for step in range(steps)]
+    assert all(0 < rate <= 1 for rate in rates)
+    whole = math.ceil(0.13 * steps)
+    assert rates[:whole] == sorted(rates[:whole])
+
+
+def test_a_run_of_one_step_trains_despite_its_warm_up() -> None:
+    store, config = families(8), small_config(epochs=1, schedule="cosine", warmup=0.02)
+    before = build_encoder(config.encoder, store.schema, 0)
+    first = {name: p.detach().clone() for name, p in before.named_parameters()}
+    after = run_pretraining(store, config, None, init=before).encoder
+    assert any(not torch.equal(p, first[name]) for name, p in after.named_parameters())
 
 
 def test_a_run_ends_with_the_average_and_statistics_of_clean_graphs(tmp_path: Path) -> None:

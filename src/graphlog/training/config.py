@@ -51,7 +51,7 @@ with warnings.catch_warnings():
         schedule: Schedule = "constant"
         """Step size over the run: ``constant`` (paper and script) or ``cosine``, falling to 0."""
         warmup: float = Field(default=0.0, ge=0, lt=1)
-        """Share of the run over which the step size rises from 0."""
+        """Share of the run over which the step size rises in a line to ``learning_rate``."""
         average: float = Field(default=0.0, ge=0, lt=1)
         """Decay of the moving average of the weights that the run ends with; 0: none is taken."""
         fresh_moments: bool = True

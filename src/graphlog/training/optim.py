@@ -12,20 +12,23 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 Schedule = Literal["constant", "cosine"]
 
 
-def scheduled_rate(rate: float, schedule: Schedule, done: float, warmup: float = 0.0) -> float:
-    """Return the step size when the share ``done`` of all steps is behind.
+def scheduled_rate(
+    rate: float, schedule: Schedule, step: int, steps: int, warmup: float = 0.0
+) -> float:
+    """Return the step size of step ``step``, counted from 0, of ``steps``.
 
-    Over the first ``warmup`` of the run it rises in a line from 0; the schedule is that of the
-    rest.
+    Over the first ``warmup`` of the run it rises in a line, its first value above 0; the schedule
+    is that of the rest.
 
     Example:
-        >>> [round(scheduled_rate(1.0, "cosine", done), 3) for done in (0, 0.25, 0.5, 1)]
-        [1.0, 0.854, 0.5, 0.0]
-        >>> [round(scheduled_rate(1.0, "cosine", done, 0.2), 3) for done in (0, 0.1, 0.2, 0.6, 1)]
-        [0.0, 0.5, 1.0, 0.5, 0.0]
+        >>> [round(scheduled_rate(1.0, "cosine", step, 4), 3) for step in range(5)]
+        [1.0, 0.854, 0.5, 0.146, 0.0]
+        >>> [round(scheduled_rate(1.0, "cosine", step, 10, 0.2), 3) for step in (0, 1, 2, 6, 10)]
+        [0.5, 1.0, 1.0, 0.5, 0.0]
     """
+    done = min(step / steps, 1.0)
     if done < warmup:
-        return rate * done / warmup
+        return rate * min((step + 1) / (warmup * steps), 1.0)
     done = (done - warmup) / (1 - warmup)
     return rate if schedule == "constant" else rate * (1 + math.cos(math.pi * done)) / 2
 

@@ -82,6 +82,7 @@ class Pretraining(Job):
         self.average = WeightAverage(config.average) if config.average > 0 else None
         self.watch = CollapseWatch(self.encoder, config.watch_every, config.batch_size)
         self.sampler = BatchSampler(len(store), config.batch_size, config.seed)
+        self._steps = config.epochs * len(self.batches(0))
         self._embed_at_most = embed_at_most
         self._phase = 0
         self._splits = False
@@ -115,8 +116,7 @@ class Pretraining(Job):
     def learning_rate(self, cursor: Cursor) -> float:
         """Return the step size that the schedule has reached."""
         c = self.config
-        done = min(cursor.step / (len(self.sampler) * c.epochs), 1.0)
-        return scheduled_rate(c.learning_rate, c.schedule, done, c.warmup)
+        return scheduled_rate(c.learning_rate, c.schedule, cursor.step, self._steps, c.warmup)
 
     def rate_factors(self) -> Mapping[str, float]:
         """Return those that the objective asks for."""
