@@ -71,7 +71,7 @@ def run_pretraining(
         ConfigError: If settings, graphs, ``init`` and run folder do not fit each other.
         DataError: If there are too few graphs.
         NonFiniteLossError: If a loss becomes NaN or infinite.
-        TrainingInterrupted: After Ctrl-C, once the state has been saved.
+        TrainingInterrupted: After Ctrl-C, once the state has been saved; after a second, at once.
     """
     progress = as_progress(progress)
     config = _resolve(store, config, run_dir, resume, progress)

@@ -49,7 +49,11 @@ torchrun."""
 
 
 class TrainingInterrupted(GraphLoGError):  # noqa: N818 - a request, not an error
-    """Ctrl-C or SIGTERM: the state has been saved; the message says how to continue."""
+    """Ctrl-C or SIGTERM; the message says how to continue.
+
+    The state has been saved. A second request stops at once, and the run continues from the last
+    checkpoint.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +225,8 @@ class Trainer:
 
         Raises:
             NonFiniteLossError: If a loss becomes NaN or infinite.
-            TrainingInterrupted: After Ctrl-C, once the state has been saved.
+            TrainingInterrupted: After Ctrl-C, once the state has been saved; after a second, at
+                once.
         """
         self._stop = stop
         try:
