@@ -26,7 +26,7 @@ from graphlog.training import targets as module
 from graphlog.training.config import resolve_config
 from graphlog.training.log import Silent
 from graphlog.training.pretrain import run_pretraining
-from graphlog.training.targets import with_targets
+from graphlog.training.targets import check_texts, with_targets
 from graphlog.training.trainer import TrainingInterrupted
 from objective_support import EDGE_MASKED, batch_for, encoder_for, make, run_once
 from protein_support import clustered_links, write
@@ -189,7 +189,7 @@ def test_a_store_without_texts_is_refused_before_an_old_run_is_replaced(
     run, config = tmp_path / "run", resolve_config("descriptorpred", None, TINY)
     run_pretraining(store_of(tiny_smiles), config, run)
     before = (run / "model.safetensors").read_bytes()
-    with pytest.raises(DataError, match="without its texts"):
+    with pytest.raises(DataError, match=r"without its texts \(SMILES\), from which"):
         run_pretraining(store_of(tiny_smiles, texts=False), config, run, overwrite=True)
     assert (run / "model.safetensors").read_bytes() == before
 
@@ -234,6 +234,21 @@ def test_the_targets_of_proteins_are_statistics_of_their_ego_networks(tmp_path: 
     rows = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     losses = [row["loss"] for row in map(json.loads, rows) if "loss" in row]
     assert np.mean(losses[-6:]) < 0.8 * np.mean(losses[:6])
+
+
+def test_proteins_need_no_texts_for_theirs(tmp_path: Path) -> None:
+    network = write(tmp_path / "9.protein.links.detailed.txt", clustered_links(3, 8))
+    store = read_proteins(network)
+    kept = {k: v for k, v in store.contents.arrays.items() if not k.startswith("text")}
+    bare = GraphStore(replace(store.contents, arrays=kept))
+    settings = {**TINY, "schema": "protein", "epochs": 1}
+    config = resolve_config("descriptorpred", None, settings)
+    assert not bare.has_texts
+    found, wanted = (run_pretraining(graphs, config, None) for graphs in (bare, store))
+    for name, value in wanted.encoder.state_dict().items():
+        assert torch.equal(found.encoder.state_dict()[name], value), name
+    with pytest.raises(DataError, match="built without its texts, from which"):
+        check_texts(bare, substructures=True)
 
 
 def test_a_batch_without_targets_is_refused() -> None:

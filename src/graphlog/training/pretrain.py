@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from graphlog.data.store import GraphStore
@@ -23,6 +22,7 @@ from graphlog.training.log import MetricsFile, Progress, Silent, as_progress
 from graphlog.training.precision import choose_device, choose_precision
 from graphlog.training.pretrain_job import Pretraining
 from graphlog.training.runfolder import CHECKPOINTS, MODEL, RunFolder, recorded_precision, versions
+from graphlog.training.targets import check_texts
 from graphlog.training.team import joined, local_device
 from graphlog.training.trainer import ADVICE, Trainer, TrainingInterrupted, stop_on_signal
 
@@ -80,8 +80,8 @@ def run_pretraining(
     if note := getattr(OBJECTIVES[config.objective], "RECIPE_NOTES", {}).get(config.recipe):
         progress.say(f"note: {note}")
     job = Pretraining(store, config, init=init, progress=progress)
-    if job.objective.needs_targets:
-        store.texts(np.arange(0))  # a store without texts is refused before any old run is touched
+    if job.objective.needs_targets:  # asked before any old run is touched
+        check_texts(store, job.objective.needs_substructures)
     path = None if run_dir is None else Path(run_dir)
     with joined(job.setting.device) as team:
         job.join(team)

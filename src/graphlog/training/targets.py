@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Float16, Float32
 from graphlog.data.store import GraphStore
 from graphlog.data.workers import available_workers, map_in_order
 from graphlog.domains import DOMAINS
+from graphlog.errors import DataError
 from graphlog.files import acquire_lock, beside
 from graphlog.objectives.heads import COMPONENTS
 from graphlog.training.log import Progress
@@ -37,6 +38,28 @@ _CHECKSUM = 32
 """Bytes of the SHA-256 that follows the values in their file."""
 
 
+def check_texts(store: GraphStore, substructures: bool) -> None:
+    """Check that a store has the texts that its targets are computed from, where they are.
+
+    Args:
+        store: The graphs.
+        substructures: Whether components of the counts of substructures are targets too.
+
+    Raises:
+        DataError: If it was built without them.
+    """
+    domain = DOMAINS[store.schema.domain]
+    if store.has_texts or not (
+        substructures or domain.graph_targets(store.subset(np.arange(0))) is None
+    ):
+        return
+    name = "texts (SMILES)" if domain.name == "molecule" else "texts"
+    raise DataError(
+        f"this store was built without its {name}, from which its targets are computed; build it "
+        "again with them kept."
+    )
+
+
 def with_targets(
     store: GraphStore, progress: Progress, run_dir: Path | None = None, substructures: bool = False
 ) -> GraphStore:
@@ -49,14 +72,14 @@ def with_targets(
     the graphs.
 
     Args:
-        store: Graphs with their texts.
+        store: Graphs, with their texts unless their domain needs none (:func:`check_texts`).
         progress: Follows the work where the targets are not there yet.
         run_dir: Folder of the run, for a store that is in memory.
         substructures: Whether :data:`COMPONENTS` further columns follow: the whitened principal
             components of the counts of substructures.
 
     Raises:
-        DataError: If the store was built without texts.
+        DataError: If the store was built without texts that are needed.
         ConfigError: If the domain has no targets, or counts no substructures.
     """
     whole = GraphStore(store.contents)
