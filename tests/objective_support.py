@@ -49,6 +49,14 @@ def batch_for(
     )
 
 
+def one_way(batch: GraphBatch, both: int = 0) -> GraphBatch:
+    """Return a batch with one direction of every edge, both of those in its first rows."""
+    rows = [*range(both), *range(both, batch.num_edges, 2)]
+    return GraphBatch(
+        batch.x, batch.edge_index[:, rows], batch.edge_attr[rows], batch.batch, batch.ptr, batch.y
+    )
+
+
 def run_once(
     objective: Objective[Any], encoder: GraphEncoder, batch: GraphBatch, seed: int = 0
 ) -> LossTerms:

@@ -5,7 +5,7 @@ import torch
 
 from graphlog.data.batch import GraphBatch
 from graphlog.views.augment import AugmentConfig, augment, grow_subgraph, perturb_edges
-from objective_support import EDGE_MASKED, NODE_MASKED, batch_for, edges_of, seeded
+from objective_support import EDGE_MASKED, NODE_MASKED, batch_for, edges_of, one_way, seeded
 
 SIZES = [20, 10, 1, 15, 4]
 
@@ -102,6 +102,22 @@ def test_rewired_edges_take_attributes_of_lost_ones() -> None:
     assert (
         len(set(kinds[::2])) == len(kinds) // 2
     )  # no attribute twice: each comes from an edge of its own
+
+
+@pytest.mark.parametrize("both", [0, 6])
+def test_rewired_edges_of_one_direction_keep_to_one(both: int) -> None:
+    batch = one_way(batch_for(sizes=[60, 50]), both)
+    attr = torch.arange(batch.num_edges)[:, None].repeat(1, 2)
+    batch = batch.with_attributes(edge_attr=attr)
+    found = perturb_edges(batch, torch.tensor([True, True]), AugmentConfig(ratio=0.3), seeded())
+    before, after = edges_of(batch), edges_of(found)
+    assert len(after) == found.num_edges == batch.num_edges
+    assert sum((b, a) in after for a, b in after) == both
+    new = after - before
+    assert new
+    assert not any((b, a) in before for a, b in new)
+    if both == 0:  # every attribute is still there, once
+        assert sorted(found.edge_attr[:, 0].tolist()) == list(range(batch.num_edges))
 
 
 @pytest.mark.parametrize("schema", [NODE_MASKED, EDGE_MASKED])

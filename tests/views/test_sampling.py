@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from graphlog.views.sampling import choose_rows, draw_numbers, edge_pairs, non_edges, random_nodes
 from graphlog_support import offsets, seeded
-from objective_support import batch_for, edges_of
+from objective_support import batch_for, edges_of, one_way
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), max_size=6), st.integers(0, 99))
@@ -74,6 +74,17 @@ def test_non_edges_are_none() -> None:
     assert bool((batch.batch[pairs] == graph).all())
     free = batch.sizes * (batch.sizes - 1) - 2 * counts
     assert torch.bincount(graph, minlength=batch.num_graphs).equal(torch.minimum(counts, free))
+
+
+def test_the_reverse_of_an_edge_is_no_non_edge() -> None:
+    batch = one_way(batch_for())
+    pairs, graph = non_edges(batch, batch.sizes * batch.sizes, seeded())
+    joined = edges_of(batch) | {(b, a) for a, b in edges_of(batch)}
+    assert not {tuple(p) for p in pairs.T.tolist()} & joined
+    free = batch.sizes * (batch.sizes - 1) - 2 * torch.bincount(
+        batch.batch[batch.edge_index[0]], minlength=batch.num_graphs
+    )
+    assert torch.bincount(graph, minlength=batch.num_graphs).equal(free)
 
 
 def test_all_non_edges_are_equally_likely() -> None:

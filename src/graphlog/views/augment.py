@@ -148,7 +148,7 @@ def perturb_edges(
     """Return the batch with a share of the undirected edges of some graphs removed.
 
     Where edges are rewired, each lost edge comes back, with its attributes, between two nodes that
-    no edge joined (while there are any).
+    no edge joined (while there are any); what ran in one direction alone does so again.
 
     Args:
         batch: Any graphs.
@@ -176,12 +176,23 @@ def perturb_edges(
             torch.arange(new_graph.shape[0], device=pair.device)
             - (num_new.cumsum(0) - num_new)[new_graph]
         )
-        attr = batch.edge_attr[lost_edge[lost_start[new_graph] + rank]]
-        edge_index = torch.cat(
-            [edge_index, torch.stack([new, new.flip(0)], dim=2).flatten(1)], dim=1
-        )
-        edge_attr = torch.cat([edge_attr, attr.repeat_interleave(2, dim=0)])
+        place = lost_start[new_graph] + rank
+        attr = batch.edge_attr[lost_edge[place]].repeat_interleave(2, dim=0)
+        both = _runs_both_ways(batch, pair, pair_graph.shape[0])[lost_pair[place]]
+        taken = torch.stack([torch.ones_like(both), both], dim=1).flatten()
+        new = torch.stack([new, new.flip(0)], dim=2).flatten(1)
+        edge_index = torch.cat([edge_index, new[:, taken]], dim=1)
+        edge_attr = torch.cat([edge_attr, attr[taken]])
     return GraphBatch(batch.x, edge_index, edge_attr, batch.batch, batch.ptr, batch.y)
+
+
+def _runs_both_ways(batch: GraphBatch, pair: Tensor, count: int) -> Tensor:
+    """Return whether each of ``count`` pairs has edges in both directions; a loop always has."""
+    source, target = batch.edge_index[0], batch.edge_index[1]
+    up, down = (torch.zeros(count, dtype=torch.bool, device=pair.device) for _ in range(2))
+    up[pair[source <= target]] = True
+    down[pair[source >= target]] = True
+    return up & down
 
 
 def _unordered_non_edges(

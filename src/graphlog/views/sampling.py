@@ -149,9 +149,10 @@ def non_edges(
 ) -> tuple[Int[Tensor, "2 M"], Int[Tensor, "M"]]:
     """Return distinct ordered pairs of different nodes that no edge joins, and the graph of each.
 
-    All choices are equally likely. The pairs of a graph of ``n`` nodes are numbered ``n * source +
-    target``; what is drawn is a rank among the free numbers, and the number of that rank is found
-    by bisection in the sorted list of taken ones: nothing of size ``n * n`` is made.
+    Neither direction has an edge. All choices are equally likely. The pairs of a graph of ``n``
+    nodes are numbered ``n * source + target``; what is drawn is a rank among the free numbers, and
+    the number of that rank is found by bisection in the sorted list of taken ones: nothing of size
+    ``n * n`` is made.
 
     Args:
         batch: Any graphs.
@@ -161,7 +162,8 @@ def non_edges(
     sizes = batch.sizes
     first = (sizes * sizes).cumsum(0) - sizes * sizes
     nodes = torch.arange(batch.num_nodes, device=sizes.device)
-    source, target = torch.cat([batch.edge_index, nodes.expand(2, -1)], dim=1)
+    either = [batch.edge_index, batch.edge_index.flip(0), nodes.expand(2, -1)]
+    source, target = torch.cat(either, dim=1)
     graph = batch.batch[source]
     start = batch.ptr[:-1]
     taken, order = torch.unique(
