@@ -63,11 +63,11 @@ HEALTHY = {
 }
 
 
-def watch_of(embeddings: list[torch.Tensor]) -> CollapseWatch:
+def watch_of(embeddings: list[torch.Tensor], batch_size: int = 256) -> CollapseWatch:
     """A watch that has seen these graph embeddings, one step each."""
     store, config = families(8), small_config()
     encoder = build_encoder(config.encoder, store.schema, 0)
-    watch = CollapseWatch(encoder, every=1, batch_size=256)
+    watch = CollapseWatch(encoder, every=1, batch_size=batch_size)
     for step, graph_emb in enumerate(embeddings, 1):
         watch.before_step(step)
         watch._seen.append((graph_emb, None))
@@ -90,6 +90,16 @@ def test_each_alarm_is_said_once_and_after_two_looks(change: dict[str, float], w
     said = [watch.look({**HEALTHY, **change})[1] for _ in range(4)]
     assert [len(lines) for lines in said] == [0, 1, 0, 0]
     assert word in said[1][0]
+
+
+def test_a_small_batch_cannot_use_more_prototypes_than_it_has_graphs() -> None:
+    watch = watch_of([], batch_size=8)
+    assert not any(watch.look({**HEALTHY, "prototypes_used_nearest_2": 7.9})[1] for _ in range(3))
+    crowded = {**HEALTHY, "prototypes_used_nearest_2": 1.5}
+    assert [watch.look(crowded)[1] for _ in range(2)] == [
+        [],
+        ["alarm: graphs crowd on 1.5 of 50 prototypes of layer 2 (alarm under 1.6)"],
+    ]
 
 
 def test_a_difference_of_energies_has_no_floor_to_be_alarmed_about() -> None:

@@ -17,7 +17,8 @@ REPEATS = 2
 RANK_FLOOR = 20 / 300
 """Effective rank, as a share of the width, under which the embeddings count as collapsed."""
 OCCUPANCY_FLOOR = 0.2
-"""Share of a layer's prototypes that must be in use, by nearest prototype."""
+"""Share of a layer's prototypes that must be in use by a batch, by nearest prototype; of as many
+as the batch has graphs, where those are fewer."""
 PERPLEXITY_CEILING = 0.8
 """Share of a layer's prototypes above which the posterior is as good as uniform."""
 SOLVED_LOSS = 0.1
@@ -84,6 +85,7 @@ class CollapseWatch:
         """Look every ``every`` steps (0: never) at up to :data:`ROWS` graphs."""
         self.every = every
         self.dim = encoder.dim
+        self._batch_size = batch_size
         self._window = min(max(every, 1), -(-ROWS // batch_size))
         self._seen: deque[tuple[Tensor, Tensor | None]] = deque(maxlen=self._window)
         self._calls: list[Tensor] = []
@@ -126,7 +128,8 @@ class CollapseWatch:
                 values[f"floor_{name}"] = self._floors[name]
         said: list[str] = []
         rows = sum(len(first) for first, _ in self._seen)
-        for name, line in _alarms({**means, **values}, self.dim, rows).items():
+        known = {**means, **values}
+        for name, line in _alarms(known, self.dim, rows, self._batch_size).items():
             streak = self._streak.get(name, 0)
             if streak >= REPEATS:  # said before
                 continue
@@ -180,7 +183,9 @@ class CollapseWatch:
         return values
 
 
-def _alarms(values: Mapping[str, float], dim: int, rows: int) -> dict[str, str | None]:
+def _alarms(
+    values: Mapping[str, float], dim: int, rows: int, batch_size: int
+) -> dict[str, str | None]:
     """Return every alarm that can be judged from ``values``: its line where it rings, else None."""
     alarms: dict[str, str | None] = {}
     floor = RANK_FLOOR * dim
@@ -206,10 +211,10 @@ def _alarms(values: Mapping[str, float], dim: int, rows: int) -> dict[str, str |
             "set objective.e_step = 'balanced'"
         )
         alarms["assignment_gap"] = line if gap < ASSIGNMENT_GAP else None
-    return alarms | _prototype_alarms(values)
+    return alarms | _prototype_alarms(values, batch_size)
 
 
-def _prototype_alarms(values: Mapping[str, float]) -> dict[str, str | None]:
+def _prototype_alarms(values: Mapping[str, float], batch_size: int) -> dict[str, str | None]:
     """Return the alarms of each layer of prototypes that has at least five."""
     alarms: dict[str, str | None] = {}
     prefix = "prototypes_total_"
@@ -218,11 +223,12 @@ def _prototype_alarms(values: Mapping[str, float]) -> dict[str, str | None]:
             continue
         level = name.removeprefix(prefix)
         used = values[f"prototypes_used_nearest_{level}"]
+        floor = OCCUPANCY_FLOOR * min(total, batch_size)
         line = (
             f"alarm: graphs crowd on {used:.1f} of {total:.0f} prototypes of layer {level} "
-            f"(alarm under {OCCUPANCY_FLOOR:.0%})"
+            f"(alarm under {floor:.1f})"
         )
-        alarms[f"occupancy_{level}"] = line if used < OCCUPANCY_FLOOR * total else None
+        alarms[f"occupancy_{level}"] = line if used < floor else None
         spread = values[f"posterior_perplexity_{level}"]
         line = (
             f"alarm: the E-step spreads over {spread:.1f} of {total:.0f} prototypes of layer "
