@@ -139,6 +139,23 @@ def test_the_literal_recipes_run_and_warn(recipe: str, tiny_store: Any, tmp_path
     assert {"rank", "alignment", "uniformity", "mean_cosine"} <= rows[-1].keys() | rows[-2].keys()
 
 
+@pytest.mark.parametrize(("epochs", "weight"), [(2, 0.1), (3, 0.1), (2, 0.0)])
+def test_a_run_too_short_for_prototypes_says_so(epochs: int, weight: float) -> None:
+    said: list[str] = []
+    progress = Silent()
+    progress.say = said.append  # type: ignore[method-assign]
+    options = {"objective.local_epochs": 2, "objective.global_weight": weight}
+    result = run_pretraining(
+        families(64), small_config(epochs=epochs, **options), None, progress=progress
+    )
+    is_short = epochs == 2 and weight > 0
+    assert (result.objective.forest is None) == (epochs == 2)
+    assert [line for line in said if "prototypes" in line] == is_short * [
+        "note: no prototypes will be learned: epochs = 2 leaves none after the local ones "
+        "(objective.local_epochs = 2); train for 3 or more."
+    ]
+
+
 def test_bf16_trains_and_keeps_fp32_weights() -> None:
     result = run_pretraining(families(40), small_config(epochs=2, precision="bf16"), None)
     assert all(v.dtype != torch.bfloat16 for v in weights(result).values())

@@ -88,6 +88,10 @@ class Objective(nn.Module, ABC, Generic[Views]):
         """Split ``epochs`` into phases; most tasks have one."""
         return (Phase("train", epochs),)
 
+    def phases_note(self, epochs: int) -> str | None:
+        """Return what to tell, in one line, whoever trains for ``epochs``; default: nothing."""
+        return None
+
     def begin_phase(self, phase: Phase, embed: EmbedStore, generator: torch.Generator) -> None:
         """Prepare a phase (GraphLoG: K-means); parameters may be created, the optimizer follows."""
 

@@ -143,6 +143,16 @@ class GraphLoG(Objective[GraphLoGViews]):
             p for p in (Phase("local", local), Phase("joint", epochs - local)) if p.epochs > 0
         )
 
+    def phases_note(self, epochs: int) -> str | None:
+        """Return that there will be no prototypes, where they are asked for and epochs are few."""
+        c = self.config
+        if c.global_weight == 0 or epochs > c.local_epochs:
+            return None
+        return (
+            f"no prototypes will be learned: epochs = {epochs} leaves none after the local ones "
+            f"(objective.local_epochs = {c.local_epochs}); train for {c.local_epochs + 1} or more."
+        )
+
     def begin_phase(self, phase: Phase, embed: EmbedStore, generator: torch.Generator) -> None:
         """Fit the prototypes to the embeddings of the encoder when the joint phase begins."""
         if phase.name != "joint":

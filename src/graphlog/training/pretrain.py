@@ -80,6 +80,8 @@ def run_pretraining(
     if note := getattr(OBJECTIVES[config.objective], "RECIPE_NOTES", {}).get(config.recipe):
         progress.say(f"note: {note}")
     job = Pretraining(store, config, init=init, progress=progress)
+    if note := job.objective.phases_note(config.epochs):
+        progress.say(f"note: {note}")
     if job.objective.needs_targets:  # asked before any old run is touched
         check_texts(store, job.objective.needs_substructures)
     path = None if run_dir is None else Path(run_dir)
