@@ -72,7 +72,11 @@ class Objective(nn.Module, ABC, Generic[Views]):
 
     @property
     def is_separable(self) -> bool:
-        """Whether the loss draws nothing and never looks at two graphs together; most do."""
+        """Whether the loss draws nothing and never looks at two graphs together; most do.
+
+        Its mean over processes that each have some graphs of a batch, not all equally many, must
+        also be the loss of the batch (see ``Team.mean``); ``RegressionHead`` corrects by ``peers``.
+        """
         return False
 
     def __init__(self, config: Any, encoder: GraphEncoder) -> None:

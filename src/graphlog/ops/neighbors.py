@@ -78,7 +78,11 @@ class _Sum(torch.autograd.Function):
 
 
 class _WeightedSum(torch.autograd.Function):
-    """The same with a weight for each edge and head; the heads are summed inside the one kernel."""
+    """The same with a weight for each edge and head; the heads are summed inside the one kernel.
+
+    The edges must be numbered in the order of their targets, as ``with_self_loops`` numbers them:
+    the weights are in that order, and ``back_order`` is looked up in them.
+    """
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, edges: Adjacency) -> Tensor:
@@ -214,8 +218,9 @@ def neighbor_sum(
     Args:
         h: Values of the nodes. With ``H`` heads a row holds them one after the other, ``W = H *
             D``.
-        edges: The neighborhoods, sorted both ways.
-        weight: Weight of each edge; with two axes, of each edge and head,
+        edges: The neighborhoods, sorted both ways. With weights, the edges must be numbered in the
+            order of their targets, as ``with_self_loops`` numbers them.
+        weight: Weight of each edge, in the order of targets; with two axes, of each edge and head,
             and then the heads are summed. None stands for 1.
 
     Returns:

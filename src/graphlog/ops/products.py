@@ -143,8 +143,8 @@ def _by_name(x: Tensor) -> bool:
 def _padded(x: Tensor) -> Tensor:
     """Return ``x`` with rows of zeros below it, so that few numbers of rows occur.
 
-    For each, oneDNN compiles kernels of its own, about a megabyte, and keeps them. At most one row
-    in 32 is added.
+    For each, oneDNN compiles kernels of its own, about a megabyte, and keeps them. Fewer than 64
+    rows are added, or at most one in 32 where that is more.
     """
     rows = x.shape[0]
     step = max(64, 2 ** rows.bit_length() // 64)

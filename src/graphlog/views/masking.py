@@ -37,8 +37,9 @@ def mask_attributes(
 
     Implements the corruption of Eq. 5 and appendix B: in each graph exactly ``int(rate * n + 1)``
     of its ``n`` nodes (molecules), or of its ``n`` undirected edges (proteins; both directions
-    together, parallel edges count as one), drawn without replacement; a graph without edges keeps
-    its attributes. The counts are those of the authors' script: at least one node is always masked.
+    together), drawn without replacement; a graph without edges keeps its attributes. Parallel edges
+    count one by one where directions stand side by side, as in batches from an undirected store,
+    else as one. The counts are those of the authors' script: at least one node is always masked.
 
     Args:
         batch: Clean graphs :math:`\mathcal G`.
