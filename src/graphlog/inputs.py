@@ -275,6 +275,8 @@ def remember_input(run: Path, source: Input, **options: Any) -> None:
             (run / _NOTE).unlink(missing_ok=True)  # that of a run which this one has replaced
     else:
         note = {"source": where, **{name: options.get(name) for name in _NOTED}}
+        if source.store is not None:
+            note["targets"] = None  # a store has its labels, which no option chooses
         with suppress(OSError), beside(run / _NOTE) as unfinished:
             unfinished.write_text(json.dumps(note, indent=1), encoding="utf-8")
 
@@ -317,7 +319,11 @@ def _named(source: str | os.PathLike[str]) -> Input:
 def _fitting(
     store: GraphStore, name: str, schema: FeatureSchema | None, options: dict[str, Any]
 ) -> GraphStore:
-    """Return a store that is used as it is, or its first graphs, saved where that is asked for."""
+    """Return a store that is used as it is, or its first rows, saved where that is asked for.
+
+    Raises:
+        DataError: If rows were rejected and none may be.
+    """
     for option in options:
         if option not in _FOR_STORES:
             flag = option.replace("_", "-")
@@ -349,7 +355,13 @@ def _fitting(
     limit = options.get("limit")
     check_reading(options.get("on_error", "skip"), limit)
     if limit is not None:
-        store = store.subset(np.arange(min(limit, len(store))))
+        store = store.first_rows(limit)
+    first = next(iter(store.output_rejects), None)
+    if options.get("on_error") == "fail" and first is not None:
+        raise DataError(
+            f"{name}, row {first.row}: {first.reason}; fix it, or skip such rows with "
+            "`on_error='skip'`."
+        )
     path = options.get("store_path")
     return store if path is None else store.save(path)
 

@@ -162,6 +162,45 @@ def test_sdf_files(tmp_path: Path, encoder: graphlog.Encoder) -> None:
         graphlog.read_molecules(tmp_path / "empty.sdf")
 
 
+def test_data_fields_of_sdf_files_stay_as_they_are_written(
+    tmp_path: Path, encoder: graphlog.Encoder
+) -> None:
+    fields = {"ID": "00123", "mass": "1.10", "name": "own", "smiles": "x", "long": "1" * 21}
+    molecule = Chem.MolFromSmiles("CCO")
+    for name, value in {"_Name": "title", **fields}.items():
+        molecule.SetProp(name, value)
+    path = tmp_path / "a.sdf"
+    path.write_text(Chem.SDWriter.GetText(molecule) * 201 + "\n \n")  # blank lines are no record
+    late = Chem.MolFromSmiles("CO")
+    late.SetProp("late", "1")
+    graphlog.embed_file(encoder, path, tmp_path / "e.csv")
+    table = pd.read_csv(tmp_path / "e.csv", dtype=str)
+    assert len(table) == 201
+    expected = {"smiles": "CCO", "name": "title", "name.2": "own", "smiles.2": "x"}
+    expected |= {"ID": "00123", "mass": "1.10", "long": "1" * 21}
+    assert table.iloc[0][list(expected)].to_dict() == expected
+    path.write_text(path.read_text().rstrip() + "\n" + Chem.SDWriter.GetText(late))
+    with pytest.warns(UserWarning, match="'late' is left out; .* record 202 is the first"):
+        graphlog.read_molecules(path)
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_the_first_rows_of_a_store_are_those_of_its_table(tmp_path: Path, on_disk: bool) -> None:
+    rows = ["bad", "CCO", "CCC", "no", "CCN"]
+    store = graphlog.read_molecules(rows, workers=1)
+    store = store.save(tmp_path / "s") if on_disk else store
+    for limit in range(1, 7):
+        own, table = read(store, limit=limit), read(rows[:limit], workers=1) if limit > 1 else None
+        assert own.num_output_rows == min(limit, 5)
+        assert own.output_status() == store.output_status()[:limit]
+        if table is not None:
+            assert own.output_rows.tolist() == table.output_rows.tolist()
+            assert [r.row for r in own.rejects] == [r.row for r in table.rejects]
+        assert read(own, limit=2).output_rows.tolist() == [1][: limit - 1]
+    with pytest.raises(DataError, match=r"row 0: .*; fix it, or skip such rows"):
+        read(store, on_error="fail")
+
+
 def test_tables_separated_by_semicolons_and_excel_files(tmp_path: Path) -> None:
     frame = pd.DataFrame(COLUMNS)
     frame.to_csv(tmp_path / "a.csv", sep=";", index=False)

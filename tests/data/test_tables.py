@@ -71,6 +71,8 @@ def refusal(path: Path | str, **options) -> str:
         ("a.csv", "smiles,y,\nCCO,1,\nc1ccccc1,0,\n"),
         ("a.csv", "smiles,y\nCCO,1,,\nc1ccccc1,0\n"),
         ("a.csv", " smiles ,y\n CCO ,1\nc1ccccc1,0\n"),
+        ("a.txt", "molecule\ty\nCCO\t1\nc1ccccc1\t0\n"),
+        ("a.txt", "Structure\nCCO\nc1ccccc1\n"),
     ],
 )
 def test_files_that_can_be_read(tmp_path: Path, name: str, content: str | bytes) -> None:

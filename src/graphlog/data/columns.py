@@ -48,6 +48,10 @@ class RecordColumn(NamedTuple):
         plain = _plain(name)
         return plain in self.sure or plain.endswith(self.word) or plain.split("_")[0] == self.word
 
+    def is_heading(self, name: str) -> bool:
+        """Return whether a first cell of this text is the name of the column, not a record."""
+        return self.is_name(name) or _plain(name) in self.likely
+
     def find(self, columns: Sequence[str], wanted: str | None, where: str) -> int:
         """Return the index of the column.
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,9 @@ class GraphStore:
     """Manifest and arrays."""
     indices: Int[np.ndarray, "M"] | None = None
     """The graphs of a view; None for all of them."""
+    limit: int | None = None
+    """Rows of the input, if the view holds all graphs of the first ones, which then keep their
+    numbers. Other views have a row a graph."""
 
     def __len__(self) -> int:
         """Return the number of graphs."""
@@ -71,9 +74,9 @@ class GraphStore:
         """Travel to another process as a path where there is one, so that workers share pages."""
         path, manifest = self.contents.path, self.contents.manifest
         return (
-            (GraphStore, (self.contents, self.indices))
+            (GraphStore, (self.contents, self.indices, self.limit))
             if path is None
-            else (_reopen, (path.absolute(), manifest.digest, self.indices))
+            else (_reopen, (path.absolute(), manifest.digest, self.indices, self.limit))
         )
 
     @property
@@ -104,7 +107,7 @@ class GraphStore:
     @property
     def num_rows(self) -> int:
         """Rows of the input, rejected ones included."""
-        return self.contents.manifest.counts["rows"]
+        return self.contents.manifest.counts["rows"] if self.limit is None else self.limit
 
     @property
     def nbytes(self) -> int:
@@ -153,7 +156,8 @@ class GraphStore:
         rest = b""
         for start in range(0, len(listed), _BYTES_A_BLOCK):
             *lines, rest = (rest + listed[start : start + _BYTES_A_BLOCK].tobytes()).split(b"\n")
-            yield from (Reject(*json.loads(line)) for line in lines)
+            found = (Reject(*json.loads(line)) for line in lines)
+            yield from (reject for reject in found if reject.row < self.num_rows)
 
     @property
     def has_texts(self) -> bool:
@@ -163,17 +167,21 @@ class GraphStore:
     @property
     def output_rows(self) -> Int[np.ndarray, "M"]:
         """Row of each graph in a row-aligned output: that of the input; in a view, its position."""
-        return self.rows if self.indices is None else np.arange(len(self))
+        return np.arange(len(self)) if self._is_renumbered else self.rows
 
     @property
     def num_output_rows(self) -> int:
         """Rows of a row-aligned output: those of the input; of a view, its graphs."""
-        return self.num_rows if self.indices is None else len(self)
+        return len(self) if self._is_renumbered else self.num_rows
 
     @property
     def output_rejects(self) -> list[Reject]:
         """The rejected rows of a row-aligned output; a view has none."""
-        return self.rejects if self.indices is None else []
+        return [] if self._is_renumbered else self.rejects
+
+    @property
+    def _is_renumbered(self) -> bool:
+        return self.indices is not None and self.limit is None
 
     def output_status(self) -> list[str]:
         """Return ``ok``, or why there is no graph, for every row of a row-aligned output."""
@@ -273,6 +281,14 @@ class GraphStore:
         graphs.setflags(write=False)
         return GraphStore(self.contents, graphs)
 
+    def first_rows(self, count: int) -> "GraphStore":
+        """Return a view of the first rows of the input or, of a view, of its first graphs."""
+        if self._is_renumbered:
+            return self.subset(np.arange(min(count, len(self))))
+        if count >= self.num_rows:
+            return self
+        return replace(self.subset(np.flatnonzero(self.rows < count)), limit=count)
+
     def save(self, path: Path | str) -> "GraphStore":
         """Write these graphs as a store and return it, mapped; a whole store keeps its digest."""
         from graphlog.data.builder import StoreBuilder  # it makes stores and imports this file
@@ -365,11 +381,11 @@ class GraphStore:
         return values[kind][arrays[f"{kind}_codes"][which]]
 
 
-def _reopen(path: Path, digest: str, indices: Any) -> GraphStore:
+def _reopen(path: Path, digest: str, indices: Any, limit: int | None) -> GraphStore:
     contents = read_contents(path, verify=False)  # the process that sent it has
     if contents.manifest.digest != digest:
         raise ModelFileError(f"{path}: replaced by another store while in use; start again.")
-    return GraphStore(contents, indices)
+    return GraphStore(contents, indices, limit)
 
 
 def open_store(path: Path | str) -> GraphStore:

@@ -142,7 +142,7 @@ def _kind_by_content(first: str, kind: str | None, wanted: str | None, rule: Rec
         return kind
     for delimiter in (",", "\t", ";"):
         cells = [cell.strip().strip('"') for cell in first.split(delimiter)]
-        if len(cells) > 1 and any(cell == wanted or rule.is_name(cell) for cell in cells):
+        if len(cells) > 1 and any(cell == wanted or rule.is_heading(cell) for cell in cells):
             return delimiter
     return kind or " "
 
@@ -158,7 +158,7 @@ def _list(
     first = next(lines)
     head = first.split()
     is_heading = header is None and (
-        rule.is_name(head[0]) or (wanted is not None and wanted in head)
+        rule.is_heading(head[0]) or (wanted is not None and wanted in head)
     )
     if header is None:
         header = (

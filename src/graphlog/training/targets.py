@@ -107,7 +107,8 @@ def with_targets(
         tasks = (*tasks, *(f"component_{k}" for k in range(COMPONENTS)))
     arrays = {**store.contents.arrays, "labels": labels}
     manifest = store.contents.manifest.model_copy(update={"tasks": tasks})
-    return GraphStore(replace(store.contents, manifest=manifest, arrays=arrays), store.indices)
+    contents = replace(store.contents, manifest=manifest, arrays=arrays)
+    return replace(store, contents=contents)
 
 
 def _spread(

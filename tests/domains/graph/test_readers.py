@@ -226,6 +226,16 @@ def test_a_bad_line_of_a_tudataset_is_named(tmp_path, changes, words):
         read_graphs(tu_folder(tmp_path / "SET", **changes), on_error="fail")
 
 
+def test_quantities_as_labels_of_a_tudataset_are_refused_in_one_line(tmp_path):
+    count = 1100
+    numbers = "".join(f"{k}\n" for k in range(1, count + 1))
+    path = tu_folder(tmp_path / "SET", graph_indicator=numbers, graph_labels=numbers, A="")
+    for name in ("node_labels", "node_attributes", "edge_labels"):
+        (path / f"SET_{name}.txt").unlink()
+    with pytest.raises(DataError, match=r"more than 1,000 classes; .* NAME_graph_attributes\.txt"):
+        read_graphs(path)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

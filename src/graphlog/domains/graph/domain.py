@@ -78,12 +78,14 @@ class LabelSurvey:
             if value is None or (not isinstance(value, str) and not _is_finite(value)):
                 continue
             self._has_words[k] |= isinstance(value, str)
-            if len(self._values[k]) <= _MAX_CLASSES or self._has_words[k]:
+            has_classes = self._has_words[k] or self.names[k] in self._always
+            if len(self._values[k]) <= _MAX_CLASSES or has_classes:
                 self._values[k].add(value)
-            if self._has_words[k] and len(self._values[k]) > _MAX_CLASSES:
+            if has_classes and len(self._values[k]) > _MAX_CLASSES:
                 raise DataError(
                     f"label '{self.names[k]}' has more than {_MAX_CLASSES:,} classes; leave it out "
-                    "if it is a name."
+                    "if it is a name, and give quantities as numbers (TUDataset: "
+                    "NAME_graph_attributes.txt)."
                 )
 
     @property

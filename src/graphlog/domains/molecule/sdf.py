@@ -1,5 +1,6 @@
 """RDKit's molecules and files as SMILES, and molecules as SDF."""
 
+import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
@@ -9,7 +10,7 @@ from typing import Any
 from rdkit import Chem, RDConfig, rdBase
 from rdkit.Chem import rdDepictor
 
-from graphlog.data.columns import Row, Table
+from graphlog.data.columns import Row, Table, distinct
 from graphlog.domains.molecule.parse import parsed
 from graphlog.errors import DataError
 from graphlog.files import open_bytes
@@ -40,7 +41,7 @@ def smiles_of(mol: Any) -> str:
 
 @contextmanager
 def open_sdf(path: Path) -> Generator[Table]:
-    """Open an SDF file as a table of SMILES, names and data fields.
+    """Open an SDF file as a table of SMILES, names and data fields, all as they are written.
 
     Raises:
         DataError: If it cannot be read or holds no molecule.
@@ -51,25 +52,55 @@ def open_sdf(path: Path) -> Generator[Table]:
         if not first:
             raise DataError(f"{path}: holds no molecule.")
         columns = list(dict.fromkeys(chain(["smiles", "name"], *(row.fields for row in first))))
-        empty = dict.fromkeys(columns, "")
-        filled = (
-            row._replace(fields={**empty, **{k: v for k, v in row.fields.items() if k in empty}})
-            for row in chain(first, rows)
-        )
-        yield Table(str(path), columns, 0, filled)
+        yield Table(str(path), columns, 0, _filled(chain(first, rows), columns, path))
+
+
+def _filled(rows: Iterable[Row], columns: Sequence[str], path: Path) -> Iterator[Row]:
+    """Yield the rows with all columns and no other field; say which fields are left out."""
+    empty, left_out = dict.fromkeys(columns, ""), set[str]()
+    for row in rows:
+        for name in row.fields.keys() - empty.keys() - left_out:
+            left_out.add(name)
+            warnings.warn(
+                f"{path}: data field '{name}' is left out; none of the first {_LOOKED_AT} records "
+                f"has it, record {row.row + 1} is the first",
+                stacklevel=2,
+            )
+        kept = {name: value for name, value in row.fields.items() if name in empty}
+        yield row._replace(fields={**empty, **kept})
+
+
+class _WithoutBlankEnd:
+    """A stream without the blank lines at its end, which RDKit takes for a record."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._held = b""
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes; blank ones are held back until others follow."""
+        while True:
+            read = self._stream.read(size)
+            whole = self._held + read
+            kept = whole.rstrip()
+            self._held = whole[len(kept) :]
+            if kept or not read:
+                return kept
 
 
 def _rows(stream: Any, path: Path) -> Iterator[Row]:
     quiet = rdBase.BlockLogs()
     try:
-        for number, mol in enumerate(Chem.ForwardSDMolSupplier(stream)):
+        for number, mol in enumerate(Chem.ForwardSDMolSupplier(_WithoutBlankEnd(stream))):
             if mol is None:
                 yield Row(number, "", {}, "RDKit cannot parse this SDF record")
                 continue
             smiles = smiles_of(mol)
-            fields = {str(key): str(value) for key, value in mol.GetPropsAsDict().items()}
-            name = mol.GetProp(_NAME) if mol.HasProp(_NAME) else ""
-            yield Row(number, smiles, {**fields, "smiles": smiles, "name": name})
+            title = mol.GetProp(_NAME) if mol.HasProp(_NAME) else ""
+            names = list(mol.GetPropNames())
+            own = distinct(["smiles", "name", *names])[2:]  # fields may be called so too
+            fields = {free: mol.GetProp(name) for name, free in zip(names, own, strict=True)}
+            yield Row(number, smiles, {"smiles": smiles, "name": title, **fields})
     except (OSError, RuntimeError, UnicodeDecodeError) as e:
         raise DataError(f"{path}: not a readable SDF file ({str(e).splitlines()[0]}).") from None
     finally:
@@ -83,7 +114,8 @@ def records_like(path: Path, rows: Iterable[Mapping[str, str]]) -> Iterator[str]
     """
     with rdBase.BlockLogs(), open_bytes(path) as stream:
         # as many rows as were asked for, which may be fewer than the file holds
-        for fields, mol in zip(rows, Chem.ForwardSDMolSupplier(stream), strict=False):
+        molecules = Chem.ForwardSDMolSupplier(_WithoutBlankEnd(stream))
+        for fields, mol in zip(rows, molecules, strict=False):
             yield _record(mol or Chem.Mol(), fields)
 
 
