@@ -291,8 +291,7 @@ def finetune(
         A predictor: ``predict`` is the mean over seeds, ``report`` has all scores.
     """
     labeling = take_labeling(settings, "finetune")
-    if not isinstance(dataset, LabeledGraphs):
-        labeling |= {"split": split, "targets": targets}
+    labeling |= {"split": split, "targets": targets}
     folder = None if run_dir is None else Path(run_dir)
     if folder is not None:
         check_usable(folder, "finetune", resume, overwrite)
@@ -316,7 +315,7 @@ def finetune(
     if folder is not None:
         save_rejects(folder, data.store.rejects, folder.absolute().name)
     if folder is not None and resolved is not None:
-        remember_input(folder, resolved, **{**labeling, "targets": list(predictor.targets)})
+        remember_input(folder, resolved, **labeling)
     return predictor
 
 
@@ -346,15 +345,14 @@ def probe(
         check_usable(folder, "probe", None, overwrite)
     elif overwrite:
         raise ConfigError("`overwrite` replaces a run, and no folder is named (`run_dir`).")
-    if not isinstance(dataset, LabeledGraphs):
-        options |= {"split": split, "targets": targets}
     model = load_for(encoder, _store_of(dataset), device=device_for(engine, device))
     resolved = None if isinstance(dataset, LabeledGraphs) else resolve(dataset, model.schema)
+    options |= {"split": split, "targets": targets}
     options |= {"layer": layer, "run_dir": folder, "overwrite": overwrite}
     with using(engine, model.device.type):
         report = _probe.probe(model, resolved or dataset, **options)
     if folder is not None and resolved is not None:
-        remember_input(folder, resolved, **{**options, "targets": list(report.tasks)})
+        remember_input(folder, resolved, **options)
     return report
 
 

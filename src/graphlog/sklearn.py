@@ -176,7 +176,11 @@ class _FineTunedEstimator(BaseEstimator):
         split = stratified_split(strata, (1 - share, share, 0.0), seed)
         lacking = folds_lacking(labels, names, self._task, split)
         if any(len(lacking.get(fold, ())) == len(names) for fold in ("train", "valid")):
-            need = "molecules of two classes" if self._task == "classification" else "a label"
+            need = (
+                "molecules of two classes"
+                if self._task == "classification"
+                else "values that differ"
+            )
             raise DataError(
                 f"`patience` needs {need} among the {len(split.train)} molecules to learn from and "
                 f"the {len(split.valid)} held back; change `validation_fraction`, or drop it."
@@ -253,9 +257,12 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             self.classes_ = [np.array([0, 1])] * y.shape[1]
         else:
             y = y.reshape(-1)
-            missing = int(np.sum(y != y))  # of any type: NaN alone differs from itself
+            # of any type: NaN alone differs from itself
+            missing = sum(value is None or value != value for value in y.tolist())
             if missing:
-                raise DataError(f"`y` has no class in {missing} rows (NaN); leave these rows out.")
+                raise DataError(
+                    f"`y` has no class in {missing} rows (NaN or None); leave these rows out."
+                )
             if type_of_target(y) not in {"binary", "multiclass"}:
                 raise DataError(
                     f"Unknown label type: {type_of_target(y)} values are no classes; use "

@@ -247,9 +247,10 @@ def test_wrong_use_is_named(model: Path):
 
 def test_labels_that_are_missing_or_no_numbers_are_named(model: Path) -> None:
     words = np.array(["a", "b"] * (len(CHAINS) // 2), dtype=object)
-    words[3] = float("nan")
-    with pytest.raises(DataError, match=r"`y` has no class in 1 rows \(NaN\)"):
-        GraphClassifier(model, **QUICK).fit(CHAINS, words)
+    for missing in (float("nan"), None):
+        words[3] = missing
+        with pytest.raises(DataError, match=r"`y` has no class in 1 rows \(NaN or None\)"):
+            GraphClassifier(model, **QUICK).fit(CHAINS, words)
     with pytest.raises(DataError, match="`y` must hold numbers"):
         GraphRegressor(model, **QUICK).fit(CHAINS, words)
     with pytest.raises(ConfigError, match=r"write \['ecfp4'\]"):

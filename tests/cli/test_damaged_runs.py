@@ -94,6 +94,26 @@ def test_a_target_that_looks_like_a_formula_is_drawn(cli: Cli, molecules: Path, 
     assert {"scores.png", "embedding-map.png"} <= left_in(tmp_path / "figures")
 
 
+def test_figures_of_runs_on_three_classes_and_on_stores(
+    cli: Cli, molecules: Path, finetuned: Path, tmp_path: Path
+):
+    head, *rows = molecules.read_text().splitlines()
+    kinds = [f"{row},{'abc'[k % 3]}" for k, row in enumerate(rows)]
+    (tmp_path / "in.csv").write_text("\n".join([f"{head},kind", *kinds]) + "\n")
+    words = ["-m", "random", "--split", "random", "--epochs", "1", "--seeds", "0", "-q"]
+    words += ["--baselines", "none"]
+    three = ["--targets", "kind", "--task", "multiclass"]
+    assert cli("finetune", tmp_path / "in.csv", "-o", tmp_path / "a", *words, *three).code == 0
+    made = cli("featurize", molecules, "-o", tmp_path / "s", "--targets", "oxygen", "-q")
+    assert made.code == 0
+    own = ["--targets", "oxygen"]
+    assert cli("finetune", tmp_path / "s", "-o", tmp_path / "b", *words, *own).code == 0
+    for run in ("a", "b"):
+        ended = cli("plot", tmp_path / run, "-o", tmp_path / f"{run}-figures")
+        assert ended.code == 0, ended.err
+        assert "embedding-map.png" in left_in(tmp_path / f"{run}-figures")
+
+
 def test_figures_of_another_run_are_not_overwritten(
     cli: Cli, finetuned: Path, pretrained: Path, tmp_path: Path
 ):

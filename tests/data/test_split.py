@@ -127,6 +127,36 @@ def test_nothing_to_train_on():
         group_split([1, 2], kind="balance")
 
 
+def test_rows_and_masks_are_the_same_split():
+    rows = Split.of(([0, 3], [1], []), 5)
+    masks = np.zeros((3, 5), dtype=bool)
+    for mask, part in zip(masks, rows, strict=True):
+        mask[part] = True
+    again = Split.of(masks, 5)
+    assert all(np.array_equal(a, b) for a, b in zip(rows, again, strict=True))
+    assert [part.dtype for part in (*rows, *again)] == [np.int64] * 6
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "message"),
+    [
+        (([0, 1], [1], [2]), DataError, "row 1 stands in the split more than once"),
+        (([0, -2], [1], [2]), DataError, "row -2 is out of range; the input has rows 0 to 4"),
+        (([0], [5], [2]), DataError, "row 5 is out of range"),
+        (([0.0], [1], [2]), ConfigError, "train is float64 of shape"),
+        (
+            ([True, False], [1], [2]),
+            ConfigError,
+            r"train is bool of shape \(2,\), and .* has 5 rows",
+        ),
+        (([0], [1]), ConfigError, "found 2 parts"),
+    ],
+)
+def test_parts_that_are_no_split(parts: tuple, error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        Split.of(parts, 5)
+
+
 def test_a_file_gives_the_split_back(tmp_path: Path):
     split = random_split(50, seed=3)
     split.save(tmp_path / "split.json", "random", (0.8, 0.1, 0.1), "ab" * 32)

@@ -427,6 +427,12 @@ def test_schedules_scale_with_the_epochs():
     assert rates[-1] < 1e-4
 
 
+def test_one_rate_for_all_stays_one_when_settings_are_read_back():
+    config = FinetuneConfig(encoder_rate=None, learning_rate=0.01)
+    again = FinetuneConfig.parse(config.written())
+    assert again.encoder_rate == again.learning_rate == 0.01
+
+
 def test_the_paper_protocol_is_the_papers():
     paper = FinetuneConfig(protocol="paper")
     assert (paper.epochs, paper.batch_size, paper.dropout) == (100, 32, 0.5)

@@ -1,13 +1,15 @@
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import graphlog
-from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, write_csv
+from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, tiny_encoder, write_csv
 from graphlog.data.split import Split
 from graphlog.domains.molecule import MOLECULE
+from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.tasks import decide_task, open_labeled, split_file
 from graphlog.errors import ConfigError, DataError
 from graphlog.inputs import read
@@ -127,6 +129,45 @@ def test_folds_with_one_class_are_noted(tmp_path: Path):
     assert all(
         "1 of 1 targets have one class or none there" in note for note in data.fold_notes[:2]
     )
+
+
+def test_folds_may_be_masks_of_all_rows(tmp_path: Path):
+    path = write_csv(tmp_path / "m.csv", ["no molecule", *CHAINS], y=[0, *IS_ALCOHOL])
+    rows = np.arange(len(CHAINS) + 1)
+    masks = [rows % 4 < 2, rows % 4 == 2, rows % 4 == 3]
+    given = open_labeled(path, MOLECULE, targets=["y"], split=[np.flatnonzero(m) for m in masks])
+    data = open_labeled(path, MOLECULE, targets=["y"], split=masks)
+    assert all(map(np.array_equal, data.split, given.split))
+    assert data.sizes["train"] == masks[0].sum() - 1  # the first row is no molecule
+    masks[1][0] = True
+    with pytest.raises(DataError, match="row 0 stands in the split more than once"):
+        open_labeled(path, MOLECULE, targets=["y"], split=masks)
+
+
+@pytest.mark.parametrize(
+    "option", [{"split": "random"}, {"targets": ["y"]}, {"task": "regression"}]
+)
+def test_options_that_come_too_late_are_refused(option: dict):
+    data = labeled(IS_ALCOHOL)
+    assert open_labeled(data, MOLECULE) is data
+    with pytest.raises(ConfigError, match=f"`{next(iter(option))}` is for input that is yet"):
+        graphlog.probe(tiny_encoder(), data, **option)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_what_the_training_fold_cannot_teach_is_in_no_mean(task: str):
+    labels = np.stack([IS_ALCOHOL if task == "classification" else LENGTH] * 2, axis=1)
+    data = labeled(labels, task, ("y", "same"))
+    labels[data.split.train, 1] = 1
+    data = replace(data, labels=labels)
+    held = data.split.test
+    predictions = np.random.default_rng(0).random((len(held), 2))
+    found = data.evaluate(predictions, held)
+    alone = evaluate(labels[held, :1], predictions[:, :1], data.task)
+    assert found.scores == alone.scores
+    assert all(np.isnan(values[1]) for values in found.per_task.values())
+    lack = "one class or none" if task == "classification" else "one value or none"
+    assert any(f"train fold: 1 of 2 targets have {lack}" in note for note in data.fold_notes)
 
 
 def test_a_store_without_labels_says_so():

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from downstream_support import IS_ALCOHOL, LENGTH, labeled, tiny_encoder
+from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, tiny_encoder, write_csv
 from graphlog.config import read_toml
 from graphlog.downstream.finetune_seed import SeedJob
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.tune import Tuned, tune
 from graphlog.errors import ConfigError, MissingExtraError
+from graphlog.inputs import recall_input
 from graphlog.training.trainer import TrainingInterrupted
 
 pytest.importorskip("optuna")
@@ -48,6 +49,22 @@ def test_a_search_ends_in_a_predictor_and_settings(tmp_path: Path):
     assert again.info["finetune"]["learning_rate"] == settings["learning_rate"]
     first = next(t for t in found.trials if t.number == 0)
     assert first.settings["learning_rate"] == 1e-3  # the defaults come first
+
+
+def test_what_the_final_run_would_refuse_is_refused_first(tmp_path: Path):
+    with pytest.raises(ConfigError, match="`seeds` must be different whole numbers"):
+        _search(tmp_path / "out", seeds=())
+    with pytest.raises(ConfigError, match="baseline 'ecfp'"):
+        _search(tmp_path / "out", baselines=("ecfp",))
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_best_run_knows_its_input(tmp_path: Path):
+    path = write_csv(tmp_path / "m.csv", ["no molecule", *CHAINS], y=[0, *LENGTH])
+    _search(tmp_path / "out", 1, path, targets=["y"], split="random")
+    source, reading = recall_input(tmp_path / "out" / "best") or ("", {})
+    assert (Path(source), reading) == (path, {"targets": ["y"]})
+    assert "no molecule" in (tmp_path / "out" / "best" / "rejects.csv").read_text()
 
 
 def test_trials_never_see_the_test_fold(tmp_path: Path):

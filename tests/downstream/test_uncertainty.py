@@ -249,3 +249,19 @@ def test_an_infinite_interval_is_explained() -> None:
     assert any("needs 9 labels" in note for note in calibration_notes((row,), "scaffold", None))
     row = {"coverage": 1.0, "half_width": 0.5}
     assert not any("infinite" in note for note in calibration_notes((row,), "scaffold", None))
+
+
+def test_no_column_hides_that_of_another_target():
+    data = labeled(np.stack([LENGTH, LENGTH + 100], 1), "regression", ("y", "y_std"))
+    predictor = finetune(tiny_encoder(), data, QUICK, seeds=(0, 1), baselines=())
+    found = predictor.predict_uncertain(CHAINS)
+    columns = found.columns()
+    assert list(columns)[:4] == [
+        "predicted_y",
+        "predicted_y_std.2",
+        "predicted_y_std",
+        "predicted_y_std_std",
+    ]
+    assert np.array_equal(columns["predicted_y_std"], found.mean[:, 1])
+    assert found.std is not None
+    assert np.array_equal(columns["predicted_y_std.2"], found.std[:, 0])

@@ -4,7 +4,7 @@ import json
 import math
 import random
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import sha256 as hash_bytes
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,36 @@ class Split(NamedTuple):
     """Rows to choose by."""
     test: Int[np.ndarray, "_"]
     """Rows to report."""
+
+    @classmethod
+    def of(cls, parts: Iterable[Any], num_rows: int) -> "Split":
+        """Return the split of three lists of input rows, or of three masks of all rows.
+
+        Args:
+            parts: Train, valid and test: row numbers from 0, or one true or false for each row.
+            num_rows: Rows of the input.
+
+        Raises:
+            DataError: If a row is out of range, or in two parts.
+            ConfigError: If these are not three lists of rows or masks.
+        """
+        arrays = [np.asarray(part) for part in parts]
+        wanted = "`split` must be train, valid and test, each as row numbers or a mask of all rows"
+        if len(arrays) != len(cls._fields):
+            raise ConfigError(f"{wanted}; found {len(arrays)} parts.")
+        rows: list[np.ndarray] = []
+        for name, part in zip(cls._fields, arrays, strict=True):
+            is_mask = part.dtype == bool and part.shape == (num_rows,)
+            is_rows = part.ndim == 1 and (part.dtype.kind in "iu" or not part.size)
+            if not is_mask and not is_rows:
+                found = f"{part.dtype} of shape {part.shape}"
+                raise ConfigError(
+                    f"{wanted}; {name} is {found}, and the input has {num_rows} rows."
+                )
+            rows.append(np.flatnonzero(part) if is_mask else part.astype(np.int64))
+        split = cls(*rows)
+        _check_rows(split, num_rows, "`split`")
+        return split
 
     def save(self, path: Path | str, kind: str, fractions: Fractions, sha256: str) -> None:
         """Write the split as JSON.
@@ -94,18 +124,27 @@ class Split(NamedTuple):
                 f"{path}: its rows were altered since it was written; make it again, or remove "
                 "`rows_sha256` from the file if they were edited on purpose."
             )
-        rows = np.concatenate(split)
-        if num_rows is not None and rows.size and rows.max() >= num_rows:
-            raise DataError(
-                f"{path}: row {rows.max()} is out of range; the input has rows 0 to {num_rows - 1}."
-            )
-        values, counts = np.unique(rows, return_counts=True)
-        if (counts > 1).any():
-            raise DataError(
-                f"{path}: row {values[counts > 1][0]} stands in the split more than once; each row "
-                "belongs to one part."
-            )
+        _check_rows(split, num_rows, str(path))
         return split
+
+
+def _check_rows(split: Split, num_rows: int | None, where: str) -> None:
+    """Refuse a row that the input does not have, or that is in two parts.
+
+    Raises:
+        DataError: If there is one; names the first.
+    """
+    rows = np.concatenate(split)
+    if num_rows is not None and len(outside := rows[(rows < 0) | (rows >= num_rows)]):
+        raise DataError(
+            f"{where}: row {outside[0]} is out of range; the input has rows 0 to {num_rows - 1}."
+        )
+    values, counts = np.unique(rows, return_counts=True)
+    if (counts > 1).any():
+        raise DataError(
+            f"{where}: row {values[counts > 1][0]} stands in the split more than once; each row "
+            "belongs to one part."
+        )
 
 
 def _rows_sha256(split: Split) -> str:

@@ -186,8 +186,7 @@ class _Run:
 
     def describe(self, folder: RunFolder) -> None:
         """Write settings, versions and split into the folder."""
-        settings = self.config.model_dump(mode="json", exclude_none=True)
-        settings |= {"seeds": list(self.seeds)}
+        settings = self.config.written() | {"seeds": list(self.seeds)}
         with writing(folder.path):
             folder.checkpoints.mkdir(exist_ok=True)
             describe_run(folder, "finetune", self.data, self.encoder, settings)

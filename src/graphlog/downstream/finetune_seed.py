@@ -16,7 +16,7 @@ from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch, seeded_permutation
 from graphlog.downstream.encoder import Encoder, ReadoutChoice, check_layer, evaluating
 from graphlog.downstream.head import FineTuned, Head
-from graphlog.downstream.metrics import better, evaluate
+from graphlog.downstream.metrics import better
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.encoders.encoder import EmbeddingLayer, with_settings
 from graphlog.errors import ConfigError
@@ -100,6 +100,12 @@ class FinetuneConfig(FrozenConfig):
     """``auto``, ``cpu`` or ``cuda``."""
     checkpoint_every_s: float = Field(default=30.0, ge=0)
     """Least seconds between two checkpoints within an epoch."""
+
+    def written(self) -> dict[str, Any]:
+        """Return all settings for a TOML file, which cannot hold None."""
+        settings = self.model_dump(mode="json", exclude_none=True)
+        # where it is left out a reader takes the default, which is another rate
+        return {**settings, "encoder_rate": settings.get("encoder_rate", self.learning_rate)}
 
     @model_validator(mode="before")
     @classmethod
@@ -331,7 +337,7 @@ class SeedJob(Job):
         if not len(rows):
             return {}
         predictions = self._predict(fold, self.setting.precision)
-        return evaluate(self.data.labels[rows], predictions, self.data.task).scores
+        return self.data.evaluate(predictions, rows).scores
 
     def _predict(self, fold: str, precision: NumberFormat) -> Float[np.ndarray, "M T"]:
         head = self.model.head

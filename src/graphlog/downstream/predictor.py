@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from graphlog.data.columns import distinct
 from graphlog.data.html import html_fields
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
@@ -63,7 +64,8 @@ class Prediction:
     def columns(self) -> dict[str, Float[np.ndarray, "M"]]:
         """Return every column by its name in a file: ``predicted_<target>``, ..``_std``, ...
 
-        ``graphlog_novelty`` comes last.
+        ``graphlog_novelty`` comes last. Where a target is called as another's column of spread or
+        interval would be, ``y`` and ``y_std`` for example, that column is numbered.
         """
         kinds = {
             "": self.mean,
@@ -72,11 +74,14 @@ class Prediction:
             "_low": self.low,
             "_high": self.high,
         }
+        known = {kind: values for kind, values in kinds.items() if values is not None}
+        cells = [(kind, t) for kind in known for t in range(len(self.targets))]  # means first
+        names = distinct([f"predicted_{self.targets[t]}{kind}" for kind, t in cells])
+        name_of = dict(zip(cells, names, strict=True))
         columns = {
-            f"predicted_{name}{kind}": values[:, t]
-            for t, name in enumerate(self.targets)
-            for kind, values in kinds.items()
-            if values is not None
+            name_of[kind, t]: values[:, t]
+            for t in range(len(self.targets))
+            for kind, values in known.items()
         }
         return columns if self.novelty is None else {**columns, "graphlog_novelty": self.novelty}
 

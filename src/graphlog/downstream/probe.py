@@ -105,7 +105,7 @@ def probe(
     """
     check_baselines(baselines)
     encoder, seeds = encoder.with_readout(readout), list(seeds)
-    if resplit and labeling.get("split") is None:
+    if resplit and not isinstance(source, LabeledGraphs) and labeling.get("split") is None:
         labeling["split"] = domain_of(encoder.schema).shuffled_split
     data = open_labeled(source, encoder.schema, **labeling)
     domain = domain_of(data.store.schema)
@@ -304,7 +304,7 @@ class _LinearModels:
     def validation(self, path: ByC) -> dict[float, float]:
         """Return the validation score at each C."""
         data, valid = self.data, self.data.split.valid
-        found = {c: evaluate(data.labels[valid], p[valid], data.task) for c, p in path.items()}
+        found = {c: data.evaluate(p[valid], valid) for c, p in path.items()}
         return {c: scored.scores[data.metric] for c, scored in found.items()}
 
 

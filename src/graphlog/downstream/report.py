@@ -11,7 +11,7 @@ import numpy as np
 
 from graphlog.config import read_json
 from graphlog.data.html import html_table
-from graphlog.downstream.metrics import LOWER_IS_BETTER, evaluate, means_of_known, paired_interval
+from graphlog.downstream.metrics import LOWER_IS_BETTER, means_of_known, paired_interval
 from graphlog.downstream.tasks import LabeledGraphs, folds_lacking
 from graphlog.errors import DataError
 
@@ -262,19 +262,18 @@ def score_row(
     detail: Mapping[str, Any] | None = None,
 ) -> ScoreRow:
     """Return the row of predictions of the test and the validation fold, one array per seed."""
-    labels = data.labels[data.split.test]
-    scored = [evaluate(labels, p, data.task) for p in test]
+    held = data.split.test
+    scored = [data.evaluate(p, held) for p in test]
     matrix = np.array([e.per_task[data.metric] for e in scored], dtype=np.float64)
     per_task = means_of_known(matrix)
-    known = data.labels[data.split.valid]
     return ScoreRow(
         model=model,
         rule=rule,
         test=_by_metric([e.scores for e in scored]),
-        valid=_by_metric([evaluate(known, p, data.task).scores for p in valid]),
+        valid=_by_metric([data.evaluate(p, data.split.valid).scores for p in valid]),
         per_task=dict(zip(data.targets, per_task.tolist(), strict=True)),
         halves={
-            half: _by_metric([evaluate(labels[rows], p[rows], data.task).scores for p in test])
+            half: _by_metric([data.evaluate(p[rows], held[rows]).scores for p in test])
             for half, rows in data.halves.items()
         },
         detail=dict(detail or {}),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, random_split
@@ -20,7 +20,7 @@ from graphlog.downstream.classes import (
     refuse_class_numbers,
 )
 from graphlog.downstream.embed import check_output, save_rejects
-from graphlog.downstream.metrics import TaskKind, check_metric
+from graphlog.downstream.metrics import Evaluation, TaskKind, check_metric, evaluate
 from graphlog.errors import ConfigError, DataError, check_name
 from graphlog.files import hash_file
 from graphlog.inputs import InputLike, read, resolve
@@ -34,7 +34,7 @@ LABELING = (
 _HALVES_SEED = 42
 """Of the two halves of a test fold; the family's."""
 SplitChoice = Any
-"""A kind of split, the path of a split file, or a Split of input rows."""
+"""A kind of split, the path of a split file, or what :meth:`Split.of` takes."""
 _FEW = 20
 """Labels in a test fold below which a note says that a score says little."""
 
@@ -78,6 +78,19 @@ class LabeledGraphs:
     def fold_notes(self) -> list[str]:
         """What is unusual about the labels of each fold."""
         return _fold_notes(self.labels, self.targets, self.task, self.split)
+
+    def evaluate(
+        self, predictions: Float[np.ndarray, "B T"], graphs: Int[np.ndarray, "B"]
+    ) -> Evaluation:
+        """Return the scores of predictions for these graphs.
+
+        Targets that the training fold cannot teach are in no mean, whatever predicted them.
+        """
+        labels = self.labels[graphs]
+        if self.task != "multiclass":
+            taught = _can_be_learned(self.labels[self.split.train], self.task)
+            labels = np.where(taught, labels, np.nan)
+        return evaluate(labels, predictions, self.task)
 
     @property
     def labeled_train(self) -> GraphStore:
@@ -130,6 +143,13 @@ def open_labeled(
         ConfigError: If a target, task, metric or split is unknown.
     """
     if isinstance(source, LabeledGraphs):
+        given = {"targets": targets, "metric": metric, "split": split, "weights": weights}
+        chosen = [name for name, value in {**given, **reading}.items() if value is not None]
+        if chosen or task != "auto":
+            raise ConfigError(
+                f"`{[*chosen, 'task'][0]}` is for input that is yet to be read; these graphs have "
+                "their labels and folds: choose it in `open_labeled`."
+            )
         return source
     found = resolve(source, schema)
     domain, spec = domain_of(schema), found.spec
@@ -307,8 +327,7 @@ def _split_graphs(
     Rows that a split file names but that could not be read are left out of its folds.
     """
     if not isinstance(split, str | Path):
-        rows = Split(*(np.asarray(part, dtype=np.int64) for part in split))
-        folds, name = _graphs_of_rows(store, rows), "given"
+        folds, name = _graphs_of_rows(store, Split.of(split, store.num_rows)), "given"
     elif str(split).endswith(".json"):
         hashes = source.hashes()
         known = [*hashes, store.digest] if hashes else ()
@@ -337,7 +356,10 @@ def _fold_notes(
         notes.append(f"{unused:,} of {len(labels):,} graphs are in no fold")
     for fold, lacking in folds_lacking(labels, names, task, split).items():
         lack = "one class or none" if task != "regression" else "no label"
-        effect = "cannot be learned" if fold == "train" else "are left out of its mean"
+        effect = "are left out of its mean"
+        if fold == "train":
+            lack = lack if task != "regression" else "one value or none"
+            effect = "cannot be learned, so they are left out of every mean"
         more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
         notes.append(
             f"{fold} fold: {len(lacking)} of {len(names)} targets have {lack} there and "
@@ -360,11 +382,11 @@ def check_learnable(data: LabeledGraphs) -> None:
     """Refuse a training fold from which no target can be learned.
 
     Raises:
-        DataError: If every target has one class, or no label.
+        DataError: If every target has one class or value, or no label.
     """
     lacking = folds_lacking(data.labels, data.targets, data.task, data.split).get("train", [])
     if len(lacking) == len(data.targets):
-        lack = "one class only" if data.task != "regression" else "no label"
+        lack = "one class only" if data.task != "regression" else "one value only, or none,"
         raise DataError(
             f"every target has {lack} in the train fold ({data.split_name} split): nothing to "
             "learn; choose another split."
@@ -378,25 +400,25 @@ def folds_lacking(
     lacking: dict[str, list[str]] = {}
     for fold, indices in zip(split._fields, split, strict=True):
         y = labels[indices]
-        has = (
-            [np.any(y == 0, axis=0), np.any(y == 1, axis=0)]
-            if task != "regression"
-            else [np.any(~np.isnan(y), axis=0)]
-        )
-        unusable = np.flatnonzero(~np.all(has, axis=0))
-        if len(unusable):
-            lacking[fold] = [names[int(t)] for t in unusable]
+        needs_values = task == "regression" and fold != "train"
+        usable = np.isfinite(y).any(axis=0) if needs_values else _can_be_learned(y, task)
+        if not usable.all():
+            lacking[fold] = [names[int(t)] for t in np.flatnonzero(~usable)]
     return lacking
+
+
+def _can_be_learned(labels: Float[np.ndarray, "M T"], task: TaskKind) -> Bool[np.ndarray, "T"]:
+    """Return which targets have both classes, or two values."""
+    if task != "regression":
+        return (labels == 0).any(axis=0) & (labels == 1).any(axis=0)
+    known = np.isfinite(labels)
+    lowest = np.where(known, labels, np.inf).min(axis=0, initial=np.inf)
+    return (known & (labels > lowest)).any(axis=0)
 
 
 def _graphs_of_rows(store: GraphStore, rows: Split) -> Split:
     graph_of_row = np.full(store.num_rows, -1, dtype=np.int64)
     graph_of_row[store.rows] = np.arange(len(store))
-    for wanted in rows:
-        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < store.num_rows:
-            raise ConfigError(
-                f"the split names row {wanted.max()}; the input has rows 0 to {store.num_rows - 1}."
-            )
     found = (graph_of_row[wanted] for wanted in rows)
     return Split(*(graphs[graphs >= 0] for graphs in found))
 
@@ -459,7 +481,9 @@ def split_file(
         **{key: value for key, value in options.items() if value},
     )
     rows = Split(*(graphs.rows[every[part]] for part in folds))
-    file = resolved.file if resolved.spec is None else domain.fetch(resolved.spec)
+    file = resolved.file
+    if resolved.spec is not None:
+        file = domain.fetch(resolved.spec, reading.get("data_dir"))
     digest = hash_file(file) if file is not None and file.is_file() else graphs.digest
     rows.save(path, kind, shares, digest)
     save_rejects(path.absolute().parent, graphs.rejects, path.name)

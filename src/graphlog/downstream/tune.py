@@ -13,17 +13,26 @@ import tomli_w
 
 from graphlog.config import read_toml
 from graphlog.data.split import Split
+from graphlog.downstream.embed import save_rejects
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.finetune import check_folds, finetune, run_digest, start_of, take_labeling
+from graphlog.downstream.finetune import (
+    check_folds,
+    check_seeds,
+    finetune,
+    run_digest,
+    start_of,
+    take_labeling,
+)
 from graphlog.downstream.finetune_seed import FinetuneConfig, SeedJob
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.downstream.models import RANDOM, load_for
 from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import json_ready
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, MissingExtraError, NonFiniteLossError
 from graphlog.files import write_json, write_text, writing
-from graphlog.inputs import InputLike
+from graphlog.inputs import InputLike, remember_input, resolve
 from graphlog.training.log import Progress, Silent, as_progress
 from graphlog.training.trainer import Cursor, Trainer, TrainingInterrupted, stop_on_signal
 
@@ -121,11 +130,15 @@ def tune(
     """
     optuna, bar, folder = _optuna(), as_progress(progress), Path(out)
     _check_folder(folder, resume, overwrite)
+    check_seeds(seeds)
+    check_baselines(baselines)
     labeling = take_labeling(settings, "tune")
     fixed = FinetuneConfig.parse(settings).resolve_precision()
     graphs = dataset.store if isinstance(dataset, LabeledGraphs) else dataset
     model = load_for(encoder, graphs, device=fixed.device)
-    data = open_labeled(dataset, model.schema, split=split, targets=targets, **labeling)
+    resolved = None if isinstance(dataset, LabeledGraphs) else resolve(dataset, model.schema)
+    labeling |= {"split": split, "targets": targets}
+    data = open_labeled(resolved or dataset, model.schema, **labeling)
     check_folds(data, fixed.updated({"select": "best-valid"}))  # trials are judged by it
     nothing = np.empty(0, dtype=np.int64)
     hidden = replace(data, split=Split(data.split.train, data.split.valid, nothing))
@@ -136,8 +149,7 @@ def tune(
     search.run(study, trials, bar)
     tried = search.trials(study)
     best = fixed.updated(tried[0].settings)
-    settled = {"finetune": best.model_dump(mode="json", exclude_none=True)}
-    write_text(folder / BEST, tomli_w.dumps(settled))
+    write_text(folder / BEST, tomli_w.dumps({"finetune": best.written()}))
     write_json(folder / "trials.json", [json_ready(asdict(trial)) for trial in tried])
     again = (folder / RUN / "config.toml").is_file()
     bar.say(f"fine-tuning with the settings of trial {tried[0].number}")
@@ -145,6 +157,9 @@ def tune(
     replaced = again and (overwrite or not _same(folder / RUN, best))
     how |= {"run_dir": folder / RUN, "overwrite": replaced, "resume": again and not replaced}
     predictor = finetune(model, data, best, **how)
+    save_rejects(folder / RUN, data.store.rejects, RUN)
+    if resolved is not None:
+        remember_input(folder / RUN, resolved, **labeling)
     return Tuned(folder, data.metric, tuple(tried), predictor)
 
 
@@ -347,7 +362,7 @@ def _same(run: Path, config: FinetuneConfig) -> bool:
     """Return whether a run folder is of these settings."""
     before = dict(read_toml(run / "config.toml").get("finetune", {}))
     before.pop("seeds", None)
-    return before == config.model_dump(mode="json", exclude_none=True)
+    return before == config.written()
 
 
 def _short(value: Any) -> str:
