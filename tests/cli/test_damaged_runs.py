@@ -98,7 +98,7 @@ def test_figures_of_runs_on_three_classes_and_on_stores(
     cli: Cli, molecules: Path, finetuned: Path, tmp_path: Path
 ):
     head, *rows = molecules.read_text().splitlines()
-    kinds = [f"{row},{'abc'[k % 3]}" for k, row in enumerate(rows)]
+    kinds = [f"{row},{k % 3}" for k, row in enumerate(rows)]
     (tmp_path / "in.csv").write_text("\n".join([f"{head},kind", *kinds]) + "\n")
     words = ["-m", "random", "--split", "random", "--epochs", "1", "--seeds", "0", "-q"]
     words += ["--baselines", "none"]
