@@ -251,7 +251,7 @@ class GraphStore:
         """
         if not self.has_texts:
             raise DataError(
-                "this store was built without its texts (SMILES); build it again with them kept."
+                "this store was built without its texts; build it again with them kept."
             )
         graphs = self._all() if indices is None else self._resolve(indices)
         blocks, offsets = self.contents.arrays["text_blocks"], self.contents.arrays["text_offsets"]
