@@ -313,7 +313,7 @@ def finetune(
     how |= {"resume": resume, "overwrite": overwrite, "progress": progress, "callbacks": callbacks}
     predictor = _finetune(model, data, config, **how)
     if folder is not None:
-        save_rejects(folder, data.store.rejects, folder.absolute().name)
+        save_rejects(folder, data.rejects, folder.absolute().name)
     if folder is not None and resolved is not None:
         remember_input(folder, resolved, **labeling)
     return predictor

@@ -274,9 +274,15 @@ def remember_input(run: Path, source: Input, **options: Any) -> None:
         with suppress(OSError):
             (run / _NOTE).unlink(missing_ok=True)  # that of a run which this one has replaced
     else:
-        note = {"source": where, **{name: options.get(name) for name in _NOTED}}
-        if source.store is not None:
-            note["targets"] = None  # a store has its labels, which no option chooses
+        limit, targets = options.get("limit"), options.get("targets")
+        if source.store is not None or isinstance(targets, str):
+            targets = None  # a store has its labels, and a reader may be asked for all
+        note = {
+            "source": where,
+            "limit": None if limit is None else int(limit),
+            "smiles_column": options.get("smiles_column"),
+            "targets": None if targets is None else [str(name) for name in targets],
+        }
         with suppress(OSError), beside(run / _NOTE) as unfinished:
             unfinished.write_text(json.dumps(note, indent=1), encoding="utf-8")
 

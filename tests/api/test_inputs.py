@@ -21,7 +21,7 @@ import graphlog
 from graphlog.domains.molecule import MOLECULE, MOLECULE_CIP
 from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError, DataError, GraphLoGError
-from graphlog.inputs import InputLike, read, read_streamed, resolve
+from graphlog.inputs import InputLike, read, read_streamed, recall_input, remember_input, resolve
 
 SMILES = [f"{'C' * n}{end}" for n in range(2, 14) for end in ("O", "N")]
 ACTIVE = ["yes" if "O" in s else "no" for s in SMILES]
@@ -176,6 +176,14 @@ def test_data_fields_of_sdf_files_stay_as_they_are_written(
     graphlog.embed_file(encoder, path, tmp_path / "e.csv")
     table = pd.read_csv(tmp_path / "e.csv", dtype=str)
     assert len(table) == 201
+    other = Chem.MolFromSmiles("CCO")
+    for name, value in {"smiles.2": "field", "smiles": "y", "ID": "1"}.items():
+        other.SetProp(name, value)
+    twice = tmp_path / "b.sdf"
+    twice.write_text(Chem.SDWriter.GetText(molecule) + Chem.SDWriter.GetText(other))
+    graphlog.embed_file(encoder, twice, tmp_path / "f.csv")
+    same = pd.read_csv(tmp_path / "f.csv", dtype=str)
+    assert same["smiles.2"].tolist() == ["x", "y"]  # one field, one column
     expected = {"smiles": "CCO", "name": "title", "name.2": "own", "smiles.2": "x"}
     expected |= {"ID": "00123", "mass": "1.10", "long": "1" * 21}
     assert table.iloc[0][list(expected)].to_dict() == expected
@@ -199,6 +207,21 @@ def test_the_first_rows_of_a_store_are_those_of_its_table(tmp_path: Path, on_dis
         assert read(own, limit=2).output_rows.tolist() == [1][: limit - 1]
     with pytest.raises(DataError, match=r"row 0: .*; fix it, or skip such rows"):
         read(store, on_error="fail")
+
+
+def test_the_first_rows_of_a_part_of_a_store_are_those_that_it_has(tmp_path: Path) -> None:
+    store = graphlog.read_molecules(["C" * n for n in range(1, 101)], workers=1)
+    part = store.subset(np.arange(50, 100)).save(tmp_path / "part")
+    assert read(part, limit=20).rows.tolist() == list(range(50, 70))
+    assert len(read(part, limit=60)) == 50
+
+
+@pytest.mark.parametrize("targets", [np.array(["y"]), {"y": 1}.keys(), ["y"]])
+def test_how_a_run_was_read_is_noted_whatever_holds_the_names(tmp_path: Path, targets: Any) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text("smiles,y\nCCO,1\n")
+    remember_input(tmp_path, resolve(path, MOLECULE), targets=targets, limit=np.int64(5))
+    assert recall_input(tmp_path) == (str(path), {"limit": 5, "targets": ["y"]})
 
 
 def test_tables_separated_by_semicolons_and_excel_files(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, tiny_encoder, write_csv
 from graphlog.data.split import Split
 from graphlog.domains.molecule import MOLECULE
+from graphlog.downstream.folds import fold_probe
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.tasks import decide_task, open_labeled, split_file
 from graphlog.errors import ConfigError, DataError
@@ -214,3 +215,20 @@ def test_a_split_of_another_data_set_is_told(tmp_path: Path):
         open_labeled(path, MOLECULE, targets=["y"], split=tmp_path / "o.json")
     with pytest.warns(UserWarning, match="was made for another input"):
         open_labeled("esol", MOLECULE, split=tmp_path / "file.json")
+
+
+def test_opened_graphs_take_no_other_folds():
+    data = labeled(IS_ALCOHOL)
+    for option in ({"split_seed": 1}, {"fractions": (0.5, 0.25, 0.25)}):
+        with pytest.raises(ConfigError, match=f"`{next(iter(option))}` is for input that is yet"):
+            open_labeled(data, MOLECULE, **option)
+    assert fold_probe(tiny_encoder(), data, folds=2, baselines=(), seeds=(0,)).rows
+
+
+def test_a_view_has_no_rejected_rows(tmp_path: Path):
+    path = write_csv(tmp_path / "m.csv", ["no molecule", *CHAINS], y=[0, *IS_ALCOHOL])
+    store = read(path, MOLECULE, targets=["y"])
+    assert open_labeled(store, MOLECULE, split="random").sizes["rejected"] == 1
+    part = open_labeled(store.subset(np.arange(20)), MOLECULE, split="random")
+    assert part.sizes == {"train": 16, "valid": 2, "test": 2, "rejected": 0}
+    assert part.rejects == []

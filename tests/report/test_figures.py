@@ -78,7 +78,7 @@ def _texts(figure) -> str:
 
 
 def test_curves_show_losses_watch_phases_and_alarms():
-    said = _texts(pretraining_curves(ROWS, 64, 4.3))
+    said = _texts(pretraining_curves(ROWS, 64, 4.3, 256))
     for words in (
         "Losses",
         "RankMe, of 64",

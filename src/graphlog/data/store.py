@@ -58,7 +58,8 @@ class GraphStore:
     def __repr__(self) -> str:
         """Describe the store in one line."""
         name = self.schema.name
-        rejects = self.contents.manifest.counts["rejects"]
+        counted = self.contents.manifest.counts["rejects"]
+        rejects = counted if self.limit is None else len(self.rejects)
         view = "" if self.indices is None else f" of {self.contents.manifest.counts['graphs']:,}"
         tasks = f", {len(self.tasks)} task{'s' * (len(self.tasks) != 1)}" if self.tasks else ""
         where = "in memory" if self.contents.path is None else f"at {self.contents.path}"
@@ -282,12 +283,18 @@ class GraphStore:
         return GraphStore(self.contents, graphs)
 
     def first_rows(self, count: int) -> "GraphStore":
-        """Return a view of the first rows of the input or, of a view, of its first graphs."""
+        """Return a view of the first rows of the input or, of a view, of its first graphs.
+
+        Rows that the store does not know, since it is a part of another, are not counted.
+        """
         if self._is_renumbered:
             return self.subset(np.arange(min(count, len(self))))
-        if count >= self.num_rows:
+        rejected = np.array([reject.row for reject in self.iter_rejects()], dtype=np.int64)
+        known = np.unique(np.concatenate([self.rows, rejected]))
+        if count >= len(known):
             return self
-        return replace(self.subset(np.flatnonzero(self.rows < count)), limit=count)
+        limit = int(known[count])
+        return replace(self.subset(np.flatnonzero(self.rows < limit)), limit=limit)
 
     def save(self, path: Path | str) -> "GraphStore":
         """Write these graphs as a store and return it, mapped; a whole store keeps its digest."""

@@ -73,7 +73,8 @@ def fold_probe(
     ):
         for name in names:
             check_name(kind, name, known)
-    labeling.setdefault("split", "stratified")
+    if not isinstance(source, LabeledGraphs):
+        labeling.setdefault("split", "stratified")
     data = open_labeled(source, encoder.schema, **labeling)
     graphs, classes = _classes(data, folds)
     bar = as_progress(progress)

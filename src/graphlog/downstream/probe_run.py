@@ -106,4 +106,4 @@ def save_probe(
         predictor.save(folder.model)
         # after the model: settings without one would look like a run to be resumed
         describe_run(folder, "probe", data, encoder, predictor.info["probe"])
-        save_rejects(folder.path, data.store.rejects, folder.path.absolute().name)
+        save_rejects(folder.path, data.rejects, folder.path.absolute().name)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from graphlog.data.chunk import Reject
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, random_split
 from graphlog.data.store import GraphStore
@@ -71,8 +72,15 @@ class LabeledGraphs:
         """Number of graphs of each fold and of rejected rows."""
         folds = {name: len(part) for name, part in zip(self.split._fields, self.split, strict=True)}
         if domain_of(self.store.schema).drops_unlabeled:
-            return {**folds, "rejected": len(self.store.rejects)}
-        return {**folds, "rejected": self.store.num_rows - len(self.store)}
+            return {**folds, "rejected": len(self.rejects)}
+        return {**folds, "rejected": self.store.num_output_rows - len(self.store)}
+
+    @property
+    def rejects(self) -> list[Reject]:
+        """Input rows that could not be used; a view of a store has none."""
+        if domain_of(self.store.schema).drops_unlabeled:  # which made a view of a whole store
+            return self.store.rejects
+        return self.store.output_rejects
 
     @property
     def fold_notes(self) -> list[str]:
@@ -143,12 +151,13 @@ def open_labeled(
         ConfigError: If a target, task, metric or split is unknown.
     """
     if isinstance(source, LabeledGraphs):
-        given = {"targets": targets, "metric": metric, "split": split, "weights": weights}
-        chosen = [name for name, value in {**given, **reading}.items() if value is not None]
-        if chosen or task != "auto":
+        late = {"targets": targets, "metric": metric, "split": split, "weights": weights}
+        late |= {"task": task != "auto" or None, "split_seed": split_seed or None}
+        late |= {"fractions": tuple(fractions) != DEFAULT_FRACTIONS or None, **reading}
+        for name in (name for name, value in late.items() if value is not None):
             raise ConfigError(
-                f"`{[*chosen, 'task'][0]}` is for input that is yet to be read; these graphs have "
-                "their labels and folds: choose it in `open_labeled`."
+                f"`{name}` is for input that is yet to be read; these graphs have their labels and "
+                "folds: choose it in `open_labeled`."
             )
         return source
     found = resolve(source, schema)

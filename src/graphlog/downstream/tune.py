@@ -157,7 +157,7 @@ def tune(
     replaced = again and (overwrite or not _same(folder / RUN, best))
     how |= {"run_dir": folder / RUN, "overwrite": replaced, "resume": again and not replaced}
     predictor = finetune(model, data, best, **how)
-    save_rejects(folder / RUN, data.store.rejects, RUN)
+    save_rejects(folder / RUN, data.rejects, RUN)
     if resolved is not None:
         remember_input(folder / RUN, resolved, **labeling)
     return Tuned(folder, data.metric, tuple(tried), predictor)

@@ -35,7 +35,7 @@ from graphlog.report.style import (
 )
 from graphlog.training.log import read_metrics
 from graphlog.training.runfolder import LABELED_KINDS
-from graphlog.training.watch import RANK_FLOOR
+from graphlog.training.watch import OCCUPANCY_FLOOR, RANK_FLOOR
 
 __all__ = ["draw_run"]
 
@@ -110,8 +110,11 @@ def draw_pretraining(run: Path, out: Path) -> list[Path]:
     rows = read_metrics(run / "metrics.jsonl")
     if not rows:
         return []
-    dim = int(read_toml(run / "config.toml").get("encoder", {}).get("dim", 300))
-    return save_figure(pretraining_curves(rows, dim, RANK_FLOOR * dim), out / "curves")
+    settings = read_toml(run / "config.toml")
+    dim = int(settings.get("encoder", {}).get("dim", 300))
+    batch_size = settings.get("training", {}).get("batch_size")
+    figure = pretraining_curves(rows, dim, RANK_FLOOR * dim, batch_size)
+    return save_figure(figure, out / "curves")
 
 
 def _draw_finetuning(run: Path, out: Path) -> list[Path]:
@@ -159,13 +162,16 @@ class Panel:
     from_zero: bool = False
 
 
-def pretraining_curves(rows: Sequence[LogRow], dim: int, rank_floor: float | None = None) -> Figure:
+def pretraining_curves(
+    rows: Sequence[LogRow], dim: int, rank_floor: float | None = None, batch_size: int | None = None
+) -> Figure:
     """Draw the losses and the collapse watch of a pre-training run.
 
     Args:
         rows: Rows of ``metrics.jsonl``.
         dim: Width of the graph embeddings.
         rank_floor: Effective rank under which the watch rings.
+        batch_size: Graphs a step, of which a layer of more prototypes can use no more.
     """
     rows = _numeric(rows, "step")
     keys = sorted({k for row in rows for k in row})
@@ -186,6 +192,7 @@ def pretraining_curves(rows: Sequence[LogRow], dim: int, rank_floor: float | Non
         for rule, key in (("nearest", "nearest"), ("E-step", "estep"))
         for k, size in enumerate(sizes)
     ]
+    share = min(1.0, batch_size / max(sizes)) if batch_size and sizes else 1.0
     perplexity = [
         Line(f"layer {k} ({size})", f"posterior_perplexity_{k}", size, hue=k)
         for k, size in enumerate(sizes)
@@ -196,7 +203,9 @@ def pretraining_curves(rows: Sequence[LogRow], dim: int, rank_floor: float | Non
         Panel(f"Effective rank (RankMe, of {dim})", rank, alarm_below=rank_floor, from_zero=True),
         Panel("Alignment and uniformity", closeness),
         Panel("Cosine of pairs", cosines),
-        Panel("Prototypes in use (share)", used, alarm_below=0.2, from_zero=True),
+        Panel(
+            "Prototypes in use (share)", used, alarm_below=OCCUPANCY_FLOOR * share, from_zero=True
+        ),
         Panel("Perplexity of the E-step (share)", perplexity, alarm_above=0.8, from_zero=True),
     ]
     logged = [panel for panel in panels if any(line.key in keys for line in panel.lines)]

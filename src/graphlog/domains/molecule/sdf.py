@@ -89,7 +89,7 @@ class _WithoutBlankEnd:
 
 
 def _rows(stream: Any, path: Path) -> Iterator[Row]:
-    quiet = rdBase.BlockLogs()
+    quiet, own = rdBase.BlockLogs(), dict[str, str]()
     try:
         for number, mol in enumerate(Chem.ForwardSDMolSupplier(_WithoutBlankEnd(stream))):
             if mol is None:
@@ -98,8 +98,9 @@ def _rows(stream: Any, path: Path) -> Iterator[Row]:
             smiles = smiles_of(mol)
             title = mol.GetProp(_NAME) if mol.HasProp(_NAME) else ""
             names = list(mol.GetPropNames())
-            own = distinct(["smiles", "name", *names])[2:]  # fields may be called so too
-            fields = {free: mol.GetProp(name) for name, free in zip(names, own, strict=True)}
+            for name in names:  # fields may be called smiles and name too
+                own[name] = own.get(name) or distinct(["smiles", "name", *own.values(), name])[-1]
+            fields = {own[name]: mol.GetProp(name) for name in names}
             yield Row(number, smiles, {"smiles": smiles, "name": title, **fields})
     except (OSError, RuntimeError, UnicodeDecodeError) as e:
         raise DataError(f"{path}: not a readable SDF file ({str(e).splitlines()[0]}).") from None
