@@ -251,8 +251,9 @@ class GraphStore:
             DataError: If the store was built without texts.
         """
         if not self.has_texts:
+            what = "texts (SMILES)" if self.schema.domain == "molecule" else "texts"
             raise DataError(
-                "this store was built without its texts; build it again with them kept."
+                f"this store was built without its {what}; build it again with them kept."
             )
         graphs = self._all() if indices is None else self._resolve(indices)
         blocks, offsets = self.contents.arrays["text_blocks"], self.contents.arrays["text_offsets"]
