@@ -362,10 +362,10 @@ def _fitting(
     check_reading(options.get("on_error", "skip"), limit)
     if limit is not None:
         store = store.first_rows(limit)
-    first = next(iter(store.output_rejects), None)
-    if options.get("on_error") == "fail" and first is not None:
+    rejects = store.output_rejects if options.get("on_error") == "fail" else []
+    if rejects:
         raise DataError(
-            f"{name}, row {first.row}: {first.reason}; fix it, or skip such rows with "
+            f"{name}, row {rejects[0].row}: {rejects[0].reason}; fix it, or skip such rows with "
             "`on_error='skip'`."
         )
     path = options.get("store_path")
