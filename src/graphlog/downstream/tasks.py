@@ -154,9 +154,9 @@ def open_labeled(
         late = {"targets": targets, "metric": metric, "split": split, "weights": weights}
         late |= {"task": task != "auto" or None, "split_seed": split_seed or None}
         late |= {"fractions": tuple(fractions) != DEFAULT_FRACTIONS or None, **reading}
-        for name in (name for name, value in late.items() if value is not None):
+        if chosen := [name for name, value in late.items() if value is not None]:
             raise ConfigError(
-                f"`{name}` is for input that is yet to be read; these graphs have their labels and "
+                f"`{chosen[0]}` is for input that is yet to be read; these graphs have their labels and "
                 "folds: choose it in `open_labeled`."
             )
         return source
