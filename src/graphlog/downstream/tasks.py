@@ -156,8 +156,8 @@ def open_labeled(
         late |= {"fractions": tuple(fractions) != DEFAULT_FRACTIONS or None, **reading}
         if chosen := [name for name, value in late.items() if value is not None]:
             raise ConfigError(
-                f"`{chosen[0]}` is for input that is yet to be read; these graphs have their labels and "
-                "folds: choose it in `open_labeled`."
+                f"`{chosen[0]}` is for input that is yet to be read; these graphs have their "
+                "labels and folds: choose it in `open_labeled`."
             )
         return source
     found = resolve(source, schema)
