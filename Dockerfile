@@ -1,4 +1,4 @@
-# graphlog on a CPU:  docker build -t graphlog .  &&  docker run --rm -v "$PWD:/data" graphlog embed molecules.csv -m graphlog-zinc -o out.npz
+# graphlog on a CPU:  docker build -t graphlog .  &&  docker run --rm -v "$PWD:/data" graphlog embed molecules.csv -m graphlog-mol -o out.npz
 FROM python:3.12-slim AS build
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./

@@ -28,7 +28,7 @@ from graphlog.training.log import Silent
 from graphlog.training.pretrain import PretrainResult, run_pretraining
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "drawn at the loss's temperature, unit length (0.1.0)": {
+    "drawn at the loss's temperature, unit length": {
         "e_step": "sample",
         "e_step_temperature": 0.0,
         "initialisation": "kmeans",

@@ -1,6 +1,6 @@
 """Time, memory and recall of the approximate index on clustered vectors, as it grows.
 
-    python benchmarks/search.py nci5k -m graphlog-zinc --sizes 50000,100000,200000
+    python benchmarks/search.py nci5k -m graphlog-mol --sizes 50000,100000,200000
 
 The vectors are embeddings of real molecules, repeated with normal noise half as long as the usual
 distance between a molecule and the nearest other; the queries are further such copies. Times are
@@ -52,7 +52,7 @@ def report(graph: Any, vectors: np.ndarray, queries: np.ndarray, built_s: float)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("molecules")
-    parser.add_argument("-m", "--model", default="graphlog-zinc")
+    parser.add_argument("-m", "--model", default="graphlog-mol")
     parser.add_argument("--sizes", default="50000,100000,200000")
     given = parser.parse_args()
     sizes = [int(size) for size in given.sizes.split(",")]

@@ -5,13 +5,11 @@ r"""Make a model to ship from a finished run: half precision, prototypes, licens
 
 The heads of the objective, which are of no use after training, are left out.
 
-A file of an older version gets what novelty is judged by, its weights staying as they are, from the
-graphs that it was trained on:
+A shipped file is written anew in the current format, with what novelty is judged by and prototypes
+fitted to the finished embeddings, from the graphs that it was trained on:
 
     python benchmarks/ship_model.py src/graphlog/models/graphlog-mol.safetensors \
         src/graphlog/models/graphlog-mol.safetensors --graphs runs/stores/near --new-tree
-
-With --new-tree the prototypes are fitted anew to the finished embeddings of these graphs.
 """
 
 import argparse

@@ -58,7 +58,7 @@ def embedding(report: Report) -> None:
     """Calls of ``embed`` on lists of another length each."""
     import graphlog
 
-    encoder = graphlog.load("graphlog-zinc")
+    encoder = graphlog.load("graphlog-mol")
     store = graphlog.read_molecules("nci5k", limit=400, workers=1)
     texts = list(store.texts(range(len(store))))
     number = 0

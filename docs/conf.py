@@ -8,7 +8,7 @@ HERE = Path(__file__).resolve().parent
 project = "graphlog"
 author = "The graphlog authors"
 copyright = "2026, The graphlog authors"
-release = "0.1.0"
+release = "0.2.0"
 
 extensions = [
     "myst_parser",

@@ -146,14 +146,14 @@ def good_cases(good: Path) -> Iterator[Case]:
         "finetune": [*fit, "-o", fitted],
         "embed a table": ["embed", table, "-m", run, "-o", "out.npz"],
         "embed a store": ["embed", store, "-m", run, "-o", "out.csv"],
-        "embed with graphlog-zinc": ["embed", table, "-m", "graphlog-zinc", "-o", "out.npz"],
+        "embed with graphlog-mol": ["embed", table, "-m", "graphlog-mol", "-o", "out.npz"],
         "predict a table": ["predict", table, "-m", fitted, "-o", "out.csv"],
         "predict a store": ["predict", store, "-m", fitted, "-o", "out.csv"],
         "probe": probe,
         "data split": split,
         "plot": ["plot", run, "-o", "figures"],
         "prototypes": ["prototypes", run, "-o", "out"],
-        "prototypes of a table": ["prototypes", "graphlog-zinc", "--input", table, "-o", "out"],
+        "prototypes of a table": ["prototypes", "graphlog-mol", "--input", table, "-o", "out"],
         "plot after finetune": ["plot", fitted, "-o", "figures"],
         "info of a store": ["info", store],
         "info of a run": ["info", run],
@@ -378,7 +378,7 @@ def models(v: Verbs, good: Path) -> Iterator[Case]:
         )
         yield Case("models", name, ["plot", "fit", "-o", "figures"], says=says, prepare=fitted)
     absent = {
-        "an unknown model": ("graphlog-zink", ("graphlog-zink", "did you mean 'graphlog-zinc'")),
+        "an unknown model": ("graphlog-moll", ("graphlog-moll", "did you mean 'graphlog-mol'")),
         "a missing model file": (
             "gone/model.safetensors",
             ("gone/model.safetensors", "check the path"),
@@ -400,7 +400,7 @@ def models(v: Verbs, good: Path) -> Iterator[Case]:
         yield Case("models", name, convert, says=("old.pth",), prepare=file_of("old.pth", content))
     again = ["convert", str(good / "run" / "model.safetensors"), "-o", "out.safetensors"]
     yield Case("models", "a model converted again", again, says=("model.safetensors",))
-    for model_name in (v.run, "graphlog-zinc"):
+    for model_name in (v.run, "graphlog-mol"):
         words = ["predict", v.table, "-m", model_name, "-o", "out.csv"]
         yield Case("models", "an encoder asked to predict", words, says=("graphlog finetune",))
 

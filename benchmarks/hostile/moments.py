@@ -76,7 +76,7 @@ def contradictions(v: Verbs) -> Iterator[Case]:
             [*pre, "--backbone", "gin", "--set", "encoder.backbone=gcn"],
             ("backbone", "twice"),
         ),
-        "--init of another shape": ([*pre, "--init", "graphlog-zinc"], ("encoder.layers", "set")),
+        "--init of another shape": ([*pre, "--init", "graphlog-mol"], ("encoder.layers", "set")),
         "--config of another recipe": (
             [*pre, "--config", f"{v.run}/config.toml", "--recipe", "paper"],
             ("--recipe",),
@@ -215,7 +215,7 @@ def interruptions(v: Verbs) -> Iterator[Case]:
         for k, w in enumerate(v.reading(v.table)["finetune"])
     ]
     many = ["featurize", "zinc250k", "-o", "out.store", "--workers", "2"]
-    embed = ["embed", "wehi10k", "-m", "graphlog-zinc", "-o", "out.npz", *ONE]
+    embed = ["embed", "wehi10k", "-m", "graphlog-mol", "-o", "out.npz", *ONE]
     predict = ["predict", "wehi10k", "-m", v.fitted, "-o", "out.csv", "--batch-size", "2", *ONE]
     cases = {
         "Ctrl-C while training": (

@@ -8,5 +8,5 @@ import lazy_loader
 # thousands; its default of 1,024 kernels holds gigabytes. Read when torch first computes.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

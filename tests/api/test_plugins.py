@@ -148,11 +148,11 @@ def test_a_broken_package_is_left_out(tmp_path: Path):
         "--help",
         "pretrain --help",
         "data list",
-        "embed m.smi -m graphlog-zinc -o out.npz --workers 1",
+        "embed m.smi -m graphlog-mol -o out.npz --workers 1",
         "pretrain m.smi -o run --workers 1 --objective broken",
         "pretrain m.smi -o run --backbone broken",
         "pretrain m.smi -o run --workers 1 --objective number",
-        "embed broken -m graphlog-zinc -o out.npz",
+        "embed broken -m graphlog-mol -o out.npz",
     )
     assert [e.code for e in ended] == [0, 0, 0, 0, 2, 2, 2, 2]
     # each is warned of once: a data set where they are listed, a domain where graphs are read

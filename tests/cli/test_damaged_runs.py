@@ -132,8 +132,8 @@ def test_info_explains_a_file_of_another_kind(cli: Cli, molecules: Path, tmp_pat
     cli("info", molecules).refused("table", "featurize")
     cli("info", tmp_path / "old.pth").refused("graphlog convert")
     cli("info", tmp_path).refused("config.toml", "name a file or folder that graphlog wrote")
-    shipped = cli("info", "graphlog-zinc").out
-    for word in ("license", "MIT", "limits", "no charges", "trained on", "zinc250k"):
+    shipped = cli("info", "graphlog-mol").out
+    for word in ("license", "CC BY-SA 3.0", "limits", "few metals", "trained on", "ChEMBL"):
         assert word in shipped
 
 

@@ -487,7 +487,7 @@ def test_prototypes_says_why_there_are_none_to_show(
     alone = tmp_path / "model.safetensors"
     alone.write_bytes((pretrained / alone.name).read_bytes())
     cli("prototypes", alone, "-o", tmp_path / "t").refused("name some with --input")
-    cli("prototypes", "graphlog-zinc", "-o", tmp_path / "t").refused("--input")
+    cli("prototypes", "graphlog-mol", "-o", tmp_path / "t").refused("--input")
     cli("prototypes", pretrained, "-o", tmp_path / "t", "--limit", "3").refused("--input")
     cli("prototypes", pretrained, "-o", tmp_path / "t", "--input", tmp_path / "none.csv").refused(
         "none.csv"

@@ -126,7 +126,7 @@ def test_a_data_set_added_to_the_catalogue_is_found_everywhere(
     assert graphlog.fetch_dataset("odour") == tmp_path / "odour.csv"
     assert graphlog.describe_dataset("odour")["here"] == "yes"
     assert "odour" in [row["name"] for row in graphlog.describe_datasets()]
-    report = graphlog.probe("graphlog-zinc", "odour", baselines=(), seeds=(0,))
+    report = graphlog.probe("graphlog-mol", "odour", baselines=(), seeds=(0,))
     assert (report.dataset, report.tasks, report.split) == ("odour", ("odour",), "random (seed 0)")
     assert main(["data", "list", "--json"]) == 0
     assert '"odour"' in capsys.readouterr().out

@@ -27,7 +27,6 @@ from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, ModelFileError
 
 NAN = float("nan")
-OLD = Path(__file__).parents[1] / "compatibility" / "v0.1" / "run-finetune"
 
 
 @pytest.fixture(scope="module")
@@ -228,20 +227,16 @@ def test_empty_intervals_are_explained(tmp_path: Path, regressor: Predictor):
     assert found == ["", "", "ok"]
 
 
-def test_a_predictor_of_an_earlier_version_says_so(tmp_path: Path):
-    predictor = graphlog.load_predictor(OLD)
-    assert predictor.calibration is None
-    old = predictor.predict_uncertain(["CCO"])
-    assert old.calibrated is None
-    assert old.novelty is None
-    assert "graphlog_novelty" not in old.columns()
-    regression = Predictor(predictor.members, predictor.targets, predictor.report)
-    regression.members[0].head.task = "regression"
-    with pytest.raises(ConfigError, match="earlier version; fine-tune again, or drop `interval`"):
-        regression.predict_uncertain(["CCO"], interval=0.9)
+def test_without_a_calibration_there_is_no_interval(regressor: Predictor):
+    plain = Predictor(regressor.members, regressor.targets, regressor.report)
+    found = plain.predict_uncertain(["CCO"])
+    assert (found.calibrated, found.novelty) == (None, None)
+    assert "graphlog_novelty" not in found.columns()
+    with pytest.raises(ConfigError, match="without a calibration"):
+        plain.predict_uncertain(["CCO"], interval=0.9)
     for level in (0.0, 1.0, -1.0, NAN):
         with pytest.raises(ConfigError, match="between 0 and 1"):
-            regression.predict_uncertain(["CCO"], interval=level)
+            plain.predict_uncertain(["CCO"], interval=level)
 
 
 def test_an_infinite_interval_is_explained() -> None:

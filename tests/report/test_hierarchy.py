@@ -9,7 +9,7 @@ import torch
 import graphlog
 from downstream_support import CHAINS, chain_store, tiny_encoder
 from graphlog.downstream.encoder import Encoder
-from graphlog.encoders.novelty import Novelty, fit_novelty
+from graphlog.encoders.novelty import PREFIX, Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.report.hierarchy import Hierarchy, hierarchy_of
 
@@ -86,10 +86,10 @@ def test_novelty_is_judged_by_the_graphs_of_the_training_or_of_the_fit(trained: 
     np.testing.assert_array_equal(fitted.novelty.quantiles, own.quantiles)
 
 
-def test_a_model_that_does_not_know_its_graphs_gives_no_novelty():
-    model = graphlog.load("graphlog-zinc")
-    graphs = graphlog.read_molecules(["CCO", "[Fe]"], schema=model.schema)
-    places = hierarchy_of(model, "it").assign(graphs)
+def test_a_model_that_does_not_know_its_graphs_gives_no_novelty(trained: Encoder):
+    extra = {name: t for name, t in trained.extra.items() if not name.startswith(PREFIX)}
+    model = Encoder(trained.network, trained.layer, trained.info, extra)
+    places = hierarchy_of(model, "it").assign(chain_store())
     assert places.novelty is None
     assert len(places.oddest) == 0
 
@@ -104,7 +104,7 @@ def test_a_file_keeps_the_hierarchy(trained: Encoder, tmp_path: Path):
 
 
 def test_the_shipped_model_has_its_prototypes_without_the_heads_of_its_training():
-    hierarchy = hierarchy_of(graphlog.load("graphlog-zinc"), "graphlog-zinc")
+    hierarchy = hierarchy_of(graphlog.load("graphlog-mol"), "graphlog-mol")
     assert hierarchy.forest.depth == 3
     assert hierarchy.head is None
 

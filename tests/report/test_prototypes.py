@@ -17,6 +17,7 @@ import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, write_csv
 from graphlog.domains import domain_of
 from graphlog.downstream.encoder import Encoder
+from graphlog.encoders.novelty import PREFIX
 from graphlog.errors import ConfigError, DataError
 from graphlog.report.prototypes import draw_graphs, write_prototypes
 from graphlog.report.tree import GraphFeature, features_of, traits_of
@@ -291,10 +292,12 @@ def test_drawings_of_odd_molecules_do_not_fail():
 
 
 def test_novelty_is_empty_where_the_model_does_not_know_its_graphs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Encoder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    write_prototypes("graphlog-zinc", tmp_path / "tree", CHAINS, graphs=30, progress=Lines())
-    assert "novelty is empty: graphlog-zinc does not describe" in capsys.readouterr().err
+    extra = {name: t for name, t in model.extra.items() if not name.startswith(PREFIX)}
+    stranger = Encoder(model.network, model.layer, model.info, extra)
+    write_prototypes(stranger, tmp_path / "tree", CHAINS, graphs=30, progress=Lines())
+    assert "novelty is empty: the model does not describe" in capsys.readouterr().err
     assert {m["novelty"] for m in _members(tmp_path / "tree")} == {""}
     tree = json.loads((tmp_path / "tree" / "tree.json").read_text())
     assert all(root["novelty"] is None for root in tree["roots"])

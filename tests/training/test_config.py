@@ -21,21 +21,12 @@ def test_every_recipe_survives_its_file(objective: str, recipe: str, tmp_path: P
     assert config.seed == 3
 
 
-def test_a_file_of_version_0_1_is_read_whatever_its_backbone() -> None:
-    old = {"encoder": {"backbone": "gcn", "heads": 2, "edge_mode": "auto", "dim": 8}}
-    new = resolve_config(overrides=old).to_tables()["encoder"]
-    assert "heads" not in new
-    assert resolve_config(overrides={"encoder": new}) == resolve_config(overrides=old)
+def test_a_layer_has_its_own_settings_alone() -> None:
+    with pytest.raises(ConfigError, match=r"encoder\.heads"):
+        resolve_config(overrides={"encoder": {"backbone": "gcn", "heads": 2}})
     attention = resolve_config(overrides={"encoder.backbone": "gat", "encoder.heads": 3})
     assert attention.to_tables()["encoder"]["heads"] == 3
     assert "substructure_at" in resolve_config("contextpred").to_toml()
-
-
-def test_a_file_without_a_newer_setting_takes_its_default() -> None:
-    usual, changed = resolve_config("contextpred"), resolve_config("contextpred", "biology")
-    older = {k: v for k, v in usual.options.items() if k != "substructure_at"}
-    assert OBJECTIVES["contextpred"].Config.parse(older).substructure_at == "root"
-    assert 'substructure_at = "centre"' in changed.to_toml()
 
 
 def test_overrides_beat_the_recipe_and_flags_beat_the_file() -> None:

@@ -42,7 +42,6 @@ METHOD_LABELS: Mapping[str, str] = {
     "graphlog-default": "GraphLoG (default recipe)",
     "graphlog-paper": "GraphLoG (paper recipe)",
     "graphlog-released": "GraphLoG (released recipe)",
-    "graphlog-plus": "GraphLoG (plus recipe)",
     "infomax": "Infomax",
     "graphmae": "GraphMAE",
     "descriptorpred": "DescriptorPred",

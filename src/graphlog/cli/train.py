@@ -22,9 +22,7 @@ from graphlog.processes import WORDS, is_first, is_supervised, run_processes
 
 _OBJECTIVE = f"Pretext task (default: graphlog): {', '.join(OBJECTIVES)}."
 _BACKBONE = f"Message-passing layer (default: gin): {', '.join(LAYERS)}."
-_RECIPE = (
-    "Named settings: default, graphlog, paper, released or plus; other objectives have their own."
-)
+_RECIPE = "Named settings: default, graphlog, paper or released; other objectives have their own."
 _BASELINES = "ecfp-rf,ecfp-lr,random"
 _REPORTED = ("objective", "recipe", "epochs", "seed", "embedding", "schema", "data_digest")
 

@@ -64,7 +64,7 @@ class FeatureSchema:
     self_loop: tuple[float, ...] | None = None
     """Attributes of the self-loop that message passing adds to each node; None without ``edge``."""
     directed: bool | None = field(default=None, compare=False)
-    """Any graphs: whether an edge is one direction only; None in schemas of earlier versions.
+    """Any graphs: whether an edge is one direction only; None where it may be either.
 
     Not compared, since None goes with both: see :meth:`contradicts`.
     """
@@ -101,7 +101,7 @@ class FeatureSchema:
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description; :meth:`from_dict` reads it back."""
         described = asdict(self)
-        # what is as it usually is goes unsaid, so that older descriptions keep their hashes
+        # what is as it usually is goes unsaid
         for kind in ("node", "edge"):
             described[kind] = [_said(a) for a in getattr(self, kind)]
         if self.directed is None:

@@ -356,8 +356,6 @@ def run_digest(encoder: Encoder, data: LabeledGraphs, config: FinetuneConfig) ->
     ours = config.model_dump(
         exclude={"select", "last_k", "device", "checkpoint_every_s", "readout"}
     )
-    newer = {"patience": None, "class_weight": None, "weight_decay": 0.0}  # than version 0.1.0
-    ours = {name: value for name, value in ours.items() if newer.get(name, ...) != value}
     if encoder.config.readout != "mean":
         sha.update(encoder.config.readout.encode())
     sha.update(

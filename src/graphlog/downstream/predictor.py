@@ -113,9 +113,9 @@ class Predictor:
         """Scores of every selection rule and baseline, mean and deviation over seeds."""
         self.info: dict[str, Any] = dict(info or {})
         self.calibration = calibration
-        """What intervals and calibrated probabilities are made of; older files have none."""
+        """What intervals and calibrated probabilities are made of."""
         self.novelty = novelty
-        """What the training fold looks like to the first seed's encoder; older files have none."""
+        """What the training fold looks like to the first seed's encoder."""
         for member in self.members:
             member.eval()
 
@@ -214,15 +214,16 @@ class Predictor:
         """Refuse a level of intervals that this predictor cannot give.
 
         Raises:
-            ConfigError: If the level is none, the task has no intervals, or the file is too old.
+            ConfigError: If the level is none, the task has no intervals, or there is no
+                calibration.
         """
         if interval is None:
             return
         check_level(interval, self.task)
         if self.calibration is None:
             raise ConfigError(
-                "this predictor knows no interval: it was fine-tuned by an earlier version; "
-                "fine-tune again, or drop `interval`."
+                "this predictor was made without a calibration and knows no interval; "
+                "drop `interval`."
             )
 
     def predict_file(
@@ -410,9 +411,7 @@ class Predictor:
         if self.novelty is not None:
             extra |= self.novelty.tensors()
         info = {**self.info, "kind": KIND, "embedding": first.layer, KIND: described}
-        # version 0.1.0 would predict without what it does not know
-        version = 2 if self.joined or math.isfinite(first.head.clip) else 1
-        save_model(Path(path), first.network, info, extra, half=half, version=version)
+        save_model(Path(path), first.network, info, extra, half=half)
 
     @classmethod
     def load(cls, path: str | Path, device: str = "cpu") -> "Predictor":

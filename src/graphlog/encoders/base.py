@@ -108,8 +108,7 @@ class EncoderConfig(FrozenConfig):
 
 def _collect_layer_settings(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     backbone = str(values.get("backbone", "gin"))
-    # files of version 0.1 hold the settings of every kind of layer, whatever the backbone
-    options = {k: values[k] for k in _layer_settings("gin", "gat", backbone) if k in values}
+    options = {k: values[k] for k in _layer_settings(backbone) if k in values}
     rest = {key: value for key, value in values.items() if key not in options}
     if "layer" not in rest:
         kind = _layer_config(LAYERS.get(backbone))

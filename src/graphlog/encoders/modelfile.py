@@ -21,8 +21,7 @@ from graphlog.files import beside
 from graphlog.plugins import Registry, check_installed, packages_of
 
 FORMAT = "graphlog-model"
-VERSION = 2
-"""The newest that is read; 1 is written where version 0.1.0 reads the file rightly."""
+VERSION = 1
 KEY = "graphlog"
 """The one key of the file's metadata: safetensors writes several in a random order, one makes
 equal models equal files."""
@@ -47,7 +46,6 @@ def save_model(
     info: Mapping[str, Any],
     extra: Mapping[str, Tensor] | None = None,
     half: bool = False,
-    version: int = 1,
 ) -> None:
     """Write an encoder to ``path``, whole or not at all.
 
@@ -58,7 +56,6 @@ def save_model(
         extra: Further tensors to keep, by name.
         half: Store weights as float16, half the size, where none overflows; they are read back as
             float32. Running statistics keep their precision.
-        version: Of the format: 2 for what older versions of graphlog must refuse.
 
     Raises:
         ConfigError: If the encoder was given layers of its own, which a file cannot describe.
@@ -74,7 +71,7 @@ def save_model(
     tensors = {k: _stored(k, v, half) for k, v in tensors.items()}
     about = {
         "format": FORMAT,
-        "version": version,
+        "version": VERSION,
         "schema": encoder.schema.to_dict(),
         "config": encoder.config.model_dump(),
         "info": dict(info),

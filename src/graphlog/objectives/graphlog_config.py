@@ -222,22 +222,11 @@ CHEMISTRY: Mapping[str, Any] = {
 """Outside the paper: descriptors lead, prototypes follow the embedding. Without a local term a step
 needs one view, so it takes half the time."""
 
-PLUS: Mapping[str, Any] = {
-    "graph_weight": 0.1,
-    "subgraph_weight": 0.1,
-    "global_weight": 0.1,
-    "attribute_weight": 0.3,
-    "descriptor_weight": 1.0,
-}
-"""Outside the paper: descriptors lead, GraphLoG's own terms and the masked attributes go along
-with light weights."""
-
 RECIPES: Mapping[str, Mapping[str, Any]] = {
     "default": chemistry(**CHEMISTRY),
     "graphlog": comparison(**GRAPHLOG),
     "paper": {**comparison(**PAPER), "schema": "molecule", "embedding": "last"},
     "released": {**comparison(**RELEASED), "schema": "molecule", "embedding": "last"},
-    "plus": comparison(**PLUS),
 }
 """Whole set-ups by name, for :func:`graphlog.pretrain` and ``--recipe``."""
 
@@ -246,6 +235,5 @@ RECIPE_NOTES: Mapping[str, str] = {
     " (effective rank 2 of 300 was measured); see the docs.",
     "released": "the authors' script tends to end with all graphs in one chain of prototypes,"
     " its global term switched off; see the docs.",
-    "plus": "predicts descriptors and masked attributes too, outside the paper; see the docs.",
 }
 """What to tell whoever chooses a recipe, in one line."""

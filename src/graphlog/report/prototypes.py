@@ -42,7 +42,7 @@ from graphlog.report.tree import (
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 
-_FORMAT, _ATLAS_FORMAT = 2, 3
+_FORMAT, _ATLAS_FORMAT = 1, 1
 _STRANGERS = 12
 """Graphs shown as the most novel of the collection."""
 _LISTED = 200_000

@@ -161,8 +161,7 @@ def settings_tables(
 def recorded_config(tables: Mapping[str, Any]) -> PretrainConfig:
     """Return the settings that a run was started with.
 
-    A setting that the version which recorded them did not know has its own default, not that of
-    the recipe as it is today.
+    What the record leaves out has the setting's own default, not that of the recipe.
     """
     arranged = _arrange(tables)
     kind = OBJECTIVES.get(arranged["objective"].get("name", ""))

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -199,10 +198,7 @@ class Pretraining(Job):
 
     def load_state(self, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
         """Continue from a state, provided that settings and graphs are the same."""
-        settings = deepcopy(fields["settings"])
-        settings["training"]["precision"] = fields["environment"]["precision"]
-        self._check_complete(settings)
-        self.check_same(settings, fields["data_digest"])
+        self.check_same(fields["settings"], fields["data_digest"])
         for name, now in self._environment().items():
             if (before := fields["environment"].get(name, now)) != now:
                 self.progress.say(
@@ -218,18 +214,6 @@ class Pretraining(Job):
             self.average.load_state(part(tensors, "average."), device)
         self.watch.load_state(part(tensors, "watch."), fields["watch"], device)
 
-    def _check_complete(self, settings: Mapping[str, Any]) -> None:
-        """Raise ConfigError if the run was started before a setting of the objective existed.
-
-        What such a setting defaults to now need not be what the run did until it stopped.
-        """
-        missing = self.config.to_tables()["objective"].keys() - settings["objective"].keys()
-        if missing:
-            raise ConfigError(
-                "the run was started by an earlier version of graphlog, which has no setting "
-                f"objective.{min(missing)}; finish it with that version, or start another run."
-            )
-
     def check_same(self, settings: Mapping[str, Any], digest: str) -> None:
         """Check that nothing that decides the outcome has changed since a run was started.
 
@@ -237,8 +221,6 @@ class Pretraining(Job):
             ConfigError: Naming the first setting that has, or the data.
         """
         before = recorded_config(settings)
-        if before.precision == "auto":  # a finished run of version 0.1.0
-            before = before.updated({"precision": self.config.precision})
         if change := first_difference(before, self.config):
             raise ConfigError(f"the run was started with {change}; keep it, or start another run.")
         if digest != self.store.digest:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MODEL, CHECKPOINTS = "model.safetensors", "checkpoint"
 FORMAT = "graphlog-checkpoint"
-VERSION = 2
+VERSION = 1
 KEPT = 2
 LABELED_KINDS = ("finetune", "probe")
 """Kinds of runs on labels, by their ``config.toml``; those of pre-training name none."""
@@ -330,7 +330,7 @@ def _read(folder: Path) -> Checkpoint:
             f"{folder}: written by a newer graphlog ({reads}); upgrade graphlog-torch."
         )
     checksum: Any = manifest.pop("checksum", None)
-    if (checksum is not None or version > 1) and checksum != _checksum(manifest):
+    if checksum != _checksum(manifest):
         raise ModelFileError(f"checkpoint {folder} is damaged (its manifest was changed)")
     try:
         if hashlib.sha256(payload).hexdigest() != manifest["sha256"]:

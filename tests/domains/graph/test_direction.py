@@ -1,15 +1,11 @@
 """What direction edges have is part of a schema, and so of a model, and holds for new graphs."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 import graphlog
 from graphlog.api import read_graphs
 from graphlog.cli.main import main
-from graphlog.data.schema import FeatureSchema
-from graphlog.downstream.models import random_encoder
 from graphlog.errors import ConfigError
 from graphs_support import rings
 
@@ -48,20 +44,6 @@ def test_a_store_of_the_other_direction_is_refused(tmp_path, directed):
         encoder.embed(other)
     with pytest.raises(ConfigError, match="one is of directed graphs"):
         _trained(other, init=encoder)
-
-
-def test_schemas_of_earlier_versions_go_with_both(tmp_path):
-    path = rings(tmp_path / "rings.jsonl")
-    directed, plain = read_graphs(path, directed=True), read_graphs(path)
-    old = replace(plain.schema, directed=None)
-    assert "directed" not in old.to_dict()
-    assert FeatureSchema.from_dict(old.to_dict()).directed is None
-    assert FeatureSchema.from_dict(directed.schema.to_dict()).directed is True
-    encoder = random_encoder(schema=old, graphs=plain)
-    assert np.isfinite(encoder.embed(directed)).all()
-    np.testing.assert_array_equal(encoder.embed(path), encoder.embed(plain))
-    assert read_graphs(path, schema=old, directed=True).schema.directed is True
-    assert read_graphs(path, schema=old).undirected
 
 
 def test_the_command_line_keeps_and_shows_the_direction(tmp_path, capsys):
