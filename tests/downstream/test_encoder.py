@@ -10,7 +10,7 @@ from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
 from graphlog.domains.molecule.descriptors import morgan_fingerprints
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.models import list_models, load, random_encoder
+from graphlog.downstream.models import list_models, load, random_encoder, untrained_like
 from graphlog.encoders.encoder import calibrate
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.inputs import read
@@ -169,6 +169,13 @@ def test_random_encoder_is_a_function_of_its_seed():
     ]
     np.testing.assert_array_equal(same[0], same[1])
     assert not np.allclose(same[0], same[2])
+
+
+def test_an_untrained_encoder_does_not_take_its_statistics_from_labeled_molecules():
+    encoder, graphs = tiny_encoder(), read(CHAINS, MOLECULE)
+    halves = (graphs.subset(np.arange(10)), graphs.subset(np.arange(10, len(graphs))))
+    one, other = (untrained_like(encoder, fold, seed=3).embed(CHAINS) for fold in halves)
+    np.testing.assert_array_equal(one, other)
 
 
 def test_calibration_gives_unit_statistics():

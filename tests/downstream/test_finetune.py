@@ -230,6 +230,7 @@ def test_baselines_beside_the_result():
         "ECFP4 + logistic regression",
     } == set(models)
     assert "one seed: no spread is known" in report.notes
+    assert sum("1,280 unlabeled graphs that come with the package" in n for n in report.notes) == 1
 
 
 @pytest.mark.parametrize("seeds", [(), (0, 0), (-1,)])

@@ -23,7 +23,7 @@ from graphlog.downstream.finetune_seed import (
 from graphlog.downstream.head import FineTuned
 from graphlog.downstream.labeled_run import describe_run, origin
 from graphlog.downstream.linear import FIXED_C, GRID
-from graphlog.downstream.models import RANDOM, untrained_like
+from graphlog.downstream.models import RANDOM, statistics_note, untrained_like
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines, ecfp_rows
 from graphlog.downstream.repeats import repeat_notes
@@ -244,6 +244,7 @@ class _Run:
         if "random" in baselines:
             rows += self._untrained_rows(train)
         extra, notes = ecfp_rows(data, baselines, self.seeds, FIXED_C, sorted({FIXED_C, *GRID}), -1)
+        notes += [statistics_note(self.encoder)] if "random" in baselines else []
         notes += [*repeat_notes(data), *_notes(jobs)]
         chosen = "the epoch" if config.select == "best-valid" else None
         notes += calibration_notes(judged, data.split_name, chosen)

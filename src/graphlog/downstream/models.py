@@ -1,6 +1,7 @@
 """Where models come from: a file, a run folder, the package itself, or chance."""
 
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -142,7 +143,7 @@ def random_encoder(
         config or recipe.encoder, schema, torch.Generator().manual_seed(seed_for(seed, "encoder"))
     )
     if graphs is None:
-        graphs = domain_of(schema).calibration_graphs(schema, BATCHES * BATCH_SIZE)
+        graphs = bundled_graphs(schema)
     if graphs is None:
         raise ConfigError(
             f"an untrained encoder of schema '{schema.name}' needs graphs to take its statistics "
@@ -153,21 +154,50 @@ def random_encoder(
     return Encoder(network, layer or recipe.embedding, {"name": RANDOM, "seed": seed})
 
 
+@lru_cache(maxsize=4)
+def bundled_graphs(schema: FeatureSchema) -> GraphStore | None:
+    """Return the graphs that come with the package for batch norm; None where there are none."""
+    return domain_of(schema).calibration_graphs(schema, BATCHES * BATCH_SIZE)
+
+
 def untrained_like(
-    encoder: Encoder, graphs: GraphStore, seed: int, layer: str | None = None
+    encoder: Encoder, fold: GraphStore, seed: int, layer: str | None = None
 ) -> Encoder:
     """Return the untrained encoder of the same settings, on the same device, for comparison.
 
+    A pre-trained encoder has the batch norm statistics of the graphs that it was pre-trained on.
+    Those are not at hand, so the untrained one takes its own from the graphs that come with the
+    package, not from the labeled data it is judged on; :func:`statistics_note` says so.
+
     Args:
         encoder: What it is compared with.
-        graphs: Unlabeled graphs to take the statistics of batch normalization from.
+        fold: Where the statistics come from if no graphs of its schema come with the package.
         seed: Initial weights, and which graphs are looked at.
         layer: Embedding it is known by; None takes the encoder's.
     """
+    graphs = bundled_graphs(encoder.schema)
     untrained = random_encoder(
-        encoder.config, encoder.schema, layer=layer or encoder.layer, seed=seed, graphs=graphs
+        encoder.config,
+        encoder.schema,
+        layer=layer or encoder.layer,
+        seed=seed,
+        graphs=fold if graphs is None else graphs,
     )
     return untrained.to(encoder.device)
+
+
+def statistics_note(encoder: Encoder) -> str:
+    """Return a note for tables with :func:`untrained_like`: which graphs its batch norm knows."""
+    graphs = bundled_graphs(encoder.schema)
+    source = (
+        "the unlabeled graphs of the training fold"
+        if graphs is None
+        else f"{len(graphs):,} unlabeled graphs that come with the package"
+    )
+    return (
+        f"batch norm of the untrained encoder: statistics of {source}; of a pre-trained one, those "
+        "of its pre-training collection"
+    )
 
 
 def _resumable(path: Path) -> str:

@@ -31,7 +31,7 @@ from graphlog.downstream.linear import (
     standardize,
 )
 from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
-from graphlog.downstream.models import untrained_like
+from graphlog.downstream.models import statistics_note, untrained_like
 from graphlog.downstream.probe_run import Held, opened, probe_predictor, save_probe
 from graphlog.downstream.repeats import repeat_notes
 from graphlog.downstream.report import Report, ScoreRow, make_report, score_row
@@ -188,6 +188,7 @@ class _Probe:
             ]
             rows += models.rows("untrained encoder", [models.fit(x).path for x in untrained])
         extra, notes = ecfp_rows(data, self.baselines, seeds, self.c, models.grid, self.jobs)
+        notes += [statistics_note(self.encoder)] if "random" in self.baselines else []
         there = {(row.model, row.rule) for row in rows}
         rows += [row for row in extra if (row.model, row.rule) not in there]
         return _Scored(rows, [*notes, *repeat_notes(data)], models, parts)
@@ -419,7 +420,7 @@ def linear_name(features: str, data: LabeledGraphs) -> str:
 def _untrained(
     encoder: Encoder, data: LabeledGraphs, layer: str | None, seed: int, precision: Precision
 ) -> np.ndarray:
-    """Return features of the untrained network; its statistics come from the training fold."""
+    """Return features of the untrained network."""
     graphs = data.store.subset(np.sort(data.split.train))
     untrained = untrained_like(encoder, graphs, seed, layer)
     return untrained.embed_store(data.store, precision=precision)
