@@ -22,7 +22,7 @@ def unknown_names(v: Verbs) -> Iterator[Case]:
         v.reading(v.table)[verb] for verb in ("pretrain", "finetune", "probe", "embed")
     )
     cases = {
-        "verb": (["featurise", v.table], ("featurise", "featurize")),
+        "verb": (["featurize", v.table], ("featurize", "featurize")),
         "option": ([*pre[:4], "--epoch", "3"], ("--epochs",)),
         "data set": (["featurize", "bbpb", "-o", "s"], ("bbpb", "'bbbp'")),
         "data set to embed": (["embed", "bbpb", "-m", v.run, "-o", "out.npz"], ("bbpb", "'bbbp'")),
@@ -55,7 +55,7 @@ def unknown_names(v: Verbs) -> Iterator[Case]:
         "baseline": ([*fit, "--baselines", "ecfp-rff"], ("'ecfp-rf'",)),
         "baseline of probe": ([*probe, "--baselines", "ecfp-rff"], ("'ecfp-rf'",)),
         "selection": ([*fit, "--select", "best"], ("best-valid",)),
-        "colour": (["plot", v.run, "-o", "f", "--color", "scaffolt"], ("scaffold",)),
+        "color": (["plot", v.run, "-o", "f", "--color", "scaffolt"], ("scaffold",)),
         "path": (["info", "rnu"], ("rnu",)),
         "run to plot": (["plot", "rnu", "-o", "f"], ("rnu",)),
         "settings file": ([*pre, "--config", "gone.toml"], ("gone.toml",)),

@@ -103,7 +103,7 @@ def test_every_verb_knows_the_parts_of_a_package(used: tuple[Path, list[Ended]])
     assert "degreepred" in ended[0].out.replace("\u2502", "")
     assert "gated" in ended[0].out
     listed = {row["name"]: row for row in json.loads(ended[1].out)}
-    assert listed["alcohols"]["licence"] == "CC0-1.0"
+    assert listed["alcohols"]["license"] == "CC0-1.0"
     assert "frozen encoder" in ended[3].out
     assert json.loads(ended[4].out)["rows"] == 96
     config = tomllib.loads((folder / "run" / "config.toml").read_text(encoding="utf-8"))

@@ -79,7 +79,7 @@ def test_joined_features_have_names(model: Path):
     assert frame.shape == (3, 16 + 196)
     assert frame.columns[15:17].tolist() == ["graphlog15", "MolLogP"]
     with pytest.raises(ConfigError, match="Known: descriptors, ecfp4"):
-        GraphEmbedder(model, with_features=["odour"]).fit(CHAINS)
+        GraphEmbedder(model, with_features=["odor"]).fit(CHAINS)
 
 
 def test_in_a_pipeline_with_search_and_workers(model: Path):

@@ -210,7 +210,7 @@ def test_an_option_that_is_new_does_not_change_the_hash(monkeypatch: pytest.Monk
     [cell] = plan_cells(
         Request("biology", "small", methods=["contextpred"], seeds=[0], stages=["pretrain"])
     )
-    assert cell.config["pretrain"]["options"]["substructure_at"] == "centre"
+    assert cell.config["pretrain"]["options"]["substructure_at"] == "center"
 
 
 def test_what_decides_the_outcome_changes_the_hash():

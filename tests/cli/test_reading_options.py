@@ -71,10 +71,10 @@ def test_probe_tune_and_split_take_the_first_rows(
 def test_neighbors_take_the_first_rows_of_both(
     cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path
 ):
-    words = ["neighbours", molecules, "--in", molecules, "-m", pretrained, "--limit", "5"]
+    words = ["neighbors", molecules, "--in", molecules, "-m", pretrained, "--limit", "5"]
     out = tmp_path / "near.csv"
     assert cli(*words, "-k", "9", "-o", out, "--quiet").code == 0
-    pairs = {(row["smiles"], row["neighbour_row"]) for row in read_table(out)}
+    pairs = {(row["smiles"], row["neighbor_row"]) for row in read_table(out)}
     assert len(pairs) == 25
     assert {row for _, row in pairs} == {str(k) for k in range(5)}
 

@@ -35,6 +35,6 @@ def test_neighbors_of_the_input_are_neutral_too(cli: Cli, tmp_path: Path):
     (tmp_path / "in.csv").write_text(TABLE, encoding="utf-8")
     out, library = tmp_path / "near.csv", tmp_path / "in.csv"
     words = ("-m", "random", "-k", "1", "--workers", "1", "--quiet", "--excel-safe")
-    ended = cli("neighbours", library, "--in", library, "-o", out, *words)
+    ended = cli("neighbors", library, "--in", library, "-o", out, *words)
     assert ended.code == 0, ended.err
     assert [row["name"] for row in read_table(out)] == ["'=1+1", "plain", "'-CC"]

@@ -102,33 +102,33 @@ def test_a_data_set_added_to_the_catalogue_is_found_everywhere(
     from graphlog.cli.main import main
 
     smiles = [f"{'C' * n}{end}" for n in range(2, 22) for end in ("O", "N")]
-    table = "smiles,odour\n" + "".join(f"{s},{int('O' in s)}\n" for s in smiles)
-    (tmp_path / "odour.csv").write_text(table)
+    table = "smiles,odor\n" + "".join(f"{s},{int('O' in s)}\n" for s in smiles)
+    (tmp_path / "odor.csv").write_text(table)
     monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path))
     spec = DatasetSpec(
-        name="odour",
+        name="odor",
         description="Whether a molecule smells.",
         domain="molecule",
         rows=len(smiles),
-        path="odour.csv",
+        path="odor.csv",
         sha256=hashlib.sha256(table.encode()).hexdigest(),
-        tasks=("odour",),
+        tasks=("odor",),
         num_tasks=1,
         task="classification",
         metric="roc_auc",
         split="random",
-        licence="CC0",
+        license="CC0",
         source="made up",
         details={"sha256_smiles": [hash_smiles(smiles)]},
     )
-    monkeypatch.setitem(DATASETS, "odour", spec)
-    assert graphlog.read_molecules("odour").tasks == ("odour",)
-    assert graphlog.fetch_dataset("odour") == tmp_path / "odour.csv"
-    assert graphlog.describe_dataset("odour")["here"] == "yes"
-    assert "odour" in [row["name"] for row in graphlog.describe_datasets()]
-    report = graphlog.probe("graphlog-mol", "odour", baselines=(), seeds=(0,))
-    assert (report.dataset, report.tasks, report.split) == ("odour", ("odour",), "random (seed 0)")
+    monkeypatch.setitem(DATASETS, "odor", spec)
+    assert graphlog.read_molecules("odor").tasks == ("odor",)
+    assert graphlog.fetch_dataset("odor") == tmp_path / "odor.csv"
+    assert graphlog.describe_dataset("odor")["here"] == "yes"
+    assert "odor" in [row["name"] for row in graphlog.describe_datasets()]
+    report = graphlog.probe("graphlog-mol", "odor", baselines=(), seeds=(0,))
+    assert (report.dataset, report.tasks, report.split) == ("odor", ("odor",), "random (seed 0)")
     assert main(["data", "list", "--json"]) == 0
-    assert '"odour"' in capsys.readouterr().out
-    assert main(["featurize", "odour", "-o", str(tmp_path / "s"), "-q"]) == 0
-    assert graphlog.open_store(tmp_path / "s").tasks == ("odour",)
+    assert '"odor"' in capsys.readouterr().out
+    assert main(["featurize", "odor", "-o", str(tmp_path / "s"), "-q"]) == 0
+    assert graphlog.open_store(tmp_path / "s").tasks == ("odor",)

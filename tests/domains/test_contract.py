@@ -141,8 +141,8 @@ def test_from_a_file_to_predictions(case: Case, tmp_path: Path) -> None:
     assert features is None or len(features.values) == len(store)
     for name, columns in own.feature_sets.items():
         assert own.feature_set(name, store).values.shape == (len(store), len(columns))
-    with pytest.raises(ConfigError, match=r"odour|have no features"):
-        own.check_feature_sets(["odour"])
+    with pytest.raises(ConfigError, match=r"odor|have no features"):
+        own.check_feature_sets(["odor"])
     groups = own.groups(store)
     assert groups is None or len(groups) == len(store)
     drawn = own.draw(store, [0, 1], 200, 140)

@@ -335,7 +335,7 @@ def test_a_list_of_rejected_rows_is_of_the_last_input(tmp_path: Path, table: Pat
 
 def test_the_names_of_predictions_do_not_depend_on_the_input(tmp_path: Path, predictor: Predictor):
     plain = write_csv(tmp_path / "plain.csv", ["CCO"])
-    labeled = write_csv(tmp_path / "labelled.csv", ["CCO"], a=[1], b=[0])
+    labeled = write_csv(tmp_path / "labeled.csv", ["CCO"], a=[1], b=[0])
     for source in (plain, labeled):
         predictor.predict_file(source, tmp_path / "out.csv")
         added = list(read_csv(tmp_path / "out.csv")[0])[-8:]

@@ -89,19 +89,19 @@ def test_files_of_neighbors(tmp_path: Path):
     assert (written.rows, written.rejected) == (3, 1)
     rows = read_csv(tmp_path / "out.csv")
     assert list(rows[0]) == [
-        *("smiles", "name", "neighbour_rank", "neighbour_similarity", "neighbour_row"),
-        *("neighbour_smiles", "neighbour_id", "graphlog_status"),
+        *("smiles", "name", "neighbor_rank", "neighbor_similarity", "neighbor_row"),
+        *("neighbor_smiles", "neighbor_id", "graphlog_status"),
     ]
     assert [row["name"] for row in rows] == ["<u>", "<u>", "v", "w", "w"]
-    assert [row["neighbour_rank"] for row in rows] == ["1", "2", "", "1", "2"]
-    assert [int(row["neighbour_row"]) for row in rows[:2]] == expected.rows[0].tolist()
-    assert rows[0]["neighbour_id"] == f"m{expected.rows[0, 0]}"
+    assert [row["neighbor_rank"] for row in rows] == ["1", "2", "", "1", "2"]
+    assert [int(row["neighbor_row"]) for row in rows[:2]] == expected.rows[0].tolist()
+    assert rows[0]["neighbor_id"] == f"m{expected.rows[0, 0]}"
     assert rows[2]["graphlog_status"] not in ("", "ok")
     assert [row["row"] for row in read_csv(tmp_path / "rejects.csv")] == ["1"]
     neighbors_file(encoder, queries, tmp_path / "index", tmp_path / "out.jsonl", 2)
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [line["neighbour_row"] for line in lines] == [
-        int(row["neighbour_row"]) if row["neighbour_row"] else None for row in rows
+    assert [line["neighbor_row"] for line in lines] == [
+        int(row["neighbor_row"]) if row["neighbor_row"] else None for row in rows
     ]
     neighbors_file(encoder, queries, tmp_path / "index", tmp_path / "out.html", 2)
     page = (tmp_path / "out.html").read_text()
@@ -117,7 +117,7 @@ def test_files_of_neighbors(tmp_path: Path):
 def test_one_molecule_on_the_command_line(capfd: pytest.CaptureFixture[str]):
     neighbors_file(tiny_encoder(), "CCO", CHAINS, "-", 1)
     head, line = capfd.readouterr().out.splitlines()
-    assert head.startswith("row,smiles,neighbour_rank")
+    assert head.startswith("row,smiles,neighbor_rank")
     assert line.startswith("0,CCO,1,1.0,")
     with pytest.raises(DataError, match="no file, no data set and no molecule"):
         neighbors_file(tiny_encoder(), "nowhere.csv", CHAINS, "-", 1)
@@ -132,7 +132,7 @@ def test_two_tables_may_name_their_columns_differently(tmp_path: Path) -> None:
         out = tmp_path / "out.csv"
         neighbors_file(tiny_encoder(), query, other, out, 1, smiles_column="Structure (canonical)")
         found[query.name] = read_csv(out)
-    assert [row["neighbour_key"] for row in found["q.csv"]] == ["CCO", "CCN"]
+    assert [row["neighbor_key"] for row in found["q.csv"]] == ["CCO", "CCN"]
     assert len(found["library.csv"]) == len(CHAINS)
     with pytest.raises(DataError, match="no column 'strucure'"):
         neighbors_file(tiny_encoder(), queries, library, out, 1, smiles_column="strucure")

@@ -184,7 +184,7 @@ def test_attr_masking_of_all_columns() -> None:
     assert close(found.total, mean([mean(losses) for losses in columns]))
 
 
-@pytest.mark.parametrize("at", ["root", "centre"])
+@pytest.mark.parametrize("at", ["root", "center"])
 @pytest.mark.parametrize("pool", ["mean", "sum", "max"])
 @torch.no_grad()
 def test_context_pred_of_whole_graphs(at: str, pool: str) -> None:
@@ -200,7 +200,7 @@ def test_context_pred_of_whole_graphs(at: str, pool: str) -> None:
     roots, contexts = [], []
     for n in range(views.substructure.num_graphs):
         first = int((views.substructure.batch == n).nonzero()[0])
-        roots.append(whole[first] if at == "centre" else whole[views.root[n]])
+        roots.append(whole[first] if at == "center" else whole[views.root[n]])
         contexts.append(
             gather(
                 torch.stack(

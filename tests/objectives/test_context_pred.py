@@ -61,7 +61,7 @@ def test_wrong_contexts_are_never_the_right_one() -> None:
 def test_an_ego_network_is_embedded_at_its_center_wherever_the_root_is() -> None:
     encoder, batch = encoder_for(EDGE_MASKED).eval(), batch_for(EDGE_MASKED)
     objective = make(
-        "contextpred", encoder, hops=0, inner=1, outer=0, substructure_at="centre"
+        "contextpred", encoder, hops=0, inner=1, outer=0, substructure_at="center"
     ).eval()
     views = objective.views(batch, seeded())
     moved = views._replace(root=(views.substructure.ptr[1:] - 1))
@@ -78,8 +78,8 @@ def test_an_ego_network_is_embedded_at_its_center_wherever_the_root_is() -> None
 
 def test_the_center_stands_for_whole_graphs_alone() -> None:
     with pytest.raises(ConfigError, match=r"^`objective`: .*needs `hops=0`"):
-        OBJECTIVES["contextpred"].Config.parse({"substructure_at": "centre"}, "objective.")
+        OBJECTIVES["contextpred"].Config.parse({"substructure_at": "center"}, "objective.")
 
 
 def test_biology_takes_the_center() -> None:
-    assert OBJECTIVES["contextpred"].RECIPES["biology"]["objective"]["substructure_at"] == "centre"
+    assert OBJECTIVES["contextpred"].RECIPES["biology"]["objective"]["substructure_at"] == "center"

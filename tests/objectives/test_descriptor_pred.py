@@ -270,7 +270,7 @@ def test_a_run_from_smiles(
     objective: str, recipe: str, tiny_smiles: list[str], tmp_path: Path
 ) -> None:
     store = store_of(tiny_smiles)
-    options = {"objective.centres": 4} if objective == "graphlog" else {}
+    options = {"objective.centers": 4} if objective == "graphlog" else {}
     config = resolve_config(objective, recipe, {**TINY, **options})
     result = run_pretraining(store, config, tmp_path / "run", progress=Silent())
     assert result.info["data_digest"] == store.digest

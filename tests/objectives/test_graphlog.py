@@ -195,7 +195,7 @@ def test_the_global_loss_has_a_gradient_in_expectation() -> None:
         "balanced": {},
         "same": {"e_step": "sample", "e_step_temperature": 0.0},
     }.items():
-        objective = build(depth=1, centres=6, **switches)
+        objective = build(depth=1, centers=6, **switches)
         begin_joint(objective)
         size[name] = float(expected_root_gradient(objective, emb).norm())
         gap = step(objective, small_encoder(), random_batch(SIZES)).watch["assignment_gap"]
@@ -230,7 +230,7 @@ def test_upper_layers_stay_in_use_among_outliers() -> None:
     emb[:80] *= torch.linspace(2, 20, 80)[:, None]  # far away, where K-means puts its centers
     in_use: dict[str, float] = {}
     for way in ("balanced", "kmeans"):
-        objective = build(initialisation=way, centres=40)
+        objective = build(initialization=way, centers=40)
         begin_joint(objective, emb)
         assert objective.forest is not None
         in_use[way] = roots_in_use(objective.forest, emb)

@@ -114,7 +114,7 @@ def test_same_generator_same_forest() -> None:
 
 def test_the_literal_rule_discards_every_upper_layer() -> None:
     fit_forest(embeddings(400), depth=1, centers=50, generator=seeded(), centers_rule="literal")
-    with pytest.raises(ConfigError, match=r"centres_rule='literal'.*1 layers above.*halve"):
+    with pytest.raises(ConfigError, match=r"centers_rule='literal'.*1 layers above.*halve"):
         fit_forest(embeddings(400), depth=2, centers=50, generator=seeded(), centers_rule="literal")
 
 

@@ -13,7 +13,7 @@ from graphlog.encoders.novelty import PREFIX, Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.report.hierarchy import Hierarchy, hierarchy_of
 
-SMALL = {"epochs": 2, "batch_size": 16, "encoder": {"dim": 16, "layers": 2}, "objective.centres": 8}
+SMALL = {"epochs": 2, "batch_size": 16, "encoder": {"dim": 16, "layers": 2}, "objective.centers": 8}
 
 
 @pytest.fixture(scope="module", params=["default", "released"])

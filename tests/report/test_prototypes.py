@@ -33,7 +33,7 @@ def model() -> Encoder:
         "epochs": 2,
         "batch_size": 16,
         "encoder": {"dim": 16, "layers": 2},
-        "objective.centres": 8,
+        "objective.centers": 8,
     }
     return graphlog.pretrain(CHAINS, schema="molecule", **options)
 

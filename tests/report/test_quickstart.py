@@ -43,7 +43,7 @@ def _add_dataset(name: str, source: str, path: Path) -> None:
         num_tasks=1,
         task="regression",
         metric="rmse",
-        licence=DATASETS[source].licence,
+        license=DATASETS[source].license,
         source=DATASETS[source].source,
     )
 

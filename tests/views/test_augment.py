@@ -54,7 +54,7 @@ def test_the_released_walk_never_leaves_the_first_neighborhood() -> None:
     batch = batch_for(sizes=[30])
     right = max(int(grow_subgraph(batch, torch.tensor([12]), seeded(k)).sum()) for k in range(9))
     released = [
-        grow_subgraph(batch, torch.tensor([12]), seeded(k), "first-neighbours")
+        grow_subgraph(batch, torch.tensor([12]), seeded(k), "first-neighbors")
         .nonzero()
         .squeeze(1)
         .tolist()

@@ -265,7 +265,7 @@ _WORM: Mapping[str, Any] = {
     "probed_across": None,
     "forested": None,
 }
-_CENTER = {"readout": "mean+centre"}
+_CENTER = {"readout": "mean+center"}
 """Proteins are embedded by their whole ego-network and its center, as in pre-train-GNNs."""
 
 SCALES: Mapping[str, Scale] = {

@@ -310,9 +310,9 @@ def _fitted(embeddings: Float[np.ndarray, "N D"], config: PretrainConfig) -> Pro
     return fit_forest(
         torch.from_numpy(embeddings),
         depth=options["depth"],
-        centers=options["centres"],
+        centers=options["centers"],
         generator=torch.Generator().manual_seed(seed_for(config.seed, "map")),
-        centers_rule=options["centres_rule"],
+        centers_rule=options["centers_rule"],
         min_members=options["min_members"],
         space=options["kmeans_space"],
     )

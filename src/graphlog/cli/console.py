@@ -117,8 +117,7 @@ class Table:
 
 def fields_table(fields: Mapping[str, object], title: str = "") -> Table:
     """Return a two-column table of names and values; fields that are None are left out."""
-    shown = {"licence": "license"}  # keys of results keep the spelling they were released with
-    rows = [(shown.get(k, k), v) for k, v in fields.items() if v is not None]
+    rows = [(name, value) for name, value in fields.items() if value is not None]
     return Table(("", ""), rows, title)
 
 

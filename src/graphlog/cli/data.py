@@ -40,14 +40,14 @@ _PROTEINS = (
     _Option("score", int, "N", "Lowest combined score of an interaction (default: 700)."),
     _Option("channel_score", str, "N|NAME=N,..", "Lowest score of a channel: textmining=500."),
     _Option("radius", int, "N", "Steps from the center of an ego-network (default: 1)."),
-    _Option("neighbours", int, "N", "Strongest partners followed per protein (default: 100)."),
+    _Option("neighbors", int, "N", "Strongest partners followed per protein (default: 100)."),
     _Option("nodes", int, "N", "Largest number of proteins in an ego-network (default: 500)."),
     _Option("isolated", Literal["reject", "keep"], None, "What to do without any partner."),
     _Option("terms", int, "N", "Largest number of GO terms to predict (default: 40)."),
     _Option("min_positives", int, "N", "Fewest positives of a GO term (default: 100)."),
     _Option("max_overlap", float, "J", "Largest Jaccard overlap of two terms (default: 0.8)."),
     _Option("without_evidence", str, "A,B", "Evidence codes to ignore (default: IEA,ND,NAS)."),
-    _Option("labelled_only", bool, None, "Reject proteins without a usable annotation."),
+    _Option("labeled_only", bool, None, "Reject proteins without a usable annotation."),
 )
 
 
@@ -253,11 +253,10 @@ _KINDS = (
 def list_datasets(data_dir: o.DataDir = None, *, console: Console) -> None:
     """List the data sets known by name."""
     datasets = graphlog.describe_datasets()
-    keys = ("name", "rows", "tasks", "kind", "licence", "here", "description")
     columns = ("name", "rows", "tasks", "kind", "license", "here", "description")
     # `info` says where; narrow columns leave room for the description
     here = {"with RDKit": "yes", "with graphlog": "yes"}
-    rows = [tuple(here.get(d[key], d[key]) or "" for key in keys) for d in datasets]
+    rows = [tuple(here.get(d[key], d[key]) or "" for key in columns) for d in datasets]
     console.result(datasets, Table(columns, rows))
     console.say("\nfetch one with: graphlog data get NAME; more of it: graphlog data info NAME")
 

@@ -105,7 +105,6 @@ def plot(
         o.option(
             "Color of the map (default: prototype; label after finetune).",
             "prototype|scaffold|label",
-            *("--color", "--colour"),
         ),
     ] = None,
     seed: o.Seed = 0,

@@ -16,7 +16,7 @@ from graphlog.cli.data import convert, featurize
 from graphlog.cli.look import info, models, plot, prototypes, quickstart
 from graphlog.cli.options import with_groups
 from graphlog.cli.train import benchmark, finetune, pretrain, tune
-from graphlog.cli.use import embed, export, neighbours, predict, probe
+from graphlog.cli.use import embed, export, neighbors, predict, probe
 from graphlog.processes import WORDS
 
 START, DATA, TRAIN, USE, LOOK = "Start here", "Data", "Train", "Use an encoder", "Look at results"
@@ -31,7 +31,7 @@ VERBS: tuple[tuple[Callable[..., None], str, str], ...] = (
     (benchmark, TRAIN, "graphlog benchmark molecules -o bench --scale smoke"),
     (embed, USE, "graphlog embed molecules.csv -m run -o embeddings.npz"),
     (predict, USE, "graphlog predict new.csv -m bbbp-run -o predictions.csv"),
-    (neighbours, USE, "graphlog neighbours CCO --in molecules.csv -m graphlog-mol -o near.html"),
+    (neighbors, USE, "graphlog neighbors CCO --in molecules.csv -m graphlog-mol -o near.html"),
     (probe, USE, "graphlog probe bbbp -m run"),
     (export, USE, "graphlog export graphlog-mol -o model.onnx"),
     (models, LOOK, "graphlog models"),

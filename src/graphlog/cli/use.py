@@ -95,7 +95,7 @@ def predict(
     console.summary(written.to_dict(), output)
 
 
-def neighbours(
+def neighbors(
     query: Annotated[
         str,
         o.argument(

@@ -32,7 +32,7 @@ class DatasetSpec(FrozenConfig):
     """Whether ``url`` is the file or the package that holds it, or the file comes with RDKit."""
     url: str | None = None
     """Public address of the file as its publisher gives it."""
-    licence: str
+    license: str
     """Terms of use."""
     source: str
     """Who published it."""

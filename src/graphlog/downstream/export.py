@@ -69,7 +69,7 @@ class DenseEncoder(nn.Module):
             if len(network.norms):
                 h = _over_nodes(network.norms[number], h)
             outputs.append(F.relu(h) if number < len(network.layers) - 1 else h)
-        has_center = config.readout == "mean+centre"
+        has_center = config.readout == "mean+center"
         if self.layer == "last":
             flat = [h.flatten(0, 1) for h in outputs]
             h = JUMPS[config.jk](flat).unflatten(0, mask.shape)

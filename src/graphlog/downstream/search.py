@@ -242,7 +242,7 @@ class Index:
         """
         path = Path(folder)
         if not is_index(path):
-            raise DataError(f"{path} is no index; build one: graphlog neighbours ... --save {path}")
+            raise DataError(f"{path} is no index; build one: graphlog neighbors ... --save {path}")
         about = read_json(path / _ABOUT)
         if about.get("format") != _FORMAT:
             raise ModelFileError(

@@ -57,8 +57,8 @@ class EncoderConfig(FrozenConfig):
     jk: Literal["last", "concat", "max", "sum"] = "last"
     """Jumping knowledge: which layers make the node embedding; all but ``last`` use the input
     too."""
-    readout: Literal["mean", "sum", "max", "attention", "mean+centre"] = "mean"
-    """How node embeddings become a graph embedding (Eq. 2). ``mean+centre`` takes the mean in
+    readout: Literal["mean", "sum", "max", "attention", "mean+center"] = "mean"
+    """How node embeddings become a graph embedding (Eq. 2). ``mean+center`` takes the mean in
     pre-training; downstream, the center node's embedding is appended (biology of Hu et al.)."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """Share of values dropped after every layer, the last one included."""

@@ -36,7 +36,7 @@ POOLS: dict[str, Callable[[Float[Tensor, "V D"], Int[Tensor, "P"]], Float[Tensor
     "mean": segment_mean,
     "sum": segment_sum,
     "max": segment_max,
-    "mean+centre": segment_mean,
+    "mean+center": segment_mean,
 }
 
 
@@ -181,7 +181,7 @@ class GraphEncoder(nn.Module):
 
     def embedding_width(self, layer: EmbeddingLayer) -> int:
         """Return the number of columns of :meth:`embed_graphs`."""
-        sides = 2 if self.config.readout == "mean+centre" else 1
+        sides = 2 if self.config.readout == "mean+center" else 1
         return (
             sides * (len(self.layers) + 1) * self.config.dim + 1
             if layer == "jk"
@@ -195,7 +195,7 @@ class GraphEncoder(nn.Module):
             batch: The graphs.
             layer: ``last`` is the graph embedding of :meth:`forward`; ``jk`` joins the mean over
                 nodes of the input embedding and of every layer, and the logarithm of the number of
-                nodes. With the readout ``mean+centre``, the center node's embedding stands beside
+                nodes. With the readout ``mean+center``, the center node's embedding stands beside
                 each of these.
         """
         if layer == "last":
@@ -215,14 +215,14 @@ class GraphEncoder(nn.Module):
         return self._encoding(outputs, shard), self._join_layers(outputs, shard)
 
     def _last(self, encoding: Encoding, batch: GraphBatch) -> Tensor:
-        if self.config.readout != "mean+centre":
+        if self.config.readout != "mean+center":
             return encoding.graph_emb
         return torch.cat([encoding.graph_emb, center_nodes(encoding.node_emb, batch.ptr)], dim=1)
 
     def _join_layers(self, outputs: list[Tensor], shard: Shard) -> Float[Tensor, "N W"]:
         batch = shard.batch
         means = [segment_mean(h, batch.ptr) for h in outputs]
-        if self.config.readout == "mean+centre":
+        if self.config.readout == "mean+center":
             means += [center_nodes(h, batch.ptr) for h in outputs]
         log_size = batch.sizes.clamp(min=1).to(means[0].dtype).log()[:, None]
         return shard.all_graphs(torch.cat([*means, log_size], dim=1))

@@ -35,7 +35,7 @@ class ContextPredConfig(FrozenConfig):
     """The context ends after this many steps; 0: nowhere (biology)."""
     context_layers: int = Field(3, ge=1)
     """Layers of the context's own encoder."""
-    substructure_at: Literal["root", "centre"] = "root"
+    substructure_at: Literal["root", "center"] = "root"
     """Node whose embedding stands for the substructure: the root, or the center of a whole
     ego-network (node 0; biology)."""
     mode: Literal["cbow", "skipgram"] = "cbow"
@@ -54,9 +54,9 @@ class ContextPredConfig(FrozenConfig):
                 "`hops` must be above `inner`, so that substructure and context overlap,"
                 " or 0 for whole graphs"
             )
-        if self.hops and self.substructure_at == "centre":
+        if self.hops and self.substructure_at == "center":
             raise ValueError(
-                "`substructure_at='centre'` needs `hops=0`: a part of a graph may lack its center"
+                "`substructure_at='center'` needs `hops=0`: a part of a graph may lack its center"
             )
         return self
 
@@ -68,7 +68,7 @@ class ContextPred(Objective[ContextViews]):
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": comparison(),
         "paper": published(),
-        "biology": published("protein", hops=0, inner=1, outer=0, substructure_at="centre"),
+        "biology": published("protein", hops=0, inner=1, outer=0, substructure_at="center"),
     }
 
     def __init__(self, config: ContextPredConfig, encoder: GraphEncoder) -> None:

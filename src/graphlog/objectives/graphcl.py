@@ -49,7 +49,7 @@ class GraphCL(Objective[GraphCLViews]):
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": comparison(),
         "paper": published(),
-        "released": published(subgraph_growth="first-neighbours", restore_edgeless=True),
+        "released": published(subgraph_growth="first-neighbors", restore_edgeless=True),
         "biology": published(
             "protein",
             first=("drop-nodes", "subgraph", "perturb-edges"),

@@ -162,27 +162,27 @@ class GraphLoG(Objective[GraphLoGViews]):
         if self.head is not None:
             with torch.no_grad():
                 emb = torch.cat([self.head(part) for part in emb.split(8192)])
-        if c.initialisation == "competitive":
+        if c.initialization == "competitive":
             forest = fit_competitive(
                 emb,
                 depth=c.depth,
-                centers=c.centres,
+                centers=c.centers,
                 generator=generator,
                 passes=c.competitive_passes,
                 decay=c.competitive_decay,
                 min_members=c.min_members,
             )
-        elif c.initialisation == "balanced":
+        elif c.initialization == "balanced":
             forest = fit_balanced_forest(
-                emb, depth=c.depth, centers=c.centres, roots=c.min_roots, generator=generator
+                emb, depth=c.depth, centers=c.centers, roots=c.min_roots, generator=generator
             )
         else:
             forest = fit_forest(
                 emb,
                 depth=c.depth,
-                centers=c.centres,
+                centers=c.centers,
                 generator=generator,
-                centers_rule=c.centres_rule,
+                centers_rule=c.centers_rule,
                 min_members=c.min_members,
                 min_roots=c.min_roots,
                 space=c.kmeans_space,

@@ -81,14 +81,14 @@ class GraphLoGConfig(FrozenConfig):
 
     depth: int = Field(3, ge=1)
     """Layers of prototypes."""
-    centres: int = Field(50, ge=1)
+    centers: int = Field(50, ge=1)
     """Centers of each clustering."""
     min_members: int = Field(2, ge=1)
     """Clusters with fewer members are discarded."""
-    centres_rule: CentersRule = "halve"
+    centers_rule: CentersRule = "halve"
     """Centers of a layer of few points: at most half as many, or ``literal``, which discards
     every upper layer."""
-    initialisation: Literal["balanced", "kmeans", "competitive"] = "balanced"
+    initialization: Literal["balanced", "kmeans", "competitive"] = "balanced"
     """Equal shares for the prototypes of every layer, so that none above the leaves stands empty;
     K-means (paper); or moving averages and rival-penalized competition (script)."""
     min_roots: int = Field(4, ge=1)
@@ -161,10 +161,10 @@ PAPER: Mapping[str, Any] = {
     "cosine_eps": 0.0,
     "projection_head": False,
     "depth": 3,
-    "centres": 50,
+    "centers": 50,
     "min_members": 2,
-    "centres_rule": "halve",
-    "initialisation": "kmeans",
+    "centers_rule": "halve",
+    "initialization": "kmeans",
     "min_roots": 1,
     "kmeans_space": "raw",
     "kmeans_sample": 0,
@@ -174,7 +174,7 @@ PAPER: Mapping[str, Any] = {
     "global_form": "nce",
 }
 """The equations to the letter; the one rule that cannot be followed to the letter is
-``centres_rule``."""
+``centers_rule``."""
 
 RELEASED: Mapping[str, Any] = {
     "graph_weight": 1.0,
@@ -189,9 +189,9 @@ RELEASED: Mapping[str, Any] = {
     "cosine_eps": 1e-6,
     "projection_head": True,
     "depth": 3,
-    "centres": 50,
+    "centers": 50,
     "min_members": 2,
-    "initialisation": "competitive",
+    "initialization": "competitive",
     "kmeans_sample": 0,
     "competitive_passes": 5,
     "competitive_decay": 0.95,

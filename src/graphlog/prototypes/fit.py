@@ -127,9 +127,9 @@ def _fit_layer(
     if fitted.centers.shape[0] == 0:
         if centers_rule == "literal":
             raise ConfigError(
-                f"`centres_rule='literal'` discards all prototypes {level} layers above the bottom:"
+                f"`centers_rule='literal'` discards all prototypes {level} layers above the bottom:"
                 f" {wanted} centers on {available} points leave none with {min_members} members;"
-                " use 'halve' or fewer `centres`."
+                " use 'halve' or fewer `centers`."
             )
         fitted = Clusters(points.mean(dim=0, keepdim=True), torch.zeros_like(fitted.assignment))
     return fitted

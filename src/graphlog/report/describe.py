@@ -73,7 +73,7 @@ _TABLES = tuple(
     for packed in ("", ".gz", ".zst")
 )
 _ORIGIN = ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")
-_CARD_FIELDS = ("trained on", "reads", "licence", "limits")
+_CARD_FIELDS = ("trained on", "reads", "license", "limits")
 
 
 def _model_card(path: Path) -> dict[str, str | None]:
@@ -256,7 +256,7 @@ def describe_dataset(name: str) -> dict[str, Any]:
         "metric": spec.metric,
         "split": spec.split,
         "task names": list(spec.tasks),
-        "licence": spec.licence,
+        "license": spec.license,
         "source": spec.source,
         "url": spec.url,
         "made from": [part.name for part in DOMAINS[spec.domain].parts(spec)],

@@ -93,8 +93,8 @@ def neighbors_file(
 ) -> Written:
     """Write the nearest rows of a library for every row of a query, one line a pair.
 
-    A line has the columns of the query, ``neighbour_rank``, ``neighbour_similarity``,
-    ``neighbour_row``, ``neighbour_<column>`` for each column of the library, and
+    A line has the columns of the query, ``neighbor_rank``, ``neighbor_similarity``,
+    ``neighbor_row``, ``neighbor_<column>`` for each column of the library, and
     ``graphlog_status``. A query that cannot be read has one line.
 
     Args:
@@ -155,7 +155,7 @@ def neighbors_file(
     rejects = save_rejects(path.parent, store.output_rejects, path.name) if is_file else None
     content = {
         "library": len(index),
-        "neighbours": result.rows.shape[1],
+        "neighbors": result.rows.shape[1],
         "search": "exact" if index.is_exact else "approximate",
         "index": None if save is None else str(save),
     }
@@ -215,8 +215,8 @@ def _write_table(
     """Write a table, a line for each query and neighbor."""
     library = [name for name in index.record(0)[0] if name != "row"]
     own = list(fields[0]) if fields else []
-    added = ["neighbour_rank", "neighbour_similarity", "neighbour_row"]
-    added = free_names([*added, *(f"neighbour_{name}" for name in library), STATUS], own)
+    added = ["neighbor_rank", "neighbor_similarity", "neighbor_row"]
+    added = free_names([*added, *(f"neighbor_{name}" for name in library), STATUS], own)
     table = CsvTable(file)
     if kind == "csv":
         table.writerow([*own, *added])

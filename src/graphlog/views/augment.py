@@ -37,7 +37,7 @@ class AugmentConfig(FrozenConfig):
     """Share of nodes that a subgraph grows by, beyond the one it starts from."""
     edge_perturbation: Literal["rewire", "drop"] = "rewire"
     """Put as many edges elsewhere as are taken away (the paper), or only take away."""
-    subgraph_growth: Literal["frontier", "first-neighbours"] = "frontier"
+    subgraph_growth: Literal["frontier", "first-neighbors"] = "frontier"
     """Grow from all nodes reached so far, or only among the neighbors of the first one (the
     authors' chemistry script)."""
     restore_edgeless: bool = False
@@ -110,7 +110,7 @@ def grow_subgraph(
     batch: GraphBatch,
     steps: Int[Tensor, "N"],
     generator: torch.Generator,
-    growth: Literal["frontier", "first-neighbours"] = "frontier",
+    growth: Literal["frontier", "first-neighbors"] = "frontier",
 ) -> Bool[Tensor, "V"]:
     """Return the nodes of one random connected subgraph a graph.
 
@@ -122,14 +122,14 @@ def grow_subgraph(
         batch: Any graphs.
         steps: Nodes to add to the first, in each graph.
         generator: Source of randomness.
-        growth: ``"first-neighbours"`` only ever adds neighbors of the first node.
+        growth: ``"first-neighbors"`` only ever adds neighbors of the first node.
     """
     roots = random_nodes(batch.ptr, generator)[batch.sizes > 0]
     inside = torch.zeros(batch.num_nodes, dtype=torch.bool, device=roots.device).index_fill(
         0, roots, True
     )
     source, target = batch.edge_index[0], batch.edge_index[1]
-    if growth == "first-neighbours":
+    if growth == "first-neighbors":
         near = torch.zeros_like(inside)
         near[target[inside[source]]] = True
         return inside | choose_rows(batch.batch, batch.ptr, steps, generator, near & ~inside)

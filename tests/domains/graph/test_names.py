@@ -37,7 +37,7 @@ def test_ids_of_json_lines(tmp_path, graphs):
     assert _column(tmp_path / "few.csv", "id") == expected[:4]
     graphlog.neighbors_file(encoder, path, path, tmp_path / "n.csv", k=1)
     assert _column(tmp_path / "n.csv", "id") == expected
-    assert set(_column(tmp_path / "n.csv", "neighbour_id")) <= {*expected, ""}
+    assert set(_column(tmp_path / "n.csv", "neighbor_id")) <= {*expected, ""}
 
 
 def test_a_bad_first_line_does_not_hide_the_names(tmp_path, graphs):

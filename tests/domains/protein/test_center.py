@@ -32,7 +32,7 @@ def store() -> GraphStore:
 def test_center_stands_beside_the_mean(store: GraphStore, layer: str) -> None:
     config = EncoderConfig(layers=2, dim=8)
     plain = build_encoder(config, PROTEIN, 0).eval()
-    centered = build_encoder(config.updated({"readout": "mean+centre"}), PROTEIN, 0).eval()
+    centered = build_encoder(config.updated({"readout": "mean+center"}), PROTEIN, 0).eval()
     centered.load_state_dict(
         plain.state_dict()
     )  # the readout has no weights: any encoder can be given it

@@ -65,7 +65,7 @@ def test_featurize_proteins(cli: Cli, files: Path) -> None:
         *go,
         "--radius",
         "2",
-        "--neighbours",
+        "--neighbors",
         "5",
         "--nodes",
         "3",
@@ -73,7 +73,7 @@ def test_featurize_proteins(cli: Cli, files: Path) -> None:
         "coexpression=450",
     )
     assert ended.code == 0, ended.err
-    assert (ended.json["graphs"], ended.json["rejected rows"], ended.json["labelled"]) == (4, 4, 2)
+    assert (ended.json["graphs"], ended.json["rejected rows"], ended.json["labeled"]) == (4, 4, 2)
     assert ended.json["proteins"] == "4 of 9"
     store = open_store(files / "s")
     assert store.tasks == ("GO:0000003", "GO:0000005")
@@ -230,7 +230,7 @@ def test_self_loops_repeats_and_one_direction_only_are_counted_not_refused(
 def test_ego_networks_of_one_node_and_of_thousands(cli: Cli, tmp_path: Path) -> None:
     spokes = links([("hub", f"p{k}", 900) for k in range(3000)] + [("far", "away", 100)])
     network = write(tmp_path / "9.txt", spokes)
-    wide = ["--neighbours", "5000", "--nodes", "5000", "--isolated", "keep", "--limit", "3"]
+    wide = ["--neighbors", "5000", "--nodes", "5000", "--isolated", "keep", "--limit", "3"]
     assert (
         cli("featurize", network, "--domain", "protein", "-o", tmp_path / "s", *wide, "-q").code
         == 0

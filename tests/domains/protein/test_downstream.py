@@ -77,7 +77,7 @@ def test_the_center_is_read_downstream_unless_told_otherwise(store: GraphStore) 
     assert molecules.with_readout() is molecules
     data = open_labeled(store, PROTEIN)
     quick = {"epochs": 1, "device": "cpu", "precision": "fp32"}
-    assert start_of(encoder, data, FinetuneConfig(**quick)).encoder.config.readout == "mean+centre"
+    assert start_of(encoder, data, FinetuneConfig(**quick)).encoder.config.readout == "mean+center"
     assert (
         start_of(encoder, data, FinetuneConfig(**quick, readout="encoder")).encoder.config.readout
         == "mean"
@@ -89,7 +89,7 @@ def test_a_probe_with_statistics_is_kept(store: GraphStore, tmp_path: Path) -> N
     encoder = tiny_encoder(schema=PROTEIN)
     api.probe(encoder, store, run_dir=tmp_path / "run", **joined)
     kept = api.load_predictor(tmp_path / "run")
-    assert kept.encoder.config.readout == "mean+centre"
+    assert kept.encoder.config.readout == "mean+center"
     data = open_labeled(store, PROTEIN, fractions=joined["fractions"])
     expected = averaged_models(encoder.with_readout(), data, ("statistics",))
     np.testing.assert_allclose(kept.predict(data.store), expected, rtol=2e-4, atol=2e-4)

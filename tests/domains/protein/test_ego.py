@@ -17,7 +17,7 @@ from protein_support import chunk_graphs, random_network, slow_members
 )
 def test_ego_networks_equal_those_cut_one_by_one(radius: int, neighbors: int, nodes: int) -> None:
     network, graph = random_network(40, 400, seed=radius)
-    options = ProteinOptions(radius=radius, neighbours=neighbors, nodes=nodes, isolated="keep")
+    options = ProteinOptions(radius=radius, neighbors=neighbors, nodes=nodes, isolated="keep")
     found = chunk_graphs(ego_networks(network, np.arange(40), options))
     for center, (size, ends, attributes) in enumerate(found):
         members = slow_members(graph, center, radius, neighbors, nodes)

@@ -99,7 +99,7 @@ def test_functions_become_labels(tmp_path: Path) -> None:
         go=obo,
         min_positives=1,
         isolated="keep",
-        labelled_only=True,
+        labeled_only=True,
     )
     assert {r.text for r in alone.rejects} >= {"9.e", "9.f"}
 
@@ -223,7 +223,7 @@ def test_worm_reproduces_the_published_derivation(mirror: Path) -> None:
         annotations=bio / "celegans_go_annotations.tsv.gz",
         go=bio / "go_edges_2022-07.tsv.gz",
         go_terms=bio / "go_terms_2022-07.tsv.gz",
-        neighbours=10,
+        neighbors=10,
     )
     assert len(store) == 10_735
     table = tabled_functions(

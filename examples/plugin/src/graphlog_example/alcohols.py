@@ -16,6 +16,6 @@ ALCOHOLS = DatasetSpec(
     task="classification",
     metric="roc_auc",
     split="random",
-    licence="CC0-1.0",
+    license="CC0-1.0",
     source="made for this example",
 )

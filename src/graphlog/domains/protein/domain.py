@@ -226,12 +226,12 @@ class ProteinDomain(Domain):
         return ego_statistics(store)
 
     def downstream_readout(self, readout: str) -> str:
-        """Return ``mean+centre`` in place of ``mean``.
+        """Return ``mean+center`` in place of ``mean``.
 
         Pre-training pools the mean only, fine-tuning reads mean and center: the rule of the
         pre-train-GNNs family. The readout has no weights, so any encoder can be given it.
         """
-        return "mean+centre" if readout == "mean" else readout
+        return "mean+center" if readout == "mean" else readout
 
     def describe(self, store: GraphStore) -> dict[str, Any]:
         """Return the number of proteins of each species, and of those with labels."""
@@ -240,7 +240,7 @@ class ProteinDomain(Domain):
         if store.labels is None:
             return {"proteins": counts}
         labeled = int((~np.isnan(store.labels).all(axis=1)).sum())
-        return {"proteins": counts, "labelled": labeled}
+        return {"proteins": counts, "labeled": labeled}
 
 
 def split_proteins(

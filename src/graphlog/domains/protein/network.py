@@ -342,7 +342,7 @@ def _reach(
     for _ in range(options.radius):
         graph, protein = np.divmod(reached[-1], n)
         starts = network.offsets[protein]
-        counts = np.minimum(network.offsets[protein + 1] - starts, options.neighbours)
+        counts = np.minimum(network.offsets[protein + 1] - starts, options.neighbors)
         entry = np.repeat(graph, counts) * n + network.partners[ragged_ranges(starts, counts)]
         entry = entry[seen[entry] < 0]
         _, first = np.unique(entry, return_index=True)

@@ -234,7 +234,7 @@ def _add_network(
     proteins = np.arange(len(network.proteins))[:limit]
     values = functions.values[start + proteins] if functions else None
     reasons = np.full(len(proteins), "", dtype=object)
-    if values is not None and options.labelled_only:
+    if values is not None and options.labeled_only:
         reasons[np.isnan(values).all(axis=1)] = "has no usable annotation"
     if options.isolated == "reject":
         isolated = network.degrees[proteins] == 0
@@ -314,7 +314,7 @@ def parts(spec: DatasetSpec) -> list[DatasetSpec]:
     others = [DATASETS[name] for name in details.networks]
     if details.label_file:
         others.append(next(s for s in DATASETS.values() if s.path == details.label_file))
-    if details.labelling == "go":
+    if details.labeling == "go":
         names = [_ONTOLOGY]
         names += [f"{kind}-{taxon}" for kind in ("gaf", "aliases") for taxon in _taxa(spec)]
         others += [PARTS[name] for name in names]
@@ -335,7 +335,7 @@ def _taxa(spec: DatasetSpec) -> list[str]:
 def _reading_options(spec: DatasetSpec, files: dict[str, Path]) -> dict[str, Any]:
     details = details_of(spec)
     options = dict(details.options)
-    match details.labelling:
+    match details.labeling:
         case "go":
             options["annotations"] = [files[f"gaf-{taxon}"] for taxon in _taxa(spec)]
             options["aliases"] = [files[f"aliases-{taxon}"] for taxon in _taxa(spec)]
@@ -354,7 +354,7 @@ def _key(spec: DatasetSpec, files: dict[str, Path]) -> str:
     details = details_of(spec)
     hashes = {name: hash_file(path) for name, path in sorted(files.items())}
     options = ProteinOptions.parse(details.options).model_dump(mode="json")
-    inputs = [_VERSION, spec.name, details.labelling, options, hashes]
+    inputs = [_VERSION, spec.name, details.labeling, options, hashes]
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -40,7 +40,7 @@ class ProteinOptions(FrozenConfig):
     any channel set are dropped."""
     radius: int = Field(default=1, ge=1)
     """Steps from the center to the farthest protein."""
-    neighbours: int = Field(default=100, ge=1)
+    neighbors: int = Field(default=100, ge=1)
     """Cap: only this many partners of each protein are followed, those with the highest scores."""
     nodes: int = Field(default=500, ge=1)
     """Cap: largest number of proteins of an ego-network; the center's own partners come first."""
@@ -58,7 +58,7 @@ class ProteinOptions(FrozenConfig):
     """Upper bound (exclusive) of the Jaccard index of the proteins of two chosen terms."""
     terms: int = Field(default=40, ge=1)
     """Largest number of terms to choose; those with the most proteins come first."""
-    labelled_only: bool = False
+    labeled_only: bool = False
     """Whether proteins without a usable annotation are rejected, not kept with empty labels."""
 
     @field_validator("channel_score")
@@ -99,7 +99,7 @@ class NetworkDetails(FrozenConfig):
     """Species of a network whose proteins carry none."""
     networks: tuple[str, ...] = ()
     """Of a labeled set: networks whose ego-networks it holds; ``path`` is its table of labels."""
-    labelling: Literal["", "table", "complexes", "go"] = ""
+    labeling: Literal["", "table", "complexes", "go"] = ""
     """Whether labels are listed in ``path``, are membership of any complex, or GO annotations."""
     options: dict[str, Any] = Field(default_factory=dict)
     """How its ego-networks are cut and its functions chosen: fields of :class:`ProteinOptions`."""
