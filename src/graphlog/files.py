@@ -8,11 +8,12 @@ import hashlib
 import io
 import json
 import os
+import re
 import secrets
 import shutil
 import sys
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -32,6 +33,11 @@ COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 """Endings of compressed files."""
 LOCK = "lock"
 """Name of the lock in a folder of unfinished files."""
+MARK = "graphlog.json"
+"""Name of the file by which a folder is known as one of ours; see :func:`mark_folder`."""
+UNFINISHED = re.compile(r"(.+)\.[0-9a-f]{16}\.partial")
+"""Names of the files of :func:`beside`; the group is the name of the file in its place."""
+_MARK_BYTES = 1024
 _ATTEMPTS = 20
 """New folders that another process may take for dead before theirs is locked."""
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -42,19 +48,22 @@ _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @contextmanager
 def beside(path: Path) -> Generator[Path]:
-    """Give a path beside ``path`` to write to, and rename it into place after the block.
+    """Give a new file beside ``path`` to write to, and rename it into place after the block.
 
-    Nothing is left of it where that fails; a power failure leaves the old file or the new one.
+    Nothing is left of it where that fails; a power failure leaves the old file or the new one. Its
+    name cannot be guessed, and a link of that name is not followed.
 
     Raises:
         OSError: As it comes, with the name of the file that was asked for.
     """
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
     try:
+        # O_EXCL: a new file or an error, whatever lies there
+        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         yield unfinished
         put(unfinished, path)
     except OSError as e:
-        if e.filename not in (None, str(unfinished)):
+        if e.filename not in (None, str(unfinished), unfinished):
             raise
         raise OSError(e.errno, e.strerror or str(e), str(path)) from None
     finally:
@@ -115,6 +124,30 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file likewise."""
     write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def mark_folder(folder: Path, kind: str) -> None:
+    """Sign a folder as one that holds a ``kind`` of ours, which a later command may replace."""
+    mark = {"format": "graphlog-folder", "kind": kind}
+    write_json(folder / MARK, {**mark, "sha256": _signature(mark)})
+
+
+def folder_kind(folder: Path) -> str | None:
+    """Return what :func:`mark_folder` signed a folder as; None for that of another program."""
+    file = folder / MARK
+    try:
+        if file.is_symlink() or not file.is_file() or file.stat().st_size > _MARK_BYTES:
+            return None
+        mark: dict[str, str] = json.loads(file.read_bytes())
+        signature = mark.pop("sha256")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    is_ours = mark.get("format") == "graphlog-folder" and signature == _signature(mark)
+    return mark.get("kind") if is_ours else None
+
+
+def _signature(mark: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(mark, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager
@@ -272,12 +305,12 @@ def scratch_folder(out: Path) -> Generator[Path]:
         GraphLoGError: If there cannot be one.
     """
     stem = out.absolute().with_name(f".{out.name}")
+    unfinished = re.compile(rf"{re.escape(stem.name)}\.partial-[0-9]+-[0-9a-f]{{8}}")
     with writing(out):
         remove_unused(
             old
             for old in stem.parent.iterdir()
-            if old.name.startswith(f"{stem.name}.partial-") and old.is_dir()
-            if not old.is_symlink()
+            if unfinished.fullmatch(old.name) and old.is_dir() and not old.is_symlink()
         )
         folder, lock = locked_folder(stem)
     try:

@@ -2,12 +2,23 @@
 
 import csv
 import multiprocessing
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from graphlog.files import acquire_lock, excel_safe, open_csv, scratch_folder
+from graphlog.files import (
+    MARK,
+    acquire_lock,
+    beside,
+    excel_safe,
+    folder_kind,
+    mark_folder,
+    open_csv,
+    scratch_folder,
+    write_text,
+)
 
 
 def hold(path: Path, connection: Any) -> None:
@@ -36,14 +47,14 @@ def test_a_lock_is_held_by_one_process_and_freed_when_it_is_killed(tmp_path: Pat
 def test_what_a_killed_process_left_is_removed_and_what_is_in_use_stays(tmp_path: Path):
     """In a container every process may have the number 1, also the next one after a kill."""
     out = tmp_path / "out.npz"
-    for left in (".out.npz.partial-1", ".other.npz.partial-1"):
+    for left in (".out.npz.partial-1-0123abcd", ".other.npz.partial-1-0123abcd"):
         (tmp_path / left).mkdir()
         (tmp_path / left / "embeddings.npy").touch()
     with scratch_folder(out) as first, scratch_folder(out) as second:
         assert first.is_dir()
         assert second.is_dir()
         assert first != second
-    assert [p.name for p in tmp_path.iterdir()] == [".other.npz.partial-1"]
+    assert [p.name for p in tmp_path.iterdir()] == [".other.npz.partial-1-0123abcd"]
 
 
 CELLS = ("=1+1", "+x", "-CC", "@SUM(A1)", " =1", "\uff1d1", "C=C", "-1.5", "+1e5", "", 7)
@@ -72,3 +83,35 @@ def test_a_lock_file_of_another_host_or_a_dead_process_is_no_lock(tmp_path: Path
         lock = acquire_lock(tmp_path / "lock")
         assert lock is not None, note
         lock.release()
+
+
+def test_a_link_at_a_guessed_name_is_not_written_through(tmp_path: Path) -> None:
+    precious, out = tmp_path / "precious.txt", tmp_path / "out.txt"
+    precious.write_text("mine")
+    (tmp_path / f"out.txt.{os.getpid()}.partial").symlink_to(precious)
+    with beside(out) as first, beside(out) as second:
+        assert first != second
+        first.write_text("one")
+        second.write_text("two")
+    assert (precious.read_text(), out.read_text()) == ("mine", "one")
+
+
+def test_a_link_in_the_place_of_an_output_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious.txt").write_text("mine")
+    (tmp_path / "out.txt").symlink_to(tmp_path / "precious.txt")
+    write_text(tmp_path / "out.txt", "new")
+    assert not (tmp_path / "out.txt").is_symlink()
+    assert (tmp_path / "precious.txt").read_text() == "mine"
+
+
+def test_a_folder_is_known_by_its_signed_mark(tmp_path: Path) -> None:
+    assert folder_kind(tmp_path) is None
+    mark_folder(tmp_path, "search")
+    assert folder_kind(tmp_path) == "search"
+    text = (tmp_path / MARK).read_text()
+    for other in (text.replace("search", "finetune"), "{}", "[]", "[" * 2000, "1" * 900, ""):
+        (tmp_path / MARK).write_text(other)
+        assert folder_kind(tmp_path) is None
+    (tmp_path / MARK).rename(tmp_path / "elsewhere")
+    (tmp_path / MARK).symlink_to("/dev/zero")
+    assert folder_kind(tmp_path) is None

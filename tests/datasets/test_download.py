@@ -152,7 +152,7 @@ def test_a_download_cut_off_leaves_nothing(served, tmp_path: Path) -> None:
 def test_what_a_killed_download_left_goes_with_the_next(served, tmp_path: Path) -> None:
     url, folder = served
     (folder / "a").write_bytes(b"whole")
-    left = tmp_path / "x" / ".a.partial-of-a-killed-process"
+    left = tmp_path / "x" / ".a.partial-4711-0123abcd"
     left.mkdir(parents=True)
     (left / "a").write_bytes(b"wh")
     download(f"{url}/a", tmp_path / "x" / "a", lambda path: path.read_bytes() == b"whole")

@@ -79,7 +79,11 @@ def test_an_output_that_cannot_be_is_refused_first(tmp_path: Path, table: Path):
 def test_a_killed_command_does_not_hinder_the_next(
     tmp_path: Path, table: Path, predictor: Predictor
 ):
-    for name in (".out.npz.partial-1", f".out.npz.partial-{os.getpid()}", ".out.csv.partial-1"):
+    for name in (
+        ".out.npz.partial-1-0123abcd",
+        f".out.npz.partial-{os.getpid()}-0123abcd",
+        ".out.csv.partial-1-0123abcd",
+    ):
         (tmp_path / name).mkdir()
     embed_file(tiny_encoder(), table, tmp_path / "out.npz")
     predictor.predict_file(table, tmp_path / "out.csv")

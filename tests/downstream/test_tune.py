@@ -102,6 +102,14 @@ def test_a_search_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pyt
     assert len(_search(out, resume=True, trials=4).trials) == 4
 
 
+def test_a_study_of_another_program_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "study.db").write_text("mine")
+    for choice in ({"resume": True}, {"overwrite": True}):
+        with pytest.raises(ConfigError, match="holds other files and no search"):
+            _search(tmp_path, **choice)
+    assert (tmp_path / "study.db").read_text() == "mine"
+
+
 def test_trials_that_fall_behind_are_pruned(tmp_path: Path):
     found = _search(tmp_path / "out", trials=14, data=labeled(IS_ALCOHOL), epochs=6, freeze=True)
     pruned = [t for t in found.trials if t.state == "pruned"]

@@ -77,6 +77,7 @@ def test_every_row_of_the_input_has_its_line(folder: Path):
         "members.csv",
         "atlas.html",
         "rejects.csv",
+        "graphlog.json",
     }
 
 
@@ -188,13 +189,21 @@ def test_rows_of_a_view_are_the_same_in_every_file(model: Encoder, tmp_path: Pat
     )
 
 
+@pytest.mark.parametrize("name", ["atlas.html", "tree.json", "members.csv", "rejects.csv"])
+def test_files_of_another_program_are_not_replaced(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ConfigError, match="files of another program"):
+        write_prototypes("no such model", tmp_path, CHAINS)
+    assert (tmp_path / name).read_text() == "mine"
+
+
 def test_a_folder_that_cannot_be_used_is_refused_before_any_work(tmp_path: Path):
     (tmp_path / "file").write_text("")
     (tmp_path / "config.toml").write_text("")
     for out, words in (
         (tmp_path / "file", "is a file"),
         (tmp_path / "file" / "below", "is a file"),
-        (tmp_path, "folder of a run"),
+        (tmp_path, "holds a run or files of another program"),
     ):
         with pytest.raises(ConfigError, match=words):
             write_prototypes("no such model", out, CHAINS)

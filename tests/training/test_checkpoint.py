@@ -41,6 +41,25 @@ def test_two_are_kept_and_the_newest_is_read(tmp_path: Path) -> None:
     assert torch.equal(found.tensors["model.w"], torch.full((3,), 100.0))
 
 
+def test_other_entries_beside_checkpoints_are_passed_over(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, checkpoint(3))
+    for name in ("step-²", "step-99", "step-0000000x9", "step-000000009.pt"):
+        (tmp_path / name).mkdir()
+    found = load_checkpoint(tmp_path, print)
+    assert found is not None
+    assert found.step == 3
+    save_checkpoint(tmp_path, checkpoint(4))
+    save_checkpoint(tmp_path, checkpoint(5))
+    assert len(list(tmp_path.iterdir())) == 6
+
+
+def test_a_manifest_nested_too_deeply_is_damaged(tmp_path: Path) -> None:
+    manifest = save_checkpoint(tmp_path, checkpoint(1)) / "manifest.json"
+    manifest.write_text("[" * 200_000)
+    with pytest.raises(ModelFileError, match="cannot be read"):
+        load_checkpoint(tmp_path, print)
+
+
 @pytest.mark.parametrize("file", ["state.safetensors", "manifest.json"])
 @pytest.mark.parametrize("damage", ["cut", "flip", "remove", "empty"])
 def test_a_damaged_one_is_passed_over(file: str, damage: str, tmp_path: Path) -> None:

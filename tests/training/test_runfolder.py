@@ -32,6 +32,7 @@ def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
         "metrics.jsonl",
         "model.safetensors",
         "checkpoint",
+        "graphlog.json",
         ".lock",
     }
     rows = read_metrics(run / "metrics.jsonl")
@@ -77,16 +78,60 @@ def test_a_linked_checkpoint_folder_is_unlinked_and_what_it_points_to_stays(tmp_
 def test_only_files_of_the_run_are_removed(tmp_path: Path) -> None:
     run = finished(tmp_path / "run")
     (run / "thesis.partial").write_text("mine")
-    (run / "model.safetensors.1.partial").write_text("half a model")
+    (run / "model.safetensors.0123456789abcdef.partial").write_text("half a model")
+    for mine in ("checkpoint/best.pt", "checkpoint/step-000000004/notes", "tensorboard/x.txt"):
+        (run / mine).parent.mkdir(exist_ok=True)
+        (run / mine).write_text("mine")
     RunFolder.open(run, overwrite=True).close()
-    assert {p.name for p in run.iterdir()} == {".lock", "thesis.partial"}
-    other = tmp_path / "other"
-    (other / "checkpoint").mkdir(parents=True)
-    (other / "config.toml").write_text("[server]\nport = 80\n")
-    (other / "main.py").touch()
+    assert {str(p.relative_to(run)) for p in run.rglob("*") if p.is_file()} == {
+        ".lock",
+        "graphlog.json",
+        "thesis.partial",
+        "checkpoint/best.pt",
+        "checkpoint/step-000000004.old.partial/notes",
+        "tensorboard/x.txt",
+    }
+
+
+FOREIGN = (
+    ["checkpoint/best.pt", "metrics.jsonl"],
+    ["model.safetensors"],
+    ["tensorboard/events.out.tfevents.1.host"],
+    ["config.toml", "checkpoint/step-000000001/state.safetensors"],
+    ["graphlog.json", "metrics.jsonl"],
+    [".lock", "model.safetensors"],
+    [".lock"],
+)
+
+
+@pytest.mark.parametrize("names", FOREIGN, ids=str)
+@pytest.mark.parametrize("kind", ["pretrain", "finetune", "probe"])
+def test_files_of_other_programs_are_never_removed(
+    names: list[str], kind: str, tmp_path: Path
+) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text('kind = "finetune"  # mine')
+    for choice in ({"resume": True}, {"overwrite": True}):
+        with pytest.raises(ConfigError, match="is no run folder"):
+            RunFolder.open(tmp_path, kind, **choice)
+    assert {(tmp_path / n).read_text() for n in names} == {'kind = "finetune"  # mine'}
+
+
+def test_a_run_killed_before_its_mark_was_written_can_be_started_again(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_text("4711")
+    (tmp_path / "graphlog.json.0123456789abcdef.partial").write_text("{")
+    RunFolder.open(tmp_path).close()
+    assert {p.name for p in tmp_path.iterdir()} == {".lock", "graphlog.json"}
+
+
+def test_a_linked_lock_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "precious.txt").write_text("17")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "precious.txt")
     with pytest.raises(ConfigError, match="is no run folder"):
-        RunFolder.open(other, overwrite=True)
-    assert (other / "checkpoint").is_dir()
+        RunFolder.open(tmp_path / "run", overwrite=True)
+    assert (tmp_path / "precious.txt").read_text() == "17"
 
 
 def test_a_folder_in_use_names_the_process(tmp_path: Path) -> None:

@@ -31,12 +31,13 @@ from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import json_ready
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, MissingExtraError, NonFiniteLossError
-from graphlog.files import write_json, write_text, writing
+from graphlog.files import folder_kind, mark_folder, write_json, write_text, writing
 from graphlog.inputs import InputLike, remember_input, resolve
 from graphlog.training.log import Progress, Silent, as_progress
 from graphlog.training.trainer import Cursor, Trainer, TrainingInterrupted, stop_on_signal
 
 STUDY, BEST, RUN = "study.db", "best.toml", "best"
+_KIND = "search"
 _FILES = {STUDY, f"{STUDY}-journal", BEST, RUN, "trials.json"}
 _EPOCHS = (10, 20, 40, 80)
 _SUGGEST: Mapping[str, Callable[[Any], Any]] = {
@@ -145,6 +146,7 @@ def tune(
     search = _Search(optuna, model, hidden, fixed, frozenset(settings), int(seeds[0]))
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        mark_folder(folder, _KIND)
         study = search.open(folder / STUDY)
     search.run(study, trials, bar)
     tried = search.trials(study)
@@ -346,7 +348,7 @@ def _check_folder(folder: Path, resume: bool, overwrite: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; name a folder.")
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set[str]()
-    if there and STUDY not in there:
+    if there and folder_kind(folder) != _KIND:
         raise ConfigError(f"{folder} holds other files and no search; choose another folder.")
     if there and not (resume or overwrite):
         raise ConfigError(

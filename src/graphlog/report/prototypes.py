@@ -25,7 +25,15 @@ from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import load, load_for
 from graphlog.downstream.report import json_ready
 from graphlog.errors import ConfigError, DataError
-from graphlog.files import open_csv, replacing, write_json, write_text, writing
+from graphlog.files import (
+    folder_kind,
+    mark_folder,
+    open_csv,
+    replacing,
+    write_json,
+    write_text,
+    writing,
+)
 from graphlog.inputs import InputLike, read_streamed, recall_input, resolve
 from graphlog.report.hierarchy import Assignments, Hierarchy, hierarchy_of, project, sample_rows
 from graphlog.report.tree import (
@@ -43,6 +51,8 @@ from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 
 _FORMAT, _ATLAS_FORMAT = 1, 1
+_KIND = "prototypes"
+_FILES = ("tree.json", "members.csv", "atlas.html")
 _STRANGERS = 12
 """Graphs shown as the most novel of the collection."""
 _LISTED = 200_000
@@ -239,8 +249,11 @@ def _has_label_columns(source: Input, encoder: Encoder) -> bool:
 
 def _check_folder(out: Path) -> None:
     """Refuse a folder that could not or should not be written to, before any work."""
-    if (out / "config.toml").is_file():
-        raise ConfigError(f"{out} is the folder of a run; name another one with -o.")
+    is_used = any(os.path.lexists(out / name) for name in (*_FILES, "rejects.csv"))
+    if (out / "config.toml").is_file() or (is_used and folder_kind(out) != _KIND):
+        raise ConfigError(
+            f"{out} holds a run or files of another program; name another folder with -o."
+        )
     there = next(path for path in (out, *out.absolute().parents) if path.exists())
     if not there.is_dir():
         raise ConfigError(f"{there} is a file; name a folder with -o.")
@@ -269,7 +282,8 @@ def _write(out: Path, content: _Content) -> WrittenTree:
     page = _atlas(content)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-    paths = (out / "tree.json", out / "members.csv", out / "atlas.html")
+        mark_folder(out, _KIND)
+    paths = tuple(out / name for name in _FILES)
     write_json(paths[0], json_ready(tree))
     with replacing(paths[1]) as path:
         _write_members(path, content)

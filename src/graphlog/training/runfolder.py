@@ -8,8 +8,6 @@ import json
 import os
 import platform
 import re
-import shutil
-import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ from torch import Tensor
 
 from graphlog import __version__
 from graphlog.errors import ConfigError, ModelFileError
-from graphlog.files import acquire_lock, writing
+from graphlog.files import MARK, UNFINISHED, acquire_lock, folder_kind, mark_folder, writing
 from graphlog.training.precision import NumberFormat
 
 if TYPE_CHECKING:
@@ -35,17 +33,19 @@ FORMAT = "graphlog-checkpoint"
 VERSION = 1
 KEPT = 2
 LABELED_KINDS = ("finetune", "probe")
-"""Kinds of runs on labels, by their ``config.toml``; those of pre-training name none."""
+"""Kinds of runs on labels."""
 _TENSORS, _MANIFEST = "state.safetensors", "manifest.json"
-_LOCK = ".lock"
+_LOCK, _LOCK_BYTES = ".lock", 20
 _FILES = (
-    *("config.toml", "metrics.jsonl", MODEL, "versions.json", CHECKPOINTS),
+    *("config.toml", "metrics.jsonl", MODEL, "versions.json"),
     *("scores.json", "split.json"),  # of runs on labels
-    "tensorboard",
 )
 _BAD_BATCH = re.compile(r"nonfinite-step-\d+\.json")
-_UNFINISHED = re.compile(r"(.+)\.\d+\.partial")  # as written by graphlog.files.beside
 _TARGETS = re.compile(r"targets-[0-9a-f]{16}\.(npy|f16|growing)")
+_STEP = re.compile(r"step-([0-9]{9,18})")
+_LEFT_OF_STEP = re.compile(r"step-[0-9]{9,18}(\.old)?\.partial")
+_SEED = re.compile(r"(.*-)?seed-[0-9]+")
+_EVENTS = re.compile(r"events\.out\.tfevents\..+")
 _PACKAGES = (
     *("torch", "numpy", "rdkit", "scikit-learn"),
     *("safetensors", "pydantic", "torch_geometric"),
@@ -86,15 +86,15 @@ class RunFolder:
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
             lock = _lock(path)
-            # a replaced run is removed, and always what a killed process was writing
+            if folder_kind(path) != kind:
+                mark_folder(path, kind)
+            if overwrite:
+                _remove_checkpoints(path / CHECKPOINTS)
+                _remove_events(path / "tensorboard")
+            # always what a killed process was writing
             for entry in list(path.iterdir()):
-                name = entry.name
-                if not (_is_unfinished(name) or (overwrite and _belongs_to_run(name))):
-                    continue
-                if entry.is_dir() and not entry.is_symlink():
-                    shutil.rmtree(entry)
-                else:  # of a link only the link: what it points to lies elsewhere
-                    entry.unlink()
+                if _is_unfinished(entry.name) or (overwrite and _belongs_to_run(entry.name)):
+                    entry.unlink()  # of a link only the link: what it points to lies elsewhere
         return cls(path, lock)
 
     def remove_targets(self) -> None:
@@ -146,31 +146,28 @@ def check_usable(path: Path, kind: str, resume: bool | None, overwrite: bool) ->
     with writing(path):
         if path.exists() and not path.is_dir():
             raise ConfigError(f"{path} is a file; name a folder for the run.")
-        entries = [e for e in path.iterdir() if e.name != _LOCK] if path.exists() else []
-    if entries and not (resume or overwrite):
+        is_used = path.exists() and not all(map(_is_left_over, path.iterdir()))
+    if not is_used:
+        return
+    found = folder_kind(path)
+    if found not in ("pretrain", *LABELED_KINDS):
+        raise ConfigError(f"{path} holds other files and is no run folder; choose another folder.")
+    if not (resume or overwrite):
         going_on = "" if resume is None else "continue it with `resume=True` or "
         raise ConfigError(f"run folder {path} exists; {going_on}replace it with `overwrite=True`.")
-    known = all(_belongs_to_run(e.name) or _is_unfinished(e.name) for e in entries)
-    found = _kind_of(path / "config.toml")
-    if entries and not known and found is None:
-        raise ConfigError(f"{path} holds other files and is no run folder; choose another folder.")
-    if resume and found not in (None, kind):
+    if resume and found != kind:
         raise ConfigError(
             f"{path} holds a run of {found}, which {kind} cannot continue; name another folder, "
             "or replace it with `overwrite=True`."
         )
 
 
-def _kind_of(config: Path) -> str | None:
-    """Return the kind of run that a ``config.toml`` is of; None where it is another program's."""
-    try:
-        tables = tomllib.loads(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if {"objective", "training"} <= tables.keys():
-        return "pretrain"
-    kind = tables.get("kind")
-    return kind if kind in LABELED_KINDS else None
+def _is_left_over(entry: Path) -> bool:
+    """Return whether a run that ended before it began may have left the entry."""
+    if entry.name != _LOCK:
+        return _is_unfinished(entry.name)
+    is_plain = entry.is_file() and not entry.is_symlink() and entry.stat().st_size <= _LOCK_BYTES
+    return is_plain and re.fullmatch(rb"[0-9]*", entry.read_bytes()) is not None
 
 
 def _belongs_to_run(name: str) -> bool:
@@ -179,8 +176,36 @@ def _belongs_to_run(name: str) -> bool:
 
 def _is_unfinished(name: str) -> bool:
     """Return whether a process of this folder was writing the file when it was killed."""
-    found = _UNFINISHED.fullmatch(name)
-    return found is not None and _belongs_to_run(found[1])
+    found = UNFINISHED.fullmatch(name)
+    return found is not None and (found[1] == MARK or _belongs_to_run(found[1]))
+
+
+def _remove_checkpoints(root: Path) -> None:
+    """Remove the checkpoints below a folder, and the folder if it holds nothing else."""
+    if root.is_symlink():
+        root.unlink()
+    if not root.is_dir():
+        return
+    for entry in list(root.iterdir()):
+        if _SEED.fullmatch(entry.name):
+            _remove_checkpoints(entry)
+        elif _STEP.fullmatch(entry.name) or _LEFT_OF_STEP.fullmatch(entry.name):
+            _remove(entry)
+    with suppress(OSError):
+        root.rmdir()
+
+
+def _remove_events(folder: Path) -> None:
+    """Remove TensorBoard's files, and the folder if it holds nothing else."""
+    if folder.is_symlink():
+        folder.unlink()
+    if not folder.is_dir():
+        return
+    for entry in list(folder.iterdir()):
+        if _EVENTS.fullmatch(entry.name):
+            entry.unlink()
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _lock(path: Path) -> "BaseFileLock":
@@ -276,11 +301,10 @@ def load_checkpoint(root: Path, say: Callable[[str], None]) -> Checkpoint | None
 
 def recorded_precision(root: Path) -> NumberFormat | None:
     """Return the number format that the run of these checkpoints computes in; None if unknown."""
-    try:
-        newest = load_checkpoint(root, lambda _: None)
-    except ModelFileError:  # reported when the checkpoint is restored
-        return None
-    return None if newest is None else newest.fields.get("environment", {}).get("precision")
+    for folder in _newest_first(root):
+        with suppress(ModelFileError):  # reported when the checkpoint is restored
+            return _read_manifest(folder)["fields"].get("environment", {}).get("precision")
+    return None
 
 
 def discard_after(root: Path, step: int) -> None:
@@ -288,8 +312,9 @@ def discard_after(root: Path, step: int) -> None:
     for folder in _newest_first(root):
         if _step(folder) > step:
             _remove(folder)
-    for folder in root.glob("step-*.partial"):
-        shutil.rmtree(folder)
+    for folder in list(root.iterdir()):
+        if _LEFT_OF_STEP.fullmatch(folder.name):
+            _remove(folder)
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -299,7 +324,7 @@ def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _newest_first(root: Path) -> list[Path]:
     return sorted(
-        (p for p in root.glob("step-*") if p.name.removeprefix("step-").isdigit()),
+        (folder for folder in root.glob("step-*") if _STEP.fullmatch(folder.name)),
         key=_step,
         reverse=True,
     )
@@ -309,15 +334,14 @@ def _step(folder: Path) -> int:
     return int(folder.name.removeprefix("step-"))
 
 
-def _read(folder: Path) -> Checkpoint:
+def _read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((folder / _MANIFEST).read_bytes())
-        payload = (folder / _TENSORS).read_bytes()
     except OSError as e:
         raise ModelFileError(
-            f"checkpoint {folder} cannot be read ({Path(str(e.filename)).name}: {e.strerror})"
+            f"checkpoint {folder} cannot be read ({_MANIFEST}: {e.strerror})"
         ) from None
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise ModelFileError(f"checkpoint {folder} cannot be read ({e})") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
         raise ModelFileError(f"checkpoint {folder} was not written by graphlog")
@@ -332,7 +356,13 @@ def _read(folder: Path) -> Checkpoint:
     checksum: Any = manifest.pop("checksum", None)
     if checksum != _checksum(manifest):
         raise ModelFileError(f"checkpoint {folder} is damaged (its manifest was changed)")
+    return manifest
+
+
+def _read(folder: Path) -> Checkpoint:
+    manifest = _read_manifest(folder)
     try:
+        payload = (folder / _TENSORS).read_bytes()
         if hashlib.sha256(payload).hexdigest() != manifest["sha256"]:
             raise ModelFileError(f"checkpoint {folder} is damaged (its sha256 does not match)")
         return Checkpoint(
@@ -340,6 +370,10 @@ def _read(folder: Path) -> Checkpoint:
             tensors=safetensors.torch.load(payload),
             fields=manifest["fields"],
         )
+    except OSError as e:
+        raise ModelFileError(
+            f"checkpoint {folder} cannot be read ({_TENSORS}: {e.strerror})"
+        ) from None
     except (SafetensorError, KeyError) as e:
         raise ModelFileError(
             f"checkpoint {folder} is malformed ({type(e).__name__}: {e})"
@@ -366,10 +400,18 @@ def _sync(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """Rename, then delete, so that a half-deleted folder never looks like a checkpoint."""
-    if not folder.exists():
+    """Rename, then delete, so that a half-deleted folder never looks like a checkpoint.
+
+    Files that are not of a checkpoint stay.
+    """
+    if folder.is_symlink() or not folder.is_dir():
         return
-    doomed = folder.with_name(folder.name + ".old.partial")
-    shutil.rmtree(doomed, ignore_errors=True)
-    os.rename(folder, doomed)
-    shutil.rmtree(doomed)
+    doomed = folder
+    if _STEP.fullmatch(folder.name):
+        doomed = folder.with_name(f"{folder.name}.old.partial")
+        _remove(doomed)
+        os.rename(folder, doomed)
+    for name in (_TENSORS, _MANIFEST):
+        (doomed / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        doomed.rmdir()
