@@ -82,8 +82,8 @@ def test_a_click_selects_the_molecule_and_its_group(page: Any, molecules: Path):
     point = page.evaluate(f"atlas.map[{dot.get_attribute('data-index')}]")
     dot.click(force=True)
     detail = page.locator("#detail").inner_text()
-    assert f"row {point['row']} · CPD-{point['row']:03d}" in detail
-    assert f"prototype {point['path']}" in detail
+    assert f"CPD-{point['row']:03d}" in detail
+    assert f"({point['path']})" in detail or f"prototype {point['path']}" in detail
     assert page.url.endswith(f"#{point['path']}")
     assert page.locator("#detail .picked svg").first.is_visible()
     path = _members(molecules)[point["row"]]["path"]
@@ -129,7 +129,7 @@ def test_search_finds_rows_names_and_texts_of_the_whole_collection(
 ):
     page.fill("#search", wanted)
     hits = page.locator("#found li")
-    assert "row 41 CPD-041" in " ".join(hits.all_inner_texts())
+    assert f"CPD-041 {CHAINS[41]}" in " ".join(hits.all_inner_texts())
     page.press("#search", "Enter")
     chosen = page.evaluate("chosen")
     assert chosen in {row["path"] for row in _members(molecules)}
@@ -171,9 +171,49 @@ def test_the_map_is_colored_by_what_is_chosen(page: Any):
     groups = _colors(page)
     page.select_option("#color", label="novelty")
     assert _colors(page) != groups
-    assert "dark" in page.locator("#scale").inner_text()
     page.select_option("#color", label="heavy atoms")
     assert len(_colors(page)) > 3
+
+
+def test_the_color_bar_tells_the_ends_of_the_colors(page: Any):
+    groups = page.locator("#legend .swatch")
+    assert groups.count() == page.evaluate("colored.length")
+    page.select_option("#color", label="heavy atoms")
+    bar, words = page.locator("#legend .ramp"), page.locator("#legend").inner_text().split()
+    assert bar.bounding_box()["width"] > 60
+    sizes = [sum(c.isalpha() for c in CHAINS[p["row"]]) for p in page.evaluate("atlas.map")]
+    ends = [float(word) for word in words if word.replace(".", "").isdigit()]
+    assert ends == [min(sizes), max(sizes)]
+    assert groups.count() == 0
+
+
+def test_rows_go_by_their_own_names_everywhere(page: Any):
+    page.evaluate("choose(atlas.nodes.find(n => n.members && n.typical.length).path)")
+    assert page.locator("figcaption").count() > 12
+    assert "row " not in " ".join(page.locator("figcaption").all_inner_texts())
+    page.locator("#strangers figure").first.hover()
+    assert page.locator("#tip").inner_text().startswith("CPD-")
+
+
+def test_groups_go_by_their_chemistry(page: Any):
+    named = page.evaluate(
+        "atlas.nodes.find(n => n.title && n.parent && byPath.get(n.parent).title)"
+    )
+    page.evaluate(f"choose('{named['path']}')")
+    crumbs = page.locator("#detail p.crumbs").inner_text()
+    above = page.evaluate(f"byPath.get('{named['parent']}').title")
+    assert above in crumbs
+    assert crumbs.endswith(f"{named['title']} ({named['path']})")
+
+
+def test_a_hover_tells_the_whole_of_what_is_cut(page: Any):
+    name = "a name that is longer than any block of the tree has room for, whatever the window"
+    page.evaluate(f"atlas.nodes.forEach(node => {{ node.title = '{name}'; }}); drawTree()")
+    cut = page.locator("#tree text", has_text="…").first
+    assert name not in cut.text_content()
+    box = cut.bounding_box()
+    page.mouse.move(box["x"] + 5, box["y"] + box["height"] / 2)
+    assert name in page.locator("#tip").inner_text()
 
 
 def test_a_script_that_comes_with_the_data_does_not_run(browser: Any, tmp_path: Path):

@@ -5,10 +5,13 @@ The tree and the members tell the same.
 
 import csv
 import json
+import os
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -16,11 +19,12 @@ import pytest
 import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, write_csv
 from graphlog.domains import domain_of
+from graphlog.domains.molecule import drawing
 from graphlog.downstream.encoder import Encoder
 from graphlog.encoders.novelty import PREFIX
 from graphlog.errors import ConfigError, DataError
 from graphlog.report.prototypes import draw_graphs, write_prototypes
-from graphlog.report.tree import GraphFeature, features_of, traits_of
+from graphlog.report.tree import GraphFeature, Node, Trait, features_of, traits_of
 from graphlog.training.log import Lines
 
 ROWS = [*CHAINS[:20], "no molecule", *CHAINS[20:]]
@@ -322,3 +326,52 @@ def test_members_have_the_names_of_the_rows_where_there_are_some(
     source = write_csv(tmp_path / "in.csv", ROWS, **{"Compound ID": names})
     write_prototypes(model, tmp_path / "tree", source, graphs=30)
     assert [row["id"] for row in _members(tmp_path / "tree")] == names
+    tree = json.loads((tmp_path / "tree" / "tree.json").read_text())
+    shown = [graph for node in _walk(tree["roots"]) for graph in node["typical"]]
+    assert all(graph["id"] == names[graph["row"]] for graph in shown)
+
+
+def test_a_group_is_named_by_its_clearest_traits() -> None:
+    def title(*traits: Trait) -> str:
+        return Node((0,), 9, 1.0, None, (), [*traits], None, ()).title
+
+    def trait(name: str, kind: Literal["mean", "share"], here: float, overall: float) -> Trait:
+        return Trait(name, kind, here, overall, here - overall, 0.01)
+
+    assert title() == ""
+    assert title(trait("with ring indole", "share", 0.9, 0.1), trait("logP", "mean", 1.0, 2.0)) == (
+        "indole, low logP"
+    )
+    assert title(
+        trait("rotatable bonds", "mean", 7, 2), trait("with nitrile", "share", 0.2, 0.01)
+    ) == ("many rotatable bonds, more nitrile")
+    assert title(
+        trait("with halogen", "share", 0.0, 0.5), trait("with ester", "share", 0.3, 0.9)
+    ) == ("no halogen, less ester")
+    assert title(trait("label cats", "mean", 3, 1)) == "high cats"
+
+
+def test_equally_frequent_rings_do_not_depend_on_the_hash_seed() -> None:
+    # one molecule of forty ring systems: all tie, and thirty of them are told
+    rings = [f"C1{'C' * (k % 8)}{'O' * (k // 8)}N1" for k in range(2, 42)]
+    code = (
+        "from graphlog.domains.molecule.traits import ring_systems\n"
+        f"print([f.name for f in ring_systems([{'.'.join(rings)!r}])])"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in range(4)
+    }
+    assert len(told) == 1
+
+
+def test_a_long_search_for_a_common_part_ends_by_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    acids = ["OC(=O)c1ccc(C)cc1", "OC(=O)c1ccc(CC)cc1", "OC(=O)c1cc(CCC)ccc1"]
+    assert drawing.common_part(acids, 200, 140) is not None
+    monkeypatch.setattr(drawing, "_MOST_STEPS", 2)
+    assert drawing.common_part(acids, 200, 140) is None

@@ -273,7 +273,7 @@ def _draw_block(
     style: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.8}
     axes.bar(level, tall, 2 if is_leaf else 1, top - tall, color=color, alpha=strength, **style)
     if tall >= _LEGIBLE:
-        words = literal(f"{node.path[-1]}   {node.headline if is_leaf else f'{100 * tall:.0f} %'}")
+        words = literal(f"{node.path[-1]}   {node.title if is_leaf else f'{100 * tall:.0f} %'}")
         style = {"fontsize": 7, "color": INK, "va": "center", "clip_on": True}
         axes.text(level + 0.05, top - min(tall / 2, 0.016), words, **style)
     for below, child in enumerate(node.children):

@@ -50,7 +50,7 @@ from graphlog.report.tree import (
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
 
-_FORMAT, _ATLAS_FORMAT = 1, 1
+_FORMAT = 1
 _KIND = "prototypes"
 _FILES = ("tree.json", "members.csv", "atlas.html")
 _STRANGERS = 12
@@ -67,7 +67,7 @@ _UNKNOWN_NOVELTY = (
     "to judge by those of INPUT, of at least 20, or pre-train again"
 )
 _IDENTIFIER = re.compile(
-    r"(?i)(^|[ _-])(id|name|identifier|title|code|cas)([ _-]?(no|number))?$|^graph$"
+    r"(?i:(^|[ _-])(id|name|identifier|title|code|cas)([ _-]?(no|number))?$|^graph$)|[a-z]ID$"
 )
 """Names of columns that tell rows apart."""
 _RULES = {
@@ -172,7 +172,7 @@ def write_prototypes(
         features = features_of(chosen)
         about = {
             "model": named if isinstance(model, str | Path) else "a model",
-            "collection": resolved.name if source is not None else Path(str(where)).name,
+            "collection": Path(resolved.name).name,
             "origin": "learned" if learned else "fitted in equal shares",
             "layers": list(hierarchy.forest.sizes),
             "rejected": store.num_output_rows - len(store),
@@ -208,6 +208,12 @@ class _Content:
     """Values of the graphs on the map, to color it by."""
     identifiers: Sequence[str] | None
     """What the reader calls each row of the input."""
+
+    def name_of(self, graph: int) -> str | None:
+        """Return what the reader calls a graph; None where the table has no name for it."""
+        if self.identifiers is None:
+            return None
+        return self.identifiers[int(self.store.output_rows[graph])] or None
 
     @property
     def nodes(self) -> list[Node]:
@@ -277,7 +283,7 @@ def _write(out: Path, content: _Content) -> WrittenTree:
         "model_info": {key: info.get(key) for key in known},
         "data_digest": store.digest,
         "rules": _RULES,
-        "roots": [tree_as_json(root, store) for root in content.roots],
+        "roots": [tree_as_json(root, store, content.name_of) for root in content.roots],
     }
     page = _atlas(content)
     with writing(out):
@@ -324,6 +330,7 @@ def _atlas(content: _Content) -> str:
     def about(graph: int) -> dict[str, Any]:
         return {
             "row": int(rows[graph]),
+            "id": content.name_of(graph),
             "text": texts[graph],
             "path": path_name(assignments.paths[graph].tolist()),
             "novelty": None if novelty is None else round(float(novelty[graph]), 2),
@@ -334,8 +341,12 @@ def _atlas(content: _Content) -> str:
     drawn = zip(shown, draw_graphs(store, shown), strict=True)
     drawings = dict(zip(only_mapped, draw_graphs(store, only_mapped), strict=True))
     data = {
-        "format": _ATLAS_FORMAT,
-        "about": {**content.about, "graphs": len(store), "domain": store.schema.domain},
+        "about": {
+            **content.about,
+            "graphs": len(store),
+            "domain": store.schema.domain,
+            "ids": content.identifiers is not None,
+        },
         "nodes": [_node(node, len(store)) for node in nodes],
         "graphs": {graph: {**about(graph), "svg": drawing} for graph, drawing in drawn},
         "strangers": strangers,
@@ -388,6 +399,7 @@ def _node(node: Node, total: int) -> dict[str, Any]:
         "path": node.name,
         "level": len(node.path) - 1,
         "parent": path_name(node.path[:-1]) or None,
+        "title": node.title,
         "members": node.members,
         "share": node.members / total,
         "similarity": node.similarity,

@@ -1,6 +1,6 @@
 """The tree of prototypes: the size of each group, its typical graphs and its traits."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -19,6 +19,8 @@ _CLEAR = 0.3
 _FEWEST = 5
 """Members with a known value below which a mean says nothing."""
 _MOST = 8
+_TYPICAL_SHARE = 0.5
+"""Share of the members from which a group is named by what they have."""
 _SIGNIFICANT = 0.05
 """Largest q-value of a trait (Benjamini and Hochberg)."""
 WIDTH, HEIGHT = 200, 140
@@ -159,15 +161,22 @@ class Node:
             yield from child.walk()
 
     @property
-    def headline(self) -> str:
-        """Its clearest trait in a few words; empty where it has none."""
-        if not self.traits:
-            return ""
-        trait = self.traits[0]
-        is_more = trait.effect > 0
-        if trait.kind == "share":
-            return f"{'' if is_more else 'only '}{100 * trait.here:.0f} % {trait.name}"
-        return f"{'higher' if is_more else 'lower'} {trait.name} ({trait.here:.3g})"
+    def title(self) -> str:
+        """Its two clearest traits, such as ``nitrile, low logP``; empty where it has none."""
+        return ", ".join(map(_in_short, self.traits[:2]))
+
+
+def _in_short(trait: Trait) -> str:
+    """Return a trait in a few words: ``nitrile`` where most members have one, ``more nitrile``."""
+    is_more, is_label = trait.effect > 0, trait.name.startswith("label ")
+    what = trait.name.removeprefix("label ").removeprefix("with ").removeprefix("ring ")
+    if trait.kind == "mean":
+        is_count = not is_label and what.endswith("s")  # a plural names what is counted
+        more, less = ("many", "few") if is_count else ("high", "low")
+        return f"{more if is_more else less} {what}"
+    if is_more:
+        return what if trait.here >= _TYPICAL_SHARE else f"more {what}"
+    return f"less {what}" if trait.here > 0 else f"no {what}"
 
 
 def path_name(path: Sequence[int]) -> str:
@@ -240,21 +249,33 @@ def names_of(store: GraphStore, graphs: Sequence[int]) -> list[str | None]:
         return [None] * len(graphs)
 
 
-def tree_as_json(node: Node, store: GraphStore) -> dict[str, Any]:
-    """Return a node of the tree of ``store`` and all below it as plain values."""
+def tree_as_json(
+    node: Node, store: GraphStore, name_of: Callable[[int], str | None]
+) -> dict[str, Any]:
+    """Return a node of the tree of ``store`` and all below it as plain values.
+
+    Args:
+        node: The node.
+        store: The collection.
+        name_of: Returns what the reader calls a graph, if anything.
+    """
     graphs = [graph for graph, _ in node.typical]
     rows, names, common = store.output_rows[graphs].tolist(), names_of(store, graphs), node.common
-    typical = zip(rows, names, (cosine for _, cosine in node.typical), strict=True)
+    typical = zip(rows, map(name_of, graphs), names, (c for _, c in node.typical), strict=True)
     return {
         "path": node.name,
+        "title": node.title,
         "members": node.members,
         "share": node.members / len(store),
         "similarity": node.similarity,
         "novelty": node.novelty,
-        "typical": [{"row": row, "text": text, "similarity": c} for row, text, c in typical],
+        "typical": [
+            {"row": row, "id": name, "text": text, "similarity": cosine}
+            for row, name, text, cosine in typical
+        ],
         "traits": [asdict(trait) for trait in node.traits],
         "common": None if common is None else {"nodes": common.nodes, "text": common.text},
-        "children": [tree_as_json(child, store) for child in node.children],
+        "children": [tree_as_json(child, store, name_of) for child in node.children],
     }
 
 

@@ -16,7 +16,11 @@ Colors = dict[int, tuple[float, float, float]]
 _HIGHLIGHT = (0.62, 0.81, 0.95)
 _RAISES, _LOWERS = (0.84, 0.37, 0.0), (0.0, 0.45, 0.70)
 """Orange and blue that all can tell apart (Okabe and Ito)."""
-_TIMEOUT_S = 1
+_MOST_STEPS = 20_000
+"""Steps of the search for a common substructure, about a second.
+
+Counted, because a limit of time would give other trees on other machines.
+"""
 _SMALLEST = 4
 """Atoms from which a common substructure says something."""
 _LARGEST_COMMON = 80
@@ -136,11 +140,22 @@ def _compact(drawing: str) -> str:
     return re.sub(r"> <", "><", re.sub(r"\s+", " ", re.sub(_IDLE, "", drawing)))
 
 
+class _Budget(rdFMCS.MCSProgress):
+    """Stops a search after a number of steps."""
+
+    steps = 0
+
+    def __call__(self, state: object, search: object) -> bool:
+        """Return whether to go on."""
+        self.steps += 1
+        return self.steps <= _MOST_STEPS
+
+
 def common_part(smiles: Sequence[str], width: int, height: int) -> CommonPart | None:
     """Return the largest substructure that all molecules have, drawn in the first of them.
 
     Rings are matched whole. None for fewer than two molecules, if fewer than four atoms are common,
-    or if the search takes longer than a second.
+    or if the search is too long.
     """
     mols = [parse_smiles(text) for text in smiles]
     known = [
@@ -148,9 +163,11 @@ def common_part(smiles: Sequence[str], width: int, height: int) -> CommonPart | 
     ]
     if len(known) < max(len(mols), 2):
         return None
-    found = rdFMCS.FindMCS(
-        known, timeout=_TIMEOUT_S, ringMatchesRingOnly=True, completeRingsOnly=True
-    )
+    search, budget = rdFMCS.MCSParameters(), _Budget()
+    search.ProgressCallback = budget
+    search.BondCompareParameters.RingMatchesRingOnly = True
+    search.BondCompareParameters.CompleteRingsOnly = True
+    found = rdFMCS.FindMCS(known, search)
     if found.canceled or found.numAtoms < _SMALLEST:
         return None
     atoms = known[0].GetSubstructMatch(Chem.MolFromSmarts(found.smartsString))

@@ -19,7 +19,7 @@ _PROPERTIES = {
     "NumRotatableBonds": "rotatable bonds",
     "NumAromaticRings": "aromatic rings",
     "NumAliphaticRings": "aliphatic rings",
-    "FractionCSP3": "sp3 carbons, share",
+    "FractionCSP3": "sp3 fraction",
     "qed": "drug-likeness (QED)",
 }
 _FRAGMENTS = {
@@ -121,7 +121,9 @@ def ring_systems(smiles: Sequence[str]) -> list[GraphFeature]:
         found = [_systems(text) for text in smiles]
     counts = Counter(name for names in found for name in names or ())
     fewest = _FEWEST_SHARE * len(smiles)
-    common = [name for name, count in counts.most_common(_RING_SYSTEMS) if count >= fewest]
+    # the sets have no order that lasts, so that equally frequent ones go by their SMILES
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    common = [name for name, count in ranked[:_RING_SYSTEMS] if count >= fewest]
     return [
         GraphFeature(
             f"with ring {_NAMES.get(name, name)}",
