@@ -1,0 +1,429 @@
+"""The tables of the pages, computed again from the rows in benchmarks/results."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from house_support import ROOT
+
+RESULTS = ROOT / "benchmarks/results"
+SETS = ("bbbp", "tox21", "toxcast", "sider", "clintox", "muv", "hiv", "bace")
+R2 = ("esol", "freesolv", "lipophilicity")
+SIX = ("bbbp", "bace", "clintox", "sider", "tox21", "hiv")
+FOUR = ("bbbp", "bace", "sider", "clintox")
+FIVE = (*FOUR, "tox21")
+RANDOM = ("untrained",)
+SEEDS = ("mol", "mol1", "mol2")
+MINUS = "\N{MINUS SIGN}"
+NUMBER = re.compile(rf"[-+{MINUS}]?\d+(?:\.\d+)?")
+
+Values = Sequence[float]
+"""What a cell holds: a mean, and the deviation where the page gives one."""
+Row = tuple[Sequence[str], Mapping[str, str]]
+
+
+def tables(page: str) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """Yield heading, column names and rows of each table of a page."""
+    heading, block = "", list[list[str]]()
+    for line in [*(ROOT / page).read_text().splitlines(), ""]:
+        if line.startswith("|"):
+            cells = [c.strip().replace("*", "").replace("`", "") for c in line[1:-1].split("|")]
+            block.append(cells)
+            continue
+        if block:
+            yield heading, block[0], block[2:]
+            block = []
+        if line.startswith("#"):
+            heading = line.lstrip("# ")
+
+
+def table(page: str, heading: str, number: int = 0) -> tuple[list[str], list[list[str]]]:
+    """Return column names and rows of the table below a heading."""
+    found = [(columns, rows) for name, columns, rows in tables(page) if name == heading]
+    return found[number]
+
+
+def numbers(cell: str) -> list[float]:
+    return [float(m.replace(MINUS, "-")) for m in NUMBER.findall(cell)]
+
+
+def check(label: str, cell: str, values: Values) -> None:
+    """Assert that a cell says these values, as rounded as it is."""
+    for said, word, value in zip(numbers(cell), NUMBER.findall(cell), values, strict=False):
+        half = 0.5 * 10.0 ** -len(word.partition(".")[2])
+        assert abs(said - value) <= half + 1e-3, f"{label}: {cell}, from the rows {values}"
+    assert numbers(cell), f"{label}: {cell!r} holds no number"
+
+
+@cache
+def rows_of(name: str) -> pd.DataFrame:
+    frame = pd.read_csv(RESULTS / name, keep_default_na=False)
+    return frame.assign(score=pd.to_numeric(frame["score"]))
+
+
+@cache
+def frozen() -> pd.Series:
+    """Return scores in points by stage, rule, model and data set."""
+    rows = rows_of("selection/rows.csv.gz")
+    rows = rows[rows["metric"].isin(["roc_auc", "r2"])]
+    return rows.groupby(["stage", "rule", "model", "dataset"])["score"].last() * 100
+
+
+def of_models(models: Sequence[str], rule: str, sets: Sequence[str]) -> np.ndarray:
+    """Return, one a model, the mean of test scores over sets."""
+    scores = frozen()
+    return np.array([np.mean([scores["test", rule, m, d] for d in sets]) for m in models])
+
+
+def spread(values: np.ndarray) -> Values:
+    return (values.mean(), values.std(ddof=1)) if len(values) > 1 else (values[0],)
+
+
+COLUMNS: dict[str, Sequence[str]] = {
+    "BBBP": ("bbbp",),
+    "Tox21": ("tox21",),
+    "ToxCast": ("toxcast",),
+    "SIDER": ("sider",),
+    "ClinTox": ("clintox",),
+    "MUV": ("muv",),
+    "HIV": ("hiv",),
+    "BACE": ("bace",),
+    "ESOL": ("esol",),
+    "FreeSolv": ("freesolv",),
+    "Lipophilicity": ("lipophilicity",),
+}
+MODELS: dict[str, tuple[str, ...]] = {
+    "untrained": RANDOM,
+    "ECFP4": ("ecfp4",),
+    "RDKit descriptors": ("descriptors",),
+    "graphlog-mol (seed 0)": ("mol",),
+    "seed 1": ("mol1",),
+    "seed 2": ("mol2",),
+    "mean of the three seeds": SEEDS,
+    "default, mean of three seeds": ("default-s0", "default-s1", "default-s2"),
+    "AttrMasking": ("attrmasking",),
+    "GraphMAE": ("graphmae",),
+    "GraphCL": ("graphcl",),
+    "ContextPred": ("contextpred",),
+    "InfoGraph": ("infograph",),
+    "EdgePred": ("edgepred",),
+    "InfoMax": ("infomax",),
+    "GraphPartition": ("graphpartition",),
+    "GraphLoG, mended local losses, no prototypes": ("graphlog-graphlog",),
+    "GraphLoG, released 3": ("released3",),
+    "GraphLoG, released 6": ("released6",),
+    "GraphLoG, paper 6": ("paper6",),
+    "twelve epochs, mean of three seeds": SEEDS,
+    "twenty-three epochs, seed 0": ("final-s0",),
+    "twenty-three epochs, seed 1": ("final-s1",),
+    "twenty-three epochs, seed 2": ("final-s2",),
+    "twenty-three epochs, mean of three seeds": ("final-s0", "final-s1", "final-s2"),
+}
+
+
+@pytest.mark.parametrize(
+    ("heading", "number", "sets", "rule"),
+    [
+        ("Eight MoleculeNet sets, frozen", 0, SETS, None),
+        ("Three regressions, frozen", 0, R2, None),
+        ("Other methods, same molecules", 0, SETS, "validated"),
+        ("Other methods, same molecules", 1, SETS, "fixed"),
+        ("One epoch is enough for a linear model with all labels", 1, SETS, None),
+    ],
+)
+def test_frozen_scores(heading: str, number: int, sets: Sequence[str], rule: str | None):
+    columns, rows = table("docs/results.md", heading, number)
+    means = {"mean": sets, "without ClinTox": [d for d in sets if d != "clintox"], "mean R2": R2}
+    checked = 0
+    for label, *cells in rows:
+        given = dict(zip(columns[1:], cells, strict=True))
+        kind = rule or ("validated" if given["C"] == "validated" else "fixed")
+        models = MODELS.get(label) or MODELS.get(f"{label} {given.get('epochs')}")
+        if models is None:  # fused: of predictions that were not kept
+            continue
+        for column, cell in given.items():
+            which = COLUMNS.get(column) or means.get(column)
+            if which is not None:
+                check(
+                    f"{label}, {column}",
+                    cell,
+                    spread(of_models(models, kind, which))[: 1 + ("±" in cell)],
+                )
+                checked += 1
+    assert checked > 20
+
+
+def test_ten_splits():
+    rows = rows_of("selection/several-splits.csv.gz")
+    means = rows.groupby(["model", "dataset", "split"])["score"].mean()
+    names = {
+        "graphlog-mol and seed 1": "mol",
+        "untrained": "untrained",
+        "ECFP4": "ecfp4",
+        "RDKit descriptors": "descriptors",
+        "ECFP4 and descriptors, fused": "ecfp4 + descriptors",
+        "pre-trained and ECFP4, fused": "mol + ecfp4",
+        "pre-trained and descriptors, fused": "mol + descriptors",
+        "all three, fused": "mol + ecfp4 + descriptors",
+        "untrained, ECFP4 and descriptors, fused": "ecfp4 + descriptors + untrained",
+    }
+
+    def of(model: str, sets: Sequence[str]) -> np.ndarray:
+        return np.mean([means[model, d].to_numpy() for d in sets], axis=0)
+
+    columns, found = table("docs/results.md", "Ten random scaffold splits")
+    for label, *cells in found:
+        for column, cell in zip(columns[1:], cells, strict=True):
+            sets = {"mean": SIX, "mean R2": R2}.get(column) or COLUMNS[column]
+            check(f"{label}, {column}", cell, spread(of(names[label], sets)))
+    pairs = (("mol", "untrained"), ("mol", "ecfp4"), ("mol", "descriptors"))
+    pairs += (("mol + ecfp4 + descriptors", "ecfp4 + descriptors"),)
+    _, found = table("docs/results.md", "Ten random scaffold splits", 1)
+    for (label, *cells), (ours, theirs) in zip(found, pairs, strict=True):
+        for sets, cell, ahead in ((SIX, *cells[:2]), (R2, *cells[2:])):
+            values = of(ours, sets) - of(theirs, sets)
+            half = stats.t.ppf(0.975, 9) * values.std(ddof=1) * (1 / 10 + 0.1 / 0.8) ** 0.5
+            check(label, cell, (values.mean(), values.mean() - half, values.mean() + half))
+            check(label, ahead, ((values > 0).sum(),))
+
+
+def few(stage: str, models: Sequence[str], sets: Sequence[str], labels: int) -> np.ndarray:
+    """Return the mean over sets and models of each draw."""
+    rows = rows_of("selection/few-labels.csv.gz")
+    rows = rows[(rows["stage"] == stage) & (rows["labels"] == labels)]
+    rows = rows[rows["model"].isin(models) & rows["dataset"].isin(sets)]
+    means = rows.groupby("draw")["score"].agg(["mean", "size"])
+    return means[means["size"] == len(models) * len(sets)]["mean"].to_numpy()
+
+
+FEW: dict[str, tuple[str, ...]] = {
+    "graphlog-mol and its other two seeds": SEEDS,
+    "the same, one epoch (two seeds)": ("default-s0", "default-s1"),
+    "untrained": ("untrained",),
+    "AttrMasking, one epoch": ("attrmasking",),
+    "GraphMAE, one epoch": ("graphmae",),
+    "ECFP4": ("ecfp4",),
+    "RDKit descriptors": ("descriptors",),
+    "ECFP4 and descriptors, fused": ("ecfp4 + descriptors",),
+    "pre-trained and ECFP4, fused": tuple(f"{m} + ecfp4" for m in SEEDS),
+    "pre-trained and descriptors, fused": tuple(f"{m} + descriptors" for m in SEEDS),
+    "all three, fused": tuple(f"{m} + ecfp4 + descriptors" for m in SEEDS),
+}
+
+
+@pytest.mark.parametrize(("number", "sets"), [(0, SIX), (1, R2)])
+def test_few_labels(number: int, sets: Sequence[str]):
+    columns, found = table("docs/results.md", "Few labels", number)
+    for label, *cells in found:
+        for column, cell in zip(columns[1:], cells, strict=True):
+            size = int(numbers(column)[0])
+            check(f"{label}, {column}", cell, spread(few("probe", FEW[label], sets, size)))
+
+
+def test_few_labels_fine_tuned():
+    models = {"from scratch": ("untrained",), "pre-trained": ("mol",), "fine-tuned": ("mol",)}
+    columns, found = table("docs/results.md", "Few labels", 2)
+    for label, *cells in found:
+        kind, size = label.split(", ")
+        for column, cell in zip(columns[1:], cells, strict=True):
+            sets = {"mean": FOUR, "mean R2": R2}.get(column) or COLUMNS[column.removesuffix(" R2")]
+            values = few("finetune", models[kind], sets, int(numbers(size)[0]))
+            check(f"{label}, {column}", cell, spread(values))
+    frozen_rows = {
+        "frozen": ("mol",),
+        "untrained, frozen": ("untrained",),
+        "RDKit descriptors": ("descriptors",),
+        "ECFP4 and descriptors, fused": ("ecfp4 + descriptors",),
+        "frozen and descriptors, fused": ("mol + descriptors",),
+        "all three, fused": ("mol + ecfp4 + descriptors",),
+    }
+    columns, found = table("docs/results.md", "Few labels", 3)
+    for label, *cells in found:
+        stage, names = ("finetune", models.get(label)) if label in models else ("probe", None)
+        for at, cell in enumerate(cells):
+            sets, size = (FOUR, R2)[at // 2], (100, 400)[at % 2]
+            values = few(stage, names or frozen_rows[label], sets, size)[:3]
+            check(f"{label}, {at}", cell, spread(values))
+
+
+def test_fine_tuned():
+    rows = rows_of("selection/finetuned.csv")
+    rows = rows[(rows["fold"] == "test") & (rows["metric"] == "roc_auc")]
+    rules = {"last": "last epoch", "best on the validation fold": "best validation"}
+    for number in (0, 1):
+        columns, found = table("docs/results.md", "Fine-tuned", number)
+        for label, epoch, *cells in found:
+            model, _, averaged = label.partition(", ")
+            if epoch not in rules or (averaged and averaged != "seeds averaged"):
+                continue
+            known = rows[(rows["model"] == model) & (rows["rule"] == rules[epoch])]
+            known = known[known["rows"].str.contains("mean of") == bool(averaged)]
+            scores = known.groupby("dataset")["score"].apply(lambda s: s.to_numpy() * 100)
+            for column, cell in zip(columns[2:], cells, strict=True):
+                sets = {
+                    "mean of eight": SETS,
+                    "without ClinTox": [d for d in SETS if d != "clintox"],
+                }
+                sets["mean"] = [d for d in SETS if d not in ("hiv", "muv")]
+                which = sets.get(column) or COLUMNS[column]
+                one = spread(scores[which[0]]) if len(which) == 1 else ()
+                value = one or (np.mean([scores[d].mean() for d in which]),)
+                check(f"{label}, {column}", cell, value)
+
+
+PENALTIES = (0.001, 0.01, 0.1, 1.0)
+VALIDATED = {
+    "One epoch is enough for a linear model with all labels",
+    "Width",
+    "A virtual node",
+    "Masked attributes beside the descriptors",
+    "Prototypes on and off",
+}
+
+
+def test_validation_folds():
+    """The tables over the penalty, of models whose rows were kept under the page's name."""
+    names = {
+        "one epoch": "default-s0",
+        "twelve epochs, seed 2": "mol2",
+        **{f"twenty-three epochs, seed {seed}": f"final-s{seed}" for seed in range(3)},
+        "512": "wide-s0",
+        "default 0": "default-s0",
+        "default 1": "default-s1",
+        "default 2": "default-s2",
+        "with a virtual node 0": "virtual-s0",
+        "with a virtual node 1": "virtual-s1",
+        "a small one 0": "virtual-small-s0",
+        "a small one 1": "virtual-small-s1",
+        "a small one, bounded 0": "virtual-bounded-s0",
+        "a small one, bounded 1": "virtual-bounded-s1",
+        "with masked attributes 0": "plusattr-s0",
+        "with masked attributes 1": "plusattr-s1",
+        "with 0": "tree2-s0",
+        "with 1": "tree2-s1",
+        "without 0": "flat2-s0",
+        "without 1": "flat2-s1",
+    }
+    rows = rows_of("selection/rows.csv.gz")
+    rows = rows[(rows["stage"] == "valid") & rows["metric"].isin(["roc_auc", "r2"])]
+    scores = rows.groupby(["model", "dataset", "c"])["score"].last() * 100
+    checked = 0
+    for heading, _, found in tables("docs/results.md"):
+        if heading not in VALIDATED:
+            continue
+        for label, *cells in found:
+            model = names.get(label) or names.get(f"{label} {cells[0]}")
+            if model is None or len(cells) > 9 or (model, "bace", 1.0) not in scores:
+                continue
+            for cell, (sets, c) in zip(
+                cells[-8:], [(s, c) for s in (FIVE, R2) for c in PENALTIES], strict=True
+            ):
+                check(f"{label}, {c}", cell, (np.mean([scores[model, d, c] for d in sets]),))
+                checked += 1
+    assert checked > 100
+
+
+def trained(suite: str, variant: str, seeds: Sequence[str]) -> np.ndarray:
+    """Return the scores of a configuration of GraphLoG: a row a seed, a column a set of FIVE."""
+    frame = pd.read_csv(RESULTS / f"protocol-2/{suite}.csv.gz", keep_default_na=False, dtype=str)
+    frame = frame[(frame["stage"] == "probe") & (frame["rule"] == "fixed-C")]
+    frame = frame[
+        (frame["fold"] == "test") & (frame["task"] == "") & (frame["metric"] == "roc_auc")
+    ]
+    frame = frame[(frame["variant"] == variant) & frame["method"].eq("graphlog")]
+    values = frame.assign(value=frame["value"].astype(float) * 100)
+    wide = values.pivot_table(index="seed", columns="dataset", values="value")
+    return wide.loc[list(seeds), list(FIVE)].to_numpy()
+
+
+def test_ablation():
+    page = "docs/two-losses.md"
+    networks = pd.read_csv(RESULTS / "protocol-2/untrained.csv")
+    networks = networks[networks["calibration"] != "training fold"]
+    wide = networks.pivot_table(index="network", columns="dataset", values="score")[list(FIVE)]
+    starts = wide[wide.index.str.startswith("start")].to_numpy()
+    kept = [k for k, d in enumerate(FIVE) if d != "clintox"]
+    _, first = table(page, "Table 4 with all rows alike")
+    _, second = table(page, "Table 4 with all rows alike", 1)
+    order = ("bbbp", "bace", "sider", "clintox", "tox21")
+    for at, (*ticks, b1, b2, b3, b4, b5, mean, without) in enumerate(first):
+        losses = [n for n, t in zip(("subgraph", "graph", "global"), ticks, strict=True) if t]
+        variant = f"losses={'+'.join(losses)}"
+        scores = trained("ablation", variant, "012") if losses else wide.to_numpy()
+        for dataset, cell in zip(order, (b1, b2, b3, b4, b5), strict=True):
+            check(f"{losses}, {dataset}", cell, spread(scores[:, FIVE.index(dataset)]))
+        check(f"{losses}, mean", mean, spread(scores.mean(axis=1)))
+        check(f"{losses}, without ClinTox", without, (scores[:, kept].mean(),))
+        if not losses:
+            continue
+        by_seed, *cells = second[at - 1][3:]
+        for columns, paired, unpaired in (
+            (list(range(5)), cells[0], cells[2]),
+            (kept, *cells[1::2]),
+        ):
+            ours, theirs = scores[:, columns].mean(axis=1), wide.to_numpy()[:, columns].mean(axis=1)
+            difference = ours - starts[:, columns].mean(axis=1)
+            half = stats.t.ppf(0.975, 2) * difference.std(ddof=1) / 3**0.5
+            mean = difference.mean()
+            check(f"{losses}, paired", paired, (mean, mean - half, mean + half))
+            interval = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval()
+            gap = ours.mean() - theirs.mean()
+            check(f"{losses}, to eight", unpaired, (gap, interval.low, interval.high))
+            if columns is not kept:
+                check(f"{losses}, by seed", by_seed, difference)
+
+
+def test_depth_and_batch_size():
+    kept = [k for k, d in enumerate(FIVE) if d != "clintox"]
+    for number, name in ((2, "depth"), (3, "batch_size")):
+        columns, (means, without) = table(
+            "docs/two-losses.md", "Table 4 with all rows alike", number
+        )
+        for at, column in enumerate(columns[1:], start=1):
+            if column.isdecimal():
+                (scores,) = trained("sensitivity", f"{name}={column}", "0")
+                check(f"{name} {column}", means[at], (scores.mean(),))
+                check(f"{name} {column}", without[at], (scores[kept].mean(),))
+
+
+def test_readme():
+    columns, found = table("README.md", "What to expect")
+    splits = rows_of("selection/several-splits.csv.gz")
+    scores = frozen()
+
+    def all_labels(sets: Sequence[str]) -> list[Callable[[], Values]]:
+        return [
+            lambda: (of_models(SEEDS, "validated", sets).mean(),),
+            lambda: spread(of_models(RANDOM, "validated", sets)),
+            lambda: (of_models(("ecfp4",), "validated", sets)[0],),
+            lambda: (of_models(("descriptors",), "validated", sets)[0],),
+        ]
+
+    def of_splits(sets: Sequence[str]) -> list[Callable[[], Values]]:
+        names = ("mol", "untrained", "ecfp4", "descriptors")
+        names += ("ecfp4 + descriptors", "mol + ecfp4 + descriptors")
+        means = splits[splits["dataset"].isin(sets)].groupby(["model", "split"])["score"].mean()
+        return [lambda m=m: spread(means[m].to_numpy()) for m in names]
+
+    def of_few(sets: Sequence[str]) -> list[Callable[[], Values]]:
+        names = ("graphlog-mol and its other two seeds", "untrained", "ECFP4", "RDKit descriptors")
+        names += ("ECFP4 and descriptors, fused", "all three, fused")
+        return [lambda n=n: spread(few("probe", FEW[n], sets, 100)) for n in names]
+
+    wanted = (
+        of_few(SIX),
+        all_labels(SETS),
+        of_splits(SIX),
+        of_few(R2),
+        all_labels(R2),
+        of_splits(R2),
+    )
+    assert len(scores)
+    for (label, *cells), values in zip(found, wanted, strict=True):
+        for column, cell, value in zip(columns[1:], cells, values, strict=False):
+            check(f"{label}, {column}", cell, value())
