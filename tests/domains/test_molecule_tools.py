@@ -14,7 +14,7 @@ from graphlog.domains.molecule import (
     scaffold,
     scaffold_groups,
 )
-from graphlog.domains.molecule.descriptors import target_values
+from graphlog.domains.molecule.descriptors import morgan_counts, target_values
 from graphlog.domains.molecule.identity import scaffolds
 from graphlog.domains.molecule.schema import TARGETS
 from graphlog.domains.molecule.traits import traits
@@ -45,6 +45,16 @@ def test_fingerprints_are_ecfp4_bits() -> None:
     assert not np.array_equal(bits[0], bits[2])
     assert set(np.unique(bits)) == {0, 1}
     assert morgan_fingerprints([]).shape == (0, 2048)
+
+
+def test_counts_are_those_of_the_bits():
+    counts = morgan_counts(["CCO", "CCCCCCO"])
+    np.testing.assert_array_equal(
+        counts.toarray() > 0, morgan_fingerprints(["CCO", "CCCCCCO"]).astype(bool)
+    )
+    assert counts[0].max() == 1
+    assert counts[1].max() == 5  # carbons with two neighbors
+    assert morgan_counts([]).shape == (0, 2048)
 
 
 def test_traits_are_finite_or_unknown() -> None:

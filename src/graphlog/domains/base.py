@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Num
+from scipy.sparse import csr_matrix
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import Split, random_split, stratified_split
@@ -299,6 +300,16 @@ class Domain(ABC):
         """
         self.check_feature_sets([name])
         raise NotImplementedError(f"domain '{self.name}' names features that it cannot compute")
+
+    def feature_counts(self, store: GraphStore) -> csr_matrix | None:
+        """Return how often each substructure occurs in each graph; None if the domain counts none.
+
+        Kernel models compare graphs by these counts as well as by their embeddings.
+
+        Raises:
+            DataError: If the store lacks what they are counted in.
+        """
+        return None
 
     def check_feature_sets(self, names: Sequence[str]) -> None:
         """Refuse a name that :attr:`feature_sets` lacks, before any work.

@@ -14,7 +14,7 @@ from rdkit.Chem import Descriptors, Fragments, rdFingerprintGenerator, rdMolDesc
 from rdkit.Chem.EState.EState import GetPrincipleQuantumNumber
 from rdkit.Chem.EState.EState_VSA import estateBins, vsaBins
 from rdkit.Chem.MolSurf import logpBins, mrBins
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, vstack
 
 from graphlog.domains.molecule.parse import parsed
 from graphlog.domains.molecule.schema import (
@@ -286,6 +286,24 @@ def morgan_fingerprints(smiles: Sequence[str]) -> UInt8[np.ndarray, "N 2048"]:
             raise DataError(f"no fingerprint for {str(smiles[row])[:80]!r} (row {row}): {mol}.")
         out[row] = generator.GetFingerprintAsNumPy(mol)
     return out
+
+
+def morgan_counts(smiles: Sequence[str]) -> csr_matrix:
+    """Return how often each of 2048 hashed Morgan environments of radius 2 occurs (ECFP4 counts).
+
+    Args:
+        smiles: SMILES that can be parsed.
+
+    Raises:
+        DataError: Naming the first SMILES that cannot be parsed.
+    """
+    generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=BITS)
+    found: list[csr_matrix] = []
+    for row, mol in enumerate(parsed(smiles)):
+        if isinstance(mol, str):
+            raise DataError(f"no fingerprint for {str(smiles[row])[:80]!r} (row {row}): {mol}.")
+        found.append(csr_matrix(generator.GetCountFingerprintAsNumPy(mol)[None]))
+    return csr_matrix(vstack(found)) if found else csr_matrix((0, BITS))
 
 
 def count_fingerprints(smiles: Sequence[str]) -> csr_matrix:

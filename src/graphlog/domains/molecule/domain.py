@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Num, UInt64
+from scipy.sparse import csr_matrix
 
 from graphlog.data.columns import Table
 from graphlog.data.schema import FeatureSchema
@@ -218,6 +219,12 @@ class MoleculeDomain(RecordDomain):
                 return BaselineFeatures("descriptors", np.concatenate(values))
             case _:
                 return super().feature_set(name, store)
+
+    def feature_counts(self, store: GraphStore) -> csr_matrix:
+        """Return counts of ECFP4 environments."""
+        from graphlog.domains.molecule.descriptors import morgan_counts
+
+        return morgan_counts(store.texts())
 
     def calibration_graphs(self, schema: FeatureSchema, limit: int) -> GraphStore:
         """Return the first molecules that come with RDKit."""

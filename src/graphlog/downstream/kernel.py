@@ -1,0 +1,814 @@
+r"""Kernel ridge regression, which is the mean of a Gaussian process, and how sure it is.
+
+With rows :math:`x_i`, standardized labels :math:`y_i` and a kernel :math:`k`, the coefficients are
+:math:`\alpha = (K + \lambda I)^{-1} y`, and a new row is predicted by
+:math:`f(x) = \sum_i \alpha_i k(x, x_i)`. The kernel is a weighted sum of one kernel for each block
+of features: Gaussian for quantities, which are standardized, and Tanimoto for counts of
+substructures. Widths, weights and penalty are chosen by five-fold cross-validation within the rows
+that are fitted. With :math:`G = (K + \lambda I)^{-1}`, the errors on a fold :math:`F` of a model
+that has not seen it are :math:`G_{FF}^{-1} \alpha_F`, so that one Cholesky factor gives all five.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float64, Int
+from scipy.linalg import cho_factor, cho_solve, get_lapack_funcs, solve_triangular
+from scipy.sparse import csr_matrix
+from scipy.special import expit
+from torch import Tensor
+
+from graphlog.downstream.linear import Scaling, learnable
+from graphlog.downstream.logistic import fit_logistic
+from graphlog.downstream.metrics import TaskKind
+from graphlog.errors import DataError
+
+EXACT = 10_000
+"""Rows up to which every row is a support point."""
+LANDMARKS = 4_000
+"""Support points beyond that."""
+CHOOSING = 2_500
+"""Rows, drawn at random, that widths, weights and penalty are chosen on."""
+FOLDS = 5
+_PATTERNS = 16
+"""Patterns of missing labels that settings are chosen on; those with the most labels."""
+_WORK = 6e12
+"""Multiplications of an exact fit beyond which there are landmarks instead."""
+_MEMORY_SHARE = 0.5
+"""Share of the free memory that the kernel of an exact fit may take."""
+_AT_ONCE = 1024
+_LEVELS = 32
+"""Counts above this count as this."""
+_COMMON = 1 / 64
+"""Share of rows above which a substructure is multiplied as a dense column."""
+_CONSTANT = 1.0
+"""Constant part of every kernel: labels are centered, yet not in every fold."""
+_FEWEST_FOR_SPREAD = 50
+"""Labels below which the spread is that of the process alone."""
+_NINETY = 1.6448536269514722
+"""Half width, in deviations, of the interval that holds 90 % of a normal distribution."""
+_LEAST_ERROR = 1e-2
+"""In deviations of the labels: smaller errors are as good."""
+
+
+class Kind(StrEnum):
+    """How the rows of a block are compared."""
+
+    GAUSSIAN = "gaussian"
+    TANIMOTO = "tanimoto"
+
+
+class Block(NamedTuple):
+    """Features of some rows that are compared by one kernel."""
+
+    name: str
+    """Of the features in the domain; empty for the embedding of an encoder."""
+    kind: Kind
+    """Counts are compared by Tanimoto's coefficient."""
+    values: np.ndarray | csr_matrix
+    """One row a graph."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What cross-validation chooses."""
+
+    widths: tuple[float, ...]
+    """For each block the log2 of the inverse squared width of its Gaussian, in units of the inverse
+    median of the squared distances; unused by Tanimoto's."""
+    shares: tuple[float, ...]
+    """The weight of each block; they sum to 1."""
+    penalty: float
+    """Log2 of the penalty, which is the variance of the noise in units of that of the kernel."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Support:
+    """One block at the support points, and how others are compared with them."""
+
+    name: str
+    kind: Kind
+    values: np.ndarray | csr_matrix
+    """Standardized quantities, or unfolded counts."""
+    scaling: Scaling | None
+    """None for counts."""
+    median: float
+    """Of the squared distances between support points."""
+
+    @classmethod
+    def of(cls, block: Block, rows: Int[np.ndarray, "S"]) -> "Support":
+        """Return the block at the rows that are fitted.
+
+        Raises:
+            DataError: If it has no columns, or values that are not finite.
+        """
+        shown = block.name or "the embedding"
+        if not block.values.shape[1]:  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+            raise DataError(f"{shown} has no columns to learn from; choose other features.")
+        if block.kind is Kind.TANIMOTO:
+            return cls(block.name, block.kind, unfolded(csr_matrix(block.values)[rows]), None, 1.0)
+        values = np.asarray(block.values)[rows]
+        bad = np.flatnonzero(~np.isfinite(values).all(axis=0))
+        if len(bad):
+            raise DataError(
+                f"{shown} has values that are not finite (NaN or infinite) in column {bad[0]} "
+                f"({len(bad)} such columns); leave these columns or rows out."
+            )
+        scaling = Scaling.of(values)
+        scaled = scaling(values)
+        few = scaled[: min(len(scaled), 1000)].astype(np.float64)
+        distances = _squared_distances(few, few)[np.triu_indices(len(few), 1)]
+        apart = distances[distances > 0]
+        return cls(
+            block.name, block.kind, scaled, scaling, float(np.median(apart)) if len(apart) else 1.0
+        )
+
+    def prepared(self, values: np.ndarray | csr_matrix) -> np.ndarray | csr_matrix:
+        """Return other rows as :attr:`values` are."""
+        if self.scaling is None:
+            return unfolded(csr_matrix(values))
+        return self.scaling(np.asarray(values))
+
+    def measured(self, rows: np.ndarray | csr_matrix, count: int) -> Float64[np.ndarray, "N S"]:
+        """Return how prepared rows compare with the first ``count`` support points.
+
+        That is Tanimoto's coefficient, or the squared distance in units of its median.
+        """
+        first = self.values[:count]  # pyright: ignore[reportIndexIssue] - scipy's stubs
+        if self.kind is Kind.TANIMOTO:
+            return _tanimoto(csr_matrix(rows), csr_matrix(first))
+        return _squared_distances(np.asarray(rows), np.asarray(first)) / self.median
+
+    def kernel(
+        self, measured: Float64[np.ndarray, "N S"], width: float
+    ) -> Float64[np.ndarray, "N S"]:
+        """Return the kernel, of which ``measured`` is overwritten."""
+        if self.kind is Kind.TANIMOTO:
+            return measured
+        measured *= -(2.0**width)
+        return np.exp(measured, out=measured)
+
+
+def unfolded(counts: csr_matrix) -> csr_matrix:
+    """Return a column of 0 and 1 for each count and level that it reaches.
+
+    The smaller of two counts is then the number of levels that both reach, so that Tanimoto's
+    coefficient of counts, the sum of the smaller over the sum of the larger, is that of bits.
+    """
+    counts = counts.tocsr()
+    columns = int(counts.shape[1])  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+    reached = np.minimum(counts.data, _LEVELS).astype(np.int64)
+    starts = np.cumsum(reached) - reached
+    level = np.arange(reached.sum()) - np.repeat(starts, reached)
+    indices = np.repeat(counts.indices.astype(np.int64), reached) + columns * level
+    row_ends = np.concatenate([[0], np.cumsum(reached)])[counts.indptr]
+    shape = (int(counts.shape[0]), columns * _LEVELS)  # pyright: ignore[reportOptionalSubscript]
+    return csr_matrix((np.ones(len(indices), np.float32), indices, row_ends), shape=shape)
+
+
+def _tanimoto(rows: csr_matrix, others: csr_matrix) -> Float64[np.ndarray, "N S"]:
+    """Return the share of levels that two rows have in common; 1 for two without any."""
+    common = np.flatnonzero(others.getnnz(axis=0) > _COMMON * others.shape[0])  # pyright: ignore[reportOptionalSubscript]
+    rare = np.ones(others.shape[1], dtype=bool)  # pyright: ignore[reportOptionalSubscript]
+    rare[common] = False
+    both = rows[:, common].toarray() @ others[:, common].toarray().T
+    both += (rows[:, rare] @ others[:, rare].T).toarray()
+    either = np.add.outer(rows.getnnz(axis=1), others.getnnz(axis=1)) - both
+    return np.where(either > 0, both / np.maximum(either, 1), 1.0).astype(np.float64)
+
+
+def _squared_distances(
+    rows: Float[np.ndarray, "N W"], others: Float[np.ndarray, "S W"]
+) -> Float64[np.ndarray, "N S"]:
+    rows, others = rows.astype(np.float64), others.astype(np.float64)
+    distances = rows @ others.T
+    distances *= -2
+    distances += np.square(rows).sum(axis=1)[:, None]
+    distances += np.square(others).sum(axis=1)
+    return np.maximum(distances, 0, out=distances)
+
+
+class KernelPrediction(NamedTuple):
+    """What a kernel model says of some rows."""
+
+    mean: Float[np.ndarray, "N T"]
+    """Probabilities, or values."""
+    std: Float[np.ndarray, "N T"] | None
+    """Standard deviations of the error that is to be expected; None for classes."""
+
+
+@dataclass(frozen=True, eq=False)
+class KernelModel:
+    """A fitted kernel model of one or more targets."""
+
+    task: TaskKind
+    supports: tuple[Support, ...]
+    settings: Settings
+    coefficients: Float64[np.ndarray, "S T"]
+    shift: Float64[np.ndarray, "T"]
+    """Mean of the labels; NaN for a target that cannot be learned."""
+    scale: Float64[np.ndarray, "T"]
+    """Deviation of the labels."""
+    link: Float64[np.ndarray, "2 T"]
+    """Classes: slope and intercept of the logistic curve from outputs to probabilities."""
+    spread: Float64[np.ndarray, "6 T"]
+    """Regression: logarithm of the standard deviation as a constant and the coefficients of the
+    logarithm of the process's own, of the output and of its square, within the range of outputs
+    given by the last two."""
+
+    @property
+    def count(self) -> int:
+        """Number of support points."""
+        return len(self.coefficients)
+
+    @property
+    def near(self) -> int:
+        """Support points that the spread of the process is worked out from."""
+        return min(self.count, CHOOSING)
+
+    @cached_property
+    def _factor(self) -> Float64[np.ndarray, "V V"]:
+        kernel = self._kernel([s.values[: self.near] for s in self.supports], self.near)  # pyright: ignore[reportIndexIssue]
+        kernel[np.diag_indices(self.near)] += 2.0**self.settings.penalty
+        return cho_factor(kernel, lower=True, overwrite_a=True)[0]
+
+    def predict(
+        self, values: Sequence[np.ndarray | csr_matrix], with_spread: bool = True
+    ) -> KernelPrediction:
+        """Return the predictions of new rows.
+
+        Args:
+            values: The features of each block, as they were given to :func:`fit_kernel`.
+            with_spread: Whether to work out standard deviations, which takes most of the time.
+        """
+        rows, targets = int(values[0].shape[0]), len(self.shift)  # pyright: ignore[reportOptionalSubscript]
+        outputs = np.empty((rows, targets))
+        variance = np.empty(rows)
+        wanted = with_spread and self.task == "regression"
+        for start in range(0, rows, _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            pairs = zip(self.supports, values, strict=True)
+            kernel = self._kernel([s.prepared(v[part]) for s, v in pairs], self.count)  # pyright: ignore[reportIndexIssue]
+            outputs[part] = kernel @ self.coefficients
+            if wanted:
+                variance[part] = self.variance(kernel[:, : self.near])
+        std = self._std(outputs, variance).astype(np.float32) if wanted else None
+        return KernelPrediction(self.values_of(outputs).astype(np.float32), std)
+
+    def _kernel(
+        self, rows: Sequence[np.ndarray | csr_matrix], count: int
+    ) -> Float64[np.ndarray, "N S"]:
+        kernel: np.ndarray | None = None
+        chosen = self.settings
+        for support, part, width, share in zip(
+            self.supports, rows, chosen.widths, chosen.shares, strict=True
+        ):
+            if share:
+                own = support.kernel(support.measured(part, count), width)
+                own *= share
+                kernel = own if kernel is None else np.add(kernel, own, out=kernel)
+        assert kernel is not None, "shares sum to 1"
+        kernel += _CONSTANT
+        return kernel
+
+    def variance(self, kernel: Float64[np.ndarray, "N V"]) -> Float64[np.ndarray, "N"]:
+        """Return the variance of the process with its noise, in units of its kernel's."""
+        inside = solve_triangular(self._factor, kernel.T, lower=True, check_finite=False)
+        noise = 2.0**self.settings.penalty
+        return np.maximum(1.0 + _CONSTANT - np.square(inside).sum(axis=0), 0.0) + noise
+
+    def _std(
+        self, outputs: Float64[np.ndarray, "N T"], variance: Float64[np.ndarray, "N"]
+    ) -> Float64[np.ndarray, "N T"]:
+        base, own, first, second, low, high = self.spread
+        within = np.clip(outputs, low, high)
+        logs = base + own * 0.5 * np.log(variance)[:, None] + first * within + second * within**2
+        return np.exp(logs) * self.scale
+
+    def values_of(self, outputs: Float64[np.ndarray, "N T"]) -> Float64[np.ndarray, "N T"]:
+        """Return the probabilities or values that outputs stand for."""
+        if self.task == "regression":
+            return outputs * self.scale + self.shift
+        likely = expit(outputs * self.link[0] + self.link[1])
+        if self.task == "classification":
+            return likely + 0 * self.shift
+        return likely / likely.sum(axis=1, keepdims=True)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what :meth:`of` makes it of again."""
+        arrays = {
+            "coefficients": self.coefficients,
+            "shift": self.shift,
+            "scale": self.scale,
+            "link": self.link,
+            "spread": self.spread,
+            "widths": np.array(self.settings.widths),
+            "shares": np.array(self.settings.shares),
+            "penalty": np.array([self.settings.penalty]),
+        }
+        for k, support in enumerate(self.supports):
+            if support.scaling is None:
+                levels = csr_matrix(support.values)
+                arrays[f"{k}.indices"] = levels.indices.astype(np.int32)
+                arrays[f"{k}.indptr"] = levels.indptr.astype(np.int64)
+                arrays[f"{k}.columns"] = np.array([levels.shape[1]])  # pyright: ignore[reportOptionalSubscript]
+            else:
+                arrays[f"{k}.values"] = np.asarray(support.values)
+                arrays[f"{k}.mean"] = support.scaling.mean
+                arrays[f"{k}.deviation"] = support.scaling.deviation
+                arrays[f"{k}.median"] = np.array([support.median])
+        return {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
+
+    @classmethod
+    def of(
+        cls, task: TaskKind, names: Sequence[str], tensors: Mapping[str, Tensor], targets: int
+    ) -> "KernelModel":
+        """Return the model that :meth:`tensors` describes.
+
+        Args:
+            task: Kind of task.
+            names: Of the features of each block.
+            tensors: Of a file.
+            targets: How many are predicted.
+
+        Raises:
+            KeyError: If some are missing.
+            ValueError: If some have another shape.
+        """
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        count = len(arrays["coefficients"])
+        shapes = {
+            "coefficients": (count, targets),
+            **dict.fromkeys(("shift", "scale"), (targets,)),
+            "link": (2, targets),
+            "spread": (6, targets),
+            **dict.fromkeys(("widths", "shares"), (len(names),)),
+            "penalty": (1,),
+        }
+        for name, shape in shapes.items():
+            if arrays[name].shape != shape:
+                raise ValueError(f"`{name}` has shape {arrays[name].shape}, not {shape}")
+        widths, shares = (tuple(arrays[name].tolist()) for name in ("widths", "shares"))
+        return cls(
+            task,
+            tuple(_support_from(arrays, k, name, count) for k, name in enumerate(names)),
+            Settings(widths, shares, float(arrays["penalty"][0])),
+            *(arrays[name] for name in ("coefficients", "shift", "scale", "link", "spread")),
+        )
+
+
+def _support_from(arrays: Mapping[str, np.ndarray], k: int, name: str, count: int) -> Support:
+    """Return the block that the tensors of a file describe.
+
+    Raises:
+        KeyError: If some are missing.
+        ValueError: If some do not fit each other.
+    """
+    if f"{k}.indptr" in arrays:
+        indices, ends = arrays[f"{k}.indices"], arrays[f"{k}.indptr"]
+        shape = (count, int(arrays[f"{k}.columns"][0]))
+        levels = csr_matrix((np.ones(len(indices), np.float32), indices, ends), shape=shape)
+        levels.check_format(full_check=True)
+        return Support(name, Kind.TANIMOTO, levels, None, 1.0)
+    values = arrays[f"{k}.values"]
+    scaling = Scaling(arrays[f"{k}.mean"], arrays[f"{k}.deviation"])
+    if values.ndim != 2 or len(values) != count or {a.shape for a in scaling} != {values.shape[1:]}:
+        raise ValueError(f"support points of part {k} have shape {values.shape}")
+    return Support(name, Kind.GAUSSIAN, values, scaling, float(arrays[f"{k}.median"][0]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelFit:
+    """A kernel model and what cross-validation within its rows says of it."""
+
+    model: KernelModel
+    held_out: Float[np.ndarray, "M T"]
+    """Predictions of the fitted rows by models of the other four fifths; NaN for other rows and
+    missing labels."""
+    notes: tuple[str, ...] = field(default=())
+    """What a reader of its scores must know."""
+
+
+def fit_kernel(
+    blocks: Sequence[Block],
+    labels: Float[np.ndarray, "M T"],
+    train: Int[np.ndarray, "R"],
+    task: TaskKind,
+    weights: Float[np.ndarray, "M"] | None = None,
+    seed: int = 0,
+) -> KernelFit:
+    """Fit a kernel model to training rows.
+
+    All targets share widths, weights of the blocks and penalty: those with the least squared error
+    on held-out fifths, in units of the variance of each target. Classes are learned as numbers 0
+    and 1, and a logistic curve, fitted to held-out outputs, makes probabilities of the outputs.
+    Targets with the same missing labels share a factor.
+
+    Args:
+        blocks: The features, each one row a graph.
+        labels: NaN where missing.
+        train: Rows to fit.
+        task: Kind of task.
+        weights: How much each row counts; None: all alike. Rows of weight 0 are left out.
+        seed: Of the order of the rows, and so of the folds.
+
+    Raises:
+        DataError: If no target has two labels that differ, or features are unusable.
+    """
+    labels = np.asarray(labels, dtype=np.float64)
+    able = np.array([learnable(y[~np.isnan(y)]) for y in labels[train].T], dtype=bool)
+    present = ~np.isnan(labels[train][:, able]).all(axis=1)
+    if weights is not None:
+        present &= weights[train] > 0
+    if not able.any() or present.sum() < 2:
+        raise DataError(
+            "no target has two different labels among the rows to learn from: a kernel has nothing "
+            "to fit; add labels, or choose another split."
+        )
+    rows = np.random.default_rng(seed).permutation(train[present])
+    y = labels[rows]
+    shift, scale = np.full(y.shape[1], np.nan), np.ones(y.shape[1])
+    shift[able], scale[able] = np.nanmean(y[:, able], axis=0), np.nanstd(y[:, able], axis=0)
+    standard = (y - shift) / scale
+    masks, columns = _patterns(standard)
+    noise = None if weights is None else weights[rows].mean() / weights[rows].astype(np.float64)
+    supports, count, notes = _support_of(blocks, rows, masks)
+    problem = _Problem(supports, standard, masks, columns, noise)
+    settings = _chosen_settings(problem)
+    if count < len(rows):
+        coefficients, held = problem.with_landmarks(settings, count)
+        supports = tuple(_first(s, count) for s in supports)
+    else:
+        coefficients, held = problem.exactly(settings)
+    model = KernelModel(
+        task,
+        supports,
+        settings,
+        coefficients,
+        shift,
+        scale,
+        _links(held, y) if task != "regression" else np.zeros((2, y.shape[1])),
+        np.zeros((6, y.shape[1])),
+    )
+    if task == "regression":
+        model = _with_spread(model, problem, standard, held)
+    found = np.full(labels.shape, np.nan, dtype=np.float32)
+    found[rows] = np.where(np.isnan(standard), np.nan, model.values_of(held))
+    return KernelFit(model, found, tuple(notes))
+
+
+class _Problem(NamedTuple):
+    """Rows in random order with standardized labels."""
+
+    supports: tuple[Support, ...]
+    labels: Float64[np.ndarray, "R T"]
+    """In deviations from the mean, NaN where missing."""
+    masks: list[Bool[np.ndarray, "R"]]
+    """Rows with labels, one a pattern of missing labels."""
+    columns: list[Int[np.ndarray, "_"]]
+    """Targets of each pattern."""
+    noise: Float64[np.ndarray, "R"] | None
+    """Of each row, relative to the mean."""
+
+    def kernel(self, settings: Settings, rows: slice, count: int) -> Float64[np.ndarray, "N S"]:
+        """Return the kernel of some rows with the first ``count``."""
+        total = np.full((len(range(*rows.indices(len(self.labels)))), count), _CONSTANT)
+        for support, width, share in zip(
+            self.supports, settings.widths, settings.shares, strict=True
+        ):
+            if share:
+                own = support.kernel(support.measured(support.values[rows], count), width)  # pyright: ignore[reportIndexIssue]
+                own *= share
+                total += own
+        return total
+
+    def exactly(
+        self, settings: Settings
+    ) -> tuple[Float64[np.ndarray, "R T"], Float64[np.ndarray, "R T"]]:
+        """Return coefficients and outputs for held-out rows."""
+        count = len(self.labels)
+        kernel = np.empty((count, count))
+        for start in range(0, count, _AT_ONCE):
+            part = slice(start, min(start + _AT_ONCE, count))
+            kernel[part] = self.kernel(settings, part, count)
+        coefficients, held = np.zeros_like(self.labels), np.full_like(self.labels, np.nan)
+        for mask, columns in zip(self.masks, self.columns, strict=True):
+            own = kernel if mask.all() and len(self.masks) == 1 else kernel[np.ix_(mask, mask)]
+            noise = None if self.noise is None else self.noise[mask]
+            found = _held_out(own, self.labels[np.ix_(mask, columns)], settings, noise)
+            at = np.ix_(mask, columns)
+            coefficients[at], held[at] = found.coefficients, self.labels[at] - found.errors
+        return coefficients, held
+
+    def with_landmarks(
+        self, settings: Settings, count: int
+    ) -> tuple[Float64[np.ndarray, "S T"], Float64[np.ndarray, "R T"]]:
+        """Return coefficients of the first ``count`` rows, and outputs for held-out rows."""
+        penalty = 2.0**settings.penalty
+        among = penalty * self.kernel(settings, slice(0, count), count)
+        coefficients = np.zeros((count, self.labels.shape[1]))
+        held = np.full_like(self.labels, np.nan)
+        for mask, columns in zip(self.masks, self.columns, strict=True):
+            folds = _folds(len(self.labels))
+            parts = [self._normal(settings, count, fold, mask, columns) for fold in folds]
+            gram = np.sum([own for own, _ in parts], axis=0)
+            right = np.sum([own for _, own in parts], axis=0)
+            coefficients[:, columns] = _solved(gram + among, right)
+            for fold, (own, own_right) in zip(folds, parts, strict=True):
+                without = _solved(gram - own + among, right - own_right)
+                for part in _pieces(fold):
+                    held[part, columns] = self.kernel(settings, part, count) @ without
+        return coefficients, held
+
+    def _normal(
+        self,
+        settings: Settings,
+        count: int,
+        fold: slice,
+        mask: Bool[np.ndarray, "R"],
+        columns: Int[np.ndarray, "_"],
+    ) -> tuple[Float64[np.ndarray, "S S"], Float64[np.ndarray, "S C"]]:
+        """Return the two sides of the normal equations over the rows of a fold."""
+        gram, right = np.zeros((count, count)), np.zeros((count, len(columns)))
+        for part in _pieces(fold):
+            known = mask[part]
+            kernel = self.kernel(settings, part, count)[known]
+            weighted = kernel if self.noise is None else kernel / self.noise[part][known][:, None]
+            gram += weighted.T @ kernel
+            right += weighted.T @ self.labels[part][known][:, columns]
+        return gram, right
+
+
+class _HeldOut(NamedTuple):
+    coefficients: Float64[np.ndarray, "R T"]
+    errors: Float64[np.ndarray, "R T"]
+    """Label less prediction of a model that has not seen the row's fold."""
+    variances: Float64[np.ndarray, "R"]
+    """Of the process for these rows, with its noise."""
+
+
+def _held_out(
+    kernel: Float64[np.ndarray, "R R"],
+    labels: Float64[np.ndarray, "R T"],
+    settings: Settings,
+    noise: Float64[np.ndarray, "R"] | None = None,
+) -> _HeldOut:
+    """Fit all rows, and each fold by the others; the kernel is overwritten."""
+    kernel[np.diag_indices(len(kernel))] += 2.0**settings.penalty * (
+        1.0 if noise is None else noise
+    )
+    factorize, invert = get_lapack_funcs(("potrf", "potri"), (kernel,))
+    factor, failed = factorize(kernel.T, lower=1, overwrite_a=1)
+    assert not failed, "a kernel with a penalty is positive definite"
+    coefficients = cho_solve((factor, True), labels, check_finite=False)
+    inverse, failed = invert(factor, lower=1, overwrite_c=1)
+    errors, variances = np.empty_like(labels), np.empty(len(labels))
+    for fold in _folds(len(labels)):
+        block = cho_factor(inverse[fold, fold], lower=True, check_finite=False)
+        errors[fold] = cho_solve(block, coefficients[fold], check_finite=False)
+        own, failed = invert(np.asfortranarray(block[0]), lower=1)
+        variances[fold] = np.diag(own)
+    return _HeldOut(coefficients, errors, variances)
+
+
+def _folds(count: int) -> list[slice]:
+    """Return consecutive fifths of rows in random order."""
+    ends = np.linspace(0, count, min(FOLDS, count) + 1).round().astype(int)
+    return [slice(int(a), int(b)) for a, b in pairwise(ends)]
+
+
+def _pieces(fold: slice) -> Iterator[slice]:
+    for start in range(fold.start, fold.stop, _AT_ONCE):
+        yield slice(start, min(start + _AT_ONCE, fold.stop))
+
+
+def _solved(
+    gram: Float64[np.ndarray, "S S"], right: Float64[np.ndarray, "S C"]
+) -> Float64[np.ndarray, "S C"]:
+    gram[np.diag_indices(len(gram))] += 1e-9 * np.trace(gram) / len(gram)
+    return cho_solve(cho_factor(gram, lower=True, overwrite_a=True), right)
+
+
+def _patterns(
+    labels: Float64[np.ndarray, "R T"],
+) -> tuple[list[Bool[np.ndarray, "R"]], list[Int[np.ndarray, "_"]]]:
+    """Return which rows have labels, once a pattern, and the targets of each pattern."""
+    found: dict[bytes, list[int]] = {}
+    known = ~np.isnan(labels)
+    for t in np.flatnonzero(known.any(axis=0)):
+        found.setdefault(known[:, t].tobytes(), []).append(int(t))
+    columns = [np.array(targets) for targets in found.values()]
+    columns.sort(key=lambda targets: -int(known[:, targets[0]].sum()))
+    return [known[:, targets[0]] for targets in columns], columns
+
+
+def _support_of(
+    blocks: Sequence[Block], rows: Int[np.ndarray, "R"], masks: Sequence[np.ndarray]
+) -> tuple[tuple[Support, ...], int, list[str]]:
+    """Return the blocks at the fitted rows, how many are support points, and what to say of it."""
+    supports = tuple(Support.of(block, rows) for block in blocks)
+    labels = np.array([mask.sum() for mask in masks], dtype=np.float64)
+    free, needed = _free_memory(), 8.0 * len(rows) ** 2 * (1 if len(masks) == 1 else 2)
+    reason = None
+    if len(rows) > EXACT:
+        reason = f"an exact fit is for up to {EXACT:,} labels"
+    elif needed > _MEMORY_SHARE * free:
+        reason = f"an exact fit takes {needed / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free"
+    elif len(masks) > 1 and (labels**3).sum() > _WORK:
+        reason = f"labels are missing in {len(masks):,} different patterns"
+    if reason is None:
+        return supports, len(rows), []
+    most = math.sqrt(_WORK / FOLDS / labels.sum())
+    # six square matrices are held at once
+    most = min(most if len(masks) > 1 else LANDMARKS, math.sqrt(_MEMORY_SHARE * free / 8 / 8))
+    count = int(min(max(most, 500), LANDMARKS, len(rows)))
+    note = f"the kernel model of {len(rows):,} labels has {count:,} support points: {reason}"
+    return supports, count, [note]
+
+
+def _free_memory() -> float:
+    """Return the bytes that a process may still take; infinite where that is unknown."""
+    free = math.inf
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free = min(float(n.split()[1]) * 1024 for n in lines if n.startswith("MemAvailable"))
+        group = Path("/sys/fs/cgroup")  # a container may have less than the machine
+        most, used = (float((group / f"memory.{name}").read_text()) for name in ("max", "current"))
+        return min(free, most - used)
+    except (OSError, ValueError):  # another system, or no limit
+        return free
+
+
+def _first(support: Support, count: int) -> Support:
+    values = support.values[:count]  # pyright: ignore[reportIndexIssue]
+    return Support(support.name, support.kind, values, support.scaling, support.median)
+
+
+def _chosen_settings(problem: _Problem) -> Settings:
+    """Return the settings of least held-out error that a search from the middle finds.
+
+    One setting after the other takes a step, first large and then small, while that helps.
+    """
+    limit = CHOOSING
+    if len(problem.masks) > 1:
+        limit = int(limit * (2 / min(len(problem.masks), _PATTERNS)) ** (1 / 3))
+    blocks = problem.supports
+    best = Settings(tuple(0.0 for _ in blocks), _shares([1.0, *(0.25 for _ in blocks[1:])]), -3.0)
+    # large steps need no more than half of the rows, which take an eighth of the time
+    for step, rows in ((2.0, limit // 2), (1.0, limit)):
+        search = _Search(problem, min(rows, len(problem.labels)))
+        lowest, moved = search.error(best), True
+        while moved:
+            moved = False
+            for candidate in _neighbors(best, blocks, step):
+                error = search.error(candidate)
+                if error < lowest * (1 - 1e-4):
+                    best, lowest, moved = candidate, error, True
+    return best
+
+
+def _shares(raw: Sequence[float]) -> tuple[float, ...]:
+    total = sum(raw)
+    return tuple(round(share / total, 3) for share in raw)
+
+
+def _neighbors(best: Settings, blocks: Sequence[Support], step: float) -> Iterator[Settings]:
+    for sign in (1, -1):
+        penalty = best.penalty + sign * step
+        if -10 <= penalty <= 6:
+            yield Settings(best.widths, best.shares, penalty)
+    for k, support in enumerate(blocks):
+        for sign in (1, -1) if support.kind is Kind.GAUSSIAN else ():
+            widths = list(best.widths)
+            widths[k] += sign * step
+            if -8 <= widths[k] <= 4:
+                yield Settings(tuple(widths), best.shares, best.penalty)
+    for k in range(1, len(blocks)):
+        for sign in (1, -1):
+            share = round(min(max(best.shares[k] + sign * 0.1 * step, 0.0), 1.0), 3)
+            others = 1.0 - best.shares[k]
+            if share != best.shares[k] and others > 0:
+                raw = [
+                    share if j == k else s * (1 - share) / others for j, s in enumerate(best.shares)
+                ]
+                yield Settings(best.widths, tuple(round(s, 3) for s in raw), best.penalty)
+
+
+class _Search:
+    """Held-out errors of settings on the first rows; nothing is computed twice."""
+
+    def __init__(self, problem: _Problem, count: int) -> None:
+        self._count = count
+        masks = [mask[:count] for mask in problem.masks[:_PATTERNS]]
+        self._labels, self._noise = problem.labels[:count], problem.noise
+        self._patterns = [
+            (mask, columns)
+            for mask, columns in zip(masks, problem.columns[:_PATTERNS], strict=True)
+            if mask.sum() >= 2
+        ]
+        self._compared = [
+            _Compared(s, s.values[:count], count)  # pyright: ignore[reportIndexIssue]
+            for s in problem.supports
+        ]
+        self._known: dict[Settings, float] = {}
+
+    def error(self, settings: Settings) -> float:
+        """Return the mean over targets of the mean squared error of held-out rows."""
+        if settings in self._known:
+            return self._known[settings]
+        kernel = np.full((self._count, self._count), _CONSTANT)
+        for compared, width, share in zip(
+            self._compared, settings.widths, settings.shares, strict=True
+        ):
+            if share:
+                kernel += share * compared.at(width)
+        errors: list[float] = []
+        for mask, columns in self._patterns:
+            whole = mask.all() and len(self._patterns) == 1
+            own = kernel if whole else kernel[np.ix_(mask, mask)]
+            noise = None if self._noise is None else self._noise[: self._count][mask]
+            found = _held_out(own, self._labels[np.ix_(mask, columns)], settings, noise)
+            weights = None if noise is None else 1 / noise
+            errors += np.average(found.errors**2, axis=0, weights=weights).tolist()
+        self._known[settings] = float(np.mean(errors)) if errors else 0.0
+        return self._known[settings]
+
+
+class _Compared:
+    """The kernel of one block among the same rows, at the width asked for last."""
+
+    def __init__(self, support: Support, rows: np.ndarray | csr_matrix, count: int) -> None:
+        self._support, self._measured = support, support.measured(rows, count)
+        self._width, self._kernel = math.nan, self._measured
+
+    def at(self, width: float) -> Float64[np.ndarray, "R R"]:
+        """Return the kernel."""
+        if self._support.kind is Kind.GAUSSIAN and width != self._width:
+            self._width = width
+            self._kernel = self._support.kernel(self._measured.copy(), width)
+        return self._kernel
+
+
+def _links(
+    outputs: Float64[np.ndarray, "R T"], labels: Float64[np.ndarray, "R T"]
+) -> Float64[np.ndarray, "2 T"]:
+    """Return slope and intercept of each target's probabilities, from held-out outputs.
+
+    Classes are smoothed as by Platt, so that separated classes give no certainty.
+    """
+    link = np.zeros((2, labels.shape[1]))
+    for t in range(labels.shape[1]):
+        known = ~np.isnan(outputs[:, t]) & ~np.isnan(labels[:, t])
+        y, f = labels[known, t], outputs[known, t]
+        if not learnable(y):
+            continue
+        positives, negatives = y.sum(), (1 - y).sum()
+        smooth = np.where(y == 1, (positives + 1) / (positives + 2), 1 / (negatives + 2))
+        found = fit_logistic(f[:, None].astype(np.float32), smooth[:, None], 1e3)
+        link[:, t] = max(float(found[0, 0]), 1e-3), float(found[1, 0])
+    return link
+
+
+def _with_spread(
+    model: KernelModel,
+    problem: _Problem,
+    labels: Float64[np.ndarray, "R T"],
+    held: Float64[np.ndarray, "R T"],
+) -> KernelModel:
+    """Return the model with its spread fitted to the errors of held-out rows.
+
+    The process knows how near a row is to others, not that errors differ along the scale of the
+    labels, for instance towards the limit of an assay: the logarithm of the error is a linear
+    function of the logarithm of the process's deviation, of the output and of its square. The
+    whole is scaled so that 1.64 deviations hold 90 % of the errors.
+    """
+    near = model.near
+    first = problem.kernel(model.settings, slice(0, near), near)
+    variance = np.empty(len(labels))
+    variance[:near] = _held_out(first, np.zeros((near, 1)), model.settings).variances
+    for part in _pieces(slice(near, len(labels))):
+        variance[part] = model.variance(problem.kernel(model.settings, part, near))
+    own = 0.5 * np.log(variance)
+    spread = np.zeros((6, labels.shape[1]))
+    spread[1] = 1.0
+    for t in range(labels.shape[1]):
+        known = np.flatnonzero(~np.isnan(held[:, t]) & ~np.isnan(labels[:, t]))
+        if len(known) < 2:
+            continue
+        errors, outputs = np.abs(labels[known, t] - held[known, t]), held[known, t]
+        columns = np.stack([np.ones(len(known)), own[known], outputs, outputs**2], axis=1)
+        logs = np.log(np.maximum(errors, _LEAST_ERROR))
+        if len(known) >= _FEWEST_FOR_SPREAD:
+            spread[:4, t] = np.linalg.lstsq(columns, logs, rcond=None)[0]
+        spread[4:, t] = outputs.min(), outputs.max()
+        shown = np.exp(columns @ spread[:4, t])
+        spread[0, t] += math.log(max(float(np.quantile(errors / shown, 0.9)), 1e-6) / _NINETY)
+    return replace(model, spread=spread)
