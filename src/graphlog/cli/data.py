@@ -163,8 +163,14 @@ def _show(console: Console, summary: Mapping[str, Any], with_schema: bool) -> No
     if console.quiet and not console.as_json:
         return
     shown = (
-        *("path", "graphs", "input rows", "rejected rows", "excluded rows", "nodes a graph"),
-        *("size", "rejects"),
+        "path",
+        "graphs",
+        "input rows",
+        "rejected rows",
+        "excluded rows",
+        "nodes a graph",
+        "size",
+        "rejects",
     )
     fields = {key: summary[key] for key in shown if key in summary}
     tables = [fields_table({**fields, "tasks": len(summary["tasks"]) or None})]

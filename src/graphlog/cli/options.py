@@ -114,7 +114,8 @@ Model = Annotated[
     option(
         "Model file (.safetensors), run folder, name of a shipped model, or random.",
         "MODEL",
-        *("--model", "-m"),
+        "--model",
+        "-m",
     ),
 ]
 Run = Annotated[Path, option("Run folder to write.", "RUN", "--output", "-o")]
@@ -124,7 +125,8 @@ Result = Annotated[
     option(
         "File to write: .csv, .jsonl, .parquet, .npz, .npy or .sdf; - for standard output.",
         "OUT",
-        *("--output", "-o"),
+        "--output",
+        "-o",
     ),
 ]
 Format = Annotated[

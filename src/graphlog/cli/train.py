@@ -52,7 +52,7 @@ def pretrain(
         o.option(
             "Processes on this machine that share every batch (default: 1); the result is that "
             "of one but for rounding.",
-            *("K",),
+            "K",
             min=1,
         ),
     ] = 1,
@@ -281,7 +281,9 @@ def benchmark(
         Path,
         o.option(
             "Folder of results, models and report; an unfinished one is continued.",
-            *("DIR", "--output", "-o"),
+            "DIR",
+            "--output",
+            "-o",
         ),
     ],
     scale: Annotated[

@@ -109,9 +109,7 @@ def neighbors(
     output: Annotated[
         Path,
         o.option(
-            "File to write: .csv, .jsonl or .html; - for standard output.",
-            "OUT",
-            *("--output", "-o"),
+            "File to write: .csv, .jsonl or .html; - for standard output.", "OUT", "--output", "-o"
         ),
     ],
     k: Annotated[int, o.option("Neighbors of each query.", "K", "-k", min=1)] = 10,
@@ -170,7 +168,8 @@ def probe(
         float,
         o.option(
             "Inverse penalty of one model; that of the other is chosen on validation.",
-            *("C", "--c"),
+            "C",
+            "--c",
             min=1e-9,
         ),
     ] = 0.1,

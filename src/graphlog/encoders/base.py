@@ -132,14 +132,11 @@ def with_self_loops(edges: Adjacency) -> tuple[Adjacency, Int[Tensor, "K"]]:
     The edges are renumbered in the order of their targets. Also returned is the row of
     ``edge_attr`` of each edge; a self-loop has the number after the last row.
     """
-    num_edges, node = (
-        edges.senders.shape[0],
-        torch.arange(edges.in_degree.shape[0], device=edges.senders.device),
-    )
+    num_edges = edges.senders.shape[0]
+    node = torch.arange(edges.in_degree.shape[0], device=edges.senders.device)
     every = torch.arange(num_edges, device=node.device)
-    place = (
-        every + segment_ids(edges.offsets, num_edges) + 1
-    )  # a row's loop and the loops of the rows above come first
+    # a row's loop and the loops of the rows above come first
+    place = every + segment_ids(edges.offsets, num_edges) + 1
     back_place = every + segment_ids(edges.back_offsets, num_edges) + 1
     loop, back_loop = edges.offsets[:-1] + node, edges.back_offsets[:-1] + node
     number = torch.empty_like(edges.order).scatter_(0, edges.order, place)

@@ -163,9 +163,8 @@ class GraphEncoder(nn.Module):
             if self.norms:
                 h = self.norms[number](h)
             if number < len(self.layers) - 1:
-                h = F.relu(
-                    h, inplace=len(self.norms) > 0
-                )  # a norm's output is needed by nobody else
+                # a norm's output is needed by nobody else
+                h = F.relu(h, inplace=len(self.norms) > 0)
             outputs.append(shard.dropout(h, self.config.dropout, self.training))
         return outputs
 

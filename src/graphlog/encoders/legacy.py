@@ -169,9 +169,8 @@ def encoder_from_weights(weights: Mapping[str, Tensor], backbone: str) -> GraphE
 def _layer(weights: Mapping[str, Tensor], schema: FeatureSchema) -> dict[str, Tensor]:
     """Return the weights of one layer by our names."""
     renamed_weights: dict[str, Tensor] = {}
-    lower = (
-        "mlp.3" if "mlp.3.weight" in weights else "mlp.2"
-    )  # with a norm inside, the MLP has one module more
+    # with a norm inside, the MLP has one module more
+    lower = "mlp.3" if "mlp.3.weight" in weights else "mlp.2"
     renamed = {
         "mlp.0": "lift",
         "mlp.1": "norm",

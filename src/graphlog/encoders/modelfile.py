@@ -109,9 +109,8 @@ def _write(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> Non
     path.parent.mkdir(parents=True, exist_ok=True)
     payload = save(tensors, metadata={KEY: json.dumps(about, sort_keys=True)})
     with beside(path) as unfinished:
-        unfinished.write_bytes(
-            payload
-        )  # not the library's way, which makes a file for this user alone and hides why it fails
+        # safetensors' own way makes a file for this user alone and hides why it fails
+        unfinished.write_bytes(payload)
 
 
 def read_model(path: Path | str) -> ModelFile:

@@ -97,9 +97,8 @@ class ContextPred(Objective[ContextViews]):
         anchors = self.context(views.context).node_emb[views.anchors]
         graph = views.context.batch[views.anchors]
         num = roots.shape[0]
-        shifts = range(
-            1, min(c.negatives, num - 1) + 1
-        )  # a whole turn would come back to the right one
+        # a whole turn would come back to the right one
+        shifts = range(1, min(c.negatives, num - 1) + 1)
         if c.mode == "cbow":
             ends = torch.bincount(graph, minlength=num).cumsum(0)
             pooled: Float[Tensor, "N D"] = POOLS[c.pool](anchors, F.pad(ends, (1, 0)))

@@ -95,9 +95,8 @@ class GraphPartition(Objective[GraphPartitionViews]):
         self.config = config
         self.partitioner = Partitioner(config.parts)
         by_pair = config.target == "same-part"
-        self.linear = nn.Linear(
-            encoder.dim, encoder.dim if by_pair else config.parts, bias=not by_pair
-        )  # centring would cancel it
+        width = encoder.dim if by_pair else config.parts
+        self.linear = nn.Linear(encoder.dim, width, bias=not by_pair)  # centering cancels a bias
         # nodes that cannot be told apart share a part as often as two drawn with replacement
         self.bias = nn.Parameter(torch.tensor(-math.log(config.parts - 1))) if by_pair else None
 

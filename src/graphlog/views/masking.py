@@ -119,9 +119,8 @@ def mask_row(schema: FeatureSchema, columns: MaskedColumns = "all") -> tuple[flo
         )
     if columns == "all":
         return row
-    mark = next(
-        k for k, value in enumerate(row) if value
-    )  # atoms: their first column; edges of proteins: the mask channel, the last
+    # atoms: their first column; edges of proteins: the mask channel, the last
+    mark = next(k for k, value in enumerate(row) if value)
     return tuple(value if k == mark else 0.0 for k, value in enumerate(row))
 
 

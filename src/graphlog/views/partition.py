@@ -54,9 +54,8 @@ class Partitioner:
         graphs = np.flatnonzero(unknown)[graphs]
         total = int(ptr[-1])
         joined = edges[:, edges[0] != edges[1]]
-        both = distinct(
-            np.concatenate([joined[0] * total + joined[1], joined[1] * total + joined[0]])
-        )  # METIS wants symmetry
+        directions = joined[0] * total + joined[1], joined[1] * total + joined[0]
+        both = distinct(np.concatenate(directions))  # METIS wants symmetry
         source, target = both // total, both % total
         offsets = np.searchsorted(source, np.arange(total + 1))
         # a Python loop, but over topologies never seen before, not over the graphs of every step

@@ -42,9 +42,8 @@ def choose_rows(
     keys = uniform(total, generator, ptr.device)
     if allowed is not None:
         keys = torch.where(allowed, keys, 1.0)  # behind every allowed one, which is below 1
-    order = torch.argsort(
-        group + 0.5 * keys
-    )  # halved: rounding never lifts a key into the next group
+    # halved: rounding never lifts a key into the next group
+    order = torch.argsort(group + 0.5 * keys)
     rank = torch.arange(total, device=ptr.device) - ptr[:-1][group]
     chosen = torch.zeros(total, dtype=torch.bool, device=ptr.device)
     chosen[order] = rank < counts[group]

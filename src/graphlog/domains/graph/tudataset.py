@@ -15,9 +15,11 @@ from graphlog.domains.graph.raw import Collection, Column, Place, RawGraph, cell
 from graphlog.errors import DataError
 from graphlog.files import open_text
 
-PARTS = (
-    *("A", "graph_indicator", "node_labels", "node_attributes", "edge_labels"),
-    *("edge_attributes", "graph_labels", "graph_attributes"),
+PARTS = tuple(
+    (
+        "A graph_indicator node_labels node_attributes edge_labels edge_attributes graph_labels "
+        "graph_attributes"
+    ).split()
 )
 """What follows ``NAME_``; the first two are required."""
 GIN_SUFFIXES = (".txt", ".txt.gz", ".txt.zst")

@@ -109,9 +109,11 @@ SLOGP, SMR, PEOE = (
 )
 ESTATE = ("MaxEStateIndex", "MinEStateIndex", "MaxAbsEStateIndex", "MinAbsEStateIndex")
 ESTATE_VSA, VSA_ESTATE = _numbered("EState_VSA", 1, 11), _numbered("VSA_EState", 1, 10)
-COUNTED = (
-    *("Chi0", "Chi1", "NumValenceElectrons", "NumRadicalElectrons"),
-    *("HeavyAtomCount", "NHOHCount", "NOCount", "NumHeteroatoms"),
+COUNTED = tuple(
+    (
+        "Chi0 Chi1 NumValenceElectrons NumRadicalElectrons HeavyAtomCount NHOHCount NOCount "
+        "NumHeteroatoms"
+    ).split()
 )
 SHAPE = ("Kappa1", "Kappa2", "Kappa3", "Phi")
 _OTHER_NAMES = {"NumHAcceptors": "NumHBA", "NumHDonors": "NumHBD", "RingCount": "NumRings"}
@@ -145,9 +147,18 @@ FRAGMENTS = tuple(
 )
 
 TARGETS: tuple[str, ...] = (
-    *(*CRIPPEN, *SLOGP, *SMR, *PEOE, *ESTATE, *ESTATE_VSA, *VSA_ESTATE, *COUNTED, *SHAPE),
+    *CRIPPEN,
+    *SLOGP,
+    *SMR,
+    *PEOE,
+    *ESTATE,
+    *ESTATE_VSA,
+    *VSA_ESTATE,
+    *COUNTED,
+    *SHAPE,
     *(name for name, _ in ONE_BY_ONE),
-    *(*WEIGHTS, *FRAGMENTS),
+    *WEIGHTS,
+    *FRAGMENTS,
 )
 """Names of descriptors that serve as labels that cost nothing.
 

@@ -23,9 +23,11 @@ EVIDENCE_CHANNELS: Mapping[str, str] = {
     "coexpression": "coexpression",
 }
 """Kinds of evidence outside STRING, and the channel in which STRING lists them."""
-_STRING_COLUMNS = (
-    *("protein1", "protein2", "neighborhood", "fusion", "cooccurence|cooccurrence"),
-    *("coexpression", "experimental|experiments", "database", "textmining", "combined_score"),
+_STRING_COLUMNS = tuple(
+    (
+        "protein1 protein2 neighborhood fusion cooccurence|cooccurrence coexpression "
+        "experimental|experiments database textmining combined_score"
+    ).split()
 )
 _EVIDENCE_COLUMNS = ("gene1|protein1", "gene2|protein2", "network", "weight")
 
@@ -242,7 +244,10 @@ def _check_names(
 
 
 STATISTICS = (
-    *("proteins", "interactions", "partners of the center", "density"),
+    "proteins",
+    "interactions",
+    "partners of the center",
+    "density",
     *(f"interactions by {name}" for name in CHANNELS),
     *(f"the center's by {name}" for name in CHANNELS),
 )
