@@ -104,6 +104,20 @@ def test_fine_tuning_curves_average_over_seeds():
     assert loss.get_xdata().tolist() == [1, 2, 3]
     assert loss.get_ydata().tolist() == [1.5, 1.5, 1.5]
     assert "RMSE" in _texts(figure)
+    assert "Lower is better." in _texts(figure)
+
+
+def test_a_sentence_tells_what_each_panel_shows():
+    figure = pretraining_curves(ROWS, 64, 4.3, 256)
+    figure.draw_without_rendering()
+    panels = [axes for axes in figure.axes if axes.axison]
+    assert len(panels) > 3
+    for axes in panels:
+        (sentence,) = (t for t in axes.texts if t.get_text().endswith("."))
+        own, title = sentence.get_window_extent(), axes._left_title.get_window_extent()
+        assert own.y0 >= axes.get_window_extent().y1  # between title and curves
+        assert own.y1 <= title.y0
+        assert own.x1 <= axes.get_window_extent().x1
 
 
 def test_scores_start_at_chance_and_leave_out_what_is_undefined():

@@ -41,6 +41,7 @@ __all__ = ["draw_run"]
 
 LogRow = Mapping[str, Any]
 _PANELS_A_LINE = 3
+_LETTERS_A_LINE = 52
 
 
 def draw_run(
@@ -156,6 +157,8 @@ class Panel:
     """Lines that share an axis."""
 
     title: str
+    sentence: str
+    """What the panel tells, for those who see it for the first time."""
     lines: Sequence[Line]
     alarm_below: float | None = None
     alarm_above: float | None = None
@@ -199,14 +202,46 @@ def pretraining_curves(
     ]
     rank = [Line("graph embeddings", "rank")]
     panels = [
-        Panel("Losses", losses or [Line("total", "loss")]),
-        Panel(f"Effective rank (RankMe, of {dim})", rank, alarm_below=rank_floor, from_zero=True),
-        Panel("Alignment and uniformity", closeness),
-        Panel("Cosine of pairs", cosines),
         Panel(
-            "Prototypes in use (share)", used, alarm_below=OCCUPANCY_FLOOR * share, from_zero=True
+            "Losses",
+            "What training minimizes: each line should fall, then level off.",
+            losses or [Line("total", "loss")],
         ),
-        Panel("Perplexity of the E-step (share)", perplexity, alarm_above=0.8, from_zero=True),
+        Panel(
+            f"Effective rank (RankMe, of {dim})",
+            "How many directions the embeddings use: a fall into the red zone means that all graphs "
+            "become alike.",
+            rank,
+            alarm_below=rank_floor,
+            from_zero=True,
+        ),
+        Panel(
+            "Alignment and uniformity",
+            "Alignment: how far two views of a graph lie apart. Uniformity: how unevenly graphs "
+            "spread. Lower is better.",
+            closeness,
+        ),
+        Panel(
+            "Cosine of pairs",
+            "How alike embeddings are: matching pairs (solid) should stay above other pairs "
+            "(dashed).",
+            cosines,
+        ),
+        Panel(
+            "Prototypes in use (share)",
+            "How many prototypes hold a graph: below the red line most of them are wasted.",
+            used,
+            alarm_below=OCCUPANCY_FLOOR * share,
+            from_zero=True,
+        ),
+        Panel(
+            "Perplexity of the E-step (share)",
+            "How many prototypes a graph is shared among: in the red zone it belongs to none in "
+            "particular.",
+            perplexity,
+            alarm_above=0.8,
+            from_zero=True,
+        ),
     ]
     logged = [panel for panel in panels if any(line.key in keys for line in panel.lines)]
     return _draw_curves(logged, rows, "step")
@@ -215,13 +250,18 @@ def pretraining_curves(
 def finetuning_curves(rows: Sequence[LogRow]) -> Figure:
     """Draw loss and scores over the epochs of a fine-tuning run: mean and range of its seeds."""
     rows = _numeric(rows, "epoch")
-    panels = [Panel("Training loss", [Line("loss", "loss")])]
+    loss = "What training minimizes: it should fall, then level off. The band spans the seeds."
+    panels = [Panel("Training loss", loss, [Line("loss", "loss")])]
     for name in sorted({k.split("/")[1] for row in rows for k in row if "/" in k}):
         folds = [
             Line("validation", f"valid/{name}", dashed=True, hue=1),
             Line("test", f"test/{name}", hue=0),
         ]
-        panels.append(Panel(METRIC_NAMES.get(name, name), folds))
+        better = "Lower" if name in LOWER_IS_BETTER else "Higher"
+        sentence = (
+            f"{better} is better. Once the validation line gets no better, more epochs do not help."
+        )
+        panels.append(Panel(METRIC_NAMES.get(name, name), sentence, folds))
     return _draw_curves(panels, rows, "epoch")
 
 
@@ -253,7 +293,7 @@ def _draw_curves(panels: Sequence[Panel], rows: Sequence[LogRow], x: str) -> Fig
     columns = min(_PANELS_A_LINE, max(len(panels), 1))
     lines = max(math.ceil(len(panels) / columns), 1)
     alarms = [(row[x], text) for row in rows for text in row["alarms"]]
-    width, height = 3.9 * columns, 3.3 * lines + 0.2 * min(len(alarms), 6)
+    width, height = 3.9 * columns, 3.6 * lines + 0.2 * min(len(alarms), 6)
     with house_style():
         figure, axes = new_figure(lines, columns, width, height, sharex=True)
         for axis, panel in zip(axes, panels, strict=False):
@@ -288,7 +328,12 @@ def _draw_lines(axis: Axes, panel: Panel, rows: Sequence[LogRow], x: str) -> Non
         if any(len(values) > 1 for values in series.values()):
             ends = [min(v) for v in series.values()], [max(v) for v in series.values()]
             axis.fill_between(xs, *ends, color=color, alpha=0.15, linewidth=0)
-    axis.set_title(panel.title)
+    sentence = fill(panel.sentence, _LETTERS_A_LINE)
+    axis.set_title(panel.title, pad=36)  # room for three lines
+    axis.annotate(
+        sentence, (0, 1), (0, 33), "axes fraction", "offset points",
+        fontsize=7.5, color=MUTED, va="top",
+    )  # fmt: skip
     if panel.from_zero:
         axis.set_ylim(bottom=0)
     low, high = axis.get_ylim()
@@ -318,7 +363,7 @@ def _mark_phases(axis: Axes, rows: Sequence[LogRow], x: str) -> None:
         axis.axvline(at, color=MUTED, linewidth=0.8, linestyle=(0, (2, 2)))
         axis.annotate(
             phase, (at, 1.0), (3, -2), ("data", "axes fraction"), "offset points",
-            fontsize=7, color=MUTED, va="top",
+            fontsize=7, color=MUTED, va="top", rotation="vertical",
         )  # fmt: skip
 
 
