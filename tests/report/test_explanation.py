@@ -37,7 +37,9 @@ def test_the_page_draws_every_row_and_runs_nothing(tmp_path: Path, predictor: Pr
     for part, values in zip(body[::2], predictor.predict(ROWS)[::2], strict=True):
         assert all(f"prediction {value:.4g}" in part for value in values)
     assert "&lt;script&gt;" in text
-    assert "<th>&lt;b&gt;</th>" in text
+    assert "<th>&lt;b&gt;: " in text
+    widths = re.findall(r"<svg[^>]*width='(\d+)px'", text)
+    assert widths == ["480"] * 4  # two targets share the width of the page
     assert not re.search(r"<script|<img|\son\w+=[^;]*?>(?<!&gt;)|(?:src|href)\s*=\s*['\"]", text)
     assert "default-src 'none'" in text
     assert "http" not in re.sub(r"http://www\.w3\.org/\S+|http-equiv", "", text)

@@ -28,13 +28,19 @@ MOST_ON_A_PAGE = 200
 """Rows that a page shows; more would make it slow to open."""
 MOST_TARGETS = 6
 """Targets that a page shows."""
-_SIZE = (300, 220)
+_WIDTH, _NARROWEST = 960, 320
+"""Pixels that the drawings of a row share, and the least that one has."""
+_LOWEST, _AN_ATOM, _HIGHEST = 120, 12, 360
+"""Pixels that a drawing is tall: the least, more for each atom, the most."""
 _STYLE = """
 table { border-collapse: collapse; width: 100% }
 th, td { border-top: 1px solid #8886; padding: .5rem; text-align: left; vertical-align: top }
-td { overflow-wrap: anywhere } figure { margin: 0; width: 300px }
+td { overflow-wrap: anywhere } td:first-child { min-width: 11rem; width: 20% }
+figure { margin: 0 } figure svg { display: block; height: auto; width: 100% }
 .up { background: #d55e00; color: #fff; padding: 0 .4em } .down { background: #0072b2;
   color: #fff; padding: 0 .4em }
+.scale { background: linear-gradient(to right, #0072b2, #fff, #d55e00); border: 1px solid #8886;
+  display: inline-block; height: .7em; margin: 0 .4em; width: 8em }
 """
 
 
@@ -155,7 +161,11 @@ def _page(
         )
     large = np.quantile(np.abs(parts.values), 0.95, axis=0) if len(parts.values) else np.ones(1)
     scaled = parts.values / np.where(large > 0, large, 1.0)
-    heads = "".join(f"<th>{escape(name)}</th>" for name in targets)
+    heads = "".join(
+        f"<th>{escape(name)}: {-most:.2g}<span class='scale'></span>{most:+.2g}</th>"
+        for name, most in zip(targets, large.tolist(), strict=False)
+    )
+    width = max(_WIDTH // len(targets), _NARROWEST)
     yield f"<table><thead><tr><th>row</th>{heads}</tr></thead><tbody>\n"
     domain = domain_of(store.schema)
     graph_of_row = {row: graph for graph, row in enumerate(numbers)}
@@ -167,11 +177,12 @@ def _page(
             yield f"<td colspan='{len(targets)}'>{escape(status[row])}</td></tr>\n"
             continue
         weights = scaled[parts.ptr[graph] : parts.ptr[graph + 1]]
+        height = min(_LOWEST + _AN_ATOM * len(weights), _HIGHEST)
         for t, value in enumerate(parts.predictions[graph, : len(targets)].tolist()):
             if np.isnan(value):
                 yield "<td>no prediction: the training fold has one class only</td>"
                 continue
-            drawing = domain.draw_weighted(store, graph, weights[:, t], *_SIZE)
+            drawing = domain.draw_weighted(store, graph, weights[:, t], width, height)
             most = _largest(parts.of(graph)[:, t])
             yield f"<td><figure><div>{drawing}</div><figcaption>prediction {value:.4g}; "
             yield f"largest contribution {most}</figcaption></figure></td>"

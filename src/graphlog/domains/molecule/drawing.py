@@ -16,6 +16,8 @@ Colors = dict[int, tuple[float, float, float]]
 _HIGHLIGHT = (0.62, 0.81, 0.95)
 _RAISES, _LOWERS = (0.84, 0.37, 0.0), (0.0, 0.45, 0.70)
 """Orange and blue that all can tell apart (Okabe and Ito)."""
+_LONGEST_BOND, _SMALLEST_LABEL = 55, 10
+"""Pixels: small molecules are not blown up, and labels of large ones can be read."""
 _MOST_STEPS = 20_000
 """Steps of the search for a common substructure, about a second.
 
@@ -106,7 +108,9 @@ def _drawn(
         if isinstance(mol, str):
             raise DataError(f"{smiles[:80]!r} cannot be drawn: {mol}.")
         canvas = rdMolDraw2D.MolDraw2DSVG(width, height)
-        canvas.drawOptions().clearBackground = False
+        options = canvas.drawOptions()
+        options.clearBackground, options.padding = False, 0.03
+        options.fixedBondLength, options.minFontSize = _LONGEST_BOND, _SMALLEST_LABEL
         atoms, bonds = colored(mol)
         try:
             rdMolDraw2D.PrepareAndDrawMolecule(
