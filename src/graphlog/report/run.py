@@ -209,8 +209,8 @@ def pretraining_curves(
         ),
         Panel(
             f"Effective rank (RankMe, of {dim})",
-            "How many directions the embeddings use: a fall into the red zone means that all graphs "
-            "become alike.",
+            "How many directions the embeddings use: a fall into the red zone means that all "
+            "graphs become alike.",
             rank,
             alarm_below=rank_floor,
             from_zero=True,
