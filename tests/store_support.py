@@ -1,6 +1,5 @@
 """Small graphs as plain Python objects: what a store must give back, whatever its packing."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,14 +8,11 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-import graphlog
-from graphlog.data import collector
 from graphlog.data.batch import GraphBatch
 from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.store import GraphStore
-from graphlog.domains import records
 
 CODES = FeatureSchema(
     "codes",
@@ -192,21 +188,4 @@ def collate(batches: list[GraphBatch]) -> GraphBatch:
             [b.ptr[:-1] + n for b, n in zip(batches, nodes, strict=False)] + [nodes[-1:]]
         ),
         y=torch.cat(labels) if len(labels) == len(batches) and labels else None,
-    )
-
-
-def read_slowly(table: Path, out: Path, pieces_a_part: int, rows_a_piece: int) -> None:
-    """Read a table into a store, keeping parts.
-
-    The body of a process that is killed.
-    """
-    collector.PIECES_A_PART, records.ROWS_A_PIECE = pieces_a_part, rows_a_piece
-    graphlog.read_molecules(
-        table,
-        schema="molecule",
-        targets=["y"],
-        workers=1,
-        store_path=out,
-        keep_parts=True,
-        progress=lambda *_: time.sleep(0.005),
     )

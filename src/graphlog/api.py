@@ -167,7 +167,7 @@ def featurize(
         options["like"] = like if isinstance(like, GraphStore) else None
     elif wanted is None and domain is None:
         wanted = schema_for(resolved, resolve_config().schema)
-    options |= {"domain": domain, "store_path": output, "keep_parts": True}
+    options |= {"domain": domain, "store_path": output}
     with using(engine):
         graphs = read(resolved, wanted, **options)
     write_rejects(rejects_of_output(folder, output.name), graphs.iter_rejects(), output.name)

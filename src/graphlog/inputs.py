@@ -94,7 +94,6 @@ def read(
     schema: FeatureSchema | None = None,
     *,
     domain: str | None = None,
-    keep_parts: bool = False,
     **options: Any,
 ) -> GraphStore:
     """Return the graphs of whatever a user gave.
@@ -103,7 +102,6 @@ def read(
         source: See :data:`InputLike`.
         schema: Schema of the graphs, such as a model's; None takes a store's own or the domain's.
         domain: Who reads it, where the input does not tell.
-        keep_parts: Whether an interrupted reading may be continued, where the domain can.
         options: Of the domain's ``read``; those that are None are left out.
 
     Raises:
@@ -122,8 +120,6 @@ def read(
     for option in chosen:
         if option not in known:
             raise _unfit(option, resolved.name, reader.records)
-    if keep_parts and "keep_parts" in known:
-        chosen["keep_parts"] = True
     return reader.read(resolved, schema, **chosen)
 
 

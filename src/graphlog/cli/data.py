@@ -2,8 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -104,8 +103,7 @@ def featurize(
 ) -> None:
     """Read INPUT once, in parallel, into a memory-mapped store.
 
-    Rows that cannot be used are listed in rejects.csv beside the store. Every 100,000 rows of a
-    table are kept in STORE.parts until the end: after an interruption the same command goes on.
+    Rows that cannot be used are listed in rejects.csv beside the store.
 
     Proteins: graphlog featurize 6239.protein.links.detailed.v12.0.txt.gz --domain protein
     --annotations wb.gaf.gz --go go-basic.obo --aliases 6239.protein.aliases.v12.0.txt.gz
@@ -121,22 +119,21 @@ def featurize(
     from graphlog.report.describe import describe_store
 
     progress = console.progress()
-    with _kept_parts(output, console):
-        store = graphlog.featurize(
-            source,
-            output,
-            domain=domain,
-            schema=schema,
-            engine=engine,
-            overwrite=overwrite,
-            progress=row_progress(progress),
-            targets="auto" if targets == "auto" else o.names(targets) or None,
-            keep_texts=None if texts else False,
-            exclude=exclude or None,
-            data_dir=reading.data_dir,
-            **reading.options(),
-            **_reading_options(domain_options),
-        )
+    store = graphlog.featurize(
+        source,
+        output,
+        domain=domain,
+        schema=schema,
+        engine=engine,
+        overwrite=overwrite,
+        progress=row_progress(progress),
+        targets="auto" if targets == "auto" else o.names(targets) or None,
+        keep_texts=None if texts else False,
+        exclude=exclude or None,
+        data_dir=reading.data_dir,
+        **reading.options(),
+        **_reading_options(domain_options),
+    )
     progress.end()
     rejects = rejects_of_output(output.absolute().parent, output.name)
     summary: dict[str, Any] = {**describe_store(output), "rejects": str(rejects)}
@@ -146,17 +143,6 @@ def featurize(
         summary["excluded rows"] = excluded
     _show(console, summary, with_schema=store.schema.name not in domain_of(store.schema).schemas)
     console.say(f"next: graphlog pretrain {output} -o run")
-
-
-@contextmanager
-def _kept_parts(output: Path, console: Console) -> Generator[None]:
-    """Say that an interrupted command can go on from the parts that are finished."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        if output.with_name(f"{output.name}.parts").is_dir():
-            console.say(f"{output}.parts is kept: the same command goes on from there.")
-        raise
 
 
 def _show(console: Console, summary: Mapping[str, Any], with_schema: bool) -> None:

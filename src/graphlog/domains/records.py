@@ -2,7 +2,6 @@
 
 import csv
 import hashlib
-import sys
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,17 +9,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 from pydantic import Field
 
-from graphlog import __version__
 from graphlog.config import FrozenConfig
 from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import GraphChunk, Reject
-from graphlog.data.collector import Featurized, Piece, RowCollector, check_reading, parts_beside
+from graphlog.data.collector import RowCollector, check_reading
 from graphlog.data.columns import SMILES, LabelReader, RecordColumn, Row, Table, choose_tasks
 from graphlog.data.manifest import read_contents
 from graphlog.data.schema import FeatureSchema
@@ -113,7 +111,6 @@ class RecordDomain(Domain):
         progress: Callable[[int, int], None] | None = None,
         smiles_column: str | None = None,
         keep_texts: bool = True,
-        keep_parts: bool = False,
         work: Featurizer | None = None,
     ) -> GraphStore:
         """Return the graphs of a table, a data set, or records in memory.
@@ -131,8 +128,6 @@ class RecordDomain(Domain):
             progress: Called as ``progress(rows done, rows rejected)``.
             smiles_column: Name of the column of records; None finds it.
             keep_texts: Whether the store keeps the texts.
-            keep_parts: Whether finished parts stay beside ``store_path`` when reading is
-                interrupted, so that the next call goes on from them.
             work: Turns texts into graphs in place of :meth:`featurizer`.
 
         Raises:
@@ -159,32 +154,18 @@ class RecordDomain(Domain):
                 collector = RowCollector(builder, table.where, on_error, progress)
                 labels = LabelReader(table.columns, table.where) if table.tasks else None
                 featurize = partial(work or self.featurizer(), schema=features)
-                work_on = partial(_featurized, featurize, processes, keep_texts)
-                place = builder.path if keep_parts else None
-                settings = (
-                    f"graphlog {__version__}, {self.targets_version()}, texts: {keep_texts}, "
-                    f"{_named(featurize)}"
-                )
-                with parts_beside(place, settings, features, table.tasks) as parts:
-                    for found in parts.through(_pieces(rows, labels), work_on):
-                        collector.add(*found)
-                    if table.is_table:
-                        advice = (
-                            f", so this is probably the wrong column or file for {self.records}"
-                        )
-                        try:
-                            collector.refuse_if_mostly_bad(
-                                f"{advice}; choose one with `smiles_column`, "
-                                "or take the bad rows out"
-                            )
-                        except DataError:
-                            parts.remove()  # they would be refused again
-                            raise
-                    if labels is not None and labels.notes():
-                        builder.source["notes"] = labels.notes()
-                    if labels is not None and labels.classes:
-                        builder.source["classes"] = labels.classes
-                    return builder.finish(collector.done)
+                for found in _featurized(featurize, processes, keep_texts, _pieces(rows, labels)):
+                    collector.add(*found)
+                if table.is_table:
+                    collector.refuse_if_mostly_bad(
+                        f", so this is probably the wrong column or file for {self.records}; "
+                        "choose one with `smiles_column`, or take the bad rows out"
+                    )
+                if labels is not None and labels.notes():
+                    builder.source["notes"] = labels.notes()
+                if labels is not None and labels.classes:
+                    builder.source["classes"] = labels.classes
+                return builder.finish(collector.done)
 
     def reading_options(self) -> frozenset[str]:
         """Return the options of :meth:`read`."""
@@ -312,7 +293,14 @@ def _joined(table: Table, spec: DatasetSpec, path: Path) -> Table:
     return Table(table.where, columns, columns.index(table.record_column), rows)
 
 
-def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[Piece]:
+class _Piece(NamedTuple):
+    """Rows of an input that are turned into graphs together, and their labels."""
+
+    rows: list[Row]
+    labels: Float[np.ndarray, "N T"] | None
+
+
+def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[_Piece]:
     """Cut the rows so that neither many nor long ones make a large piece."""
     waiting: list[Row] = []
     size = 0
@@ -322,14 +310,14 @@ def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[Piece]:
             size += max(len(row.record), sum(map(len, row.fields.values())))
         if waiting and (row is None or len(waiting) >= ROWS_A_PIECE or size >= _CHARACTERS_A_PIECE):
             values = None if labels is None else labels.read(waiting)
-            yield Piece([r._replace(fields={}) for r in waiting], values)
+            yield _Piece([r._replace(fields={}) for r in waiting], values)
             waiting, size = [], 0
 
 
 def _featurized(
-    featurize: Featurizer, processes: int, keep_texts: bool, pieces: Iterator[Piece]
-) -> Iterator[tuple[Piece, Featurized]]:
-    """Yield the graphs and the rejected rows of each piece, by rows of the input."""
+    featurize: Featurizer, processes: int, keep_texts: bool, pieces: Iterator[_Piece]
+) -> Iterator[tuple[GraphChunk, list[Reject], int]]:
+    """Yield the graphs, the rejected rows and the number of rows of each piece."""
     texts = ((piece, [r.record for r in piece.rows if r.problem is None]) for piece in pieces)
     for piece, (chunk, refused) in spread_in_order(featurize, texts, processes):
         usable = [k for k, row in enumerate(piece.rows) if row.problem is None]
@@ -344,19 +332,7 @@ def _featurized(
         labels = None if piece.labels is None else piece.labels[kept]
         kept_texts = chunk.texts if keep_texts else None
         graphs = replace(chunk, rows=numbers[kept], labels=labels, texts=kept_texts)
-        yield piece, Featurized(graphs, rejects, len(piece.rows))
-
-
-def _named(work: Callable[..., Any]) -> str:
-    """Return what tells a function, its version and what it is given from others."""
-    if isinstance(work, partial):
-        given = [*work.args, *work.keywords.items()]
-        texts = [v.tobytes() if isinstance(v, np.ndarray) else repr(v).encode() for v in given]
-        return " ".join([_named(work.func), *(hashlib.sha256(t).hexdigest() for t in texts)])
-    if not isinstance(work, FunctionType):
-        return repr(work)
-    package = sys.modules.get(work.__module__.partition(".")[0])
-    return f"{work.__module__}.{work.__qualname__} {getattr(package, '__version__', '')}"
+        yield graphs, rejects, len(piece.rows)
 
 
 def hash_smiles(smiles: Iterable[str]) -> str:
