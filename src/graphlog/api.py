@@ -443,6 +443,9 @@ def scaffold_split(
 ) -> Split:
     """Return train, validation and test rows; molecules with one Murcko scaffold stay together.
 
+    Molecules are taken as they are written, as the pre-train-GNNs family does; tables that are
+    fine-tuned on or probed are split by the parents of salts and charged forms.
+
     Args:
         smiles: The molecules.
         fractions: Shares of the three folds.

@@ -54,7 +54,7 @@ _FOR_STORES = ("on_error", "workers", "progress", "data_dir", "limit", "store_pa
 """Options that mean something, or do no harm, where the graphs need no reading."""
 _DEFAULT_DOMAIN = "molecule"
 _NOTE = "input.json"
-_NOTED: dict[str, type] = {"limit": int, "smiles_column": str, "targets": list}
+_NOTED: dict[str, type] = {"limit": int, "smiles_column": str, "targets": list, "standardize": str}
 """File in a run folder that names its input, and the options it keeps."""
 
 
@@ -277,6 +277,7 @@ def remember_input(run: Path, source: Input, **options: Any) -> None:
             "source": where,
             "limit": None if limit is None else int(limit),
             "smiles_column": options.get("smiles_column"),
+            "standardize": options.get("standardize"),
             "targets": None if targets is None else [str(name) for name in targets],
         }
         with suppress(OSError), beside(run / _NOTE) as unfinished:

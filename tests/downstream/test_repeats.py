@@ -1,5 +1,7 @@
 """Repeated graphs are found whatever the order of their nodes, and said."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,6 @@ import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, labeled, tiny_encoder
 from graphlog.data.split import Split
 from graphlog.downstream.probe import probe
-from graphlog.downstream.repeats import repeat_notes
 from graphlog.downstream.subtrees import same_structure
 from graphlog.downstream.tasks import LabeledGraphs
 
@@ -31,17 +32,31 @@ def _data(labels: list[float]) -> LabeledGraphs:
 
 
 def test_what_is_repeated_between_folds_is_said() -> None:
-    assert repeat_notes(_data([0, 0, 1, 0, 1, 1, 1, 1, 0, 1])) == [
-        "3 of 4 molecules of the test fold have the structure of one of the train fold: scores are "
-        "too good for new ones; remove repeated rows"
+    notes = _data([0, 0, 1, 0, 1, 1, 1, 1, 0, 1]).repeat_notes
+    assert [note.partition(":")[0] for note in notes] == [
+        "3 of 4 molecules of the test fold repeat one of the training fold",
+        "1 of 4 molecules of the test fold repeat one of the validation fold",
+        "5 of 10 labeled molecules repeat each other (2 structures)",
     ]
+
+
+def test_a_validation_fold_that_repeats_the_training_fold_is_said() -> None:
+    data = _data([0, 0, 1, 0, 1, 1, 1, 1, 0, 1])
+    folds = Split(np.array([0, 2, 4, 6]), np.array([1, 3, 5, 7]), np.array([8, 9]))
+    notes = replace(data, split=folds).repeat_notes
+    assert notes[0].startswith(
+        "3 of 4 molecules of the validation fold repeat one of the training fold: intervals and "
+        "what is chosen by validation are too good"
+    )
 
 
 def test_labels_that_contradict_each_other_are_said() -> None:
     nan = float("nan")
-    notes = repeat_notes(_data([0, 1, 1, nan, 1, 1, 1, nan, 0, 1]))
+    notes = _data([0, 1, 1, nan, 1, 1, 1, nan, 0, 1]).repeat_notes
     assert notes[0].startswith("1 of 2 molecules of the test fold")
-    assert notes[1] == "1 structures occur more than once with different labels; check these rows"
+    assert notes[-1].startswith(
+        "1 structures occur more than once with different labels (rows 0, 1)"
+    )
 
 
 def test_nothing_is_said_of_graphs_that_occur_once() -> None:

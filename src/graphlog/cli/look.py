@@ -185,10 +185,11 @@ def _reading_of(
     Raises:
         ConfigError: If options describe an INPUT that is not named.
     """
-    described = (reading.limit, reading.smiles_column, targets)
+    described = (reading.limit, reading.smiles_column, reading.standardize, targets)
     if source is None and any(option is not None for option in described):
         raise ConfigError(
-            "--limit, --smiles-column and --targets describe INPUT; name one with --input."
+            "--limit, --smiles-column, --standardize and --targets describe INPUT; name one with "
+            "--input."
         )
     options = {**reading.options(), "targets": o.names(targets) or None}
     return {key: value for key, value in options.items() if value is not None}

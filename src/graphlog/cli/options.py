@@ -199,6 +199,20 @@ Settings = Annotated[
 ]
 Freeze = Annotated[bool, option("Train the head only.", None, "--freeze")]
 Seeds = Annotated[str, option("One run per seed; scores are mean and SD.", "0,1,2")]
+Standardize = Annotated[
+    Literal["parent", "parent-tautomer"] | None,
+    option(
+        "Read the parent of each molecule (largest organic fragment, neutral), or its canonical "
+        "tautomer, instead of the molecule as written."
+    ),
+]
+OnRepeats = Annotated[
+    Literal["keep", "mean", "drop", "fail"],
+    option(
+        "Rows of one molecule, salts and charges aside: keep all, take the mean of their labels, "
+        "drop all but the first, or stop."
+    ),
+]
 Limit = Annotated[int | None, option("Read the first N rows only.", "N", min=1)]
 SplitKind = Annotated[
     str | None,
@@ -236,6 +250,7 @@ class Reading:
     """How an input is read."""
 
     smiles_column: SmilesColumn = None
+    standardize: Standardize = None
     limit: Limit = None
     data_dir: DataDir = None
     on_error: OnError = "skip"
@@ -246,6 +261,7 @@ class Reading:
         """Return what the readers take; the rest is set once and for all."""
         return {
             "smiles_column": self.smiles_column,
+            "standardize": self.standardize,
             "limit": self.limit,
             "on_error": self.on_error,
             "workers": self.workers,

@@ -123,6 +123,7 @@ def finetune(
     targets: o.Targets = None,
     task: o.Task = "auto",
     split: o.SplitKind = None,
+    on_repeats: o.OnRepeats = "keep",
     epochs: Annotated[
         int | None, o.option("Passes over the training fold (default: 40).", "N", min=1)
     ] = None,
@@ -188,6 +189,7 @@ def finetune(
             o.integers(seeds),
             targets=o.names(targets) or None,
             task=task,
+            on_repeats=on_repeats,
             weights=weights,
             baselines=o.names(baselines),
             run_dir=output,
@@ -214,6 +216,7 @@ def tune(
     targets: o.Targets = None,
     task: o.Task = "auto",
     split: o.SplitKind = None,
+    on_repeats: o.OnRepeats = "keep",
     seeds: o.Seeds = "0,1,2",
     freeze: o.Freeze = False,
     settings: o.Settings = None,
@@ -243,6 +246,7 @@ def tune(
             split=split,
             targets=o.names(targets) or None,
             task=task,
+            on_repeats=on_repeats,
             seeds=o.integers(seeds),
             baselines=o.names(baselines),
             resume=resume,

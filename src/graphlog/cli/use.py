@@ -156,6 +156,7 @@ def probe(
     targets: o.Targets = None,
     task: o.Task = "auto",
     split: o.SplitKind = None,
+    on_repeats: o.OnRepeats = "keep",
     seeds: Annotated[
         str,
         o.option(
@@ -203,6 +204,7 @@ def probe(
         "progress": console.progress(),
         "targets": o.names(targets) or None,
         "task": task,
+        "on_repeats": on_repeats,
         "engine": engine,
         "device": device or "auto",
         **reading.options(),

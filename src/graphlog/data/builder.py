@@ -87,6 +87,8 @@ class StoreBuilder:
                 self._arrays["labels"].append(chunk.labels)
             if self._texts is not None and chunk.texts is not None:
                 self._texts.append(chunk.texts)
+                for k, parent in chunk.parents.items():
+                    self._append_line("parents", [self._graphs + k, parent])
         expected = np.arange(self._graphs, self._graphs + len(chunk))
         self._rows_are_identity &= bool((chunk.rows == expected).all())
         self._top_row = max(self._top_row, int(chunk.rows.max()))
@@ -113,11 +115,14 @@ class StoreBuilder:
 
     def reject(self, reject: Reject) -> None:
         """Record a row that could not become a graph."""
-        line = json.dumps([reject.row, reject.text, reject.reason]) + "\n"
         with _mendable(self.path):
-            self._arrays["rejects"].append(np.frombuffer(line.encode(), np.uint8))
+            self._append_line("rejects", [reject.row, reject.text, reject.reason])
         self._top_row = max(self._top_row, reject.row)
         self._rejects += 1
+
+    def _append_line(self, name: str, values: Sequence[Any]) -> None:
+        line = json.dumps(values) + "\n"
+        self._arrays[name].append(np.frombuffer(line.encode(), np.uint8))
 
     def finish(self, num_rows: int | None = None) -> GraphStore:
         """Put the store in its place and return it.
@@ -160,9 +165,8 @@ class StoreBuilder:
         arrays: dict[str, Array] = {}
         for name, writer in self._arrays.items():
             arrays[name] = writer.finish()
-            if (name == "rows" and self._rows_are_identity) or (
-                name == "rejects" and not self._rejects
-            ):
+            is_empty = name in ("rejects", "parents") and not len(arrays[name])
+            if is_empty or (name == "rows" and self._rows_are_identity):
                 del arrays[name]
                 if writer.path is not None:
                     writer.path.unlink()
@@ -171,7 +175,7 @@ class StoreBuilder:
         return arrays | ({} if self._texts is None else self._texts.finish())
 
     def _open_arrays(self, folder: Path | None) -> None:
-        one_a_row = ("node_offsets", "edge_offsets", "rows", "rejects")
+        one_a_row = ("node_offsets", "edge_offsets", "rows", "rejects", "parents")
         widths: dict[str, int | None] = {"endpoints": 2, **dict.fromkeys(one_a_row)}
         if self.tasks:
             widths["labels"] = len(self.tasks)

@@ -5,9 +5,9 @@ import hashlib
 import io
 import os
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -66,6 +66,11 @@ class GraphChunk:
     """Labels, NaN where absent."""
     undirected: bool = True
     """Whether each listed edge stands for both directions."""
+    parents: Mapping[int, str] = field(default_factory=dict[int, str])
+    """What folds and repeats go by in place of the text, such as the SMILES of a salt's parent.
+
+    The keys are positions in this chunk; graphs that are not listed go by their own text.
+    """
 
     def __len__(self) -> int:
         """Return the number of graphs."""

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float32, Integer
 
 from graphlog.errors import DataError
 
@@ -119,6 +119,16 @@ def listed(columns: Sequence[str]) -> str:
     ]
     more = len(columns) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def listed_rows(rows: Integer[np.ndarray, "R"]) -> str:
+    """Return row numbers for a message, the first five.
+
+    Example:
+        >>> listed_rows(np.arange(8))
+        '0, 1, 2, 3, 4, ...'
+    """
+    return ", ".join(map(str, rows[:5].tolist())) + (", ..." if len(rows) > 5 else "")
 
 
 def distinct(columns: Sequence[str]) -> tuple[str, ...]:

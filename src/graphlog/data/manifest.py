@@ -22,7 +22,7 @@ MANIFEST = "manifest.json"
 KNOWN = frozenset(
     {
         *("node_offsets", "edge_offsets", "endpoints", "rows"),
-        *("labels", "text_blocks", "text_offsets", "rejects"),
+        *("labels", "text_blocks", "text_offsets", "parents", "rejects"),
         *(f"{kind}_{part}" for kind in ("node", "edge") for part in ("codes", "table", "rows")),
     }
 )
@@ -92,6 +92,8 @@ class Contents:
     path: Path | None = None
     values: dict[str, Array] = field(default_factory=dict[str, Array])
     """The attribute tables as numbers of the type a batch has, made once."""
+    parents: dict[int, str] = field(default_factory=dict[int, str])
+    """The parents that differ from their graphs' texts, by graph, read once."""
 
 
 def hash_array(array: Array) -> str:

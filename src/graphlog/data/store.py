@@ -113,7 +113,7 @@ class GraphStore:
     @property
     def nbytes(self) -> int:
         """Bytes of the packed graphs (a view's: the whole store's); no texts, labels or rejects."""
-        aside = ("labels", "rejects", "text_blocks", "text_offsets")
+        aside = ("labels", "rejects", "text_blocks", "text_offsets", "parents")
         return sum(f.bytes for name, f in self.contents.manifest.files.items() if name not in aside)
 
     @property
@@ -225,6 +225,8 @@ class GraphStore:
         nodes, node_counts = self._places("node", graphs)
         edges, edge_counts = self._places("edge", graphs)
         stored = GraphStore(self.contents, graphs)
+        texts = stored.texts() if self.has_texts else None
+        parents = enumerate(stored.parents() if texts is not None else ())
         return GraphChunk(
             node_counts=node_counts,
             edge_counts=edge_counts,
@@ -234,9 +236,10 @@ class GraphStore:
             ),
             edge_attr=self._attributes("edge", edges),
             rows=stored.rows,
-            texts=stored.texts() if self.has_texts else None,
+            texts=texts,
             labels=stored.labels,
             undirected=self.undirected,
+            parents={k: parent for k, parent in parents if texts and parent != texts[k]},
         )
 
     def chunks(self) -> Iterator[GraphChunk]:
@@ -268,6 +271,21 @@ class GraphStore:
             )
             found[members] = np.array(texts, dtype=object)[graphs[members] - number * TEXTS_A_BLOCK]
         return found.tolist()
+
+    def parents(self, indices: Any = None) -> list[str]:
+        """Return what folds and repeats go by: the text of each graph's parent, or its own.
+
+        Raises:
+            DataError: If the store was built without texts.
+        """
+        texts = self.texts(indices)
+        if "parents" not in self.contents.arrays:
+            return texts
+        known = self.contents.parents
+        if not known:
+            known.update(map(json.loads, self.contents.arrays["parents"].tobytes().splitlines()))
+        graphs = self._all() if indices is None else self._resolve(indices)
+        return [known.get(g, text) for g, text in zip(graphs.tolist(), texts, strict=True)]
 
     def output_texts(self) -> list[str]:
         """Return the text of every output row; empty where a row has no graph or no text."""

@@ -139,6 +139,8 @@ class Domain(ABC):
     """Whether :meth:`read` takes lists and data frames."""
     label_columns: bool = False
     """Whether labels are columns of the input that must be named; else the input brings them."""
+    keeps_repeats_together: bool = False
+    """Whether random folds keep graphs with the same parent in one fold."""
     drops_unlabeled: bool = False
     """Whether graphs without any label are left out of labeled data (not as rejected rows)."""
     test_halves: bool = False
@@ -273,6 +275,17 @@ class Domain(ABC):
             f"graphs of schema '{store.schema.name}' have no groups to split by; choose random, "
             "stratified or a split file."
         )
+
+    def parents(self, store: GraphStore) -> GraphStore:
+        """Return the graphs by which repeats are recognized, one for each: by default themselves.
+
+        Of molecules they are those of the parents, so that a salt repeats its base.
+        """
+        return store
+
+    def reading_notes(self, store: GraphStore) -> list[str]:
+        """Return what a reader of scores should know about how graphs were read."""
+        return []
 
     def groups(self, store: GraphStore) -> list[str | None] | None:
         """Return the group (a scaffold) each graph shares with its relatives, None for one alone.

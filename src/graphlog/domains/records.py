@@ -112,6 +112,7 @@ class RecordDomain(Domain):
         smiles_column: str | None = None,
         keep_texts: bool = True,
         work: Featurizer | None = None,
+        about: Mapping[str, str] | None = None,
     ) -> GraphStore:
         """Return the graphs of a table, a data set, or records in memory.
 
@@ -129,6 +130,7 @@ class RecordDomain(Domain):
             smiles_column: Name of the column of records; None finds it.
             keep_texts: Whether the store keeps the texts.
             work: Turns texts into graphs in place of :meth:`featurizer`.
+            about: What else the store says about its source.
 
         Raises:
             DataError: If the input cannot be read, a label is not a number, or more than half of
@@ -147,10 +149,10 @@ class RecordDomain(Domain):
             processes = 1
         with self.open(source, smiles_column, targets, data_dir) as table:
             rows = table.rows if limit is None else islice(table.rows, limit)
-            about = {"name": Path(table.where).name}
+            origin = {"name": Path(table.where).name, **(about or {})}
             if smiles_column is not None:
-                about["smiles_column"] = smiles_column
-            with StoreBuilder(features, store_path, table.tasks, about) as builder:
+                origin["smiles_column"] = smiles_column
+            with StoreBuilder(features, store_path, table.tasks, origin) as builder:
                 collector = RowCollector(builder, table.where, on_error, progress)
                 labels = LabelReader(table.columns, table.where) if table.tasks else None
                 featurize = partial(work or self.featurizer(), schema=features)
@@ -169,7 +171,7 @@ class RecordDomain(Domain):
 
     def reading_options(self) -> frozenset[str]:
         """Return the options of :meth:`read`."""
-        return super().reading_options() - {"work"}
+        return super().reading_options() - {"work", "about"}
 
     def rows(
         self,

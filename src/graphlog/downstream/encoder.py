@@ -22,7 +22,7 @@ from graphlog.downstream.joined import FeatureRows
 from graphlog.encoders.base import Encoding
 from graphlog.encoders.encoder import EmbeddingLayer, EncoderConfig, GraphEncoder, with_settings
 from graphlog.encoders.modelfile import read_model, save_model
-from graphlog.errors import check_name
+from graphlog.errors import ConfigError, check_name
 from graphlog.inputs import InputLike, has_column, read, resolve
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.precision import (
@@ -156,16 +156,34 @@ class Encoder(nn.Module):
         return aligned(store, missing, batches)
 
     def reading_of(self, source: Input, reading: Mapping[str, Any]) -> dict[str, Any]:
-        """Return how to read ``source``: by the SMILES column of fine-tuning or probing, if known.
+        """Return how to read ``source``: as what the model was trained on, where that is known.
+
+        That is its SMILES column and how its molecules were standardized.
 
         Args:
             source: What is to be read; without a column of that name it is read as usual.
-            reading: The options that were given, which take precedence.
+            reading: The options that were given; a column takes precedence.
+
+        Raises:
+            ConfigError: If molecules were standardized otherwise.
         """
+        reading = dict(reading)
         column = self.info.get("smiles_column")
         if column and not reading.get("smiles_column") and has_column(source, self.schema, column):
-            return {**reading, "smiles_column": column}
-        return dict(reading)
+            reading["smiles_column"] = column
+        found = reading.get("standardize")
+        if source.store is not None:
+            found = source.store.source.get("standardize")
+        wanted = self.info.get("standardize")
+        if wanted is None or found == wanted:
+            return reading
+        if found is None and source.store is None:
+            return {**reading, "standardize": wanted}
+        raise ConfigError(
+            f"{source.name}: the model was trained on molecules read with "
+            f"`standardize={wanted!r}`, and these are read with {found!r}; read them as the model "
+            "does."
+        )
 
     def embed_store(
         self, store: GraphStore, layer: str | None = None, batch_size: int = 512, **computing: Any

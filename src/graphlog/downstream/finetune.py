@@ -26,7 +26,6 @@ from graphlog.downstream.linear import FIXED_C, GRID
 from graphlog.downstream.models import RANDOM, statistics_note, untrained_like
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines, ecfp_rows
-from graphlog.downstream.repeats import repeat_notes
 from graphlog.downstream.report import ScoreRow, make_report, score_row
 from graphlog.downstream.tasks import (
     LABELING,
@@ -245,7 +244,7 @@ class _Run:
             rows += self._untrained_rows(train)
         extra, notes = ecfp_rows(data, baselines, self.seeds, FIXED_C, sorted({FIXED_C, *GRID}), -1)
         notes += [statistics_note(self.encoder)] if "random" in baselines else []
-        notes += [*repeat_notes(data), *_notes(jobs)]
+        notes += [*data.repeat_notes, *_notes(jobs)]
         chosen = "the epoch" if config.select == "best-valid" else None
         notes += calibration_notes(judged, data.split_name, chosen)
         report = make_report(data, [*rows, *extra], notes, judged)

@@ -50,6 +50,7 @@ def describe_run(
 def origin(data: LabeledGraphs, encoder: Encoder) -> dict[str, Any]:
     """Return what a predictor's file says about its labels and its encoder."""
     column, words = data.store.source.get("smiles_column"), data.store.source.get("classes", {})
+    standardized = data.store.source.get("standardize")
     # of more than two classes each is a target, which has its word in its name
     classes = {
         target: {"0": words[target][0], "1": words[target][1]}
@@ -60,5 +61,6 @@ def origin(data: LabeledGraphs, encoder: Encoder) -> dict[str, Any]:
         "data_digest": data.store.digest,
         "pretrained": {k: v for k, v in encoder.info.items() if k != "embedding"},
         **({"smiles_column": column} if column else {}),
+        **({"standardize": standardized} if standardized else {}),
         **({"classes": classes} if classes else {}),
     }

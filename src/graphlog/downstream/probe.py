@@ -33,7 +33,6 @@ from graphlog.downstream.linear import (
 from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
 from graphlog.downstream.models import statistics_note, untrained_like
 from graphlog.downstream.probe_run import Held, opened, probe_predictor, save_probe
-from graphlog.downstream.repeats import repeat_notes
 from graphlog.downstream.report import Report, ScoreRow, make_report, score_row
 from graphlog.downstream.splits import in_other_folds, pooled, report_of_splits
 from graphlog.downstream.tasks import LabeledGraphs, check_learnable, open_labeled
@@ -191,7 +190,7 @@ class _Probe:
         notes += [statistics_note(self.encoder)] if "random" in self.baselines else []
         there = {(row.model, row.rule) for row in rows}
         rows += [row for row in extra if (row.model, row.rule) not in there]
-        return _Scored(rows, [*notes, *repeat_notes(data)], models, parts)
+        return _Scored(rows, [*notes, *data.repeat_notes], models, parts)
 
     def on_split(self, data: LabeledGraphs, seed: int) -> _OfSplit:
         """Return the scores on one of several splits."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -22,14 +22,21 @@ from graphlog.downstream.classes import (
 )
 from graphlog.downstream.embed import check_output, save_rejects
 from graphlog.downstream.metrics import Evaluation, TaskKind, check_metric, evaluate
+from graphlog.downstream.repeats import (
+    OnRepeats,
+    repeat_kinds,
+    repeat_notes,
+    settle_repeats,
+    with_repeats,
+)
 from graphlog.errors import ConfigError, DataError, check_name
 from graphlog.files import hash_file
 from graphlog.inputs import InputLike, read, resolve
 
 TaskChoice = Literal["auto", "classification", "regression", "multiclass"]
 LABELING = (
-    *("task", "metric", "fractions", "split_seed", "weights", "smiles_column"),
-    *("workers", "on_error", "limit", "data_dir"),
+    *("task", "metric", "fractions", "split_seed", "weights", "on_repeats", "smiles_column"),
+    *("standardize", "workers", "on_error", "limit", "data_dir"),
 )
 """Options of :func:`open_labeled` and of the readers that calls take among other settings."""
 _HALVES_SEED = 42
@@ -87,6 +94,11 @@ class LabeledGraphs:
         """What is unusual about the labels of each fold."""
         return _fold_notes(self.labels, self.targets, self.task, self.split)
 
+    @property
+    def repeat_notes(self) -> list[str]:
+        """What is to be known about graphs that occur more than once."""
+        return repeat_notes(self.store, self.labels, self.split)
+
     def evaluate(
         self, predictions: Float[np.ndarray, "B T"], graphs: Int[np.ndarray, "B"]
     ) -> Evaluation:
@@ -126,6 +138,7 @@ def open_labeled(
     fractions: Sequence[float] = DEFAULT_FRACTIONS,
     split_seed: int = 0,
     weights: str | None = None,
+    on_repeats: OnRepeats = "keep",
     **reading: Any,
 ) -> LabeledGraphs:
     """Read ``source`` with its labels, decide the task and the metric, and split.
@@ -143,6 +156,9 @@ def open_labeled(
         fractions: Shares of train, valid and test.
         split_seed: Seed of the kinds that shuffle.
         weights: Column that says how much each row counts in the training loss.
+        on_repeats: What becomes of graphs that repeat each other, molecules by their parents:
+            ``keep`` them all (random folds keep repeats of molecules together), take the ``mean``
+            of their labels, ``drop`` all but the first row, or ``fail``.
         reading: Passed to ``read_molecules``.
 
     Raises:
@@ -150,9 +166,11 @@ def open_labeled(
             are no classes, and classes no quantities), or weights are missing or negative.
         ConfigError: If a target, task, metric or split is unknown.
     """
+    check_name("`on_repeats`", on_repeats, get_args(OnRepeats))
     if isinstance(source, LabeledGraphs):
         late = {"targets": targets, "metric": metric, "split": split, "weights": weights}
         late |= {"task": task != "auto" or None, "split_seed": split_seed or None}
+        late |= {"on_repeats": on_repeats != "keep" or None}
         late |= {"fractions": tuple(fractions) != DEFAULT_FRACTIONS or None, **reading}
         if chosen := [name for name, value in late.items() if value is not None]:
             raise ConfigError(
@@ -174,7 +192,7 @@ def open_labeled(
     store = read(found, schema, **reading)
     labels, names = select_targets(store, targets, weights)
     row_weights = None if weights is None else _weights_of(store, weights)
-    notes = list(store.source.get("notes", ()))
+    notes = [*store.source.get("notes", ()), *domain.reading_notes(store)]
     if found.columns is not None and not targets:
         notes.append(f"labels are all columns of numbers: {', '.join(names)}")
     if domain.drops_unlabeled:
@@ -191,6 +209,8 @@ def open_labeled(
         refuse_class_numbers(wanted, store, names)
         kind, unusual = decide_task(labels, names, wanted)
         notes += unusual
+    labels, settled = settle_repeats(labels, store, on_repeats, kind == "regression")
+    notes += settled
     usual = spec.metric if spec and known and kind == spec.task else None
     if split is None:
         split = (spec.split if spec else None) or domain.default_split(store, kind)
@@ -345,15 +365,39 @@ def _split_graphs(
     else:
         kind = str(split)
         classes = class_numbers(labels) if kind == "stratified" else None
-        folds = domain_of(store.schema).split(
-            store, kind, tuple(fractions), seed, source=source, classes=classes
-        )
+        folds = _drawn(store, kind, tuple(fractions), seed, source, classes=classes)
         name = kind if kind == "scaffold" else f"{kind} (seed {seed})"
     for part, indices in zip(folds._fields, folds, strict=True):
         if not len(indices):
             found = f"the {part} fold is empty ({name} split of {len(store)} usable rows)"
             raise DataError(f"{found}; give more rows, other fractions or another split.")
     return folds, name
+
+
+def _drawn(
+    store: GraphStore,
+    kind: str,
+    fractions: Sequence[float],
+    seed: int,
+    source: Input,
+    *,
+    classes: Int[np.ndarray, "M"] | None = None,
+    **options: Any,
+) -> Split:
+    """Return folds of the domain.
+
+    Random ones of molecules are drawn of their parents, so that repeats stay together; those of a
+    data set are as published, repeats or not.
+    """
+    domain = domain_of(store.schema)
+    is_random = kind in ("random", "stratified") and domain.keeps_repeats_together
+    kinds = repeat_kinds(store) if is_random and source.spec is None else None
+    if kinds is None:
+        return domain.split(store, kind, fractions, seed, source=source, classes=classes, **options)
+    first = np.sort(np.unique(kinds, return_index=True)[1])
+    of_first = None if classes is None else classes[first]
+    folds = domain.split(store.subset(first), kind, fractions, seed, classes=of_first, **options)
+    return with_repeats(folds, kinds)
 
 
 def _fold_notes(
@@ -480,12 +524,12 @@ def split_file(
         "networks": networks,
         "workers": reading.get("workers"),
     }
-    folds = domain.split(
+    folds = _drawn(
         graphs.subset(every),
         kind,
         shares,
         seed,
-        source=resolved,
+        resolved,
         classes=None if labels is None or kind != "stratified" else class_numbers(labels[every]),
         **{key: value for key, value in options.items() if value},
     )

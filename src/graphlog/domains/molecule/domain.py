@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, Num, UInt64
 from scipy.sparse import csr_matrix
 
-from graphlog.data.columns import Table
+from graphlog.data.builder import StoreBuilder
+from graphlog.data.columns import Table, listed_rows
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
 from graphlog.data.store import GraphStore
@@ -36,6 +38,8 @@ SPLITS = {
     "random": None,
 }
 """Kinds of split of molecules, and how whole scaffolds are assigned in each."""
+STANDARDIZE = ("parent", "parent-tautomer")
+"""How molecules may be changed before they are read."""
 _SMILES_A_PIECE = 1000
 _CALIBRATION_SET = "nci5k"
 _LARGEST_DRAWN = 120
@@ -48,6 +52,7 @@ class MoleculeDomain(RecordDomain):
     name = "molecule"
     records = "molecules"
     shuffled_split = "random-scaffold"
+    keeps_repeats_together = True
     text_name = "smiles"
     node_name = "heavy atoms"
     schemas = {s.name: s for s in (MOLECULE, MOLECULE_RICH, MOLECULE_CIP)}  # noqa: RUF012 - constant
@@ -72,6 +77,8 @@ class MoleculeDomain(RecordDomain):
         schema: FeatureSchema | None = None,
         *,
         exclude: Sequence[str | Path] = (),
+        standardize: str | None = None,
+        keep_texts: bool = True,
         **options: Any,
     ) -> GraphStore:
         """Return molecules as a store; see :meth:`RecordDomain.read`.
@@ -80,15 +87,26 @@ class MoleculeDomain(RecordDomain):
             source: What to read.
             schema: ``molecule``, ``molecule-rich`` or ``molecule-cip``.
             exclude: Files, or names of data sets, whose molecules are left out, whatever their
-                stereo and isotopes; such rows are among the rejects, with a reason of their own.
+                salts, charges, stereo and isotopes; such rows are among the rejects, with a reason
+                of their own.
+            standardize: ``parent`` reads the parent of each molecule: its largest organic fragment
+                but common counter-ions, neutral; ``parent-tautomer`` its canonical tautomer. None
+                reads molecules as they are written.
+            keep_texts: Whether the store keeps the SMILES, and those of parents that differ.
             options: Of :meth:`RecordDomain.read`.
         """
-        work = None
+        if standardize is not None:
+            check_name("`standardize`", standardize, STANDARDIZE)
+        work: Featurizer = self.featurizer()
         if exclude:
             from graphlog.domains.molecule.identity import featurize_unless
 
             work = partial(featurize_unless, unwanted=self._keys_of(exclude, options))
-        return super().read(source, schema, work=work, **options)
+        work = partial(work, standardize=standardize, with_parents=keep_texts)
+        about = {} if standardize is None else {"standardize": standardize}
+        return super().read(
+            source, schema, work=work, about=about, keep_texts=keep_texts, **options
+        )
 
     def _keys_of(
         self, files: Sequence[str | Path], options: Mapping[str, Any]
@@ -189,14 +207,58 @@ class MoleculeDomain(RecordDomain):
         if kind == "random" or (kind == "stratified" and classes is not None):
             return super().split(store, kind, fractions, seed, classes=classes)
         spec = None if source is None else source.spec
-        canonical = spec is not None and details_of(spec).canonical_split
+        if spec is None:
+            return split_smiles(store.parents(), kind, fractions, seed, workers)
+        # the folds of a data set are those that others publish scores of
+        canonical = details_of(spec).canonical_split
         return split_smiles(store.texts(), kind, fractions, seed, workers, canonical)
 
     def groups(self, store: GraphStore) -> list[str | None]:
-        """Return the Bemis-Murcko scaffold of each molecule, empty where it has no ring."""
+        """Return the Bemis-Murcko scaffold of each molecule's parent, empty where it has no ring.
+
+        Chirality is kept.
+        """
         from graphlog.domains.molecule.identity import scaffolds
 
-        return scaffolds(store.texts())
+        return scaffolds(store.parents())
+
+    def parents(self, store: GraphStore) -> GraphStore:
+        """Return the graphs of the parents, those of molecules that differ read from their SMILES.
+
+        The molecules themselves where the store has no SMILES.
+        """
+        if not store.has_texts:
+            return store
+        from graphlog.domains.molecule.parse import featurize_smiles
+
+        texts, parents = store.texts(), store.parents()
+        changed = [k for k, text in enumerate(texts) if text != parents[k]]
+        if not changed:
+            return store
+        chunk, _ = featurize_smiles([parents[k] for k in changed], store.schema, with_parents=False)
+        with StoreBuilder(store.schema) as builder:
+            for own in store.chunks():
+                builder.add(replace(own, labels=None, texts=None, parents={}))
+            builder.add(replace(chunk, texts=None))
+            both = builder.finish()
+        graphs = np.arange(len(store))
+        graphs[np.array(changed)[chunk.rows]] = np.arange(len(store), len(both))
+        return both.subset(graphs)
+
+    def reading_notes(self, store: GraphStore) -> list[str]:
+        """Say how many molecules have several fragments, and which."""
+        if not store.has_texts:
+            return []
+        is_several = ["." in text.split(maxsplit=1)[0] for text in store.texts()]
+        rows = store.rows[np.flatnonzero(is_several)]
+        if not len(rows):
+            return []
+        return [
+            f"{len(rows):,} of {len(store):,} molecules have several fragments, such as salts "
+            f"(rows {listed_rows(rows)}): they are read as written, and repeats are recognized by "
+            "the parent (largest organic fragment, neutral); to read the parent choose "
+            "`standardize='parent'`"
+        ]
 
     # What is known about graphs without learning
 

@@ -13,6 +13,7 @@ from rdkit.Chem.Scaffolds import MurckoScaffold
 from graphlog.data.chunk import EXCLUDED, GraphChunk
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import group_numbers
+from graphlog.domains.molecule.parents import may_have_parent, parent_of
 from graphlog.domains.molecule.parse import featurize_smiles, parse_smiles, parsed
 from graphlog.errors import DataError
 
@@ -73,26 +74,33 @@ def scaffold_groups(smiles: Sequence[str]) -> Int64[np.ndarray, "N"]:
 def constitution_keys(smiles: Sequence[str]) -> UInt64[np.ndarray, "N"]:
     """Return a number for each SMILES, equal for equal molecules; 0 where it cannot be parsed.
 
-    Molecules are equal where their canonical SMILES without stereo and isotopes are. The numbers
-    are the first eight bytes of a hash: among a billion molecules one pair in forty such lists
-    would share one by chance.
+    Molecules are equal where the canonical SMILES of their parents without stereo and isotopes
+    are. The numbers are the first eight bytes of a hash: among a billion molecules one pair in
+    forty such lists would share one by chance.
     """
     keys = np.zeros(len(smiles), dtype=np.uint64)
     for row, mol in enumerate(parsed(smiles)):
         if not isinstance(mol, str):
-            name = Chem.MolToSmiles(mol, isomericSmiles=False)
+            parent = parent_of(mol) if may_have_parent(smiles[row]) else None
+            whole = mol if parent is None else parse_smiles(parent)
+            name = Chem.MolToSmiles(whole, isomericSmiles=False)
             digest = blake2b(name.encode(), digest_size=8).digest()
             keys[row] = int.from_bytes(digest, "little") or 1
     return keys
 
 
 def featurize_unless(
-    texts: Sequence[str], schema: FeatureSchema, unwanted: UInt64[np.ndarray, "K"]
+    texts: Sequence[str],
+    schema: FeatureSchema,
+    unwanted: UInt64[np.ndarray, "K"],
+    standardize: str | None = None,
+    with_parents: bool = True,
 ) -> tuple[GraphChunk, list[tuple[int, str]]]:
     """Do what ``featurize_smiles`` does with the molecules whose keys are not ``unwanted``."""
     is_unwanted = np.isin(constitution_keys(texts), unwanted)
     wanted = np.flatnonzero(~is_unwanted)
-    chunk, refused = featurize_smiles([texts[k] for k in wanted.tolist()], schema)
+    kept = [texts[k] for k in wanted.tolist()]
+    chunk, refused = featurize_smiles(kept, schema, standardize, with_parents)
     rejects = [(int(wanted[k]), reason) for k, reason in refused]
     rejects += [(int(k), EXCLUDED) for k in np.flatnonzero(is_unwanted)]
     return replace(chunk, rows=wanted[chunk.rows]), rejects

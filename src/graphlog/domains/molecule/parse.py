@@ -17,6 +17,7 @@ from rdkit.Chem import rdCIPLabeler
 
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import FeatureSchema
+from graphlog.domains.molecule.parents import may_have_parent, parent_of
 from graphlog.domains.molecule.schema import (
     MOLECULE,
     MOLECULE_CIP,
@@ -387,7 +388,10 @@ def _bond_types(bonds: list[Any], by_order: bool) -> list[int]:
 
 
 def featurize_smiles(
-    texts: Sequence[Any], schema: FeatureSchema = MOLECULE
+    texts: Sequence[Any],
+    schema: FeatureSchema = MOLECULE,
+    standardize: str | None = None,
+    with_parents: bool = True,
 ) -> tuple[GraphChunk, list[tuple[int, str]]]:
     """Return the graphs of ``texts`` and ``(position, reason)`` of each text that is no molecule.
 
@@ -397,6 +401,9 @@ def featurize_smiles(
     Args:
         texts: SMILES, CXSMILES extensions allowed; what is not text is refused like any other.
         schema: ``MOLECULE``, ``MOLECULE_RICH`` or ``MOLECULE_CIP``.
+        standardize: ``parent`` or ``parent-tautomer`` reads that in place of the molecule; the
+            texts are then its SMILES where it differs.
+        with_parents: Whether to find the parents of molecules that are read as they are.
 
     Raises:
         ConfigError: If the schema is another one.
@@ -413,16 +420,29 @@ def featurize_smiles(
         )
     columns = _Columns(schema)
     kept: list[int] = []
+    kept_texts: list[str] = []
+    parents: dict[int, str] = {}
     rejects: list[tuple[int, str]] = []
     with rdBase.BlockLogs():
         for position, text in enumerate(texts):
-            flat = isinstance(text, str) and 0 < len(text) <= LONGEST and is_flat(text)
-            mol = parse_flat(text) if flat else parse_smiles(text)
+            mol, flat = _parsed(text)
+            parent = None
+            if not isinstance(mol, str) and (
+                standardize == "parent-tautomer"
+                or ((with_parents or standardize) and may_have_parent(text))
+            ):
+                parent = parent_of(mol, standardize or "parent")
+            if standardize and parent is not None:
+                text, parent = parent, None
+                mol, flat = _parsed(text)
             reason = mol if isinstance(mol, str) else columns.add(mol, flat)
-            if reason is None:
-                kept.append(position)
-            else:
+            if reason is not None:
                 rejects.append((position, reason))
+                continue
+            if parent is not None and parent != text:
+                parents[len(kept)] = parent
+            kept.append(position)
+            kept_texts.append(text)
     chunk = GraphChunk(
         node_counts=np.array(columns.node_counts, dtype=np.int64),
         edge_counts=np.array(columns.edge_counts, dtype=np.int64),
@@ -430,9 +450,16 @@ def featurize_smiles(
         edge_index=np.array([columns.begin, columns.end], dtype=np.int32),
         edge_attr=columns.bonds(),
         rows=np.array(kept, dtype=np.int64),
-        texts=[texts[k] for k in kept],
+        texts=kept_texts,
+        parents=parents,
     )
     return chunk, rejects
+
+
+def _parsed(text: Any) -> tuple[Any, bool]:
+    """Return the molecule of a text, or the reason why there is none, and whether it is flat."""
+    flat = isinstance(text, str) and 0 < len(text) <= LONGEST and is_flat(text)
+    return (parse_flat(text) if flat else parse_smiles(text)), flat
 
 
 UNKNOWN_CENTER, UNKNOWN_BOND = 5, 3
