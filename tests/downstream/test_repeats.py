@@ -36,7 +36,9 @@ def test_what_is_repeated_between_folds_is_said() -> None:
     assert [note.partition(":")[0] for note in notes] == [
         "3 of 4 molecules of the test fold repeat one of the training fold",
         "1 of 4 molecules of the test fold repeat one of the validation fold",
-        "5 of 10 labeled molecules repeat each other (2 structures)",
+        "7 of 10 labeled molecules repeat each other (3 structures)",
+        "1 structures occur more than once with different labels (rows 8, 9); check these rows, "
+        "or choose `on_repeats`",
     ]
 
 
@@ -55,7 +57,7 @@ def test_labels_that_contradict_each_other_are_said() -> None:
     notes = _data([0, 1, 1, nan, 1, 1, 1, nan, 0, 1]).repeat_notes
     assert notes[0].startswith("1 of 2 molecules of the test fold")
     assert notes[-1].startswith(
-        "1 structures occur more than once with different labels (rows 0, 1)"
+        "2 structures occur more than once with different labels (rows 0, 1, 8, 9)"
     )
 
 
