@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from sphinx.ext import autosummary
+
 HERE = Path(__file__).resolve().parent
 
 project = "graphlog"
@@ -13,13 +15,14 @@ release = "0.2.0"
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
 ]
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build", "_generated"]
+exclude_patterns = ["_build", "_generated", "_templates"]
 suppress_warnings = [
     "ref.python",  # a name re-exported by its package has two homes
     "autodoc.import_cycle",
@@ -29,6 +32,10 @@ smartquotes = False  # two hyphens before an option are two hyphens
 html_theme = "furo"
 html_title = "graphlog"
 html_theme_options = {"source_edit_link": "", "navigation_with_keys": True}
+
+templates_path = ["_templates"]
+autosummary_ignore_module_all = True
+autosummary.WELL_KNOWN_ABBREVIATIONS += ("Eq.", "Eqs.", "Sec.")  # no ends of a first sentence
 
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
@@ -48,14 +55,13 @@ napoleon_numpy_docstring = False
 
 def _write_command_reference() -> None:
     """Let the command line describe itself, so that its page cannot fall behind."""
-    import click
     from typer.cli import get_docs_for_click
     from typer.main import get_command
 
     from graphlog.cli.main import app
 
     command = get_command(app)
-    with click.Context(command, info_name="graphlog") as context:
+    with command.make_context("graphlog", [], resilient_parsing=True) as context:
         text = get_docs_for_click(obj=command, ctx=context, name="graphlog")
     target = HERE / "_generated"
     target.mkdir(exist_ok=True)

@@ -7,7 +7,8 @@ from house_support import ROOT, definitions, dotted, modules, tree
 
 NUMBERS = r"Eqs?\. \d+(?:(?:-|, and | and |, )(?:Eqs?\. )?\d+)*"
 IMPLEMENTS = re.compile(rf"Implements (?:[^.]{{1,60}}? of )?({NUMBERS})")
-ROW = re.compile(rf"^\| ({NUMBERS}) \|.*\|(.*)\|$", re.MULTILINE)
+SECTION = re.compile(rf"^## ({NUMBERS}): .*\n((?:(?!^## ).*\n)*)", re.MULTILINE)
+TAG = re.compile(r"\\tag\{(\d+)\}")
 HOME = re.compile(r"`(graphlog[\w.]+)`")
 
 
@@ -44,8 +45,8 @@ def _listed() -> dict[str, set[int]]:
     """Equations that the page gives each home."""
     page = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8")
     homes: dict[str, set[int]] = {}
-    for numbers, cell in ROW.findall(page):
-        for home in HOME.findall(cell):
+    for numbers, text in SECTION.findall(page):
+        for home in HOME.findall(text):
             homes.setdefault(home, set()).update(_numbers(numbers))
     return homes
 
@@ -54,7 +55,11 @@ def test_page_and_docstrings_agree():
     assert _listed() == _claimed()
 
 
-def test_every_equation_is_accounted_for():
+def test_every_equation_is_shown_once_and_in_its_section():
     page = (ROOT / "docs" / "equations.md").read_text(encoding="utf-8")
-    numbers = set().union(*(_numbers(n) for n, _ in ROW.findall(page)))
-    assert numbers == set(range(1, 21))
+    shown = [
+        (_numbers(numbers), {int(n) for n in TAG.findall(text)})
+        for numbers, text in SECTION.findall(page)
+    ]
+    assert all(numbers == tags for numbers, tags in shown)
+    assert [n for numbers, _ in shown for n in sorted(numbers)] == list(range(1, 21))
