@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from graphlog.downstream.metrics import evaluate
 from house_support import ROOT
 
 RESULTS = ROOT / "benchmarks/results"
@@ -156,6 +157,38 @@ def test_frozen_scores(heading: str, number: int, sets: Sequence[str], rule: str
                 )
                 checked += 1
     assert checked > 20
+
+
+def test_five_networks():
+    frame = pd.read_csv(RESULTS / "selection/networks.csv", keep_default_na=False)
+    encoders = frame[~frame["model"].isin(["ecfp4", "descriptors"])]
+    assert encoders["collection"].nunique() == 1  # all calibrated alike
+    networks = frame.groupby(["rule", "model", "dataset"])["score"].last()
+    columns, rows = table("docs/results.md", "Five random networks")
+    means = {"mean": FOUR, "without ClinTox": [d for d in FOUR if d != "clintox"], "mean R2": R2}
+    for label, c, *cells in rows:
+        rule = "validated" if c == "validated" else "fixed"
+        for column, cell in zip(columns[2:], cells, strict=True):
+            sets = means.get(column) or COLUMNS[column.removesuffix(" R2")]
+            if label.startswith("pre-trained"):
+                values = of_models(SEEDS, rule, sets)
+            else:
+                of = range(5) if label == "five networks" else [int(label[-1])]
+                values = np.array(
+                    [np.mean([networks[rule, f"untrained{k}", d] for d in sets]) for k in of]
+                )
+            check(f"{label}, {column}", cell, spread(values))
+
+
+def test_kept_predictions_give_the_scores():
+    frame = pd.read_csv(RESULTS / "selection/networks.csv", keep_default_na=False)
+    with np.load(RESULTS / "selection/predictions.npz") as kept:
+        for row in frame.itertuples():
+            key = f"{row.dataset}/{row.model}/{row.rule}"
+            labels = kept[f"{row.dataset}/labels"]
+            task = "regression" if row.metric == "r2" else "classification"
+            scores = evaluate(labels.astype(np.float32), kept[key], task).scores
+            assert 100 * scores[str(row.metric)] == pytest.approx(row.score, abs=1e-3), key
 
 
 def test_ten_splits():

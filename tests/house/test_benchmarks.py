@@ -1,0 +1,43 @@
+"""What the scripts in benchmarks/ must not write."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from house_support import ROOT
+
+
+def _script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"benchmarks/{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _keep(work: Path, model: str, collection: str) -> None:
+    np.savez_compressed(
+        work / f"test d {model}.npz",
+        **{"collection": collection, "task": "classification", "c/fixed 0": 0.1},
+        **{
+            "labels/fixed 0": np.array([[0.0], [1.0]]),
+            "predicted/fixed 0": np.array([[0.2], [0.9]]),
+        },
+    )
+
+
+def test_rows_calibrated_on_different_graphs_are_not_written_into_one_table(tmp_path: Path):
+    frozen = _script("frozen")
+    _keep(tmp_path, "ecfp4", "")  # has no batch norm
+    _keep(tmp_path, "mol", "one store")
+    _keep(tmp_path, "untrained0", "one store")
+    assert set(frozen.write_rows(tmp_path)["collection"]) == {"", "one store"}
+    (tmp_path / "rows.csv.gz").unlink()
+    _keep(tmp_path, "untrained1", "the training fold")
+    with pytest.raises(SystemExit, match="untrained1 on d were calibrated on different"):
+        frozen.write_rows(tmp_path)
+    assert not (tmp_path / "rows.csv.gz").exists()
