@@ -18,8 +18,7 @@ import numpy as np
 import torch
 
 from graphlog.api import read_molecules
-from graphlog.benchmark.cells import Planner
-from graphlog.benchmark.methods import SCALES, method_named
+from graphlog.benchmark.cells import Request, plan_cells
 from graphlog.benchmark.speed import TimedObjective
 from graphlog.data.batch import BatchSampler
 from graphlog.data.store import GraphStore
@@ -56,8 +55,8 @@ def seconds_of_steps(
 
     With them, AttrMasking's median over GraphPartition's.
     """
-    planner = Planner("speed", "small", "", domain, SCALES["small"].domains[domain])
-    configs = {name: planner.pretraining(method_named(name), "gin", 0) for name in METHODS}
+    request = Request("speed", "small", METHODS, seeds=[0], domain=domain, stages=["speed"])
+    configs = plan_cells(request)[0].together
     timed = {name: TimedObjective(store, config, Silent()) for name, config in configs.items()}
     size = configs[METHODS[0]].batch_size
     batches = BatchSampler(len(store), size, 0, drop_last=True).epoch(0)[:num_batches]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmark_support import no_figures, own_objective, tiny_scale
+from benchmark_support import hide_matplotlib, own_objective, tiny_scale
 from cli_support import Cli, run_command
-from graphlog.benchmark.methods import SCALES
+from graphlog.benchmark.cells import SCALES
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import DataError
 from graphlog.objectives import OBJECTIVES
@@ -17,8 +17,8 @@ QUICK = ("--scale", "smoke", "--seeds", "0", "--threads", "1")
 
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.setitem(SCALES, "smoke", tiny_scale())  # pyright: ignore[reportArgumentType]
-    monkeypatch.setattr("graphlog.benchmark.pages._load_figures", no_figures)
+    monkeypatch.setitem(SCALES, "smoke", tiny_scale())
+    hide_matplotlib(monkeypatch)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     return run_command(capfd)
 
@@ -39,7 +39,7 @@ def test_an_objective_of_ones_own_appears(
     )
     assert ended.code == 0, ended.err
     assert (ended.json["cells"], ended.json["computed"], ended.json["failed"]) == (4, 4, 0)
-    assert "[1/4] pretrain degree-pred gin seed 0" in ended.err
+    assert "[1/4] pretrain degree-pred gin seed 0: " in ended.err
     assert "degree-pred" in (tmp_path / "report" / "molecules.md").read_text()
     again = cli("benchmark", "report", "-o", tmp_path, "--json")
     assert again.code == 0
@@ -58,7 +58,7 @@ def test_a_dry_run_computes_nothing(cli: Cli, tmp_path: Path) -> None:
         "--dry-run",
     )
     assert ended.code == 0, ended.err
-    assert "pretrain-smoke-attrmasking-gin-s0-" in ended.out
+    assert "pretrain attrmasking gin seed 0" in ended.out
     assert "finished" in ended.out
     assert not (tmp_path / "b").exists()
     told = cli(

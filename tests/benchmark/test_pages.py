@@ -1,237 +1,384 @@
-"""The report of a folder: the same bytes each time, every figure, none without matplotlib."""
+"""Rows rendered as tables and figures: what is measured, what is not, and how it is printed."""
 
-import json
-import sys
-from itertools import product
+import math
+import statistics
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
-from benchmark import factory
+from benchmark_support import hide_matplotlib, made_up, scores, table_of, write_table
 from graphlog.benchmark import draw_figures
-from graphlog.benchmark.folder import PROTOCOL, BenchmarkFolder, newest_cells
-from graphlog.benchmark.pages import write_pages
-from graphlog.benchmark.paper_tables import score_tables
-from graphlog.benchmark.table import Table
+from graphlog.benchmark.cells import PAPER, SUITES, plan_cells
+from graphlog.benchmark.folder import BenchmarkFolder
+from graphlog.benchmark.pages import Table, score_tables, speed_frames, spread, write_pages
+from graphlog.benchmark.runner import Request
+from graphlog.benchmark.speed import OF_A_STEP
 from graphlog.errors import DataError
+
+FOUR = ("bbbp", "sider", "clintox", "bace")
+SEEDS = (0, 1, 2)
+MANY = ("untrained", "graphcl", "graphlog")
+FEATURES: dict[str, Any] = {"stage": "probe", "backbone": "", "calibrated_on": ""}
+LINEAR = scores(["ecfp-lr"], FOUR, [""], **FEATURES)
+FOREST = scores(["ecfp-rf"], FOUR, SEEDS, **FEATURES, rule="")
+
+
+def only_table(rows: list[dict[str, Any]], name: str = "molecules") -> Table:
+    (table,) = score_tables(name, table_of(rows))
+    return table
+
+
+def lines(table: Table) -> dict[str, dict[str, str]]:
+    """Return the printed lines by their first text; a quoted line follows its row."""
+    found, above = dict[str, dict[str, str]](), ""
+    for line in table.frame("**{}**", "*{}*").to_dict("records"):
+        text = " ".join(str(line[head]) for head in table.heads).strip()
+        above, key = (text, text) if text else (above, f"{above} paper")
+        found[key] = {str(head): str(value) for head, value in line.items()}
+    return found
 
 
 @pytest.fixture
 def no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [
-        n
-        for n in sys.modules
-        if n.startswith(
-            (
-                "matplotlib",
-                "graphlog.report.style",
-                "graphlog.benchmark.figures",
-                "graphlog.benchmark.map_figure",
-            )
-        )
-    ]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delattr("graphlog.benchmark.figures", raising=False)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    hide_matplotlib(monkeypatch)
 
 
-def _small(folder: Path) -> Path:
-    for method, dataset, seed in product(("untrained", "graphlog"), ("bbbp", "bace"), (0, 1)):
-        found = factory.scores(("last",), 0.7, method, dataset, seed)
-        factory.write(folder, factory.cell("finetune", method, dataset, seed, found))
-    factory.write_maps(folder, graphs=60)
-    factory.write_speed(folder)
+def test_table_1_by_hand():
+    table = only_table(scores(MANY, FOUR) + LINEAR + FOREST)
+    said = lines(table)
+    assert list(said)[::2] == ["Untrained", "GraphCL", "GraphLoG"][:3] + list(said)[6::2]
+    by = {(r["dataset"], r["seed"]): 100 * r["value"] for r in scores(["graphcl"], FOUR)}
+    bbbp = [by["bbbp", str(seed)] for seed in SEEDS]
+    averages = [statistics.fmean(by[d, str(seed)] for d in FOUR) for seed in SEEDS]
+    without = [statistics.fmean(by[d, str(seed)] for d in FOUR if d != "clintox") for seed in SEEDS]
+    printed = ((bbbp, "BBBP"), (averages, "Average of 4"), (without, "without ClinTox"))
+    for values, column in printed:
+        expected = f"{statistics.fmean(values):.1f} ± {statistics.stdev(values):.1f}"
+        assert said["GraphCL"][column].strip("*") == expected
+    quoted = said["GraphCL paper"]
+    assert [quoted[c] for c in ("BBBP", "SIDER", "ClinTox", "BACE")] == [
+        "*69.5 ± 0.5*",
+        "*60.8 ± 0.7*",
+        "*70.1 ± 1.9*",
+        "*78.2 ± 1.2*",
+    ]
+    assert quoted["Average of 4"] == f"*{statistics.fmean([69.5, 60.8, 70.1, 78.2]):.1f}*"
+    change = "Δ to GraphLoG [95 % CI]"
+    assert said["GraphLoG"][change] == "reference"
+    assert said["ECFP4 + logistic regression"]["Seeds"] == "not random"
+    assert [row for row in table.rows] == [*MANY, "ecfp-rf", "ecfp-lr"]
+
+
+def test_only_what_was_asked_for_is_shown():
+    said = lines(only_table(scores(["attrmasking", "untrained"], ["bbbp"])))
+    assert list(said) == ["Untrained", "Untrained paper", "AttrMasking", "AttrMasking paper"]
+    assert not any("Δ" in head for head in said["Untrained"])  # the reference was not asked for
+
+
+def test_on_a_regression_no_row_is_called_logistic():
+    rows = scores(["untrained"], ["esol"], metric="rmse")
+    rows += scores(["ecfp-lr"], ["esol"], [""], metric="rmse", **FEATURES)
+    table = only_table(rows)
+    assert list(lines(table)) == ["Untrained", "ECFP4 + ridge regression"]
+    assert not table.paper  # in ROC-AUC
+
+
+def test_the_interval_is_that_of_the_paired_t_test():
+    table = only_table(scores(MANY, FOUR))
+    found = table.records().set_index(["row", "column"]).loc[("graphcl", "Average of 4")]
+    ours, theirs = (table.at(m, "Average of 4") for m in ("graphcl", "graphlog"))
+    expected = stats.ttest_rel(ours, theirs).confidence_interval(0.95)
+    interval = (found["difference_low"], found["difference_high"])
+    assert interval == pytest.approx((expected.low, expected.high))
+    values = np.array([1.2, -0.4, 0.7, 2.1, 0.3])
+    expected = stats.t.interval(0.95, len(values) - 1, loc=values.mean(), scale=stats.sem(values))
+    summary = spread(pd.Series(values))
+    assert (summary["low"], summary["high"]) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_row_without_seeds_is_compared_with_every_seed():
+    table = only_table(scores(["graphlog"], FOUR) + LINEAR)
+    fixed = table.at("ecfp-lr", "Average of 4")[""]
+    expected = {seed: fixed - v for seed, v in table.at("graphlog", "Average of 4").items()}
+    assert dict(table.difference("ecfp-lr", "Average of 4")) == pytest.approx(expected)
+
+
+def test_what_was_not_measured_is_a_dash_and_is_not_averaged():
+    rows = [r for r in scores(MANY, FOUR) if (r["method"], r["dataset"]) != ("graphcl", "bace")]
+    said = lines(only_table(rows))
+    assert said["GraphCL"]["BACE"] == "–"  # noqa: RUF001
+    assert said["GraphCL"]["Average of 4"] == "–"  # noqa: RUF001
+    assert said["GraphCL"]["Δ to GraphLoG [95 % CI]"] == "–"  # noqa: RUF001
+    assert said["GraphCL"]["Rank"] == "–"  # noqa: RUF001
+
+
+def test_a_seed_that_is_missing_or_undefined_somewhere_is_counted():
+    rows = scores(MANY, FOUR)
+    for row in rows:
+        if (row["method"], row["dataset"], row["seed"]) == ("graphcl", "bace", "2"):
+            row["value"] = math.nan
+    said = lines(only_table(rows))["GraphCL"]
+    assert said["BACE"].strip("*").endswith("(2 of 3 seeds)")
+    assert said["Average of 4"].endswith("(2 of 3 seeds)")
+
+
+def test_one_seed_has_no_sd_and_no_interval():
+    said = lines(only_table(scores(["untrained", "graphlog"], ["bbbp"], [0])))
+    assert "±" not in said["Untrained"]["BBBP"]
+    assert said["Untrained"]["Δ to GraphLoG [95 % CI]"].endswith("(one seed, no CI)")
+
+
+def test_errors_rank_upside_down_in_a_table_of_their_own():
+    rows = scores(["graphlog"], ["esol"], [0], metric="rmse", value=0.9)
+    rows += scores(["untrained"], ["esol"], [0], metric="rmse", value=1.2)
+    said = lines(only_table(rows))
+    assert said["GraphLoG"]["esol"] == "**0.900**"
+    assert (said["GraphLoG"]["Rank"], said["Untrained"]["Rank"]) == ("1.0", "2.0")
+    assert said["Untrained"]["Δ to GraphLoG [95 % CI]"].startswith("+0.300")
+
+
+def test_fingerprints_stand_beside_fine_tuned_models_under_the_like_rule():
+    rows = scores(["graphlog"], ["bbbp"], [0]) + scores(
+        ["graphlog"], ["bbbp"], [0], rule="validated"
+    )
+    for rule, value in (("fixed", 0.6), ("validated", 0.8)):
+        rows += scores(["ecfp-lr"], ["bbbp"], [""], **FEATURES, rule=rule, value=value)
+    rows += scores(["ecfp-rf"], ["bbbp"], [0], **FEATURES, rule="", value=0.65)
+    fixed, validated = score_tables("molecules", table_of(rows))
+    assert lines(fixed)["ECFP4 + logistic regression"]["BBBP"] == "60.0"
+    assert lines(validated)["ECFP4 + logistic regression"]["BBBP"] == "**80.0**"
+    assert lines(fixed)["ECFP4 + random forest"]["BBBP"].strip("*") == "65.0"
+    assert "fine-tuned, last epoch" in fixed.title
+
+
+def test_another_split_is_another_column():
+    table = only_table(
+        scores(["untrained"], ["bbbp"]) + scores(["untrained"], ["bbbp"], split="random")
+    )
+    assert len(table.columns) == 2
+
+
+def test_the_printed_average_stands_only_beside_the_eight_sets_it_is_of():
+    eight = PAPER["table_1"]["columns"]
+    for datasets, there in ((eight, True), ([*eight[:-1], "chembl2321810"], False)):
+        said = lines(only_table(scores(["graphlog"], datasets, [0])))["GraphLoG paper"]
+        assert ("*73.4*" in said.values()) == there
+
+
+def test_table_3_averages_over_data_sets_and_compares_under_the_same_backbone():
+    rows = [r for b in ("gcn", "gin") for r in scores(MANY, FOUR, backbone=b)] + LINEAR
+    summary, whole = score_tables("backbones", table_of(rows))
+    assert summary.columns == ["gcn", "gin"]
+    of_seed = whole.by_seed.loc[("gcn/graphcl", "1"), list(FOUR)]
+    assert summary.at("graphcl", "gcn")["1"] == pytest.approx(of_seed.mean())
+    assert summary.paper["graphlog", "gcn"] == (71.2, 0.6)
+    ours, other = (whole.at(f"gcn/{m}", "Average of 4") for m in ("graphcl", "graphlog"))
+    assert dict(whole.difference("gcn/graphcl", "Average of 4")) == dict(ours - other)
+    assert "ecfp-lr" not in summary.rows
+    assert "/ecfp-lr" in whole.rows
+
+
+def test_table_4_has_the_papers_rows_and_those_without_pretraining_below():
+    rows = [
+        row
+        for losses in SUITES["ablation"].losses
+        for row in scores(["graphlog"], FOUR, variant=f"losses={losses}")
+    ]
+    table = only_table(rows + scores(["untrained"], FOUR) + LINEAR, "ablation")
+    assert [row.removeprefix("losses=") for row in table.rows] == [
+        *SUITES["ablation"].losses,
+        "untrained",
+        "ecfp-lr",
+    ]
+    assert table.rows["losses=subgraph+graph"] == ("✓", "✓", "")
+    assert table.reference_label == "all three"
+    frame = table.frame()
+    assert frame["paper (biology, 8 species)"].tolist()[:7] == [
+        f"{mean} ± {sd}" for ((mean, sd),) in PAPER["table_4"]["rows"].values()
+    ]
+
+
+def test_sensitivity_has_a_table_a_setting():
+    rows = [r for d in (1, 3, 5) for r in scores(["graphlog"], FOUR, variant=f"depth={d}")]
+    rows += [r for b in (32, 256) for r in scores(["graphlog"], FOUR, variant=f"batch_size={b}")]
+    depth, size = score_tables("sensitivity", table_of(rows + scores(["untrained"], FOUR)))
+    assert [heads[0] for heads in depth.rows.values()] == ["1", "3", "5", "Untrained"]
+    assert [heads[0] for heads in size.rows.values()] == ["32", "256", "Untrained"]
+    assert depth.paper == {("depth=3", ""): (72.9, 0.7)}
+
+
+def test_the_halves_of_a_test_set_are_not_averaged():
+    rows = scores(["untrained", "graphlog"], ["worm-go40"])
+    rows += scores(["graphlog"], ["worm-go40"], fold="test_first_half")
+    rows += scores(["graphlog"], ["worm-go40"], fold="test_second_half")
+    whole, halves = score_tables("biology", table_of(rows))
+    assert whole.paper["graphlog", ""] == (72.9, 0.7)
+    assert halves.columns == ["worm-go40, first half", "worm-go40, second half"]
+    assert not halves.averages
+
+
+def test_throughput_is_compared_with_attrmasking():
+    rates = {"attrmasking": 790.0, "graphcl": 610.0}
+    rows = [
+        {"scale": "small", "stage": "speed", "method": m, "backbone": "gin", "seed": "0"}
+        | {"metric": metric, "value": value}
+        for m, rate in rates.items()
+        for metric, value in (("graphs_per_s", rate), ("views_per_s", 2 * rate))
+    ]
+    frame = speed_frames(table_of(rows))["Pre-training throughput"]
+    assert frame["Graphs/s"].tolist() == [790.0, 610.0]
+    assert frame["to AttrMasking"].tolist() == pytest.approx([1.0, 610 / 790])
+
+
+def speed_rows() -> list[dict[str, Any]]:
+    head = {"scale": "small", "stage": "stage-speed", "method": "graphlog", "backbone": "gin"}
+    found = {"fp32": {**dict.fromkeys(OF_A_STEP, 0.25), "step": 1.0, "kmeans": 0.01}}
+    found |= {"torch_geometric": dict.fromkeys(OF_A_STEP, 2.0)}
+    found |= {"limits": {"copy": 12.34, "product-fp32": 210.4}}
+    found |= {"batches fp32": {"128": 30.0, "64": 20.0, "32": 10.0}}
+    timed = {"stage": "speed", "metric": "graphs_per_s"}
+    rows = [
+        {**head, "seed": "0", **timed, "method": m, "value": 9.0} for m in ("graphcl", "graphlog")
+    ]
+    return rows + [
+        {**head, "seed": "0", "rule": rule, "metric": metric, "value": value}
+        for rule, values in found.items()
+        for metric, value in values.items()
+    ]
+
+
+def test_stages_limits_and_batch_sizes_are_tables():
+    frames = speed_frames(table_of(speed_rows()))
+    stages = frames["Stages, seconds for 1,000 graphs"].set_index("What")
+    assert stages.loc["Backward"].tolist() == [0.25, 2.0]
+    assert math.isnan(stages.loc["Fit the prototypes (K-means)", "torch_geometric fp32"])
+    assert frames["Pre-training step by batch size, graphs/s"]["What"].tolist() == [
+        "32",
+        "64",
+        "128",
+    ]
+    assert frames["Limits of the machine"]["limits"].tolist() == [210.4, 12.34][::-1]
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with rows of every suite."""
+    folder = tmp_path_factory.mktemp("everything")
+    write_table(folder, "molecules", scores(MANY, FOUR) + LINEAR + FOREST)
+    write_table(folder, "biology", scores(MANY, ["worm-go40"]))
+    both = [r for b in ("gcn", "gin") for r in scores(MANY, FOUR, backbone=b)]
+    write_table(folder, "backbones", both)
+    losses = SUITES["ablation"].losses
+    rows = [r for v in losses for r in scores(["graphlog"], FOUR, variant=f"losses={v}")]
+    write_table(folder, "ablation", rows + scores(["untrained"], FOUR))
+    rows = [r for d in (1, 3, 5) for r in scores(["graphlog"], FOUR, variant=f"depth={d}")]
+    rows += [r for b in (32, 256) for r in scores(["graphlog"], FOUR, variant=f"batch_size={b}")]
+    write_table(folder, "sensitivity", rows + scores(["untrained"], FOUR))
+    write_table(folder, "speed", speed_rows())
+    write_maps(folder)
     return folder
 
 
-def render(folder: Path, out: Path) -> list[Path]:
-    return write_pages(BenchmarkFolder(folder), out)
+def write_maps(folder: Path) -> None:
+    (folder / "maps").mkdir()
+    cells = [c for c in plan_cells(Request("embedding-map")) if c.stage == "map"]
+    rows = [
+        {**cell.labels, "rule": "quality", "metric": "silhouette", "value": 0.7, "cell": cell.hash}
+        for cell in cells[1:]  # the first one was not measured
+    ]
+    write_table(folder, "embedding-map", rows)
+    leaves = np.repeat(np.arange(3), 2)
+    for cell in cells[1:]:
+        np.savez(
+            folder / "maps" / f"{cell.hash}.npz",
+            coordinates=np.array([[made_up(i, k) for k in "xy"] for i in range(40)]),
+            cluster=np.arange(40) % 3,
+            prototypes=np.array([[made_up("p", i, k) for k in "xy"] for i in range(9)]),
+            layer=np.repeat([0, 1], [3, 6]),
+            parent=np.concatenate([np.full(3, -1), leaves]),
+            learned=np.array(cell.variant.endswith("global")),
+        )
 
 
-@pytest.mark.usefixtures("coarse")
-def test_the_same_cells_give_the_same_bytes_and_figures_alone_those_of_the_report(tmp_path: Path):
-    folder = _small(tmp_path / "bench")
-    first, second = render(folder, tmp_path / "a"), render(folder, tmp_path / "b")
-    drawn = draw_figures(folder, tmp_path / "c")
+def test_the_same_rows_give_the_same_bytes_and_figures_alone_those_of_the_report(
+    everything: Path, tmp_path: Path
+):
+    pytest.importorskip("matplotlib")
+    first, second = (write_pages(BenchmarkFolder(everything), tmp_path / name) for name in "ab")
+    drawn = draw_figures(everything, tmp_path / "c")
     assert [p.name for p in first] == [p.name for p in second]
-    assert len({p.name for p in first}) == len(first)
     assert sorted(p.name for p in (tmp_path / "a").iterdir()) == sorted(p.name for p in first)
     for ours, theirs in zip(first, second, strict=True):
         assert ours.read_bytes() == theirs.read_bytes(), ours.name
-    names = {p.name for p in first}
     assert {p.name for p in drawn} == {p.name for p in first if p.suffix in (".png", ".svg")}
-    assert all(p.stat().st_size > 0 for p in drawn)
+    names = {p.name for p in first}
+    for name in SUITES:
+        assert {f"{name}.md", f"{name}.csv", f"{name}.tex"} <= names
     assert {
-        "molecules.md",
-        "molecules.tex",
-        "molecules.csv",
-        "molecules-finetune-last-differences.svg",
-        "embedding-map.md",
-        "speed-molecules.png",
-        "speed.csv",
+        "molecules-finetune-fixed-differences.svg",
+        "biology-finetune-fixed.png",
+        "backbones-finetune-fixed-summary.png",
+        "ablation-finetune-fixed-differences.png",
+        "sensitivity-finetune-fixed.png",
+        "embedding-map.png",
+        "speed.png",
+        "speed-stages.png",
     } <= names
-    assert first[-1].name == "index.md"
-    index = first[-1].read_text(encoding="utf-8")
-    pages = [p for p in first[:-1] if p.suffix == ".md"]
-    assert all(f"]({page.name})" in index for page in pages)
-    text = "".join(page.read_text(encoding="utf-8") for page in pages)
-    for path in first:
-        if path.suffix == ".png":
-            assert f"]({path.name})" in text
-    assert "<dc:date>" not in (tmp_path / "a" / "speed-molecules.svg").read_text(encoding="utf-8")
+    text = "".join(p.read_text(encoding="utf-8") for p in first if p.suffix == ".md")
+    assert all(f"]({p.name})" in text for p in first if p.suffix == ".png")
+    assert all(f"]({name}.md)" in first[-1].read_text(encoding="utf-8") for name in SUITES)
+    drawing = (tmp_path / "a" / "embedding-map.svg").read_text(encoding="utf-8")
+    assert "not measured" in drawing
+    assert "prototypes learned" in drawing
+    curves = (tmp_path / "a" / "sensitivity-finetune-fixed.svg").read_text(encoding="utf-8")
+    assert "higher from 3 on" in curves
+    assert "higher from 256 on" in curves
 
 
 @pytest.mark.usefixtures("no_matplotlib")
-def test_without_matplotlib_tables_are_written_and_the_index_says_what_is_missing(tmp_path: Path):
-    written = render(_small(tmp_path / "bench"), tmp_path / "out")
+def test_without_matplotlib_tables_are_written_and_the_index_says_what_is_missing(
+    everything: Path, tmp_path: Path
+):
+    written = write_pages(BenchmarkFolder(everything), tmp_path / "out")
     assert {p.suffix for p in written} == {".md", ".csv", ".tex"}
     assert "Figures were not drawn: `matplotlib` is not installed" in written[-1].read_text(
         encoding="utf-8"
     )
+    latex = (tmp_path / "out" / "molecules.tex").read_text(encoding="utf-8")
+    assert "*" not in latex
+    assert r"95 \% CI" in latex
 
 
-@pytest.mark.usefixtures("no_matplotlib")
-def test_times_touch_no_page_of_scores(tmp_path: Path):
-    folder = _small(tmp_path / "bench")
-    before = {p.name: p.read_bytes() for p in render(folder, tmp_path / "a")}
-    for path in (folder / "cells").glob("*.json"):
-        fields = json.loads(path.read_text())
-        rate = fields["graphs_per_s"]
-        fields |= {"seconds": fields["seconds"] * 2, "graphs_per_s": rate and rate * 2}
-        path.write_text(json.dumps(fields))
-    after = {p.name: p.read_bytes() for p in render(folder, tmp_path / "b")}
-    assert {n.split(".")[0] for n in before if before[n] != after[n]} == {"speed"}
-
-
-@pytest.mark.usefixtures("no_matplotlib")
-def test_scales_are_rendered_apart(tmp_path: Path):
-    for scale, test in (("smoke", 0.5), ("small", 0.8)):
-        found = {"last": {"test": test}}
-        factory.write(tmp_path, factory.cell("finetune", "graphlog", "bbbp", 0, found, scale=scale))
-    written = {p.name: p.read_text(encoding="utf-8") for p in render(tmp_path, tmp_path / "out")}
-    assert "50.0" in written["molecules-smoke.md"]
-    assert "80.0" in written["molecules-small.md"]
-    assert "80.0" not in written["molecules-smoke.md"]
-
-
-@pytest.mark.usefixtures("no_matplotlib")
-def test_another_source_and_split_are_rendered_apart(tmp_path: Path):
-    for changes, test in (("", 0.5), ("source=string-50 split=species", 0.8)):
-        found, words = {"last": {"test": test}}, {"domain": "protein", "changes": changes}
-        hashed = f"{len(changes):064x}"
-        cell = factory.cell(
-            "finetune", "graphlog", "worm-go40", 0, found, config_hash=hashed, **words
-        )
-        factory.write(tmp_path, cell)
-    written = {p.name: p.read_text(encoding="utf-8") for p in render(tmp_path, tmp_path / "out")}
-    assert "50.0" in written["biology-small.md"]
-    assert "80.0" in written["biology-small-source-string-50-split-species.md"]
-
-
-@pytest.mark.usefixtures("no_matplotlib")
-def test_a_page_says_which_rows_are_of_the_old_protocol(tmp_path: Path):
-    factory.write_molecules(tmp_path, datasets=("bbbp",), methods=("untrained", "graphlog"))
-    folder = BenchmarkFolder(tmp_path)
-    page = write_pages(folder, tmp_path / "a")[0].read_text(encoding="utf-8")
-    assert "> All rows were measured under protocol 1" in page
-    folder.make()
-    folder.merge()
-    (table,) = tmp_path.glob("*.csv.gz")
-    rows = pd.read_csv(table, keep_default_na=False, dtype=str)
-    rows.loc[rows["method"] == "graphlog", "protocol"] = str(PROTOCOL)
-    rows.to_csv(table, index=False)
-    page = write_pages(folder, tmp_path / "a")[0].read_text(encoding="utf-8")
-    assert "> Rows marked † were measured under protocol 1" in page
-    assert "| Untrained † " in page
-    rows["protocol"] = str(PROTOCOL)
-    rows.to_csv(table, index=False)
-    page = write_pages(folder, tmp_path / "a")[0].read_text(encoding="utf-8")
-    assert "protocol 1" not in page
+def test_a_damaged_map_is_named(tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    write_maps(tmp_path)
+    path = next((tmp_path / "maps").glob("*.npz"))
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(DataError, match=r"\.npz, a map of the benchmark"):
+        write_pages(BenchmarkFolder(tmp_path), tmp_path / "out")
 
 
 def test_a_folder_without_cells_says_what_to_run(tmp_path: Path):
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(DataError, match="graphlog benchmark SUITE"):
-            render(folder, tmp_path / "out")
+            write_pages(BenchmarkFolder(folder), tmp_path / "out")
 
 
-def test_every_kind_of_table_is_drawn(tmp_path: Path):
-    pytest.importorskip("matplotlib")
-    from graphlog.benchmark.figures import difference_forest, score_dots, sensitivity_figure
-
-    factory.write_biology(tmp_path)
-    factory.write_backbones(tmp_path)
-    factory.write_ablation(tmp_path)
-    factory.write_sensitivity(tmp_path)
-    grids = {table.name: table for table in _tables(tmp_path)}
-    titles = _texts(score_dots(grids["biology-finetune-last"]))
-    assert "paper (biology, 8 species)" in titles
-    assert "GraphSAGE" in _texts(score_dots(grids["molecules-backbones-finetune-last"]))
-    forest = difference_forest(grids["molecules-ablation-finetune-last"])
-    assert "all three" in _texts(forest)
-    curves = sensitivity_figure(
-        [grids[f"molecules-sensitivity-{name}-finetune-last"] for name in ("depth", "batch-size")]
-    )
-    assert "higher from 3 on" in _texts(curves)
-    assert "higher from 256 on" in _texts(curves)
-    line = next(line for line in curves.axes[0].lines if line.get_label() == "mean over seeds")
-    assert len(line.get_xdata()) == 5
+def test_the_papers_averages_follow_from_its_rows():
+    table = PAPER["table_1"]
+    for method, row in table["rows"].items():
+        assert len(row) == len(table["columns"])
+        average = statistics.fmean(mean for mean, _ in row)
+        assert average == pytest.approx(table["average"][method], abs=0.0626), method
 
 
-def test_gaps_and_single_seeds_are_drawn_as_such(tmp_path: Path):
-    pytest.importorskip("matplotlib")
-    from graphlog.benchmark.figures import difference_forest, score_dots
-
-    for method in ("graphcl", "graphlog"):
-        for dataset in ("bbbp", "bace")[: 1 if method == "graphcl" else 2]:
-            factory.write(
-                tmp_path, factory.cell("finetune", method, dataset, 0, {"last": {"test": 0.7}})
-            )
-    (grid,) = _tables(tmp_path)
-    assert "not measured in full" in _texts(difference_forest(grid))
-    assert "not measured" in _texts(score_dots(grid))
-
-
-def test_maps_stand_side_by_side_and_a_missing_one_says_so(tmp_path: Path):
-    pytest.importorskip("matplotlib")
-    from graphlog.benchmark.map_figure import map_figure, read_maps
-
-    factory.write_maps(tmp_path, graphs=50)
-    next((tmp_path / "cells").glob("map-*-lossessubgraph-*.json")).unlink()
-    folder = BenchmarkFolder(tmp_path)
-    ((name, maps),) = read_maps(*newest_cells(folder.load()), folder).items()
-    assert name == "molecules-embedding-map-gin-zinc250k-seed0"
-    assert [m is None for m in maps] == [True, False, False]
-    figure = map_figure(maps)
-    assert "not measured" in _texts(figure)
-    assert "prototypes learned" in _texts(figure)
-    assert "silhouette 0.7" in _texts(figure)
-    assert len(figure.axes[2].lines) == 18
-
-
-def test_a_damaged_map_is_named(tmp_path: Path):
-    pytest.importorskip("matplotlib")
-    from graphlog.benchmark.map_figure import read_maps
-
-    factory.write_maps(tmp_path, graphs=20)
-    folder = BenchmarkFolder(tmp_path)
-    rows, details = newest_cells(folder.load())
-    path = next((tmp_path / "cells").glob("*.npz"))
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(DataError, match=r"\.npz, a map of the benchmark"):
-        read_maps(rows, details, folder)
-    np.savez(path, coordinates=np.zeros((2, 2)))
-    with pytest.raises(DataError, match="restore it"):
-        read_maps(rows, details, folder)
-
-
-def _tables(folder: Path) -> list[Table]:
-    return score_tables(newest_cells(BenchmarkFolder(folder).load())[0])
-
-
-def _texts(figure) -> str:
-    return " ".join(
-        t.get_text() for t in figure.findobj(lambda artist: hasattr(artist, "get_text"))
-    )
+def test_the_papers_tables_agree_where_they_repeat_each_other():
+    gin, rows = PAPER["table_3"]["columns"].index("gin"), PAPER["table_2"]["rows"]
+    of_gin = {m: row[gin] for m, row in PAPER["table_3"]["rows"].items()}
+    assert of_gin == {m: rows[m][0] for m in PAPER["table_3"]["rows"]}
+    whole = PAPER["table_4"]["rows"]["subgraph+graph+global"]
+    assert whole == rows["graphlog"] == PAPER["figure_3_depth"]["rows"]["3"]

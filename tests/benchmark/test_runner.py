@@ -6,35 +6,42 @@ However it was computed, the report is the same.
 import json
 import random
 import shutil
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 
 from benchmark_support import (
     METHODS,
-    cells,
-    no_figures,
+    hide_matplotlib,
     own_objective,
-    rules,
+    read_table,
+    report_of,
     start,
-    tables,
     tiny_scale,
+    untimed,
 )
-from graphlog.benchmark import preview, run_benchmark
-from graphlog.benchmark.folder import BenchmarkFolder, cell_details
-from graphlog.benchmark.methods import SCALES
+from graphlog.benchmark import Request, preview, run_benchmark
+from graphlog.benchmark.cells import SCALES, Cell, plan_cells
+from graphlog.benchmark.folder import BenchmarkFolder
+from graphlog.benchmark.stages import Work
 from graphlog.data.schema import FeatureSchema
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
+from graphlog.training.log import Silent
+
+ONE = Request("molecules", "smoke", seeds=[0], methods=["attrmasking"])
 
 
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SCALES, "smoke", tiny_scale())  # pyright: ignore[reportArgumentType]
-    monkeypatch.setattr("graphlog.benchmark.pages._load_figures", no_figures)
+    monkeypatch.setitem(SCALES, "smoke", tiny_scale())
+    hide_matplotlib(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -45,38 +52,73 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[st
     process = start(folder / "bench", folder / "computed.json")
     process.join()
     assert process.exitcode == 0
-    return (
-        folder / "bench",
-        json.loads((folder / "computed.json").read_text()),
-        time.monotonic() - began,
-    )
+    computed = json.loads((folder / "computed.json").read_text())
+    return folder / "bench", computed, time.monotonic() - began
 
 
 def test_cells_are_complete(undisturbed: tuple[Path, list[str], float]) -> None:
     folder, computed, _ = undisturbed
-    found = cells(folder)
-    assert set(found) == set(computed)
-    assert (
-        len(computed) == len(set(computed)) == (3 + 2) + 1
-    )  # one pre-trained method, one untrained; one linear model
-    scored = [c for c in found.values() if c["stage"] == "finetune"]
-    assert all(rules(c) == {"last", "best-valid"} for c in scored)
-    assert all(
-        rules(c) == {"fixed-C", "validated-C"} for c in found.values() if c["stage"] == "probe"
-    )
-    assert all(c["data"]["pretrain"]["graphs"] == 64 for c in scored if c["method"] != "untrained")
-    assert all(c["data"]["dataset"]["sizes"]["train"] > 100 for c in scored)
-    assert {c["command"] for c in found.values()} == {
-        "graphlog benchmark molecules -o DIR --scale smoke"
-    }
+    # one pre-trained method, one untrained; one linear model
+    assert len(computed) == len(set(computed)) == (3 + 2) + 1
+    rows = read_table(folder / "molecules.csv.gz")
+    assert rows["cell"].nunique() == 6
+    scored = rows[rows["fold"] == "test"]
+    assert set(scored["rule"]) == {"fixed", "validated"}
+    assert scored["value"].between(0, 10).all()
     assert len(list((folder / "models").iterdir())) == 1
     assert not list((folder / "runs").iterdir())
     assert not list(folder.rglob("*.partial"))
-    assert tables(folder)
+    assert "molecules.md" in report_of(folder)
+
+
+def test_all_encoders_are_calibrated_on_the_graphs_of_pretraining(
+    undisturbed: tuple[Path, list[str], float],
+) -> None:
+    rows = read_table(undisturbed[0] / "molecules.csv.gz")
+    names = rows.groupby("method")["calibrated_on"].unique()
+    assert names["graphlog"].tolist() == names["untrained"].tolist()
+    assert names["graphlog"][0].startswith("64 graphs of nci5k (")
+    assert names["ecfp-lr"].tolist() == [""]
+
+
+def test_an_untrained_encoder_never_sees_the_labeled_graphs(tmp_path: Path) -> None:
+    work = Work(BenchmarkFolder(tmp_path), Silent())
+    work.folder.make()
+    cells = plan_cells(replace(ONE, methods=["untrained"], datasets=["bbbp", "bace"]))
+    found = [work.encoder(cell)[0].state_dict() for cell in cells if cell.stage == "probe"]
+    assert len(found) == 2
+    assert all(torch.equal(found[0][name], value) for name, value in found[1].items())
+
+
+def test_a_row_with_prototypes_has_a_forest_behind_it(
+    undisturbed: tuple[Path, list[str], float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = read_table(undisturbed[0] / "molecules.csv.gz")
+    of_graphlog = rows.loc[rows["method"] == "graphlog", "prototypes"]
+    assert all(len(sizes.split()) == 3 for sizes in of_graphlog)
+    assert set(rows.loc[rows["method"] != "graphlog", "prototypes"]) == {""}
+    tiny = SCALES["smoke"]["molecule"]
+    short = tiny.updated({"pretrain": {**tiny.pretrain, "epochs": 1}})  # the local phase alone
+    monkeypatch.setitem(SCALES, "smoke", {"molecule": short})
+    outcome = run_benchmark(replace(ONE, methods=["graphlog"]), tmp_path)
+    assert not outcome.computed
+    assert any("training ended before prototypes" in why for why in outcome.failed.values())
+    assert not list(tmp_path.glob("*.csv.gz"))
+
+
+def test_another_source_needs_another_folder(
+    undisturbed: tuple[Path, list[str], float], tmp_path: Path
+) -> None:
+    shutil.copytree(undisturbed[0], tmp_path / "bench")
+    before = len(list((tmp_path / "bench" / "models").iterdir()))
+    with pytest.raises(ConfigError, match="cannot stand in one table"):
+        run_benchmark(replace(ONE, source="wehi10k"), tmp_path / "bench")
+    assert len(list((tmp_path / "bench" / "models").iterdir())) == before  # before any work
 
 
 def test_nothing_is_done_twice(undisturbed: tuple[Path, list[str], float]) -> None:
-    assert run_benchmark("molecules", undisturbed[0], scale="smoke", methods=METHODS).computed == []
+    request = Request("molecules", "smoke", methods=METHODS)
+    assert run_benchmark(request, undisturbed[0]).computed == []
 
 
 def test_killed_again_and_again(undisturbed: tuple[Path, list[str], float], tmp_path: Path) -> None:
@@ -90,8 +132,8 @@ def test_killed_again_and_again(undisturbed: tuple[Path, list[str], float], tmp_
     last = start(tmp_path / "bench", tmp_path / "computed.json")
     last.join()
     assert last.exitcode == 0
-    assert cells(tmp_path / "bench") == cells(whole)
-    assert tables(tmp_path / "bench") == tables(whole)
+    pd.testing.assert_frame_equal(untimed(tmp_path / "bench"), untimed(whole))
+    assert report_of(tmp_path / "bench") == report_of(whole)
 
 
 def test_three_processes_one_of_them_killed(
@@ -107,16 +149,12 @@ def test_three_processes_one_of_them_killed(
     for process in others:
         process.join()
         assert process.exitcode == 0
-    done = [
-        key
-        for n in (0, 1, 2)
-        if (tmp_path / f"{n}.json").exists()
-        for key in json.loads((tmp_path / f"{n}.json").read_text())
-    ]
+    files = [tmp_path / f"{n}.json" for n in (0, 1, 2)]
+    done = [cell for file in files if file.exists() for cell in json.loads(file.read_text())]
     assert len(done) == len(set(done))
     assert set(done) <= set(computed)
-    assert cells(bench) == cells(whole)
-    assert tables(bench) == tables(whole)
+    pd.testing.assert_frame_equal(untimed(bench), untimed(whole))
+    assert report_of(bench) == report_of(whole)
 
 
 def test_a_cell_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,107 +164,83 @@ def test_a_cell_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.Mo
             raise ConfigError(f"no such thing as {schema.name}.")
 
     monkeypatch.setitem(OBJECTIVES, "picky", Picky)
-    choices: dict[str, Any] = {"scale": "smoke", "seeds": [0]}
-    outcome = run_benchmark("molecules", tmp_path, methods=["picky", "untrained"], **choices)
+    request = replace(ONE, methods=["picky", "untrained"])
+    outcome = run_benchmark(request, tmp_path)
     assert len(outcome.failed) == 3
     assert len(outcome.computed) == 2
-    rows = [json.loads(line) for line in (tmp_path / "failures.jsonl").read_text().splitlines()]
-    assert [row["error"] for row in rows] == [
-        "no such thing as molecule."
-    ]  # what hangs on it is not listed too
+    lines = (tmp_path / "failures.jsonl").read_text().splitlines()
+    # what hangs on it is not listed too
+    assert [json.loads(line)["error"] for line in lines] == ["no such thing as molecule."]
     monkeypatch.setitem(OBJECTIVES, "picky", own_objective().DegreePred)
-    mended = run_benchmark("molecules", tmp_path, methods=["picky", "untrained"], **choices)
+    mended = run_benchmark(request, tmp_path)
     assert not mended.failed
     assert len(mended.computed) == 3
-    report = (tmp_path / "report" / "molecules.md").read_text()
-    assert "picky" in report  # an objective of one's own has its row
+    assert "picky" in (tmp_path / "report" / "molecules.md").read_text()
 
 
-def test_stages_apart(tmp_path: Path) -> None:
-    choices: dict[str, Any] = {"scale": "smoke", "seeds": [0], "methods": ["attrmasking"]}
-    waiting = run_benchmark("molecules", tmp_path, stages=["finetune"], **choices)
-    assert (len(waiting.waiting), waiting.computed) == (1, [])
-    assert len(run_benchmark("molecules", tmp_path, stages=["pretrain"], **choices).computed) == 1
-    assert len(run_benchmark("molecules", tmp_path, **choices).computed) == 2
+def test_a_method_whose_package_is_missing_is_left_out_unless_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    request = Request("molecules", "smoke", stages=["pretrain"])
+    outcome = run_benchmark(request, tmp_path)
+    assert not outcome.failed
+    assert list(outcome.skipped) == ["pretrain graphpartition gin seed 0"]
+    assert "pip install" in outcome.skipped["pretrain graphpartition gin seed 0"]
+    assert len(outcome.computed) == 6
+    asked = run_benchmark(replace(request, methods=["graphpartition"]), tmp_path)
+    assert len(asked.failed) == 1
 
 
-def test_a_model_that_is_gone_is_trained_again_where_it_is_needed(tmp_path: Path) -> None:
-    choices: dict[str, Any] = {"scale": "smoke", "seeds": [0], "methods": ["attrmasking"]}
-    run_benchmark("molecules", tmp_path, stages=["pretrain", "probe"], **choices)
+def test_stages_apart_and_a_model_that_is_gone_is_trained_again(tmp_path: Path) -> None:
+    assert len(run_benchmark(replace(ONE, stages=["pretrain"]), tmp_path).computed) == 1
+    assert len(run_benchmark(replace(ONE, stages=["probe"]), tmp_path).computed) == 1
     shutil.rmtree(tmp_path / "models")
-    assert (
-        run_benchmark("molecules", tmp_path, stages=["pretrain", "probe"], **choices).computed == []
-    )  # nothing needs it
-    outcome = run_benchmark("molecules", tmp_path, **choices)
-    assert not outcome.waiting
-    assert sorted(key.partition("-")[0] for key in outcome.computed) == ["finetune", "pretrain"]
-
-
-def test_fine_tuning_that_goes_on_counts_the_seconds_before(tmp_path: Path) -> None:
-    choices: dict[str, Any] = {
-        "scale": "smoke",
-        "seeds": [0],
-        "methods": ["untrained"],
-        "stages": ["finetune"],
-    }
-    (spec,) = preview("molecules", tmp_path, **choices).cells
-    (tmp_path / "runs" / spec.work_key / "checkpoint").mkdir(parents=True)
-    run_benchmark("molecules", tmp_path, **choices)
-    rows = BenchmarkFolder(tmp_path).load()
-    notes = cell_details(rows)["timing_notes"]
-    assert notes == ["seconds are those of the epochs: the run was interrupted"]
-    assert rows.loc[rows["metric"] == "seconds", "value"].item() > 0
+    assert run_benchmark(replace(ONE, stages=["pretrain", "probe"]), tmp_path).computed == []
+    assert not list((tmp_path / "models").iterdir())  # nothing needs it
+    assert run_benchmark(ONE, tmp_path).computed == [
+        "finetune attrmasking gin chembl2321810 seed 0"
+    ]
+    assert len(list((tmp_path / "models").iterdir())) == 1
 
 
 def test_a_preview_counts_and_leaves_no_trace(
     undisturbed: tuple[Path, list[str], float], tmp_path: Path
 ) -> None:
-    plan = preview("molecules", tmp_path / "none", scale="smoke", methods=METHODS)
+    request = Request("molecules", "smoke", methods=METHODS)
+    plan = preview(request, tmp_path / "none")
     assert not (tmp_path / "none").exists()
-    assert plan.stages() == [("pretrain", 1, 0), ("finetune", 2, 0), ("probe", 3, 0)]
-    there = preview("molecules", undisturbed[0], scale="smoke", methods=METHODS)
-    assert sum(done for _, _, done in there.stages()) == len(there.cells)
+    assert len(plan) == 6
+    assert not any(done for _, done in plan)
+    assert all(done for _, done in preview(request, undisturbed[0]))
 
 
 def test_maps_have_graphs_and_a_tree(tmp_path: Path) -> None:
-    outcome = run_benchmark("embedding-map", tmp_path, scale="smoke")
-    assert not outcome.failed
-    found = {json.dumps(c["variant"]): c for c in cells(tmp_path).values() if c["stage"] == "map"}
-    assert len(found) == 3
-    for cell in found.values():
-        with np.load(tmp_path / "maps" / cell["map"], allow_pickle=False) as arrays:
-            sizes = cell["prototypes"]["sizes"]
+    request = Request("embedding-map", "smoke")
+    assert not run_benchmark(request, tmp_path).failed
+    maps: list[Cell] = [c for c in plan_cells(request) if c.stage == "map"]
+    learned: list[bool] = []
+    for cell in maps:
+        with np.load(tmp_path / "maps" / f"{cell.hash}.npz", allow_pickle=False) as arrays:
+            sizes = np.bincount(arrays["layer"])
             assert arrays["coordinates"].shape == (30, 2)
             assert arrays["cluster"].max() < sizes[0]
-            assert np.bincount(arrays["layer"]).tolist() == sizes
             below = arrays["layer"] > 0
             assert (arrays["layer"][arrays["parent"][below]] == arrays["layer"][below] - 1).all()
             assert np.isfinite(arrays["prototypes"]).all()
-    assert sorted(c["prototypes"]["origin"] for c in found.values()) == [
-        "fitted afterwards",
-        "fitted afterwards",
-        "learned",
-    ]
+            learned.append(bool(arrays["learned"]))
+    assert learned == [False, False, True]
+    page = (tmp_path / "report" / "embedding-map.md").read_text()
+    assert page.count("| none ") == 2
 
 
 def test_speed_counts_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OBJECTIVES, "degree-pred", own_objective().DegreePred)
-    outcome = run_benchmark(
-        "speed",
-        tmp_path,
-        scale="smoke",
-        seeds=[0],
-        stages=["speed"],
-        methods=["attrmasking", "graphlog", "graphcl", "infograph", "degree-pred"],
-    )
-    assert not outcome.failed
-    views = {c["method"]: c["views"] for c in cells(tmp_path).values()}
-    assert views == {
-        "attrmasking": 1.0,
-        "graphlog": 2.0,
-        "graphcl": 2.0,
-        "infograph": 1.0,
-        "degree-pred": 1.0,
-    }
-    rows = BenchmarkFolder(tmp_path).load()
+    expected = {"attrmasking": 1.0, "graphlog": 2.0, "graphcl": 2.0, "infograph": 1.0}
+    expected |= {"degree-pred": 1.0}
+    request = Request("speed", "smoke", seeds=[0], stages=["speed"], methods=[*expected])
+    assert not run_benchmark(request, tmp_path).failed
+    rows = read_table(tmp_path / "speed.csv.gz")
+    views = rows[rows["metric"] == "views"].set_index("method")["value"]
+    assert dict(views) == expected
     assert (rows.loc[rows["metric"] == "graphs_per_s", "value"] > 0).all()

@@ -4,18 +4,18 @@ import sys
 from collections.abc import Generator, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmark_support import no_figures, tiny_scale
-from graphlog.benchmark import run_benchmark
-from graphlog.benchmark.folder import BenchmarkFolder
-from graphlog.benchmark.methods import LIMIT_LABELS, OF_A_STEP, SCALES, STEP_LABELS
+from benchmark_support import hide_matplotlib, read_table, tiny_scale
+from graphlog.benchmark import Request, run_benchmark
+from graphlog.benchmark.cells import SCALES
+from graphlog.benchmark.pages import label
 from graphlog.benchmark.speed import (
+    OF_A_STEP,
     PlainGIN,
     _best,
     collating,
@@ -23,27 +23,22 @@ from graphlog.benchmark.speed import (
     parse,
     product_operations,
 )
-from graphlog.benchmark.table import DASH
 from graphlog.data.store import GraphStore
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import build_encoder
 from graphlog.inputs import read
 from graphlog.training.precision import has_fast_bf16
 
-CHOICES: dict[str, Any] = {
-    "scale": "smoke",
-    "seeds": [0],
-    "methods": ["graphlog"],
-    "stages": ["stage-speed"],
-}
+REQUEST = Request("speed", "smoke", seeds=[0], methods=["graphlog"], stages=["stage-speed"])
+STAGES = {*OF_A_STEP, "parse", "step", "kmeans", "finetune", "embed"}
 SMILES = ["CCO", "c1ccccc1O", "CC(=O)N", "C#N"]
 FORMATS = ["fp32", *(["bf16"] if has_fast_bf16(torch.device("cpu")) else [])]
 
 
 @pytest.fixture(autouse=True)
 def _tiny(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
-    monkeypatch.setitem(SCALES, "smoke", tiny_scale())  # pyright: ignore[reportArgumentType]
-    monkeypatch.setattr("graphlog.benchmark.pages._load_figures", no_figures)
+    monkeypatch.setitem(SCALES, "smoke", tiny_scale())
+    hide_matplotlib(monkeypatch)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -51,46 +46,41 @@ def _tiny(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
 
 
 def _by_rule(folder: Path) -> dict[str, pd.Series]:
-    rows = BenchmarkFolder(folder).load()
+    rows = read_table(folder / "speed.csv.gz")
     rows = rows[rows["rule"] != ""]
     return {str(r): part.set_index("metric")["value"] for r, part in rows.groupby("rule")}
 
 
 def test_every_stage_and_limit_has_a_row(tmp_path: Path):
     pytest.importorskip("torch_geometric")
-    outcome = run_benchmark("speed", tmp_path, **CHOICES)
+    outcome = run_benchmark(REQUEST, tmp_path)
     assert not outcome.failed
     assert len(outcome.computed) == 1
     found = _by_rule(tmp_path)
     assert all((values > 0).all() for values in found.values())
-    assert set(found["fp32"].index) == set(STEP_LABELS)
-    assert set(found["torch_geometric"].index) == set(STEP_LABELS) - {"kmeans"}
-    assert set(found["limits"].index) == {
-        key for key in LIMIT_LABELS if key.rpartition("-")[2] in ("copy", *FORMATS)
-    }
+    assert set(found["fp32"].index) == STAGES
+    assert set(found["torch_geometric"].index) == STAGES - {"kmeans"}
+    limits = {f"{kind}-{p}" for kind in ("product", "layer", "share") for p in FORMATS}
+    assert set(found["limits"].index) == {"copy", *limits}
     for precision in FORMATS:
-        assert set(STEP_LABELS) - {"kmeans", "parse"} <= set(found[precision].index)
+        assert STAGES - {"kmeans", "parse"} <= set(found[precision].index)
         assert set(found[f"batches {precision}"].index) == {"32", "64"}
         parts = found[precision][list(OF_A_STEP)].sum()
         assert found[precision]["step"] == pytest.approx(parts, rel=1e-12)
     page = (tmp_path / "report" / "speed.md").read_text(encoding="utf-8")
-    assert "## Stages, molecules" in page
-    assert all(f"| {label} " in page for label in STEP_LABELS.values())
-    assert "## Limits of the machine, molecules" in page
-    assert "seconds of the processor, best of 1; batches of 16" in page
-    assert run_benchmark("speed", tmp_path, **CHOICES).computed == []
+    assert all(f"| {label(stage)} " in page for stage in STAGES)
+    assert "## Limits of the machine" in page
+    assert run_benchmark(REQUEST, tmp_path).computed == []
 
 
-def test_without_torch_geometric_its_columns_are_empty_and_the_page_says_why(
+def test_without_torch_geometric_its_columns_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(sys.modules, "torch_geometric", None)
-    assert not run_benchmark("speed", tmp_path, **CHOICES).failed
+    assert not run_benchmark(REQUEST, tmp_path).failed
     assert "torch_geometric" not in _by_rule(tmp_path)
     page = (tmp_path / "report" / "speed.md").read_text(encoding="utf-8")
-    assert "torch_geometric is not installed here, so its columns are empty." in page
-    (line,) = [line for line in page.splitlines() if line.startswith("| Embed ")]
-    assert [text.strip() for text in line.strip("|").split("|")][-2:] == [DASH, DASH]
+    assert "torch_geometric" not in page
 
 
 def test_the_least_of_all_turns_but_the_first_counts():

@@ -6,19 +6,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphlog.benchmark.cells import STAGES, CellSpec
-from graphlog.benchmark.folder import BenchmarkFolder
+from graphlog.benchmark.cells import Cell, Request, plan_cells
+from graphlog.benchmark.folder import BenchmarkFolder, check_calibration
 from graphlog.benchmark.pages import draw_pages, write_pages
-from graphlog.benchmark.plan import Request, plan_cells
 from graphlog.benchmark.speed import speed_cell, stage_cell
 from graphlog.benchmark.stages import (
-    CellContext,
+    BusyError,
+    Work,
     finetune_cell,
     map_cell,
     pretrain_cell,
     probe_cell,
+    provenance,
+    store_name,
 )
-from graphlog.errors import ConfigError, GraphLoGError
+from graphlog.errors import ConfigError, GraphLoGError, MissingExtraError
 from graphlog.files import writing
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, Silent
@@ -32,23 +34,8 @@ COMPUTE = {
     "speed": speed_cell,
     "stage-speed": stage_cell,
 }
-"""How a cell of each stage is computed."""
+"""What yields the rows of a cell, by stage."""
 _POLL_S = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """What a suite would compute."""
-
-    cells: tuple[CellSpec, ...]
-    """All cells, in the order of their computation."""
-    finished: frozenset[str]
-    """Keys of those that are finished already."""
-
-    def stages(self) -> list[tuple[str, int, int]]:
-        """Return for each stage its name, the number of its cells and of the finished ones."""
-        keys = {s: [spec.key for spec in self.cells if spec.stage == s] for s in STAGES}
-        return [(s, len(k), len(self.finished.intersection(k))) for s, k in keys.items() if k]
 
 
 @dataclass(slots=True)
@@ -57,15 +44,15 @@ class Outcome:
 
     total: int
     computed: list[str] = field(default_factory=list[str])
-    """Keys of the cells that this process computed."""
+    """Titles of the cells that this process computed."""
     failed: dict[str, str] = field(default_factory=dict[str, str])
-    """Error messages of the cells that could not be computed, by key."""
-    waiting: list[str] = field(default_factory=list[str])
-    """Cells that need a model that no process is training."""
+    """Errors of the cells that could not be computed, by title."""
+    skipped: dict[str, str] = field(default_factory=dict[str, str])
+    """Cells left out since an optional package is missing, by title, and what installs it."""
 
 
 def run_benchmark(
-    suite: str, output: str | Path, *, progress: Progress | None = None, **choices: Any
+    request: Request, output: str | Path, *, progress: Progress | None = None
 ) -> Outcome:
     """Compute every missing cell of a suite, then write the report.
 
@@ -73,44 +60,39 @@ def run_benchmark(
     resumes: at most the steps since the last checkpoint are lost.
 
     Args:
-        suite: ``molecules``, ``biology``, ``backbones``, ``ablation``, ``sensitivity``,
-            ``embedding-map`` or ``speed``.
+        request: The suite, and what of it.
         output: Folder of tables, models and the report.
         progress: Receives progress; None: nobody.
-        choices: ``scale``, ``methods``, ``datasets``, ``seeds``, ``backbones``, ``domain``,
-            ``stages``, ``source``, ``split``, ``device``, ``precision``; see
-            :class:`~graphlog.benchmark.plan.Request`.
 
     Returns:
-        The computed, failed and waiting cells.
+        The computed, failed and skipped cells.
 
     Raises:
-        ConfigError: If a name is unknown; the nearest one is suggested.
-        TrainingInterrupted: After Ctrl-C.
+        ConfigError: If a name is unknown (the nearest one is suggested), or the folder holds rows
+            that were calibrated on other graphs.
+        TrainingInterrupted: After Ctrl-C; finished cells and checkpoints are kept.
     """
-    folder = BenchmarkFolder(Path(output))
-    cells = plan_cells(Request(suite, **choices))
+    cells, folder = plan_cells(request), BenchmarkFolder(Path(output))
+    work = Work(folder, progress or Silent())
     folder.make()
-    folder.merge()
-    outcome = Runner(cells, CellContext(folder, progress or Silent())).run()
-    folder.merge()
-    if not folder.load().empty:
+    known = folder.rows(cells[0].table)["calibrated_on"]
+    if len(known) and (encoders := [cell for cell in cells if cell.pretraining]):  # before any work
+        name = store_name(encoders[0], work.unlabeled(encoders[0]))
+        check_calibration([*known, name], folder.path)
+    outcome = _run(cells, work)
+    if folder.names():
         write_report(output)
     return outcome
 
 
-def preview(suite: str, output: str | Path, **choices: Any) -> Preview:
-    """Return the cells of a suite and which are finished; nothing is written.
-
-    Arguments are those of :func:`run_benchmark`.
-    """
+def preview(request: Request, output: str | Path) -> list[tuple[Cell, bool]]:
+    """Return the cells of a suite and whether each is finished; nothing is written."""
     folder = BenchmarkFolder(Path(output))
-    cells = plan_cells(Request(suite, **choices))
-    return Preview(tuple(cells), frozenset(s.key for s in cells if folder.is_finished(s)))
+    return [(cell, folder.is_finished(cell)) for cell in plan_cells(request)]
 
 
 def write_report(output: str | Path) -> list[Path]:
-    """Render the cells of a folder as tables and figures into ``report``.
+    """Render the tables of a folder as pages and figures into ``report``.
 
     Returns:
         The files: pages, CSV, LaTeX and figures.
@@ -119,7 +101,6 @@ def write_report(output: str | Path) -> list[Path]:
         DataError: If there are no cells.
     """
     folder = BenchmarkFolder(Path(output))
-    folder.merge()
     return write_pages(folder, folder.path / "report")
 
 
@@ -155,89 +136,56 @@ def draw_figures(
         return draw_pages(BenchmarkFolder(folder), out)
 
 
-class Runner:
-    """One process at work on the cells of a folder.
-
-    Args:
-        cells: Cells to compute, in this order as far as they do not wait for each other.
-        context: The folder and who is told.
-    """
-
-    def __init__(self, cells: Sequence[CellSpec], context: CellContext) -> None:
-        self.context, self.folder, self.say = context, context.folder, context.progress.say
-        self.pending = list(cells)
-        self.outcome = Outcome(len(cells))
-        self._failed_models: set[str] = set()
-
-    def run(self) -> Outcome:
-        """Compute every missing cell; cells of other processes are waited for.
-
-        Raises:
-            TrainingInterrupted: After Ctrl-C; finished cells and checkpoints are kept.
-        """
-        announced = False
-        while self.pending:
-            before, held = len(self.pending), 0
-            for spec in list(self.pending):
-                state = self._try(spec)
-                held += state == "held"
-                if state == "done":
-                    self.pending.remove(spec)
-            if len(self.pending) < before:
+def _run(cells: Sequence[Cell], work: Work) -> Outcome:
+    """Compute every missing cell; those that other processes are at are waited for."""
+    outcome, pending, broken = Outcome(len(cells)), list(cells), dict[str, str]()
+    while pending:
+        busy: list[Cell] = []
+        for cell in pending:
+            if work.folder.has(cell):
                 continue
-            if not held:
-                self.outcome.waiting = [spec.key for spec in self.pending]
-                break
-            if not announced:
-                self.say(f"waiting for {held} cell{'s' * (held != 1)} of other processes")
-            announced = True
+            timed = cell.stage in ("speed", "stage-speed")  # one process times at a time
+            with work.folder.claimed("speed" if timed else cell.hash) as claimed:
+                if not claimed:
+                    busy.append(cell)
+                elif cell.model in broken:
+                    outcome.failed[cell.title] = broken[cell.model]
+                elif not work.folder.has(cell) and not _compute(cell, work, outcome, broken):
+                    busy.append(cell)
+        if busy and len(busy) == len(pending):
+            work.progress.say(f"waiting for {len(busy)} cells of other processes")
             time.sleep(_POLL_S)
-        return self.outcome
+        pending = busy
+    return outcome
 
-    def _try(self, spec: CellSpec) -> str:
-        """Return whether a cell is ``done`` with, ``held`` by another process, or ``waiting``."""
-        if self._is_done(spec):
-            return "done"
-        needed = "" if spec.stage == "pretrain" else spec.model
-        if needed in self._failed_models:
-            self.outcome.failed[spec.key] = "its pre-training failed"
-            return "done"
-        if needed and not self.folder.model(needed).is_file():
-            with self.folder.claimed(f"pretrain-{needed}") as claimed:
-                return "waiting" if claimed else "held"
-        with self.folder.claimed(spec.work_key) as claimed:
-            if not claimed:
-                return "held"
-            if not self._is_done(spec):
-                self._compute(spec)
-            return "done"
 
-    def _is_done(self, spec: CellSpec) -> bool:
-        """Return whether a cell is finished, with its model if a pending cell needs that."""
-        if not self.folder.has(spec):
-            return False
-        if spec.stage != "pretrain" or self.folder.model(spec.model).is_file():
-            return True
-        return not any(
-            other.model == spec.model and other.stage != "pretrain" and not self.folder.has(other)
-            for other in self.pending
-        )
-
-    def _compute(self, spec: CellSpec) -> None:
-        number = f"[{self.outcome.total - len(self.pending) + 1}/{self.outcome.total}]"
-        self.say(f"{number} {spec.title}")
-        began = time.monotonic()
-        try:
-            result = COMPUTE[spec.stage](spec, self.context)
-        except TrainingInterrupted:
+def _compute(cell: Cell, work: Work, outcome: Outcome, broken: dict[str, str]) -> bool:
+    """Compute one cell; return False where another process is training its model."""
+    number = len(outcome.computed) + len(outcome.failed) + len(outcome.skipped) + 1
+    say, began = work.progress.say, time.monotonic()
+    try:
+        rows = list(COMPUTE[cell.stage](cell, work))
+        seconds = time.monotonic() - began
+        about = {key: rows[0][key] for key in ("prototypes", "calibrated_on") if key in rows[0]}
+        rows.append({**about, "metric": "seconds", "value": round(seconds, 3)})
+        work.folder.write(cell, rows, provenance(cell))
+    except BusyError:
+        return False
+    except TrainingInterrupted:
+        raise
+    except MissingExtraError as e:
+        if cell.request.methods is not None:
             raise
-        except GraphLoGError as e:
-            if spec.stage == "pretrain":
-                self._failed_models.add(spec.model)
-            self.outcome.failed[spec.key] = str(e)
-            self.folder.fail(spec, e)
-            self.say(f"{spec.title} failed: {e}")
-            return
-        self.folder.write(spec, result)
-        self.outcome.computed.append(spec.key)
-        self.say(f"{number} {spec.title}: {time.monotonic() - began:.1f} s")
+        outcome.skipped[cell.title] = str(e)
+        say(f"{cell.title} is left out: {e}")
+        return True
+    except GraphLoGError as e:
+        if cell.stage == "pretrain":
+            broken[cell.model] = "its pre-training failed"
+        outcome.failed[cell.title] = str(e)
+        work.folder.fail(cell, e)
+        say(f"{cell.title} failed: {e}")
+        return True
+    outcome.computed.append(cell.title)
+    say(f"[{number}/{outcome.total}] {cell.title}: {seconds:.1f} s")
+    return True

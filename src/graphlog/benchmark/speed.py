@@ -4,13 +4,12 @@ All sides take turns over the same graphs in one process: what else the machine 
 alike.
 """
 
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from importlib.util import find_spec
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -18,15 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphlog.benchmark.cells import CellSpec
-from graphlog.benchmark.methods import DOMAIN_LABELS, OF_A_STEP
-from graphlog.benchmark.stages import CellContext, Result, describe, encoder_settings, provenance
+from graphlog.benchmark.cells import Cell
+from graphlog.benchmark.stages import Row, Work
 from graphlog.data.batch import BatchSampler, GraphBatch
 from graphlog.data.schema import Attribute, is_continuous
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.finetune_seed import FinetuneConfig, SeedJob, Start
+from graphlog.downstream.finetune_seed import SeedJob, Start
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.encoders.base import Encoding
 from graphlog.encoders.encoder import GraphEncoder
@@ -41,6 +39,8 @@ from graphlog.training.pretrain_job import Pretraining, objective_loss
 from graphlog.training.targets import with_targets
 from graphlog.training.trainer import Cursor, Setting, Trainer
 
+OF_A_STEP = ("collate", "forward", "backward", "optimizer")
+"""The stages that make up a pre-training step."""
 BATCH_SIZES = (32, 64, 128, 256, 512)
 """Batch sizes of the curve."""
 _CLUSTERED = 2000
@@ -49,11 +49,6 @@ _COPIED = 2**25
 """Numbers copied: 128 MiB, more than a cache holds."""
 _COARSE = 1e-4
 """Seconds between two ticks of a clock that is of no use for a stage."""
-_WAY = (
-    "torch_geometric: `from_smiles`, `Batch`, and a GIN of `GINEConv` of the same size, with the "
-    "same losses, in fp32; it has no prototypes to fit."
-)
-_ABSENT = "torch_geometric is not installed here, so its columns are empty."
 _Part = tuple[str, Callable[[], Any]]
 """A stage and its work; work without a name is not timed."""
 
@@ -103,76 +98,50 @@ class TimedObjective:
         }
 
 
-def speed_cell(spec: CellSpec, context: CellContext) -> Result:
-    """Return the throughput of one objective, measured once together with all of its suite."""
-    names = tuple(spec.companions)
-    key = (names, spec.backbone, spec.seed)
-    if key not in context.timings:
-        context.timings[key] = _time_together(spec, context)
-    if spec.method.name not in context.timings[key]:
-        raise GraphLoGError(f"objective '{spec.method.name}' cannot be computed on these graphs.")
-    timed = dict(context.timings[key][spec.method.name])
-    graphs, views = timed.pop("graphs"), timed.pop("views")
-    seconds, rate = timed.pop("seconds"), timed.pop("graphs_per_s")
-    return {
-        **provenance(spec, {"pretrain": graphs}, seconds, rate),
-        "scores": {"throughput": {"graphs_per_s": rate, "views_per_s": rate * views, **timed}},
-        "views": views,
-        "metric": None,
-        "together": list(names),
-    }
-
-
-def _time_together(spec: CellSpec, context: CellContext) -> dict[str, Result]:
-    """Return graphs a second and views of each objective; they take turns over the same batches."""
-    began, load = time.monotonic(), os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    store, config = context.unlabeled(spec), encoder_settings(spec)
-    timed: dict[str, TimedObjective] = {}
-    for name, own in spec.companions.items():
+def speed_cell(cell: Cell, work: Work) -> Iterator[Row]:
+    """Yield graphs a second and views of each objective; they take turns over the same batches."""
+    store, timed = work.unlabeled(cell), dict[str, TimedObjective]()
+    for name, config in cell.together.items():
         try:
-            timed[name] = TimedObjective(store, own, context.progress)
+            timed[name] = TimedObjective(store, config, work.progress)
         except GraphLoGError as e:
-            context.progress.say(f"{name} is left out: {e}")
+            work.progress.say(f"{name} is left out: {e}")
+    config = next(iter(cell.together.values()))
     size = min(config.batch_size, len(store))
     batches = BatchSampler(len(store), size, config.seed, drop_last=True).epoch(0)
     # the first step, which warms up, is not timed
     views = {name: objective.count_views(batches[0]) for name, objective in timed.items()}
     taken: dict[str, list[float]] = {name: [] for name in timed}
-    for number in range(spec.settings.timed_steps):
+    for number in range(cell.setup.timed_steps):
         for name in list(timed)[:: 1 if number % 2 else -1]:  # none always goes first
             taken[name].append(timed[name].step(batches[(number + 1) % len(batches)]))
-    seconds = (time.monotonic() - began) / max(len(timed), 1)
-    shared: Result = {"seconds": seconds, "load": load, "graphs": describe(store, spec)}
-    found: dict[str, Result] = {}
     for name, steps in taken.items():
-        first, middle, third = quantiles(steps, n=4) if len(steps) > 1 else steps * 3
-        rate = {"graphs_per_s": size / median(steps), **views[name], "step_s": middle}
-        quartiles = {"step_first_quartile_s": first, "step_third_quartile_s": third}
-        found[name] = {**rate, **quartiles, **shared}
-    return found
+        rate = size / median(steps)
+        found = {"graphs_per_s": rate, "views_per_s": rate * views[name]["views"], **views[name]}
+        for metric, value in found.items():
+            yield {"method": name, "metric": metric, "value": value}
 
 
-def stage_cell(spec: CellSpec, context: CellContext) -> Result:
-    """Return the seconds per 1,000 graphs of every stage and side, and the machine's limits."""
-    began, config, store = time.monotonic(), encoder_settings(spec), context.unlabeled(spec)
-    device, repetitions = choose_device(config.device), spec.settings.timed_steps
-    clock, now = _clock(device)
+def stage_cell(cell: Cell, work: Work) -> Iterator[Row]:
+    """Yield the seconds per 1,000 graphs of every stage and side, and the machine's limits."""
+    config, store = cell.pretraining, work.unlabeled(cell)
+    assert config is not None
+    device, repetitions = choose_device(config.device), cell.setup.timed_steps
+    now = _clock(device)
     order = np.random.default_rng(config.seed).permutation(len(store))
     indices = order[: config.batch_size]
     formats = ("fp32", "bf16") if has_fast_bf16(device) else ("fp32",)
     timed = {
-        p: TimedObjective(store, config.updated({"precision": p}), context.progress)
-        for p in formats
+        p: TimedObjective(store, config.updated({"precision": p}), work.progress) for p in formats
     }
-    tuned = indices[: spec.settings.finetuning["batch_size"]]
+    tuned = indices[: cell.finetuning.batch_size]
     sides: dict[str, list[_Part]] = {}
     for p, side in timed.items():
         job, load = side.job, partial(store.take, indices)
         parts = _step_parts(job.encoder, job.objective, side.trainer.optimizer, job.setting, load)
-        sides[p] = [*parts, ("finetune", _finetuning(side, spec, store.subset(tuned)))]
+        sides[p] = [*parts, ("finetune", _finetuning(side, cell, store.subset(tuned)))]
     sides["fp32"] += _once(timed["fp32"], store, order)
-    is_installed = find_spec("torch_geometric") is not None
-    if is_installed:
+    if find_spec("torch_geometric") is not None:
         sides["torch_geometric"] = _torch_geometric(timed["fp32"], store, indices, len(tuned))
     graphs = {"finetune": len(tuned), "kmeans": min(len(store), _CLUSTERED)}
     seconds = {
@@ -184,21 +153,12 @@ def stage_cell(spec: CellSpec, context: CellContext) -> Result:
     sizes = [size for size in BATCH_SIZES if size <= len(store)] or [len(store)]
     steps = {p: [(str(n), partial(timed[p].step, order[:n])) for n in sizes] for p in formats}
     curve = _best(steps, repetitions, now)
-    scores = {**seconds, "limits": _limits(timed, store, indices, seconds, repetitions, now)}
-    scores |= {
-        f"batches {p}": {n: int(n) / taken for n, taken in sized.items()}
-        for p, sized in curve.items()
-    }
-    notes = [
-        f"Stages, {DOMAIN_LABELS[spec.plan.domain]}: seconds of the {clock}, best of "
-        f"{repetitions}; batches of {len(indices)}, in fine-tuning {len(tuned)}, prototypes of "
-        f"{graphs['kmeans']:,} graphs.",
-        _WAY if is_installed else _ABSENT,
-        "Share of matrix products: 24 D² operations a layer and encoded node, forward and "
-        "backward, at the measured rate. Memory copy counts what is read and what is written.",
-    ]
-    result = provenance(spec, {"pretrain": describe(store, spec)}, time.monotonic() - began, None)
-    return {**result, "scores": scores, "metric": None, "notes": notes}
+    found = {**seconds, "limits": _limits(timed, store, indices, seconds, repetitions, now)}
+    for p, sized in curve.items():
+        found[f"batches {p}"] = {n: int(n) / taken for n, taken in sized.items()}
+    for rule, values in found.items():
+        for metric, value in values.items():
+            yield {"rule": rule, "metric": metric, "value": value}
 
 
 def product_operations(layers: int, dim: int, nodes: float) -> float:
@@ -265,7 +225,7 @@ def _once(timed: TimedObjective, store: GraphStore, order: np.ndarray) -> list[_
     return [*parts, ("kmeans", fit)]
 
 
-def _finetuning(timed: TimedObjective, spec: CellSpec, store: GraphStore) -> Callable[[], None]:
+def _finetuning(timed: TimedObjective, cell: Cell, store: GraphStore) -> Callable[[], None]:
     """Return a step of fine-tuning on all graphs of ``store``, whose labels are drawn at random."""
     rows, none, job = np.arange(len(store)), np.arange(0), timed.job
     labels = np.random.default_rng(0).integers(0, 2, (len(store), 1)).astype(np.float32)
@@ -274,7 +234,7 @@ def _finetuning(timed: TimedObjective, spec: CellSpec, store: GraphStore) -> Cal
         "drawn", store, labels, ("drawn",), "classification", "roc_auc", folds, "none"
     )
     own = {"device": str(job.setting.device), "precision": job.setting.precision}
-    config = FinetuneConfig.parse({"protocol": "paper", **spec.settings.finetuning, **own})
+    config = cell.finetuning.updated(own)
     encoder = Encoder(deepcopy(job.encoder), config.layer or "last")
     trainer = Trainer(SeedJob(Start(encoder, data, config, None, ""), 0, Silent()), Silent())
     trainer.begin_phase()
@@ -355,8 +315,8 @@ def _best(
     }
 
 
-def _clock(device: torch.device) -> tuple[str, Callable[[], float]]:
-    """Return what is counted: of one thread the processor's seconds, which other jobs touch least.
+def _clock(device: torch.device) -> Callable[[], float]:
+    """Return a clock: of one thread, seconds of the processor, which other jobs touch least.
 
     A clock of the processor too coarse for short stages (Windows') is not used.
     """
@@ -366,10 +326,10 @@ def _clock(device: torch.device) -> tuple[str, Callable[[], float]]:
             torch.cuda.synchronize(device)
             return time.perf_counter()
 
-        return "clock", synchronized
+        return synchronized
     if torch.get_num_threads() == 1 and time.get_clock_info("process_time").resolution < _COARSE:
-        return "processor", time.process_time
-    return "clock", time.perf_counter
+        return time.process_time
+    return time.perf_counter
 
 
 def parse(texts: Sequence[str]) -> list[Any]:

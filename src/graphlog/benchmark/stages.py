@@ -1,43 +1,38 @@
-"""What is computed in a cell, one function a stage."""
+"""What is computed in a cell: its rows, one function a stage."""
 
 import hashlib
 import json
 import os
 import platform
 import shutil
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from sklearn.metrics import silhouette_score
 
-from graphlog.benchmark.cells import CellSpec, identity
+from graphlog.benchmark.cells import BASELINES, FOREST, Cell, identity
 from graphlog.benchmark.folder import BenchmarkFolder
-from graphlog.benchmark.methods import BASELINES, FOREST
 from graphlog.data.manifest import is_store
 from graphlog.data.store import GraphStore, open_store
 from graphlog.domains import schema_named
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import RULES, finetune
 from graphlog.downstream.linear import FIXED_C, GRID
-from graphlog.downstream.models import random_encoder
+from graphlog.downstream.models import load
 from graphlog.downstream.probe import ecfp_rows, probe
 from graphlog.downstream.report import ScoreRow
 from graphlog.downstream.search import unit_rows
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
-from graphlog.errors import ModelFileError
+from graphlog.encoders.encoder import build_encoder, calibrate
+from graphlog.errors import ConfigError, ModelFileError
 from graphlog.files import replacing
 from graphlog.inputs import read
-from graphlog.prototypes.fit import fit_forest
-from graphlog.prototypes.forest import PrototypeForest
 from graphlog.report.hierarchy import Hierarchy, project, sample_rows
 from graphlog.training.config import PretrainConfig
 from graphlog.training.log import Progress, read_metrics
@@ -45,255 +40,246 @@ from graphlog.training.precision import choose_device
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.randomness import seed_for
 from graphlog.training.runfolder import versions
+from graphlog.training.watch import effective_rank
 
-Result = dict[str, Any]
-"""Scores of a cell, and what it says about data, time, versions and machine."""
-_PACKAGES = ("graphlog-torch", "torch", "rdkit", "scikit-learn")
+Row = dict[str, Any]
+"""A number with the columns that say what it is."""
+FIXED, VALIDATED = "fixed", "validated"
+"""Selection rules: without a look at the validation fold (last epoch, C = 0.1), and with one."""
 _OPEN_SETS = 8
 """Labeled data sets kept in memory; a molecule takes about 200 bytes."""
 
 
+class BusyError(Exception):
+    """Another process is training the model that is needed."""
+
+
 @dataclass(frozen=True, slots=True)
-class CellContext:
-    """Where the cells of a suite are computed and who is told; opens the graphs they need."""
+class Work:
+    """What the cells of a suite share: the folder, and the graphs that are open."""
 
     folder: BenchmarkFolder
     progress: Progress
-    timings: dict[Any, dict[str, Result]] = field(default_factory=dict[Any, dict[str, Result]])
-    """Throughputs measured so far, for the methods that were timed together."""
-    _labeled: dict[str, LabeledGraphs] = field(default_factory=dict[str, LabeledGraphs])
+    _labeled: dict[tuple[str, str], LabeledGraphs] = field(
+        default_factory=dict[tuple[str, str], LabeledGraphs]
+    )
 
-    def unlabeled(self, spec: CellSpec) -> GraphStore:
-        """Return the graphs to pre-train on, memory-mapped.
+    def unlabeled(self, cell: Cell) -> GraphStore:
+        """Return the graphs to pre-train on and to calibrate with, memory-mapped.
 
         The first process that needs them parses them; others wait for it.
         """
-        scale = spec.settings
-        if is_store(scale.source):
-            store = open_store(scale.source)
-        else:
-            words = json.dumps([identity(scale.source), scale.limit], sort_keys=True)
-            name = f"{scale.schema}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
-            with self.folder.claimed(f"store-{name}", wait=True):
-                store = self._parsed(spec, self.folder.stores / name)
-        if spec.share == 1.0:
-            return store
-        count = round(spec.share * len(store))
-        return store.subset(sample_rows(len(store), count, spec.seed or 0))
+        setup = cell.setup
+        if is_store(setup.source):
+            return open_store(setup.source)
+        words = json.dumps([identity(setup.source), setup.limit], sort_keys=True)
+        name = f"{setup.features}-{hashlib.sha256(words.encode()).hexdigest()[:12]}"
+        path, schema = self.folder.stores / name, schema_named(setup.features)
+        with self.folder.claimed(f"store-{name}", wait=True):
+            with suppress(ModelFileError):  # damaged: parsed again
+                if path.is_dir():
+                    return open_store(path)
+            first = f" (first {setup.limit:,})" if setup.limit else ""
+            self.progress.say(f"reading {setup.source}{first} as {setup.features}")
+            if cell.domain == "molecule":
+                read(setup.source, schema, store_path=path, limit=setup.limit)
+            else:  # the catalogue cuts ego-networks and keeps them itself
+                store = read(setup.source, schema)
+                count = len(store) if setup.limit is None else min(setup.limit, len(store))
+                store.subset(np.arange(count)).save(path)
+            return open_store(path)
 
-    def _parsed(self, spec: CellSpec, path: Path) -> GraphStore:
-        """Return the graphs of a data set, kept in ``path``."""
-        scale, schema = spec.settings, schema_named(spec.settings.schema)
-        with suppress(ModelFileError):  # damaged: parsed again
-            if path.is_dir():
-                return open_store(path)
-        first = f" (first {scale.limit:,})" if scale.limit else ""
-        self.progress.say(f"reading {scale.source}{first} as {scale.schema}")
-        if spec.plan.domain == "molecule":
-            read(scale.source, schema, store_path=path, limit=scale.limit)
-        else:  # the catalogue cuts ego-networks and keeps them itself
-            store = read(scale.source, schema)
-            count = len(store) if scale.limit is None else min(scale.limit, len(store))
-            store.subset(np.arange(count)).save(path)
-        return open_store(path)
-
-    def labeled(self, spec: CellSpec) -> LabeledGraphs:
+    def labeled(self, cell: Cell) -> LabeledGraphs:
         """Return the labeled data set of a cell with its folds."""
-        if spec.dataset is None:
-            raise ValueError(f"{spec.title} has no data set")
-        if spec.dataset not in self._labeled:
+        key = cell.dataset, cell.setup.split
+        if key not in self._labeled:
             if len(self._labeled) >= _OPEN_SETS:
                 del self._labeled[next(iter(self._labeled))]
-            schema, split = schema_named(spec.settings.schema), spec.settings.split
-            self._labeled[spec.dataset] = open_labeled(spec.dataset, schema, split=split)
-        return self._labeled[spec.dataset]
+            schema, split = schema_named(cell.setup.features), cell.setup.split or None
+            self._labeled[key] = open_labeled(cell.dataset, schema, split=split)
+        return self._labeled[key]
+
+    def model(self, cell: Cell) -> Path:
+        """Return the model file of a cell, pre-trained now if need be, from its last checkpoint.
+
+        Raises:
+            BusyError: If another process is training it.
+        """
+        path = self.folder.model(cell.model)
+        with self.folder.claimed(f"model-{cell.model}") as claimed:
+            if not claimed:
+                raise BusyError
+            if not path.is_file():
+                store = self.unlabeled(cell)
+                if cell.share < 1.0:
+                    count = round(cell.share * len(store))
+                    store = store.subset(sample_rows(len(store), count, cell.seed or 0))
+                settings = _pretraining(cell)
+                run_pretraining(store, settings, path.parent, resume=True, progress=self.progress)
+                shutil.rmtree(path.parent / "checkpoint", ignore_errors=True)  # it is complete
+        return path
+
+    def encoder(self, cell: Cell) -> tuple[Encoder, Row]:
+        """Return the encoder of a cell, calibrated, and the columns that say so.
+
+        Trained or not, its batch norms take the statistics of the same graphs: those it was, or
+        would have been, pre-trained on.
+
+        Raises:
+            ConfigError: If it was to be trained with prototypes and has none.
+        """
+        config, store = _pretraining(cell), self.unlabeled(cell)
+        match cell.method.kind:
+            case "pretrained":
+                encoder = Encoder.read(self.model(cell))
+            case "shipped":
+                encoder = load(cell.method.name)
+            case _:
+                seed = seed_for(config.seed, "encoder")
+                network = build_encoder(config.encoder, schema_named(config.schema), seed)
+                encoder = Encoder(network, config.embedding)
+        encoder = encoder.to(choose_device(config.device))
+        calibrate(encoder.network, store, config.seed)
+        tree = Hierarchy.of(encoder)
+        if tree is None and config.options.get("global_weight") and cell.model:
+            raise ConfigError(
+                f"{cell.title}: training ended before prototypes were fitted; take more epochs "
+                "than `objective.local_epochs`."
+            )
+        sizes = "" if tree is None else " ".join(map(str, tree.forest.sizes))
+        return encoder, {"prototypes": sizes, "calibrated_on": store_name(cell, store)}
 
 
-def pretrain_cell(spec: CellSpec, context: CellContext) -> Result:
-    """Pre-train one model, resuming from its last checkpoint."""
-    config = encoder_settings(spec)
-    store = context.unlabeled(spec)
-    model = context.folder.model(spec.model)
-    resumed = (model.parent / "checkpoint").is_dir() or model.is_file()
-    began = time.monotonic()
-    run_pretraining(store, config, model.parent, resume=True, progress=context.progress)
-    seconds = time.monotonic() - began
+def store_name(cell: Cell, store: GraphStore) -> str:
+    """Return how tables call the graphs that encoders are calibrated on."""
+    name = identity(cell.setup.source)["name"]
+    return f"{len(store):,} graphs of {name} ({store.digest[:8]})"
+
+
+def pretrain_cell(cell: Cell, work: Work) -> Iterator[Row]:
+    """Yield losses and speed of one pre-training."""
+    model = work.model(cell)
     rows = read_metrics(model.parent / "metrics.jsonl")
     rates = [row["graphs_per_s"] for row in rows if row.get("graphs_per_s")]
-    rate = median(rates) if rates else None
-    notes: list[str] = []
-    if resumed and rate:
-        seconds = len(store) * config.epochs / rate
-        notes = ["seconds are graphs by rate: the run was interrupted"]
-    shutil.rmtree(model.parent / "checkpoint", ignore_errors=True)  # the model is complete
-    last = rows[-1] if rows else {}
-    return {
-        **provenance(spec, {"pretrain": describe(store, spec)}, seconds, rate),
-        "scores": {"losses": {k: v for k, v in last.items() if k.startswith("loss")}},
-        "metric": None,
-        "timing_notes": notes,
-    }
+    about = work.encoder(cell)[1]
+    for name, value in (rows[-1] if rows else {}).items():
+        if name.startswith("loss"):
+            yield {**about, "rule": "losses", "metric": name, "value": value}
+    if rates:
+        yield {**about, "metric": "graphs_per_s", "value": median(rates)}
 
 
-def finetune_cell(spec: CellSpec, context: CellContext) -> Result:
+def finetune_cell(cell: Cell, work: Work) -> Iterator[Row]:
     """Fine-tune one encoder on one data set with one seed, resuming from its last checkpoint."""
-    config, seed = spec.finetuning, spec.seed
-    if config is None or seed is None:
-        raise ValueError("a cell of fine-tuning has settings and a seed")
-    data = context.labeled(spec)
-    run_dir = context.folder.runs / spec.work_key
-    encoder = _encoder(spec, context, data)
-    resumed = (run_dir / "checkpoint").is_dir()
-    began = time.monotonic()
-    where: dict[str, Any] = {"run_dir": run_dir, "resume": True, "progress": context.progress}
-    predictor = finetune(encoder, data, config, seeds=(seed,), baselines=(), **where)
-    seconds = time.monotonic() - began
-    notes: list[str] = []
-    if resumed:
-        seconds = sum(row["seconds"] for row in read_metrics(run_dir / "metrics.jsonl"))
-        notes = ["seconds are those of the epochs: the run was interrupted"]
+    assert cell.seed is not None
+    data, run_dir = work.labeled(cell), work.folder.runs / cell.hash
+    encoder, about = work.encoder(cell)
+    predictor = finetune(
+        encoder,
+        data,
+        cell.finetuning,
+        seeds=(cell.seed,),
+        baselines=(),
+        run_dir=run_dir,
+        resume=True,
+        progress=work.progress,
+    )
     by_rule = {row.rule: row for row in predictor.report.rows}
     shutil.rmtree(run_dir, ignore_errors=True)
-    rate = len(data.split.train) * config.epochs / seconds
-    return {
-        **_evaluated(spec, data, encoder, seconds, rate),
-        "scores": {rule: _scores(by_rule[title], data.metric) for rule, title in RULES.items()},
-        "best_epoch": by_rule[RULES["best-valid"]].detail["best_epochs"][0],
-        "timing_notes": notes,
-    }
+    for rule, title in ((FIXED, RULES["last"]), (VALIDATED, RULES["best-valid"])):
+        yield from _scores(by_rule[title], rule, data, about)
 
 
-def probe_cell(spec: CellSpec, context: CellContext) -> Result:
-    """Fit linear models to the frozen embeddings of one encoder, or a model to fingerprints."""
-    data = context.labeled(spec)
-    began = time.monotonic()
-    encoder = None
-    if spec.method.name in BASELINES:
-        seeds = () if spec.seed is None else (spec.seed,)
-        rows, _ = ecfp_rows(data, [spec.method.name], seeds, FIXED_C, sorted({FIXED_C, *GRID}), -1)
+def probe_cell(cell: Cell, work: Work) -> Iterator[Row]:
+    """Fit models to the frozen embeddings of one encoder, or to fingerprints."""
+    data = work.labeled(cell)
+    if cell.method.name in BASELINES:
+        seeds = () if cell.seed is None else (cell.seed,)
+        grid = sorted({FIXED_C, *GRID})
+        rows, about = ecfp_rows(data, [cell.method.name], seeds, FIXED_C, grid, -1)[0], Row()
     else:
-        encoder = _encoder(spec, context, data)
-        layer, progress = spec.settings.probe_layer, context.progress
-        rows = list(probe(encoder, data, layer=layer, baselines=(), progress=progress).rows)
+        encoder, about = work.encoder(cell)
+        layer = cell.setup.layer
+        rows = probe(encoder, data, layer=layer, baselines=(), progress=work.progress).rows
     # a forest is grown once, nothing of it is selected
-    rules = ["last"] if spec.method.name == FOREST else ["fixed-C", "validated-C"]
-    scores = {rule: _scores(row, data.metric) for rule, row in zip(rules, rows, strict=True)}
-    return {**_evaluated(spec, data, encoder, time.monotonic() - began, None), "scores": scores}
+    rules = [""] if cell.method.name == FOREST else [FIXED, VALIDATED]
+    for rule, row in zip(rules, rows, strict=True):
+        yield from _scores(row, rule, data, about)
 
 
-def map_cell(spec: CellSpec, context: CellContext) -> Result:
+def map_cell(cell: Cell, work: Work) -> Iterator[Row]:
     """Project graphs and prototypes of one model onto a plane, into a file of arrays.
 
-    A model trained without prototypes gets those that K-means finds in its embeddings afterwards;
-    the cell says which they are. The cluster of a graph is the nearest prototype of the top layer.
+    A model trained without prototypes gets those of a tree fitted to its embeddings afterwards; the
+    file says which they are. The cluster of a graph is the nearest prototype of the top layer.
     """
-    config = encoder_settings(spec)
-    began = time.monotonic()
-    store = context.unlabeled(spec)
-    rows = sample_rows(len(store), spec.settings.mapped, config.seed)
-    encoder = Encoder.read(context.folder.model(spec.model)).to(choose_device(config.device))
-    learned = Hierarchy.of(encoder)
-    embed = learned.embed if learned else partial(encoder.embed_store, layer="last")
-    embeddings = embed(store.subset(rows), progress=context.progress)
-    forest = learned.forest if learned else _fitted(embeddings, config)
-    prototypes = np.concatenate([layer.detach().cpu().numpy() for layer in forest.layers])
+    encoder, about = work.encoder(cell)
+    store, config = work.unlabeled(cell), _pretraining(cell)
+    rows = sample_rows(len(store), cell.setup.mapped, config.seed)
+    graphs, learned = store.subset(rows), Hierarchy.of(encoder)
+    depth, centers = config.options["depth"], config.options["centers"]
+    tree = learned or Hierarchy.fitted(encoder, graphs, depth=depth, centers=centers)
+    embeddings = tree.embed(graphs, progress=work.progress)
+    sizes, layers = tree.forest.sizes, tree.forest.layers
+    prototypes = np.concatenate([layer.detach().cpu().numpy() for layer in layers])
     # on the unit sphere, where the objective compares them: only directions matter
     points = unit_rows(np.concatenate([embeddings, prototypes.astype(np.float32)]))
     plane = project(points, config.seed).astype(np.float32)
-    cluster = np.argmax(points[: len(rows)] @ unit_rows(prototypes[: forest.sizes[0]]).T, axis=1)
-    starts = np.cumsum([0, *forest.sizes])
-    parents = [np.full(forest.sizes[0], -1)]
-    parents += [
-        forest.parent(level).cpu().numpy() + starts[level - 1] for level in range(1, forest.depth)
-    ]
+    unit, roots = points[: len(rows)], points[len(rows) : len(rows) + sizes[0]]
+    cluster = np.argmax(unit @ roots.T, axis=1)
+    starts = np.cumsum([0, *sizes])
+    above = [parent + starts[level] for level, parent in enumerate(tree.parents)]
     arrays: dict[str, Any] = {
         "coordinates": plane[: len(rows)],
         "cluster": cluster.astype(np.int64),
         "prototypes": plane[len(rows) :],
-        "layer": np.repeat(np.arange(forest.depth), forest.sizes).astype(np.int64),
-        "parent": np.concatenate(parents).astype(np.int64),
+        "layer": np.repeat(np.arange(len(sizes)), sizes).astype(np.int64),
+        "parent": np.concatenate([np.full(sizes[0], -1), *above]).astype(np.int64),
         "row": store.rows[rows].astype(np.int64),
+        "learned": np.array(learned is not None),
     }
-    name = f"{spec.key}.npz"
-    with replacing(context.folder.maps / name) as unfinished, unfinished.open("wb") as file:
+    path = work.folder.maps / f"{cell.hash}.npz"
+    with replacing(path) as unfinished, unfinished.open("wb") as file:
         np.savez_compressed(file, **arrays)
-    data = {"pretrain": describe(store, spec)}
-    return {
-        **provenance(spec, data, time.monotonic() - began, None),
-        "scores": {"quality": _quality(embeddings, cluster)},
-        "metric": None,
-        "map": name,
-        "prototypes": {
-            "origin": "learned" if learned else "fitted afterwards",
-            "sizes": list(forest.sizes),
-        },
-    }
+    plain = torch.from_numpy(encoder.embed_store(graphs, "last"))
+    quality = {"effective_rank": effective_rank(plain)}
+    if 1 < len(np.unique(cluster)) < len(cluster):
+        quality["silhouette"] = float(silhouette_score(unit, cluster, metric="cosine"))
+    for name, value in quality.items():
+        yield {**about, "rule": "quality", "metric": name, "value": value}
 
 
-def encoder_settings(spec: CellSpec) -> PretrainConfig:
-    """Return the settings of a cell that has an encoder."""
-    if spec.pretraining is None:
-        raise ValueError(f"{spec.title} has no encoder")
-    return spec.pretraining
-
-
-def describe(store: GraphStore, spec: CellSpec) -> dict[str, Any]:
-    """Return name, size and hash of the graphs that a cell was pre-trained on."""
-    name = identity(spec.settings.source)["name"]
-    return {"name": name, "graphs": len(store), "digest": store.digest}
-
-
-def provenance(
-    spec: CellSpec, data: Mapping[str, Any], seconds: float, rate: float | None
-) -> Result:
-    """Return data, time, versions and machine of a cell."""
+def provenance(cell: Cell) -> dict[str, Any]:
+    """Return versions and machine of a cell."""
+    device = choose_device(cell.request.device)
     packages = versions("")["packages"]
-    device = choose_device("cpu" if spec.pretraining is None else spec.pretraining.device)
+    names = ("graphlog-torch", "torch", "rdkit", "scikit-learn")
     return {
-        "data": dict(data),
-        "seconds": round(seconds, 3),
-        "graphs_per_s": None if rate is None else round(rate, 1),
-        "versions": {name: packages[name] for name in _PACKAGES if name in packages},
+        "versions": {name: packages[name] for name in names if name in packages},
         "machine": {
             "processor": _processor(),
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),
             "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         },
-        "notes": [],
     }
 
 
-def _encoder(spec: CellSpec, context: CellContext, data: LabeledGraphs) -> Encoder:
-    """Return the encoder of a cell; an untrained one is calibrated on the unlabeled train fold."""
-    config = encoder_settings(spec)
-    if spec.model:
-        encoder = Encoder.read(context.folder.model(spec.model))
-    else:
-        graphs = data.store.subset(np.sort(data.split.train))
-        schema = schema_named(config.schema)
-        how: dict[str, Any] = {"layer": config.embedding, "seed": config.seed, "graphs": graphs}
-        encoder = random_encoder(config.encoder, schema, **how)
-    return encoder.to(choose_device(config.device))
+def _pretraining(cell: Cell) -> PretrainConfig:
+    assert cell.pretraining is not None
+    return cell.pretraining
 
 
-def _evaluated(
-    spec: CellSpec, data: LabeledGraphs, encoder: Encoder | None, seconds: float, rate: float | None
-) -> Result:
-    about: dict[str, Any] = {"name": data.name, "digest": data.store.digest}
-    about = {"dataset": {**about, "sizes": data.sizes, "split": data.split_name}}
-    if encoder is not None and spec.model:
-        graphs, digest = encoder.info.get("graphs"), encoder.info.get("data_digest")
-        name = identity(spec.settings.source)["name"]
-        about["pretrain"] = {"name": name, "graphs": graphs, "digest": digest}
-    result = provenance(spec, about, seconds, rate)
-    return {**result, "metric": data.metric, "task": data.task}
-
-
-def _scores(row: ScoreRow, metric: str) -> dict[str, Any]:
-    halves = {fold: scores[metric][0] for fold, scores in row.halves.items()}
-    folds = {"test": row.test[metric][0], "valid": row.valid[metric][0]}
-    return {**folds, **halves, "per_task": row.per_task}
+def _scores(
+    row: ScoreRow, rule: str, data: LabeledGraphs, about: Mapping[str, Any]
+) -> Iterator[Row]:
+    """Yield the scores of one model under one rule: of the folds, then of each task."""
+    folds = {"test": row.test, "valid": row.valid, **row.halves}
+    place = {**about, "rule": rule, "metric": data.metric}
+    for fold, scores in folds.items():
+        yield {**place, "fold": fold, "value": scores[data.metric][0]}
+    for task, value in row.per_task.items():
+        yield {**place, "fold": "test", "task": task, "value": value}
 
 
 def _processor() -> str:
@@ -303,28 +289,3 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-def _fitted(embeddings: Float[np.ndarray, "N D"], config: PretrainConfig) -> PrototypeForest:
-    options = config.options
-    return fit_forest(
-        torch.from_numpy(embeddings),
-        depth=options["depth"],
-        centers=options["centers"],
-        generator=torch.Generator().manual_seed(seed_for(config.seed, "map")),
-        centers_rule=options["centers_rule"],
-        min_members=options["min_members"],
-        space=options["kmeans_space"],
-    )
-
-
-def _quality(embeddings: Float[np.ndarray, "N D"], cluster: np.ndarray) -> dict[str, float | None]:
-    """Return the mean silhouette of the clusters (cosine distance) and the effective rank."""
-    silhouette = None
-    if 1 < len(np.unique(cluster)) < len(cluster):
-        silhouette = float(silhouette_score(unit_rows(embeddings), cluster, metric="cosine"))
-    centered = embeddings - embeddings.mean(axis=0)
-    spectrum = np.linalg.svd(centered, compute_uv=False).astype(np.float64)
-    share = spectrum / max(spectrum.sum(), 1e-12)
-    rank = float(np.exp(-(share * np.log(np.maximum(share, 1e-12))).sum()))
-    return {"silhouette": silhouette, "effective_rank": rank}

@@ -1,7 +1,8 @@
 """Verbs that train: pretrain, finetune, benchmark."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,6 +20,9 @@ from graphlog.encoders import LAYERS
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.processes import WORDS, is_first, is_supervised, run_processes
+
+if TYPE_CHECKING:  # heavy
+    from graphlog.benchmark.cells import Cell, Request
 
 _OBJECTIVE = f"Pretext task (default: graphlog): {', '.join(OBJECTIVES)}."
 _BACKBONE = f"Message-passing layer (default: gin): {', '.join(LAYERS)}."
@@ -333,63 +337,61 @@ def benchmark(
         summary = {"report": str(output / "report"), "files": [str(path) for path in files]}
         console.result(summary, Table(("",), [(str(path),) for path in files]))
         return
-    choices = {
-        "scale": scale,
-        "domain": domain,
-        "source": source,
-        "split": split,
-        "seeds": None if seeds is None else o.integers(seeds),
-        "methods": o.names(methods) or None,
-        "datasets": o.names(datasets) or None,
-        "backbones": o.names(backbones) or None,
-        "stages": o.names(stages) or None,
-        "device": device or "auto",
-        "precision": precision or "auto",
-    }
     if suite == "speed" and threads is None:
         o.set_threads(1)  # the seconds of one thread can be told from those of other jobs
+    request = bench.Request(
+        suite,
+        scale,
+        methods=o.names(methods) or None,
+        datasets=o.names(datasets) or None,
+        seeds=None if seeds is None else o.integers(seeds),
+        backbones=o.names(backbones) or None,
+        domain=domain,
+        stages=o.names(stages) or None,
+        source=source,
+        split=split,
+        device=device or "auto",
+        precision=precision or "auto",
+    )
     if dry_run:
-        _show_plan(bench.preview(suite, output, **choices), console)
+        _show_plan(bench.preview(request, output), console)
     else:
-        _run(suite, output, choices, console)
+        _run(request, output, console)
 
 
-def _run(suite: str, output: Path, choices: dict[str, Any], console: Console) -> None:
+def _run(request: "Request", output: Path, console: Console) -> None:
     import sys
 
     from graphlog.training.log import Bar, Lines, Silent
 
     progress = Silent() if console.quiet else Bar() if sys.stderr.isatty() else Lines(every_s=60.0)
     with interruptible():
-        outcome = graphlog.run_benchmark(suite, output, progress=progress, **choices)
+        outcome = graphlog.run_benchmark(request, output, progress=progress)
     summary = {
-        "suite": suite,
+        "suite": request.suite,
         "cells": outcome.total,
         "computed": len(outcome.computed),
         "failed": len(outcome.failed),
-        "waiting": len(outcome.waiting),
+        "skipped": len(outcome.skipped),
         "report": str(output / "report") if (output / "report").is_dir() else None,
     }
     console.result(summary, Table(tuple(summary), [tuple(summary.values())]))
     if outcome.failed:
-        key, why = next(iter(outcome.failed.items()))
+        cell, why = next(iter(outcome.failed.items()))
         listed = f"all in {output / 'failures.jsonl'}; fix the cause and run the same command again"
         raise ConfigError(
-            f"{len(outcome.failed)} of {outcome.total} cells failed, such as {key}: {why} "
+            f"{len(outcome.failed)} of {outcome.total} cells failed, such as {cell}: {why} "
             f"({listed})."
         )
-    if outcome.waiting:
-        raise ConfigError(
-            f"{len(outcome.waiting)} cells need models that are not pre-trained yet; "
-            "put pretrain into --stages."
-        )
 
 
-def _show_plan(plan: Any, console: Console) -> None:
-    finished = plan.finished
-    cells = [{"key": c.key, "stage": c.stage, "finished": c.key in finished} for c in plan.cells]
-    rows = [*plan.stages(), ("total", len(cells), len(finished))]
-    listing = Table(("cell", "finished"), [(c["key"], c["finished"]) for c in cells])
+def _show_plan(plan: "Sequence[tuple[Cell, bool]]", console: Console) -> None:
+    cells = [{"cell": c.title, "stage": c.stage, "finished": done} for c, done in plan]
+    stages = list(dict.fromkeys(cell.stage for cell, _ in plan))
+    of = {stage: [done for cell, done in plan if cell.stage == stage] for stage in stages}
+    rows = [(stage, len(done), sum(done)) for stage, done in of.items()]
+    rows.append(("total", len(cells), sum(done for _, done in plan)))
+    listing = Table(("cell", "finished"), [(c["cell"], c["finished"]) for c in cells])
     console.result(
         {"cells": cells}, listing, Table(("stage", "cells", "finished"), rows, "\nin all")
     )

@@ -46,7 +46,7 @@ def _explain(path: Path) -> str:
     """Return what a file or folder of another kind is, and which command reads it."""
     name = path.name.lower()
     if path.is_dir():
-        if (path / "cells").is_dir():
+        if (path / "locks").is_dir() and any(path.glob("*.csv.gz")):
             return f"it is a benchmark; see its report with: graphlog benchmark report -o {path}"
         if (path / "tree.json").is_file():
             return (

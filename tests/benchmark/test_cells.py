@@ -1,0 +1,231 @@
+"""Which cells make a suite, what they are called, and what they share."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import graphlog
+from benchmark_support import own_objective
+from graphlog.benchmark import Request
+from graphlog.benchmark.cells import PAPER, SCALES, SUITES, Cell, method_named, plan_cells
+from graphlog.errors import ConfigError
+from graphlog.objectives import OBJECTIVES
+from graphlog.objectives.graphlog import GraphLoG
+from graphlog.objectives.graphlog_config import GraphLoGConfig
+from graphlog.training.config import PretrainConfig
+from graphlog_support import small_encoder
+
+
+def stages(request: Request) -> dict[str, int]:
+    return dict(Counter(cell.stage for cell in plan_cells(request)))
+
+
+def settings(cell: Cell) -> PretrainConfig:
+    assert cell.pretraining is not None
+    return cell.pretraining
+
+
+def test_molecules_are_the_papers_rows_and_fingerprints():
+    cells = plan_cells(Request("molecules", "small"))
+    assert {c.method.name for c in cells} == {*PAPER["table_1"]["rows"], "ecfp-rf", "ecfp-lr"}
+    # seven pre-trained rows and the untrained one, three seeds; forests on five sets;
+    # on hundreds of targets (toxcast) they have one seed
+    assert stages(Request("molecules", "small")) == {
+        "pretrain": 21,
+        "finetune": 8 * 3 * 4,
+        "probe": 8 * 3 * 8 + 5 * 3 + 8,
+    }
+    assert stages(Request("molecules", "paper")) == {
+        "pretrain": 35,
+        "finetune": 8 * 5 * 8,
+        "probe": 8 * 5 * 8 + 7 * 5 + 1 + 8,
+    }
+    assert len({c.title for c in cells}) == len({c.hash for c in cells}) == len(cells)
+
+
+@pytest.mark.parametrize(
+    ("suite", "count"), [("backbones", 4), ("sensitivity", 4), ("ablation", 8)]
+)
+def test_many_encoders_are_probed_on_few_data_sets_unless_asked(suite: str, count: int):
+    def probed(scale: str, **choices: Any) -> set[str]:
+        return {
+            c.dataset for c in plan_cells(Request(suite, scale, **choices)) if c.stage == "probe"
+        }
+
+    assert len(probed("small")) == count
+    assert len(probed("paper")) == 8
+    assert probed("small", datasets=["muv"]) == {"muv"}
+
+
+def test_every_suite_has_cells_at_every_scale_and_names_of_their_own():
+    for name, suite in SUITES.items():
+        for scale in SCALES:
+            for domain in suite.domains:
+                cells = plan_cells(Request(name, scale, domain=domain))
+                assert {c.stage for c in cells} == set(suite.stages)
+                assert len({tuple(c.labels.values()) for c in cells}) == len(cells)
+                assert len({c.table for c in cells}) == 1
+
+
+def test_models_are_shared_between_suites():
+    def models(**choices: Any) -> dict[str, str]:
+        cells = plan_cells(Request(scale="small", seeds=[0], **choices))
+        return {c.backbone + c.variant: c.model for c in cells if c.method.name.startswith("graph")}
+
+    plain = models(suite="molecules", methods=["graphcl"])["gin"]
+    backbones = models(suite="backbones", methods=["graphcl"])
+    assert set(backbones) == {"gcn", "graphsage", "gat", "gin"}
+    assert backbones["gin"] == plain != backbones["gat"]
+    ablation, maps = models(suite="ablation"), models(suite="embedding-map")
+    assert len(set(ablation.values())) == 7
+    assert maps.items() < ablation.items()
+
+
+@pytest.mark.parametrize("suite", ["ablation", "sensitivity"])
+@pytest.mark.parametrize("scale", ["small", "paper"])
+def test_all_rows_have_a_local_phase_and_equal_steps(suite: str, scale: str):
+    rows = [c for c in plan_cells(Request(suite, scale, seeds=[0])) if c.stage == "pretrain"]
+    graphs, steps, fresh = 1_000_000, set[tuple[float, ...]](), set[bool]()
+    for cell in rows:
+        config = settings(cell)
+        objective = GraphLoG(GraphLoGConfig.parse(config.options), small_encoder())
+        phases = objective.phases(config.epochs)
+        clusters = config.options["global_weight"] > 0
+        assert [p.name for p in phases] == (["local", "joint"] if clusters else ["local"])
+        epoch = graphs * cell.share / config.batch_size
+        steps.add(tuple(p.epochs * epoch for p in phases) if clusters else (config.epochs * epoch,))
+        fresh.add(config.fresh_moments)
+    assert len({sum(counts) for counts in steps}) == 1
+    assert len({counts for counts in steps if len(counts) == 2}) == 1
+    assert fresh == ({False} if suite == "ablation" else {True})
+
+
+@pytest.mark.parametrize("suite", ["ablation", "sensitivity", "backbones"])
+def test_rows_without_pretraining_stand_in_every_table_and_are_computed_once(suite: str):
+    plain = {c.hash for c in plan_cells(Request("molecules", "small", seeds=[0]))}
+    cells = plan_cells(Request(suite, "small", seeds=[0]))
+    rows = {c.method.name: c.hash for c in cells if c.backbone in ("gin", "") and not c.variant}
+    assert {rows["untrained"], rows["ecfp-rf"], rows["ecfp-lr"]} <= plain
+
+
+def test_a_point_of_a_curve_at_the_usual_setting_is_the_same_work():
+    usual = plan_cells(Request("molecules", "small", methods=["graphlog"], seeds=[0]))
+    curve = plan_cells(Request("sensitivity", "small", seeds=[0]))
+    hashes = {c.hash for c in usual}
+    assert {c.variant for c in curve if c.hash in hashes} == {"depth=3", "batch_size=256"}
+
+
+def test_source_and_split_can_be_chosen(tmp_path: Path):
+    choices: dict[str, Any] = {"seeds": [0], "methods": ["attrmasking"]}
+    usual = plan_cells(Request("biology", "small", **choices))
+    other = plan_cells(
+        Request("biology", "small", source="string-4932", split="network", **choices)
+    )
+    assert {c.setup.source for c in other} == {"string-4932"}
+    assert {c.labels["split"] for c in other if c.dataset} == {"network"}
+    assert not {c.hash for c in usual} & {c.hash for c in other}
+    graphs = graphlog.read_molecules(
+        ["CCO", "CCN"], schema="molecule", store_path=tmp_path / "store"
+    )
+    (cell,) = plan_cells(
+        Request("molecules", source=str(tmp_path / "store"), stages=["pretrain"], **choices)
+    )
+    assert cell.origin["source"]["digest"] == graphs.digest
+    with pytest.raises(ConfigError, match="schema 'molecule'"):
+        plan_cells(Request("biology", source=str(tmp_path / "store")))
+
+
+def test_a_setting_that_is_new_does_not_change_the_hash(monkeypatch: pytest.MonkeyPatch):
+    request = Request("molecules", "small", methods=["contextpred"], seeds=[0])
+    before = [c.hash for c in plan_cells(request)]
+    kind = OBJECTIVES["contextpred"]
+
+    class Later(kind.Config):
+        newcomer: int = 3
+
+    monkeypatch.setattr(kind, "Config", Later)
+    cells = plan_cells(request)
+    assert [c.hash for c in cells] == before
+    assert settings(cells[0]).options["newcomer"] == 3
+
+
+def test_what_decides_the_outcome_changes_the_hash():
+    usual = {c.hash for c in plan_cells(Request("molecules", "smoke", methods=["graphlog"]))}
+    for changed in (
+        {"precision": "bf16"},
+        {"scale": "small"},
+        {"backbones": ["gat"]},
+        {"seeds": [7]},
+    ):
+        other = Request("molecules", **{"scale": "smoke", "methods": ["graphlog"], **changed})
+        assert not usual & {c.hash for c in plan_cells(other)}, changed
+    same = plan_cells(Request("molecules", "smoke", methods=["graphlog"], device="cpu"))
+    assert {c.hash for c in same} == usual
+
+
+@pytest.mark.parametrize("losses", SUITES["ablation"].losses)
+def test_ablation_leaves_the_losses_it_is_named_by(losses: str):
+    cells = plan_cells(Request("ablation", "smoke"))
+    cell = next(c for c in cells if c.variant == f"losses={losses}")
+    weights = {k: v for k, v in settings(cell).options.items() if k.endswith("_weight")}
+    assert {name.removesuffix("_weight") for name, w in weights.items() if w} == set(
+        losses.split("+")
+    )
+    assert set(PAPER["table_4"]["rows"]) == set(SUITES["ablation"].losses)
+
+
+def test_proteins_have_tables_and_switches_of_their_own():
+    cells = plan_cells(Request("biology", "smoke", seeds=[0]))
+    assert {c.domain for c in cells} == {"protein"}
+    assert {c.method.name for c in cells} == {*PAPER["table_2"]["rows"], "ecfp-lr"}
+    context = [c for c in cells if c.method.name == "contextpred"]
+    assert {settings(c).recipe for c in context} == {"biology"}
+    for choices in ({"domain": "protein"}, {"datasets": ["worm-go40"]}):
+        assert {c.table for c in plan_cells(Request("ablation", "smoke", **choices))} == {
+            "ablation-protein"
+        }
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"),
+    [
+        ({"suite": "molcules"}, "did you mean 'molecules'"),
+        ({"scale": "smal"}, "did you mean 'small'"),
+        ({"methods": ["graphlgo"]}, "did you mean 'graphlog'"),
+        ({"datasets": ["bbp"]}, "did you mean 'bbbp'"),
+        ({"datasets": ["zinc250k"]}, "has no labels"),
+        ({"backbones": ["ginn"]}, "did you mean 'gin'"),
+        ({"stages": ["finetun"]}, "did you mean 'finetune'"),
+        ({"domain": "proteins"}, "did you mean 'protein'"),
+        ({"suite": "biology", "datasets": ["bbbp"]}, "choose one"),
+        ({"suite": "ablation", "methods": ["graphcl"]}, "leave out `methods`"),
+        ({"seeds": [-1]}, "from 0"),
+        ({"split": "scafold"}, "did you mean 'scaffold'"),
+        ({"source": "zinc250"}, "did you mean 'zinc250k'"),
+        ({"source": "string-6239"}, "unknown molecule data set"),
+    ],
+)
+def test_what_does_not_exist_is_refused_with_the_nearest_name(choices: dict[str, Any], words: str):
+    with pytest.raises(ConfigError, match=words):
+        plan_cells(Request(**{"suite": "molecules", "scale": "smoke", **choices}))
+
+
+def test_an_objective_of_ones_own_is_a_method_by_one_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(OBJECTIVES, "degree-pred", own_objective().DegreePred)  # the one line
+    cells = plan_cells(Request("molecules", "smoke", methods=["degree-pred"], seeds=[0]))
+    assert [c.stage for c in cells] == ["pretrain", "finetune", "probe"]
+    (timed, _) = plan_cells(Request("speed", "smoke", seeds=[0]))
+    assert "degree-pred" in timed.together
+    with pytest.raises(ConfigError, match="did you mean 'degree-pred'"):
+        method_named("degre-pred")
+
+
+def test_stages_are_timed_once_a_seed_where_graphlog_is_timed_under_gin():
+    def seeds(**choices: Any) -> list[int | None]:
+        cells = plan_cells(Request("speed", "smoke", **choices))
+        return [c.seed for c in cells if c.stage == "stage-speed"]
+
+    assert seeds() == seeds(domain="protein") == [0, 1]
+    assert seeds(methods=["attrmasking"]) == seeds(backbones=["gcn"]) == []
