@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from graphlog.benchmark.cells import Cell
+from graphlog.benchmark.cells import SUITES, Cell
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import acquire_lock, replacing, writing
 
@@ -71,8 +71,9 @@ class BenchmarkFolder:
         return self.models / name / "model.safetensors"
 
     def names(self) -> list[str]:
-        """Return the names of the tables."""
-        return [path.name.removesuffix(_SUFFIX) for path in sorted(self.path.glob(f"*{_SUFFIX}"))]
+        """Return the names of the tables of known suites."""
+        names = [path.name.removesuffix(_SUFFIX) for path in sorted(self.path.glob(f"*{_SUFFIX}"))]
+        return [name for name in names if name.removesuffix("-protein") in SUITES]
 
     def rows(self, name: str) -> pd.DataFrame:
         """Return the rows of a table; none where there is no such table.

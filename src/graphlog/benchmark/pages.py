@@ -479,6 +479,8 @@ def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
         if (rows["rule"] == "quality").any():
             numbers[title] = map_frame(rows)
         frames = {table.title: table.frame("**{}**", "*{}*") for table in tables} | numbers
+        if not frames:  # nothing but pre-training so far
+            continue
         lines = [f"# {title}", ""]
         for head, frame in frames.items():
             lines += [f"## {head}", "", _markdown(frame), ""]
@@ -497,7 +499,7 @@ def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
         for kind, text in files.items():
             write_text(out / f"{name}.{kind}", text)
             written.append(out / f"{name}.{kind}")
-        head, frame = next(iter(frames.items()), (title, pd.DataFrame()))
+        head, frame = next(iter(frames.items()))
         index += [f"## {title}", "", f"{head}:", "", _markdown(frame)]
         index += ["", f"[All tables and figures]({name}.md)", ""]
     write_text(out / "index.md", "\n".join(index))
