@@ -464,14 +464,14 @@ def write_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
     Raises:
         DataError: If there are no cells, or a file cannot be used.
     """
+    names, index, written = _names(folder), ["# Benchmark", ""], list[Path]()
     out.mkdir(parents=True, exist_ok=True)
-    index, written = ["# Benchmark", ""], list[Path]()
     try:
         from graphlog.benchmark.figures import draw_page
     except MissingExtraError as error:
         draw_page = None
         index += [f"Figures were not drawn: {error}", ""]
-    for name in _names(folder):
+    for name in names:
         rows, tables = folder.rows(name), score_tables(name, folder.rows(name))
         drawn = draw_page(name, rows, tables, folder, out) if draw_page else {}
         title = suite_of(name).title
@@ -515,9 +515,9 @@ def draw_pages(folder: BenchmarkFolder, out: Path) -> list[Path]:
     """
     from graphlog.benchmark.figures import draw_page
 
+    paths, names = list[Path](), _names(folder)
     out.mkdir(parents=True, exist_ok=True)
-    paths: list[Path] = []
-    for name in _names(folder):
+    for name in names:
         rows = folder.rows(name)
         drawn = draw_page(name, rows, score_tables(name, rows), folder, out)
         paths += [path for files in drawn.values() for path in files]

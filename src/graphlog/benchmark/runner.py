@@ -173,13 +173,11 @@ def _compute(cell: Cell, work: Work, outcome: Outcome, broken: dict[str, str]) -
         return False
     except TrainingInterrupted:
         raise
-    except MissingExtraError as e:
-        if cell.request.methods is not None:
-            raise
-        outcome.skipped[cell.title] = str(e)
-        say(f"{cell.title} is left out: {e}")
-        return True
     except GraphLoGError as e:
+        if isinstance(e, MissingExtraError) and cell.request.methods is None:
+            outcome.skipped[cell.title] = str(e)
+            say(f"{cell.title} is left out: {e}")
+            return True
         if cell.stage == "pretrain":
             broken[cell.model] = "its pre-training failed"
         outcome.failed[cell.title] = str(e)
