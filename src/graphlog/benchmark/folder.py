@@ -4,6 +4,7 @@ A table is replaced in one piece whenever a cell is finished, under a lock, so t
 share a folder and may be killed at any time.
 """
 
+import gzip
 import json
 import time
 import zlib
@@ -129,7 +130,7 @@ class BenchmarkFolder:
             check_calibration(whole["calibrated_on"], self.path / f"{cell.table}{_SUFFIX}")
             whole = whole.sort_values(list(LABELS), kind="stable", ignore_index=True)
             with replacing(self.path / f"{cell.table}{_SUFFIX}") as unfinished:
-                whole.to_csv(unfinished, index=False, compression={"method": "gzip", "mtime": 0})
+                unfinished.write_bytes(gzip.compress(whole.to_csv(index=False).encode(), mtime=0))
 
     def fail(self, cell: Cell, error: Exception) -> None:
         """Append a cell that could not be computed to the list of failures."""
