@@ -177,7 +177,7 @@ def tables(rows: pd.DataFrame) -> str:
     """Return the tables of docs/results.md: means, and deviations over networks and clusterings."""
     lines: list[str] = []
     searched = rows[rows["task"] == "retrieve"].copy()
-    searched["seed"] = searched["model"].str.extract(r"untrained (\d)")[0].fillna(0)
+    searched["seed"] = searched["model"].str.extract(r"untrained (\d)")[0].fillna("0")
     searched["model"] = searched["model"].str.replace(r"untrained \d", UNTRAINED, regex=True)
     keys = ["dataset", "metric"]
     for frame, scale in ((searched, 1), (rows[rows["task"] != "retrieve"], 100)):

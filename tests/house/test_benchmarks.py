@@ -5,6 +5,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from house_support import ROOT
@@ -28,6 +29,13 @@ def _keep(work: Path, model: str, collection: str) -> None:
             "predicted/fixed 0": np.array([[0.2], [0.9]]),
         },
     )
+
+
+def test_the_page_shows_the_tables_of_groups():
+    groups = _script("groups")
+    page = (ROOT / "docs/results.md").read_text()
+    for table in groups.tables(pd.read_csv(groups.RESULTS)).split("\n\n"):
+        assert table in page
 
 
 def test_rows_calibrated_on_different_graphs_are_not_written_into_one_table(tmp_path: Path):
