@@ -341,8 +341,7 @@ def _survey(graphs: list[RawGraph]) -> Survey:
 
 
 def _label_values(values: Any) -> tuple[float, ...]:
-    with np.errstate(over="ignore"):
-        labels = _array(values, "y").astype(np.float32)
+    labels = _array(values, "y").astype(np.float64)
     if np.isinf(labels).any():
         raise _UnusableError("`y` must be finite, or NaN where it is unknown")
     return tuple(labels.reshape(-1).tolist())
@@ -358,4 +357,4 @@ def _labels(graphs: list[RawGraph]) -> Array | None:
             "per-node labels are not read."
         )
     missing = (np.nan,) * widths.pop()
-    return np.array([graph.labels or missing for graph in graphs], dtype=np.float32)
+    return np.array([graph.labels or missing for graph in graphs], dtype=np.float64)

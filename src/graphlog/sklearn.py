@@ -148,7 +148,7 @@ class _FineTunedEstimator(BaseEstimator):
                 "labels."
             )
         weights = _weights(sample_weight, len(labels))
-        labels = labels[store.rows].astype(np.float32)
+        labels = labels[store.rows].astype(np.float64)
         if not len(labels) or np.isnan(labels).all():
             raise DataError("there is no molecule with a label to learn from.")
         seed = _seed(self.random_state)

@@ -255,6 +255,12 @@ class ArrayWriter:
             needed = narrowest(int(values.max()))
             if needed.itemsize > self.dtype.itemsize:
                 self.rewrite(needed, self.width, lambda block: block.astype(needed))
+        elif self.dtype == np.float32 and values.dtype == np.float64:
+            with np.errstate(over="ignore"):
+                is_exact = np.array_equal(values, values.astype(np.float32), equal_nan=True)
+            if not is_exact:
+                double = np.dtype(np.float64)
+                self.rewrite(double, self.width, lambda block: block.astype(double))
         self._stream.write(np.ascontiguousarray(values, self.dtype).data)
         self.length += len(values)
 

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float32, Integer
+from jaxtyping import Float64, Integer
 
 from graphlog.errors import DataError
 
@@ -214,10 +214,9 @@ class LabelReader:
             itemgetter(*tasks) if len(tasks) > 1 else lambda fields: (fields[tasks[0]],)
         )
         self._words: dict[str, set[str]] = {}
-        self._rounded: dict[str, float] = {}
         self._numbers: set[str] = set()
 
-    def read(self, rows: Sequence[Row]) -> Float32[np.ndarray, "N T"]:
+    def read(self, rows: Sequence[Row]) -> Float64[np.ndarray, "N T"]:
         """Return the labels of ``rows``.
 
         Raises:
@@ -237,10 +236,8 @@ class LabelReader:
             table.append(values)
         if any(cell.strip().lower() in WORDS for cell in seen):
             self._note_words(rows)
-        exact = np.array(table, dtype=np.float64)
-        self._refuse_words_among_numbers(exact)
-        labels = exact.astype(np.float32)
-        self._note_rounding(exact, labels)
+        labels = np.array(table, dtype=np.float64)
+        self._refuse_words_among_numbers(labels)
         return labels
 
     @property
@@ -260,11 +257,6 @@ class LabelReader:
         for task, words in self._words.items():
             meaning = ", ".join(f"{w} = {WORDS[w.lower()]:g}" for w in sorted(words))
             lines.append(f"target '{task}': words are read as classes ({meaning})")
-        for task, value in self._rounded.items():
-            lines.append(
-                f"target '{task}': labels are kept in 32 bits, about 7 digits "
-                f"({value!r} became {float(np.float32(value))!r})"
-            )
         return lines
 
     def _note_words(self, rows: Sequence[Row]) -> None:
@@ -273,12 +265,6 @@ class LabelReader:
                 word = row.fields[task].strip()
                 if row.problem is None and word.lower() in WORDS:
                     self._words.setdefault(task, set()).add(word)
-
-    def _note_rounding(self, exact: np.ndarray, labels: np.ndarray) -> None:
-        changed = np.abs(exact - labels) > 1e-6 * np.abs(exact)
-        changed |= (exact != labels) & (exact == np.floor(exact))
-        for row, task in np.argwhere(changed).tolist():
-            self._rounded.setdefault(self._tasks[task], float(exact[row, task]))
 
     def _refuse_words_among_numbers(self, labels: np.ndarray) -> None:
         """A word would silently count as 0 or 1 among measurements."""

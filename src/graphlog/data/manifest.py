@@ -39,7 +39,7 @@ def is_store(source: object) -> TypeGuard[str | Path]:
 class FileEntry(FrozenConfig):
     """What one array file must be."""
 
-    dtype: Literal["|u1", "<u2", "<u4", "<i8", "<f4"]
+    dtype: Literal["|u1", "<u2", "<u4", "<i8", "<f4", "<f8"]
     """NumPy's name of the item type."""
     shape: tuple[int, ...]
     """Shape of the array."""

@@ -134,7 +134,7 @@ class GraphStore:
     @property
     def labels(self) -> Float[np.ndarray, "M T"] | None:
         """Labels, NaN where absent; None where the store has no tasks."""
-        return np.array(self._of_graphs("labels")) if self.tasks else None
+        return np.array(self._of_graphs("labels"), dtype=np.float64) if self.tasks else None
 
     @property
     def num_nodes(self) -> Int[np.ndarray, "M"]:
@@ -216,7 +216,7 @@ class GraphStore:
             edge_attr=torch.from_numpy(self._attributes("edge", edges)),
             batch=torch.from_numpy(np.repeat(np.arange(len(graphs)), node_counts)),
             ptr=torch.from_numpy(ptr),
-            y=None if labels is None else torch.from_numpy(labels),
+            y=None if labels is None else torch.from_numpy(labels.astype(np.float32)),
         )
 
     def chunk(self, indices: Any) -> GraphChunk:

@@ -76,8 +76,8 @@ def attribute(
     ptr = np.concatenate([[0], np.cumsum(sizes)])
     graph = np.repeat(np.arange(len(store)), sizes)
     place = np.arange(len(graph)) - ptr[graph]
-    whole = np.empty((len(store), len(predictor.targets)), dtype=np.float32)
-    hidden = np.empty((len(graph), len(predictor.targets)), dtype=np.float32)
+    whole = np.empty((len(store), len(predictor.targets)))
+    hidden = np.empty((len(graph), len(predictor.targets)))
     others = predictor.joined_predictions(store, batch_size)
     with bar.shown(len(graph), "explaining"):
         for part in _parts(sizes, batch_size):

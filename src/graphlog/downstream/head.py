@@ -39,8 +39,9 @@ class Head(nn.Module):
         self.linear = nn.Linear(width, targets)
         self.register_buffer("input_shift", torch.zeros(width))
         self.register_buffer("input_scale", torch.ones(width))
-        self.register_buffer("target_shift", torch.zeros(targets))
-        self.register_buffer("target_scale", torch.ones(targets))
+        # labels may be far from 0 beside their spread, so their units are kept in double precision
+        self.register_buffer("target_shift", torch.zeros(targets, dtype=torch.float64))
+        self.register_buffer("target_scale", torch.ones(targets, dtype=torch.float64))
 
     def fit_inputs(
         self, embeddings: Float[np.ndarray, "M W"], least_spread: float | None = None
@@ -73,8 +74,14 @@ class Head(nn.Module):
                 head.clip = FARTHEST
                 head.input_shift.copy_(torch.from_numpy(scaling.mean))
                 head.input_scale.copy_(torch.from_numpy(1 / scaling.deviation))
-            head.linear.weight.copy_(torch.from_numpy(fit.weight.T))
-            head.linear.bias.copy_(torch.from_numpy(fit.bias))
+            weight, bias = torch.from_numpy(fit.weight.T), torch.from_numpy(fit.bias)
+            if task == "regression":
+                head.target_shift.copy_(bias)
+                head.target_scale.copy_(weight.norm(dim=1).double())
+                head.target_scale[head.target_scale == 0] = 1.0
+                weight, bias = weight / head.target_scale[:, None], torch.zeros_like(bias)
+            head.linear.weight.copy_(weight)
+            head.linear.bias.copy_(bias)
         return head
 
     def start_from_probe(
@@ -104,6 +111,12 @@ class Head(nn.Module):
                 self.target_shift[t] = float(y.mean())
                 self.target_scale[t] = float(y.std()) if y.std() > 0 else 1.0
 
+    @property
+    def digits(self) -> int:
+        """Significant digits that tell predictions apart: six of the labels' spread."""
+        magnitude = (self.target_shift.abs() / self.target_scale).nan_to_num(0.0).max()
+        return min(17, 6 + max(0, math.ceil(math.log10(max(float(magnitude), 1.0)))))
+
     def forward(self, embeddings: Float[Tensor, "N W"]) -> Float[Tensor, "N T"]:
         """Return logits, or scaled values."""
         inputs = (embeddings - self.input_shift) * self.input_scale
@@ -128,7 +141,7 @@ class Head(nn.Module):
             return outputs.sigmoid()
         if self.task == "multiclass":
             return outputs.softmax(dim=1)
-        return outputs * self.target_scale + self.target_shift
+        return outputs.double() * self.target_scale + self.target_shift
 
 
 class FineTuned(nn.Module):

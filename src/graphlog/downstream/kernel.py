@@ -260,8 +260,8 @@ class KernelModel:
             outputs[part] = kernel @ self.coefficients
             if wanted:
                 variance[part] = self.variance(kernel[:, : self.near])
-        std = self._std(outputs, variance).astype(np.float32) if wanted else None
-        return KernelPrediction(self.values_of(outputs).astype(np.float32), std)
+        std = self._std(outputs, variance) if wanted else None
+        return KernelPrediction(self.values_of(outputs), std)
 
     def _kernel(
         self, rows: Sequence[np.ndarray | csr_matrix], count: int
@@ -460,7 +460,7 @@ def fit_kernel(
     )
     if task == "regression":
         model = _with_spread(model, problem, standard, held)
-    found = np.full(labels.shape, np.nan, dtype=np.float32)
+    found = np.full(labels.shape, np.nan)
     found[rows] = np.where(np.isnan(standard), np.nan, model.values_of(held))
     return KernelFit(model, found, tuple(notes))
 

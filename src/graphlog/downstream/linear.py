@@ -139,7 +139,7 @@ def linear_predictions(
         return apply_logistic(features, np.vstack([fit.weight, fit.bias]).astype(np.float32))
     outputs = np.asarray(features.astype(np.float64) @ fit.weight.astype(np.float64) + fit.bias)
     if task == "regression":
-        return outputs.astype(np.float32)
+        return outputs
     likely = expit(outputs) if task == "classification" else softmax(outputs, axis=1)
     return likely.astype(np.float32)
 
@@ -336,14 +336,11 @@ def forest_predictions(
     def one(t: int) -> np.ndarray:
         rows, y = labeled_rows(labels, train, t)
         if not learnable(y):
-            return np.full(len(features), np.nan, dtype=np.float32)
+            return np.full(len(features), np.nan)
         model = kind(n_estimators=trees, max_features=share, random_state=seed, n_jobs=1)
         model.fit(features[rows], y)
         is_regression = task == "regression"
-        predicted = (
-            model.predict(features) if is_regression else model.predict_proba(features)[:, 1]
-        )
-        return predicted.astype(np.float32)
+        return model.predict(features) if is_regression else model.predict_proba(features)[:, 1]
 
     columns = Parallel(n_jobs=jobs, prefer="threads")(
         delayed(one)(t) for t in range(labels.shape[1])

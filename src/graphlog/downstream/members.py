@@ -30,7 +30,7 @@ class Found(NamedTuple):
 
 def predict_graphs(members: Sequence[FineTuned], store: GraphStore) -> Float[np.ndarray, "M T"]:
     """Return the members' mean prediction for every graph of ``store``."""
-    predictions = np.empty((len(store), members[0].head.linear.out_features), dtype=np.float32)
+    predictions = np.empty((len(store), members[0].head.linear.out_features))
     for graphs, found in member_batches(members, store, 512, "fp32", Silent()):
         predictions[graphs] = found.mean
     return predictions

@@ -179,7 +179,7 @@ class Predictor:
         found = resolve(source, self.schema)
         store = read(found, self.schema, **self.encoder.reading_of(found, reading))
         batches = self.predict_batches(store, batch_size, precision=precision, progress=progress)
-        missing = np.full((store.num_output_rows, len(self.targets)), np.nan, dtype=np.float32)
+        missing = np.full((store.num_output_rows, len(self.targets)), np.nan)
         return aligned(store, missing, batches)
 
     def predict_uncertain(
@@ -276,7 +276,7 @@ class Predictor:
                         [*columns],
                         store.output_status(),
                         "predictions",
-                        digits=6,
+                        digits=max(member.head.digits for member in self.members),
                     ),
                     {
                         "targets": list(self.targets),
@@ -311,7 +311,7 @@ class Predictor:
         progress: Progress | bool | None,
     ) -> Prediction:
         shape = (store.num_output_rows, len(self.targets))
-        mean, std = (np.full(shape, np.nan, dtype=np.float32) for _ in range(2))
+        mean, std = (np.full(shape, np.nan) for _ in range(2))
         bar = as_progress(progress)
         novelty = None if self.novelty is None else np.full(len(mean), np.nan, np.float32)
         for graphs, found in self._batches(store, batch_size, precision, bar, self.novelty):
@@ -363,7 +363,7 @@ class Predictor:
     ) -> list[Float[np.ndarray, "M T"]]:
         """Return what each joined linear model predicts for every graph."""
         shape = (len(store), len(self.targets))
-        found = [np.empty(shape, np.float32) for _ in self.joined]
+        found = [np.empty(shape) for _ in self.joined]
         features = FeatureRows(store, [model.features for model in self.joined], batch_size)
         for start in range(0, len(store), batch_size):
             part = slice(start, min(start + batch_size, len(store)))
@@ -376,8 +376,7 @@ class Predictor:
         self, mean: Float[np.ndarray, "B T"], others: Sequence[Float[np.ndarray, "B T"]]
     ) -> Float[np.ndarray, "B T"]:
         """Return the average of the members' mean and the predictions of joined models."""
-        fused = fuse([mean, *others], self.task) if others else mean
-        return np.asarray(fused, dtype=np.float32)
+        return fuse([mean, *others], self.task) if others else mean
 
     def save(self, path: str | Path, half: bool = False) -> None:
         """Write a ``.safetensors`` file; ``half`` stores the weights in 16 bits."""

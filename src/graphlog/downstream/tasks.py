@@ -251,7 +251,7 @@ def select_targets(
     for name in wanted or ():
         check_name("target", name, names)
     columns = [names.index(name) for name in (wanted or names) if name != but]
-    return np.asarray(store.labels, dtype=np.float32)[:, columns], tuple(names[c] for c in columns)
+    return store.labels[:, columns], tuple(names[c] for c in columns)
 
 
 def _weights_of(store: GraphStore, column: str) -> Float[np.ndarray, "M"]:
@@ -392,12 +392,16 @@ def _drawn(
     domain = domain_of(store.schema)
     is_random = kind in ("random", "stratified") and domain.keeps_repeats_together
     kinds = repeat_kinds(store) if is_random and source.spec is None else None
-    if kinds is None:
-        return domain.split(store, kind, fractions, seed, source=source, classes=classes, **options)
-    first = np.sort(np.unique(kinds, return_index=True)[1])
-    of_first = None if classes is None else classes[first]
-    folds = domain.split(store.subset(first), kind, fractions, seed, classes=of_first, **options)
-    return with_repeats(folds, kinds)
+    if kinds is not None:
+        first = np.sort(np.unique(kinds, return_index=True)[1])
+        of_first = None if classes is None else classes[first]
+        parts = domain.split(
+            store.subset(first), kind, fractions, seed, classes=of_first, **options
+        )
+        if all(len(part) or not share for part, share in zip(parts, fractions, strict=True)):
+            return with_repeats(parts, kinds)
+        # too few different molecules for three folds: the report says that they repeat
+    return domain.split(store, kind, fractions, seed, source=source, classes=classes, **options)
 
 
 def _fold_notes(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float64
 
 from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import GraphChunk, Reject
@@ -122,10 +122,10 @@ class LabelSurvey:
                 return f"label '{name}' is {text_of(value)!r}, {known}"
         return None
 
-    def values(self, labels: Sequence[Sequence[Any]]) -> Float32[np.ndarray, "N T"]:
+    def values(self, labels: Sequence[Sequence[Any]]) -> Float64[np.ndarray, "N T"]:
         """Return the labels of graphs as numbers, NaN where missing."""
         numbers = {name: {t: k for k, t in enumerate(c)} for name, c in self.classes.items()}
-        values = np.full((len(labels), len(self.names)), np.nan, dtype=np.float32)
+        values = np.full((len(labels), len(self.names)), np.nan)
         for row, graph_labels in enumerate(labels):
             for k, (name, value) in enumerate(zip(self.names, graph_labels, strict=False)):
                 if not _is_missing(value):

@@ -1,0 +1,79 @@
+"""Labels in other units, far from 0 or tiny, are learned and predicted alike."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import graphlog
+from downstream_support import CHAINS, tiny_encoder
+from graphlog.data.split import Split
+
+ROWS = np.arange(len(CHAINS))
+SPLIT = Split(ROWS[ROWS % 5 < 3], ROWS[ROWS % 5 == 3], ROWS[ROWS % 5 == 4])
+VALUES = np.array([round(0.37 * s.count("C") - 1.3 * s.count("O"), 2) for s in CHAINS])
+UNITS = [(offset, 1.0) for offset in (0.0, 1e3, 1e7, 1e9, -1e9, 1e12)]
+UNITS += [(0.0, scale) for scale in (1e-9, 1e-3, 1e6, 1e12)] + [(1e12, 1e6), (1.0, 1e-9)]
+
+
+def table(offset: float, scale: float, folder: Path) -> tuple[Path, np.ndarray]:
+    y = VALUES * scale + offset
+    path = folder / "units.csv"
+    lines = [f"{s},{v!r}" for s, v in zip(CHAINS, y.tolist(), strict=True)]
+    path.write_text("\n".join(["smiles,y", *lines]) + "\n")
+    return path, y
+
+
+def exactness(offset: float, scale: float) -> float:
+    """Return the share of the labels' deviation that float64 may lose beside their size."""
+    return float(np.spacing(abs(offset) + scale * 10) / (scale * VALUES.std()))
+
+
+@pytest.mark.parametrize(("offset", "scale"), UNITS)
+def test_a_probe_scores_alike_in_all_units(offset: float, scale: float, tmp_path: Path) -> None:
+    path, y = table(offset, scale, tmp_path)
+    assert graphlog.read_molecules(path, targets=["y"]).labels[:, 0].tolist() == y.tolist()
+    encoder, how = tiny_encoder(), {"targets": ["y"], "baselines": (), "grid": (0.1,)}
+    plain = {"smiles": CHAINS, "y": VALUES.tolist()}
+    wanted = graphlog.probe(encoder, plain, SPLIT, **how).rows[0].test["r2"][0]
+    assert wanted > 0.5
+    tolerance = 1e-5 + 10 * exactness(offset, scale)
+    frame = {"smiles": CHAINS, "y": y.tolist()}
+    for source in (path, frame):
+        report = graphlog.probe(encoder, source, SPLIT, **how)
+        assert report.rows[0].test["r2"][0] == pytest.approx(wanted, abs=tolerance)
+
+
+@pytest.mark.parametrize(("offset", "scale"), [(1e9, 1.0), (0.0, 1e-9), (1e12, 1e6)])
+def test_a_fine_tuned_model_predicts_in_all_units(
+    offset: float, scale: float, tmp_path: Path
+) -> None:
+    path, _ = table(offset, scale, tmp_path)
+    plain = {"smiles": CHAINS, "y": VALUES.tolist()}
+    how = {"targets": ["y"], "baselines": (), "epochs": 2}
+    wanted = graphlog.finetune(tiny_encoder(), plain, SPLIT, (0,), **how).predict(CHAINS)
+    graphlog.finetune(tiny_encoder(), path, SPLIT, (0,), run_dir=tmp_path / "run", **how)
+    graphlog.predict_file(tmp_path / "run", path, tmp_path / "out.csv")
+    written = np.genfromtxt(tmp_path / "out.csv", delimiter=",", names=True, usecols=(1, 2))
+    found = (written["predicted_y"] - offset) / scale
+    tolerance = 1e-4 + 10 * exactness(offset, scale)
+    np.testing.assert_allclose(found, wanted[:, 0], atol=tolerance)
+
+
+def test_a_kept_probe_predicts_far_from_zero(tmp_path: Path) -> None:
+    path, y = table(1e9, 1.0, tmp_path)
+    graphlog.probe(
+        tiny_encoder(), path, SPLIT, targets=["y"], baselines=(), run_dir=tmp_path / "run"
+    )
+    found = graphlog.predict(tmp_path / "run", CHAINS)[:, 0]
+    assert np.abs(found - y).max() < 2 * VALUES.std()
+    assert np.corrcoef(found, y)[0, 1] > 0.7
+
+
+def test_classes_take_four_bytes_and_exact_numbers_eight(tmp_path: Path) -> None:
+    kinds = {"classes": [0.0, 1.0, np.nan], "numbers": [0.1, 0.2, np.nan]}
+    for name, labels in kinds.items():
+        table = {"smiles": ["C", "CC", "CCC"], "y": labels}
+        store = graphlog.read_molecules(table, targets=["y"], store_path=tmp_path / name)
+        assert store.contents.manifest.files["labels"].dtype == {"classes": "<f4"}.get(name, "<f8")
+        np.testing.assert_array_equal(graphlog.open_store(tmp_path / name).labels[:, 0], labels)
