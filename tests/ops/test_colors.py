@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from graphlog.data.batch import GraphBatch
 from graphlog.ops.colors import refine_colors
+from graphlog.ops.neighbors import build_adjacency
 from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded, small_encoder
 
 
@@ -33,7 +34,7 @@ def test_nodes_share_a_color_where_the_definition_says_so(
 ) -> None:
     batch = random_batch(sizes, seed, schema)
     for rounds in (0, 1, 4):
-        colors = refine_colors(batch.x, batch.edge_index, batch.edge_attr, rounds).tolist()
+        colors = refine_colors(batch.x, batch.edge_attr, batch.adjacency, rounds).tolist()
         wanted = colors_by_tuples(batch, rounds)
         same = {(a, b) for a in range(len(wanted)) for b in range(a) if wanted[a] == wanted[b]}
         assert {
@@ -47,10 +48,13 @@ def test_numbering_does_not_matter() -> None:
     place = order.argsort()
     shuffled = torch.randperm(batch.num_edges, generator=seeded(1))
     renumbered = refine_colors(
-        batch.x[order], place[batch.edge_index][:, shuffled], batch.edge_attr[shuffled], 3
+        batch.x[order],
+        batch.edge_attr[shuffled],
+        build_adjacency(place[batch.edge_index][:, shuffled], 12),
+        3,
     )
     assert torch.equal(
-        renumbered, refine_colors(batch.x, batch.edge_index, batch.edge_attr, 3)[order]
+        renumbered, refine_colors(batch.x, batch.edge_attr, batch.adjacency, 3)[order]
     )
 
 
@@ -60,7 +64,7 @@ def test_equal_colors_are_equal_embeddings() -> None:
     batch = batch.with_attributes(x=torch.zeros_like(batch.x))
     encoder = small_encoder().double().eval()
     emb = encoder(batch).node_emb.detach()
-    colors = refine_colors(batch.x, batch.edge_index, batch.edge_attr, len(encoder.layers))
+    colors = refine_colors(batch.x, batch.edge_attr, batch.adjacency, len(encoder.layers))
     same = colors[:, None] == colors[None, :]
     assert same.sum() > batch.num_nodes
     distance = torch.cdist(emb, emb)
@@ -69,5 +73,7 @@ def test_equal_colors_are_equal_embeddings() -> None:
 
 def test_zeros_of_both_signs_are_equal() -> None:
     x = torch.tensor([[0.0], [-0.0], [1.0]])
-    colors = refine_colors(x, torch.empty(2, 0, dtype=torch.long), torch.empty(0, 0), 2)
+    colors = refine_colors(
+        x, torch.empty(0, 0), build_adjacency(torch.empty(2, 0, dtype=torch.long), 3), 2
+    )
     assert colors[0] == colors[1] != colors[2]

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphlog.encoders.base import with_self_loops
 from graphlog.ops.neighbors import Adjacency, build_adjacency, end_sum, neighbor_sum, weighted_rows
 
 
@@ -94,19 +93,20 @@ def test_weighted_rows(heads: int) -> None:
 
 def test_self_loops_equal_a_fresh_sort() -> None:
     edge_index = torch.randint(5, (2, 11))
-    looped, rows = with_self_loops(build_adjacency(edge_index, 6))
+    looped = build_adjacency(edge_index, 6).with_self_loops
     node = torch.arange(6)
     fresh = build_adjacency(torch.cat([edge_index, torch.stack([node, node])], dim=1), 6)
     assert torch.equal(looped.offsets, fresh.offsets)
-    assert torch.equal(looped.back_offsets, fresh.back_offsets)
+    assert torch.equal(looped.reverse.offsets, fresh.reverse.offsets)
     assert torch.equal(looped.in_degree, fresh.in_degree)
-    targets = torch.repeat_interleave(node, looped.in_degree)
     # The same edges, each with its own row of attributes, and every reversed edge knows its number.
     named = torch.stack([*edge_index, torch.arange(11)])
     with_loops = torch.cat([named, torch.stack([node, node, torch.full_like(node, 11)])], dim=1)
-    ours = torch.stack([looped.senders, targets, rows])
+    ours = torch.stack([looped.senders, looped.receivers, looped.order])
     assert sorted(ours.T.tolist()) == sorted(with_loops.T.tolist())
-    sources = torch.repeat_interleave(node, looped.back_offsets.diff())
-    assert torch.equal(looped.senders[looped.back_order], sources)
-    assert torch.equal(targets[looped.back_order], looped.receivers)
-    assert looped.back_order.sort().values.tolist() == list(range(17))
+    back = looped.reverse
+    assert torch.equal(
+        looped.senders[back.edges], torch.repeat_interleave(node, back.offsets.diff())
+    )
+    assert torch.equal(looped.receivers[back.edges], back.receivers)
+    assert back.edges.sort().values.tolist() == list(range(17))

@@ -180,7 +180,7 @@ def padded_inputs(encoder: Encoder, batch: GraphBatch) -> dict[str, np.ndarray]:
     arrays["nodes"][batch.batch, place] = expand_attributes(batch.x, schema.node, torch.float32)
     arrays["edges"][batch.batch, place] = near.indicator_sums
     arrays["mask"][batch.batch, place] = 1.0
-    targets, sources = near.receivers, near.adjacency.senders
+    targets, sources = near.adjacency.receivers, near.adjacency.senders
     where = (batch.batch[targets], place[targets], place[sources])
     arrays["adjacency"].index_put_(where, torch.ones(len(targets)), accumulate=True)
     return {name: array.numpy() for name, array in arrays.items()}

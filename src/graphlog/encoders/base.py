@@ -1,9 +1,9 @@
 """What an encoder returns, its configuration, and the input of a message-passing layer."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -18,17 +18,56 @@ from graphlog.encoders import LAYERS
 from graphlog.encoders.attributes import expand_attributes
 from graphlog.errors import check_name
 from graphlog.ops.collectives import Peers, normalize, shared_moments
-from graphlog.ops.neighbors import Adjacency
-from graphlog.ops.segment import segment_ids, segment_sum
+from graphlog.ops.colors import ColorClasses
+from graphlog.ops.neighbors import Adjacency, gather_rows, neighbor_sum, one_sender_each
+from graphlog.ops.segment import segment_mean, segment_sum
 
 
-class Encoding(NamedTuple):
-    """Embeddings of a batch (Eq. 5): of every node's neighborhood, and of every graph."""
+class NodeRows(NamedTuple):
+    """A vector for every node of a batch; nodes of equal environments may share a row."""
 
-    node_emb: Float[Tensor, "V D"]
-    """Subgraph embeddings ``h_v``."""
-    graph_emb: Float[Tensor, "N D"]
-    """Graph embeddings ``h_G``."""
+    rows: Float[Tensor, "R D"]
+    """The vectors."""
+    classes: ColorClasses | None = None
+    """Which row is a node's; None where every node has its own, in order."""
+
+    def spread(self) -> Float[Tensor, "V D"]:
+        """Return one row a node."""
+        return self.rows if self.classes is None else gather_rows(self.rows, self.classes.members)
+
+    def at(self, nodes: Int[Tensor, "A"]) -> Float[Tensor, "A D"]:
+        """Return the rows of some nodes."""
+        return self.rows[nodes if self.classes is None else self.classes.inverse[nodes]]
+
+    def mean(self, batch: GraphBatch) -> Float[Tensor, "N D"]:
+        """Return the mean over the nodes of each graph; 0 for a graph without nodes."""
+        if self.classes is None:
+            return segment_mean(self.rows, batch.ptr)
+        total = neighbor_sum(self.rows, self.classes.pooled(batch.ptr))
+        return total / batch.sizes.clamp(min=1).to(total.dtype)[:, None]
+
+
+class Encoding:
+    """Embeddings of a batch (Eq. 5): of every node's neighborhood, and of every graph.
+
+    It unpacks into the two: ``node_emb, graph_emb = encoder(batch)``.
+    """
+
+    def __init__(
+        self, nodes: Callable[[], Float[Tensor, "V D"]], graph_emb: Float[Tensor, "N D"]
+    ) -> None:
+        """Keep the embeddings of graphs, and how to get those of nodes."""
+        self._nodes = nodes
+        self.graph_emb = graph_emb
+        """Graph embeddings ``h_G``."""
+
+    @cached_property
+    def node_emb(self) -> Float[Tensor, "V D"]:
+        """Subgraph embeddings ``h_v``, written out when they are first asked for."""
+        return self._nodes()
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter((self.node_emb, self.graph_emb))
 
 
 class LayerConfig(FrozenConfig):
@@ -64,6 +103,9 @@ class EncoderConfig(FrozenConfig):
     """Share of values dropped after every layer, the last one included."""
     batch_norm: Literal["auto"] | bool = "auto"
     """Batch normalization after every layer: chemistry has it, biology does not."""
+    sharing: Literal["auto", "off"] = "auto"
+    """Whether nodes of equal environments are computed once, where a batch has enough of them. The
+    results are the same but for rounding."""
     layer: SerializeAsAny[LayerConfig] = LayerConfig()
     """Settings of the backbone's layer; in files they stand beside the others."""
 
@@ -126,39 +168,6 @@ def _layer_settings(*backbones: str) -> list[str]:
     return list(dict.fromkeys(key for kind in kinds for key in kind.model_fields))
 
 
-def with_self_loops(edges: Adjacency) -> tuple[Adjacency, Int[Tensor, "K"]]:
-    """Return the neighborhoods with a self-loop first in every row, without sorting again.
-
-    The edges are renumbered in the order of their targets. Also returned is the row of
-    ``edge_attr`` of each edge; a self-loop has the number after the last row.
-    """
-    num_edges = edges.senders.shape[0]
-    node = torch.arange(edges.in_degree.shape[0], device=edges.senders.device)
-    every = torch.arange(num_edges, device=node.device)
-    # a row's loop and the loops of the rows above come first
-    place = every + segment_ids(edges.offsets, num_edges) + 1
-    back_place = every + segment_ids(edges.back_offsets, num_edges) + 1
-    loop, back_loop = edges.offsets[:-1] + node, edges.back_offsets[:-1] + node
-    number = torch.empty_like(edges.order).scatter_(0, edges.order, place)
-    total = num_edges + node.shape[0]
-    senders, receivers, rows, back_order = (node.new_empty(total) for _ in range(4))
-    senders[place], senders[loop] = edges.senders, node
-    rows[place], rows[loop] = edges.order, num_edges
-    receivers[back_place], receivers[back_loop] = edges.receivers, node
-    back_order[back_place], back_order[back_loop] = number[edges.back_order], loop
-    step = torch.arange(node.shape[0] + 1, device=node.device)
-    looped = Adjacency(
-        offsets=edges.offsets + step,
-        senders=senders,
-        order=torch.arange(total, device=node.device),
-        back_offsets=edges.back_offsets + step,
-        receivers=receivers,
-        back_order=back_order,
-        in_degree=edges.in_degree + 1,
-    )
-    return looped, rows
-
-
 class Neighborhood:
     """The edges of a batch with self-loops, and the sums over them that no parameter changes.
 
@@ -167,27 +176,25 @@ class Neighborhood:
     for all layers.
     """
 
+    counts: Float[Tensor, "R"] | None = None
+    """How many nodes each new row stands for; None: one each."""
+
     def __init__(self, batch: GraphBatch, schema: FeatureSchema, dtype: torch.dtype) -> None:
         self.batch = batch
         self.dtype = dtype
         self._schema = schema
-        self.adjacency, self._rows = with_self_loops(batch.adjacency)
+        self.adjacency = batch.adjacency.with_self_loops
 
     @cached_property
-    def receivers(self) -> Int[Tensor, "E"]:
-        """Target of each edge."""
-        return segment_ids(self.adjacency.offsets, self.adjacency.senders.shape[0])
-
-    @cached_property
-    def count(self) -> Float[Tensor, "V 1"]:
-        """Number of edges into each node."""
+    def count(self) -> Float[Tensor, "R 1"]:
+        """Number of edges into each receiver."""
         return self.adjacency.in_degree.to(self.dtype)[:, None]
 
     @cached_property
     def norm(self) -> Float[Tensor, "E"]:
         """Symmetric normalization of each edge, 1 / sqrt(count of target * count of source)."""
         scale = self.count[:, 0].rsqrt()
-        return scale[self.receivers] * scale[self.adjacency.senders]
+        return scale[self.adjacency.receivers] * scale[self.adjacency.senders]
 
     @cached_property
     def indicators(self) -> Float[Tensor, "E K"]:
@@ -197,25 +204,99 @@ class Neighborhood:
             [self._schema.self_loop or ()], dtype=values.dtype, device=values.device
         )
         return expand_attributes(torch.cat([values, loop]), self._schema.edge, self.dtype)[
-            self._rows
+            self.adjacency.order
         ]
 
     @cached_property
-    def indicator_sums(self) -> Float[Tensor, "V K"]:
-        """Sum of the indicators over each node's edges."""
+    def indicator_sums(self) -> Float[Tensor, "R K"]:
+        """Sum of the indicators over each receiver's edges."""
         return segment_sum(self.indicators, self.adjacency.offsets)
 
     @cached_property
-    def normalized_indicator_sums(self) -> Float[Tensor, "V K"]:
+    def normalized_indicator_sums(self) -> Float[Tensor, "R K"]:
         """The same, each edge weighted by :attr:`norm`."""
         return segment_sum(self.indicators * self.norm[:, None], self.adjacency.offsets)
+
+    def own_rows(self, values: Float[Tensor, "S H"]) -> Float[Tensor, "R H"]:
+        """Return the old row of each receiver itself."""
+        return values
+
+
+class SharedNeighborhood(Neighborhood):
+    """A neighborhood for a layer that computes each environment once.
+
+    Receivers are the first nodes of the new classes (or all nodes), senders are the old classes.
+    """
+
+    def __init__(
+        self, whole: Neighborhood, old: ColorClasses, new: ColorClasses | None, has_degrees: bool
+    ) -> None:
+        """Choose the edges.
+
+        Args:
+            whole: The neighborhood of all nodes.
+            old: Classes whose rows the layer gets.
+            new: Classes whose rows the layer returns; None: one a node.
+            has_degrees: Whether classes tell degrees apart, as :attr:`norm` needs.
+        """
+        self.dtype, self._whole, self._old, self._has_degrees = whole.dtype, whole, old, has_degrees
+        edges = whole.adjacency
+        if new is None:
+            self._nodes, self._edges, offsets = slice(None), slice(None), edges.offsets
+            senders, order = edges.senders, edges.order
+        else:
+            self.counts, self._nodes = new.counts.to(whole.dtype), new.nodes
+            first = edges.offsets[:-1].index_select(0, new.nodes)
+            degree = edges.offsets[1:].index_select(0, new.nodes) - first
+            offsets = nn.functional.pad(degree.cumsum(0), (1, 0))
+            within = torch.repeat_interleave(first - offsets[:-1], degree)
+            self._edges = within + torch.arange(within.shape[0], device=within.device)
+            senders = edges.senders.index_select(0, self._edges)
+            order = edges.order.index_select(0, self._edges)
+        self.adjacency = Adjacency(
+            offsets, old.inverse.index_select(0, senders), old.nodes.shape[0], order
+        )
+
+    @cached_property
+    def norm(self) -> Float[Tensor, "E"]:
+        """As of all nodes."""
+        assert self._has_degrees, "a layer that uses `norm` must declare `needs_degrees`"
+        return self._whole.norm[self._edges]
+
+    @cached_property
+    def indicators(self) -> Float[Tensor, "E K"]:
+        """As of all nodes."""
+        return self._whole.indicators[self._edges]
+
+    @cached_property
+    def indicator_sums(self) -> Float[Tensor, "R K"]:
+        """As of all nodes."""
+        return self._whole.indicator_sums[self._nodes]
+
+    @cached_property
+    def normalized_indicator_sums(self) -> Float[Tensor, "R K"]:
+        """As of all nodes."""
+        assert self._has_degrees, "a layer that uses `norm` must declare `needs_degrees`"
+        return self._whole.normalized_indicator_sums[self._nodes]
+
+    def own_rows(self, values: Float[Tensor, "S H"]) -> Float[Tensor, "R H"]:
+        """Return the old row of each receiver's class."""
+        own = self._old.inverse[self._nodes]
+        return gather_rows(values, one_sender_each(own, self._old.nodes.shape[0]))
 
 
 class MessagePassing(nn.Module, ABC):
     """One layer of Eq. 1, built from ``(config, schema)``: new node embeddings from old ones."""
 
+    shares_environments: ClassVar[bool] = False
+    """Whether a node's new row follows from its old row, those of its neighbors and its edges, all
+    found by ``neighborhood``. The layer is then given and asked for one row per distinct
+    environment: ``h`` has a row a sender, the result a row a receiver of the adjacency."""
+    needs_degrees: ClassVar[bool] = False
+    """Whether the degrees of neighbors are used too, as by ``neighborhood.norm``."""
+
     @abstractmethod
-    def forward(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "V D"]:
+    def forward(self, h: Float[Tensor, "S D"], neighborhood: Neighborhood) -> Float[Tensor, "R D"]:
         """Return the node embeddings after one round of messages."""
 
 
@@ -229,16 +310,23 @@ class NodeNorm(nn.BatchNorm1d):
     peers: Peers | None = None
     """The processes that hold the nodes of a batch together; None where this one has them all."""
 
-    def forward(self, input: Float[Tensor, "V D"]) -> Float[Tensor, "V D"]:
-        """Return the normalized values."""
-        if self.training and self.peers is not None:
-            return self._over_all(input, self.peers)
+    def forward(
+        self, input: Float[Tensor, "R D"], counts: Float[Tensor, "R"] | None = None
+    ) -> Float[Tensor, "R D"]:
+        """Return the normalized values.
+
+        Args:
+            input: Rows.
+            counts: How many nodes each row stands for; None: one.
+        """
+        if self.training and (counts is not None or self.peers is not None):
+            return self._by_moments(input, counts)
         if self.training and input.shape[0] < 2:
             return self._by_running_statistics(input)
         return super().forward(input)
 
-    def _over_all(self, input: Tensor, peers: Peers) -> Tensor:
-        moments = shared_moments(input, peers)
+    def _by_moments(self, input: Tensor, counts: Tensor | None) -> Tensor:
+        moments = shared_moments(input, counts, self.peers)
         if moments.rows < 2:
             return self._by_running_statistics(input)
         batches, mean, variance = (
@@ -246,9 +334,10 @@ class NodeNorm(nn.BatchNorm1d):
         )
         batches += 1
         share = self.momentum or 1 / int(batches)  # no momentum: the average of all batches
-        mean.lerp_(moments.mean, share)
-        variance.lerp_(moments.variance * (moments.rows / (moments.rows - 1)), share)
-        return normalize(input, moments, self.weight, self.bias, self.eps, peers)
+        mean.lerp_(moments.mean.to(mean.dtype), share)
+        unbiased = moments.variance * (moments.rows / (moments.rows - 1))
+        variance.lerp_(unbiased.to(variance.dtype), share)
+        return normalize(input, moments, self.weight, self.bias, self.eps, counts, self.peers)
 
     def _by_running_statistics(self, input: Tensor) -> Tensor:
         if input.shape[0] == 0:

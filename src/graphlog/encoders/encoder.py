@@ -12,13 +12,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.data.batch import BatchSampler, GraphBatch
-from graphlog.data.schema import FeatureSchema
+from graphlog.data.schema import FeatureSchema, is_continuous
 from graphlog.data.store import GraphStore
 from graphlog.encoders import LAYERS
 from graphlog.encoders.attributes import AttributeTable
-from graphlog.encoders.base import EncoderConfig, Encoding, MessagePassing, Neighborhood, NodeNorm
+from graphlog.encoders.base import (
+    EncoderConfig,
+    Encoding,
+    MessagePassing,
+    Neighborhood,
+    NodeNorm,
+    NodeRows,
+    SharedNeighborhood,
+)
 from graphlog.errors import ConfigError
 from graphlog.ops.collectives import Peers
+from graphlog.ops.colors import ColorClasses, color_classes
 from graphlog.ops.segment import segment_max, segment_mean, segment_softmax, segment_sum
 
 EmbeddingLayer = Literal["jk", "last"]
@@ -32,6 +41,8 @@ JUMPS: dict[str, Callable[[list[Tensor]], Tensor]] = {
 }
 """Jumping knowledge: the node embedding from the input embedding and every layer's output."""
 
+MEANS = ("mean", "mean+center")
+"""Readouts that are the mean over nodes."""
 POOLS: dict[str, Callable[[Float[Tensor, "V D"], Int[Tensor, "P"]], Float[Tensor, "N D"]]] = {
     "mean": segment_mean,
     "sum": segment_sum,
@@ -72,12 +83,10 @@ class Shard:
         """Return the rows of the graphs of the whole batch."""
         return values if self.peers is None else self.peers.gather(values, self._graphs)
 
-    def dropout(
-        self, values: Float[Tensor, "V D"], rate: float, training: bool
-    ) -> Float[Tensor, "V D"]:
+    def dropout(self, values: Float[Tensor, "V D"], rate: float) -> Float[Tensor, "V D"]:
         """Set a share of the values to zero; each is drawn as if one process had all rows."""
-        if self.peers is None or not training or rate == 0:
-            return F.dropout(values, rate, training)
+        if self.peers is None:
+            return F.dropout(values, rate)
         scale = values.new_empty(sum(self._nodes), values.shape[1]).bernoulli_(1 - rate)
         first = sum(self._nodes[: self.peers.rank])
         return values * scale.div_(1 - rate)[first : first + values.shape[0]]
@@ -152,31 +161,74 @@ class GraphEncoder(nn.Module):
     def layer_outputs(self, batch: GraphBatch) -> list[Tensor]:
         """Return the input embedding and the output of every layer, each (V, D)."""
         shard = Shard(batch, self.peers)
-        return [shard.all_nodes(h) for h in self._layer_outputs(shard)]
+        return [shard.all_nodes(h.spread()) for h in self._layer_outputs(shard)]
 
-    def _layer_outputs(self, shard: Shard) -> list[Tensor]:
+    def _layer_outputs(self, shard: Shard) -> list[NodeRows]:
         batch = shard.batch
-        neighborhood = Neighborhood(batch, self.schema, self.node.weight.dtype)
-        outputs = [self.node(batch.x)]
+        whole = Neighborhood(batch, self.schema, self.node.weight.dtype)
+        classes = iter(self._classes(batch))
+        first = next(classes, None)
+        x = batch.x if first is None else batch.x.index_select(0, first.nodes)
+        outputs = [NodeRows(self.node(x), first)]
+        dropout = self.config.dropout if self.training else 0.0
         for number, layer in enumerate(self.layers):
-            h = layer(outputs[-1], neighborhood)
+            old, new = outputs[-1].classes, next(classes, None)
+            near = (
+                whole if old is None else SharedNeighborhood(whole, old, new, self._needs_degrees)
+            )
+            h = layer(outputs[-1].rows, near)
             if self.norms:
-                h = self.norms[number](h)
+                h = self.norms[number](h, near.counts)
             if number < len(self.layers) - 1:
                 # a norm's output is needed by nobody else
                 h = F.relu(h, inplace=len(self.norms) > 0)
-            outputs.append(shard.dropout(h, self.config.dropout, self.training))
+            out = NodeRows(h, new)
+            outputs.append(NodeRows(shard.dropout(out.spread(), dropout)) if dropout > 0 else out)
         return outputs
+
+    @property
+    def _needs_degrees(self) -> bool:
+        return any(layer.needs_degrees for layer in self.layers)
+
+    def _classes(self, batch: GraphBatch) -> list[ColorClasses]:
+        """Return the classes of equal environments at the input and after each layer.
+
+        The list ends where nodes are computed one by one: where few are alike; after the first
+        dropout, which tells copies apart; and at once for numbers and for layers that do not share.
+        """
+        numbers = is_continuous(self.schema.node) or is_continuous(self.schema.edge)
+        capable = all(layer.shares_environments for layer in self.layers)
+        if self.config.sharing == "off" or numbers or not capable or batch.num_nodes == 0:
+            return []
+        drops = self.training and self.config.dropout > 0
+        return color_classes(
+            batch.x,
+            batch.edge_attr,
+            batch.adjacency,
+            1 if drops else len(self.layers),
+            with_degrees=self._needs_degrees,
+        )
 
     def forward(self, batch: GraphBatch) -> Encoding:
         """Return the embeddings of every node and graph (Eq. 5)."""
         shard = Shard(batch, self.peers)
         return self._encoding(self._layer_outputs(shard), shard)
 
-    def _encoding(self, outputs: list[Tensor], shard: Shard) -> Encoding:
-        node_emb = JUMPS[self.config.jk](outputs)
-        graph_emb = self.readout(node_emb, shard.batch)
-        return Encoding(shard.all_nodes(node_emb), self.whole(shard.all_graphs(graph_emb)))
+    def _encoding(self, outputs: list[NodeRows], shard: Shard) -> Encoding:
+        def node_emb() -> Tensor:
+            if self.config.jk == "last":
+                return outputs[-1].spread()
+            return JUMPS[self.config.jk]([h.spread() for h in outputs])
+
+        if self.config.jk == "last" and self.readout.kind in MEANS:
+            graph_emb = outputs[-1].mean(shard.batch)
+        elif self.config.jk == "concat" and self.readout.kind in MEANS:
+            graph_emb = torch.cat([h.mean(shard.batch) for h in outputs], dim=1)
+        else:
+            graph_emb = self.readout(node_emb(), shard.batch)
+        return Encoding(
+            lambda: shard.all_nodes(node_emb()), self.whole(shard.all_graphs(graph_emb))
+        )
 
     def embedding_width(self, layer: EmbeddingLayer) -> int:
         """Return the number of columns of :meth:`embed_graphs`."""
@@ -218,11 +270,11 @@ class GraphEncoder(nn.Module):
             return encoding.graph_emb
         return torch.cat([encoding.graph_emb, center_nodes(encoding.node_emb, batch.ptr)], dim=1)
 
-    def _join_layers(self, outputs: list[Tensor], shard: Shard) -> Float[Tensor, "N W"]:
+    def _join_layers(self, outputs: list[NodeRows], shard: Shard) -> Float[Tensor, "N W"]:
         batch = shard.batch
-        means = [segment_mean(h, batch.ptr) for h in outputs]
+        means = [h.mean(batch) for h in outputs]
         if self.config.readout == "mean+center":
-            means += [center_nodes(h, batch.ptr) for h in outputs]
+            means += [h.at(batch.ptr[:-1]) for h in outputs]
         log_size = batch.sizes.clamp(min=1).to(means[0].dtype).log()[:, None]
         return shard.all_graphs(torch.cat([*means, log_size], dim=1))
 

@@ -50,6 +50,7 @@ class GIN(MessagePassing):
     """
 
     Config: ClassVar[type[LayerConfig]] = GINConfig
+    shares_environments: ClassVar[bool] = True
 
     def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
         super().__init__()
@@ -59,7 +60,7 @@ class GIN(MessagePassing):
         self.norm = NodeNorm(2 * config.dim) if self.joined else None
         self.lower = nn.Linear(2 * config.dim, config.dim)
 
-    def forward(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "V D"]:
+    def forward(self, h: Float[Tensor, "S D"], neighborhood: Neighborhood) -> Float[Tensor, "R D"]:
         """Return the node embeddings after one round of messages."""
         total = neighbor_sum(h, neighborhood.adjacency)
         counts = neighborhood.indicator_sums
@@ -70,7 +71,8 @@ class GIN(MessagePassing):
         hidden = self.norm(
             add_product(
                 F.linear(total, of_node, self.lift.bias), counts, self.edge.weight @ of_edge.T
-            )
+            ),
+            neighborhood.counts,
         )
         return linear(F.relu(hidden, inplace=True), self.lower)
 
@@ -81,12 +83,15 @@ class GCN(MessagePassing):
     Implements Eq. 1 (Kipf and Welling 2017). Degrees count the self-loop.
     """
 
+    shares_environments: ClassVar[bool] = True
+    needs_degrees: ClassVar[bool] = True
+
     def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
         super().__init__()
         self.linear = nn.Linear(config.dim, config.dim)
         self.edge = AttributeTable(schema.edge, config.dim)
 
-    def forward(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "V D"]:
+    def forward(self, h: Float[Tensor, "S D"], neighborhood: Neighborhood) -> Float[Tensor, "R D"]:
         """Return the node embeddings after one round of messages."""
         total = neighbor_sum(linear(h, self.linear), neighborhood.adjacency, neighborhood.norm)
         return add_product(total, neighborhood.normalized_indicator_sums, self.edge.weight)
@@ -99,12 +104,14 @@ class GraphSAGE(MessagePassing):
     they are the same.
     """
 
+    shares_environments: ClassVar[bool] = True
+
     def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
         super().__init__()
         self.linear = nn.Linear(config.dim, config.dim)
         self.edge = AttributeTable(schema.edge, config.dim)
 
-    def forward(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "V D"]:
+    def forward(self, h: Float[Tensor, "S D"], neighborhood: Neighborhood) -> Float[Tensor, "R D"]:
         """Return the node embeddings after one round of messages."""
         total = neighbor_sum(linear(h, self.linear), neighborhood.adjacency)
         return F.normalize(add_product(total, neighborhood.indicator_sums, self.edge.weight), dim=1)
@@ -126,6 +133,7 @@ class GAT(MessagePassing):
     """
 
     Config: ClassVar[type[LayerConfig]] = AttentionConfig
+    shares_environments: ClassVar[bool] = True
 
     def __init__(self, config: EncoderConfig, schema: FeatureSchema) -> None:
         super().__init__()
@@ -137,7 +145,7 @@ class GAT(MessagePassing):
         """For each head, the vectors a_l (receiver) and a_r (sender)."""
         self.bias = nn.Parameter(torch.zeros(dim))
 
-    def forward(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "V D"]:
+    def forward(self, h: Float[Tensor, "S D"], neighborhood: Neighborhood) -> Float[Tensor, "R D"]:
         """Return the node embeddings after one round of messages."""
         alpha = self._attend(h, neighborhood) / self.heads
         attended = weighted_rows(
@@ -147,7 +155,7 @@ class GAT(MessagePassing):
         total = neighbor_sum(linear(h, self.linear), neighborhood.adjacency, alpha)
         return add_product(total, attended, tables).add_(self.bias.to(total.dtype))
 
-    def _attend(self, h: Float[Tensor, "V D"], neighborhood: Neighborhood) -> Float[Tensor, "E H"]:
+    def _attend(self, h: Float[Tensor, "S D"], neighborhood: Neighborhood) -> Float[Tensor, "E H"]:
         """Return the attention of each edge, from narrow products without (V, heads, D) copies."""
         receiver, sender = self.attention.unflatten(1, (2, -1)).unbind(1)  # (heads, D) each
         both = torch.stack([receiver, sender])
@@ -164,9 +172,9 @@ class GAT(MessagePassing):
             F.linear(h, folded, bias).to(neighborhood.dtype).split(self.heads, dim=1)
         )
         edges = neighborhood.adjacency
-        score = end_sum(at_receiver, at_sender, edges) + neighborhood.indicators @ of_edge.to(
-            neighborhood.dtype
-        )
+        score = end_sum(
+            neighborhood.own_rows(at_receiver), at_sender, edges
+        ) + neighborhood.indicators @ of_edge.to(neighborhood.dtype)
         return segment_softmax(F.leaky_relu(score.to(neighborhood.dtype), _SLOPE), edges.offsets)
 
 

@@ -293,7 +293,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         c, head = self.config, self.node_head or self.head
         clean, present_idx, colors = views.clean, views.present_idx, None
         if c.skip_symmetric:
-            colors = refine_colors(clean.x, clean.edge_index, clean.edge_attr, rounds)
+            colors = refine_colors(clean.x, clean.edge_attr, clean.adjacency, rounds)
         rows = masked_idx if c.subgraph_anchors == "masked" else None
         node_emb, view_emb = _project(head, node_emb), _project(head, view_emb, rows)
         if present_idx is not None:  # back to the rows of the clean graphs; dropped nodes are 0

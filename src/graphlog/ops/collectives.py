@@ -109,18 +109,34 @@ class Moments(NamedTuple):
 
 
 @torch.no_grad()
-def shared_moments(x: Float[Tensor, "R D"], peers: Peers) -> Moments:
-    """Return the mean and variance of every column over the rows of all processes."""
+def shared_moments(
+    x: Float[Tensor, "R D"], counts: Float[Tensor, "R"] | None = None, peers: Peers | None = None
+) -> Moments:
+    """Return the mean and variance of every column.
+
+    Args:
+        x: Rows.
+        counts: How often each row counts; None: once.
+        peers: The processes that hold the rows together; None: this one has all.
+    """
     own = x.new_zeros(3, x.shape[1], dtype=torch.float64)
-    if x.shape[0]:
+    if x.shape[0] and counts is None:
         own[0] = x.shape[0]
         own[1], own[2] = torch.batch_norm_update_stats(x.float(), None, None, 0.0)  # pyright: ignore
-    every = peers.all_rows(own, [3] * peers.size).view(peers.size, 3, -1)
-    counts, means, variances = every.unbind(1)
-    count = counts.sum(0)
-    mean = (counts * means).sum(0) / count.clamp_min(1)
-    variance = (counts * (variances + (means - mean).square())).sum(0) / count.clamp_min(1)
-    return Moments(int(count[0]), mean.float(), variance.float())
+    elif x.shape[0] and counts is not None:
+        own[0] = counts.sum()
+        share = (counts / own[0, 0]).to(torch.promote_types(x.dtype, torch.float32))
+        mean = share @ x.to(share.dtype)
+        own[1], own[2] = mean, share @ (x - mean).square_()
+    if peers is not None:
+        every = peers.all_rows(own, [3] * peers.size).view(peers.size, 3, -1)
+        rows, means, variances = every.unbind(1)
+        total = rows.sum(0)
+        mean = (rows * means).sum(0) / total.clamp_min(1)
+        variance = (rows * (variances + (means - mean).square())).sum(0) / total.clamp_min(1)
+        own = torch.stack([total, mean, variance])
+    single = torch.promote_types(x.dtype, torch.float32)
+    return Moments(int(own[0, 0]), own[1].to(single), own[2].to(single))
 
 
 def normalize(
@@ -129,10 +145,11 @@ def normalize(
     weight: Float[Tensor, "D"],
     bias: Float[Tensor, "D"],
     eps: float,
-    peers: Peers,
+    counts: Float[Tensor, "R"] | None = None,
+    peers: Peers | None = None,
 ) -> Float[Tensor, "R D"]:
     """Return batch normalization by :func:`shared_moments`, through which gradients flow."""
-    return _Normalize.apply(x, weight, bias, moments, eps, peers)  # pyright: ignore[reportReturnType]
+    return _Normalize.apply(x, weight, bias, moments, eps, counts, peers)  # pyright: ignore[reportReturnType]
 
 
 class _Normalize(torch.autograd.Function):
@@ -146,27 +163,31 @@ class _Normalize(torch.autograd.Function):
         bias: Tensor,
         moments: Moments,
         eps: float,
-        peers: Peers,
+        counts: Tensor | None,
+        peers: Peers | None,
     ) -> Tensor:
-        ctx.save_for_backward(x, weight, moments.mean, moments.variance)
+        ctx.save_for_backward(x, weight, moments.mean, moments.variance, counts)
         ctx.count, ctx.eps, ctx.peers = moments.rows, eps, peers
         if x.shape[0] == 0:
             return x.clone()
         return F.batch_norm(x, moments.mean, moments.variance, weight, bias, False, 0.0, eps)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
-        x, weight, mean, variance = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, mean, variance, counts = ctx.saved_tensors
         dy = grads[0].contiguous()
-        d_weight, d_bias = torch.zeros_like(weight), torch.zeros_like(weight)
+        own = torch.zeros(2, weight.shape[0], dtype=weight.dtype, device=weight.device)
         if x.shape[0]:
-            _, d_weight, d_bias = torch.ops.aten.native_batch_norm_backward(
+            _, own[0], own[1] = torch.ops.aten.native_batch_norm_backward(
                 dy, x, weight, mean, variance, None, None, False, ctx.eps, [False, True, True]
             )
-        over_all = ctx.peers.total(torch.stack([d_weight, d_bias])) / ctx.count
+        over_all = (own if ctx.peers is None else ctx.peers.total(own)) / ctx.count
         rate = (variance + ctx.eps).rsqrt()
-        # dx = w r (dy - mean(dy) - xhat mean(dy xhat)) with xhat = (x - m) r
+        # dx = w r (dy - n (mean(dy) + xhat mean(dy xhat))) with xhat = (x - m) r, n the count
         slope = -weight * rate * rate * over_all[0]
         shift = -weight * rate * over_all[1] - slope * mean
-        dx = torch.addcmul(dy.float() * (weight * rate), x.float(), slope).add_(shift)
-        return dx.to(x.dtype), d_weight, d_bias, None, None, None
+        through_moments = torch.addcmul(shift, x.to(weight.dtype), slope)
+        if counts is not None:
+            through_moments.mul_(counts[:, None])
+        dx = through_moments.addcmul_(dy.to(weight.dtype), weight * rate)
+        return dx.to(x.dtype), own[0], own[1], None, None, None, None

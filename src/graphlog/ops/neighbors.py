@@ -1,5 +1,7 @@
 """Sums over neighbors (the inside of Eq. 1) without an edge-sized tensor of embeddings."""
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -10,42 +12,82 @@ from torch.nn import functional as F
 from graphlog.ops.segment import segment_ids, segment_sum
 
 
-class Adjacency(NamedTuple):
-    """Directed edges sorted by target (for forward sums) and by source (for their gradients)."""
+class Reverse(NamedTuple):
+    """The edges of an :class:`Adjacency` sorted by sender, for the gradients of its sums."""
 
-    offsets: Int[Tensor, "Vp1"]
-    """Edges into node ``v`` are ``offsets[v]:offsets[v + 1]`` of ``senders`` and ``order``."""
-    senders: Int[Tensor, "E"]
-    """Source node of each edge, edges sorted by target."""
-    order: Int[Tensor, "E"]
-    """Position in ``edge_index`` of each sorted edge."""
-    back_offsets: Int[Tensor, "Vp1"]
-    """The same three for the reversed graph: edges out of each node."""
+    offsets: Int[Tensor, "Sp1"]
+    """Edges out of sender ``u`` are ``offsets[u]:offsets[u + 1]`` of the other two."""
     receivers: Int[Tensor, "E"]
-    """Target node of each edge, edges sorted by source."""
-    back_order: Int[Tensor, "E"]
-    """Position in ``edge_index`` of each edge sorted by source."""
-    in_degree: Int[Tensor, "V"]
-    """Number of edges into each node, self-loops of message passing not counted."""
+    """Receiver of each edge."""
+    edges: Int[Tensor, "E"]
+    """Position of each edge in the order of receivers."""
+
+
+@dataclass(eq=False)
+class Adjacency:
+    """Directed edges from ``S`` senders to ``R`` receivers, sorted by receiver."""
+
+    offsets: Int[Tensor, "Rp1"]
+    """Edges into receiver ``v`` are ``offsets[v]:offsets[v + 1]`` of ``senders`` and ``order``."""
+    senders: Int[Tensor, "E"]
+    """Sender of each edge."""
+    num_senders: int
+    """Number of senders ``S``."""
+    order: Int[Tensor, "E"]
+    """Row of each edge in the attributes of the batch."""
+
+    @cached_property
+    def receivers(self) -> Int[Tensor, "E"]:
+        """Receiver of each edge."""
+        return segment_ids(self.offsets, self.senders.shape[0])
+
+    @property
+    def in_degree(self) -> Int[Tensor, "R"]:
+        """Number of edges into each receiver."""
+        return self.offsets.diff()
+
+    @cached_property
+    def reverse(self) -> Reverse:
+        """The edges sorted by sender; sorting is stable, so sums are reproducible."""
+        edges = torch.argsort(self.senders, stable=True)
+        offsets = group_offsets(self.senders, self.num_senders)
+        return Reverse(offsets, self.receivers.index_select(0, edges), edges)
+
+    @cached_property
+    def with_self_loops(self) -> "Adjacency":
+        """The same edges with one from each node to itself, first among those into it.
+
+        Its row of attributes is the one after the last.
+        """
+        num_edges, num_nodes = self.senders.shape[0], self.num_senders
+        node = torch.arange(num_nodes + 1, device=self.senders.device)
+        # a node's own loop and the loops of the nodes before it come first
+        place = torch.arange(num_edges, device=node.device) + self.receivers + 1
+        loop = self.offsets[:-1] + node[:-1]
+        senders, order = (node.new_empty(num_edges + num_nodes) for _ in range(2))
+        senders[place], senders[loop] = self.senders, node[:-1]
+        order[place], order[loop] = self.order, num_edges
+        return Adjacency(self.offsets + node, senders, num_nodes, order)
+
+
+def group_offsets(groups: Int[Tensor, "E"], count: int) -> Int[Tensor, "Gp1"]:
+    """Return where each of ``count`` groups begins once the elements are sorted by group."""
+    # for `bincount` a GPU would have to be waited for
+    sizes = groups.new_zeros(count).index_add(0, groups, torch.ones_like(groups))
+    return F.pad(sizes.cumsum(0), (1, 0))
 
 
 def build_adjacency(edge_index: Int[Tensor, "2 E"], num_nodes: int) -> Adjacency:
     """Return the neighborhoods of ``num_nodes`` nodes; sorting is stable, sums reproducible."""
     source, target = edge_index[0], edge_index[1]
     order = torch.argsort(target, stable=True)
-    back_order = torch.argsort(source, stable=True)
-    # for `bincount` a GPU would have to be waited for
-    ones, zeros = torch.ones_like(target), target.new_zeros(num_nodes)
-    in_degree, out_degree = (zeros.index_add(0, ends, ones) for ends in (target, source))
-    return Adjacency(
-        offsets=F.pad(in_degree.cumsum(0), (1, 0)),
-        senders=source[order],
-        order=order,
-        back_offsets=F.pad(out_degree.cumsum(0), (1, 0)),
-        receivers=target[back_order],
-        back_order=back_order,
-        in_degree=in_degree,
-    )
+    return Adjacency(group_offsets(target, num_nodes), source[order], num_nodes, order)
+
+
+def one_sender_each(senders: Int[Tensor, "R"], num_senders: int) -> Adjacency:
+    """Return one edge into each receiver, for :func:`gather_rows`."""
+    number = torch.arange(senders.shape[0] + 1, device=senders.device)
+    return Adjacency(number, senders, num_senders, number[:-1])
 
 
 def _bag(table: Tensor, rows: Tensor, offsets: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -60,29 +102,31 @@ class _Sum(torch.autograd.Function):
     """The gradient of a sum over incoming edges is the same sum over outgoing ones."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        h: Tensor,
-        offsets: Tensor,
-        senders: Tensor,
-        back_offsets: Tensor,
-        receivers: Tensor,
-    ) -> Tensor:
-        ctx.save_for_backward(back_offsets, receivers)
-        return _bag(h.detach(), senders, offsets)
+    def forward(ctx: Any, h: Tensor, edges: Adjacency) -> Tensor:
+        ctx.edges = edges
+        return _bag(h.detach(), edges.senders, edges.offsets)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        back_offsets, receivers = ctx.saved_tensors
-        return _bag(grads[0].contiguous(), receivers, back_offsets), None, None, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        back: Reverse = ctx.edges.reverse
+        return _bag(grads[0].contiguous(), back.receivers, back.offsets), None
+
+
+class _Gather(torch.autograd.Function):
+    """The same where each receiver has one edge: a copy of its sender's row."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, edges: Adjacency) -> Tensor:
+        ctx.edges = edges
+        return h.detach().index_select(0, edges.senders)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return _Sum.backward(ctx, *grads)
 
 
 class _WeightedSum(torch.autograd.Function):
-    """The same with a weight for each edge and head; the heads are summed inside the one kernel.
-
-    The edges must be numbered in the order of their targets, as ``with_self_loops`` numbers them:
-    the weights are in that order, and ``back_order`` is looked up in them.
-    """
+    """The same with a weight for each edge and head; the heads are summed inside the one kernel."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, edges: Adjacency) -> Tensor:
@@ -108,9 +152,10 @@ class _WeightedSum(torch.autograd.Function):
         edges: Adjacency = ctx.edges
         grad, grad_h, grad_weight = grads[0].contiguous(), None, None
         if ctx.needs_input_grad[0]:
-            back_weight = weight.index_select(0, edges.back_order).to(grad.dtype)
+            back = edges.reverse
+            back_weight = weight.index_select(0, back.edges).to(grad.dtype)
             heads = [
-                _bag(grad, edges.receivers, edges.back_offsets, w.contiguous())
+                _bag(grad, back.receivers, back.offsets, w.contiguous())
                 for w in back_weight.unbind(1)
             ]
             grad_h = torch.cat(heads, dim=1) if len(heads) > 1 else heads[0]
@@ -140,10 +185,9 @@ class _EndSum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, at_receiver: Tensor, at_sender: Tensor, edges: Adjacency) -> Tensor:
         ctx.edges = edges
-        receivers = segment_ids(edges.offsets, edges.senders.shape[0])
         return (
             at_receiver.detach()
-            .index_select(0, receivers)
+            .index_select(0, edges.receivers)
             .add_(at_sender.detach().index_select(0, edges.senders))
         )
 
@@ -153,13 +197,13 @@ class _EndSum(torch.autograd.Function):
         grad = grads[0].contiguous()
         return (
             segment_sum(grad, edges.offsets),
-            _bag(grad, edges.back_order, edges.back_offsets),
+            _bag(grad, edges.reverse.edges, edges.reverse.offsets),
             None,
         )
 
 
 def end_sum(
-    at_receiver: Float[Tensor, "V H"], at_sender: Float[Tensor, "V H"], edges: Adjacency
+    at_receiver: Float[Tensor, "R H"], at_sender: Float[Tensor, "S H"], edges: Adjacency
 ) -> Float[Tensor, "E H"]:
     """Return ``at_receiver[v] + at_sender[u]`` of every edge from ``u`` to ``v``."""
     return _EndSum.apply(at_receiver, at_sender, edges)  # pyright: ignore[reportReturnType]
@@ -208,26 +252,30 @@ def weighted_rows(
 
 
 def neighbor_sum(
-    h: Float[Tensor, "V W"], edges: Adjacency, weight: Float[Tensor, "E *H"] | None = None
-) -> Float[Tensor, "V D"]:
-    r"""Return :math:`\sum_{(u, v)} w_{uv} h_u` for every node ``v``.
+    h: Float[Tensor, "S W"], edges: Adjacency, weight: Float[Tensor, "E *H"] | None = None
+) -> Float[Tensor, "R D"]:
+    r"""Return :math:`\sum_{(u, v)} w_{uv} h_u` for every receiver ``v``.
 
     The sum over its incoming edges. Float32, bfloat16 and float64, differentiable in ``h`` and in
     ``weight``. Nothing of size E x D is kept.
 
     Args:
-        h: Values of the nodes. With ``H`` heads a row holds them one after the other, ``W = H *
+        h: Values of the senders. With ``H`` heads a row holds them one after the other, ``W = H *
             D``.
-        edges: The neighborhoods, sorted both ways. With weights, the edges must be numbered in the
-            order of their targets, as ``with_self_loops`` numbers them.
-        weight: Weight of each edge, in the order of targets; with two axes, of each edge and head,
-            and then the heads are summed. None stands for 1.
+        edges: Who sends to whom.
+        weight: Weight of each edge, in the order of ``edges``; with two axes, of each edge and
+            head, and then the heads are summed. None stands for 1.
 
     Returns:
-        The sums; 0 for a node without incoming edges.
+        The sums; 0 for a receiver without incoming edges.
     """
     h = h.contiguous()
     if weight is None:
-        return _Sum.apply(h, edges.offsets, edges.senders, edges.back_offsets, edges.receivers)  # pyright: ignore[reportReturnType]
+        return _Sum.apply(h, edges)  # pyright: ignore[reportReturnType]
     heads = weight if weight.dim() == 2 else weight[:, None]
     return _WeightedSum.apply(h, heads, edges)  # pyright: ignore[reportReturnType]
+
+
+def gather_rows(h: Float[Tensor, "S W"], edges: Adjacency) -> Float[Tensor, "R W"]:
+    """Return the row of each receiver's one sender; its gradient is a sum in a fixed order."""
+    return _Gather.apply(h, edges)  # pyright: ignore[reportReturnType]
