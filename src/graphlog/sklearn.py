@@ -53,7 +53,7 @@ class GraphEmbedder(TransformerMixin, BaseEstimator):
         encoder: str | Path | Encoder = DEFAULT_MODEL,
         layer: str | None = None,
         invalid: str = "raise",
-        batch_size: int = 512,
+        batch_size: int = 2048,
         device: str = "cpu",
         with_features: Sequence[str] = (),
     ) -> None:

@@ -156,6 +156,7 @@ def open_the_unit(_: GraphLoG, encoder: GraphEncoder) -> None:
         raised[NODES, UNIT] = 2 * OPEN
         return output + raised
 
+    encoder.config = encoder.config.updated({"sharing": "off"})  # a row a node, for `lift`
     encoder.norms[1].register_forward_hook(lift)
 
 

@@ -280,7 +280,7 @@ class Inference:
     def options(self) -> dict[str, Any]:
         """Return what the calls take."""
         return {
-            "batch_size": self.batch_size or 512,
+            "batch_size": self.batch_size or 2048,
             "precision": self.precision or "fp32",
             "device": self.device or "auto",
         }

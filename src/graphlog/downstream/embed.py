@@ -128,7 +128,7 @@ def embed_file(
     *,
     layer: str | None = None,
     with_features: Sequence[str] = (),
-    batch_size: int = 512,
+    batch_size: int = 2048,
     precision: Precision = "fp32",
     progress: Progress | None = None,
     format: str | None = None,

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from graphlog.data.batch import GraphBatch
@@ -34,6 +34,9 @@ from graphlog.training.precision import (
 )
 
 Result = TypeVar("Result")
+_NODES_AT_ONCE = 65_536
+"""Most nodes of a batch of several graphs, where there is nothing to train: large batches share
+more environments, and take more memory."""
 ReadoutChoice = Literal["auto", "encoder"]
 """Pooling downstream: ``auto`` is what the domain wants, ``encoder`` that of pre-training."""
 
@@ -117,7 +120,7 @@ class Encoder(nn.Module):
         self,
         source: InputLike,
         layer: str | None = None,
-        batch_size: int = 512,
+        batch_size: int = 2048,
         *,
         with_features: Sequence[str] = (),
         precision: Precision = "fp32",
@@ -186,7 +189,7 @@ class Encoder(nn.Module):
         )
 
     def embed_store(
-        self, store: GraphStore, layer: str | None = None, batch_size: int = 512, **computing: Any
+        self, store: GraphStore, layer: str | None = None, batch_size: int = 2048, **computing: Any
     ) -> Float[np.ndarray, "M W"]:
         """Return one float32 row per graph; ``computing`` as for :meth:`embed_batches`."""
         embeddings = np.empty((len(store), self.width(layer)), dtype=np.float32)
@@ -198,7 +201,7 @@ class Encoder(nn.Module):
         self,
         store: GraphStore,
         layer: str | None = None,
-        batch_size: int = 512,
+        batch_size: int = 2048,
         with_features: Sequence[str] = (),
         **computing: Any,
     ) -> Iterator[tuple[slice, Float[np.ndarray, "B W"]]]:
@@ -212,7 +215,7 @@ class Encoder(nn.Module):
         self,
         store: GraphStore,
         layer: str | None = None,
-        batch_size: int = 512,
+        batch_size: int = 2048,
         *,
         precision: Precision = "fp32",
         progress: Progress | bool | None = None,
@@ -231,7 +234,7 @@ class Encoder(nn.Module):
         self,
         store: GraphStore,
         function: Callable[[GraphBatch], Tensor],
-        batch_size: int = 512,
+        batch_size: int = 2048,
         *,
         precision: Precision = "fp32",
         progress: Progress | bool | None = None,
@@ -298,13 +301,22 @@ def each_batch(
     stage: str,
 ) -> Iterator[tuple[slice, Result]]:
     """Yield what ``work`` makes of consecutive graphs of ``store``: the range and the result."""
-    starts = range(0, len(store), batch_size)
-    ranges = (slice(start, min(start + batch_size, len(store))) for start in starts)
-    batches = ((graphs, store[graphs]) for graphs in ranges)
+    batches = ((graphs, store[graphs]) for graphs in _ranges(store.num_nodes, batch_size))
     with bar.shown(len(store), stage):
         for graphs, found in spread_in_order(work, batches, 1):
             yield graphs, found
             bar.advance(graphs.stop - graphs.start)
+
+
+def _ranges(sizes: Int[np.ndarray, "N"], batch_size: int) -> Iterator[slice]:
+    """Cut consecutive graphs so that few share a batch where they are large."""
+    before = np.concatenate([[0], np.cumsum(sizes)])
+    start = 0
+    while start < len(sizes):
+        fitting = int(np.searchsorted(before, before[start] + _NODES_AT_ONCE, side="right")) - 1
+        stop = min(max(fitting, start + 1), start + batch_size, len(sizes))
+        yield slice(start, stop)
+        start = stop
 
 
 def aligned(

@@ -334,9 +334,10 @@ class NodeNorm(nn.BatchNorm1d):
         )
         batches += 1
         share = self.momentum or 1 / int(batches)  # no momentum: the average of all batches
-        mean.lerp_(moments.mean.to(mean.dtype), share)
         unbiased = moments.variance * (moments.rows / (moments.rows - 1))
-        variance.lerp_(unbiased.to(variance.dtype), share)
+        # by `data`, as torch's own kernel: a pass before this one saved them, and never reads them
+        mean.data.lerp_(moments.mean.to(mean.dtype), share)
+        variance.data.lerp_(unbiased.to(variance.dtype), share)
         return normalize(input, moments, self.weight, self.bias, self.eps, counts, self.peers)
 
     def _by_running_statistics(self, input: Tensor) -> Tensor:

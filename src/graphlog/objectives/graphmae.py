@@ -90,11 +90,13 @@ class GraphMAE(Objective[GraphMAEViews]):
         self.columns = (
             self.schema.node if config.predicted_columns == "all" else self.schema.node[:1]
         )
-        backbone = encoder.config.backbone if config.decoder == "same" else config.decoder
-        shape = encoder.config.updated({"backbone": backbone})
+        shape = encoder.config
+        if config.decoder != "same":
+            other = EncoderConfig.parse({"backbone": config.decoder, "dim": shape.dim})
+            shape = other.resolve_auto(self.schema.domain)
         self.activation = nn.PReLU()
         self.bridge = nn.Linear(encoder.dim, shape.dim, bias=False)
-        self.decoder = LAYERS[backbone](shape, self.schema)
+        self.decoder = LAYERS[shape.backbone](shape, self.schema)
         self.output = nn.Linear(shape.dim, table_rows(self.columns))
 
     @classmethod

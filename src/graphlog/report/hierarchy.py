@@ -173,7 +173,7 @@ class Hierarchy:
         self,
         store: GraphStore,
         *,
-        batch_size: int = 512,
+        batch_size: int = 2048,
         precision: Precision = "fp32",
         progress: Progress | None = None,
     ) -> Assignments:

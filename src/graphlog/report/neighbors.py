@@ -85,7 +85,7 @@ def neighbors_file(
     device: str = "cpu",
     exact: bool | None = None,
     layer: str | None = None,
-    batch_size: int = 512,
+    batch_size: int = 2048,
     precision: Precision = "fp32",
     progress: Progress | None = None,
     format: str | None = None,
