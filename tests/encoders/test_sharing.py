@@ -1,0 +1,295 @@
+"""Equal environments computed once against every node computed by itself."""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import graphlog
+from encoder_support import BARE, MIXED, Doubled, doubled
+from encoder_support import random_batch as random_multigraphs
+from graphlog.data.batch import GraphBatch
+from graphlog.encoders.base import EncoderConfig, NodeNorm
+from graphlog.encoders.encoder import GraphEncoder, build_encoder, calibrate, with_settings
+from graphlog.encoders.layers import GIN
+from graphlog.objectives import OBJECTIVES
+from graphlog.ops import colors
+from graphlog.ops.colors import color_classes
+from graphlog.ops.neighbors import build_adjacency
+from graphlog_support import NODE_MASKED, random_batch, seeded
+from objective_support import batch_for, encoder_for, make, usable
+from ops.test_colors import colors_by_tuples
+
+BACKBONES = ["gin", "gcn", "graphsage", "gat"]
+CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+"""Sums of some hundred numbers of size 1 in float64, through a few layers."""
+
+
+def repeated(batch: GraphBatch, times: int = 3) -> GraphBatch:
+    """The same graphs several times over, so that most environments are shared."""
+    nodes, last = batch.num_nodes, batch.ptr[-1]
+    moved = [batch.edge_index + k * nodes for k in range(times)]
+    return GraphBatch(
+        batch.x.repeat(times, 1),
+        torch.cat(moved, dim=1),
+        batch.edge_attr.repeat(times, 1),
+        torch.cat([batch.batch + k * batch.num_graphs for k in range(times)]),
+        torch.cat([batch.ptr[:1], *(batch.ptr[1:] + k * last for k in range(times))]),
+        None if batch.y is None else batch.y.repeat(times, 1),
+    )
+
+
+def both_ways(encoder: GraphEncoder) -> tuple[GraphEncoder, GraphEncoder]:
+    """The encoder in double precision, and one with the same weights that shares nothing."""
+    shares = encoder.double()
+    plain = with_settings(shares, sharing="off").double()
+    return shares, plain.train(shares.training)
+
+
+def classes_of(encoder: GraphEncoder, batch: GraphBatch) -> list[int]:
+    """How many rows each layer computes, from the input on."""
+    return [len(c.nodes) for c in encoder._classes(batch)]
+
+
+def assert_same(shares: GraphEncoder, plain: GraphEncoder, batch: GraphBatch) -> None:
+    """Compare embeddings, their gradients and what batch norms have seen."""
+    weights = torch.randn(batch.num_nodes, shares.dim, dtype=torch.float64, generator=seeded(3))
+    found: list[list[Tensor]] = []
+    for encoder in (shares, plain):
+        encoder.zero_grad()
+        nodes, graphs = encoder(batch)
+        loss = (nodes * weights).sum() + graphs.square().sum()
+        loss.backward()
+        gradients = [
+            p.grad if p.grad is not None else torch.zeros(()) for p in encoder.parameters()
+        ]
+        found.append([nodes, graphs, *gradients, *(b.double() for b in encoder.buffers())])
+    for ours, theirs in zip(*found, strict=True):
+        scale = theirs.detach().abs().max().clamp(min=1.0) if theirs.numel() else 1.0
+        torch.testing.assert_close(ours / scale, theirs / scale, **CLOSE)
+
+
+class Drawn(NamedTuple):
+    """Directed edges at random among few kinds of nodes: loops, parallel edges, lonely nodes."""
+
+    sizes: list[int]
+    kinds: list[int]
+    edges: list[tuple[int, int, int]]
+
+    def batch(self) -> GraphBatch:
+        """Pack them."""
+        x = torch.tensor([[kind, 0] for kind in self.kinds])
+        named = torch.tensor(self.edges, dtype=torch.long).reshape(-1, 3)
+        attributes = torch.stack([named[:, 2], torch.zeros(len(named), dtype=torch.long)], dim=1)
+        batch = torch.arange(len(self.sizes)).repeat_interleave(torch.tensor(self.sizes))
+        ptr = torch.tensor([0, *self.sizes]).cumsum(0)
+        return GraphBatch(x, named[:, :2].T.contiguous(), attributes, batch, ptr)
+
+
+@st.composite
+def multigraphs(draw: st.DrawFn) -> Drawn:
+    sizes = draw(st.lists(st.integers(1, 6), min_size=1, max_size=6))
+    edges: list[tuple[int, int, int]] = []
+    start = 0
+    for size in sizes:
+        node = st.integers(start, start + size - 1)
+        edges += draw(st.lists(st.tuples(node, node, st.integers(0, 1)), max_size=8))
+        start += size
+    return Drawn(sizes, draw(st.lists(st.integers(0, 1), min_size=start, max_size=start)), edges)
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+@settings(max_examples=25)
+@given(drawn=multigraphs(), training=st.booleans())
+def test_any_graphs(backbone: str, drawn: Drawn, training: bool) -> None:
+    encoder = encoder_for(backbone=backbone, layers=3).train(training)
+    assert_same(*both_ways(encoder), drawn.batch())
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("jk", ["last", "concat", "max", "sum"])
+@pytest.mark.parametrize("readout", ["mean", "sum", "max", "attention", "mean+center"])
+def test_any_jumping_knowledge_and_readout(backbone: str, jk: str, readout: str) -> None:
+    batch = repeated(batch_for())
+    shares, plain = both_ways(encoder_for(backbone=backbone, jk=jk, readout=readout))
+    assert max(classes_of(shares, batch)) <= batch.num_nodes / 3
+    assert_same(shares, plain, batch)
+    for layer in ("last", "jk"):
+        torch.testing.assert_close(
+            shares.embed_graphs(batch, layer), plain.embed_graphs(batch, layer), **CLOSE
+        )
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_schemas_without_edge_attributes_and_with_numbers(backbone: str) -> None:
+    for schema, shared in ((BARE, True), (MIXED, False)):
+        batch = repeated(random_multigraphs(schema, [5, 9, 1, 14]))
+        shares, plain = both_ways(encoder_for(schema, backbone))
+        assert bool(classes_of(shares, batch)) is shared
+        assert_same(shares, plain, batch)
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+@pytest.mark.parametrize("backbone", ["gin", "gcn"])
+def test_losses_and_gradients_of_every_objective(name: str, backbone: str) -> None:
+    if not usable(name, NODE_MASKED):
+        pytest.skip(f"{name} does not serve molecules")
+    batch = repeated(batch_for())
+    batch = replace(batch, y=None if batch.y is None else batch.y.double())
+    losses, gradients = [], []
+    for encoder in both_ways(encoder_for(backbone=backbone)):
+        objective = make(name, encoder).double()
+        found = objective.loss(objective.views(batch, seeded()), encoder, seeded(1))
+        found.total.backward()
+        losses.append(found.total.detach())
+        gradients.append([p.grad for p in encoder.parameters()])
+    torch.testing.assert_close(losses[0], losses[1], **CLOSE)
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 3])
+@given(drawn=multigraphs())
+def test_classes_are_those_of_exact_keys(rounds: int, drawn: Drawn) -> None:
+    twice = repeated(drawn.batch(), 2)
+    found = color_classes(twice.x, twice.edge_attr, twice.adjacency, rounds)[-1]
+    wanted = colors_by_tuples(twice, rounds)
+    numbers = {key: k for k, key in enumerate(dict.fromkeys(wanted))}
+    assert found.inverse.tolist() == [numbers[key] for key in wanted]
+    assert found.counts.tolist() == [wanted.count(key) for key in numbers]
+    assert found.nodes.tolist() == [wanted.index(key) for key in numbers]
+
+
+def test_what_refinement_cannot_tell_apart_a_network_cannot_either() -> None:
+    """Two triangles and a hexagon are the usual example (Xu et al. 2019)."""
+    triangles = [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3)]
+    hexagon = [(6 + k, 6 + (k + 1) % 6) for k in range(6)]
+    one = torch.tensor([*triangles, *hexagon]).T
+    ends = torch.cat([one, one.flip(0)], dim=1)
+    batch = GraphBatch(
+        torch.zeros(12, 2, dtype=torch.long),
+        ends,
+        torch.zeros(24, 2, dtype=torch.long),
+        torch.arange(2).repeat_interleave(6),
+        torch.tensor([0, 6, 12]),
+    )
+    shares, plain = both_ways(encoder_for(layers=3).eval())
+    assert classes_of(shares, batch) == [1, 1, 1, 1]
+    nodes, graphs = plain(batch)
+    torch.testing.assert_close(nodes, nodes[:1].expand_as(nodes))
+    torch.testing.assert_close(graphs[0], graphs[1])
+    assert_same(shares, plain, batch)
+
+
+def test_the_same_bits_each_time() -> None:
+    batch, encoder = repeated(batch_for()), encoder_for()
+    first, second = (encoder(batch).node_emb for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_degrees_of_neighbors_are_told_apart_where_a_layer_divides_by_them() -> None:
+    """The ends of two paths have the same environment of radius 1, but not the same neighbors."""
+    ends = torch.tensor([[0, 1, 2, 3, 3, 4], [1, 0, 3, 2, 4, 3]])
+    edge_attr, x = torch.zeros(6, 0), torch.zeros(5, 1)
+    alike = color_classes(x, edge_attr, build_adjacency(ends, 5), 1)[1]
+    apart = color_classes(x, edge_attr, build_adjacency(ends, 5), 1, with_degrees=True)
+    assert alike.inverse[0] == alike.inverse[2]
+    assert apart[1].inverse[0] != apart[1].inverse[2]
+
+
+def test_dropout_tells_copies_apart() -> None:
+    batch = repeated(batch_for())
+    encoder = encoder_for(layers=3, dropout=0.5)
+    assert len(classes_of(encoder, batch)) == 2
+    assert len(classes_of(encoder.eval(), batch)) == 4
+    shares, plain = both_ways(encoder.train())
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        nodes = shares(batch).node_emb
+        torch.manual_seed(0)
+        torch.testing.assert_close(nodes, plain(batch).node_emb, **CLOSE)
+    assert not torch.equal(nodes[: len(nodes) // 3], nodes[len(nodes) // 3 : 2 * len(nodes) // 3])
+
+
+def test_few_copies_are_not_looked_for_again() -> None:
+    batch = random_batch([30], seed=1)
+    batch = batch.with_attributes(x=torch.arange(30)[:, None].expand(-1, 2) % 120)
+    assert classes_of(encoder_for(layers=3), batch) == []
+
+
+def test_chance_collisions_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one color for all, nodes whose attributes or degrees differ are not taken for copies."""
+    batch = repeated(batch_for())
+    monkeypatch.setattr(colors, "_mixed", torch.zeros_like)
+    assert color_classes(batch.x, batch.edge_attr, batch.adjacency, 2) == []
+    alike = torch.zeros_like(batch.x)
+    assert len(color_classes(alike, batch.edge_attr, batch.adjacency, 2)) == 1
+
+
+def test_bf16() -> None:
+    batch, encoder = repeated(batch_for()), encoder_for()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        nodes, graphs = encoder(batch)
+    (nodes.float().sum() + graphs.float().square().sum()).backward()
+    full = encoder(batch)
+    scale = full.node_emb.abs().max()
+    assert (nodes - full.node_emb).abs().max() < 0.1 * scale  # 3 layers of products in 8 bits
+    assert all(p.grad.isfinite().all() for p in encoder.parameters())
+
+
+def test_layers_of_ones_own_declare_it() -> None:
+    batch = repeated(batch_for())
+    own = doubled(NODE_MASKED)
+    assert not Doubled.shares_environments
+    assert classes_of(own, batch) == []
+
+    class Tripled(GIN):
+        shares_environments = True
+
+        def forward(self, h: Tensor, neighborhood: Any) -> Tensor:
+            return 3 * super().forward(h, neighborhood)
+
+    config = own.config
+    sharing = GraphEncoder(config, NODE_MASKED, [Tripled(config, NODE_MASKED) for _ in range(2)])
+    assert len(classes_of(sharing, batch)) == 3
+    assert_same(*both_ways(sharing), batch)
+
+
+@given(counts=st.lists(st.integers(1, 5), min_size=1, max_size=7), seed=st.integers(0, 99))
+def test_batch_norm_with_counts_is_that_of_the_repeated_rows(counts: list[int], seed: int) -> None:
+    times = torch.tensor(counts)
+    rows = torch.randn(len(counts), 4, dtype=torch.float64, generator=seeded(seed))
+    pulls = torch.randn(int(times.sum()), 4, dtype=torch.float64, generator=seeded(seed + 1))
+    ours, theirs = NodeNorm(4).double(), nn.BatchNorm1d(4).double()
+    few = rows.clone().requires_grad_()
+    many = rows.clone().requires_grad_()
+    spread = ours(few, times.double()).repeat_interleave(times, dim=0)
+    if len(pulls) == 1:
+        torch.testing.assert_close(
+            spread, F.batch_norm(many, theirs.running_mean, theirs.running_var)
+        )
+        return
+    repeated_rows = theirs(many.repeat_interleave(times, dim=0))
+    torch.testing.assert_close(spread, repeated_rows)
+    (spread * pulls).sum().backward()
+    (repeated_rows * pulls).sum().backward()
+    torch.testing.assert_close(few.grad, many.grad, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+    torch.testing.assert_close(ours.running_var, theirs.running_var)
+    torch.testing.assert_close(ours.weight.grad, theirs.weight.grad)
+    torch.testing.assert_close(ours.bias.grad, theirs.bias.grad)
+
+
+def test_calibration_is_the_same() -> None:
+    graphs = graphlog.read_molecules(["CCO", "c1ccccc1C", "CCN", "CC(=O)O"] * 8, schema="molecule")
+    config = EncoderConfig(layers=2, dim=8)
+    shares, plain = both_ways(build_encoder(config, graphs.schema))
+    for encoder in (shares, plain):
+        calibrate(encoder, graphs)
+    for ours, theirs in zip(shares.buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs, **CLOSE)
