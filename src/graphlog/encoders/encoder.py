@@ -194,11 +194,19 @@ class GraphEncoder(nn.Module):
         """Return the classes of equal environments at the input and after each layer.
 
         The list ends where nodes are computed one by one: where few are alike; after the first
-        dropout, which tells copies apart; and at once for numbers and for layers that do not share.
+        dropout, which tells copies apart; and at once for numbers, for layers that do not share,
+        and on a GPU, which would have to be waited for until the classes are counted.
         """
         numbers = is_continuous(self.schema.node) or is_continuous(self.schema.edge)
         capable = all(layer.shares_environments for layer in self.layers)
-        if self.config.sharing == "off" or numbers or not capable or batch.num_nodes == 0:
+        here = batch.x.device.type == "cpu"
+        if (
+            self.config.sharing == "off"
+            or numbers
+            or not capable
+            or not here
+            or not batch.num_nodes
+        ):
             return []
         drops = self.training and self.config.dropout > 0
         return color_classes(
