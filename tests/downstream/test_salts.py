@@ -156,3 +156,18 @@ def test_an_excluded_molecule_is_known_by_its_salt(tmp_path: Path) -> None:
     (tmp_path / "test.smi").write_text("CCN.Cl\n")
     store = graphlog.read_molecules(["CCN", "CCO"], exclude=[tmp_path / "test.smi"])
     assert store.texts() == ["CCO"]
+
+
+def test_intervals_from_a_fold_that_repeats_the_training_fold_say_so(tmp_path: Path) -> None:
+    chains = ["C" * k + "N" for k in range(1, 41)]
+    both = {"smiles": chains + [f"{s}.Cl" for s in chains], "y": [float(k % 40) for k in range(80)]}
+    folds = Split(np.arange(40), np.arange(40, 70), np.arange(70, 80))
+    predictor = graphlog.finetune(
+        tiny_encoder(), both, folds, (0,), targets=["y"], epochs=1, baselines=()
+    )
+    assert any("30 of 30 molecules of the validation fold" in n for n in predictor.report.notes)
+    predictor.save(tmp_path / "model.safetensors")
+    with pytest.warns(UserWarning, match="30 of 30 graphs of the validation fold repeat"):
+        graphlog.load_predictor(tmp_path / "model.safetensors").predict_uncertain(
+            ["CCN"], interval=0.9
+        )

@@ -1,3 +1,4 @@
+import json
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -114,10 +115,29 @@ def test_a_split_file_of_another_file_is_refused(tmp_path: Path):
 
 def test_empty_folds_and_unknown_splits(tmp_path: Path):
     path = write_csv(tmp_path / "m.csv", CHAINS, y=IS_ALCOHOL)
-    with pytest.raises(DataError, match="the valid fold is empty"):
-        open_labeled(path, MOLECULE, targets=["y"], split="random", fractions=(0.9, 0.0, 0.1))
+    with pytest.raises(DataError, match="the test fold is empty"):
+        open_labeled(path, MOLECULE, targets=["y"], split="random", fractions=(0.5, 0.5, 0.0))
     with pytest.raises(ConfigError, match="did you mean 'scaffold'"):
         open_labeled(path, MOLECULE, targets=["y"], split="scafold")
+
+
+@pytest.mark.parametrize("kind", ["random", "scaffold-balanced", "made by hand", None])
+def test_a_split_without_a_validation_fold_is_taken(tmp_path: Path, kind: str | None):
+    path, file = write_csv(tmp_path / "m.csv", CHAINS, y=IS_ALCOHOL), tmp_path / "split.json"
+    given = {"kind": kind, "train": list(range(40)), "test": list(range(40, 48))}
+    file.write_text(json.dumps({k: v for k, v in given.items() if v is not None}))
+    data = open_labeled(path, MOLECULE, targets=["y"], split=file)
+    assert sorted(np.concatenate([data.split.train, data.split.valid])) == given["train"]
+    assert data.split.test.tolist() == given["test"]
+    assert 1 <= len(data.split.valid) <= 4
+    assert f"validation fold: {len(data.split.valid)} graphs (" in data.split_name
+
+
+def test_a_share_of_nothing_for_validation_is_taken(tmp_path: Path):
+    path = write_csv(tmp_path / "m.csv", CHAINS, y=IS_ALCOHOL)
+    data = open_labeled(path, MOLECULE, targets=["y"], split="scaffold", fractions=(0.8, 0.0, 0.2))
+    assert len(data.split.valid)
+    assert "(random)" in data.split_name or "(scaffold)" in data.split_name
 
 
 def test_folds_with_one_class_are_noted(tmp_path: Path):

@@ -84,7 +84,7 @@ class Split(NamedTuple):
         """Read what :meth:`save` wrote, or the same keys written by hand.
 
         Args:
-            path: JSON file with ``train``, ``valid`` and ``test``.
+            path: JSON file with ``train``, ``test`` and, perhaps, ``valid``.
             num_rows: Rows of the input, to check the indices against.
             sha256: Hashes of the input, to check that the split was made for it.
             strict: Refuse a split that was made for another input; otherwise warn, since the hashes
@@ -117,6 +117,7 @@ class Split(NamedTuple):
                 f"{other}, or for this one read in another way: its rows are taken by number",
                 stacklevel=2,
             )
+        fields.setdefault("valid", [])  # pyright: ignore[reportUnknownMemberType]
         split = cls(*(_part(path, name, fields.get(name)) for name in cls._fields))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
         rows_sha256 = fields.get("rows_sha256")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         if rows_sha256 not in (None, _rows_sha256(split)):

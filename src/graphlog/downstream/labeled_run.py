@@ -62,5 +62,6 @@ def origin(data: LabeledGraphs, encoder: Encoder) -> dict[str, Any]:
         "pretrained": {k: v for k, v in encoder.info.items() if k != "embedding"},
         **({"smiles_column": column} if column else {}),
         **({"standardize": standardized} if standardized else {}),
+        **({"valid_repeats": repeats} if (repeats := data.valid_repeats) and repeats[0] else {}),
         **({"classes": classes} if classes else {}),
     }

@@ -225,6 +225,13 @@ class Predictor:
                 "this predictor was made without a calibration and knows no interval; "
                 "drop `interval`."
             )
+        if repeats := self.info.get("valid_repeats"):
+            warnings.warn(
+                f"intervals may be far too narrow: {repeats[0]:,} of {repeats[1]:,} graphs of the "
+                "validation fold repeat one that the model was trained on; train again with "
+                "`on_repeats='mean'`",
+                stacklevel=3,
+            )
 
     def predict_file(
         self,

@@ -1,6 +1,8 @@
 """Labeled graphs with their task, metric and folds, checked before training; files of splits."""
 
+import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +28,7 @@ from graphlog.downstream.repeats import (
     OnRepeats,
     repeat_kinds,
     repeat_notes,
+    repeats_between,
     settle_repeats,
     with_repeats,
 )
@@ -39,6 +42,8 @@ LABELING = (
     *("standardize", "workers", "on_error", "limit", "data_dir"),
 )
 """Options of :func:`open_labeled` and of the readers that calls take among other settings."""
+_HELD_OUT = (0.9, 0.1, 0.0)
+"""Shares of a training fold that is to give the validation fold."""
 _HALVES_SEED = 42
 """Of the two halves of a test fold; the family's."""
 SplitChoice = Any
@@ -93,6 +98,14 @@ class LabeledGraphs:
     def fold_notes(self) -> list[str]:
         """What is unusual about the labels of each fold."""
         return _fold_notes(self.labels, self.targets, self.task, self.split)
+
+    @property
+    def valid_repeats(self) -> tuple[int, int] | None:
+        """How many graphs of the validation fold repeat one of the training fold, of how many."""
+        kinds = repeat_kinds(self.store)
+        if kinds is None:
+            return None
+        return repeats_between(kinds, self.labels, self.split).get(("valid", "train"))
 
     @property
     def repeat_notes(self) -> list[str]:
@@ -152,7 +165,8 @@ def open_labeled(
             or 1.
         metric: The score that decides; None takes the data set's, else ROC-AUC or RMSE.
         split: A kind (``scaffold``, ...), a split file, or a Split of input rows; None takes the
-            data set's, else the domain's.
+            data set's, else the domain's. Without a validation fold a tenth of the training fold
+            is held out as one.
         fractions: Shares of train, valid and test.
         split_seed: Seed of the kinds that shuffle.
         weights: Column that says how much each row counts in the training loss.
@@ -355,23 +369,55 @@ def _split_graphs(
 
     Rows that a split file names but that could not be read are left out of its folds.
     """
+    kind = None
     if not isinstance(split, str | Path):
         folds, name = _graphs_of_rows(store, Split.of(split, store.num_rows)), "given"
     elif str(split).endswith(".json"):
         hashes = source.hashes()
         known = [*hashes, store.digest] if hashes else ()
         rows = Split.load(split, store.num_rows, known, strict=source.file is not None)
-        folds, name = _graphs_of_rows(store, rows), f"file {split}"
+        folds, name, kind = _graphs_of_rows(store, rows), f"file {split}", _kind_in(Path(split))
     else:
         kind = str(split)
         classes = class_numbers(labels) if kind == "stratified" else None
         folds = _drawn(store, kind, tuple(fractions), seed, source, classes=classes)
         name = kind if kind == "scaffold" else f"{kind} (seed {seed})"
+    if len(folds.train) > 1 and not len(folds.valid) and len(folds.test):
+        folds, held = _with_held_out(folds, kind, store, labels, seed)
+        name = f"{name}; validation fold: {held} of its training fold"
     for part, indices in zip(folds._fields, folds, strict=True):
         if not len(indices):
             found = f"the {part} fold is empty ({name} split of {len(store)} usable rows)"
             raise DataError(f"{found}; give more rows, other fractions or another split.")
     return folds, name
+
+
+def _kind_in(path: Path) -> str | None:
+    """Return how the folds of a split file were made, if it says so."""
+    kind: Any = json.loads(path.read_text(encoding="utf-8")).get("kind")
+    return kind if isinstance(kind, str) else None
+
+
+def _with_held_out(
+    folds: Split, kind: str | None, store: GraphStore, labels: Float[np.ndarray, "M T"], seed: int
+) -> tuple[Split, str]:
+    """Return folds whose validation fold is a part of the training fold, and what part it is.
+
+    It is split off as the folds were made; at random where that is unknown or leaves it empty.
+    """
+    train = store.subset(folds.train)
+    source = Input(name="training fold", store=train)
+    parts: Split | None = None
+    for own in dict.fromkeys((kind or "random", "random")):
+        classes = class_numbers(labels[folds.train]) if own == "stratified" else None
+        with suppress(ConfigError, DataError):  # a kind not known here, or groups too large for it
+            parts = _drawn(train, own, _HELD_OUT, seed, source, classes=classes)
+        if parts is not None and len(parts.valid):
+            held = f"{len(parts.valid):,} graphs ({own})"
+            return Split(folds.train[parts.train], folds.train[parts.valid], folds.test), held
+    split = random_split(len(train), (0.5, 0.5, 0.0), seed)  # fewer than ten graphs
+    held = f"{len(split.valid):,} graphs (random)"
+    return Split(folds.train[split.train], folds.train[split.valid], folds.test), held
 
 
 def _drawn(
