@@ -1,19 +1,13 @@
 # graphlog on a CPU:  docker build -t graphlog .  &&  docker run --rm -v "$PWD:/data" graphlog embed molecules.csv -m graphlog-mol -o out.npz
-FROM python:3.12-slim AS build
-WORKDIR /src
-COPY pyproject.toml README.md LICENSE ./
-COPY src src
-RUN pip install --no-cache-dir build && python -m build --wheel --outdir /wheels
-
 FROM python:3.12-slim
 # drawing molecules with RDKit needs these libraries
 RUN apt-get update \
     && apt-get install -y --no-install-recommends libxrender1 libxext6 libexpat1 \
     && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY . .
 # the CPU build of torch: the default one brings CUDA libraries of several gigabytes
-RUN pip install --no-cache-dir torch --index-url https://download.pytorch.org/whl/cpu
-COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir "$(ls /wheels/*.whl)[plot,parquet,zstd]" && rm -r /wheels
+RUN TORCH_INDEX=https://download.pytorch.org/whl/cpu sh docker/install.sh python
 RUN useradd --create-home user && mkdir /cache && chown user /cache
 USER user
 ENV GRAPHLOG_DATA=/cache
