@@ -7,7 +7,7 @@ RUN apt-get update \
 WORKDIR /src
 COPY . .
 # the CPU build of torch: the default one brings CUDA libraries of several gigabytes
-RUN TORCH_INDEX=https://download.pytorch.org/whl/cpu sh docker/install.sh python
+RUN PIP_NO_CACHE_DIR=1 TORCH_INDEX=https://download.pytorch.org/whl/cpu sh docker/install.sh python
 RUN useradd --create-home user && mkdir /cache && chown user /cache
 USER user
 ENV GRAPHLOG_DATA=/cache

@@ -23,7 +23,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # Each worker starts with one half of the files in order, so that what the tests of a file share is made once.
 SPREAD := -n $(WORKERS) --dist worksteal
 
-.PHONY: help install quickstart test test-slow test-processors doctest check format lint types imports spelling security audit docs fix bench clean
+.PHONY: help install quickstart test test-slow test-processors notebook image doctest check format lint types imports spelling security audit docs fix bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -58,6 +58,13 @@ test-processors: $(VENV)/dev.stamp  ## the tests as on AVX2, AVX-512 with bf16, 
 	ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 $(PYTEST) $(SPREAD)
 	ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 $(PYTEST) $(SPREAD)
 	$(PYTEST) $(SPREAD)
+
+notebook: $(VENV)/dev.stamp  ## run the notebook of examples/ in a folder of its own
+	place=$$(mktemp -d); trap 'rm -rf "$$place"' EXIT; cp examples/quickstart.ipynb "$$place"; \
+	$(BIN)/jupyter-execute --timeout=600 "$$place/quickstart.ipynb"
+
+image:  ## build the image and embed in it; without docker, do its steps in a new environment
+	.ci/image
 
 doctest: $(VENV)/dev.stamp  ## every example in a docstring
 	$(PYTEST) --doctest-modules src/graphlog

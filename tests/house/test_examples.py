@@ -1,5 +1,6 @@
 """Every script in examples/ runs, without a warning."""
 
+import json
 import os
 import runpy
 from pathlib import Path
@@ -33,3 +34,14 @@ def test_example_runs(script: Path, tmp_path: Path):
     assert process.exitcode == 0, errors
     assert (tmp_path / "stdout").stat().st_size > 0
     assert "Warning" not in errors
+
+
+def test_the_notebook_was_run_from_top_to_bottom_and_is_small():
+    """``make notebook`` runs it; here is what a reader finds in the file."""
+    path = ROOT / "examples" / "quickstart.ipynb"
+    assert path.stat().st_size < 50_000
+    cells = [c for c in json.loads(path.read_text("utf-8"))["cells"] if c["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
+    shown = [output for cell in cells for output in cell["outputs"]]
+    assert {output["output_type"] for output in shown} <= {"execute_result", "stream"}
+    assert not [output for output in shown if output.get("name") == "stderr"]
