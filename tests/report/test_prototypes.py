@@ -375,3 +375,17 @@ def test_a_long_search_for_a_common_part_ends_by_its_steps(monkeypatch: pytest.M
     assert drawing.common_part(acids, 200, 140) is not None
     monkeypatch.setattr(drawing, "_MOST_STEPS", 2)
     assert drawing.common_part(acids, 200, 140) is None
+
+
+def test_the_most_novel_are_molecules_not_their_salts(model: Encoder, tmp_path: Path) -> None:
+    odd = "CC1(C)OC2CC3C4CC(F)C5=CC(=O)C=CC5(C)C4(F)C(O)CC3(C)C2(O1)C(=O)CN"
+    acids = ("Cl", "OC(=O)c1ccccc1", "CS(O)(=O)=O", "OC(=O)/C=C/C(O)=O")
+    salts = [odd, *(f"{odd}.{acid}" for acid in acids)]
+    write_prototypes(model, tmp_path / "tree", [*CHAINS, *salts], graphs=30)
+    page = _page(tmp_path / "tree")
+    shown = [page["graphs"][str(graph)]["text"] for graph in page["strangers"]]
+    assert len(shown) == 12
+    assert sum(text in salts for text in shown) == 1
+    tree = json.loads((tmp_path / "tree" / "tree.json").read_text())
+    for node in _walk(tree["roots"]):
+        assert sum(graph["text"] in salts for graph in node["typical"]) <= 1

@@ -43,6 +43,7 @@ from graphlog.report.tree import (
     Node,
     build_tree,
     features_of,
+    first_of_each,
     names_of,
     path_name,
     tree_as_json,
@@ -55,6 +56,8 @@ _KIND = "prototypes"
 _FILES = ("tree.json", "members.csv", "atlas.html")
 _STRANGERS = 12
 """Graphs shown as the most novel of the collection."""
+_ODDEST = 500
+"""Graphs they are chosen from: of salts of one base, and other repeats, the first is shown."""
 _LISTED = 200_000
 """Largest collection whose graphs are all listed in the atlas; of larger ones, those on the map."""
 _COLORS = 24
@@ -320,7 +323,8 @@ def _write_members(path: Path, content: _Content) -> None:
 def _atlas(content: _Content) -> str:
     """Return the atlas: one self-contained HTML page to explore the tree in a browser."""
     store, assignments, nodes = content.store, content.assignments, content.nodes
-    strangers, mapped = assignments.oddest[:_STRANGERS].tolist(), content.sample.tolist()
+    mapped, oddest = content.sample.tolist(), assignments.oddest[:_ODDEST]
+    strangers = oddest[first_of_each(store, oddest)[:_STRANGERS]].tolist()
     shown = sorted({graph for node in nodes for graph, _ in node.typical} | set(strangers))
     only_mapped = sorted(set(mapped) - set(shown))
     graphs = [*shown, *only_mapped]

@@ -8,9 +8,11 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import false_discovery_control, hypergeom, norm
 
+from graphlog.data.split import group_numbers
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.domains.base import CommonPart, GraphFeature
+from graphlog.downstream.repeats import repeat_kinds
 from graphlog.errors import DataError
 from graphlog.report.hierarchy import Assignments, Hierarchy
 
@@ -141,7 +143,7 @@ class Node:
     novelty: float | None
     """Mean novelty of its members; None where it has none or novelty is not known."""
     typical: tuple[tuple[int, float], ...]
-    """The members nearest to it, of different text: their place in the store, and their cosine."""
+    """The members nearest to it, none of them a repeat: their place in the store, and cosine."""
     traits: list[Trait]
     """What sets its members apart from the collection, judged by the sample."""
     common: CommonPart | None
@@ -279,13 +281,22 @@ def tree_as_json(
     }
 
 
+def first_of_each(store: GraphStore, graphs: Int[np.ndarray, "K"]) -> Int[np.ndarray, "D"]:
+    """Return the places in ``graphs`` of those that repeat none before them.
+
+    Molecules repeat each other where their parents have one structure, as salts of one base do;
+    where structures cannot be compared, graphs of one text do.
+    """
+    found = store.subset(graphs)
+    kinds = repeat_kinds(found)
+    if kinds is None:
+        kinds = group_numbers(names_of(found, range(len(found))))
+    return np.sort(np.unique(kinds, return_index=True)[1])
+
+
 def _typical(
     store: GraphStore, members: Int[np.ndarray, "K"], similarities: Float[np.ndarray, "K"]
 ) -> Iterator[tuple[int, float]]:
     nearest = np.argsort(-similarities, kind="stable")[: 8 * TYPICAL]
-    graphs, cosines = members[nearest].tolist(), similarities[nearest].tolist()
-    seen: set[str | int] = set()
-    for graph, name, cosine in zip(graphs, names_of(store, graphs), cosines, strict=True):
-        if (name or graph) not in seen and len(seen) < TYPICAL:
-            seen.add(name or graph)
-            yield graph, cosine
+    shown = nearest[first_of_each(store, members[nearest])[:TYPICAL]]
+    yield from zip(members[shown].tolist(), similarities[shown].tolist(), strict=True)
