@@ -30,7 +30,7 @@ from graphlog.training.pretrain import PretrainResult, run_pretraining
 VARIANTS: dict[str, dict[str, Any]] = {
     "drawn at the loss's temperature, unit length": {
         "e_step": "sample",
-        "e_step_temperature": 0.0,
+        "e_step_temperature": 0.1,
         "initialization": "kmeans",
         "kmeans_space": "unit",
         "min_roots": 1,
@@ -39,7 +39,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "drawn at the loss's temperature, raw": {
         "initialization": "kmeans",
         "e_step": "sample",
-        "e_step_temperature": 0.0,
+        "e_step_temperature": 0.1,
         "prototype_rate": 1.0,
     },
     "greedy": {"e_step": "greedy", "initialization": "kmeans"},
@@ -76,7 +76,7 @@ def root_gradient(objective: Any, emb: Tensor) -> float:
     """Return the length of the roots' expected gradient over the mean length of each draw's."""
     config, forest = objective.config, objective.forest.detach()
     loss_temperature = config.prototype_temperature or config.temperature
-    temperature = config.e_step_temperature or config.temperature
+    temperature = config.e_step_temperature
     roots = forest.layers[0].clone().requires_grad_()
     top = PrototypeForest([roots], [])
     grads: list[Tensor] = []

@@ -29,11 +29,6 @@ class FrozenConfig(BaseModel):
         except ValidationError as e:
             raise ConfigError(_first_problem(cls, e, where)) from None
 
-    @classmethod
-    def setting_names(cls) -> list[str]:
-        """Return the names that :meth:`parse` knows."""
-        return list(cls.model_fields)
-
     def updated(self, values: Mapping[str, Any], where: str = "") -> Self:
         """Return a copy with ``values`` replaced, validated again."""
         return self.parse({**self.model_dump(), **values}, where)
@@ -43,11 +38,9 @@ def _first_problem(cls: type[FrozenConfig], error: ValidationError, where: str) 
     problem = error.errors()[0]
     key = ".".join(str(p) for p in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        near = get_close_matches(key, cls.setting_names(), n=1, cutoff=0.4)
+        near = get_close_matches(key, cls.model_fields, n=1, cutoff=0.4)
         hint = f"did you mean `{where}{near[0]}`? " if near else ""
-        return (
-            f"unknown setting `{where}{key}`; {hint}Known: {', '.join(sorted(cls.setting_names()))}"
-        )
+        return f"unknown setting `{where}{key}`; {hint}Known: {', '.join(sorted(cls.model_fields))}"
     if problem["type"] == "value_error":  # in our own words, which name what was found
         named = f"{where}{key}".rstrip(".")  # what concerns several keys has none of its own
         return f"`{named}`: {problem['msg'].removeprefix('Value error, ')}"

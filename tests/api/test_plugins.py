@@ -108,7 +108,7 @@ def test_every_verb_knows_the_parts_of_a_package(used: tuple[Path, list[Ended]])
     assert json.loads(ended[4].out)["rows"] == 96
     config = tomllib.loads((folder / "run" / "config.toml").read_text(encoding="utf-8"))
     assert config["plugins"] == dict.fromkeys(("objective", "backbone"), "graphlog-example")
-    assert config["encoder"]["gate_bias"] == 0.0
+    assert config["encoder"]["layer"]["gate_bias"] == 0.0
     assert len((folder / "predictions.csv").read_text().splitlines()) == 97
     assert "degreepred-gated" in ended[8].out
 

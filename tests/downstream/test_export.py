@@ -25,7 +25,7 @@ MIXED = ["C", "c1ccccc1O", "[Na+].[Cl-]", "C[C@H](N)C(=O)O", *CHAINS[:5]]
     [
         {},
         {"backbone": "graphsage"},
-        {"edge_mode": "concat", "readout": "sum"},
+        {"layer": {"edge_mode": "concat"}, "readout": "sum"},
         {"readout": "max", "jk": "max"},
         {"readout": "mean+center", "jk": "concat"},
     ],

@@ -141,7 +141,7 @@ def test_the_domain_settles_the_family() -> None:
         False,
         0,
     )
-    mixed = small(schema="protein", edge_mode="add", batch_norm=True)
+    mixed = small(schema="protein", layer={"edge_mode": "add"}, batch_norm=True)
     assert (mixed.config.layer.edge_mode, len(mixed.norms)) == ("add", 2)
 
 

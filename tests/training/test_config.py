@@ -24,8 +24,8 @@ def test_every_recipe_survives_its_file(objective: str, recipe: str, tmp_path: P
 def test_a_layer_has_its_own_settings_alone() -> None:
     with pytest.raises(ConfigError, match=r"encoder\.heads"):
         resolve_config(overrides={"encoder": {"backbone": "gcn", "heads": 2}})
-    attention = resolve_config(overrides={"encoder.backbone": "gat", "encoder.heads": 3})
-    assert attention.to_tables()["encoder"]["heads"] == 3
+    attention = resolve_config(overrides={"encoder.backbone": "gat", "encoder.layer.heads": 3})
+    assert attention.to_tables()["encoder"]["layer"] == {"heads": 3}
     assert "substructure_at" in resolve_config("contextpred").to_toml()
 
 

@@ -3,11 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, SerializeAsAny, field_validator, model_serializer, model_validator
+from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
 from torch import Tensor, nn
 
 from graphlog.config import FrozenConfig
@@ -82,7 +82,7 @@ LayerSettings = TypeVar("LayerSettings", bound=LayerConfig)
 
 
 class EncoderConfig(FrozenConfig):
-    """The shape of an encoder; the settings of the backbone's layer are given beside the others.
+    """The shape of an encoder.
 
     ``auto`` follows the schema's domain: proteins get the biology variants of Hu et al. (2020).
     """
@@ -107,7 +107,7 @@ class EncoderConfig(FrozenConfig):
     """Whether nodes of equal environments are computed once, where a batch has enough of them. The
     results are the same but for rounding."""
     layer: SerializeAsAny[LayerConfig] = LayerConfig()
-    """Settings of the backbone's layer; in files they stand beside the others."""
+    """Settings of the backbone's layer, a table of their own."""
 
     @field_validator("backbone")
     @classmethod
@@ -115,57 +115,25 @@ class EncoderConfig(FrozenConfig):
         check_name("backbone", name, LAYERS)
         return name
 
-    @model_validator(mode="before")
+    @field_validator("layer", mode="before")
     @classmethod
-    def _collect(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return _collect_layer_settings(values, "encoder.")
-
-    @classmethod
-    def parse(cls, values: Mapping[str, Any], where: str = "") -> Self:
-        """Validate ``values``, those of the layer first for clear messages."""
-        return super().parse(_collect_layer_settings(values, where), where)
-
-    @model_serializer(mode="wrap")
-    def _serialize_flat(self, serialize: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        values = serialize(self)
-        layer = values.pop("layer", {})  # absent where defaults are left out
-        return {**values, **layer}
+    def _of_the_backbone(cls, given: object, others: ValidationInfo) -> LayerConfig:
+        if not isinstance(given, Mapping | LayerConfig):
+            raise ValueError(f"must be a table of settings, found {given!r}")
+        kind = getattr(LAYERS.get(others.data.get("backbone", "")), "Config", LayerConfig)
+        values = given.model_dump() if isinstance(given, LayerConfig) else given
+        return kind.parse(values, "encoder.layer.")
 
     def layer_as(self, kind: type[LayerSettings]) -> LayerSettings:
         """Return the settings of the layer; the defaults if it is not of ``kind``."""
         return self.layer if isinstance(self.layer, kind) else kind()
-
-    @classmethod
-    def setting_names(cls) -> list[str]:
-        """Return the names of all settings, those of every kind of layer included."""
-        return [*(name for name in cls.model_fields if name != "layer"), *_layer_settings(*LAYERS)]
 
     def resolve_auto(self, domain: str) -> "EncoderConfig":
         """Return the settings with every ``auto`` replaced by what graphs of ``domain`` need."""
         is_wide = domain in DOMAINS and DOMAINS[domain].wide_edges
         batch_norm = not is_wide if self.batch_norm == "auto" else self.batch_norm
         layer = self.layer.resolve_auto(domain)
-        return self.updated({"batch_norm": batch_norm, **layer.model_dump()}, "encoder.")
-
-
-def _collect_layer_settings(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    backbone = str(values.get("backbone", "gin"))
-    options = {k: values[k] for k in _layer_settings(backbone) if k in values}
-    rest = {key: value for key, value in values.items() if key not in options}
-    if "layer" not in rest:
-        kind = _layer_config(LAYERS.get(backbone))
-        known = {key: value for key, value in options.items() if key in kind.model_fields}
-        rest["layer"] = kind.parse(known, where)
-    return rest
-
-
-def _layer_config(layer: object) -> type[LayerConfig]:
-    return getattr(layer, "Config", LayerConfig)
-
-
-def _layer_settings(*backbones: str) -> list[str]:
-    kinds = [_layer_config(LAYERS.get(name)) for name in backbones]
-    return list(dict.fromkeys(key for kind in kinds for key in kind.model_fields))
+        return self.updated({"batch_norm": batch_norm, "layer": layer}, "encoder.")
 
 
 class Neighborhood:

@@ -141,7 +141,7 @@ def encoder_from_weights(weights: Mapping[str, Tensor], backbone: str) -> GraphE
         "dim": weights[node].shape[1],
     }
     if backbone == "gat":
-        shape["heads"] = weights["gnns.0.att"].shape[1]
+        shape["layer"] = {"heads": weights["gnns.0.att"].shape[1]}
     config = EncoderConfig.parse(shape)
     schema = MOLECULE if chemistry else PROTEIN
     state = {

@@ -204,7 +204,7 @@ class GraphLoG(Objective[GraphLoGViews]):
             dropped = drop_subgraphs(batch, c.drop_rate, generator)
             present_idx, part = (~dropped).nonzero().squeeze(1), induced_part(batch, ~dropped).batch
         rate: float | Tensor = c.mask_rate
-        if c.mask_rate_max > c.mask_rate:
+        if c.mask_rate_max is not None:
             share = uniform(batch.num_graphs, generator, batch.ptr.device)
             rate = c.mask_rate + (c.mask_rate_max - c.mask_rate) * share
         source = batch if part is None else part
@@ -321,7 +321,7 @@ class GraphLoG(Objective[GraphLoGViews]):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Return the loss of an E-step's chains, and what the watch looks at."""
         c = self.config
-        e_temperature = c.e_step_temperature or c.temperature
+        e_temperature = c.e_step_temperature
         temperature = c.prototype_temperature or c.temperature
         with torch.autocast(emb.device.type, enabled=False):
             fixed, still = emb.detach(), forest.detach()

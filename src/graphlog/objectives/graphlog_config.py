@@ -39,8 +39,8 @@ class GraphLoGConfig(FrozenConfig):
     leaves it out."""
     descriptor_layer: EmbeddingLayer = "last"
     """Predict them from all layers' means, or from the graph embedding of the last layer."""
-    descriptor_hidden: int = Field(0, ge=0)
-    """Width of the layer between embedding and descriptors; 0: that of the embedding."""
+    descriptor_hidden: int | None = Field(None, ge=1)
+    """Width of the layer between embedding and descriptors; None: that of the embedding."""
     descriptor_robust: bool = False
     """Huber's error of descriptors in place of the squared one."""
     substructure_weight: float = Field(0.0, ge=0)
@@ -49,8 +49,8 @@ class GraphLoGConfig(FrozenConfig):
 
     mask_rate: float = Field(0.3, ge=0, lt=1)
     """Share of a graph's nodes (or edges) whose attributes are masked."""
-    mask_rate_max: float = Field(0.0, ge=0, lt=1)
-    """If above ``mask_rate``, every graph draws its share between the two."""
+    mask_rate_max: float | None = Field(None, ge=0, lt=1)
+    """Every graph draws its share between ``mask_rate`` and this; None: all have ``mask_rate``."""
     drop_rate: float = Field(0.0, ge=0, lt=1)
     """Share of a graph's nodes that its view lacks, one connected subgraph; 0 drops none."""
     masked_columns: MaskedColumns = "all"
@@ -107,11 +107,11 @@ class GraphLoGConfig(FrozenConfig):
     e_step: Literal["balanced", "sample", "greedy"] = "balanced"
     """``balanced``: leaves get equal shares of the batch (Sinkhorn), ancestors follow from the
     tree; ``sample``: draw chains (Eq. 12); ``greedy``: the nearest prototype down (script)."""
-    e_step_temperature: float = Field(0.05, ge=0)
-    """Temperature of the assignment; 0: the same as ``temperature``. The paper's is 1. Chains drawn
-    at the temperature of the cross-entropy leave it without a gradient in expectation."""
-    prototype_temperature: float = Field(0.0, ge=0)
-    """Divides the cosines of the cross-entropy over prototypes; 0: the same as ``temperature``."""
+    e_step_temperature: float = Field(0.05, gt=0)
+    """Temperature of the assignment. The paper's is 1. Chains drawn at the temperature of the
+    cross-entropy leave it without a gradient in expectation."""
+    prototype_temperature: float | None = Field(None, gt=0)
+    """Divides the cosines of the cross-entropy over prototypes; None: ``temperature`` does."""
     prototype_rate: float = Field(10.0, gt=0)
     """Learning rate of the prototypes, as a multiple of the others'."""
     global_form: GlobalForm = "cross-entropy"
@@ -130,6 +130,8 @@ class GraphLoGConfig(FrozenConfig):
                 "`subgraph_positive='masked'` needs `subgraph_anchors='masked'`"
                 " and `local_form='infonce'`"
             )
+        if self.mask_rate_max is not None and self.mask_rate_max < self.mask_rate:
+            raise ValueError("`mask_rate_max` must not be below `mask_rate`")
         weights = (
             self.graph_weight,
             self.subgraph_weight,
@@ -196,8 +198,7 @@ RELEASED: Mapping[str, Any] = {
     "competitive_passes": 5,
     "competitive_decay": 0.95,
     "e_step": "greedy",
-    "e_step_temperature": 0.0,
-    "prototype_temperature": 0.0,
+    "e_step_temperature": 0.04,
     "prototype_rate": 1.0,
     "global_form": "cross-entropy",
     "prototype_candidates": "siblings",

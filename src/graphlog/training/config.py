@@ -216,12 +216,12 @@ def check_fits(init: GraphEncoder, config: PretrainConfig, schema: FeatureSchema
         )
     # equal environments may be computed once or not: no weight depends on it
     wanted = config.encoder.resolve_auto(schema.domain).model_dump(exclude={"sharing"})
-    actual = init.config.model_dump()
+    wanted, actual = flat_settings(wanted), flat_settings(init.config.model_dump())
     for key, value in wanted.items():
-        if actual[key] != value:
+        if actual.get(key) != value:
             raise ConfigError(
-                f"`encoder.{key}` is {value!r} but {actual[key]!r} in the model to start from; "
-                f"set encoder.{key} = {actual[key]!r}."
+                f"`encoder.{key}` is {value!r} but {actual.get(key)!r} in the model to start from; "
+                f"set encoder.{key} = {actual.get(key)!r}."
             )
 
 
@@ -249,7 +249,7 @@ def _arrange(values: Mapping[str, Any]) -> dict[str, Any]:
         elif key in _training_keys():
             arranged["training"][key] = value
         else:
-            encoder = (f"encoder.{k}" for k in EncoderConfig.setting_names())
+            encoder = (f"encoder.{k}" for k in EncoderConfig.model_fields)
             raise unknown_name("setting", key, [*_TOP, *_TABLES, *_training_keys(), *encoder])
     for key in arranged["training"]:
         if key not in _training_keys():

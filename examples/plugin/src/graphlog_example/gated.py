@@ -10,7 +10,7 @@ from graphlog.ops.neighbors import neighbor_sum
 
 
 class GatedConfig(LayerConfig):
-    """Settings of Gated, given as ``--set encoder.gate_bias=1``."""
+    """Settings of Gated, given as ``--set encoder.layer.gate_bias=1``."""
 
     gate_bias: float = 0.0
     """Initial bias of the gate: above 0, more of the neighbors' mean is let through."""
