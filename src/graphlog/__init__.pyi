@@ -6,6 +6,7 @@ from .api import featurize as featurize
 from .api import finetune as finetune
 from .api import fold_probe as fold_probe
 from .api import load_predictor as load_predictor
+from .api import open_store as open_store
 from .api import predict as predict
 from .api import predict_file as predict_file
 from .api import pretrain as pretrain
@@ -20,7 +21,6 @@ from .data.batch import GraphBatch as GraphBatch
 from .data.schema import FeatureSchema as FeatureSchema
 from .data.split import Split as Split
 from .data.store import GraphStore as GraphStore
-from .data.store import open_store as open_store
 from .domains.protein.domain import split_proteins as split_proteins
 from .downstream.encoder import Encoder as Encoder
 from .downstream.explain import Attribution as Attribution

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +188,7 @@ def _score(dataset: str, model: str, how: str, row: ScoreRow) -> TourScore:
 def can_draw(say: Say) -> bool:
     """Return whether figures can be drawn; say what is missing where not."""
     try:
-        import_module("graphlog.report.style")
+        import graphlog.report.style  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except MissingExtraError as e:
         say(f"no figures: {e}")
         return False

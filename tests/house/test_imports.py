@@ -1,5 +1,6 @@
 """Who may import whom, and what must not be imported early."""
 
+import ast
 import json
 import runpy
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from house_support import ROOT, SOURCE
+from house_support import ROOT, SOURCE, dotted, modules, tree
 
 HEAVY = {
     "torch",
@@ -62,6 +63,19 @@ def test_embedding_needs_no_scikit_learn():
 def test_a_benchmark_finds_what_it_imports(script: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(script.parent)
     runpy.run_path(str(script))
+
+
+def test_modules_are_imported_by_name_in_plug_ins_alone():
+    """Import-linter cannot see what a text names."""
+    names = {"import_module", "__import__"}
+    found = {
+        dotted(path)
+        for path in modules()
+        for node in ast.walk(tree(path))
+        if (isinstance(node, ast.Name) and node.id in names)
+        or (isinstance(node, ast.Attribute) and node.attr in names)
+    }
+    assert found == {"graphlog.plugins"}
 
 
 def test_layers_hold():

@@ -3,11 +3,10 @@
 And what pages of drawings have in common.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from html import escape
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from graphlog.errors import GraphLoGError
 
@@ -23,6 +22,19 @@ _STYLE = """
 body { margin: 2rem auto; max-width: 80rem; padding: 0 1rem }
 figure div { background: #fff; border-radius: 4px; color: #000 }
 """
+
+
+Draw = Callable[["GraphStore", Sequence[int], int, int], list[str] | None]
+"""What gives a drawing of each of some graphs, of a width and height, or None."""
+_drawing_by: list[Draw] = []
+
+
+def draw_by(draw: Draw) -> None:
+    """Have notebooks draw the graphs of stores by ``draw``.
+
+    Called by the domains: they know how, and lie above the stores.
+    """
+    _drawing_by[:] = [draw]
 
 
 def page_head(title: str, style: str) -> str:
@@ -69,12 +81,11 @@ def store_html(store: "GraphStore") -> str:
         "labels": ", ".join(store.tasks) or None,
     }
     first = list(range(min(_DRAWN, len(store))))
-    # the domains lie above the stores, so that they are looked up when a drawing is wanted
-    domain: Any = import_module("graphlog.domains").domain_of(store.schema)
     drawings, texts = [""] * len(first), [""] * len(first)
     with suppress(GraphLoGError):  # a store need not keep its texts
         texts = list(store.texts(first))
-        drawings = domain.draw(store, first, _WIDTH, _HEIGHT) or drawings
+        for draw in _drawing_by:
+            drawings = draw(store, first, _WIDTH, _HEIGHT) or drawings
     figures = "".join(
         '<figure style="display:inline-block;margin:4px;background:#fff;color:#000">'
         f"{drawing}<figcaption>{escape(text[:40])}</figcaption></figure>"

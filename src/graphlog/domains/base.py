@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, Num
 from scipy.sparse import csr_matrix
 
+from graphlog.data.html import draw_by
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import Split, random_split, stratified_split
 from graphlog.data.store import GraphStore
@@ -503,3 +504,10 @@ def schema_named(name: str) -> FeatureSchema:
     schemas = {name: s for domain in DOMAINS.values() for name, s in domain.schemas.items()}
     check_name("schema", name, schemas)
     return schemas[name]
+
+
+def _draw(store: GraphStore, graphs: Sequence[int], width: int, height: int) -> list[str] | None:
+    return domain_of(store.schema).draw(store, graphs, width, height)
+
+
+draw_by(_draw)

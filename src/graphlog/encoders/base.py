@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import ClassVar, Literal, NamedTuple, Self, TypeVar, no_type_check
 
 import torch
 from jaxtyping import Float, Int
@@ -117,6 +117,7 @@ class EncoderConfig(FrozenConfig):
 
     @field_validator("layer", mode="before")
     @classmethod
+    @no_type_check  # ValidationInfo cannot be checked at run time
     def _of_the_backbone(cls, given: object, others: ValidationInfo) -> LayerConfig:
         if not isinstance(given, Mapping | LayerConfig):
             raise ValueError(f"must be a table of settings, found {given!r}")

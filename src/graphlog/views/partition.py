@@ -1,7 +1,6 @@
 """Balanced partitions of graphs by METIS, each topology partitioned once and remembered."""
 
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,10 +23,10 @@ class Partitioner:
     def __init__(self, parts: int) -> None:
         """Raise MissingExtraError where METIS is not installed."""
         try:
-            self._metis: Any = import_module("pymetis")
+            import pymetis
         except ImportError:
             raise MissingExtraError("pymetis", "partition") from None
-        self.parts = parts
+        self._metis, self.parts = pymetis, parts
         self._options = self._metis.Options(seed=0)
         self._sorted, self._recent = _Memory(), _Memory()
 

@@ -5,7 +5,6 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -305,7 +304,7 @@ def find_communities(network: ProteinNetwork) -> Int[np.ndarray, "N"]:
         MissingExtraError: If METIS is not installed.
     """
     try:
-        metis: Any = import_module("pymetis")
+        import pymetis as metis
     except ImportError:
         raise MissingExtraError("pymetis", "partition") from None
     if len(network.proteins) < 2 * COMMUNITIES:
