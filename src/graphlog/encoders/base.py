@@ -264,7 +264,7 @@ class MessagePassing(nn.Module, ABC):
     needs_degrees: ClassVar[bool] = False
     """Whether the degrees of neighbors are used too, as by ``neighborhood.norm``."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         """Let a new ``forward`` declare anew whether it shares."""
         super().__init_subclass__(**options)
         if "forward" in cls.__dict__ and "shares_environments" not in cls.__dict__:
