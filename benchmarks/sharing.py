@@ -3,6 +3,7 @@
 python benchmarks/sharing.py shares --out benchmarks/results/sharing-shares.csv
 python benchmarks/sharing.py steps --out benchmarks/results/sharing-steps.csv
 python benchmarks/sharing.py embed --out benchmarks/results/sharing-embed.csv
+python benchmarks/sharing.py picture --out benchmarks/results/sharing.png
 
 Seconds are the processor's of one thread. Both sides, `sharing` "auto" and "off", take the same
 batches in turns, neither always first; a ratio is the median over the pairs.
@@ -12,11 +13,16 @@ import argparse
 import time
 from collections.abc import Iterator
 from copy import deepcopy
+from io import BytesIO
 from pathlib import Path
 from statistics import median
 
 import pandas as pd
 import torch
+from matplotlib import colormaps
+from PIL import Image, ImageDraw
+from rdkit import Chem
+from rdkit.Chem.Draw import rdMolDraw2D
 
 import graphlog
 from graphlog.data.batch import BatchSampler
@@ -134,6 +140,39 @@ def embed(pairs: int) -> Iterator[Row]:
         yield {"graphs": size, "format": "fp32", **compared(seconds, len(store))}
 
 
+def picture(path: Path) -> None:
+    """Draw three molecules, an atom in the color of its environment, after 0, 1 and 2 layers."""
+    smiles = ["Cc1ccccc1", "CCc1ccccc1", "CC(C)CO"]
+    store = graphlog.read_molecules(smiles, schema="molecule")
+    batch = store[:]
+    classes = color_classes(batch.x, batch.edge_attr, batch.adjacency, 2)
+    width, height = 300, 210
+    sheet = Image.new("RGB", (len(smiles) * width, len(classes) * (height + 24)), "white")
+    palette = colormaps["tab20"].colors
+    for row, found in enumerate(classes):
+        after = ("at the input", "after one layer", "after two layers")[row]
+        text = f"{after}: {len(found.nodes)} environments among {batch.num_nodes} atoms"
+        top = row * (height + 24)
+        ImageDraw.Draw(sheet).text((12, top + 6), text, fill="black", font_size=15)
+        for column, smile in enumerate(smiles):
+            first, last = batch.ptr[column : column + 2].tolist()
+            colors = {k: palette[c % 20] for k, c in enumerate(found.inverse[first:last].tolist())}
+            canvas = rdMolDraw2D.MolDraw2DCairo(width, height)
+            canvas.drawOptions().fillHighlights = True
+            canvas.drawOptions().highlightRadius = 0.42
+            rdMolDraw2D.PrepareAndDrawMolecule(
+                canvas,
+                Chem.MolFromSmiles(smile),
+                highlightAtoms=list(colors),
+                highlightAtomColors=colors,
+                highlightBonds=[],
+            )
+            canvas.FinishDrawing()
+            drawn = Image.open(BytesIO(canvas.GetDrawingText()))
+            sheet.paste(drawn, (column * width, top + 24))
+    sheet.save(path, optimize=True)
+
+
 def compared(seconds: dict[str, list[float]], graphs: int) -> Row:
     """Medians without the first pair, which warms up."""
     ours, theirs = seconds["auto"][1:], seconds["off"][1:]
@@ -149,14 +188,18 @@ def compared(seconds: dict[str, list[float]], graphs: int) -> Row:
 
 
 def main() -> None:
+    """Run one part."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=["shares", "steps", "embed"])
+    parser.add_argument("part", choices=["shares", "steps", "embed", "picture"])
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.part == "picture":
+        picture(options.out)
+        return
     parts = {"shares": shares, "steps": lambda: steps(options.pairs)}
     rows: list[Row] = []
     for row in parts.get(options.part, lambda: embed(options.pairs))():
