@@ -162,7 +162,9 @@ def _probed(
     Those on all three, averaged, are kept in ``run_dir``.
     """
     joined: dict[str, Any] = {"with_features": ["ecfp4", "descriptors"], "run_dir": run_dir}
-    report = api.probe(shipped, data, seeds=[seed], overwrite=run_dir is not None, **joined)
+    report = api.probe(
+        shipped, data, baseline_seeds=[seed], overwrite=run_dir is not None, **joined
+    )
     own = api.probe(small, data, baselines=())
     rows = [(row, "small encoder") for row in own.rows]
     rows += [(row, _NAMES.get(row.model, row.model)) for row in report.rows]

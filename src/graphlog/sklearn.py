@@ -19,10 +19,11 @@ from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig, train_one
-from graphlog.downstream.head import FineTuned
-from graphlog.downstream.members import predict_graphs
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import load
+from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.probe import fit_head
+from graphlog.downstream.report import make_report
 from graphlog.downstream.tasks import LabeledGraphs, folds_lacking
 from graphlog.errors import ConfigError, DataError, check_name
 from graphlog.inputs import read, records_of
@@ -115,6 +116,7 @@ class _FineTunedEstimator(BaseEstimator):
         random_state: int = 0,
         patience: int | None = None,
         validation_fraction: float = 0.1,
+        head: str | None = None,
     ) -> None:
         self.encoder = encoder
         self.protocol = protocol
@@ -130,6 +132,7 @@ class _FineTunedEstimator(BaseEstimator):
         self.random_state = random_state
         self.patience = patience
         self.validation_fraction = validation_fraction
+        self.head = head
 
     def _train(
         self,
@@ -161,8 +164,12 @@ class _FineTunedEstimator(BaseEstimator):
         data = LabeledGraphs(
             "fit", store, labels, tuple(names), self._task, metric, split, "random", (), weights
         )
-        self.model_: FineTuned
-        self.model_, self.n_iter_ = train_one(encoder, data, self._config(), seed)
+        self.model_: Predictor
+        if self.head is None:
+            model, self.n_iter_ = train_one(encoder, data, self._config(), seed)
+            self.model_ = Predictor([model], names, make_report(data, ()))
+        else:
+            self.model_, self.n_iter_ = fit_head(encoder, data, self.head, self.layer), 1
         self.n_features_in_ = 1
 
     def _split(self, labels: Array, names: Sequence[str], strata: Array, seed: int) -> Split:
@@ -190,10 +197,7 @@ class _FineTunedEstimator(BaseEstimator):
     def _outputs(self, X: Any) -> Array:  # noqa: N803
         check_is_fitted(self, "model_")
         store = _graphs(X, self.model_, self)
-        predicted = predict_graphs([self.model_], store)
-        outputs = np.full((store.num_rows, predicted.shape[1]), np.nan)
-        outputs[store.rows] = predicted
-        return outputs
+        return self.model_.predict(store).astype(np.float64)
 
     def _config(self) -> FinetuneConfig:
         names = ("protocol", "epochs", "batch_size", "learning_rate", "dropout", "freeze", "layer")
@@ -208,7 +212,10 @@ class _FineTunedEstimator(BaseEstimator):
 
 
 class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
-    """An encoder fine-tuned on two or more classes, or on several 0/1 columns, NaN where unknown.
+    """An encoder with a model of two or more classes, or of several 0/1 columns, NaN where unknown.
+
+    By default encoder and a linear head are fine-tuned. With ``head`` the encoder stays frozen, and
+    of the settings of fine-tuning only ``encoder``, ``layer`` and ``invalid`` count.
 
     Args:
         encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
@@ -228,6 +235,8 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
             the best epoch is kept. None trains all epochs on all molecules.
         validation_fraction: Share of the molecules that ``patience`` holds back, at random, classes
             in proportion; otherwise unused.
+        head: None fine-tunes; else what is fitted to frozen embeddings: ``linear``, ``kernel`` (of
+            molecules also of ECFP4 counts), or ``auto``, the better by five-fold cross-validation.
 
     Attributes:
         n_iter_: Epochs trained.
@@ -307,7 +316,7 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
 
 
 class GraphRegressor(RegressorMixin, _FineTunedEstimator):
-    """An encoder fine-tuned on quantities, one or several columns, NaN where unknown.
+    """An encoder with a model of quantities, one or several columns, NaN where unknown.
 
     Arguments are those of :class:`GraphClassifier`; where ``invalid`` is ``nan``, a molecule that
     cannot be read is predicted NaN.
@@ -336,10 +345,27 @@ class GraphRegressor(RegressorMixin, _FineTunedEstimator):
         self._train(X, labels, [f"value{k}" for k in range(labels.shape[1])], sample_weight)
         return self
 
-    def predict(self, X: Any) -> Array:  # noqa: N803
-        """Return the predicted values, shaped like the ``y`` of :meth:`fit`."""
-        outputs = self._outputs(X)
-        return outputs[:, 0] if self.is_flat_ else outputs
+    def predict(self, X: Any, return_std: bool = False) -> Array | tuple[Array, Array]:  # noqa: N803
+        """Return the predicted values, shaped like the ``y`` of :meth:`fit`.
+
+        Args:
+            X: SMILES.
+            return_std: Whether to return the standard deviation of each value's error as well,
+                which a kernel model knows.
+
+        Raises:
+            ConfigError: If it is asked of another model.
+        """
+        if not return_std:
+            outputs = self._outputs(X)
+            return outputs[:, 0] if self.is_flat_ else outputs
+        check_is_fitted(self, "model_")
+        if self.model_.kernel is None:
+            raise ConfigError("only kernel models know deviations; choose `head='kernel'`.")
+        found = self.model_.predict_uncertain(_graphs(X, self.model_, self))
+        assert found.std is not None, "kernel models of quantities have deviations"
+        columns = slice(None) if not self.is_flat_ else 0
+        return found.mean[:, columns], found.std[:, columns]
 
 
 def _texts(X: Any, estimator: Any) -> list[str]:  # noqa: N803
@@ -382,8 +408,8 @@ def _weights(sample_weight: Any, count: int) -> Array | None:
     return weights
 
 
-def _graphs(X: Any, encoder: Encoder | FineTuned, estimator: Any) -> GraphStore:  # noqa: N803
-    schema = encoder.schema if isinstance(encoder, Encoder) else encoder.network.schema
+def _graphs(X: Any, model: Encoder | Predictor, estimator: Any) -> GraphStore:  # noqa: N803
+    schema = model.schema
     store = read(_texts(X, estimator), schema)
     if store.rejects and estimator.invalid == "raise":
         first = store.rejects[0]

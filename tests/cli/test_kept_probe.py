@@ -64,7 +64,7 @@ def test_words_for_classes_are_remembered(
 
 def test_several_splits_are_scored(cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path):
     words = ("probe", molecules, "-m", pretrained, "--targets", "oxygen", "--baselines", "none")
-    words += ("--protocol", "splits", "--seeds", "0,1,2")
+    words += ("--protocol", "splits", "--folds-seeds", "0,1,2")
     shown = cli(*words, "--split", "random", "-q")
     assert shown.code == 0
     assert "random (seeds 0, 1, 2) split" in shown.out

@@ -232,8 +232,8 @@ def test_probe_prints_a_row_for_each_model(cli: Cli, molecules: Path, pretrained
         "oxygen",
         "--split",
         "random",
-        "--seeds",
-        "0",
+        "--baselines",
+        "all",
     ]
     ended = cli(*words)
     assert ended.code == 0

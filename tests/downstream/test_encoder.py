@@ -78,7 +78,7 @@ def test_joined_features_stand_beside_the_embedding_under_their_names():
 def test_features_of_a_store_in_pieces(monkeypatch: pytest.MonkeyPatch):
     encoder = tiny_encoder()
     whole = encoder.embed(CHAINS, with_features=("ecfp4",))
-    monkeypatch.setattr("graphlog.downstream.joined._GRAPHS_AT_ONCE", 7)
+    monkeypatch.setattr("graphlog.downstream.linear._GRAPHS_AT_ONCE", 7)
     pieces = encoder.embed(CHAINS, batch_size=3, with_features=("ecfp4",))
     np.testing.assert_allclose(pieces, whole, rtol=1e-5, atol=1e-6)
     with pytest.raises(DataError, match="SMILES"):

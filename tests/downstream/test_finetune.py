@@ -19,7 +19,6 @@ from graphlog.downstream.finetune import FinetuneConfig, finetune, start_of
 from graphlog.downstream.finetune_seed import SeedJob
 from graphlog.downstream.head import Head, masked_bce, masked_mse
 from graphlog.downstream.linear import FIXED_C, linear_path, probe_weights, standardize
-from graphlog.downstream.members import predict_graphs
 from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.tasks import LabeledGraphs
@@ -373,14 +372,15 @@ def test_the_default_protocol_starts_at_the_probe_and_keeps_statistics():
     """With a step size of nearly 0 the head is the probe's, and batch norms are as they came."""
     encoder, data = tiny_encoder("last"), labeled(IS_ALCOHOL)
     config = FinetuneConfig(epochs=1, learning_rate=1e-12, encoder_rate=1e-12, device="cpu")
-    (member,) = finetune(encoder, data, config, baselines=(), seeds=(0,)).members
+    predictor = finetune(encoder, data, config, baselines=(), seeds=(0,))
+    (member,) = predictor.members
     assert member.layer == "jk"
     for name, value in member.network.named_buffers():
         assert torch.equal(value, encoder.network.get_buffer(name)), name
     train = data.split.train
     features = standardize(encoder.embed_store(data.store, "jk"), train)
     expected = linear_path(features, data.labels, train, "classification", [FIXED_C])[FIXED_C]
-    predicted = predict_graphs([member], data.store)
+    predicted = predictor.predict(data.store)
     assert np.corrcoef(predicted[:, 0], expected[:, 0])[0, 1] > 0.95
 
 

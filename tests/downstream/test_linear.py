@@ -2,8 +2,13 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from graphlog.downstream.linear import FARTHEST, linear_path, standardize
-from graphlog.downstream.logistic import apply_logistic, fit_logistic
+from graphlog.downstream.linear import (
+    FARTHEST,
+    apply_logistic,
+    fit_logistic,
+    linear_path,
+    standardize,
+)
 
 
 def test_rounding_is_not_scaled_up() -> None:

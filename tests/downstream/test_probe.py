@@ -18,7 +18,7 @@ from graphlog.downstream.linear import (
 )
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.models import untrained_like
-from graphlog.downstream.probe import cv_probe, probe
+from graphlog.downstream.probe import BASELINES, cv_probe, probe
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, DataError
@@ -85,7 +85,9 @@ def test_sparse_bits_give_the_same_model():
 
 
 def test_probe_reports_every_row_both_ways():
-    report = probe(tiny_encoder("jk"), labeled(IS_ALCOHOL), seeds=(0, 1))
+    report = probe(
+        tiny_encoder("jk"), labeled(IS_ALCOHOL), baselines=BASELINES, baseline_seeds=(0, 1)
+    )
     assert [(row.model, row.rule) for row in report.rows] == [
         ("frozen encoder", "C = 0.1"),
         ("frozen encoder", "C by validation"),
@@ -106,7 +108,7 @@ def test_probe_reports_every_row_both_ways():
 def test_an_untrained_row_is_a_linear_model_of_standardized_features():
     encoder, data = tiny_encoder("jk"), labeled(LENGTH, "regression")
     train, test = data.split.train, data.split.test
-    report = probe(encoder, data, baselines=("random",), seeds=(3,))
+    report = probe(encoder, data, baselines=("random",), baseline_seeds=(3,))
     graphs = data.store.subset(np.sort(train))
     x = standardize(untrained_like(encoder, graphs, 3).embed_store(data.store), train)
     values = linear_path(x, data.labels, train, "regression", (0.1,))[0.1]
@@ -122,7 +124,7 @@ def test_probe_of_a_regression():
 
 
 def test_the_same_probe_twice_gives_the_same_numbers():
-    first, second = (probe(tiny_encoder(), labeled(IS_ALCOHOL), seeds=(0,)) for _ in range(2))
+    first, second = (probe(tiny_encoder(), labeled(IS_ALCOHOL)) for _ in range(2))
     assert first.to_dict() == second.to_dict()
 
 
@@ -144,7 +146,7 @@ def test_unknown_baseline():
 
 def test_a_fused_row_is_the_mean_of_its_parts():
     encoder = tiny_encoder("jk")
-    report = probe(encoder, labeled(IS_ALCOHOL), with_features=("ecfp4",), seeds=(0,))
+    report = probe(encoder, labeled(IS_ALCOHOL), with_features=("ecfp4",))
     assert [row.model for row in report.rows] == [
         *["frozen encoder + ECFP4"] * 2,
         *["frozen encoder"] * 2,
@@ -186,8 +188,8 @@ def test_several_splits_are_probed_as_each_alone_would_be(tmp_path: Path):
     options: dict[str, Any] = {"targets": ["alcohol", "even"], "split": "random"}
     options |= {"baselines": ("random", "ecfp-rf"), "with_features": ["ecfp4"]}
     encoder, seeds = tiny_encoder("jk"), (3, 1, 4)
-    together = probe(encoder, table, seeds=seeds, resplit=True, **options)
-    alone = [probe(encoder, table, seeds=[s], split_seed=s, **options) for s in seeds]
+    together = probe(encoder, table, folds_seeds=seeds, **options)
+    alone = [probe(encoder, table, baseline_seeds=[s], split_seed=s, **options) for s in seeds]
     assert together.splits == 3
     assert together.split == "random (seeds 3, 1, 4)"
     assert sum(together.sizes[fold] for fold in ("train", "valid", "test")) == len(CHAINS)
@@ -219,13 +221,16 @@ def test_a_split_without_a_seed_is_not_probed_several_times(tmp_path: Path):
     )
     for data in (labeled(IS_ALCOHOL), by_scaffold):
         with pytest.raises(ConfigError, match="the same with every seed"):
-            probe(tiny_encoder(), data, baselines=(), resplit=True)
-    shares = {"targets": ["y"], "fractions": (0.6, 0.2, 0.2), "baselines": (), "resplit": True}
-    assert probe(tiny_encoder(), table, **shares).split == "random-scaffold (seeds 0, 1, 2)"
+            probe(tiny_encoder(), data, baselines=(), folds_seeds=(0, 1))
+    shares = {"targets": ["y"], "fractions": (0.6, 0.2, 0.2), "baselines": ()}
+    assert (
+        probe(tiny_encoder(), table, folds_seeds=(0, 1, 2), **shares).split
+        == "random-scaffold (seeds 0, 1, 2)"
+    )
     for seeds in ((), (1,), (0, 1, 0)):
-        with pytest.raises(ConfigError, match="two or more different `seeds`"):
-            probe(tiny_encoder(), table, seeds=seeds, **shares)
-    assert probe(tiny_encoder(), table, seeds=range(2), **shares).splits == 2
+        with pytest.raises(ConfigError, match="two or more different `folds_seeds`"):
+            probe(tiny_encoder(), table, folds_seeds=seeds, **shares)
+    assert probe(tiny_encoder(), table, folds_seeds=range(2), **shares).splits == 2
 
 
 def test_a_split_without_a_score_is_left_out():

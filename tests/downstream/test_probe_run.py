@@ -28,6 +28,7 @@ from graphlog.downstream.linear import fuse, linear_path, sparse_bits, standardi
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import probe
+from graphlog.downstream.report import Model, Report, Source
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import ConfigError, DataError, ModelFileError
@@ -147,7 +148,7 @@ def test_the_note_of_a_replaced_input_goes_with_it(tmp_path: Path) -> None:
 
 
 def test_large_inputs_are_predicted_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("graphlog.downstream.joined._GRAPHS_AT_ONCE", 7)
+    monkeypatch.setattr("graphlog.downstream.linear._GRAPHS_AT_ONCE", 7)
     data = labeled(LENGTH, "regression")
     options = {"baselines": (), "with_features": ("descriptors",)}
     probe(tiny_encoder("jk"), data, **options, run_dir=tmp_path / "run")
@@ -177,6 +178,55 @@ def test_half_precision_predicts_nearly_the_same(tmp_path: Path) -> None:
     again = Predictor.load(tmp_path / "half.safetensors")
     assert again.members[0].head.clip == kept.members[0].head.clip
     np.testing.assert_allclose(again.predict(CHAINS), kept.predict(CHAINS), atol=0.1)
+
+
+@pytest.mark.parametrize("task", sorted(TASKS))
+@pytest.mark.parametrize("joined", [(), ("ecfp4", "descriptors")])
+def test_a_kept_kernel_model_predicts_what_it_was_scored_with(
+    tmp_path: Path, task: str, joined: tuple[str, ...]
+) -> None:
+    data, encoder = TASKS[task](), tiny_encoder("jk")
+    run = tmp_path / "run"
+    report = probe(encoder, data, head="kernel", baselines=(), with_features=joined, run_dir=run)
+    kept, test = Predictor.load(run), data.split.test
+    assert kept.features == (["descriptors", "counts"] if joined else ["counts"])
+    predicted = kept.predict(data.store)
+    scores = data.evaluate(predicted[test], test).scores
+    assert report.rows[0].mean(data.metric) == pytest.approx(scores[data.metric], rel=1e-5)
+    found = kept.predict_uncertain(CHAINS[:5])
+    np.testing.assert_allclose(found.mean, predicted[:5], atol=1e-5)
+    if data.task == "regression":
+        assert found.std is not None
+        assert (found.std > 0).all()
+        assert report.calibration[0]["spread_coverage"] is not None
+        graphlog.predict_file(kept, CHAINS[:5], tmp_path / "out.csv")
+        assert all(row["predicted_n_std"] for row in read_csv(tmp_path / "out.csv"))
+    else:
+        assert found.std is None
+    explained = attribute(kept, chain_store().subset(np.arange(2)))
+    np.testing.assert_allclose(explained.predictions, predicted[:2], atol=1e-5)
+
+
+def test_kernel_models_of_several_splits_are_fitted_to_all_labels(tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "m.csv", CHAINS, length=LENGTH)
+    options = {"targets": ["length"], "baselines": ("random",), "split": "random"}
+    run, seeds = tmp_path / "run", (0, 1)
+    report = probe(
+        tiny_encoder("jk"), table, head="auto", folds_seeds=seeds, run_dir=run, **options
+    )
+    assert {row.key.model for row in report.rows} == {Model.LINEAR, Model.KERNEL}
+    best = min(
+        (
+            row
+            for row in report.rows
+            if row.key.source == Source.EMBEDDING and row.key.rule != "fixed"
+        ),
+        key=lambda row: row.mean("rmse", "valid"),
+    )
+    assert report.rows[0].key == best.key
+    kept = Predictor.load(run)
+    assert (kept.kernel is None) == (best.key.model is Model.LINEAR)
+    assert Report.load(run) == Report.load(run / "scores.json")
 
 
 def test_a_run_is_not_replaced_unasked(tmp_path: Path) -> None:
@@ -219,7 +269,8 @@ def test_atoms_are_hidden_from_the_embedding_alone(tmp_path: Path, task: str) ->
     np.testing.assert_allclose(
         found.predictions, predictor.predict([CHAINS[k] for k in (5, 40, 2)]), atol=1e-5
     )
-    others = predictor.joined_predictions(store, batch_size=2)
+    pairs = zip(predictor.joined, predictor.features_of(store), strict=True)
+    others = [model.predictions(values, task) for model, values in pairs]
     (member,) = predictor.members
     for graph in range(3):
         batch = store[[graph]]
@@ -247,7 +298,7 @@ def test_a_probe_of_several_splits_is_fitted_to_all_labels(tmp_path: Path, task:
     encoder, seeds, run = tiny_encoder("jk"), (0, 1, 2), tmp_path / "run"
     options: dict[str, Any] = {"targets": ["y"], "split": "random", "fractions": (0.6, 0.2, 0.2)}
     options |= {"baselines": (), "with_features": ["ecfp4"], "task": task}
-    report = probe(encoder, table, seeds=seeds, resplit=True, run_dir=run, **options)
+    report = probe(encoder, table, folds_seeds=seeds, run_dir=run, **options)
     assert report.rows[0].rule == "C by validation"
     assert "kept: models of all 47 labeled graphs" in report.notes
     assert any("they come from the folds of all splits" in note for note in report.notes)

@@ -8,7 +8,8 @@ from graphlog.cli import options as o
 from graphlog.cli.console import Console, report_tables
 from graphlog.errors import ConfigError
 
-_BASELINES, _FOLD_BASELINES = "random,ecfp-rf,ecfp-lr", "random,wl"
+_BASELINES, _FOLD_BASELINES = "random,ecfp-lr", "random,wl"
+_ALL_BASELINES = "random,ecfp-rf,ecfp-lr"
 
 
 def embed(
@@ -157,12 +158,10 @@ def probe(
     task: o.Task = "auto",
     split: o.SplitKind = None,
     on_repeats: o.OnRepeats = "keep",
-    seeds: Annotated[
-        str,
-        o.option(
-            "Of untrained encoders and forests; with splits and 10-fold, of the folds.", "0,1,2"
-        ),
-    ] = "0,1,2",
+    head: Annotated[
+        Literal["auto", "linear", "kernel"],
+        o.option("Linear models, a kernel model (with a spread for each value), or the better."),
+    ] = "linear",
     layer: o.Layer = None,
     with_features: o.WithFeatures = None,
     c: Annotated[
@@ -175,12 +174,23 @@ def probe(
         ),
     ] = 0.1,
     baselines: Annotated[
-        str | None, o.option("random, ecfp-rf, ecfp-lr or none; with 10-fold: random, wl.", "A,B")
+        str | None,
+        o.option(
+            "random, ecfp-rf, ecfp-lr, all or none (default: random,ecfp-lr); with 10-fold: "
+            "random, wl.",
+            "A,B",
+        ),
     ] = None,
+    baseline_seeds: Annotated[
+        str, o.option("One untrained encoder and one forest for each.", "0,1,2")
+    ] = "0",
     protocol: Annotated[
         Literal["split", "splits", "10-fold"],
-        o.option("One split, a split for each seed, or InfoGraph's 10-fold accuracy."),
+        o.option("One split, a split for each folds seed, or InfoGraph's 10-fold accuracy."),
     ] = "split",
+    folds_seeds: Annotated[
+        str, o.option("Of the folds, with splits and 10-fold.", "0,1,2")
+    ] = "0,1,2",
     classifier: Annotated[Literal["svm", "logistic"], o.option("Classifier of 10-fold.")] = "svm",
     output: Annotated[
         Path | None, o.option("Folder to keep the models in, for predict.", "RUN", "--output", "-o")
@@ -193,14 +203,13 @@ def probe(
     reading: o.Reading,
     console: Console,
 ) -> None:
-    """Fit linear models to frozen embeddings, beside baselines.
+    """Fit linear or kernel models to frozen embeddings, beside baselines.
 
-    --with also averages their predictions with those of linear models of other features. RUN
-    holds the models whose C was chosen on validation, as a predictor, and its scores.
+    --with also averages their predictions with those of linear models of other features; a kernel
+    model sees them together. RUN holds the first row's models as a predictor, and its scores.
     """
     shared: dict[str, Any] = {
         "layer": layer,
-        "seeds": o.integers(seeds),
         "progress": console.progress(),
         "targets": o.names(targets) or None,
         "task": task,
@@ -216,19 +225,30 @@ def probe(
             raise ConfigError("--with goes with one split or several; drop --protocol 10-fold.")
         if output is not None or overwrite:
             raise ConfigError("--output and --overwrite go with one split or several; drop them.")
+        if head != "linear":
+            raise ConfigError("--head goes with one split or several; drop --protocol 10-fold.")
         rows = o.names(baselines or _FOLD_BASELINES)
-        report = graphlog.fold_probe(model, source, classifier=classifier, baselines=rows, **shared)
+        report = graphlog.fold_probe(
+            model,
+            source,
+            classifier=classifier,
+            baselines=rows,
+            seeds=o.integers(folds_seeds),
+            **shared,
+        )
     else:
-        rows = o.names(baselines or _BASELINES)
+        rows = o.names(_ALL_BASELINES if baselines == "all" else baselines or _BASELINES)
         joined = o.names(with_features)
         report = graphlog.probe(
             model,
             source,
             split,
+            head=head,
             baselines=rows,
+            baseline_seeds=o.integers(baseline_seeds),
+            folds_seeds=o.integers(folds_seeds) if protocol == "splits" else None,
             c=c,
             with_features=joined,
-            resplit=protocol == "splits",
             run_dir=output,
             overwrite=overwrite,
             **shared,

@@ -18,7 +18,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.data.workers import spread_in_order
 from graphlog.domains import Input, domain_of
-from graphlog.downstream.joined import FeatureRows
+from graphlog.downstream.linear import FeatureRows
 from graphlog.encoders.base import Encoding
 from graphlog.encoders.encoder import EmbeddingLayer, EncoderConfig, GraphEncoder, with_settings
 from graphlog.encoders.modelfile import read_model, save_model
@@ -208,7 +208,7 @@ class Encoder(nn.Module):
         """Yield what :meth:`embed_batches` does, with features joined to every row."""
         features = FeatureRows(store, with_features, batch_size)
         for graphs, values in self.embed_batches(store, layer, batch_size, **computing):
-            joined = features.of(graphs)
+            joined = [np.asarray(own) for own in features.of(graphs)]
             yield graphs, np.concatenate([values, *joined], axis=1, dtype=np.float32)
 
     def embed_batches(

@@ -11,7 +11,6 @@ from jaxtyping import Float, Int
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
-from graphlog.downstream.members import predict_batch
 from graphlog.downstream.predictor import Predictor
 from graphlog.errors import ConfigError
 from graphlog.training.log import Progress, as_progress
@@ -78,18 +77,18 @@ def attribute(
     place = np.arange(len(graph)) - ptr[graph]
     whole = np.empty((len(store), len(predictor.targets)))
     hidden = np.empty((len(graph), len(predictor.targets)))
-    others = predictor.joined_predictions(store, batch_size)
+    features = predictor.features_of(store)
     with bar.shown(len(graph), "explaining"):
         for part in _parts(sizes, batch_size):
             batch = store[part].to(device)
-            seen = predict_batch(predictor.members, number_format, None, batch).mean
-            whole[part] = predictor.averaged(seen, [values[part] for values in others])
+            own = [values[part] for values in features]  # pyright: ignore[reportIndexIssue]
+            whole[part] = predictor.predict_batch(batch, own, number_format)
         for part in _parts(sizes[graph], batch_size):
             batch = store.take(graph[part]).to(device)
             nodes = batch.ptr[:-1] + torch.from_numpy(place[part]).to(device)
             batch = _hide(batch, schema, nodes)
-            seen = predict_batch(predictor.members, number_format, None, batch).mean
-            hidden[part] = predictor.averaged(seen, [values[graph[part]] for values in others])
+            own = [values[graph[part]] for values in features]  # pyright: ignore[reportIndexIssue]
+            hidden[part] = predictor.predict_batch(batch, own, number_format)
             bar.advance(part.stop - part.start)
     return Attribution(whole[graph] - hidden, ptr, whole)
 

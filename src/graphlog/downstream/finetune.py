@@ -21,11 +21,10 @@ from graphlog.downstream.finetune_seed import (
     log_row,
 )
 from graphlog.downstream.head import FineTuned
-from graphlog.downstream.labeled_run import describe_run, origin
 from graphlog.downstream.linear import FIXED_C, GRID
 from graphlog.downstream.models import RANDOM, statistics_note, untrained_like
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.probe import check_baselines, ecfp_rows
+from graphlog.downstream.probe import check_baselines, describe_run, ecfp_rows, origin
 from graphlog.downstream.report import ScoreRow, make_report, score_row
 from graphlog.downstream.tasks import (
     LABELING,

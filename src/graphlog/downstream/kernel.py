@@ -16,7 +16,7 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,9 +26,9 @@ from scipy.sparse import csr_matrix
 from scipy.special import expit
 from torch import Tensor
 
-from graphlog.downstream.linear import Scaling, learnable
-from graphlog.downstream.logistic import fit_logistic
+from graphlog.downstream.linear import Scaling, fit_logistic, learnable
 from graphlog.downstream.metrics import TaskKind
+from graphlog.downstream.uncertainty import NINETY
 from graphlog.errors import DataError
 
 EXACT = 10_000
@@ -53,8 +53,6 @@ _CONSTANT = 1.0
 """Constant part of every kernel: labels are centered, yet not in every fold."""
 _FEWEST_FOR_SPREAD = 50
 """Labels below which the spread is that of the process alone."""
-_NINETY = 1.6448536269514722
-"""Half width, in deviations, of the interval that holds 90 % of a normal distribution."""
 _LEAST_ERROR = 1e-2
 """In deviations of the labels: smaller errors are as good."""
 
@@ -88,6 +86,14 @@ class Settings:
     """The weight of each block; they sum to 1."""
     penalty: float
     """Log2 of the penalty, which is the variance of the noise in units of that of the kernel."""
+
+    def detail(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return everything by the names of the blocks, JSON-ready."""
+        return {
+            "penalty": 2.0**self.penalty,
+            "widths": dict(zip(names, self.widths, strict=True)),
+            "shares": dict(zip(names, self.shares, strict=True)),
+        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -810,5 +816,5 @@ def _with_spread(
             spread[:4, t] = np.linalg.lstsq(columns, logs, rcond=None)[0]
         spread[4:, t] = outputs.min(), outputs.max()
         shown = np.exp(columns @ spread[:4, t])
-        spread[0, t] += math.log(max(float(np.quantile(errors / shown, 0.9)), 1e-6) / _NINETY)
+        spread[0, t] += math.log(max(float(np.quantile(errors / shown, 0.9)), 1e-6) / NINETY)
     return replace(model, spread=spread)

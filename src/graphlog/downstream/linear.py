@@ -1,22 +1,30 @@
 """Linear models, fitted to many targets at once where they can be, and random forests on features.
 
+Logistic regressions of many targets on the same features take their steps of L-BFGS together.
+
 Functions import scikit-learn themselves: it takes as long to import as torch, and most commands
 need none of it.
 """
 
+import math
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float, Num
 from joblib import Parallel, delayed
 from scipy.sparse import csr_matrix
 from scipy.special import expit, softmax
+from torch import Tensor
 
-from graphlog.downstream.logistic import MAX_ITERATIONS, apply_logistic, fit_logistic
+from graphlog.data.store import GraphStore
+from graphlog.domains import domain_of
 from graphlog.downstream.metrics import TaskKind
+from graphlog.ops.products import matmul
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -34,6 +42,19 @@ _LEAST = 1e-9
 """Probability below which a logit is not followed."""
 
 TREES, TREES_MANY_TASKS, MANY_TASKS = 300, 100, 50
+
+MAX_ITERATIONS = 300
+_MEMORY = 10
+_TOLERANCE = 1e-4
+"""Largest component of the gradient of the mean loss at which a target is done (scikit-learn's)."""
+_LINE_STEPS, _LINE_TOLERANCE = 6, 0.01
+_CROWDED = 0.8
+"""Targets that are done leave the products once they are more than the rest of this share."""
+_GRAPHS_AT_ONCE = 20_000
+"""Graphs whose features are worked out together, so that starting processes for them pays."""
+
+COUNTS = "counts"
+"""Name of the counts of substructures that kernel models compare graphs by."""
 
 Features = np.ndarray | csr_matrix
 
@@ -129,6 +150,28 @@ def linear_fits(
         )
         for k, c in enumerate(path)
     }
+
+
+def held_out_path(
+    features: Features,
+    labels: Float[np.ndarray, "M T"],
+    train: np.ndarray,
+    task: TaskKind,
+    grid: Sequence[float] = GRID,
+    jobs: int | None = None,
+    folds: int = 5,
+) -> dict[float, Float[np.ndarray, "M T"]]:
+    """Return, for each C of ``grid``, predictions for training rows by models of other folds.
+
+    Rows are dealt to folds at random; other rows are NaN.
+    """
+    order = np.random.default_rng(0).permutation(train)
+    found = {c: np.full(labels.shape, np.nan) for c in grid}
+    for fold in np.array_split(order, min(folds, len(order))):
+        rest = np.setdiff1d(train, fold)
+        for c, predictions in linear_path(features, labels, rest, task, grid, jobs).items():
+            found[c][fold] = predictions[fold]
+    return found
 
 
 def linear_predictions(
@@ -360,3 +403,220 @@ def labeled_rows(
 def learnable(labels: np.ndarray) -> bool:
     """Return whether there is anything to fit: two classes, or two values."""
     return len(labels) >= 2 and bool((labels != labels[0]).any())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearModel:
+    """A linear model of one set of features; a probe averages the predictions of several."""
+
+    features: str
+    """Their name in the domain: ``ecfp4``, ``descriptors``, ``statistics``; empty for the embedding
+    of an encoder."""
+    fit: LinearFit
+    scaling: Scaling | None
+    """None for features of 0 and 1, which stay as they are."""
+    c: float = math.nan
+    """The inverse penalty that it was fitted with; NaN if read from a file."""
+
+    def predictions(
+        self, values: Num[np.ndarray, "M F"], task: TaskKind
+    ) -> Float[np.ndarray, "M T"]:
+        """Return probabilities (classification) or values (regression), one row a graph."""
+        inputs = sparse_bits(values) if self.scaling is None else self.scaling(values)
+        return linear_predictions(inputs, self.fit, task)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what :meth:`of` makes it of again."""
+        arrays = {"weight": self.fit.weight, "bias": self.fit.bias}
+        if self.scaling is not None:
+            arrays |= {"mean": self.scaling.mean, "deviation": self.scaling.deviation}
+        return {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in arrays.items()}
+
+    @classmethod
+    def of(
+        cls, features: str, tensors: Mapping[str, Tensor], columns: int, targets: int
+    ) -> "LinearModel":
+        """Return the model that :meth:`tensors` describes.
+
+        Args:
+            features: Their name.
+            tensors: Of a file.
+            columns: How many the features have.
+            targets: How many are predicted.
+
+        Raises:
+            ValueError: If some are missing or have another shape.
+        """
+        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        wanted: dict[str, tuple[int, ...]] = {"weight": (columns, targets), "bias": (targets,)}
+        if shapes.keys() - wanted:
+            wanted |= {"mean": (columns,), "deviation": (columns,)}
+        if shapes != wanted:
+            raise ValueError(f"the model of {features} has {shapes}, not {wanted}")
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        scaling = Scaling(arrays["mean"], arrays["deviation"]) if "mean" in arrays else None
+        return cls(features, LinearFit(arrays["weight"], arrays["bias"]), scaling)
+
+
+def features_of(store: GraphStore, name: str) -> np.ndarray | csr_matrix:
+    """Return features of the store's domain, a row a graph; :data:`COUNTS` is a name as well.
+
+    Raises:
+        DataError: If the store lacks what they are computed from.
+    """
+    domain = domain_of(store.schema)
+    if name != COUNTS:
+        return domain.feature_set(name, store).values
+    counts = domain.feature_counts(store)
+    assert counts is not None, "a model with counts is of a domain that has them"
+    return counts
+
+
+class FeatureRows:
+    """The features of consecutive ranges of a store's graphs, worked out some ranges ahead."""
+
+    def __init__(self, store: GraphStore, names: Sequence[str], batch_size: int) -> None:
+        """Prepare; nothing is computed yet.
+
+        Args:
+            store: The graphs.
+            names: Features of its domain, or :data:`COUNTS`.
+            batch_size: Graphs of the largest range.
+        """
+        self._store, self._names = store, names
+        self._at_once = max(_GRAPHS_AT_ONCE, batch_size)
+        self._start, self._stop = 0, 0
+        self._known: list[np.ndarray | csr_matrix] = []
+
+    def of(self, graphs: slice) -> list[np.ndarray | csr_matrix]:
+        """Return the features of a range, which follows the one before: an array for each name."""
+        if self._names and graphs.stop > self._stop:
+            self._start = graphs.start
+            self._stop = min(graphs.start + self._at_once, len(self._store))
+            part = self._store.subset(np.arange(self._start, self._stop))
+            self._known = [features_of(part, name) for name in self._names]
+        return [v[graphs.start - self._start : graphs.stop - self._start] for v in self._known]
+
+
+def fit_logistic(
+    features: Float[np.ndarray, "M W"],
+    labels: Float[np.ndarray, "M T"],
+    c: float,
+    start: Float[np.ndarray, "W+1 T"] | None = None,
+    row_weights: Float[np.ndarray, "M T"] | None = None,
+) -> Float[np.ndarray, "W+1 T"]:
+    """Return the weights of one logistic regression a target, the intercepts in the last row.
+
+    Each minimizes, over its own labeled rows, the sum of the cross-entropies times ``c`` plus half
+    the squared length of its weights, intercept excepted: scikit-learn's ``LogisticRegression``.
+    All targets take their steps of L-BFGS together, so that a step is two matrix products over the
+    features whatever the number of targets, and the line search, in which the logits are linear,
+    is none.
+
+    Args:
+        features: Standardized, so that one tolerance suits all columns.
+        labels: 0 or 1, NaN where missing; each target has both.
+        c: Inverse strength of the penalty.
+        start: Weights to start from; None starts from 0.
+        row_weights: How much each label counts; None: all alike.
+    """
+    x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
+    y = torch.from_numpy(labels).float()
+    known = ~y.isnan()
+    y = torch.where(known, y, 0.0)
+    counts = known if row_weights is None else known * torch.from_numpy(row_weights).float()
+    rows = counts.sum(dim=0).clamp_min(1e-12)
+    share = counts / rows
+    penalty = torch.cat([torch.ones(x.shape[1], 1), torch.zeros(1, 1)]) / (c * rows)
+    shape = (x.shape[1] + 1, y.shape[1])
+    fitted = torch.zeros(shape) if start is None else torch.from_numpy(start).float().clone()
+    targets = torch.arange(shape[1])
+    w, logits = fitted.clone(), _product(x, fitted)
+    steps: list[Tensor] = []
+    changes: list[Tensor] = []
+    gradient = _gradient(x, share * (logits.sigmoid() - y)) + penalty * w
+    for _ in range(MAX_ITERATIONS):
+        running = gradient.abs().amax(dim=0) > _TOLERANCE
+        if int(running.sum()) <= _CROWDED * len(targets):
+            fitted[:, targets] = w
+            state = (w, logits, gradient, y, share, penalty)
+            w, logits, gradient, y, share, penalty = (t[:, running] for t in state)
+            steps, changes = [t[:, running] for t in steps], [t[:, running] for t in changes]
+            targets, running = targets[running], running[running]
+        if not len(targets):
+            break
+        direction = -_two_loops(gradient, steps, changes) * running
+        slope = _product(x, direction)
+        size = _line_search(logits, slope, w, direction, y, share, penalty)
+        step = size * direction
+        w, logits = w + step, logits + size * slope
+        before, gradient = gradient, _gradient(x, share * (logits.sigmoid() - y)) + penalty * w
+        steps, changes = [*steps, step][-_MEMORY:], [*changes, gradient - before][-_MEMORY:]
+    fitted[:, targets] = w
+    return fitted.numpy()
+
+
+def apply_logistic(
+    features: Float[np.ndarray, "M W"], weights: Float[np.ndarray, "W+1 T"]
+) -> Float[np.ndarray, "M T"]:
+    """Return the probabilities of every row."""
+    x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
+    return _product(x, torch.from_numpy(weights)).sigmoid().numpy()
+
+
+def _product(x: Tensor, w: Tensor) -> Tensor:
+    return matmul(x, w[:-1]) + w[-1]
+
+
+def _gradient(x: Tensor, errors: Tensor) -> Tensor:
+    return torch.cat([matmul(errors.T, x).T, errors.sum(dim=0, keepdim=True)])
+
+
+def _two_loops(gradient: Tensor, steps: list[Tensor], changes: list[Tensor]) -> Tensor:
+    """Return the gradient times the inverse curvature that the last steps have shown."""
+    q = gradient.clone()
+    if not steps:
+        return q
+    curvature = [(s * d).sum(dim=0) for s, d in zip(steps, changes, strict=True)]
+    inverse = [torch.where(k > 0, 1 / k.clamp_min(1e-30), 0.0) for k in curvature]
+    shares: list[Tensor] = []
+    for s, d, rho in zip(reversed(steps), reversed(changes), reversed(inverse), strict=True):
+        shares.append(rho * (s * q).sum(dim=0))
+        q = q - shares[-1] * d
+    size = changes[-1].square().sum(dim=0)
+    q = q * torch.where(size > 0, curvature[-1] / size.clamp_min(1e-30), 1.0)
+    for s, d, rho, a in zip(steps, changes, inverse, reversed(shares), strict=True):
+        q = q + s * (a - rho * (d * q).sum(dim=0))
+    return q
+
+
+def _line_search(
+    logits: Tensor,
+    slope: Tensor,
+    w: Tensor,
+    direction: Tensor,
+    y: Tensor,
+    share: Tensor,
+    penalty: Tensor,
+) -> Tensor:
+    """Return, for each target, how far to go: where the loss along ``direction`` is least.
+
+    The loss is convex, so Newton's method on its derivative converges from 0; steps that would
+    more than quadruple the distance are cut, since far from the optimum a logistic loss is flat.
+    A hundredth of the distance is near enough, since the next direction corrects it.
+    """
+    size = torch.zeros(logits.shape[1])
+    linear = (penalty * w * direction).sum(dim=0)
+    square = (penalty * direction.square()).sum(dim=0)
+    limit = torch.ones_like(size)
+    weighted = share * slope
+    for _ in range(_LINE_STEPS):
+        p = torch.addcmul(logits, slope, size).sigmoid_()
+        first = (weighted * (p - y)).sum(dim=0) + linear + size * square
+        second = (p.addcmul_(p, p, value=-1).mul_(weighted).mul_(slope)).sum(dim=0) + square
+        before, moved = size, -first / second.clamp_min(1e-12)
+        size = torch.minimum((size + moved).clamp_min(0), limit)
+        if bool(((size - before).abs() <= _LINE_TOLERANCE * size).all()):
+            break
+        limit = torch.where(size >= limit, 4 * limit, limit)
+    return size

@@ -5,40 +5,51 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
+from graphlog.data.batch import GraphBatch
 from graphlog.data.columns import distinct
 from graphlog.data.html import html_fields
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.embed import Written, choose_format, open_output
-from graphlog.downstream.encoder import Encoder, aligned
+from graphlog.downstream.encoder import Encoder, aligned, each_batch, evaluating
 from graphlog.downstream.head import FineTuned, Head
-from graphlog.downstream.joined import FeatureRows, LinearModel
-from graphlog.downstream.linear import fuse
-from graphlog.downstream.members import Found, member_batches
+from graphlog.downstream.kernel import KernelModel
+from graphlog.downstream.linear import FeatureRows, LinearModel, features_of, fuse
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import model_path
 from graphlog.downstream.report import Report
 from graphlog.downstream.uncertainty import Calibration, check_level
 from graphlog.downstream.writers import Results
-from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import Novelty
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.inputs import InputLike, read, rereadable, resolve
 from graphlog.training.log import Progress, as_progress
-from graphlog.training.precision import Precision, choose_device
+from graphlog.training.precision import NumberFormat, Precision, choose_device, inference_precision
 from graphlog.training.runfolder import part
 
 KIND = "predictor"
+
+
+class Found(NamedTuple):
+    """What the members say of a batch of graphs."""
+
+    mean: Float[np.ndarray, "B T"]
+    std: Float[np.ndarray, "B T"] | None
+    """None for a single member."""
+    novelty: Float[np.ndarray, "B"] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +101,8 @@ class Predictor:
     """The fine-tuned models of all seeds, whose mean is the prediction, or the models of a probe.
 
     A probe has one member, a frozen encoder with its linear model. Where that was joined by other
-    features, its prediction is averaged with those of their linear models.
+    features, its prediction is averaged with those of their linear models. A kernel model sees the
+    embedding of the one member and other features together; it predicts instead of the head.
     """
 
     def __init__(
@@ -102,11 +114,14 @@ class Predictor:
         calibration: Calibration | None = None,
         novelty: Novelty | None = None,
         joined: Sequence[LinearModel] = (),
+        kernel: KernelModel | None = None,
     ) -> None:
         """Join the models of all seeds, alike in everything but weights."""
         self.members = tuple(members)
         self.joined = tuple(joined)
         """Linear models of other features, averaged with the mean of the members."""
+        self.kernel = kernel
+        """What predicts from the embedding, in place of the head; None: the heads do."""
         self.targets = tuple(targets)
         """Names of the predicted columns."""
         self.report = report
@@ -139,12 +154,20 @@ class Predictor:
         """Where its parameters are."""
         return self.encoder.device
 
+    @property
+    def features(self) -> list[str]:
+        """Features beside the embedding that it predicts from."""
+        if self.kernel is not None:
+            return [support.name for support in self.kernel.supports if support.name]
+        return [model.features for model in self.joined]
+
     def _repr_html_(self) -> str:
         fields: dict[str, Any] = {
             "task": self.task,
             "targets": ", ".join(self.targets),
             "seeds": None if "probed_on" in self.info else len(self.members),
-            "joined": ", ".join(model.features for model in self.joined) or None,
+            "joined": ", ".join(self.features) or None,
+            "head": None if self.kernel is None else f"kernel, {self.kernel.count:,} points",
             "schema": self.schema.name,
         }
         return html_fields(fields, "Predictor") + self.report.to_html()
@@ -334,7 +357,7 @@ class Predictor:
         elif calibration is not None and interval is not None:
             width = calibration.half_widths(interval)
             low, high = mean - width, mean + width
-        spread = std if len(self.members) > 1 else None
+        spread = None if np.isnan(std).all() else std
         return Prediction(self.targets, mean, spread, calibrated, low, high, novelty)
 
     def predict_batches(
@@ -358,26 +381,41 @@ class Predictor:
         novelty: Novelty | None = None,
     ) -> Iterator[tuple[slice, Found]]:
         """Yield what members and joined models predict of consecutive graphs."""
-        features = FeatureRows(store, [model.features for model in self.joined], batch_size)
-        batches = member_batches(self.members, store, batch_size, precision, bar, novelty)
-        for graphs, found in batches:
-            pairs = zip(self.joined, features.of(graphs), strict=True)
-            others = [model.predictions(values, self.task) for model, values in pairs]
-            yield graphs, found._replace(mean=self.averaged(found.mean, others))
+        rows = FeatureRows(store, self.features, batch_size)
+        if self.kernel is None:
+            for graphs, found in member_batches(
+                self.members, store, batch_size, precision, bar, novelty
+            ):
+                others = [
+                    model.predictions(np.asarray(values), self.task)
+                    for model, values in zip(self.joined, rows.of(graphs), strict=True)
+                ]
+                yield graphs, found._replace(mean=self.averaged(found.mean, others))
+            return
+        number_format = inference_precision(precision, self.device, bar.say)
+        work = partial(_embedded_batch, self.members[0], number_format, novelty)
+        for graphs, (values, percentiles) in each_batch(work, store, batch_size, bar, "predicting"):
+            found = self.kernel.predict([values, *rows.of(graphs)])
+            yield graphs, Found(found.mean, found.std, percentiles)
 
-    def joined_predictions(
-        self, store: GraphStore, batch_size: int = 512
-    ) -> list[Float[np.ndarray, "M T"]]:
-        """Return what each joined linear model predicts for every graph."""
-        shape = (len(store), len(self.targets))
-        found = [np.empty(shape) for _ in self.joined]
-        features = FeatureRows(store, [model.features for model in self.joined], batch_size)
-        for start in range(0, len(store), batch_size):
-            part = slice(start, min(start + batch_size, len(store)))
-            rows = zip(self.joined, features.of(part), found, strict=True)
-            for model, values, predictions in rows:
-                predictions[part] = model.predictions(values, self.task)
-        return found
+    def features_of(self, store: GraphStore) -> list[np.ndarray | csr_matrix]:
+        """Return the features of every graph that predictions need beside the embedding."""
+        return [features_of(store, name) for name in self.features]
+
+    def predict_batch(
+        self,
+        batch: GraphBatch,
+        features: Sequence[np.ndarray | csr_matrix],
+        precision: NumberFormat = "fp32",
+    ) -> Float[np.ndarray, "B T"]:
+        """Return the predictions of a batch whose features are known."""
+        if self.kernel is not None:
+            values, _ = _embedded_batch(self.members[0], precision, None, batch)
+            return self.kernel.predict([values, *features], with_spread=False).mean
+        mean = predict_batch(self.members, precision, None, batch).mean
+        pairs = zip(self.joined, features, strict=True)
+        others = [model.predictions(np.asarray(v), self.task) for model, v in pairs]
+        return self.averaged(mean, others)
 
     def averaged(
         self, mean: Float[np.ndarray, "B T"], others: Sequence[Float[np.ndarray, "B T"]]
@@ -402,6 +440,8 @@ class Predictor:
             }
         for model in self.joined:
             extra |= {f"joined.{model.features}.{k}": t for k, t in model.tensors().items()}
+        if self.kernel is not None:
+            extra |= {f"kernel.{name}": t for name, t in self.kernel.tensors().items()}
         described: dict[str, Any] = {
             "targets": list(self.targets),
             "task": self.task,
@@ -409,6 +449,7 @@ class Predictor:
             "shared_encoder": shared,
             "report": self.report.to_dict(),
             **({"joined": [model.features for model in self.joined]} if self.joined else {}),
+            **({"kernel": self.features} if self.kernel is not None else {}),
             **({"clip": first.head.clip} if math.isfinite(first.head.clip) else {}),
         }
         if self.calibration is not None:
@@ -440,6 +481,7 @@ class Predictor:
                 for k in range(described["members"])
             ]
             joined = _joined(found.encoder.schema, found.extra, described)
+            kernel = _kernel(found.extra, described)
             report = Report.from_dict(described["report"])
             fields, task = described.get("calibration"), members[0].head.task
             calibration = fields and Calibration.from_file(task, fields, found.extra)
@@ -451,7 +493,71 @@ class Predictor:
             ) from None
         info = {k: v for k, v in found.info.items() if k not in {KIND, "kind", "embedding"}}
         targets = described["targets"]
-        return cls(members, targets, report, info, calibration, novelty, joined).to(device)
+        return cls(members, targets, report, info, calibration, novelty, joined, kernel).to(device)
+
+
+def member_batches(
+    members: Sequence[FineTuned],
+    store: GraphStore,
+    batch_size: int,
+    precision: Precision,
+    bar: Progress,
+    novelty: Novelty | None = None,
+) -> Iterator[tuple[slice, Found]]:
+    """Yield what the members predict of consecutive graphs: the range and its rows."""
+    device = next(members[0].parameters()).device
+    number_format = inference_precision(precision, device, bar.say)
+    work = partial(predict_batch, members, number_format, novelty)
+    yield from each_batch(work, store, batch_size, bar, "predicting")
+
+
+def predict_batch(
+    members: Sequence[FineTuned],
+    precision: NumberFormat,
+    novelty: Novelty | None,
+    batch: GraphBatch,
+) -> Found:
+    """Return what the members predict of a batch, and how unusual the first finds its graphs."""
+    first = members[0]
+    batch = batch.to(next(first.parameters()).device)
+    with torch.inference_mode():
+        seen = [_embedded(m, batch, precision) for m in members]
+        values = torch.stack(
+            [m.head.predictions(m.head(e)) for m, e in zip(members, seen, strict=True)]
+        )
+        percentiles = None
+        if novelty is not None:
+            jk = seen[0] if first.layer == "jk" else _embedded(first, batch, precision, "jk")
+            percentiles = novelty.percentiles(novelty.distances(jk.cpu().numpy()))
+        std = values.std(0).cpu().numpy() if len(members) > 1 else None
+        return Found(values.mean(0).cpu().numpy(), std, percentiles)
+
+
+def _embedded_batch(
+    member: FineTuned, precision: NumberFormat, novelty: Novelty | None, batch: GraphBatch
+) -> tuple[Float[np.ndarray, "B W"], Float[np.ndarray, "B"] | None]:
+    """Return the embedding that a kernel model sees, and how unusual it finds the graphs."""
+    batch = batch.to(next(member.parameters()).device)
+    with torch.inference_mode():
+        values = _embedded(member, batch, precision).cpu().numpy()
+        if novelty is None:
+            return values, None
+        jk = (
+            values
+            if member.layer == "jk"
+            else _embedded(member, batch, precision, "jk").cpu().numpy()
+        )
+        return values, novelty.percentiles(novelty.distances(jk))
+
+
+def _embedded(
+    member: FineTuned,
+    batch: GraphBatch,
+    precision: NumberFormat,
+    layer: EmbeddingLayer | None = None,
+) -> Tensor:
+    with evaluating(member):
+        return member.embed(batch, precision, layer)
 
 
 def _member(
@@ -489,3 +595,10 @@ def _joined(
         tensors = part(extra, f"joined.{name}.")
         models.append(LinearModel.of(name, tensors, len(known[name]), targets))
     return models
+
+
+def _kernel(extra: Mapping[str, Tensor], described: Mapping[str, Any]) -> KernelModel | None:
+    if "kernel" not in described:
+        return None
+    names, targets = ["", *described["kernel"]], len(described["targets"])
+    return KernelModel.of(described["task"], names, part(extra, "kernel."), targets)

@@ -1,100 +1,147 @@
-"""Linear probes of frozen embeddings, beside fingerprints and the untrained encoder."""
+"""Models of frozen embeddings, linear and by kernels, beside fingerprints and untrained encoders.
+
+Each representation is computed once and fitted once; the rows of a report are selections and means
+of these fits.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Num
+import tomli_w
+import torch
+from jaxtyping import Float
+from scipy.sparse import csr_matrix
 
 from graphlog.data.split import Split, group_numbers
 from graphlog.domains import domain_of
 from graphlog.domains.base import BaselineFeatures
-from graphlog.downstream.encoder import Encoder, ReadoutChoice
-from graphlog.downstream.joined import LinearModel
+from graphlog.downstream.embed import save_rejects
+from graphlog.downstream.encoder import Encoder, ReadoutChoice, check_layer
+from graphlog.downstream.head import FineTuned, Head
+from graphlog.downstream.kernel import Block, KernelFit, KernelModel, Kind, fit_kernel
 from graphlog.downstream.linear import (
+    COUNTS,
     FIXED_C,
     GRID,
     MANY_TASKS,
     TREES,
     TREES_MANY_TASKS,
     LinearFit,
+    LinearModel,
     Scaling,
     forest_predictions,
     fuse,
+    held_out_path,
     linear_fits,
     linear_path,
     linear_predictions,
     sparse_bits,
     standardize,
 )
-from graphlog.downstream.metrics import better, evaluate, mean_over_tasks
+from graphlog.downstream.metrics import better, evaluate, mean_over_tasks, means_of_known
 from graphlog.downstream.models import statistics_note, untrained_like
-from graphlog.downstream.probe_run import Held, opened, probe_predictor, save_probe
-from graphlog.downstream.report import Report, ScoreRow, make_report, score_row
-from graphlog.downstream.splits import in_other_folds, pooled, report_of_splits
+from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.report import (
+    Model,
+    Report,
+    RowKey,
+    Rule,
+    ScoreRow,
+    Source,
+    make_report,
+    score_row,
+)
 from graphlog.downstream.tasks import LabeledGraphs, check_learnable, open_labeled
-from graphlog.errors import DataError, check_name
+from graphlog.downstream.uncertainty import Calibration, calibration_notes
+from graphlog.encoders.encoder import EmbeddingLayer
+from graphlog.encoders.novelty import fit_novelty
+from graphlog.errors import ConfigError, DataError, check_name
+from graphlog.files import write_json, write_text, writing
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress
 from graphlog.training.precision import Precision
+from graphlog.training.runfolder import RunFolder, versions
 
-ByC = dict[float, np.ndarray]
-"""Predictions of a linear model for every graph, at each C."""
 Baseline = Literal["random", "ecfp-rf", "ecfp-lr"]
 BASELINES: tuple[Baseline, ...] = ("random", "ecfp-rf", "ecfp-lr")
+USUAL_BASELINES: tuple[Baseline, ...] = ("random", "ecfp-lr")
+"""Those that take seconds: one untrained network, and a linear model of fingerprints."""
+EMBEDDING, UNTRAINED = "frozen encoder", "untrained encoder"
+COUNTS_TITLE = "substructure counts"
+KERNEL_RULE = "kernel by cross-validation"
+
+
+class HeadChoice(StrEnum):
+    """What is fitted to embeddings."""
+
+    AUTO = "auto"
+    """The better of the two on the validation fold."""
+    LINEAR = "linear"
+    KERNEL = "kernel"
 
 
 def probe(
     encoder: Encoder,
     source: InputLike | LabeledGraphs,
     *,
+    head: str = "linear",
     layer: str | None = None,
     readout: ReadoutChoice = "auto",
     with_features: Sequence[str] = (),
-    baselines: Sequence[str] = BASELINES,
-    seeds: Sequence[int] = (0, 1, 2),
+    baselines: Sequence[str] = USUAL_BASELINES,
+    baseline_seeds: Sequence[int] = (0,),
+    folds_seeds: Sequence[int] | None = None,
     c: float = FIXED_C,
     grid: Sequence[float] = GRID,
     precision: Precision = "fp32",
     progress: Progress | None = None,
     jobs: int | None = -1,
-    resplit: bool = False,
     run_dir: Path | None = None,
     overwrite: bool = False,
     **labeling: Any,
 ) -> Report:
-    """Fit linear models to the frozen embeddings of a labeled set and score them on its folds.
+    """Fit models to the frozen embeddings of a labeled set and score them on its folds.
 
-    Logistic regression for classification, ridge for regression, on features standardized over the
-    training fold. Each representation has two rows: at the fixed ``c``, and at the value of
-    ``grid`` with the best mean validation score.
+    Linear: logistic regression for classification, ridge for regression, on features standardized
+    over the training fold. Each representation has two rows: at the fixed ``c``, and at the value
+    of ``grid`` with the best mean validation score. Kernel: one row a representation, see
+    :func:`~graphlog.downstream.kernel.fit_kernel`; molecules are compared by their embeddings and
+    by counts of ECFP4 environments.
 
     Args:
         encoder: What is scored.
         source: Labeled input, or what :func:`~graphlog.downstream.tasks.open_labeled` returned.
+        head: ``linear``, ``kernel``, or ``auto``: both, of which the better on the validation fold
+            comes first (by cross-validation of the training fold where there is none).
         layer: ``jk`` or ``last``; None takes the model's own.
         readout: See :meth:`Encoder.with_readout`.
         with_features: Features that need no learning, as for :meth:`Encoder.embed`. The linear
             models of the embeddings and of each of them are averaged, logits for classification
-            and values for regression: the first row, with its parts below.
+            and values for regression: the first row, with its parts below. A kernel model sees
+            them together.
         baselines: Rows to set beside it: ``random``, ``ecfp-rf``, ``ecfp-lr``; of proteins,
             statistics of the ego-networks take the fingerprints' place.
-        seeds: Of what is random: untrained encoders and forests, and folds if drawn again.
+        baseline_seeds: Of untrained encoders and forests; with ``folds_seeds``, one of each a
+            split.
+        folds_seeds: Draw the folds once for each of these seeds, and score everything on each:
+            rows then have a value a split, and differences from the first row are paired.
+            Molecules are split by ``random-scaffold`` if no split is named. None: one split.
         c: The fixed inverse penalty.
         grid: The inverse penalties to choose from.
         precision: Of the encoder's matrix products.
         progress: Follows the batches.
         jobs: Targets fitted at once; -1 is one per core.
-        resplit: Draw the folds once a seed, and score everything on each: rows then have a value a
-            split, and differences from the first row are paired. Molecules are split by
-            ``random-scaffold`` if no split is named.
-        run_dir: Folder to keep the models of "C by validation" in, as a predictor, whose row then
-            comes first; None keeps none. With ``resplit`` they are fitted again, to all labeled
-            graphs, with the C of the best mean validation score; intervals and calibration come
-            from the validation folds of all splits.
+        run_dir: Folder to keep the chosen models in, as a predictor, whose row then comes first;
+            None keeps none. Of several splits they are fitted again, to all labeled graphs, linear
+            ones with the C of the best mean validation score; intervals and calibration come from
+            the validation folds of all splits.
         overwrite: Replace the run in ``run_dir``.
         labeling: Passed to ``open_labeled`` (``targets``, ``task``, ``split``, ...).
 
@@ -103,60 +150,136 @@ def probe(
         DataError: If nothing can be learned that is to be kept.
     """
     check_baselines(baselines)
-    encoder, seeds = encoder.with_readout(readout), list(seeds)
-    if resplit and not isinstance(source, LabeledGraphs) and labeling.get("split") is None:
+    check_name("head", head, list(HeadChoice))
+    encoder = encoder.with_readout(readout)
+    is_new = not isinstance(source, LabeledGraphs)
+    if folds_seeds is not None and is_new and labeling.get("split") is None:
         labeling["split"] = domain_of(encoder.schema).shuffled_split
     data = open_labeled(source, encoder.schema, **labeling)
-    domain = domain_of(data.store.schema)
-    domain.check_feature_sets(with_features)
-    splits = in_other_folds(data, seeds) if resplit else [data]
-    if run_dir is not None and not resplit:
+    domain_of(data.store.schema).check_feature_sets(with_features)
+    splits = [data] if folds_seeds is None else in_other_folds(data, folds_seeds)
+    if folds_seeds is None and (run_dir is not None or head != HeadChoice.LINEAR):
         check_learnable(data)
-    with opened(run_dir, overwrite) as folder:
+    with _opened(run_dir, overwrite) as folder:
         embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=progress)
-        features = {name: domain.feature_set(name, data.store) for name in with_features}
-        work = _Probe(encoder, layer, precision, embeddings, features, baselines, c, grid, jobs)
-        if resplit:
-            each = [work.on_split(d, seed) for d, seed in zip(splits, seeds, strict=True)]
-            report = report_of_splits([found.report for found in each], seeds)
-            if folder is None:
-                return report
-            held = pooled(splits, [found.held for found in each])
-            data, models = work.refitted(replace(data, split_name=report.split), each)
-            notes = (*report.notes, f"kept: models of all {len(data.split.train):,} labeled graphs")
-            report = replace(report, notes=notes)
+        inputs = _inputs(data, embeddings, with_features, baselines, HeadChoice(head))
+        work = _Probe(encoder, layer, precision, HeadChoice(head), baselines, inputs, c, grid, jobs)
+        if folds_seeds is None:
+            found = work.scored(data, baseline_seeds)
+            report, first = found.report, work.best([found])
+            held, kept = found.held[first], found.models[first]
         else:
-            rows, notes, linear, parts = work.scored(data, seeds)
-            report = make_report(data, rows, notes)
-            if folder is None:
-                return report
-            models, values = linear.chosen(parts)
-            held = Held(data, values)
-        first = (report.rows[1], report.rows[0])  # what is kept comes first
-        report = replace(report, rows=(*first, *report.rows[2:]))
-        predictor = probe_predictor(encoder, layer, data, models, held, report)
-        save_probe(folder, predictor, data, encoder)
+            each = [
+                work.scored(d, [seed])._replace(models={})  # those of all splits are not kept
+                for d, seed in zip(splits, folds_seeds, strict=True)
+            ]
+            first = work.best(each)
+            report = report_of_splits([found.report for found in each], folds_seeds)
+            held = pooled([found.held[first] for found in each])
+            kept = None
+            if folder is not None:
+                data, kept = work.refitted(replace(data, split_name=report.split), first, each)
+                note = f"kept: models of all {len(data.split.train):,} labeled graphs"
+                report = replace(report, notes=(*report.notes, note))
+        if folder is not None or head != HeadChoice.LINEAR:
+            report = report.led_by(first)
+        if folder is None or kept is None:
+            return report
+        predictor = _predictor(encoder, layer, data, kept, held, report)
+        _save(folder, predictor, data, encoder)
         return predictor.report
 
 
-class _Scored(NamedTuple):
-    """What one split gave."""
+Kept = KernelModel | list[LinearModel]
+"""What a predictor is made of: linear models, that of the embedding first, are averaged."""
 
-    rows: list[ScoreRow]
+
+class _Inputs(NamedTuple):
+    """What models see of all graphs, each computed once."""
+
+    embeddings: Float[np.ndarray, "M W"]
+    features: Mapping[str, BaselineFeatures]
+    """What is joined, by its name in the domain."""
+    baseline: BaselineFeatures | None
+    """Fingerprints to compare with."""
+    counts: csr_matrix | None
+    """Substructures that kernel models compare graphs by."""
     notes: list[str]
-    models: "_LinearModels"
-    parts: list["_Part"]
-    """What the first rows are of."""
 
 
-class _OfSplit(NamedTuple):
-    """What one of several splits gave, without its models."""
+def _inputs(
+    data: LabeledGraphs,
+    embeddings: Float[np.ndarray, "M W"],
+    with_features: Sequence[str],
+    baselines: Sequence[str],
+    head: HeadChoice,
+) -> _Inputs:
+    domain = domain_of(data.store.schema)
+    features = {name: domain.feature_set(name, data.store) for name in with_features}
+    baseline, notes = None, list[str]()
+    if {"ecfp-rf", "ecfp-lr"} & set(baselines):
+        # the baseline is the first of the features that can be joined
+        baseline = features.get(next(iter(domain.feature_sets), ""))
+        if baseline is None:
+            baseline, notes = _fingerprints(data)
+        elif baseline.note:
+            notes = [baseline.note]
+    counts = None
+    if head is not HeadChoice.LINEAR:
+        try:
+            counts = domain.feature_counts(data.store)
+        except DataError:
+            notes.append("no substructure counts: the store keeps no SMILES")
+    return _Inputs(embeddings, features, baseline, counts, notes)
+
+
+def _fingerprints(data: LabeledGraphs) -> tuple[BaselineFeatures | None, list[str]]:
+    """Return the baseline features of the domain, and a note where there are none."""
+    domain = domain_of(data.store.schema)
+    try:
+        known = domain.baseline_features(data.store)
+    except DataError:
+        return None, ["no ECFP4 rows: the store keeps no SMILES"]
+    if known is None:
+        return None, [f"no ECFP4 rows: {domain.records} have no fingerprints"]
+    return known, [known.note] if known.note else []
+
+
+class _LinearFits(NamedTuple):
+    """The linear models of one representation at each inverse penalty."""
+
+    path: dict[float, Float[np.ndarray, "M T"]]
+    """Predictions for every graph."""
+    fits: dict[float, LinearFit]
+    scaling: Scaling | None
+    """None for features of 0 and 1, which stay as they are."""
+    validation: dict[float, float]
+    """The validation score."""
+    best: float
+    """The penalty with the best validation score; the fixed one where there is none."""
+
+
+class Held(NamedTuple):
+    """Predictions that calibration is made of and judged by."""
+
+    data: LabeledGraphs
+    """Labels of the validation and the test fold; the training fold is not looked at."""
+    values: Float[np.ndarray, "M T"]
+    """Predictions of models that were not fitted to these folds, row for row."""
+    std: Float[np.ndarray, "M T"] | None = None
+    """Their predicted deviations, of a kernel model of quantities."""
+
+
+class _Scored(NamedTuple):
+    """What one split gave, by the row that stands for it."""
 
     report: Report
+    merit: dict[RowKey, float]
+    """Of the rows that may lead: what heads are compared by."""
+    held: dict[RowKey, Held]
+    models: dict[RowKey, Kept]
     validation: list[dict[float, float]]
-    """The validation score of each part at each C."""
-    held: np.ndarray
-    """Predictions of the validation and the test fold, averaged over parts, C by validation."""
+    """Of the embedding and of each of the joined features: the score at each inverse penalty."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,50 +289,153 @@ class _Probe:
     encoder: Encoder
     layer: str | None
     precision: Precision
-    embeddings: Float[np.ndarray, "M W"]
-    features: Mapping[str, BaselineFeatures]
-    """What is joined, by its name in the domain."""
+    head: HeadChoice
     baselines: Sequence[str]
+    inputs: _Inputs
     c: float
     grid: Sequence[float]
     jobs: int | None
 
     def scored(self, data: LabeledGraphs, seeds: Sequence[int]) -> _Scored:
         """Return the scores on the folds of ``data``."""
-        models = _LinearModels(data, self.c, sorted({self.c, *self.grid}), self.jobs)
-        parts = [_Part("frozen encoder", "", models.fit(self.embeddings))]
-        for name, known in self.features.items():
-            parts.append(_Part(known.name, name, models.fit(known.values, known.binary)))
-        rows = models.fused_rows(parts)
+        untrained: list[np.ndarray] = []
+        notes = list(self.inputs.notes)
         if "random" in self.baselines:
-            untrained = [
-                _untrained(self.encoder, data, self.layer, seed, self.precision) for seed in seeds
-            ]
-            rows += models.rows("untrained encoder", [models.fit(x).path for x in untrained])
-        extra, notes = ecfp_rows(data, self.baselines, seeds, self.c, models.grid, self.jobs)
-        notes += [statistics_note(self.encoder)] if "random" in self.baselines else []
-        there = {(row.model, row.rule) for row in rows}
-        rows += [row for row in extra if (row.model, row.rule) not in there]
-        return _Scored(rows, [*notes, *data.repeat_notes], models, parts)
+            train = data.store.subset(np.sort(data.split.train))
+            networks = [untrained_like(self.encoder, train, s, self.layer) for s in seeds]
+            untrained = [n.embed_store(data.store, precision=self.precision) for n in networks]
+        found, rows = _Scored(make_report(data, ()), {}, {}, {}, []), list[ScoreRow]()
+        if self.head is not HeadChoice.KERNEL:
+            rows += self._linear_rows(data, untrained, found)
+        if self.head is not HeadChoice.LINEAR:
+            rows += self._kernel_rows(data, untrained, found, notes)
+        known = self.inputs.baseline
+        if "ecfp-rf" in self.baselines and known is not None and known.binary:
+            rows.append(_forest_row(data, known, seeds, self.jobs))
+        notes += [statistics_note(self.encoder)] if untrained else []
+        return found._replace(report=make_report(data, rows, [*notes, *data.repeat_notes]))
 
-    def on_split(self, data: LabeledGraphs, seed: int) -> _OfSplit:
-        """Return the scores on one of several splits."""
-        rows, notes, models, parts = self.scored(data, [seed])
-        held = np.concatenate([data.split.valid, data.split.test])
-        scores = [models.validation(part.fitted.path) for part in parts]
-        return _OfSplit(make_report(data, rows, notes), scores, models.chosen(parts)[1][held])
+    def best(self, each: Sequence[_Scored]) -> RowKey:
+        """Return the row whose head is the best on the mean of all splits."""
+        leader, highest = next(iter(each[0].merit)), math.nan
+        for key in each[0].merit:
+            merit = mean_over_tasks(np.array([found.merit[key] for found in each]))
+            if better(each[0].report.metric, merit, highest):
+                leader, highest = key, merit
+        return leader
+
+    def _linear_rows(
+        self, data: LabeledGraphs, untrained: Sequence[np.ndarray], found: _Scored
+    ) -> list[ScoreRow]:
+        """Return the rows of linear models; what a predictor needs goes to ``found``."""
+        models, inputs = _LinearModels(data, self.c, self.grid, self.jobs), self.inputs
+        fits = {"": models.fit(inputs.embeddings)}
+        fits |= {name: models.fit(f.values, f.binary) for name, f in inputs.features.items()}
+        parts, rows = list(fits.values()), list[ScoreRow]()
+        if inputs.features:
+            rows += models.rows(Source.EMBEDDING, tuple(inputs.features), self._title(), [parts])
+        rows += models.rows(Source.EMBEDDING, (), EMBEDDING, [[fits[""]]])
+        for name, known in inputs.features.items():
+            rows += models.rows(
+                Source.FEATURES, (name,), linear_name(known.name, data), [[fits[name]]]
+            )
+        if untrained:
+            rows += models.rows(
+                Source.UNTRAINED, (), UNTRAINED, [[models.fit(values)] for values in untrained]
+            )
+        known = inputs.baseline
+        is_joined = any(known is joined for joined in inputs.features.values())
+        if known is not None and not is_joined and self._asks_linear(known):
+            rows += models.baseline_rows(known)
+        key = RowKey(Source.EMBEDDING, tuple(inputs.features), Model.LINEAR, Rule.VALIDATION)
+        chosen = models.averaged([fit.path[fit.best] for fit in parts])
+        found.held[key] = Held(data, chosen)
+        found.merit[key] = self._merit(data, chosen)
+        found.models[key] = [
+            LinearModel(name, fit.fits[fit.best], fit.scaling, fit.best)
+            for name, fit in fits.items()
+        ]
+        found.validation.extend(fit.validation for fit in parts)
+        return rows
+
+    def _asks_linear(self, known: BaselineFeatures) -> bool:
+        """Return whether a row of these features is wanted: no forest grows on quantities."""
+        return "ecfp-lr" in self.baselines or not known.binary
+
+    def _kernel_rows(
+        self, data: LabeledGraphs, untrained: Sequence[np.ndarray], found: _Scored, notes: list[str]
+    ) -> list[ScoreRow]:
+        """Return the rows of kernel models; what a predictor needs goes to ``found``."""
+        inputs = self.inputs
+        counts = [] if inputs.counts is None else [COUNTS_TITLE]
+        key = RowKey(Source.EMBEDDING, tuple(inputs.features), Model.KERNEL, Rule.FOLDS)
+        fit, held = _kernel_held(data, _blocks(inputs, inputs.embeddings))
+        notes += fit.notes
+        found.held[key], found.models[key] = held, fit.model
+        found.merit[key] = self._merit(data, held.values, fit.held_out)
+        detail = fit.model.settings.detail([s.name or "embedding" for s in fit.model.supports])
+        title = " + ".join([self._title(), *counts])
+        rows = [_row(key, title, KERNEL_RULE, [held.values], data, detail)]
+        if untrained:
+            each = [
+                _kernel_held(data, _blocks(inputs, values, joined=False))[1].values
+                for values in untrained
+            ]
+            key = RowKey(Source.UNTRAINED, (), Model.KERNEL, Rule.FOLDS)
+            title = " + ".join([UNTRAINED, *counts])
+            rows.append(_row(key, title, KERNEL_RULE, each, data, {}))
+        known = inputs.baseline
+        if known is not None and self._asks_linear(known):
+            block = Block("", Kind.GAUSSIAN, known.values)
+            if known.binary:
+                bits = csr_matrix(known.values) if inputs.counts is None else inputs.counts
+                block = Block("", Kind.TANIMOTO, bits)
+            name = COUNTS_TITLE if known.binary and inputs.counts is not None else known.name
+            key = RowKey(Source.FEATURES, (), Model.KERNEL, Rule.FOLDS)
+            values = _kernel_held(data, [block])[1].values
+            rows.append(_row(key, name, KERNEL_RULE, [values], data, {}))
+        return rows
+
+    def _title(self) -> str:
+        return " + ".join([EMBEDDING, *(known.name for known in self.inputs.features.values())])
+
+    def _merit(
+        self,
+        data: LabeledGraphs,
+        values: Float[np.ndarray, "M T"],
+        held_out: Float[np.ndarray, "M T"] | None = None,
+    ) -> float:
+        """Return the validation score, or that of cross-validation where it is undefined."""
+        valid, train = data.split.valid, data.split.train
+        merit = data.evaluate(values[valid], valid).scores[data.metric]
+        if not math.isnan(merit) or self.head is not HeadChoice.AUTO:
+            return merit
+        if held_out is None:
+            inputs = self.inputs
+            scaled = [standardize(inputs.embeddings, train)]
+            scaled += [
+                sparse_bits(f.values) if f.binary else standardize(f.values, train)
+                for f in inputs.features.values()
+            ]
+            c = [self.c]
+            each = [held_out_path(x, data.labels, train, data.task, c, self.jobs) for x in scaled]
+            held_out = fuse([path[self.c] for path in each], data.task)
+        return data.evaluate(held_out[train], train).scores[data.metric]
 
     def refitted(
-        self, data: LabeledGraphs, found: Sequence[_OfSplit]
-    ) -> tuple[LabeledGraphs, list[LinearModel]]:
+        self, data: LabeledGraphs, first: RowKey, found: Sequence[_Scored]
+    ) -> tuple[LabeledGraphs, Kept]:
         """Return all labeled graphs as a training fold, and models that are fitted to them.
 
-        The C of each part is the one with the best mean validation score over splits.
+        The C of each linear model is the one with the best mean validation score over splits.
         """
         known = np.flatnonzero(np.isfinite(data.labels).any(axis=1))
         whole = replace(data, split=Split(known, known[:0], known[:0]))
-        inputs = [("", self.embeddings, False)]
-        inputs += [(name, known.values, known.binary) for name, known in self.features.items()]
+        if first.model is Model.KERNEL:
+            blocks = _blocks(self.inputs, self.inputs.embeddings)
+            return whole, fit_kernel(blocks, data.labels, known, data.task, data.weights).model
+        inputs = [("", self.inputs.embeddings, False)]
+        inputs += [(name, f.values, f.binary) for name, f in self.inputs.features.items()]
         models: list[LinearModel] = []
         for part, (name, values, binary) in enumerate(inputs):
             scores = [of_split.validation[part] for of_split in found]
@@ -220,22 +446,17 @@ class _Probe:
         return whole, models
 
 
-class _Fitted(NamedTuple):
-    """The linear models of one representation, at each inverse penalty."""
-
-    path: ByC
-    fits: dict[float, LinearFit]
-    scaling: Scaling | None
-    """None for features of 0 and 1, which stay as they are."""
-
-
-class _Part(NamedTuple):
-    """What is averaged: the embedding, or features that need no learning."""
-
-    title: str
-    features: str
-    """Name of the features in the domain; empty for the embedding."""
-    fitted: _Fitted
+def _blocks(inputs: _Inputs, embeddings: np.ndarray, joined: bool = True) -> list[Block]:
+    """Return what a kernel model of embeddings sees; counts stand for fingerprints."""
+    blocks = [Block("", Kind.GAUSSIAN, embeddings)]
+    for name, known in inputs.features.items() if joined else ():
+        if not known.binary:
+            blocks.append(Block(name, Kind.GAUSSIAN, known.values))
+        elif inputs.counts is None:
+            blocks.append(Block(name, Kind.TANIMOTO, csr_matrix(known.values)))
+    if inputs.counts is not None:
+        blocks.append(Block(COUNTS, Kind.TANIMOTO, inputs.counts))
+    return blocks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -246,66 +467,54 @@ class _LinearModels:
     c: float
     """The fixed inverse penalty."""
     grid: Sequence[float]
-    """All inverse penalties, the fixed one among them."""
+    """The inverse penalties to choose from."""
     jobs: int | None
     """Targets fitted at once."""
 
-    def fit(self, values: Num[np.ndarray, "M F"], binary: bool = False) -> _Fitted:
+    def fit(self, values: np.ndarray, binary: bool = False) -> _LinearFits:
         """Fit the training fold and predict every graph, at each inverse penalty."""
-        data = self.data
+        data, valid = self.data, self.data.split.valid
         scaling = None if binary else Scaling.of(values[data.split.train])
         x = sparse_bits(values) if scaling is None else scaling(values)
-        fits = linear_fits(x, data.labels, data.split.train, data.task, self.grid, self.jobs)
+        grid = sorted({self.c, *self.grid})
+        fits = linear_fits(x, data.labels, data.split.train, data.task, grid, self.jobs)
         path = {c: linear_predictions(x, fit, data.task) for c, fit in fits.items()}
-        return _Fitted(path, fits, scaling)
+        scores = {c: data.evaluate(p[valid], valid).scores[data.metric] for c, p in path.items()}
+        return _LinearFits(path, fits, scaling, scores, _best_c(data.metric, self.c, scores))
 
-    def rows(self, model: str, paths: Sequence[ByC]) -> list[ScoreRow]:
-        """Return the rows of models whose predictions are known, one path a seed."""
-        chosen = [self.best_c(path) for path in paths]
-        picked = [path[c] for path, c in zip(paths, chosen, strict=True)]
-        return [
-            _row(model, f"C = {self.c:g}", [p[self.c] for p in paths], self.data, {"c": self.c}),
-            _row(model, "C by validation", picked, self.data, {"c": chosen}),
-        ]
+    def averaged(self, parts: Sequence[Float[np.ndarray, "M T"]]) -> Float[np.ndarray, "M T"]:
+        """Return the mean prediction of the models of several representations."""
+        return fuse(parts, self.data.task) if len(parts) > 1 else parts[0]
 
-    def fused_rows(self, parts: Sequence[_Part]) -> list[ScoreRow]:
-        """Return the rows of the averaged models, those of the encoder, and those of features."""
-        data, paths = self.data, [part.fitted.path for part in parts]
-        rows: list[ScoreRow] = []
-        for part in parts:
-            name = linear_name(part.title, data) if part.features else part.title
-            rows += self.rows(name, [part.fitted.path])
-        if len(parts) == 1:
-            return rows
-        name = " + ".join(part.title for part in parts)
-        fixed = fuse([path[self.c] for path in paths], data.task)
-        kept, picked = self.chosen(parts)
-        best = [model.c for model in kept]
-        return [
-            _row(name, f"C = {self.c:g}", [fixed], data, {"c": self.c}),
-            _row(name, "C by validation", [picked], data, {"c": best}),
-            *rows,
-        ]
+    def rows(
+        self,
+        source: Source,
+        features: tuple[str, ...],
+        title: str,
+        each: Sequence[Sequence[_LinearFits]],
+    ) -> list[ScoreRow]:
+        """Return the rows of averaged models, at the fixed and at the chosen penalties.
 
-    def chosen(self, parts: Sequence[_Part]) -> tuple[list[LinearModel], Float[np.ndarray, "M T"]]:
-        """Return each part's model at the C chosen by validation, and their predictions.
-
-        The predictions, of every graph, are averaged over the parts.
+        Args:
+            source: Of what they are.
+            features: What is joined.
+            title: What the rows are called.
+            each: For every seed the models that are averaged.
         """
-        pairs = [(part, self.best_c(part.fitted.path)) for part in parts]
-        models = [LinearModel(p.features, p.fitted.fits[c], p.fitted.scaling, c) for p, c in pairs]
-        values = [part.fitted.path[c] for part, c in pairs]
-        return models, fuse(values, self.data.task) if len(values) > 1 else values[0]
+        fixed = [self.averaged([fit.path[self.c] for fit in parts]) for parts in each]
+        chosen = [self.averaged([fit.path[fit.best] for fit in parts]) for parts in each]
+        best = [fit.best for parts in each for fit in parts]
+        key = RowKey(source, features, Model.LINEAR, Rule.FIXED)
+        own = replace(key, rule=Rule.VALIDATION)
+        return [
+            _row(key, title, f"C = {self.c:g}", fixed, self.data, {"c": self.c}),
+            _row(own, title, "C by validation", chosen, self.data, {"c": best}),
+        ]
 
-    def best_c(self, path: ByC) -> float:
-        """Return the C with the best validation score; the fixed one where there is none."""
-        return _best_c(self.data.metric, self.c, self.validation(path))
-
-    def validation(self, path: ByC) -> dict[float, float]:
-        """Return the validation score at each C."""
-        data, valid = self.data, self.data.split.valid
-        found = {c: data.evaluate(p[valid], valid) for c, p in path.items()}
-        return {c: scored.scores[data.metric] for c, scored in found.items()}
+    def baseline_rows(self, known: BaselineFeatures) -> list[ScoreRow]:
+        """Return the rows of features that need no learning."""
+        title = linear_name(known.name, self.data)
+        return self.rows(Source.FEATURES, (), title, [[self.fit(known.values, known.binary)]])
 
 
 def _best_c(metric: str, fixed: float, scores: Mapping[float, float]) -> float:
@@ -314,6 +523,19 @@ def _best_c(metric: str, fixed: float, scores: Mapping[float, float]) -> float:
         if better(metric, scores[c], highest):
             best, highest = c, scores[c]
     return best
+
+
+def _kernel_held(data: LabeledGraphs, blocks: Sequence[Block]) -> tuple[KernelFit, Held]:
+    """Fit the training fold and predict the other two; training rows are NaN."""
+    fit = fit_kernel(blocks, data.labels, data.split.train, data.task, data.weights)
+    rows = np.concatenate([data.split.valid, data.split.test])
+    found = fit.model.predict([block.values[rows] for block in blocks])
+    values = np.full((len(data.labels), len(data.targets)), np.nan)
+    values[rows], std = found.mean, None
+    if found.std is not None:
+        std = np.full_like(values, np.nan)
+        std[rows] = found.std
+    return fit, Held(data, values, std)
 
 
 def cv_probe(
@@ -381,33 +603,29 @@ def ecfp_rows(
     """Return the rows of fingerprints asked for, and a note where there are none."""
     if not {"ecfp-rf", "ecfp-lr"} & set(baselines):
         return [], []
-    domain = domain_of(data.store.schema)
-    try:
-        known = domain.baseline_features(data.store)
-    except DataError:
-        return [], ["no ECFP4 rows: the store keeps no SMILES"]
+    known, notes = _fingerprints(data)
     if known is None:
-        return [], [f"no ECFP4 rows: {domain.records} have no fingerprints"]
-    notes = [known.note] if known.note else []
-    models = _LinearModels(data, c, grid, jobs)
-    if not known.binary:
-        path = models.fit(known.values).path
-        return models.rows(linear_name(known.name, data), [path]), notes
-    rows: list[ScoreRow] = []
-    if "ecfp-rf" in baselines:
-        # a forest a target: hundreds of them take minutes a seed
-        is_large = len(data.targets) > MANY_TASKS
-        trees, grown = (TREES_MANY_TASKS, seeds[:1]) if is_large else (TREES, seeds)
-        forests = [
-            forest_predictions(known.values, data.labels, data.split.train, data.task, seed, jobs)
-            for seed in grown
-        ]
-        detail = {"seeds": list(grown)}
-        rows.append(_row(f"{known.name} + random forest", f"{trees} trees", forests, data, detail))
-    if "ecfp-lr" in baselines:
-        path = models.fit(known.values, binary=True).path
-        rows += models.rows(linear_name(known.name, data), [path])
+        return [], notes
+    models, rows = _LinearModels(data, c, grid, jobs), list[ScoreRow]()
+    if "ecfp-rf" in baselines and known.binary:
+        rows.append(_forest_row(data, known, seeds, jobs))
+    if "ecfp-lr" in baselines or not known.binary:
+        rows += models.baseline_rows(known)
     return rows, notes
+
+
+def _forest_row(
+    data: LabeledGraphs, known: BaselineFeatures, seeds: Sequence[int], jobs: int | None
+) -> ScoreRow:
+    # a forest a target: hundreds of them take minutes a seed
+    is_large = len(data.targets) > MANY_TASKS
+    trees, grown = (TREES_MANY_TASKS, seeds[:1]) if is_large else (TREES, seeds)
+    forests = [
+        forest_predictions(known.values, data.labels, data.split.train, data.task, seed, jobs)
+        for seed in grown
+    ]
+    key, title = RowKey(Source.FEATURES, (), Model.FOREST), f"{known.name} + random forest"
+    return _row(key, title, f"{trees} trees", forests, data, {"seeds": list(grown)})
 
 
 def linear_name(features: str, data: LabeledGraphs) -> str:
@@ -416,21 +634,298 @@ def linear_name(features: str, data: LabeledGraphs) -> str:
     return f"{features} + {kind} regression"
 
 
-def _untrained(
-    encoder: Encoder, data: LabeledGraphs, layer: str | None, seed: int, precision: Precision
-) -> np.ndarray:
-    """Return features of the untrained network."""
-    graphs = data.store.subset(np.sort(data.split.train))
-    untrained = untrained_like(encoder, graphs, seed, layer)
-    return untrained.embed_store(data.store, precision=precision)
-
-
 def _row(
-    model: str,
+    key: RowKey,
+    title: str,
     rule: str,
     predictions: Sequence[np.ndarray],
     data: LabeledGraphs,
     detail: dict[str, Any],
 ) -> ScoreRow:
     test, valid = ([p[fold] for p in predictions] for fold in (data.split.test, data.split.valid))
-    return score_row(model, rule, data, test, valid, detail)
+    return replace(score_row(title, rule, data, test, valid, detail), key=key)
+
+
+def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGraphs]:
+    """Return the same graphs in the folds of each seed.
+
+    Raises:
+        ConfigError: If there are fewer than two seeds, or the folds do not depend on them.
+    """
+    if len(seeds) < 2 or len(set(seeds)) < len(seeds):
+        raise ConfigError(
+            f"several splits need two or more different `folds_seeds`, found {list(seeds)}."
+        )
+    given = (data.split, data.split_name)
+    drawn = [
+        given if data.draw is None else data.draw(data.store, data.labels, int(s)) for s in seeds
+    ]
+    for (one, name), (other, _) in combinations(drawn, 2):
+        if all(map(np.array_equal, one, other)):
+            raise ConfigError(
+                f"the {name} split is the same with every seed; choose one that shuffles with "
+                "`split`, such as random-scaffold (molecules) or random."
+            )
+    return [replace(data, split=folds, split_name=name) for folds, name in drawn]
+
+
+def report_of_splits(reports: Sequence[Report], seeds: Sequence[int]) -> Report:
+    """Return one report of several splits of the same graphs, a value a split in every row.
+
+    Args:
+        reports: One a split, with the same rows.
+        seeds: Of the splits.
+    """
+    first = reports[0]
+    shared = [note for note in first.notes if all(note in r.notes for r in reports)]
+    own = [
+        f"seed {seed}: {note}"
+        for seed, report in zip(seeds, reports, strict=True)
+        for note in report.notes
+        if note not in shared
+    ]
+    kind = first.split.removesuffix(f" (seed {seeds[0]})")
+    sizes = {name: round(float(np.mean([r.sizes[name] for r in reports]))) for name in first.sizes}
+    skipped = {
+        fold: [
+            task for task in first.tasks if any(task in r.skipped.get(fold, ()) for r in reports)
+        ]
+        for fold in {fold: None for report in reports for fold in report.skipped}
+    }
+    return replace(
+        first,
+        split=f"{kind} (seeds {', '.join(map(str, seeds))})",
+        sizes=sizes,
+        skipped=skipped,
+        rows=tuple(_row_of_splits(rows) for rows in zip(*(r.rows for r in reports), strict=True)),
+        notes=(*shared, *own),
+        splits=len(reports),
+    )
+
+
+def _row_of_splits(rows: Sequence[ScoreRow]) -> ScoreRow:
+    first = rows[0]
+    per_task = means_of_known(np.array([list(row.per_task.values()) for row in rows], np.float64))
+    return replace(
+        first,
+        test=_joined([row.test for row in rows]),
+        valid=_joined([row.valid for row in rows]),
+        per_task=dict(zip(first.per_task, per_task.tolist(), strict=True)),
+        halves={half: _joined([row.halves[half] for row in rows]) for half in first.halves},
+        detail={key: [row.detail[key] for row in rows] for key in first.detail},
+    )
+
+
+def _joined(scores: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:
+    return {metric: [v for s in scores for v in s[metric]] for metric in scores[0]}
+
+
+def pooled(each: Sequence[Held]) -> Held:
+    """Return the validation and the test folds of several splits as two folds."""
+    first = each[0].data
+    graphs = [np.concatenate([held.data.split[fold] for held in each]) for fold in (1, 2)]
+
+    def joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+        pairs = list(zip(arrays, each, strict=True))
+        return np.concatenate([a[held.data.split[fold]] for fold in (1, 2) for a, held in pairs])
+
+    values = joined([held.values for held in each])
+    stds = [held.std for held in each if held.std is not None]
+    # a target may have one class in the training fold of some splits
+    labels = np.where(np.isnan(values), np.nan, first.labels[np.concatenate(graphs)])
+    rows = np.arange(len(values))
+    split = Split(rows[:0], rows[: len(graphs[0])], rows[len(graphs[0]) :])
+    std = joined(stds) if len(stds) == len(each) else None
+    return Held(replace(first, labels=labels, split=split), values, std)
+
+
+@contextmanager
+def _opened(run_dir: Path | None, overwrite: bool) -> Generator[RunFolder | None]:
+    """Open and lock the folder of a probe inside the block; None where none is wanted.
+
+    Raises:
+        ConfigError: If the folder is not free.
+        GraphLoGError: If it cannot be written to.
+    """
+    if run_dir is None:
+        yield None
+        return
+    folder = RunFolder.open(run_dir, "probe", resume=None, overwrite=overwrite)
+    try:
+        yield folder
+    finally:
+        folder.close()
+
+
+def _predictor(
+    encoder: Encoder, layer: str | None, data: LabeledGraphs, kept: Kept, held: Held, report: Report
+) -> Predictor:
+    """Return the predictor of a kernel model, or that averages linear models.
+
+    Args:
+        encoder: What embeds; it is copied.
+        layer: ``jk`` or ``last``; None takes the model's own.
+        data: What the models were fitted to.
+        kept: The models.
+        held: What calibration is made of.
+        report: Scores, those of this predictor first.
+    """
+    layer = check_layer(layer or encoder.layer)
+    member, joined, kernel = _members(encoder, layer, kept, data)
+    if isinstance(kept, KernelModel):
+        learned = np.isfinite(kept.shift)
+        names = [support.name or "embedding" for support in kept.supports]
+        settings = {"layer": layer, "head": "kernel", **kept.settings.detail(names)}
+    else:
+        learned = ~np.isnan([model.fit.bias for model in kept]).any(axis=0)
+        names = [model.features for model in joined]
+        penalties = dict(zip(["embedding", *names], [m.c for m in kept], strict=True))
+        settings = {"layer": layer, "head": "linear", "with": names, "c": penalties}
+    known = replace(held.data, labels=np.where(learned, held.data.labels, np.nan))
+    valid, test = known.split.valid, known.split.test
+    calibration = Calibration.fit(data.task, known.labels[valid], held.values[valid])
+    std = None if held.std is None else held.std[test]
+    judged = calibration.rows(known, held.values[test], std)
+    is_chosen = math.isfinite(report.rows[0].mean(data.metric, "valid"))
+    chosen, is_pooled = "C" if is_chosen and kernel is None else None, report.splits > 1
+    notes = calibration_notes(judged, data.split_name, chosen, is_pooled)
+    return Predictor(
+        [member],
+        data.targets,
+        replace(report, notes=(*report.notes, *notes), calibration=judged),
+        {"probed_on": data.name, "probe": settings, **origin(data, encoder)},
+        calibration,
+        fit_novelty(member.network, data.labeled_train),
+        joined,
+        kernel,
+    )
+
+
+def _members(
+    encoder: Encoder, layer: EmbeddingLayer, kept: Kept, data: LabeledGraphs
+) -> tuple[FineTuned, list[LinearModel], KernelModel | None]:
+    """Return a copy of the encoder with a head, and the models beside it."""
+    network = encoder.copy().network.eval()
+    if isinstance(kept, KernelModel):
+        targets = len(kept.shift)
+        # a head that predicts 0: the kernel model stands in its place
+        none = LinearFit(np.zeros((encoder.width(layer), targets)), np.zeros(targets))
+        head = Head.of_probe(none, None, data.task)
+        head.target_shift.copy_(torch.from_numpy(kept.shift))
+        head.target_scale.copy_(torch.from_numpy(kept.scale))
+        return FineTuned(network, head, layer), [], kept
+    embedding, *joined = kept
+    head = Head.of_probe(embedding.fit, embedding.scaling, data.task)
+    return FineTuned(network, head, layer), joined, None
+
+
+def fit_head(
+    encoder: Encoder, data: LabeledGraphs, head: str, layer: str | None = None
+) -> Predictor:
+    """Return a predictor of the training fold alone, nothing scored: for scikit-learn.
+
+    Penalties, and the head if it is ``auto``, are chosen by cross-validation.
+
+    Args:
+        encoder: What embeds; it is copied.
+        data: Labeled graphs, of which the training fold is fitted.
+        head: ``auto``, ``linear`` or ``kernel``.
+        layer: ``jk`` or ``last``; None takes the model's own.
+
+    Raises:
+        ConfigError: If the head is unknown, or a linear model is asked to weigh molecules.
+    """
+    check_name("head", head, list(HeadChoice))
+    if data.weights is not None and head != HeadChoice.KERNEL:
+        raise ConfigError("weights of molecules go with `head='kernel'`, or with fine-tuning.")
+    check_learnable(data)
+    train, embeddings = data.split.train, encoder.embed_store(data.store, layer)
+    inputs = _inputs(data, embeddings, (), (), HeadChoice(head))
+    found: list[tuple[float, Kept]] = []
+    if head != HeadChoice.LINEAR:
+        fit = fit_kernel(_blocks(inputs, embeddings), data.labels, train, data.task, data.weights)
+        merit = data.evaluate(fit.held_out[train], train).scores[data.metric]
+        found.append((merit, fit.model))
+    if head != HeadChoice.KERNEL:
+        scaling = Scaling.of(embeddings[train])
+        x = scaling(embeddings)
+        path = held_out_path(x, data.labels, train, data.task)
+        scores = {c: data.evaluate(p[train], train).scores[data.metric] for c, p in path.items()}
+        c = _best_c(data.metric, FIXED_C, scores)
+        model = linear_fits(x, data.labels, train, data.task, [c])[c]
+        found.append((scores[c], [LinearModel("", model, scaling, c)]))
+    (merit, kept), *others = found
+    if others and better(data.metric, others[0][0], merit):
+        kept = others[0][1]
+    layer = check_layer(layer or encoder.layer)
+    member, joined, kernel = _members(encoder, layer, kept, data)
+    return Predictor([member], data.targets, make_report(data, ()), joined=joined, kernel=kernel)
+
+
+def _save(folder: RunFolder, predictor: Predictor, data: LabeledGraphs, encoder: Encoder) -> None:
+    """Write scores, predictor, settings, split and rejected rows into a run folder.
+
+    Raises:
+        GraphLoGError: If it cannot be written to.
+    """
+    with writing(folder.path):
+        write_json(folder.path / "scores.json", predictor.report.to_dict())
+        predictor.save(folder.model)
+        # after the model: settings without one would look like a run to be resumed
+        describe_run(folder, "probe", data, encoder, predictor.info["probe"])
+        save_rejects(folder.path, data.rejects, folder.path.absolute().name)
+
+
+def describe_run(
+    folder: RunFolder, kind: str, data: LabeledGraphs, encoder: Encoder, settings: Mapping[str, Any]
+) -> None:
+    """Write settings, versions and split.
+
+    Args:
+        folder: Where to.
+        kind: ``finetune`` or ``probe``.
+        data: What the model is trained and scored on.
+        encoder: The pre-trained encoder.
+        settings: Of this kind of run.
+    """
+    known = ("objective", "recipe", "name")
+    tables: dict[str, Any] = {
+        "kind": kind,
+        "input": {
+            "name": data.name,
+            "targets": list(data.targets),
+            "task": data.task,
+            "metric": data.metric,
+            "split": data.split_name,
+            "sha256": data.store.digest,
+        },
+        "model": {
+            "schema": encoder.schema.name,
+            **{k: encoder.info[k] for k in known if k in encoder.info},
+        },
+        kind: dict(settings),
+    }
+    write_json(folder.versions, versions(data.store.digest))
+    rows = Split(*(data.store.rows[part] for part in data.split))
+    rows.save(folder.path / "split.json", data.split_name, (), data.store.digest)
+    write_text(folder.config, tomli_w.dumps(tables))
+
+
+def origin(data: LabeledGraphs, encoder: Encoder) -> dict[str, Any]:
+    """Return what a predictor's file says about its labels and its encoder."""
+    column, words = data.store.source.get("smiles_column"), data.store.source.get("classes", {})
+    standardized = data.store.source.get("standardize")
+    # of more than two classes each is a target, which has its word in its name
+    classes = {
+        target: {"0": words[target][0], "1": words[target][1]}
+        for target in data.targets
+        if data.task == "classification" and len(words.get(target, ())) == 2
+    }
+    return {
+        "data_digest": data.store.digest,
+        "pretrained": {k: v for k, v in encoder.info.items() if k != "embedding"},
+        **({"smiles_column": column} if column else {}),
+        **({"standardize": standardized} if standardized else {}),
+        **({"valid_repeats": repeats} if (repeats := data.valid_repeats) and repeats[0] else {}),
+        **({"classes": classes} if classes else {}),
+    }

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,42 @@ from graphlog.errors import DataError
 
 DDOF = 1
 """Standard deviations are those of a sample (divided by n - 1); the reference code divides by n."""
+
+
+class Source(StrEnum):
+    """What a row of a probe sees of the graphs."""
+
+    EMBEDDING = "embedding"
+    UNTRAINED = "untrained"
+    FEATURES = "features"
+
+
+class Model(StrEnum):
+    """What is fitted to it."""
+
+    LINEAR = "linear"
+    KERNEL = "kernel"
+    FOREST = "forest"
+
+
+class Rule(StrEnum):
+    """How its settings are found."""
+
+    FIXED = "fixed"
+    VALIDATION = "validation"
+    FOLDS = "folds"
+    """Cross-validation within the training fold."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowKey:
+    """Which row of a probe it is, whatever it is called."""
+
+    source: Source
+    features: tuple[str, ...] = ()
+    """Names of joined features; of features alone, empty for the baseline of the domain."""
+    model: Model = Model.LINEAR
+    rule: Rule = Rule.FIXED
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +76,8 @@ class ScoreRow:
     """Each metric on two halves of the test fold, where the domain reports them (proteins)."""
     detail: dict[str, Any] = field(default_factory=dict[str, Any])
     """Anything else worth keeping: epochs chosen, values of C, seconds."""
+    key: RowKey | None = None
+    """Which row of a probe it is; None for others."""
 
     def mean(self, metric: str, fold: str = "test") -> float:
         """Return the mean over seeds or splits; those without a score are left out."""
@@ -154,6 +193,7 @@ class Report:
                 per_task={k: _number(v) for k, v in row["per_task"].items()},
                 halves={half: _numbers(found) for half, found in row.get("halves", {}).items()},
                 detail=row["detail"],
+                key=_row_key(row["key"]),
             )
             for row in fields["rows"]
         )
@@ -167,13 +207,20 @@ class Report:
             splits=fields.get("splits", 1),
         )
 
+    def led_by(self, key: RowKey) -> "Report":
+        """Return the report with the row of this key first."""
+        rows = sorted(self.rows, key=lambda row: row.key != key)
+        return replace(self, rows=tuple(rows))
+
     @classmethod
-    def load(cls, path: Path) -> "Report":
-        """Read a ``scores.json``.
+    def load(cls, path: str | Path) -> "Report":
+        """Read a ``scores.json``, or that of a run folder.
 
         Raises:
             DataError: If the file is missing or damaged.
         """
+        path = Path(path)
+        path = path / "scores.json" if path.is_dir() else path
         fields = read_json(path)
         try:
             report = cls.from_dict(fields)
@@ -312,6 +359,11 @@ def _calibration_line(row: Mapping[str, Any]) -> str:
     }
     if "coverage" in row:
         what = "± {half_width} covers {coverage} of the test fold (level {level})"
+        if "spread_coverage" in row:
+            what += (
+                "; ± 1.64 predicted deviations, {spread_half_width} on the mean, cover "
+                "{spread_coverage}; the surest third has {surest_third} of the RMSE of all"
+            )
     else:
         what = "Brier score {brier}, calibrated {brier_calibrated}; ECE {ece}, {ece_calibrated}"
     return f"  {shown['target']}: {what.format(**shown)}"
@@ -331,6 +383,13 @@ def json_ready(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [json_ready(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
     return value
+
+
+def _row_key(fields: Mapping[str, Any] | None) -> RowKey | None:
+    if fields is None:
+        return None
+    source, model, rule = (fields[name] for name in ("source", "model", "rule"))
+    return RowKey(Source(source), tuple(fields["features"]), Model(model), Rule(rule))
 
 
 def _number(value: float | None) -> float:

@@ -18,6 +18,8 @@ from graphlog.errors import ConfigError, ModelFileError
 VERSION = 1
 """Of what a predictor file keeps."""
 LEVEL = 0.9
+NINETY = 1.6448536269514722
+"""Half width, in deviations, of the interval that holds 90 % of a normal distribution."""
 """Level of the intervals that a report judges."""
 _SMALLEST = 1e-7
 _LOG_TEMPERATURES = (-3.0, 3.0)
@@ -88,22 +90,31 @@ class Calibration:
         return _tempered(np.stack([1 - p, p], axis=2), self.temperatures[:, None])[..., 1]
 
     def rows(
-        self, data: LabeledGraphs, predictions: Float[np.ndarray, "N T"]
+        self,
+        data: LabeledGraphs,
+        predictions: Float[np.ndarray, "N T"],
+        std: Float[np.ndarray, "N T"] | None = None,
     ) -> tuple[dict[str, Any], ...]:
         """Return how each target's calibration does on the test fold.
 
         Args:
             data: The graphs of validation and test fold.
             predictions: Of the test fold.
+            std: Regression: their predicted deviations, compared with the intervals.
         """
         labels = np.asarray(data.labels[data.split.test], dtype=np.float64)
         n_valid = (~np.isnan(data.labels[data.split.valid])).sum(axis=0)
         if self.task == "regression":
             widths = self.half_widths(LEVEL)
-            return tuple(
+            rows = [
                 _coverage_row(name, labels[:, t], predictions[:, t], widths[t], int(n_valid[t]))
                 for t, name in enumerate(data.targets)
-            )
+            ]
+            if std is not None:
+                errors = labels - predictions
+                for t, row in enumerate(rows):
+                    row |= _spread_fields(errors[:, t], std[:, t])
+            return tuple(rows)
         calibrated = self.probabilities(predictions)
         if self.task == "multiclass":
             known = ~np.isnan(labels).any(axis=1)
@@ -219,6 +230,20 @@ def _coverage_row(
         "level": LEVEL,
         "half_width": _finite(half_width),
         "coverage": float(covered.mean()) if known.any() else None,
+    }
+
+
+def _spread_fields(errors: np.ndarray, std: np.ndarray) -> dict[str, float | None]:
+    """Return how predicted deviations do: as intervals, and in telling which errors are small."""
+    known = ~np.isnan(errors) & ~np.isnan(std)
+    errors, std = errors[known], std[known]
+    surest = np.argsort(std, kind="stable")[: len(std) // 3]
+    whole = float(np.sqrt(np.mean(errors**2))) if len(errors) else math.nan
+    own = float(np.sqrt(np.mean(errors[surest] ** 2))) if len(surest) else math.nan
+    return {
+        "spread_coverage": float(np.mean(np.abs(errors) <= NINETY * std)) if len(std) else None,
+        "spread_half_width": _finite(NINETY * float(std.mean())) if len(std) else None,
+        "surest_third": _finite(own / whole) if whole > 0 else None,
     }
 
 

@@ -74,7 +74,7 @@ def test_one_target_of_several_classes(tmp_path):
     assert data.targets == ("y=class0", "y=class1", "y=class2")
     assert data.split_name == "stratified (seed 0)"
     encoder = _pretrained(store)
-    report = graphlog.probe(encoder, store, baselines=("random", "ecfp-rf"), seeds=(0,))
+    report = graphlog.probe(encoder, store, baselines=("random", "ecfp-rf"))
     assert report.mean > 0.6
     kept = graphlog.probe(encoder, store, baselines=(), run_dir=tmp_path / "probe")
     assert kept.rows[0].mean("accuracy") > 0.6
@@ -234,7 +234,7 @@ def test_numbers_of_classes_are_no_quantities(tmp_path, words, task, message):
     encoder = random_encoder(schema=store.schema, graphs=store)
     for verb in (graphlog.probe, graphlog.finetune):
         with pytest.raises(DataError, match=message) as caught:
-            verb(encoder, store, task=task, seeds=(0,), baselines=())
+            verb(encoder, store, task=task, baselines=())
         assert "\n" not in str(caught.value)
 
 
