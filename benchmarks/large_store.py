@@ -1,4 +1,4 @@
-r"""A table of millions of molecules: featurized, killed on the way, resumed, trained on, embedded.
+r"""A table of millions of molecules: featurized, trained on, embedded.
 
 The molecules are those of a data set, each repeated with another first atom or another counter-ion,
 so that few rows are the same. While featurizing, memory is that of the process and its workers.
@@ -15,7 +15,6 @@ import itertools
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -52,26 +51,14 @@ def write_table(source: Path, rows: int, path: Path) -> None:
         file.writelines(f"{smiles}\n" for smiles in itertools.islice(molecules(source), rows))
 
 
-def featurized(table: Path, store: Path, kill_at: int) -> dict[str, Any]:
-    """Featurize, kill the process group after some finished parts, and do it again."""
+def featurized(table: Path, store: Path) -> dict[str, Any]:
+    """Featurize in a process of its own."""
     words = [sys.executable, "-m", "graphlog", "featurize", str(table), "-o", str(store)]
-    environment = {**os.environ, "PYTHONPATH": featurize.SOURCE}
     with Sampler() as memory:
         began = time.perf_counter()
-        with subprocess.Popen(words, env=environment, start_new_session=True) as first:
-            while not (Path(f"{store}.parts") / f"part-{kill_at:05d}").exists():
-                time.sleep(0.5)
-                if first.poll() is not None:
-                    raise SystemExit("featurize ended before it was killed")
-            os.killpg(first.pid, signal.SIGKILL)
-        killed = time.perf_counter()
-        subprocess.run(words, env=environment, check=True)
+        subprocess.run(words, env={**os.environ, "PYTHONPATH": featurize.SOURCE}, check=True)
         ended = time.perf_counter()
-    return {
-        "seconds_until_killed": killed - began,
-        "seconds_of_second_run": ended - killed,
-        "peak_mb_all": memory.peak / 1e6,
-    }
+    return {"seconds": ended - began, "peak_mb_all": memory.peak / 1e6}
 
 
 def memory() -> dict[str, float]:
@@ -149,7 +136,6 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, default=20_000_000)
-    parser.add_argument("--kill-at", type=int, help="finished parts (default: half of them)")
     parser.add_argument("--folder", type=Path, required=True, help="for table and store")
     parser.add_argument("--out", type=Path, help="JSON file; standard output otherwise")
     parser.add_argument("--use", type=Path, help=argparse.SUPPRESS)
@@ -164,7 +150,7 @@ def main() -> None:
     result["load_before"] = os.getloadavg()
     write_table(mirror / "chem/pretrain/zinc_moses_1937k.smi.gz", options.rows, table)
     result["table_bytes"] = table.stat().st_size
-    result["featurize"] = featurized(table, store, options.kill_at or options.rows // 200_000)
+    result["featurize"] = featurized(table, store)
     sizes = [p.stat().st_size for p in store.iterdir()]
     result["store_bytes"] = sum(sizes)
     words = [sys.executable, __file__, "--folder", str(options.folder), "--use", str(store)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from graphlog.data.batch import GraphBatch
 from graphlog.data.builder import StoreBuilder
-from graphlog.data.chunk import GraphChunk
+from graphlog.data.chunk import GraphChunk, Reject
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.store import GraphStore
 
@@ -139,6 +139,9 @@ def build(
     with StoreBuilder(schema, path, tasks) as builder:
         for start in range(0, len(graphs), chunk):
             builder.add(to_chunk(graphs[start : start + chunk], **options))
+        rows = {g.row for g in graphs}
+        for row in sorted(set(range(max(rows) + 1)) - rows):
+            builder.reject(Reject(row, "", "missing"))
         return builder.finish()
 
 

@@ -130,7 +130,7 @@ def from_pyg(
     collector.refuse_if_mostly_bad("")
     if survey is not None:
         builder.schema = scales.scaled(survey.items)
-    return builder.finish(collector.done)
+    return builder.finish()
 
 
 def to_pyg(graphs: GraphStore | GraphBatch) -> list[Data]:

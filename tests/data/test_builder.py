@@ -18,6 +18,7 @@ except ImportError:
     resource = None
 
 from graphlog.data.builder import StoreBuilder
+from graphlog.data.chunk import Reject
 from graphlog.data.store import open_store
 from graphlog.errors import ConfigError, DataError
 from store_support import CODES, assert_same, build, make_graphs, to_chunk
@@ -225,5 +226,6 @@ def test_chunks_must_agree():
             builder.add(wrong)
     with pytest.raises(ValueError, match="`x` must be"):
         StoreBuilder(CODES).add(replace(to_chunk(make_graphs(1)), x=np.zeros((1, 3), int)))
-    with pytest.raises(ValueError, match="`num_rows` must be above"):
-        builder.finish(num_rows=1)
+    builder.reject(Reject(3, "", "row 2 is missing"))
+    with pytest.raises(ValueError, match="every row of the input must be one or the other"):
+        builder.finish()

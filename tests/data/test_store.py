@@ -95,8 +95,8 @@ def test_save_keeps_everything(tmp_path: Path):
     assert saved.texts([1099, 0, 512]) == [graphs[k].text for k in (1099, 0, 512)]
     part = store.subset([7, 3]).save(tmp_path / "part")
     assert_same(part, [graphs[7], graphs[3]], [0, 1])
-    assert part.rows.tolist() == [7, 3]
-    assert part.num_rows == 1101
+    assert part.rows.tolist() == [0, 1]
+    assert (part.num_rows, part.rejects) == (2, [])
     assert {p.name for p in tmp_path.iterdir()} == {"store", "part"}
 
 

@@ -1,7 +1,10 @@
 """A store cut short, changed, or written by another or a newer program is refused in one line."""
 
-import hashlib
 import json
+import os
+import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +93,7 @@ def test_a_large_store_that_was_changed_is_refused_by_everyone(tmp_path: Path):
 def test_a_store_is_hashed_once_while_it_stays_as_it_is(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    time.sleep(2e-9 * manifest_module._SETTLED_NS)
     open_store(folder)
     with monkeypatch.context() as patch:
         patch.setattr(manifest_module, "hash_file", lambda file: pytest.fail("hashed again"))
@@ -99,18 +103,133 @@ def test_a_store_is_hashed_once_while_it_stays_as_it_is(
     refused(folder, "sha256")
 
 
-def test_verify_finds_an_edge_that_leaves_its_graph(folder: Path):
+def test_a_change_is_noticed_although_the_time_of_change_is_put_back(folder: Path) -> None:
     file = folder / "endpoints.bin"
-    ends = np.frombuffer(file.read_bytes(), np.uint8).copy()
-    ends[-1] = 250
-    file.write_bytes(ends)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["files"]["endpoints"]["sha256"] = hashlib.sha256(ends.tobytes()).hexdigest()
-    signed = Manifest.model_validate(manifest)
-    signed = signed.model_copy(update={"digest": signed.content_digest()})
-    (folder / "manifest.json").write_text(signed.model_dump_json(by_alias=True))
-    with pytest.raises(ModelFileError, match="contradict each other"):
-        open_store(folder).verify()
+    before, content = file.stat(), file.read_bytes()
+    file.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    refused(folder, "sha256")
+
+
+def test_another_store_copied_into_the_place_of_one_that_was_read(
+    folder: Path, tmp_path: Path
+) -> None:
+    other = build(make_graphs(40, tasks=1, seed=1), CODES, tmp_path / "other")
+    open_store(folder)
+    for file in (tmp_path / "other").iterdir():
+        shutil.copy2(file, folder / file.name)
+    assert open_store(folder).digest == other.digest
+    open_store(folder).verify()
+
+
+def sign(folder: Path, arrays: dict[str, np.ndarray], **changes: object) -> None:
+    """Write arrays and a manifest whose hashes and digest fit them."""
+    fields = json.loads((folder / "manifest.json").read_text()) | changes
+    for name, array in arrays.items():
+        array.tofile(folder / f"{name}.bin")
+        fields["files"][name] |= {
+            "shape": array.shape,
+            "dtype": array.dtype.str,
+            "bytes": array.nbytes,
+            "sha256": manifest_module.hash_array(array),
+        }
+    fields["digest"] = Manifest.model_validate(fields).content_digest()
+    (folder / "manifest.json").write_text(json.dumps(fields))
+
+
+def with_value(name: str, place: int, value: float) -> Callable[[GraphStore], dict]:
+    def change(store: GraphStore) -> dict:
+        array = store.contents.arrays[name].copy()
+        array.reshape(-1)[place] = value
+        return {name: array}
+
+    return change
+
+
+CHANGES: dict[str, Callable[[GraphStore], dict]] = {
+    "offsets of nodes decrease": with_value("node_offsets", 3, 0),
+    "offsets of edges decrease": with_value("edge_offsets", 5, 0),
+    "offsets end early": with_value("node_offsets", -1, 7),
+    "offsets begin late": with_value("edge_offsets", 0, 1),
+    "a code beyond the table": lambda s: with_value(
+        "node_codes", 2, len(s.contents.arrays["node_table"])
+    )(s),
+    "a code of an edge beyond the table": with_value("edge_codes", -1, 255),
+    "a value beyond the schema": with_value("node_table", 0, 121),
+    "an edge's value beyond the schema": with_value("edge_table", -1, 7),
+    "an infinite label": with_value("labels", 0, np.inf),
+    "offsets of texts decrease": with_value("text_offsets", 0, 9),
+    "negative endpoints": lambda s: {"endpoints": -s.contents.arrays["endpoints"].astype("<i8")},
+    "endpoints are not integers": lambda s: {
+        "endpoints": s.contents.arrays["endpoints"].astype("<f4")
+    },
+    "a column more": lambda s: {
+        "endpoints": np.zeros((len(s.contents.arrays["endpoints"]), 3), np.uint8)
+    },
+    "no text": lambda s: {"text_offsets": s.contents.arrays["text_offsets"][:1].copy()},
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_signed_store_that_contradicts_itself(folder: Path, store: GraphStore, what: str) -> None:
+    sign(folder, CHANGES[what](store))
+    refused(folder, "contradict")
+
+
+@pytest.mark.parametrize("place", [0, -1])
+def test_an_edge_of_a_signed_store_that_leaves_its_graph(
+    folder: Path, store: GraphStore, place: int
+) -> None:
+    sign(folder, with_value("endpoints", place, 250)(store))
+    changed = open_store(folder)
+    for use in (changed.verify, lambda: changed[:], lambda: list(changed.chunks())):
+        with pytest.raises(ModelFileError, match="contradict"):
+            use()
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        {"rows": 10**12},
+        {"rows": 3_000_000},
+        {"rows": 39},
+        {"rows": 41, "rejects": 1},
+        {"rows": 39, "rejects": -1},
+        {"rows": 10**12, "rejects": 10**12 - 40},
+    ],
+    ids=str,
+)
+def test_a_signed_store_whose_counts_lie(folder: Path, counts: dict[str, int]) -> None:
+    known = json.loads((folder / "manifest.json").read_text())["counts"]
+    sign(folder, {}, counts=known | counts)
+    refused(folder, "contradict")
+
+
+def test_rows_of_a_signed_store_are_distinct(tmp_path: Path) -> None:
+    graphs = make_graphs(12)
+    for graph in graphs:
+        graph.row += 3
+    store = build(graphs, CODES, tmp_path / "s")
+    for value in (4, 200):
+        sign(tmp_path / "s", with_value("rows", 0, value)(store))
+        refused(tmp_path / "s", "contradict")
+
+
+@pytest.mark.parametrize("lines", ["[-1, 2, 3]\n", "[0, 1]\n", "x\n", '[99, "", ""]\n', "1" * 9999])
+def test_damaged_rejects_of_a_signed_store(tmp_path: Path, lines: str) -> None:
+    graphs = make_graphs(12)
+    for graph in graphs:
+        graph.row += 1
+    build(graphs, CODES, tmp_path / "s")
+    sign(tmp_path / "s", {"rejects": np.frombuffer(lines.rstrip().encode() + b"\n", np.uint8)})
+    with pytest.raises(ModelFileError, match="list of rejected rows is damaged"):
+        open_store(tmp_path / "s").output_status()
+
+
+def test_a_manifest_that_is_no_file(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+    (folder / "manifest.json").symlink_to("/dev/zero")
+    refused(folder, "is not a file")
 
 
 def test_newer_format(folder: Path):
@@ -163,19 +282,6 @@ def test_no_store_at_all(tmp_path: Path):
     refused(tmp_path / "empty", "not a graph store")
     (tmp_path / "file").write_text("x")
     refused(tmp_path / "file", "not a graph store")
-
-
-def test_arrays_that_contradict_each_other(folder: Path):
-    """Hashes put right after the change, so that only the contents are wrong."""
-    offsets = np.fromfile(folder / "node_offsets.bin", np.uint16)
-    offsets[3] = offsets[2] - 1
-    offsets.tofile(folder / "node_offsets.bin")
-    fields = json.loads((folder / "manifest.json").read_text())
-    fields["files"]["node_offsets"]["sha256"] = manifest_module.hash_array(offsets)
-    fields["digest"] = manifest_module.Manifest.model_validate(fields).content_digest()
-    edit(folder, **fields)
-    with pytest.raises(ModelFileError, match="contradict"):
-        open_store(folder).verify()
 
 
 def test_a_moved_store_opens(folder: Path, store: GraphStore):

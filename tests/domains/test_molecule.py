@@ -131,7 +131,7 @@ def test_no_molecule_at_all(schema) -> None:
     chunk, rejects = featurize_smiles(["", "C1CC"], schema)
     assert (len(chunk), len(rejects)) == (0, 2)
     chunk.check(schema)
-    assert len(StoreBuilder(schema).finish(2)) == 0
+    assert len(StoreBuilder(schema).finish()) == 0
 
 
 @pytest.mark.parametrize(

@@ -124,15 +124,18 @@ class StoreBuilder:
         line = json.dumps(values) + "\n"
         self._arrays[name].append(np.frombuffer(line.encode(), np.uint8))
 
-    def finish(self, num_rows: int | None = None) -> GraphStore:
+    def finish(self) -> GraphStore:
         """Put the store in its place and return it.
 
-        Args:
-            num_rows: Rows of the input; by default one more than the last row seen.
+        Raises:
+            ValueError: If a row of the input is neither a graph nor rejected.
+            DataError: If the disk refuses.
         """
-        if num_rows is not None and num_rows <= self._top_row:
+        rows = self._graphs + self._rejects
+        if self._top_row != rows - 1:
             raise ValueError(
-                f"`num_rows` must be above the last row seen, {self._top_row}, found {num_rows}."
+                f"{rows} rows were added or rejected, but the last one is row {self._top_row}: "
+                "every row of the input must be one or the other."
             )
         with _mendable(self.path):
             arrays = self._finished_arrays()
@@ -140,7 +143,7 @@ class StoreBuilder:
                 "graphs": self._graphs,
                 "nodes": self._nodes,
                 "edges": self._edges,
-                "rows": self._top_row + 1 if num_rows is None else num_rows,
+                "rows": rows,
                 "rejects": self._rejects,
             }
             manifest = Manifest.model_validate(

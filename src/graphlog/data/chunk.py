@@ -424,6 +424,8 @@ def unpack_texts(block: bytes, count: int) -> list[str]:
     try:
         raw = zlib.decompress(block)
         ends = (4 * count + np.cumsum(np.frombuffer(raw, "<u4", count), dtype=np.int64)).tolist()
+        if ends[-1] != len(raw):
+            raise ValueError("a block has another length than its texts")
         return [
             raw[a:b].decode("utf-8", "surrogatepass")
             for a, b in zip([4 * count, *ends], ends, strict=False)

@@ -3,6 +3,9 @@
 import hashlib
 import json
 import os
+import stat
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
@@ -11,8 +14,8 @@ import numpy as np
 from pydantic import ConfigDict, Field, ValidationError
 
 from graphlog.config import FrozenConfig
-from graphlog.data.chunk import Array, map_array
-from graphlog.data.schema import FeatureSchema
+from graphlog.data.chunk import TEXTS_A_BLOCK, Array, map_array
+from graphlog.data.schema import Attribute, FeatureSchema, is_continuous
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.files import LOCK, hash_file
 
@@ -27,8 +30,15 @@ KNOWN = frozenset(
     }
 )
 _ATTEMPTS = 20
-_hashed: dict[tuple[int, int, int, int], str] = {}
-"""Hashes of files this process has written or hashed, by device, inode, size and time of change."""
+_LARGE = {("i", name) for name in ("node_offsets", "edge_offsets", "text_offsets", "rows")}
+"""Arrays that may be of signed integers, where they are beyond those of four bytes."""
+_SETTLED_NS = 50_000_000
+"""Age from which a change of a file gets another time than the last one."""
+_Identity = tuple[int, int, int, int, int]
+_hashed: dict[_Identity, str] = {}
+"""Hashes of files this process has written or hashed, by what changes when they do."""
+_sound: set[tuple[str, tuple[_Identity, ...]]] = set()
+"""Stores whose arrays were found sound, by digest and files."""
 
 
 def is_store(source: object) -> TypeGuard[str | Path]:
@@ -146,7 +156,7 @@ def read_contents(path: Path, verify: bool = True) -> Contents:
     return _map(path, verify)
 
 
-def _version(path: Path) -> tuple[int, int, int, int] | None:
+def _version(path: Path) -> _Identity | None:
     """Return what tells one build of a store from the next, equal or not."""
     try:
         return _identity(path / MANIFEST)
@@ -165,12 +175,19 @@ def _map(path: Path, verify: bool) -> Contents:
         schema = FeatureSchema.from_dict(manifest.feature_schema)
     except ConfigError as e:
         raise ModelFileError(f"{path}: {e}") from None
+    _check_layout(path, manifest, schema)
     arrays = {name: _map_file(path, name, entry) for name, entry in manifest.files.items()}
+    contents = Contents(manifest, schema, arrays, path)
     if verify:
-        for name, entry in manifest.files.items():
-            if _hash_once(path / f"{name}.bin") != entry.sha256:
+        files = [path / f"{name}.bin" for name in manifest.files]
+        for name, file in zip(manifest.files, files, strict=True):
+            if _hash_once(file) != manifest.files[name].sha256:
                 raise _changed(path, name)
-    return Contents(manifest, schema, arrays, path)
+        seen = manifest.digest, tuple(map(_identity, files))
+        if seen not in _sound:
+            _check_arrays(contents)
+            _sound.add(seen)
+    return contents
 
 
 def refuse_changed(contents: Contents) -> None:
@@ -178,6 +195,83 @@ def refuse_changed(contents: Contents) -> None:
     for name, array in contents.arrays.items():
         if hash_array(array) != contents.manifest.files[name].sha256:
             raise _changed(contents.path, name)
+
+
+def _check_arrays(contents: Contents) -> None:
+    """Check that offsets, codes, rows, labels and texts stay within the store.
+
+    Edges are checked as graphs are taken, which costs less than reading all of them once.
+
+    Raises:
+        ModelFileError: If they do not: the files are whole, but were never written by this package.
+    """
+    counts, arrays = contents.manifest.counts, contents.arrays
+    nodes, edges = arrays["node_offsets"], arrays["edge_offsets"]
+    if not (
+        (int(nodes[0]), int(nodes[-1])) == (0, counts["nodes"])
+        and (nodes[1:] > nodes[:-1]).all()  # no graph is without nodes
+        and (int(edges[0]), int(edges[-1])) == (0, counts["edges"])
+        and (edges[1:] >= edges[:-1]).all()
+        and _attributes_fit(arrays, "node", contents.schema.node)
+        and _attributes_fit(arrays, "edge", contents.schema.edge)
+        and _rows_are_distinct(arrays, counts)
+        and _texts_fit(arrays, counts["graphs"])
+        and not np.isinf(arrays.get("labels", _NONE)).any()
+    ):
+        raise contradiction(contents.path)
+
+
+def contradiction(path: Path | None) -> ModelFileError:
+    """Return what to raise where arrays do not fit each other."""
+    where = path or "the store in memory"
+    return ModelFileError(f"{where}: its arrays contradict each other; build it again.")
+
+
+_NONE = np.empty(0, np.uint8)
+
+
+def _attributes_fit(arrays: dict[str, Array], kind: str, columns: tuple[Attribute, ...]) -> bool:
+    """Return whether all codes are in the table, and all its values in the schema."""
+    if not columns:
+        return True
+    is_table = f"{kind}_table" in arrays
+    values = arrays[f"{kind}_table" if is_table else f"{kind}_rows"]
+    codes = arrays.get(f"{kind}_codes", _NONE) if is_table else _NONE
+    if codes.size and int(codes.max()) >= len(values):
+        return False
+    if not values.size:
+        return True
+    lowest, highest = values.min(axis=0), values.max(axis=0)
+    return all(
+        low >= 0 and high < column.cardinality if column.is_categorical else np.isfinite(low + high)
+        for low, high, column in zip(lowest.tolist(), highest.tolist(), columns, strict=True)
+    )
+
+
+def _rows_are_distinct(arrays: dict[str, Array], counts: Mapping[str, int]) -> bool:
+    """Return whether each row of the input has one graph at most, and the list its rejects."""
+    listed = arrays.get("rejects", _NONE)
+    if np.count_nonzero(listed == ord("\n")) != counts["rejects"]:
+        return False
+    if "rows" not in arrays:
+        return True
+    rows = arrays["rows"]
+    is_used = np.zeros(counts["rows"], dtype=np.bool_)
+    if rows.size:
+        if int(rows.min()) < 0 or int(rows.max()) >= len(is_used):
+            return False
+        is_used[rows] = True
+    return int(np.count_nonzero(is_used)) == counts["graphs"]
+
+
+def _texts_fit(arrays: dict[str, Array], graphs: int) -> bool:
+    if "text_blocks" not in arrays:
+        return "text_offsets" not in arrays
+    offsets = arrays.get("text_offsets", _NONE)
+    if len(offsets) != -(-graphs // TEXTS_A_BLOCK) + 1:
+        return False
+    ends = int(offsets[0]), int(offsets[-1])
+    return ends == (0, len(arrays["text_blocks"])) and bool((offsets[1:] > offsets[:-1]).all())
 
 
 def _changed(path: Path | None, name: str) -> ModelFileError:
@@ -191,16 +285,24 @@ def _hash_once(file: Path) -> str:
     """Return the sha256 of a file, computed once a process while it stays as it is."""
     try:
         before = _identity(file)
-        if before not in _hashed:
-            _hashed[before] = hash_file(file)
-        return _hashed[before]
+        if before in _hashed:
+            return _hashed[before]
+        # a clock may not tell a change that follows at once
+        is_settled = time.time_ns() - before[-1] > _SETTLED_NS
+        found = hash_file(file)
+        if is_settled:
+            _hashed[before] = found
+        return found
     except OSError as e:
         raise ModelFileError(f"{file}: cannot be read ({e.strerror}).") from None
 
 
-def _identity(file: Path) -> tuple[int, int, int, int]:
-    status = file.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+def _identity(file: Path) -> _Identity:
+    status = file.stat()  # only the time of the last change of the file cannot be set
+    return (
+        *(status.st_dev, status.st_ino, status.st_size),
+        *(status.st_mtime_ns, status.st_ctime_ns),
+    )
 
 
 def is_ours(folder: Path, unfinished: bool = False) -> bool:
@@ -226,6 +328,8 @@ def is_ours(folder: Path, unfinished: bool = False) -> bool:
 
 def _read_manifest(path: Path) -> Manifest:
     try:
+        if not stat.S_ISREG((path / MANIFEST).stat().st_mode):
+            raise ModelFileError(f"{path}: {MANIFEST} is not a file; build the store again.")
         fields = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         advice = (
@@ -255,32 +359,51 @@ def _read_manifest(path: Path) -> Manifest:
         raise ModelFileError(
             f"{path}: {MANIFEST}: `{where}`: {problem['msg'].lower()}; build the store again."
         ) from None
-    _check_layout(path, manifest)
     return manifest
 
 
-def _check_layout(path: Path, manifest: Manifest) -> None:
+def _check_layout(path: Path, manifest: Manifest, schema: FeatureSchema) -> None:
+    """Check that the manifest has the parts, shapes and types of a store of its schema."""
     counts, files = manifest.counts, manifest.files
     if set(counts) != {"graphs", "nodes", "edges", "rows", "rejects"} or not set(files) <= KNOWN:
         raise ModelFileError(
             f"{path}: {MANIFEST} names other parts than a graph store has; build the store again."
         )
     graphs, nodes, edges = counts["graphs"], counts["nodes"], counts["edges"]
-    lengths = {
-        **dict.fromkeys(("node_offsets", "edge_offsets"), graphs + 1),
-        **dict.fromkeys(("rows", "labels"), graphs),
-        **dict.fromkeys(("node_codes", "node_rows"), nodes),
-        **dict.fromkeys(("endpoints", "edge_codes", "edge_rows"), edges),
+    shapes: dict[str, tuple[int | None, ...]] = {
+        **dict.fromkeys(("node_offsets", "edge_offsets"), (graphs + 1,)),
+        **dict.fromkeys(("text_blocks", "text_offsets", "rejects"), (None,)),
+        **{"rows": (graphs,), "labels": (graphs, len(manifest.tasks)), "endpoints": (edges, 2)},
     }
+    needed, floats = {"node_offsets", "edge_offsets", "endpoints"}, {"labels"}
+    needed |= {"labels"} if manifest.tasks else set()
+    for kind, columns, total in (("node", schema.node, nodes), ("edge", schema.edge, edges)):
+        shapes[f"{kind}_codes"] = (total,)
+        shapes[f"{kind}_table"] = (None, len(columns))
+        shapes[f"{kind}_rows"] = (total, len(columns))
+        if is_continuous(columns):
+            floats |= {f"{kind}_table", f"{kind}_rows"}
+        if columns and f"{kind}_rows" not in files:
+            needed |= {f"{kind}_codes", f"{kind}_table"}
+    if not needed <= set(files):
+        raise ModelFileError(
+            f"{path}: {MANIFEST} lacks a part every graph store has; build the store again."
+        )
     for name, entry in files.items():
-        if min(entry.shape, default=-1) < 0 or entry.shape[0] != lengths.get(name, entry.shape[0]):
+        expected = shapes[name]
+        fits = len(entry.shape) == len(expected) and all(
+            found >= 0 and wanted in (None, found)
+            for found, wanted in zip(entry.shape, expected, strict=True)
+        )
+        kind = np.dtype(entry.dtype).kind
+        is_of_type = kind == "f" if name in floats else kind == "u" or (kind, name) in _LARGE
+        if not (fits and is_of_type):
             raise ModelFileError(
                 f"{path}: {MANIFEST} contradicts itself about {name}; build the store again."
             )
-    have_nodes = "node_rows" in files or {"node_codes", "node_table"} <= set(files)
-    if not {"node_offsets", "edge_offsets", "endpoints"} <= set(files) or not have_nodes:
+    if min(counts.values()) < 0 or counts["rows"] != graphs + counts["rejects"]:
         raise ModelFileError(
-            f"{path}: {MANIFEST} lacks a part every graph store has; build the store again."
+            f"{path}: {MANIFEST} contradicts itself about its rows; build the store again."
         )
 
 

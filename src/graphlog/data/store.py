@@ -21,7 +21,7 @@ from graphlog.data.chunk import (
     unpack_texts,
 )
 from graphlog.data.html import store_html
-from graphlog.data.manifest import Contents, read_contents, refuse_changed
+from graphlog.data.manifest import Contents, contradiction, read_contents, refuse_changed
 from graphlog.data.schema import FeatureSchema, is_continuous
 from graphlog.errors import DataError, ModelFileError
 
@@ -152,13 +152,21 @@ class GraphStore:
         return list(self.iter_rejects())
 
     def iter_rejects(self) -> Iterator[Reject]:
-        """Yield the input rows that could not become graphs, without holding all in memory."""
+        """Yield the input rows that could not become graphs, without holding all in memory.
+
+        Raises:
+            ModelFileError: If the list is damaged.
+        """
         listed = self.contents.arrays.get("rejects", np.empty(0, np.uint8))
-        rest = b""
+        total, rest = self.contents.manifest.counts["rows"], b""
         for start in range(0, len(listed), _BYTES_A_BLOCK):
             *lines, rest = (rest + listed[start : start + _BYTES_A_BLOCK].tobytes()).split(b"\n")
-            found = (Reject(*json.loads(line)) for line in lines)
-            yield from (reject for reject in found if reject.row < self.num_rows)
+            for line in lines:
+                reject = _read_reject(line)
+                if reject is None or not 0 <= reject.row < total:
+                    raise self._damaged_rejects()
+                if reject.row < self.num_rows:
+                    yield reject
 
     @property
     def has_texts(self) -> bool:
@@ -186,24 +194,32 @@ class GraphStore:
 
     def output_status(self) -> list[str]:
         """Return ``ok``, or why there is no graph, for every row of a row-aligned output."""
-        status = ["no graph in the store"] * self.num_output_rows
+        status = [""] * self.num_output_rows
         for row in self.output_rows.tolist():
             status[row] = "ok"
         for reject in self.output_rejects:
+            if status[reject.row]:
+                raise self._damaged_rejects()
             status[reject.row] = reject.reason
         return status
+
+    def _damaged_rejects(self) -> ModelFileError:
+        where = self.path or "the store in memory"
+        return ModelFileError(f"{where}: its list of rejected rows is damaged; build it again.")
 
     def take(self, indices: Any) -> GraphBatch:
         """Return the batch of the graphs at ``indices``, in that order, repeats allowed.
 
         Raises:
             IndexError: If an index is out of range.
+            ModelFileError: If an edge leaves its graph, which no store written here has.
         """
         graphs = self._resolve(indices)
         nodes, node_counts = self._places("node", graphs)
         edges, edge_counts = self._places("edge", graphs)
         ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(node_counts)])
-        ends = self.contents.arrays["endpoints"][edges] + np.repeat(ptr[:-1], edge_counts)[:, None]
+        ends = self._ends(edges, edge_counts, node_counts)
+        ends = ends + np.repeat(ptr[:-1], edge_counts)[:, None]
         if self.undirected:
             edge_index = np.stack([ends.ravel(), ends[:, ::-1].ravel()])
             edges = np.repeat(edges, 2)
@@ -232,7 +248,7 @@ class GraphStore:
             edge_counts=edge_counts,
             x=self._attributes("node", nodes),
             edge_index=np.ascontiguousarray(
-                self.contents.arrays["endpoints"][edges].T.astype(np.int64)
+                self._ends(edges, edge_counts, node_counts).T.astype(np.int64)
             ),
             edge_attr=self._attributes("edge", edges),
             rows=stored.rows,
@@ -302,63 +318,41 @@ class GraphStore:
         return GraphStore(self.contents, graphs)
 
     def first_rows(self, count: int) -> "GraphStore":
-        """Return a view of the first rows of the input or, of a view, of its first graphs.
-
-        Rows that the store does not know, since it is a part of another, are not counted.
-        """
+        """Return a view of the first rows of the input or, of a view, of its first graphs."""
         if self._is_renumbered:
             return self.subset(np.arange(min(count, len(self))))
-        rejected = np.array([reject.row for reject in self.iter_rejects()], dtype=np.int64)
-        known = np.unique(np.concatenate([self.rows, rejected]))
-        if count >= len(known):
+        if count >= self.num_rows:
             return self
-        limit = int(known[count])
-        return replace(self.subset(np.flatnonzero(self.rows < limit)), limit=limit)
+        return replace(self.subset(np.flatnonzero(self.rows < count)), limit=count)
 
     def save(self, path: Path | str) -> "GraphStore":
-        """Write these graphs as a store and return it, mapped; a whole store keeps its digest."""
+        """Write these graphs as a store and return it, mapped; a whole store keeps its digest.
+
+        A view becomes a store of its own, with a row a graph.
+        """
         from graphlog.data.builder import StoreBuilder  # it makes stores and imports this file
 
+        rows = self.output_rows
         with StoreBuilder(self.schema, path, self.tasks, self.source) as builder:
+            done = 0
             for chunk in self.chunks():
-                builder.add(chunk)
-            for reject in self.rejects:
+                builder.add(replace(chunk, rows=rows[done : done + len(chunk)]))
+                done += len(chunk)
+            for reject in self.output_rejects:
                 builder.reject(reject)
-            return builder.finish(self.num_rows)
+            return builder.finish()
 
     def verify(self) -> None:
-        """Hash every array and check that offsets, edges and codes stay within the store.
+        """Hash every array and check that every edge joins nodes of its own graph.
 
         Raises:
             ModelFileError: If anything was changed or damaged since it was written.
         """
         refuse_changed(self.contents)
-        arrays, counts = self.contents.arrays, self.contents.manifest.counts
-        sound = True
-        for kind, total in (("node", counts["nodes"]), ("edge", counts["edges"])):
-            offsets = arrays[f"{kind}_offsets"].astype(np.int64)
-            ends = (int(offsets[0]), int(offsets[-1]))
-            sound &= ends == (0, total) and bool((np.diff(offsets) >= 0).all())
-            codes = arrays.get(f"{kind}_codes")
-            if codes is not None and codes.size:
-                sound &= int(codes.max()) < len(arrays[f"{kind}_table"])
-        if not (sound and self._edges_stay_inside()):
-            raise ModelFileError(
-                f"{self.contents.path or 'the store in memory'}: its arrays contradict each other; "
-                "build it again."
-            )
-
-    def _edges_stay_inside(self) -> bool:
-        """Return whether every edge joins nodes of its own graph."""
-        arrays, whole = self.contents.arrays, GraphStore(self.contents)
+        whole = GraphStore(self.contents)
         for start in range(0, len(whole), _GRAPHS_A_CHUNK):
             graphs = np.arange(start, min(start + _GRAPHS_A_CHUNK, len(whole)))
-            starts, counts = whole._ranges("edge", graphs)
-            ends = arrays["endpoints"][int(starts[0]) : int(starts[-1] + counts[-1])]
-            sizes = np.repeat(whole._ranges("node", graphs)[1], counts)
-            if (ends >= sizes[:, None]).any():
-                return False
-        return True
+            whole._ends(*whole._places("edge", graphs), whole._ranges("node", graphs)[1])
 
     def _all(self) -> Int[np.ndarray, "M"]:
         return np.arange(len(self)) if self.indices is None else self.indices
@@ -394,6 +388,14 @@ class GraphStore:
         starts, counts = self._ranges(kind, graphs)
         return ragged_ranges(starts, counts), counts
 
+    def _ends(self, edges: Array, edge_counts: Array, node_counts: Array) -> Array:
+        """Return the two nodes of edges, numbered within their graphs."""
+        ends = self.contents.arrays["endpoints"][edges]
+        sizes = np.repeat(node_counts, edge_counts)
+        if (ends[:, 0] >= sizes).any() or (ends[:, 1] >= sizes).any():
+            raise contradiction(self.path)
+        return ends
+
     def _attributes(self, kind: str, which: Integer[np.ndarray, "R"]) -> Num[np.ndarray, "R F"]:
         columns = self.schema.node if kind == "node" else self.schema.edge
         value_type = np.float32 if is_continuous(columns) else np.int64
@@ -405,6 +407,15 @@ class GraphStore:
         if kind not in values:
             values[kind] = arrays[f"{kind}_table"].astype(value_type)
         return values[kind][arrays[f"{kind}_codes"][which]]
+
+
+def _read_reject(line: bytes) -> Reject | None:
+    try:
+        row, text, reason = json.loads(line)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    is_reject = type(row) is int and isinstance(text, str) and isinstance(reason, str)
+    return Reject(row, text, reason) if is_reject else None
 
 
 def _reopen(path: Path, digest: str, indices: Any, limit: int | None) -> GraphStore:

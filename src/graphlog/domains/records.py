@@ -167,7 +167,7 @@ class RecordDomain(Domain):
                     builder.source["notes"] = labels.notes()
                 if labels is not None and labels.classes:
                     builder.source["classes"] = labels.classes
-                return builder.finish(collector.done)
+                return builder.finish()
 
     def reading_options(self) -> frozenset[str]:
         """Return the options of :meth:`read`."""

@@ -243,7 +243,7 @@ class GraphDomain(Domain):
             collector.refuse_if_mostly_bad("")
             if is_inferred:
                 builder.schema = scales.scaled(survey.items)
-            return builder.finish(collector.done)
+            return builder.finish()
 
     def rows(
         self, source: Input, store: GraphStore, *, limit: int | None = None, **options: Any

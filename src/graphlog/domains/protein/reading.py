@@ -204,9 +204,9 @@ def read_proteins(
             _add_network(collector, network, start, functions, settings, limit)
             start += len(network.proteins)
         unmatched = functions.unmatched if functions else ()
-        for row, annotation in enumerate(unmatched, start=start):
+        for row, annotation in enumerate(unmatched, start=collector.done):
             collector.reject(Reject(row, annotation.text, annotation.reason))
-        return builder.finish(start + len(unmatched))
+        return builder.finish()
 
 
 def _load(file: NetworkFile, species: str | None, options: ProteinOptions) -> ProteinNetwork:
@@ -230,8 +230,8 @@ def _add_network(
     options: ProteinOptions,
     limit: int | None,
 ) -> None:
-    """Add the ego-networks of a network whose first protein is row ``start``."""
-    proteins = np.arange(len(network.proteins))[:limit]
+    """Add the ego-networks of a network whose first protein is ``start`` in ``functions``."""
+    proteins, first = np.arange(len(network.proteins))[:limit], collector.done
     values = functions.values[start + proteins] if functions else None
     reasons = np.full(len(proteins), "", dtype=object)
     if values is not None and options.labeled_only:
@@ -240,14 +240,14 @@ def _add_network(
         isolated = network.degrees[proteins] == 0
         reasons[isolated] = "has no interaction that reaches the thresholds"
     rejected = np.flatnonzero(reasons != "").tolist()
-    rejects = [Reject(start + p, network.proteins[p], reasons[p]) for p in rejected]
+    rejects = [Reject(first + p, network.proteins[p], reasons[p]) for p in rejected]
     collector.add(None, rejects, len(rejects))
     usable = proteins[reasons == ""]
     for k in range(0, len(usable), _CENTERS_PER_CHUNK):
         centers = usable[k : k + _CENTERS_PER_CHUNK]
         labels = None if values is None else values[centers]
         chunk = ego_networks(network, centers, options)
-        collector.add(replace(chunk, rows=start + centers, labels=labels), (), len(centers))
+        collector.add(replace(chunk, rows=first + centers, labels=labels), (), len(centers))
 
 
 _ONTOLOGY = "go-graph"
