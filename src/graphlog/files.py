@@ -1,12 +1,15 @@
 """Files that are whole or not there, and text from files compressed or not, UTF-8 or Latin-1."""
 
+import bz2
 import codecs
 import csv
 import ctypes
 import errno
+import gzip
 import hashlib
 import io
 import json
+import lzma
 import os
 import re
 import secrets
@@ -16,7 +19,6 @@ import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +31,7 @@ EXCEL_SAFE: ContextVar[bool] = ContextVar("EXCEL_SAFE", default=False)
 """Whether :func:`open_csv` writes what spreadsheets take for formulas as text."""
 LONGEST_LINE = 1 << 26
 """Characters of a line; a file without line ends is no table and must not fill the memory."""
-COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zstd")
 """Endings of compressed files."""
 LOCK = "lock"
 """Name of the lock in a folder of unfinished files."""
@@ -40,7 +42,6 @@ UNFINISHED = re.compile(r"(.+)\.[0-9a-f]{16}\.partial")
 _MARK_BYTES = 1024
 _ATTEMPTS = 20
 """New folders that another process may take for dead before theirs is locked."""
-_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 """What a formula starts with in a spreadsheet, also in full width."""
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -377,8 +378,8 @@ def open_bytes(path: Path | str) -> Generator[Any]:
     with raw:
         if head[:2] in _WIDE:
             raise DataError(f"{name}: is UTF-16 text; save it as UTF-8.")
-        kind = next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
-        yield raw if kind is None else io.BufferedReader(_Inflated(raw, kind))
+        inflate = next((of for magic, of in _INFLATED.items() if head.startswith(magic)), None)
+        yield raw if inflate is None else inflate(raw)
 
 
 def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
@@ -386,7 +387,7 @@ def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
     while True:
         try:
             line = text.readline(LONGEST_LINE)
-        except _DamagedError as e:
+        except DAMAGED as e:
             raise DataError(
                 f"{name}: the compressed data is damaged or cut off after line {number} ({e}); "
                 "fetch it again."
@@ -402,10 +403,6 @@ def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
                 "table of molecules."
             )
         yield line
-
-
-class _DamagedError(Exception):
-    """Compressed data that ends early or does not decompress."""
 
 
 class _Borrowed(io.RawIOBase):
@@ -427,58 +424,47 @@ class _Borrowed(io.RawIOBase):
         return len(block)
 
 
-class _Inflated(io.RawIOBase):
-    """What the members of a compressed stream hold; an early end is an error, not an end."""
+class _Zstandard(io.RawIOBase):
+    """What the frames of a compressed stream hold; an early end is an error, not an end."""
 
-    def __init__(self, source: io.BufferedIOBase, kind: str) -> None:
+    def __init__(self, source: io.BufferedIOBase) -> None:
+        try:
+            import zstandard
+        except ImportError:
+            raise MissingExtraError("zstandard", "zstd") from None
         self._source, self._ready = source, memoryview(b"")
-        self._new: Callable[[], Any]
-        self._error: type[Exception]
-        # bytes inflated at once: at most 16 MB (gzip) or 32 MB (Zstandard) come of them
-        if kind == "gzip":
-            self._new, self._error = partial(zlib.decompressobj, wbits=31), zlib.error
-            self._block = 1 << 14
-        else:
-            try:
-                import zstandard
-            except ImportError:
-                raise MissingExtraError("zstandard", "zstd") from None
-            self._new = lambda: zstandard.ZstdDecompressor().decompressobj()
-            self._error, self._block = zstandard.ZstdError, 1 << 10
-        self._padding = b"\0" if kind == "gzip" else b""  # allowed between and behind members
-        self._member = self._new()
+        self._new, self._error = zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError
+        self._frame = self._new()
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         while not self._ready:
-            block = self._source.read(self._block)
+            block = self._frame.unused_data if self._frame.eof else b""
+            block = block or self._source.read(1 << 10)  # at most 32 MB come of it
             if not block:
-                if not self._member.eof:
-                    raise _DamagedError("it ends early")
+                if not self._frame.eof:
+                    raise EOFError("it ends early")
                 return 0
-            self._ready = memoryview(self._inflate(block))
+            if self._frame.eof:
+                self._frame = self._new()
+            try:
+                self._ready = memoryview(self._frame.decompress(block))
+            except self._error as e:
+                raise EOFError(str(e)) from None
         size = min(len(buffer), len(self._ready))
         buffer[:size] = self._ready[:size]
         self._ready = self._ready[size:]
         return size
 
-    def _inflate(self, block: bytes) -> bytes:
-        out = b""
-        while block:
-            if self._member.eof:
-                block = block.lstrip(self._padding)
-                if not block:
-                    break
-                self._member = self._new()
-            try:
-                out += self._member.decompress(block)
-            except self._error as e:
-                raise _DamagedError(str(e)) from None
-            block = self._member.unused_data
-        return out
 
-    def close(self) -> None:
-        self._source.close()
-        super().close()
+_INFLATED: dict[bytes, Callable[[Any], io.BufferedIOBase]] = {
+    b"\x1f\x8b": lambda raw: gzip.GzipFile(fileobj=raw),
+    b"BZh": bz2.BZ2File,
+    b"\xfd7zX": lzma.LZMAFile,
+    b"\x28\xb5\x2f\xfd": lambda raw: io.BufferedReader(_Zstandard(raw)),
+}
+"""What reads compressed content, by its first bytes."""
+DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
+"""What reading damaged compressed content raises, apart from OSError."""

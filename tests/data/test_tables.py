@@ -1,11 +1,14 @@
 """Molecule files of all the kinds people have, and one line for each way they can be wrong."""
 
+import bz2
 import gzip
 import io
+import lzma
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -198,6 +201,14 @@ def test_parquet(tmp_path: Path) -> None:
     assert "no such file" in refusal(tmp_path / "c.parquet")
 
 
+@pytest.mark.parametrize(("kind", "module"), [("bz2", bz2), ("xz", lzma)])
+def test_bzip2_and_xz(kind: str, module: Any, tmp_path: Path) -> None:
+    packed = module.compress(CSV.encode())
+    assert smiles_of(write(tmp_path, f"a.csv.{kind}", packed)) == ["CCO", "c1ccccc1"]
+    assert smiles_of(write(tmp_path, f"b.smi.{kind}", 2 * module.compress(b"CCO\n"))) == ["CCO"] * 2
+    assert "damaged or cut off" in refusal(write(tmp_path, f"c.csv.{kind}", packed[:-3]))
+
+
 def test_zstandard(tmp_path: Path) -> None:
     zstandard = pytest.importorskip("zstandard")
     packed = zstandard.ZstdCompressor().compress(CSV.encode())
@@ -281,15 +292,14 @@ def test_no_column_hides_another_of_its_name(tmp_path: Path, name: str, parts: s
             choose_tasks(table, ["v"], [])
 
 
-@pytest.mark.parametrize("kind", ["gz", "zst"])
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz", "zst"])
 def test_a_decompression_bomb_is_read_in_bounded_pieces(tmp_path: Path, kind: str) -> None:
     import tracemalloc
 
     lines = 20_000_000
-    if kind == "gz":
-        content = gzip.compress(b"C\n" * lines)
-    else:
-        content = pytest.importorskip("zstandard").compress(b"C\n" * lines)
+    module = {"gz": gzip, "bz2": bz2, "xz": lzma}.get(kind)
+    module = pytest.importorskip("zstandard") if module is None else module
+    content = module.compress(b"C\n" * lines)
     path = write(tmp_path, f"a.smi.{kind}", content)
     assert path.stat().st_size < 100_000
     tracemalloc.start()

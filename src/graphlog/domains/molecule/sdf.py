@@ -1,5 +1,6 @@
 """RDKit's molecules and files as SMILES, and molecules as SDF."""
 
+import re
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,10 +14,14 @@ from rdkit.Chem import rdDepictor
 from graphlog.data.columns import Row, Table, distinct
 from graphlog.domains.molecule.parse import parsed
 from graphlog.errors import DataError
-from graphlog.files import open_bytes
+from graphlog.files import DAMAGED, LONGEST_LINE, open_bytes
 
 _LOOKED_AT = 200
 """Molecules whose data fields become the columns of the table."""
+_BLOCK = 1 << 16
+_RECORD = re.compile(rb"(?ms).*?^\$\$\$\$[^\n]*\n|.+\Z")
+_CONTINUED = re.compile(rb"-\r?\n *M  V30 ?")
+_COUNTS = re.compile(rb"M  V30\s+COUNTS\s+([0-9]{1,18})\s+([0-9]{1,18})")
 _NAME = "_Name"
 _TITLES = ("name", "id", "compound_id", "molecule_id", "chembl_id", "title")
 """Columns whose text becomes the first line of a record, in lower case."""
@@ -70,28 +75,58 @@ def _filled(rows: Iterable[Row], columns: Sequence[str], path: Path) -> Iterator
         yield row._replace(fields={**empty, **kept})
 
 
-class _WithoutBlankEnd:
-    """A stream without the blank lines at its end, which RDKit takes for a record."""
+class _Records:
+    """An SDF stream for RDKit: without blank lines at its end, which RDKit takes for a record.
+
+    RDKit reserves memory for as many atoms as a record claims to have. One that claims more than it
+    has lines, which each describe an atom or a bond at most, is replaced by one without content.
+    """
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._held = b""
+        self._read = b""
+        self._ready = memoryview(b"")
+        self.failure: Exception | None = None
+        """Why the stream ended early: RDKit cannot pass an error on."""
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes; blank ones are held back until others follow."""
-        while True:
-            read = self._stream.read(size)
-            whole = self._held + read
-            kept = whole.rstrip()
-            self._held = whole[len(kept) :]
-            if kept or not read:
-                return kept
+        """Return the next bytes, at most ``size``."""
+        while not self._ready:
+            try:
+                block = self._stream.read(_BLOCK)
+                if len(self._read) > LONGEST_LINE:
+                    raise OSError(f"a record of more than {LONGEST_LINE:,} bytes")
+            except (OSError, *DAMAGED) as e:
+                self.failure, self._read = e, b""
+                return b""
+            self._read += block
+            last = self._read.rfind(b"\n$$$$")
+            cut = self._read.find(b"\n", last + 1) + 1 if last >= 0 else 0
+            whole, self._read = self._read[:cut], self._read[cut:]
+            if not block:
+                whole, self._read = whole + self._read.rstrip(), b""
+            if b"V30" in whole:
+                whole = b"".join(map(_checked, _RECORD.findall(whole)))
+            if not block and not whole:
+                return b""
+            self._ready = memoryview(whole)
+        given = self._ready if size < 0 else self._ready[:size]
+        self._ready = self._ready[len(given) :]
+        return bytes(given)
+
+
+def _checked(record: bytes) -> bytes:
+    counts = _COUNTS.search(_CONTINUED.sub(b"", record))
+    lines = record.count(b"\n")
+    if counts is None or max(int(counts[1]), int(counts[2])) <= lines:
+        return record
+    return b"\n\n\nmore atoms or bonds are claimed than there are lines\n$$$$\n"
 
 
 def _rows(stream: Any, path: Path) -> Iterator[Row]:
-    quiet, own = rdBase.BlockLogs(), dict[str, str]()
+    quiet, own, records = rdBase.BlockLogs(), dict[str, str](), _Records(stream)
     try:
-        for number, mol in enumerate(Chem.ForwardSDMolSupplier(_WithoutBlankEnd(stream))):
+        for number, mol in enumerate(Chem.ForwardSDMolSupplier(records)):
             if mol is None:
                 yield Row(number, "", {}, "RDKit cannot parse this SDF record")
                 continue
@@ -102,8 +137,11 @@ def _rows(stream: Any, path: Path) -> Iterator[Row]:
                 own[name] = own.get(name) or distinct(["smiles", "name", *own.values(), name])[-1]
             fields = {own[name]: mol.GetProp(name) for name in names}
             yield Row(number, smiles, {"smiles": smiles, "name": title, **fields})
-    except (OSError, RuntimeError, UnicodeDecodeError) as e:
-        raise DataError(f"{path}: not a readable SDF file ({str(e).splitlines()[0]}).") from None
+        if records.failure is not None:
+            raise records.failure
+    except (OSError, RuntimeError, UnicodeDecodeError, *DAMAGED) as e:
+        reason = str(e).partition("\n")[0]
+        raise DataError(f"{path}: not a readable SDF file ({reason}).") from None
     finally:
         del quiet
 
@@ -115,7 +153,7 @@ def records_like(path: Path, rows: Iterable[Mapping[str, str]]) -> Iterator[str]
     """
     with rdBase.BlockLogs(), open_bytes(path) as stream:
         # as many rows as were asked for, which may be fewer than the file holds
-        molecules = Chem.ForwardSDMolSupplier(_WithoutBlankEnd(stream))
+        molecules = Chem.ForwardSDMolSupplier(_Records(stream))
         for fields, mol in zip(rows, molecules, strict=False):
             yield _record(mol or Chem.Mol(), fields)
 

@@ -1,0 +1,66 @@
+"""SDF files whose records lie about their size, and files that are damaged."""
+
+import gzip
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rdkit import Chem
+
+from graphlog.domains.molecule.sdf import open_sdf
+from graphlog.errors import DataError
+
+ETHANOL = Chem.MolToMolBlock(Chem.MolFromSmiles("CCO")) + "$$$$\n"
+AMINE = Chem.MolToMolBlock(Chem.MolFromSmiles("CCN"), forceV3000=True) + "> <id>\n7\n\n$$$$\n"
+HEAD = "\n     RDKit\n\n  0  0  0  0  0  0  0  0  0  0999 V3000\nM  V30 BEGIN CTAB\n"
+CLAIMS = {
+    "atoms": "M  V30 COUNTS 99999999 1 0 0 0\n",
+    "bonds": "M  V30 COUNTS 1 99999999 0 0 0\n",
+    "spaces": "M  V30 COUNTS    00099999999   0 0 0 0\n",
+    "on the next line": "M  V30 COUNTS -\nM  V30 99999999 1 0 0 0\n",
+    "word cut in two": "M  V30 COU-\nM  V30 NTS 99999999 1 0 0 0\n",
+    "number cut in two": "M  V30 COUNTS 9999-\nM  V30 9999 1 0 0 0\n",
+}
+_LIMITED = """
+import resource, sys
+from pathlib import Path
+from graphlog.domains.molecule.sdf import open_sdf
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with open_sdf(Path(sys.argv[1])) as table:
+    print(*(row.record or row.problem for row in table), sep=",")
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.parametrize("ending", ["M  END\n$$$$\n", "$$$$\n"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_record_that_claims_more_than_it_holds(
+    claim: str, line_end: str, ending: str, tmp_path: Path
+) -> None:
+    text = ETHANOL + HEAD + CLAIMS[claim] + ending + AMINE + "\n\n"
+    (tmp_path / "a.sdf").write_text(text, newline=line_end)
+    with open_sdf(tmp_path / "a.sdf") as table:
+        found = [(row.record, row.problem, row.fields["id"]) for row in table]
+    unread = "RDKit cannot parse this SDF record"
+    assert found == [("CCO", None, ""), ("", unread, ""), ("CCN", None, "7")]
+
+
+def test_the_claimed_atoms_take_no_memory(tmp_path: Path) -> None:
+    (tmp_path / "a.sdf").write_text(ETHANOL + HEAD + CLAIMS["atoms"])
+    words = [sys.executable, "-c", _LIMITED, str(tmp_path / "a.sdf")]
+    records, megabytes = subprocess.run(
+        words, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    assert records == "CCO,RDKit cannot parse this SDF record"
+    assert int(megabytes) < 200
+
+
+@pytest.mark.parametrize("cut", [20, 400])
+def test_a_compressed_file_that_is_cut_off(cut: int, tmp_path: Path) -> None:
+    packed = gzip.compress((ETHANOL * 5000).encode())
+    (tmp_path / "a.sdf.gz").write_bytes(packed[:-cut])
+    readable = pytest.raises(DataError, match="not a readable SDF file")
+    with readable, open_sdf(tmp_path / "a.sdf.gz") as table:
+        list(table)
