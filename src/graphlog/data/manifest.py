@@ -5,7 +5,6 @@ import json
 import os
 import stat
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
@@ -205,7 +204,7 @@ def _check_arrays(contents: Contents) -> None:
     Raises:
         ModelFileError: If they do not: the files are whole, but were never written by this package.
     """
-    counts, arrays = contents.manifest.counts, contents.arrays
+    arrays, counts = contents.arrays, contents.manifest.counts
     nodes, edges = arrays["node_offsets"], arrays["edge_offsets"]
     if not (
         (int(nodes[0]), int(nodes[-1])) == (0, counts["nodes"])
@@ -214,7 +213,7 @@ def _check_arrays(contents: Contents) -> None:
         and (edges[1:] >= edges[:-1]).all()
         and _attributes_fit(arrays, "node", contents.schema.node)
         and _attributes_fit(arrays, "edge", contents.schema.edge)
-        and _rows_are_distinct(arrays, counts)
+        and _rows_are_distinct(contents)
         and _texts_fit(arrays, counts["graphs"])
         and not np.isinf(arrays.get("labels", _NONE)).any()
     ):
@@ -248,8 +247,9 @@ def _attributes_fit(arrays: dict[str, Array], kind: str, columns: tuple[Attribut
     )
 
 
-def _rows_are_distinct(arrays: dict[str, Array], counts: Mapping[str, int]) -> bool:
+def _rows_are_distinct(contents: Contents) -> bool:
     """Return whether each row of the input has one graph at most, and the list its rejects."""
+    arrays, counts = contents.arrays, contents.manifest.counts
     listed = arrays.get("rejects", _NONE)
     if np.count_nonzero(listed == ord("\n")) != counts["rejects"]:
         return False
@@ -372,7 +372,7 @@ def _check_layout(path: Path, manifest: Manifest, schema: FeatureSchema) -> None
     graphs, nodes, edges = counts["graphs"], counts["nodes"], counts["edges"]
     shapes: dict[str, tuple[int | None, ...]] = {
         **dict.fromkeys(("node_offsets", "edge_offsets"), (graphs + 1,)),
-        **dict.fromkeys(("text_blocks", "text_offsets", "rejects"), (None,)),
+        **dict.fromkeys(("text_blocks", "text_offsets", "parents", "rejects"), (None,)),
         **{"rows": (graphs,), "labels": (graphs, len(manifest.tasks)), "endpoints": (edges, 2)},
     }
     needed, floats = {"node_offsets", "edge_offsets", "endpoints"}, {"labels"}

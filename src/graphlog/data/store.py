@@ -157,16 +157,29 @@ class GraphStore:
         Raises:
             ModelFileError: If the list is damaged.
         """
-        listed = self.contents.arrays.get("rejects", np.empty(0, np.uint8))
-        total, rest = self.contents.manifest.counts["rows"], b""
+        total = self.contents.manifest.counts["rows"]
+        for row, text, reason in self._lines("rejects", (int, str, str)):
+            if not 0 <= row < total:
+                raise contradiction(self.path)
+            if row < self.num_rows:
+                yield Reject(row, text, reason)
+
+    def _lines(self, name: str, types: tuple[type, ...]) -> Iterator[tuple[Any, ...]]:
+        """Yield the lines of an array of JSON lines, each a list of values of these types."""
+        listed = self.contents.arrays.get(name, np.empty(0, np.uint8))
+        rest = b""
         for start in range(0, len(listed), _BYTES_A_BLOCK):
             *lines, rest = (rest + listed[start : start + _BYTES_A_BLOCK].tobytes()).split(b"\n")
             for line in lines:
-                reject = _read_reject(line)
-                if reject is None or not 0 <= reject.row < total:
-                    raise self._damaged_rejects()
-                if reject.row < self.num_rows:
-                    yield reject
+                try:
+                    values = tuple(json.loads(line))
+                except (ValueError, TypeError, RecursionError):
+                    raise contradiction(self.path) from None
+                if tuple(map(type, values)) != types:
+                    raise contradiction(self.path)
+                yield values
+        if rest:
+            raise contradiction(self.path)
 
     @property
     def has_texts(self) -> bool:
@@ -199,13 +212,9 @@ class GraphStore:
             status[row] = "ok"
         for reject in self.output_rejects:
             if status[reject.row]:
-                raise self._damaged_rejects()
+                raise contradiction(self.path)
             status[reject.row] = reject.reason
         return status
-
-    def _damaged_rejects(self) -> ModelFileError:
-        where = self.path or "the store in memory"
-        return ModelFileError(f"{where}: its list of rejected rows is damaged; build it again.")
 
     def take(self, indices: Any) -> GraphBatch:
         """Return the batch of the graphs at ``indices``, in that order, repeats allowed.
@@ -299,7 +308,7 @@ class GraphStore:
             return texts
         known = self.contents.parents
         if not known:
-            known.update(map(json.loads, self.contents.arrays["parents"].tobytes().splitlines()))
+            known.update(self._lines("parents", (int, str)))
         graphs = self._all() if indices is None else self._resolve(indices)
         return [known.get(g, text) for g, text in zip(graphs.tolist(), texts, strict=True)]
 
@@ -407,15 +416,6 @@ class GraphStore:
         if kind not in values:
             values[kind] = arrays[f"{kind}_table"].astype(value_type)
         return values[kind][arrays[f"{kind}_codes"][which]]
-
-
-def _read_reject(line: bytes) -> Reject | None:
-    try:
-        row, text, reason = json.loads(line)
-    except (ValueError, TypeError, RecursionError):
-        return None
-    is_reject = type(row) is int and isinstance(text, str) and isinstance(reason, str)
-    return Reject(row, text, reason) if is_reject else None
 
 
 def _reopen(path: Path, digest: str, indices: Any, limit: int | None) -> GraphStore:
