@@ -56,7 +56,7 @@ def read_molecules(
     Args:
         source: A table (CSV, TSV, SMILES list, Parquet, Excel), SDF file, ``-`` (standard input),
             the name of a data set, a store folder, SMILES or RDKit molecules, or a data frame.
-        schema: ``molecule-cip`` (None), ``molecule`` or ``molecule-rich``.
+        schema: ``molecule-cip`` (None), ``molecule``, ``molecule-rich`` or ``molecule-isotopes``.
         targets: Columns of labels; ``auto``: every one of numbers; None: a data set's own, if any.
         options: ``smiles_column``, ``on_error``, ``workers``, ``store_path``, ``progress``,
             ``keep_texts``, ``limit`` and ``data_dir``, as for

@@ -89,6 +89,7 @@ def test_without_stereo_it_is_the_older_schema() -> None:
         line.split()[0]
         for line in rdkit_file("rdkit-data", "NCI/first_5K.smi").read_text().splitlines()[::50]
     ]
+    texts = [text for text in texts if not parse._HAS_VARIANTS.search(text)]
     ours, theirs = (
         featurize_smiles(texts, MOLECULE_CIP)[0],
         featurize_smiles(texts, MOLECULE_RICH)[0],

@@ -81,7 +81,9 @@ def featurize(
     schema: Annotated[
         str | None,
         o.option(
-            "molecule, molecule-rich or molecule-cip (default: that of the default recipe).", "NAME"
+            "molecule, molecule-rich, molecule-cip or molecule-isotopes (default: that of the "
+            "default recipe).",
+            "NAME",
         ),
     ] = None,
     targets: o.Targets = None,

@@ -6,5 +6,6 @@ from .identity import scaffold_groups as scaffold_groups
 from .parse import featurize_smiles as featurize_smiles
 from .schema import MOLECULE as MOLECULE
 from .schema import MOLECULE_CIP as MOLECULE_CIP
+from .schema import MOLECULE_ISOTOPES as MOLECULE_ISOTOPES
 from .schema import MOLECULE_RICH as MOLECULE_RICH
 from .sdf import rdkit_file as rdkit_file

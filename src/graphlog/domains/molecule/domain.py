@@ -24,6 +24,7 @@ from graphlog.domains.molecule.schema import (
     ATOM,
     MOLECULE,
     MOLECULE_CIP,
+    MOLECULE_ISOTOPES,
     MOLECULE_RICH,
     TARGETS,
     WILDCARD,
@@ -55,7 +56,9 @@ class MoleculeDomain(RecordDomain):
     keeps_repeats_together = True
     text_name = "smiles"
     node_name = "heavy atoms"
-    schemas = {s.name: s for s in (MOLECULE, MOLECULE_RICH, MOLECULE_CIP)}  # noqa: RUF012 - constant
+    schemas = {  # noqa: RUF012 - constant
+        s.name: s for s in (MOLECULE, MOLECULE_RICH, MOLECULE_CIP, MOLECULE_ISOTOPES)
+    }
     targets = TARGETS
     feature_sets = {  # noqa: RUF012 - constant
         "ecfp4": tuple(f"ECFP4_{k}" for k in range(2048)),
@@ -85,7 +88,7 @@ class MoleculeDomain(RecordDomain):
 
         Args:
             source: What to read.
-            schema: ``molecule``, ``molecule-rich`` or ``molecule-cip``.
+            schema: ``molecule``, ``molecule-rich``, ``molecule-cip`` or ``molecule-isotopes``.
             exclude: Files, or names of data sets, whose molecules are left out, whatever their
                 salts, charges, stereo and isotopes; such rows are among the rejects, with a reason
                 of their own.

@@ -70,7 +70,7 @@ def weighted_svg(smiles: str, weights: Sequence[float], width: int, height: int)
 
     Args:
         smiles: The molecule.
-        weights: One an atom.
+        weights: One an atom, or one for each but hydrogens of an isotope, which are left white.
         width: Of the drawing, in pixels.
         height: Of the drawing, in pixels.
 
@@ -79,15 +79,20 @@ def weighted_svg(smiles: str, weights: Sequence[float], width: int, height: int)
     """
 
     def colored(mol: Any) -> tuple[Colors, Colors]:
-        if mol.GetNumAtoms() != len(weights):
+        atoms = list(mol.GetAtoms())
+        if len(atoms) != len(weights):
+            atoms = [a for a in atoms if a.GetAtomicNum() != 1 or not a.GetIsotope()]
+        if len(atoms) != len(weights):
             raise DataError(f"{smiles[:80]!r} has {mol.GetNumAtoms()} atoms, not {len(weights)}.")
+        of_atom = dict.fromkeys(range(mol.GetNumAtoms()), 0.0)
+        of_atom |= {a.GetIdx(): w for a, w in zip(atoms, weights, strict=True)}
         bonds = {
             bond.GetIdx(): _shade(
-                (weights[bond.GetBeginAtomIdx()] + weights[bond.GetEndAtomIdx()]) / 2
+                (of_atom[bond.GetBeginAtomIdx()] + of_atom[bond.GetEndAtomIdx()]) / 2
             )
             for bond in mol.GetBonds()
         }
-        return {k: _shade(weight) for k, weight in enumerate(weights)}, bonds
+        return {k: _shade(weight) for k, weight in of_atom.items()}, bonds
 
     return _compact(_drawn(smiles, width, height, colored))
 

@@ -14,7 +14,9 @@ from rdkit.Chem import rdMolDescriptors
 from rdkit.Chem.MolStandardize import rdMolStandardize
 
 _NONMETAL = "A[rst]|Br?|Cl?|F|Ge|He?|I|Kr|N[e]?|O|P|Rn|S[ei]?|Te|Xe|[a-z*#]"
-_CANDIDATE = re.compile(rf"[.+]|\[[^\]]*-|\[\d*(?!(?:{_NONMETAL})(?![a-z])|[a-z]{{2}})")
+METAL = rf"\[\d*(?!(?:{_NONMETAL})(?![a-z])|[a-z]{{2}})"
+"""Pattern of the beginning of a metal atom in a SMILES."""
+_CANDIDATE = re.compile(rf"[.+]|\[[^\]]*-|{METAL}")
 """Several fragments, a charge, or a metal in brackets."""
 _NEUTRAL_GROUPS = re.compile(
     r"\[N\+\]\(=O\)\(?\[O-\]|\[O-\]\[N\+\]\(=O\)|\[N\+\]\(\[O-\]\)=O|O=\[N\+\]\(\[O-\]\)"

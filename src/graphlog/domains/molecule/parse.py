@@ -12,15 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Integer
 from rdkit import Chem, rdBase
 from rdkit.Chem import rdCIPLabeler
 
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import FeatureSchema
-from graphlog.domains.molecule.parents import may_have_parent, parent_of
+from graphlog.domains.molecule.parents import METAL, may_have_parent, parent_of
 from graphlog.domains.molecule.schema import (
     MOLECULE,
     MOLECULE_CIP,
+    MOLECULE_ISOTOPES,
     MOLECULE_RICH,
     OTHER_BOND,
     OTHER_CHIRALITY,
@@ -43,6 +45,8 @@ _FEW_RINGS = 60
 
 _NEEDS_CARE = re.compile(r"[^!-~]|[@/\\<>~]|\[\d*H")
 """CXSMILES extension, foreign character, stereo, dative or unspecified bond, explicit hydrogen."""
+_HAS_VARIANTS = re.compile(rf"->|<-|\[[1-9]\d*H|{METAL}")
+"""Dative bonds, isotopes of hydrogen, metals: what can be written in several ways."""
 _FOREIGN = re.compile(r"[^!-~]")
 
 _IN_NO_SMILES = re.compile(r"[,;\"'`_!?{}]")
@@ -293,12 +297,14 @@ class _Columns:
 
     def __init__(self, schema: FeatureSchema) -> None:
         self.rich = schema != MOLECULE
-        self.cip = schema == MOLECULE_CIP
+        self.cip = schema in (MOLECULE_CIP, MOLECULE_ISOTOPES)
+        self.keeps_isotopes = schema == MOLECULE_ISOTOPES
         self.node_counts: list[int] = []
         self.edge_counts: list[int] = []
         self.element: list[int] = []
         self.chirality: list[int] = []
         self.plain: list[list[int]] = [[] for _ in _PLAIN]
+        self.isotope: list[int] = []
         self.begin: list[int] = []
         self.end: list[int] = []
         self.bond_type: list[int] = []
@@ -311,7 +317,7 @@ class _Columns:
         try:
             self._add(mol, flat)
         except Exception as e:  # RDKit raises errors of its own on molecules nobody has seen before
-            for column in (self.element, self.chirality, *self.plain):
+            for column in (self.element, self.chirality, *self.plain, self.isotope):
                 del column[nodes:]
             for column in (self.begin, self.end, self.bond_type, self.bond_stereo, self.conjugated):
                 del column[edges:]
@@ -345,8 +351,10 @@ class _Columns:
             for values, (ask, _, _) in zip(self.plain, _PLAIN, strict=True):
                 values.extend(map(ask, atoms))
             self.conjugated.extend(map(Chem.Bond.GetIsConjugated, bonds))
+        if self.keeps_isotopes:
+            self.isotope.extend(map(Chem.Atom.GetIsotope, atoms))
 
-    def atoms(self) -> Codes:
+    def atoms(self) -> Integer[np.ndarray, "V F"]:
         """Return the codes of all atoms, one row an atom."""
         columns = [
             _encode(self.element, _ELEMENT),
@@ -357,6 +365,8 @@ class _Columns:
                 _encode(values, table, low)
                 for values, (_, table, low) in zip(self.plain, _PLAIN, strict=True)
             ]
+        if self.keeps_isotopes:
+            columns.append(np.clip(self.isotope, 0, 300).astype(np.uint16))
         return np.stack(columns, axis=1)
 
     def bonds(self) -> Codes:
@@ -400,7 +410,7 @@ def featurize_smiles(
 
     Args:
         texts: SMILES, CXSMILES extensions allowed; what is not text is refused like any other.
-        schema: ``MOLECULE``, ``MOLECULE_RICH`` or ``MOLECULE_CIP``.
+        schema: ``MOLECULE``, ``MOLECULE_RICH``, ``MOLECULE_CIP`` or ``MOLECULE_ISOTOPES``.
         standardize: ``parent`` or ``parent-tautomer`` reads that in place of the molecule; the
             texts are then its SMILES where it differs.
         with_parents: Whether to find the parents of molecules that are read as they are.
@@ -413,10 +423,10 @@ def featurize_smiles(
         >>> chunk.x.tolist(), chunk.edge_attr.tolist(), rejects
         ([[5, 0], [7, 0]], [[1, 0]], [(1, 'RDKit cannot parse: unclosed ring')])
     """
-    if schema not in (MOLECULE, MOLECULE_RICH, MOLECULE_CIP):
+    if schema not in (MOLECULE, MOLECULE_RICH, MOLECULE_CIP, MOLECULE_ISOTOPES):
         raise ConfigError(
-            "SMILES become graphs of schema 'molecule', 'molecule-rich' or 'molecule-cip', not "
-            f"'{schema.name}'."
+            "SMILES become graphs of schema 'molecule', 'molecule-rich', 'molecule-cip' or "
+            f"'molecule-isotopes', not '{schema.name}'."
         )
     columns = _Columns(schema)
     kept: list[int] = []
@@ -435,6 +445,8 @@ def featurize_smiles(
             if standardize and parent is not None:
                 text, parent = parent, None
                 mol, flat = _parsed(text)
+            if columns.cip and not isinstance(mol, str) and _HAS_VARIANTS.search(text):
+                mol = in_one_form(mol, columns.keeps_isotopes)
             reason = mol if isinstance(mol, str) else columns.add(mol, flat)
             if reason is not None:
                 rejects.append((position, reason))
@@ -454,6 +466,62 @@ def featurize_smiles(
         parents=parents,
     )
     return chunk, rejects
+
+
+_DONORS = frozenset({7, 8, 15, 16, 33, 34})
+_HALOGENS = frozenset({9, 17, 35, 53})
+
+
+def in_one_form(mol: Any, keep_isotopes: bool = False) -> Any:
+    """Return a molecule as ``molecule-cip`` sees it, however bonds to metals are written.
+
+    N, O, P, S, As and Se are bound to a metal by dative bonds, and have the hydrogens and charges
+    of free ligands; halogens are bound by single bonds. Hydrogens of any isotope are hydrogens.
+
+    Args:
+        mol: An RDKit molecule.
+        keep_isotopes: Whether hydrogens of an isotope stay atoms.
+    """
+    editable = Chem.RWMol(mol)
+    hydrogens = [a for a in editable.GetAtoms() if a.GetAtomicNum() == 1 and a.GetIsotope()]
+    for ends in [(b.GetBeginAtomIdx(), b.GetEndAtomIdx()) for b in editable.GetBonds()]:
+        _coordinate(editable, *ends)
+    try:
+        Chem.SanitizeMol(editable)
+        if hydrogens and not keep_isotopes:
+            for atom in hydrogens:
+                atom.SetIsotope(0)
+            return Chem.RemoveHs(editable)
+    except Exception:  # no valence model fits it in this form: it stays as it is written
+        return mol
+    return editable.GetMol()
+
+
+def _coordinate(editable: Any, begin: int, end: int) -> None:
+    """Make a bond between a metal and a donor dative, or single where the donor is a halogen."""
+    bond = editable.GetBondBetweenAtoms(begin, end)
+    kind = bond.GetBondType()
+    first, second = editable.GetAtomWithIdx(begin), editable.GetAtomWithIdx(end)
+    metals = [atom for atom in (first, second) if atom.GetAtomicNum() not in _NONMETALS]
+    if len(metals) != 1 or kind not in (_TYPE.SINGLE, _TYPE.DATIVE):
+        return
+    metal, donor = metals[0], second if metals[0].GetIdx() == begin else first
+    charge, number = donor.GetFormalCharge(), donor.GetAtomicNum()
+    is_dative = kind == _TYPE.DATIVE
+    if number in _HALOGENS and is_dative and charge == -1:
+        bond.SetBondType(_TYPE.SINGLE)
+        donor.SetFormalCharge(0)
+        metal.SetFormalCharge(metal.GetFormalCharge() - 1)
+    elif number in _DONORS:
+        moved = {(True, -1): -1, (False, 1): 1}.get((is_dative, charge), 0)
+        gains_hydrogen = moved == -1 or (not is_dative and charge == 0)
+        donor.SetFormalCharge(charge - moved if moved > 0 else charge + (moved == -1))
+        metal.SetFormalCharge(metal.GetFormalCharge() + moved)
+        hydrogens = donor.GetTotalNumHs() + gains_hydrogen
+        donor.SetNoImplicit(True)
+        donor.SetNumExplicitHs(hydrogens)
+        editable.RemoveBond(begin, end)
+        editable.AddBond(donor.GetIdx(), metal.GetIdx(), _TYPE.DATIVE)
 
 
 def _parsed(text: Any) -> tuple[Any, bool]:

@@ -12,7 +12,11 @@ appended behind them.
 ``molecule-cip`` is ``molecule-rich`` with stereo that belongs to the molecule and not to its text:
 the tags of the other two say clockwise and counter-clockwise as seen along the order of the
 neighbors, so one molecule written in two ways has two embeddings; its labels are those of Cahn,
-Ingold and Prelog.
+Ingold and Prelog. Hydrogens of every isotope are counted, not nodes, and a complex has one graph
+whether its bonds to the metal are written as dative, plain or between charges.
+
+``molecule-isotopes`` is ``molecule-cip`` with the mass number of atoms that have one; deuterium and
+tritium are nodes.
 """
 
 from graphlog.data.schema import Attribute, FeatureSchema
@@ -95,6 +99,22 @@ MOLECULE_CIP = FeatureSchema(
     self_loop=(5, 0, 0),
 )
 """OGB's features with stereo independent of how a SMILES is written: what new models read."""
+
+
+MOLECULE_ISOTOPES = FeatureSchema(
+    name="molecule-isotopes",
+    domain="molecule",
+    node=(
+        *MOLECULE_CIP.node,
+        Attribute("isotope", 302),  # 0 as in nature, 1-300 mass number, 301 masked
+    ),
+    edge=MOLECULE_CIP.edge,
+    masked="node",
+    node_mask=(*MOLECULE_CIP.node_mask, 301),
+    edge_mask=MOLECULE_CIP.edge_mask,
+    self_loop=MOLECULE_CIP.self_loop,
+)
+"""What tells isotopes apart."""
 
 
 def _numbered(prefix: str, first: int, last: int) -> tuple[str, ...]:
