@@ -356,7 +356,7 @@ class _Columns:
 
     def atoms(self) -> Integer[np.ndarray, "V F"]:
         """Return the codes of all atoms, one row an atom."""
-        columns = [
+        columns: list[Integer[np.ndarray, "V"]] = [
             _encode(self.element, _ELEMENT),
             self._stereo(self.chirality, _RICH_CHIRALITY if self.rich else _CHIRALITY),
         ]

@@ -110,9 +110,9 @@ MOLECULE_ISOTOPES = FeatureSchema(
     ),
     edge=MOLECULE_CIP.edge,
     masked="node",
-    node_mask=(*MOLECULE_CIP.node_mask, 301),
-    edge_mask=MOLECULE_CIP.edge_mask,
-    self_loop=MOLECULE_CIP.self_loop,
+    node_mask=(119, 6, 12, 12, 10, 6, 6, 2, 2, 301),
+    edge_mask=(6, 4, 2),
+    self_loop=(5, 0, 0),
 )
 """What tells isotopes apart."""
 
