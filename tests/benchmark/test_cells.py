@@ -1,5 +1,6 @@
 """Which cells make a suite, what they are called, and what they share."""
 
+import hashlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import graphlog
 from benchmark_support import own_objective
 from graphlog.benchmark import Request
 from graphlog.benchmark.cells import PAPER, SCALES, SUITES, Cell, method_named, plan_cells
+from graphlog.benchmark.stages import given_folds
+from graphlog.datasets import DATASETS
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.graphlog import GraphLoG
@@ -124,7 +127,7 @@ def test_source_and_split_can_be_chosen(tmp_path: Path):
         Request("biology", "small", source="string-4932", split="network", **choices)
     )
     assert {c.setup.source for c in other} == {"string-4932"}
-    assert {c.labels["split"] for c in other if c.dataset} == {"network"}
+    assert {c.split for c in other if c.dataset} == {"network"}
     assert not {c.hash for c in usual} & {c.hash for c in other}
     graphs = graphlog.read_molecules(
         ["CCO", "CCN"], schema="molecule", store_path=tmp_path / "store"
@@ -229,3 +232,30 @@ def test_stages_are_timed_once_a_seed_where_graphlog_is_timed_under_gin():
 
     assert seeds() == seeds(domain="protein") == [0, 1]
     assert seeds(methods=["attrmasking"]) == seeds(backbones=["gcn"]) == []
+
+
+def test_adme_compares_a_shipped_model_with_its_own_network_untrained_on_both_splits():
+    cells = plan_cells(Request("adme", "smoke", seeds=[0]))
+    model = graphlog.load("graphlog-mol")
+    assert {c.split for c in cells} == {"given", "scaffold"}
+    assert len({c.dataset for c in cells}) == 6
+    encoders = [settings(c) for c in cells if c.pretraining]
+    assert all(config.encoder == model.config for config in encoders)
+    assert {config.schema for config in encoders} == {model.schema.name}
+    with pytest.raises(ConfigError, match="suite 'adme'"):
+        plan_cells(Request("molecules", "smoke", methods=["graphlog-mol"]))
+
+
+def test_given_folds_are_those_of_the_column(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    rows = [f"{'C' * (k + 1)},{k},{'test' if k % 5 == 0 else 'train'}" for k in range(50)]
+    path = tmp_path / "chem" / "adme" / "toy.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text("\n".join(["smiles,toy,split", *rows]))
+    spec = DATASETS["hlm"].updated({"name": "toy", "path": "chem/adme/toy.csv", "tasks": ("toy",)})
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    monkeypatch.setitem(DATASETS, "toy", spec.updated({"sha256": digest}))
+    monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path))
+    folds = given_folds("toy")
+    assert folds.test.tolist() == list(range(0, 50, 5))
+    assert sorted([*folds.train, *folds.valid, *folds.test]) == list(range(50))
+    assert len(folds.valid) == 4

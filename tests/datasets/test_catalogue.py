@@ -23,10 +23,11 @@ LARGE = ("zinc2m", "zinc250k", "muv", "hiv", "toxcast", "qm8")
 @pytest.mark.parametrize("spec", MOLECULES.values(), ids=lambda s: s.name)
 def test_specs_are_complete(spec) -> None:
     assert DATASETS[spec.name] is spec
-    assert re.fullmatch(r"[a-z][a-z0-9]*", spec.name)
+    assert re.fullmatch(r"[a-z][a-z0-9]*(-adme)?", spec.name)
     assert re.fullmatch(r"[0-9a-f]{64}", spec.sha256)
     assert all(re.fullmatch(r"[0-9a-f]{64}", h) for h in details_of(spec).sha256_smiles)
-    assert (spec.url is None) == (spec.name in BUNDLED)
+    is_two_files = "/adme/" in spec.path  # published as one file a fold
+    assert (spec.url is None) == (spec.name in BUNDLED or is_two_files)
     assert spec.url is None or spec.url.startswith("https://")
     assert (spec.task is None) == (spec.metric is None) == (spec.num_tasks == 0)
     assert spec.num_tasks == len(spec.tasks) or not spec.tasks

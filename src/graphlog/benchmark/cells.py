@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from graphlog.domains.molecule.domain import SPLITS as MOLECULE_SPLITS
 from graphlog.domains.protein.domain import SPLITS as PROTEIN_SPLITS
 from graphlog.downstream.finetune import FinetuneConfig
 from graphlog.downstream.linear import MANY_TASKS
-from graphlog.downstream.models import list_models
+from graphlog.downstream.models import list_models, load
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EmbeddingLayer
 from graphlog.errors import ConfigError, check_name
@@ -59,6 +60,15 @@ class Suite(FrozenConfig):
     """Row that the others are compared with; empty for none."""
     paper: str = ""
     """Its table in ``paper.toml``."""
+    model: str = ""
+    """Shipped model whose features and network the encoders have; empty: those of the scale."""
+    layer: EmbeddingLayer = "last"
+    """Embedding of the probes."""
+    datasets: tuple[str, ...] = ()
+    """Labeled data sets; none: those of the scale."""
+    splits: tuple[str, ...] = ("",)
+    """Kinds of split of the labeled data sets, ``given`` for that of a column ``split``; empty:
+    each one's own."""
 
 
 class Setup(FrozenConfig):
@@ -84,10 +94,6 @@ class Setup(FrozenConfig):
     """Those of suites with many encoders; none: ``probed``."""
     forested: tuple[str, ...] = ()
     """Data sets small enough for a forest on fingerprints; none: all."""
-    split: str = ""
-    """Kind of split of the labeled data sets; empty: each one's own."""
-    layer: EmbeddingLayer = "last"
-    """Embedding of the probes."""
     depth: tuple[int, ...]
     """Depths of the hierarchy of prototypes in Figure 3."""
     batch_size: tuple[int, ...]
@@ -192,6 +198,8 @@ class Cell:
     variant: str = ""
     """Setting that the suite varies, such as ``depth=3``; mostly empty."""
     dataset: str = ""
+    split: str = ""
+    """Kind of split of the data set; empty: its own."""
     share: float = 1.0
     """Share of the pre-training graphs that it is trained on."""
     pretraining: PretrainConfig | None = None
@@ -212,16 +220,16 @@ class Cell:
         seed = "" if self.seed is None else str(self.seed)
         method = {} if self.stage == "speed" else {"method": self.method.name}
         place = {"variant": self.variant, "dataset": self.dataset, "seed": seed}
-        split = {"split": self.setup.split} if self.dataset else {}
+        place["split"] = self.split
         head = {"scale": self.request.scale, "stage": self.stage}
-        return {**head, **method, "backbone": self.backbone, **place, **split}
+        return {**head, **method, "backbone": self.backbone, **place}
 
     @property
     def title(self) -> str:
         """Name in messages."""
         seed = "" if self.seed is None else f"seed {self.seed}"
         method = f"{len(self.together)} methods" if self.together else self.method.name
-        words = (self.stage, method, self.backbone, self.variant, self.dataset, seed)
+        words = (self.stage, method, self.backbone, self.variant, self.dataset, self.split, seed)
         return " ".join(word for word in words if word)
 
     @property
@@ -257,7 +265,7 @@ class Cell:
         """Everything that decides the outcome and differs from the defaults."""
         setup, decided = self.setup, {"stage": self.stage, "seed": self.seed, **self.origin}
         if self.dataset:
-            split = {"split": setup.split} if setup.split else {}
+            split = {"split": self.split} if self.split else {}
             decided["dataset"] = {**identity(self.dataset), **split}
         if self.method.kind == "features":
             decided |= {"method": self.method.name, "features": setup.features}
@@ -265,7 +273,7 @@ class Cell:
             case "finetune":
                 decided["finetune"] = _decisive(self.finetuning)
             case "probe":
-                decided["layer"] = setup.layer
+                decided["layer"] = SUITES[self.request.suite].layer
             case "map":
                 decided["mapped"] = setup.mapped
             case "speed" | "stage-speed":
@@ -317,6 +325,12 @@ def plan_cells(request: Request) -> list[Cell]:
     if "speed" in suite.stages and not names:
         names = _objectives(setup.features)
     methods = [method_named(name) for name in dict.fromkeys(names)]
+    for method in methods:
+        if method.kind == "shipped" and method.name != suite.model:
+            raise ConfigError(
+                f"method '{method.name}' is a shipped model, whose network is not that of the "
+                "other rows; compare it in suite 'adme'."
+            )
     if domain == "protein" and request.methods is None:
         methods = [method for method in methods if method.name != FOREST]
     stages = [stage for stage in suite.stages if stage in (request.stages or STAGES)]
@@ -344,8 +358,12 @@ def _cells(start: Cell, suite: Suite, methods: Sequence[Method]) -> Iterator[Cel
             if method.kind == "features":
                 yield from _featured(replace(start, method=method), seed)
                 continue
-            for backbone in backbones:
-                yield from _scored(_encoder(start, method, backbone, seed))
+            for backbone in backbones if method.kind != "shipped" else ("",):
+                cell = _encoder(start, method, backbone or GIN, seed)
+                if backbone:
+                    yield from _scored(cell)
+                elif seed == setup.seeds[0]:  # nothing of it is random
+                    yield from _scored(replace(cell, backbone="", seed=None))
 
 
 def _encoder(
@@ -395,8 +413,8 @@ def _scored(cell: Cell) -> Iterator[Cell]:
     if cell.method.kind == "pretrained":
         yield cell
     for stage, datasets in (("finetune", cell.setup.finetuned), ("probe", cell.setup.probed)):
-        for dataset in datasets:
-            yield replace(cell, stage=stage, dataset=dataset)
+        for dataset, split in product(datasets, _splits(cell)):
+            yield replace(cell, stage=stage, dataset=dataset, split=split)
     yield replace(cell, stage="map")
 
 
@@ -412,7 +430,14 @@ def _featured(start: Cell, seed: int) -> Iterator[Cell]:
             continue
         is_first = seed == setup.seeds[0]
         if is_first or (is_forest and DATASETS[dataset].num_tasks <= MANY_TASKS):
-            yield replace(start, stage="probe", dataset=dataset, seed=seed if is_forest else None)
+            drawn = seed if is_forest else None
+            for split in _splits(start):
+                yield replace(start, stage="probe", dataset=dataset, split=split, seed=drawn)
+
+
+def _splits(cell: Cell) -> Sequence[str]:
+    request = cell.request
+    return SUITES[request.suite].splits if request.split is None else [request.split]
 
 
 def _timings(
@@ -434,8 +459,8 @@ def _setup(request: Request, suite: Suite, domain: str) -> Setup:
     """Return what the cells share, as far as the user did not ask for something else."""
     setup = SCALES[request.scale][domain]
     changes: dict[str, Any] = {}
-    if request.datasets:
-        chosen = tuple(dict.fromkeys(request.datasets))
+    if request.datasets or suite.datasets:
+        chosen = tuple(dict.fromkeys(request.datasets or suite.datasets))
         changes |= {"finetuned": chosen, "probed": chosen, "forested": ()}
     elif suite.few and setup.few:
         changes["probed"] = setup.few
@@ -444,7 +469,10 @@ def _setup(request: Request, suite: Suite, domain: str) -> Setup:
         changes |= {"source": request.source, "limit": None}
     if request.split is not None:
         _check(f"split of {domain}s", [request.split], _SPLITS[domain])
-        changes["split"] = request.split
+    if suite.model:
+        encoder = load(suite.model)
+        network = {f"encoder.{k}": v for k, v in encoder.config.model_dump().items()}
+        changes |= {"features": encoder.schema.name, "pretrain": {**setup.pretrain, **network}}
     if request.seeds is not None:
         changes["seeds"] = tuple(dict.fromkeys(request.seeds))
         if not changes["seeds"] or min(changes["seeds"]) < 0:

@@ -37,6 +37,7 @@ LABELS: Mapping[str, str] = {
     **{"attrmasking": "AttrMasking", "contextpred": "ContextPred"},
     **{"graphpartition": "GraphPartition", "graphcl": "GraphCL", "graphlog": "GraphLoG"},
     **{f"graphlog-{r}": f"GraphLoG ({r} recipe)" for r in ("default", "paper", "released")},
+    "graphlog-mol": "graphlog-mol (shipped)",
     **{"infomax": "Infomax", "graphmae": "GraphMAE", "descriptorpred": "DescriptorPred"},
     **{"ecfp-rf": "ECFP4 + random forest", "ecfp-lr": "ECFP4 + {linear} regression"},
     **{"gcn": "GCN", "graphsage": "GraphSAGE", "gat": "GAT", "gin": "GIN"},
@@ -571,9 +572,8 @@ def _notes(name: str, rows: pd.DataFrame) -> list[str]:
     notes = [f"{head}: {'; '.join(sorted(texts))}." for head, texts in found.items()]
     notes += [f"Note: {text}" for text in sorted({t for c in cells for t in c.get("notes", ())})]
     if names := set(rows["calibrated_on"]) - {""}:
-        notes.insert(
-            0, f"Pre-trained on, and batch norms of all rows calibrated on, {names.pop()}."
-        )
+        about = "Graphs of pre-training, on which batch norms of all encoders are calibrated"
+        notes.insert(0, f"{about}, untrained ones too: {names.pop()}.")
     if suite.paper and suite.paper != "table_1":
         notes.append(_OTHER_DATA)
     elif suite.paper:

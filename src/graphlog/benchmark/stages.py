@@ -13,14 +13,17 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from sklearn.metrics import silhouette_score
 
-from graphlog.benchmark.cells import BASELINES, FOREST, Cell, identity
+from graphlog.benchmark.cells import BASELINES, FOREST, SUITES, Cell, identity
 from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.data.manifest import is_store
+from graphlog.data.split import Split, random_split
 from graphlog.data.store import GraphStore, open_store
-from graphlog.domains import schema_named
+from graphlog.datasets import find_spec
+from graphlog.domains import DOMAINS, schema_named
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import RULES, finetune
 from graphlog.downstream.linear import FIXED_C, GRID
@@ -91,12 +94,13 @@ class Work:
 
     def labeled(self, cell: Cell) -> LabeledGraphs:
         """Return the labeled data set of a cell with its folds."""
-        key = cell.dataset, cell.setup.split
+        key = cell.dataset, cell.split
         if key not in self._labeled:
             if len(self._labeled) >= _OPEN_SETS:
                 del self._labeled[next(iter(self._labeled))]
-            schema, split = schema_named(cell.setup.features), cell.setup.split or None
-            self._labeled[key] = open_labeled(cell.dataset, schema, split=split)
+            schema, split = schema_named(cell.setup.features), cell.split or None
+            folds = given_folds(cell.dataset) if split == "given" else split
+            self._labeled[key] = open_labeled(cell.dataset, schema, split=folds)
         return self._labeled[key]
 
     def model(self, cell: Cell) -> Path:
@@ -150,6 +154,18 @@ class Work:
         return encoder, {"prototypes": sizes, "calibrated_on": store_name(cell, store)}
 
 
+def given_folds(dataset: str) -> Split:
+    """Return the folds of a table with a column ``split``, as rows.
+
+    A tenth of its training rows, drawn at random, are the validation fold.
+    """
+    spec = find_spec(dataset)
+    of_row = pd.read_csv(DOMAINS[spec.domain].fetch(spec))["split"].to_numpy()
+    train, test = (np.flatnonzero(of_row == fold) for fold in ("train", "test"))
+    rest, valid, _ = random_split(len(train), (0.9, 0.1, 0.0), 0)
+    return Split(train[rest], train[valid], test)
+
+
 def store_name(cell: Cell, store: GraphStore) -> str:
     """Return how tables call the graphs that encoders are calibrated on."""
     name = identity(cell.setup.source)["name"]
@@ -199,7 +215,7 @@ def probe_cell(cell: Cell, work: Work) -> Iterator[Row]:
         rows, about = ecfp_rows(data, [cell.method.name], seeds, FIXED_C, grid, -1)[0], Row()
     else:
         encoder, about = work.encoder(cell)
-        layer = cell.setup.layer
+        layer = SUITES[cell.request.suite].layer
         rows = probe(encoder, data, layer=layer, baselines=(), progress=work.progress).rows
     # a forest is grown once, nothing of it is selected
     rules = [""] if cell.method.name == FOREST else [FIXED, VALIDATED]

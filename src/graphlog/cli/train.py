@@ -276,7 +276,7 @@ def tune(
 _Suite = Annotated[
     str,
     o.argument(
-        "molecules, biology, backbones, ablation, sensitivity, embedding-map, speed, "
+        "molecules, biology, backbones, ablation, sensitivity, embedding-map, adme, speed, "
         "or report to render the results in DIR.",
         "SUITE",
     ),
