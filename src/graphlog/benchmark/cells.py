@@ -539,7 +539,7 @@ def _decisive(config: FrozenConfig) -> dict[str, Any]:
 
     A setting that is new changes no hash, and finished cells stay finished.
     """
-    outside = _NOT_OF_THE_OUTCOME & set(config.setting_names())
+    outside = _NOT_OF_THE_OUTCOME & set(type(config).model_fields)
     plain = config.model_dump(mode="json", exclude_defaults=True, exclude=outside)
     if isinstance(config, PretrainConfig):
         options = OBJECTIVES[config.objective].Config.parse(config.options, "objective.")

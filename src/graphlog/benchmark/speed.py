@@ -414,4 +414,4 @@ class PlainGIN(GraphEncoder):
             h = self.norms[number](conv(h, batch.edge_index, self.edges[number](batch.edge_attr)))
             if number < len(self.layers) - 1:
                 h = torch.relu(h)
-        return Encoding(h, self.pool(h, batch.batch, batch.num_graphs))
+        return Encoding(lambda: h, self.pool(h, batch.batch, batch.num_graphs))

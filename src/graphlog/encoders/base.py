@@ -208,7 +208,8 @@ class SharedNeighborhood(Neighborhood):
             new: Classes whose rows the layer returns; None: one a node.
             has_degrees: Whether classes tell degrees apart, as :attr:`norm` needs.
         """
-        self.dtype, self._whole, self._old, self._has_degrees = whole.dtype, whole, old, has_degrees
+        self.batch, self._whole, self._old = whole.batch, whole, old
+        self.dtype, self._has_degrees = whole.dtype, has_degrees
         edges = whole.adjacency
         if new is None:
             self._nodes, self._edges, offsets = slice(None), slice(None), edges.offsets
