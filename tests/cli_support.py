@@ -8,18 +8,9 @@ from typing import Any, NamedTuple
 
 from graphlog.cli.main import main
 
-SMALL = [
-    "--epochs",
-    "2",
-    "--batch-size",
-    "16",
-    "--set",
-    "encoder.dim=16",
-    "--set",
-    "encoder.layers=2",
-    "--precision",
-    "fp32",
-]
+SMALL = (
+    "--epochs 2 --batch-size 16 --set encoder.dim=16 --set encoder.layers=2 --precision fp32"
+).split()
 """A pre-training that ends within a second."""
 
 
@@ -51,9 +42,14 @@ Cli = Callable[..., Ended]
 
 
 def run_command(capfd: Any) -> Cli:
-    """Return a function that runs the command with the given words and gives back how it ended."""
+    """Return a function that runs the command and gives back how it ended.
+
+    It takes the words one by one, or all in one text, as they are typed.
+    """
 
     def run(*words: str | Path) -> Ended:
+        if len(words) == 1:
+            words = tuple(str(words[0]).split())
         capfd.readouterr()
         code = main([str(w) for w in words])
         captured = capfd.readouterr()

@@ -110,7 +110,7 @@ def test_every_verb_knows_the_parts_of_a_package(used: tuple[Path, list[Ended]])
     assert config["plugins"] == dict.fromkeys(("objective", "backbone"), "graphlog-example")
     assert config["encoder"]["layer"]["gate_bias"] == 0.0
     assert len((folder / "predictions.csv").read_text().splitlines()) == 97
-    assert "degreepred-gated" in ended[8].out
+    assert "degreepred gated" in ended[8].out
 
 
 @pytest.mark.parametrize(

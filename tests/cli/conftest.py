@@ -45,17 +45,6 @@ def pretrained(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Path:
 def finetuned(tmp_path_factory: pytest.TempPathFactory, molecules: Path, pretrained: Path) -> Path:
     """A finished fine-tuning run on the file."""
     run = tmp_path_factory.mktemp("finetuned") / "run"
-    choices = [
-        "--targets",
-        "oxygen",
-        "--split",
-        "random",
-        "--epochs",
-        "2",
-        "--seeds",
-        "0,1",
-        "--baselines",
-        "none",
-    ]
+    choices = "--targets oxygen --split random --epochs 2 --seeds 0,1 --baselines none".split()
     _made("finetune", molecules, "-m", pretrained, "-o", run, *choices)
     return run

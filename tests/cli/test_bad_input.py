@@ -233,16 +233,7 @@ def test_a_store_of_another_schema_than_the_model_s_is_refused(
     cli: Cli, tmp_path: Path, molecules: Path, pretrained: Path
 ):
     assert (
-        cli(
-            "featurize",
-            molecules,
-            "-o",
-            tmp_path / "rich",
-            "--schema",
-            "molecule-rich",
-            "--workers",
-            "1",
-        ).code
+        cli(f"featurize {molecules} -o {tmp_path}/rich --schema molecule-rich --workers 1").code
         == 0
     )
     cli("embed", tmp_path / "rich", "-m", pretrained, "-o", tmp_path / "e.npz").refused(

@@ -17,17 +17,7 @@ pytestmark = pytest.mark.usefixtures("coarse")
 def test_featurize_writes_a_store_and_lists_what_is_no_molecule(
     cli: Cli, molecules: Path, tmp_path: Path
 ):
-    ended = cli(
-        "featurize",
-        molecules,
-        "-o",
-        tmp_path / "s",
-        "--targets",
-        "oxygen,length",
-        "--workers",
-        "1",
-        "--json",
-    )
+    ended = cli(f"featurize {molecules} -o {tmp_path}/s --targets oxygen,length --workers 1 --json")
     assert ended.code == 0
     assert ended.json["graphs"] == 95
     assert ended.json["rejected rows"] == 1
@@ -93,16 +83,7 @@ def test_the_settings_written_make_the_same_model_again(
     cli: Cli, store: Path, pretrained: Path, tmp_path: Path
 ):
     assert (
-        cli(
-            "pretrain",
-            store,
-            "-o",
-            tmp_path / "r",
-            "--config",
-            pretrained / "config.toml",
-            "--quiet",
-        ).code
-        == 0
+        cli(f"pretrain {store} -o {tmp_path}/r --config {pretrained}/config.toml --quiet").code == 0
     )
     assert (tmp_path / "r" / "model.safetensors").read_bytes() == (
         pretrained / "model.safetensors"
@@ -134,17 +115,7 @@ def test_pretrain_continues_from_a_model_and_takes_over_its_shape(
     cli: Cli, store: Path, pretrained: Path, tmp_path: Path
 ):
     ended = cli(
-        "pretrain",
-        store,
-        "-o",
-        tmp_path / "r",
-        "--init",
-        pretrained,
-        "--epochs",
-        "1",
-        "--batch-size",
-        "32",
-        "--quiet",
+        f"pretrain {store} -o {tmp_path}/r --init {pretrained} --epochs 1 --batch-size 32 --quiet"
     )
     assert ended.code == 0
     assert cli("info", tmp_path / "r", "--json").json["encoder"] == "gin 2 x 16"
@@ -223,18 +194,9 @@ def test_embed_keeps_the_rows(
 
 
 def test_probe_prints_a_row_for_each_model(cli: Cli, molecules: Path, pretrained: Path):
-    words = [
-        "probe",
-        molecules,
-        "-m",
-        pretrained,
-        "--targets",
-        "oxygen",
-        "--split",
-        "random",
-        "--baselines",
-        "all",
-    ]
+    words = (
+        f"probe {molecules} -m {pretrained} --targets oxygen --split random --baselines all"
+    ).split()
     ended = cli(*words)
     assert ended.code == 0
     for model in (
@@ -289,20 +251,7 @@ def test_finetune_then_predict(cli: Cli, molecules: Path, finetuned: Path, tmp_p
 
 
 def test_finetune_a_regression_with_a_split_file(cli: Cli, molecules: Path, tmp_path: Path):
-    assert (
-        cli(
-            "data",
-            "split",
-            molecules,
-            "-o",
-            tmp_path / "split.json",
-            "--kind",
-            "random",
-            "--seed",
-            "3",
-        ).code
-        == 0
-    )
+    assert cli(f"data split {molecules} -o {tmp_path}/split.json --kind random --seed 3").code == 0
     folds = json.loads((tmp_path / "split.json").read_text())
     assert set(folds) == {
         *("kind", "fractions", "sha256", "rows_sha256"),
@@ -311,18 +260,10 @@ def test_finetune_a_regression_with_a_split_file(cli: Cli, molecules: Path, tmp_
     assert sorted(folds["train"] + folds["valid"] + folds["test"]) == [
         r for r in range(96) if r != 32
     ]
-    words = [
-        "finetune",
-        molecules,
-        "-m",
-        "random",
-        "-o",
-        tmp_path / "run",
-        "--targets",
-        "length",
-        "--split",
-        tmp_path / "split.json",
-    ]
+    words = (
+        f"finetune {molecules} -m random -o {tmp_path}/run --targets length --split "
+        f"{tmp_path}/split.json"
+    ).split()
     ended = cli(
         *words, "--epochs", "1", "--seeds", "0", "--baselines", "none", "--freeze", "--json"
     )
@@ -366,16 +307,7 @@ def test_convert_reads_the_published_weights(
     ended = cli("convert", old, "-o", tmp_path / "m.safetensors", "--json")
     assert (ended.json["backbone"], ended.json["dim"]) == ("gcn", 300)
     assert (
-        cli(
-            "embed",
-            molecules,
-            "-m",
-            tmp_path / "m.safetensors",
-            "-o",
-            tmp_path / "e.npz",
-            "--workers",
-            "1",
-        ).code
+        cli(f"embed {molecules} -m {tmp_path}/m.safetensors -o {tmp_path}/e.npz --workers 1").code
         == 0
     )
 
@@ -406,29 +338,14 @@ def test_prototypes_places_what_the_run_was_trained_on_or_what_is_named(
     assert (ended.code, ended.json["graphs"], ended.json["rejected"]) == (0, 95, 1)
     assert left_in(tmp_path / "own") >= {"tree.json", "members.csv", "atlas.html"}
     ended = cli(
-        "prototypes",
-        pretrained,
-        "-o",
-        tmp_path / "other",
-        "--input",
-        molecules,
-        "--limit",
-        "40",
-        "--quiet",
+        f"prototypes {pretrained} -o {tmp_path}/other --input {molecules} --limit 40 --quiet"
     )
     assert (ended.code, ended.err) == (0, "")
     assert [row["row"] for row in read_table(tmp_path / "other" / "members.csv")] == [
         str(k) for k in range(40)
     ]
     cli(
-        "prototypes",
-        pretrained,
-        "-o",
-        tmp_path / "strict",
-        "--input",
-        molecules,
-        "--on-error",
-        "fail",
+        f"prototypes {pretrained} -o {tmp_path}/strict --input {molecules} --on-error fail"
     ).refused("row 32")
     ended = cli("prototypes", pretrained / "model.safetensors", "-o", tmp_path / "file", "--json")
     assert (ended.code, ended.json["graphs"]) == (0, 95)

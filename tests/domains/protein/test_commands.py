@@ -37,29 +37,14 @@ def files(tmp_path: Path) -> Path:
 
 
 def test_featurize_proteins(cli: Cli, files: Path) -> None:
-    words = [
-        "featurize",
-        files / "9.protein.links.detailed.txt",
-        "--domain",
-        "protein",
-        "-o",
-        files / "s",
-        "--json",
-        "--score",
-        "400",
-    ]
-    go = [
-        "--annotations",
-        files / "notes.tsv",
-        "--go",
-        files / "go.obo",
-        "--min-positives",
-        "1",
-        "--terms",
-        "2",
-        "--max-overlap",
-        "0.9",
-    ]
+    words = (
+        f"featurize {files}/9.protein.links.detailed.txt --domain protein -o {files}/s "
+        "--json --score 400"
+    ).split()
+    go = (
+        f"--annotations {files}/notes.tsv --go {files}/go.obo --min-positives 1 --terms 2 "
+        "--max-overlap 0.9"
+    ).split()
     ended = cli(
         *words,
         *go,
@@ -100,18 +85,7 @@ def test_what_is_featurized_is_trained_on(cli: Cli, tmp_path: Path) -> None:
     rows = "".join(f"c{c:02d}p{k:02d},{c % 2}\n" for c in range(4) for k in range(6))
     labels = write(tmp_path / "labels.csv", "protein,odd\n" + rows)
     assert (
-        cli(
-            "featurize",
-            network,
-            "--domain",
-            "protein",
-            "--labels",
-            labels,
-            "-o",
-            tmp_path / "s",
-            "-q",
-        ).code
-        == 0
+        cli(f"featurize {network} --domain protein --labels {labels} -o {tmp_path}/s -q").code == 0
     )
     assert cli("pretrain", tmp_path / "s", "-o", tmp_path / "run", *SMALL, "-q").code == 0
     told = ["--targets", "odd", "--split", "random", "--epochs", "1", "--seeds", "0", "--json"]

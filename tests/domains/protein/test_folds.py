@@ -113,16 +113,7 @@ def test_the_command_line_writes_rows_of_the_input(cli: Cli, tmp_path: Path) -> 
     both = (
         f"{tmp_path / '8.protein.links.detailed.txt'},{tmp_path / '9.protein.links.detailed.txt'}"
     )
-    words = [
-        "data",
-        "split",
-        tmp_path / "both.store",
-        "--kind",
-        "network",
-        "-o",
-        tmp_path / "n.json",
-        "--json",
-    ]
+    words = f"data split {tmp_path}/both.store --kind network -o {tmp_path}/n.json --json".split()
     assert cli(*words, "--network", both).json["kind"] == "network"
     cli(*words).refused("--network FILE")
     assert Split.load(tmp_path / "n.json", store.num_rows)
