@@ -400,7 +400,7 @@ def test_prototypes_says_why_there_are_none_to_show(
         "no prototypes"
     )
     cli("prototypes", pretrained, "-o", tmp_path / "t", "--targets", "y").refused("--input")
-    cli("prototypes", pretrained, "-o", pretrained, "--input", molecules).refused("folder of a run")
+    cli("prototypes", pretrained, "-o", pretrained, "--input", molecules).refused("holds a run")
     alone = tmp_path / "model.safetensors"
     alone.write_bytes((pretrained / alone.name).read_bytes())
     cli("prototypes", alone, "-o", tmp_path / "t").refused("name some with --input")
