@@ -12,9 +12,11 @@ import time
 from typing import Any
 
 import numpy as np
+import torch
 
 import graphlog
-from graphlog.downstream.search import Index, unit_rows
+from graphlog.extras.neighbors import Index
+from graphlog.ops.contrastive import unit_rows
 
 QUERIES, K, ROWS_AT_ONCE = 200, 10, 10_000
 
@@ -28,7 +30,7 @@ def noise_of(vectors: np.ndarray) -> float:
 
 def copies(centers: np.ndarray, noise: float, count: int, rng: np.random.Generator) -> np.ndarray:
     chosen = centers[rng.integers(len(centers), size=count)]
-    return unit_rows(chosen + rng.normal(scale=noise, size=chosen.shape))
+    return unit_rows(torch.tensor(chosen + rng.normal(scale=noise, size=chosen.shape))).numpy()
 
 
 def report(graph: Any, vectors: np.ndarray, queries: np.ndarray, built_s: float) -> None:
@@ -57,7 +59,7 @@ def main() -> None:
     given = parser.parse_args()
     sizes = [int(size) for size in given.sizes.split(",")]
     embeddings = graphlog.load(given.model).embed(given.molecules, "last")
-    centers = unit_rows(embeddings[~np.isnan(embeddings).any(axis=1)])
+    centers = unit_rows(torch.tensor(embeddings[~np.isnan(embeddings).any(axis=1)])).numpy()
     rng, noise = np.random.default_rng(0), noise_of(centers)
     print(f"{len(centers):,} molecules, width {centers.shape[1]}, noise {noise:.4f} a coordinate")
     queries = copies(centers, noise, QUERIES, rng)

@@ -101,7 +101,7 @@ def preload() -> None:
 
     import graphlog.api
     import graphlog.cli.main
-    import graphlog.quickstart
+    import graphlog.extras.tour
     import graphlog.report.run  # noqa: F401
 
     torch.set_num_threads(1)

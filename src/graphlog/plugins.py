@@ -17,6 +17,7 @@ GROUPS: Mapping[str, str] = {
     "backbone": "graphlog.backbones",
     "domain": "graphlog.domains",
     "data set": "graphlog.datasets",
+    "verb": "graphlog.verbs",
 }
 """Group of entry points of each kind of part."""
 

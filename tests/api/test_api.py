@@ -158,5 +158,5 @@ def test_what_the_command_line_shows_is_there_for_programs(table: Path, tmp_path
     assert graphlog.fetch_dataset("nci5k").is_file()
     assert {graphlog.run_benchmark.__module__, graphlog.run_quickstart.__module__} == {
         "graphlog.benchmark.runner",
-        "graphlog.quickstart",
+        "graphlog.extras.tour",
     }

@@ -202,3 +202,27 @@ def test_two_packages_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: py
     del table.data["twice"]
     with pytest.raises(ConfigError, match=r"a-first cannot be used \(.* is not anything else\)"):
         table["twice"]
+
+
+def test_a_verb_of_a_package(tmp_path: Path):
+    site = tmp_path / "site"
+    install(site, "counter", {"graphlog.verbs": {"count": "counter:COUNT", "embed": "counter:X"}})
+    (site / "counter.py").write_text(
+        "import graphlog\n"
+        "from graphlog.cli import options as o\n"
+        "from graphlog.cli.console import Console\n"
+        "from graphlog.cli.verb import Verb\n"
+        "def count(source: o.Input, *, console: Console) -> None:\n"
+        '    """Count the graphs of INPUT."""\n'
+        "    console.result({'graphs': len(graphlog.read_molecules(source))})\n"
+        "COUNT = Verb(count, 'Counting', 'graphlog count molecules.csv')\n"
+    )
+    (tmp_path / "in.smi").write_text("CCO\nCCN\n")
+    words = [["count", "in.smi", "--json"], ["--help"], ["count", "--help"]]
+    ended = json.loads(
+        run_with(site, tmp_path, RUN_ALL, given=json.dumps([" ".join(w) for w in words]))
+    )
+    assert [code for code, _, _ in ended] == [0, 0, 0]
+    assert json.loads(ended[0][1])["graphs"] == 2
+    assert ended[1][1].index("Look at results") < ended[1][1].index("Counting")
+    assert "Example: graphlog count molecules.csv" in ended[2][1]

@@ -23,7 +23,6 @@ from downstream_support import (
     write_csv,
 )
 from graphlog.domains import domain_of
-from graphlog.downstream.explain import attribute
 from graphlog.downstream.linear import fuse, linear_path, sparse_bits, standardize
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.predictor import Predictor
@@ -32,6 +31,7 @@ from graphlog.downstream.report import Model, Report, Source
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import ConfigError, DataError, ModelFileError
+from graphlog.extras.explain import attribute
 from graphlog.inputs import recall_input
 
 NAN = float("nan")

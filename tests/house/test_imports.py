@@ -94,3 +94,32 @@ def test_layers_hold():
         timeout=120,
     )
     assert done.returncode == 0, done.stdout
+
+
+def test_nothing_but_the_front_door_knows_the_extras():
+    """Not even late, inside a function; import-linter keeps them above all other layers."""
+    named = [
+        f"{dotted(path)}:{node.lineno}"
+        for path in modules()
+        if SOURCE / "extras" not in path.parents
+        for node in ast.walk(tree(path))
+        if "graphlog.extras" in ast.unparse(node)
+        and isinstance(node, ast.Import | ast.ImportFrom | ast.Call)
+    ]
+    assert named == []
+
+
+def test_the_core_works_without_the_extras():
+    code = (
+        "import sys\n"
+        "sys.modules['graphlog.extras'] = None\n"
+        "import contextlib, io, warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "import graphlog\n"
+        "from graphlog.cli.main import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()) as said:\n    code = main(['--help'])\n"
+        "assert code == 0\n"
+        "assert 'pretrain' in said.getvalue() and 'neighbors' not in said.getvalue()\n"
+        "assert graphlog.load('graphlog-mol').embed(['CCO']).shape == (1, 1801)"
+    )
+    _loaded_after(code)

@@ -30,12 +30,12 @@ from graphlog.downstream.linear import FIXED_C, GRID
 from graphlog.downstream.models import load
 from graphlog.downstream.probe import ecfp_rows, probe
 from graphlog.downstream.report import ScoreRow
-from graphlog.downstream.search import unit_rows
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.encoders.encoder import build_encoder, calibrate
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.files import replacing
 from graphlog.inputs import read
+from graphlog.ops.contrastive import unit_rows
 from graphlog.report.hierarchy import Hierarchy, project, sample_rows
 from graphlog.training.config import PretrainConfig
 from graphlog.training.log import Progress, read_metrics
@@ -239,7 +239,9 @@ def map_cell(cell: Cell, work: Work) -> Iterator[Row]:
     sizes, layers = tree.forest.sizes, tree.forest.layers
     prototypes = np.concatenate([layer.detach().cpu().numpy() for layer in layers])
     # on the unit sphere, where the objective compares them: only directions matter
-    points = unit_rows(np.concatenate([embeddings, prototypes.astype(np.float32)]))
+    points = unit_rows(
+        torch.tensor(np.concatenate([embeddings, prototypes.astype(np.float32)]))
+    ).numpy()
     plane = project(points, config.seed).astype(np.float32)
     unit, roots = points[: len(rows)], points[len(rows) : len(rows) + sizes[0]]
     cluster = np.argmax(unit @ roots.T, axis=1)

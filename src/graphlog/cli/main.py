@@ -1,7 +1,7 @@
 """The Typer application and the entry point ``graphlog``."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import copy_context
 from typing import Annotated, Any
 
@@ -13,33 +13,36 @@ from graphlog import __version__
 from graphlog.cli.console import Interrupted, exit_code_of, open_missing_streams, warnings_as_lines
 from graphlog.cli.data import app as data_app
 from graphlog.cli.data import convert, featurize
-from graphlog.cli.look import info, models, plot, prototypes, quickstart
+from graphlog.cli.look import info, models, plot, prototypes
 from graphlog.cli.options import with_groups
-from graphlog.cli.train import benchmark, finetune, pretrain, tune
-from graphlog.cli.use import embed, export, neighbors, predict, probe
+from graphlog.cli.train import benchmark, finetune, pretrain
+from graphlog.cli.use import embed, predict, probe
+from graphlog.cli.verb import DATA, LOOK, PANELS, TRAIN, USE, Verb
+from graphlog.plugins import Registry
 from graphlog.processes import WORDS
 
-START, DATA, TRAIN, USE, LOOK = "Start here", "Data", "Train", "Use an encoder", "Look at results"
-
-VERBS: tuple[tuple[Callable[..., None], str, str], ...] = (
-    (quickstart, START, "graphlog quickstart -o tour"),
-    (featurize, DATA, "graphlog featurize zinc250k -o zinc.store"),
-    (convert, DATA, "graphlog convert gin_contextpred.pth -o contextpred.safetensors"),
-    (pretrain, TRAIN, "graphlog pretrain zinc.store -o run --epochs 11 --set encoder.dim=300"),
-    (finetune, TRAIN, "graphlog finetune bbbp -m run -o bbbp-run --seeds 0,1,2"),
-    (tune, TRAIN, "graphlog tune bbbp -m run -o bbbp-tuned --trials 30"),
-    (benchmark, TRAIN, "graphlog benchmark molecules -o bench --scale smoke"),
-    (embed, USE, "graphlog embed molecules.csv -m run -o embeddings.npz"),
-    (predict, USE, "graphlog predict new.csv -m bbbp-run -o predictions.csv"),
-    (neighbors, USE, "graphlog neighbors CCO --in molecules.csv -m graphlog-mol -o near.html"),
-    (probe, USE, "graphlog probe bbbp -m run"),
-    (export, USE, "graphlog export graphlog-mol -o model.onnx"),
-    (models, LOOK, "graphlog models"),
-    (info, LOOK, "graphlog info run"),
-    (plot, LOOK, "graphlog plot run -o figures"),
-    (prototypes, LOOK, "graphlog prototypes run -o tree --input molecules.csv"),
+CORE = (
+    Verb(featurize, DATA, "graphlog featurize zinc250k -o zinc.store"),
+    Verb(convert, DATA, "graphlog convert gin_contextpred.pth -o contextpred.safetensors"),
+    Verb(pretrain, TRAIN, "graphlog pretrain zinc.store -o run --epochs 11 --set encoder.dim=300"),
+    Verb(finetune, TRAIN, "graphlog finetune bbbp -m run -o bbbp-run --seeds 0,1,2"),
+    Verb(benchmark, TRAIN, "graphlog benchmark molecules -o bench --scale smoke"),
+    Verb(embed, USE, "graphlog embed molecules.csv -m run -o embeddings.npz"),
+    Verb(predict, USE, "graphlog predict new.csv -m bbbp-run -o predictions.csv"),
+    Verb(probe, USE, "graphlog probe bbbp -m run"),
+    Verb(models, LOOK, "graphlog models"),
+    Verb(info, LOOK, "graphlog info run"),
+    Verb(plot, LOOK, "graphlog plot run -o figures"),
+    Verb(prototypes, LOOK, "graphlog prototypes run -o tree --input molecules.csv"),
 )
-"""Each verb with its help panel and the example shown at the end of its help."""
+
+
+def _check(name: str, part: object) -> str | None:
+    return None if isinstance(part, Verb) else "a graphlog.cli.verb.Verb"
+
+
+VERBS: Registry[Verb] = Registry("verb", {verb.run.__name__: verb for verb in CORE}, _check)
+"""The verbs, those of the extras and of other packages by entry points."""
 
 
 class _Verbs(TyperGroup):
@@ -85,8 +88,14 @@ def global_options(
     """Pre-train graph encoders without labels, on molecules and other graphs."""
 
 
-for _verb, _panel, _example in VERBS:
-    app.command(rich_help_panel=_panel, epilog=f"Example: {_example}")(with_groups(_verb))
+def _place(item: tuple[str, Verb]) -> int:
+    panel = item[1].panel
+    return PANELS.index(panel) if panel in PANELS else len(PANELS)
+
+
+for _name, _verb in sorted(VERBS.items(), key=_place):
+    _command = app.command(_name, rich_help_panel=_verb.panel, epilog=f"Example: {_verb.example}")
+    _command(with_groups(_verb.run))
 app.add_typer(data_app, name="data", rich_help_panel=DATA)
 
 

@@ -212,67 +212,6 @@ def finetune(
     )
 
 
-def tune(
-    source: o.Input,
-    model: o.Model,
-    output: o.Folder,
-    trials: Annotated[int, o.option("Settings to try in all.", "N", min=1)] = 30,
-    targets: o.Targets = None,
-    task: o.Task = "auto",
-    split: o.SplitKind = None,
-    on_repeats: o.OnRepeats = "keep",
-    seeds: o.Seeds = "0,1,2",
-    freeze: o.Freeze = False,
-    settings: o.Settings = None,
-    baselines: Annotated[str, o.option("ecfp-rf, ecfp-lr, random or none.", "A,B")] = (
-        "ecfp-rf,ecfp-lr"
-    ),
-    device: o.Device = None,
-    resume: Annotated[bool, o.option("Continue the search in DIR.", None, "--resume")] = False,
-    overwrite: o.Overwrite = False,
-    threads: o.Threads = None,
-    *,
-    reading: o.Reading,
-    console: Console,
-) -> None:
-    """Search for settings of finetune with Optuna, then fine-tune with the best.
-
-    Trials are judged by the validation fold of one seed; the test fold is looked at once, at the
-    end. DIR holds study.db, trials.json, best.toml (for finetune --config) and the run best.
-    """
-    named = {"freeze": freeze or None, "device": device}
-    with interruptible():
-        tuned = graphlog.tune(
-            model,
-            source,
-            output,
-            trials=trials,
-            split=split,
-            targets=o.names(targets) or None,
-            task=task,
-            on_repeats=on_repeats,
-            seeds=o.integers(seeds),
-            baselines=o.names(baselines),
-            resume=resume,
-            overwrite=overwrite,
-            progress=console.progress(),
-            **reading.options(),
-            **o.chosen_settings(named, settings or []),
-        )
-    names = list(tuned.trials[0].settings)
-    rows = [
-        (t.number, t.state, t.score, t.epochs, *(t.settings.get(name) for name in names))
-        for t in tuned.trials
-    ]
-    heads = ("trial", "state", f"valid {tuned.metric}", "trained", *names)
-    report = tuned.predictor.report
-    console.result(tuned.to_dict(), Table(heads, rows, "trials"), *report_tables(report))
-    console.say(
-        f"next: graphlog finetune INPUT -m MODEL -o RUN --config {output / 'best.toml'}; "
-        f"graphlog predict INPUT -m {output / 'best'} -o predictions.csv"
-    )
-
-
 _Suite = Annotated[
     str,
     o.argument(

@@ -96,61 +96,6 @@ def predict(
     console.summary(written.to_dict(), output)
 
 
-def neighbors(
-    query: Annotated[
-        str,
-        o.argument(
-            "Molecule file, store, data set name, one SMILES, or - for standard input.", "QUERY"
-        ),
-    ],
-    library: Annotated[
-        str, o.option("Input to search, or the folder of a saved index.", "LIBRARY", "--in")
-    ],
-    model: o.Model,
-    output: Annotated[
-        Path,
-        o.option(
-            "File to write: .csv, .jsonl or .html; - for standard output.", "OUT", "--output", "-o"
-        ),
-    ],
-    k: Annotated[int, o.option("Neighbors of each query.", "K", "-k", min=1)] = 10,
-    format: Annotated[
-        Literal["csv", "jsonl", "html"] | None,
-        o.option("Format of OUT (default: by its ending; csv for -)."),
-    ] = None,
-    save: Annotated[
-        Path | None, o.option("Folder to write the index of LIBRARY to, for other queries.", "DIR")
-    ] = None,
-    exact: Annotated[
-        bool, o.option("Compare every row, however large LIBRARY is.", None, "--exact")
-    ] = False,
-    layer: o.Layer = None,
-    *,
-    inference: o.Inference,
-    reading: o.Reading,
-    console: Console,
-) -> None:
-    """Find the rows of a library that are nearest to each row of QUERY.
-
-    Nearness is the cosine of two embeddings. OUT has a line for each pair, or drawings (.html).
-    """
-    written = graphlog.neighbors_file(
-        model,
-        query,
-        library,
-        output,
-        k,
-        save=save,
-        exact=exact or None,
-        layer=layer,
-        format=format,
-        progress=console.progress(),
-        **inference.options(),
-        **reading.options(),
-    )
-    console.summary(written.to_dict(), output)
-
-
 def probe(
     source: o.Input,
     model: o.Model,
@@ -257,17 +202,3 @@ def probe(
     console.result({**kept, **report.to_dict()}, *report_tables(report))
     if output is not None:
         console.say(f"next: graphlog predict INPUT -m {output} -o predictions.csv")
-
-
-def export(
-    model: Annotated[
-        str,
-        o.argument("Model file (.safetensors), run folder, or name of a shipped model.", "MODEL"),
-    ],
-    output: Annotated[Path, o.option("File to write.", "OUT.onnx", "--output", "-o")],
-    layer: o.Layer = None,
-    *,
-    console: Console,
-) -> None:
-    """Write an encoder as ONNX, for programs without graphlog."""
-    console.summary(graphlog.export_onnx(model, output, layer=layer))

@@ -12,11 +12,10 @@ from torch import nn
 
 from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder, evaluating
-from graphlog.downstream.search import unit_rows
 from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.objectives.heads import projection_head
-from graphlog.ops.contrastive import cosine_similarity
+from graphlog.ops.contrastive import cosine_similarity, unit_rows
 from graphlog.prototypes.chains import greedy_chains, leaf_chains
 from graphlog.prototypes.fit import check_embeddings, fit_balanced_forest
 from graphlog.prototypes.forest import PrototypeForest
@@ -239,7 +238,7 @@ def project(embeddings: Float[np.ndarray, "N D"], seed: int = 0) -> Float[np.nda
     openTSNE is used where it is installed, else scikit-learn; both start from the principal
     components.
     """
-    unit = unit_rows(embeddings).astype(np.float64)
+    unit = unit_rows(torch.tensor(embeddings)).double().numpy()
     if len(unit) < 5:
         left, scale, _ = np.linalg.svd(unit - unit.mean(axis=0), full_matrices=False)
         plane = (left * scale)[:, :2]

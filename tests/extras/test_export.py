@@ -11,10 +11,10 @@ from downstream_support import CHAINS, tiny_encoder
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
 from graphlog.domains.protein.schema import PROTEIN
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.export import DenseEncoder, export_onnx, padded_inputs
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import build_encoder
 from graphlog.errors import ConfigError
+from graphlog.extras.export import DenseEncoder, export_onnx, padded_inputs
 from graphlog.inputs import read
 
 MIXED = ["C", "c1ccccc1O", "[Na+].[Cl-]", "C[C@H](N)C(=O)O", *CHAINS[:5]]

@@ -6,11 +6,11 @@ import torch
 
 from downstream_support import CHAINS, IS_ALCOHOL, QUICK, chain_store, labeled, tiny_encoder
 from graphlog.data.split import Split
-from graphlog.downstream.explain import attribute
 from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.errors import ConfigError
+from graphlog.extras.explain import attribute
 from graphlog.inputs import read
 
 
@@ -48,7 +48,7 @@ def test_contributions_are_changes_under_masking_one_node(classifier: Predictor)
 def test_batches_do_not_matter(classifier: Predictor, size: int, monkeypatch: pytest.MonkeyPatch):
     store = chain_store().subset(np.arange(12))
     expected = attribute(classifier, store).values
-    monkeypatch.setattr("graphlog.downstream.explain._NODES_AT_ONCE", 100)
+    monkeypatch.setattr("graphlog.extras.explain._NODES_AT_ONCE", 100)
     np.testing.assert_allclose(attribute(classifier, store, size).values, expected, atol=1e-5)
 
 

@@ -84,7 +84,7 @@ def test_atoms_of_the_table_are_those_of_the_smiles_as_written(
 def test_a_page_shows_the_first_rows(
     tmp_path: Path, predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("graphlog.report.explanation.MOST_ON_A_PAGE", 5)
+    monkeypatch.setattr("graphlog.extras.explain.MOST_ON_A_PAGE", 5)
     graphlog.explain_file(predictor, CHAINS, tmp_path / "out.html")
     text = (tmp_path / "out.html").read_text(encoding="utf-8")
     assert text.count("<svg") == 5 * 2

@@ -12,8 +12,8 @@ from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, tiny_encoder
 from graphlog.config import read_toml
 from graphlog.downstream.finetune_seed import SeedJob
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.tune import Tuned, tune
 from graphlog.errors import ConfigError, MissingExtraError
+from graphlog.extras.tune import Tuned, tune
 from graphlog.inputs import recall_input
 from graphlog.training.trainer import TrainingInterrupted
 

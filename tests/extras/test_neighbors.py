@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from downstream_support import CHAINS, read_csv, tiny_encoder, write_csv
-from graphlog.downstream.search import Index, unit_rows
 from graphlog.errors import ConfigError, DataError, ModelFileError
-from graphlog.report.neighbors import neighbors, neighbors_file
+from graphlog.extras.neighbors import Index, neighbors, neighbors_file
+from graphlog.ops.contrastive import unit_rows
 
 LIBRARY = ["not one", *CHAINS]
 
@@ -18,12 +19,14 @@ LIBRARY = ["not one", *CHAINS]
 def test_neighbors_are_those_of_largest_cosine(exact: bool, monkeypatch: pytest.MonkeyPatch):
     if not exact:
         pytest.importorskip("usearch")
-    monkeypatch.setattr("graphlog.downstream.search._ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("graphlog.extras.neighbors._ROWS_AT_ONCE", 7)
     encoder = tiny_encoder()
     queries = ["CCCCO", "C(C", "c1ccccc1"]
     found = neighbors(encoder, queries, LIBRARY, 5, exact=exact)
-    unit = unit_rows(encoder.embed(LIBRARY))
-    cosines = np.nan_to_num(unit_rows(encoder.embed(queries)) @ unit.T, nan=-2)
+    unit = unit_rows(torch.tensor(encoder.embed(LIBRARY))).numpy()
+    cosines = np.nan_to_num(
+        unit_rows(torch.tensor(encoder.embed(queries))).numpy() @ unit.T, nan=-2
+    )
     for query in (0, 2):
         # half precision in the approximate index: 1e-3; ties may stand in another order
         tolerance = 1e-6 if exact else 2e-3

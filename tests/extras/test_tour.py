@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 
 import graphlog
-from graphlog import quickstart
 from graphlog.datasets import DATASETS, DatasetSpec
 from graphlog.errors import ConfigError
+from graphlog.extras import tour
 
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A small encoder, one epoch, and the first molecules of each labeled set."""
-    monkeypatch.setattr(quickstart, "FINETUNE_EPOCHS", 1)
-    monkeypatch.setattr(quickstart, "SMALL_ENCODER", {"dim": 8, "layers": 2})
+    monkeypatch.setattr(tour, "FINETUNE_EPOCHS", 1)
+    monkeypatch.setattr(tour, "SMALL_ENCODER", {"dim": 8, "layers": 2})
     monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path))
     monkeypatch.setattr(DATASETS, "data", dict(DATASETS.data))
-    few = {f"few-{name}": name for name in quickstart.QUESTIONS}
+    few = {f"few-{name}": name for name in tour.QUESTIONS}
     for short_name, name in few.items():
         _add_dataset(short_name, name, tmp_path / f"{short_name}.csv")
-    monkeypatch.setattr(quickstart, "QUESTIONS", few)
-    monkeypatch.setattr(quickstart, "KEPT", f"few-{quickstart.KEPT}")
+    monkeypatch.setattr(tour, "QUESTIONS", few)
+    monkeypatch.setattr(tour, "KEPT", f"few-{tour.KEPT}")
 
 
 def _add_dataset(name: str, source: str, path: Path) -> None:
@@ -52,8 +52,8 @@ def _add_dataset(name: str, source: str, path: Path) -> None:
 def test_the_tour_leaves_models_scores_embeddings_and_figures(tmp_path: Path):
     pytest.importorskip("matplotlib")
     said: list[str] = []
-    tour = quickstart.run_quickstart(tmp_path / "tour", molecules=200, epochs=2, say=said.append)
-    assert all(Path(path).exists() for path in tour.written)
+    found = tour.run_quickstart(tmp_path / "tour", molecules=200, epochs=2, say=said.append)
+    assert all(Path(path).exists() for path in found.written)
     assert {
         "pretrain",
         "probe",
@@ -63,21 +63,21 @@ def test_the_tour_leaves_models_scores_embeddings_and_figures(tmp_path: Path):
         "figures",
         "quickstart.json",
     } <= {p.name for p in (tmp_path / "tour").iterdir()}
-    shipped = quickstart.SHIPPED_MODEL
+    shipped = tour.SHIPPED_MODEL
     rows = ("mean of the training fold", "small encoder", "untrained encoder", "ECFP4")
-    for name in tour.questions:
-        models = [s.model for s in tour.scores if s.dataset == name]
+    for name in found.questions:
+        models = [s.model for s in found.scores if s.dataset == name]
         assert {
             *rows,
             shipped,
             f"{shipped}, ECFP4 and descriptors, averaged",
             "ECFP4 + random forest",
         } <= {*models}
-    assert all(s.rmse > 0 and s.r2 < 1 for s in tour.scores)
-    mean = next(s for s in tour.scores if s.model == rows[0])
+    assert all(s.rmse > 0 and s.r2 < 1 for s in found.scores)
+    mean = next(s for s in found.scores if s.model == rows[0])
     assert mean.r2 <= 0
     assert said[0].startswith("1/4")
-    assert any("graphlog predict" in line for line in tour.next_steps)
+    assert any("graphlog predict" in line for line in found.next_steps)
 
 
 def test_without_matplotlib_the_tour_goes_on_and_says_what_is_missing(
@@ -87,12 +87,12 @@ def test_without_matplotlib_the_tour_goes_on_and_says_what_is_missing(
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     said: list[str] = []
-    assert not quickstart.can_draw(said.append)
+    assert not tour.can_draw(said.append)
     assert "graphlog-torch[plot]" in said[0]
 
 
 def test_other_people_s_files_are_left_alone(tmp_path: Path):
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(ConfigError, match="other files"):
-        quickstart.run_quickstart(tmp_path)
+        tour.run_quickstart(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
