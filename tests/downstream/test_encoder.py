@@ -97,6 +97,27 @@ def test_a_store_gives_the_rows_of_its_input_and_a_view_its_own():
         tiny_encoder(schema=MOLECULE_RICH).embed(store)
 
 
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_a_batch_holds_a_graph(batch_size: int):
+    with pytest.raises(ConfigError, match=f"`batch_size` must be at least 1, found {batch_size}"):
+        tiny_encoder().embed(CHAINS, batch_size=batch_size)
+
+
+def test_batches_of_large_graphs_hold_few(monkeypatch: pytest.MonkeyPatch):
+    encoder, store = tiny_encoder(), read(CHAINS, MOLECULE)
+    whole = encoder.embed(store)
+    for most in (1, 7, 30):
+        monkeypatch.setattr("graphlog.downstream.encoder._NODES_AT_ONCE", most)
+        ranges = [graphs for graphs, _ in encoder.embed_batches(store)]
+        assert [k for graphs in ranges for k in range(len(store))[graphs]] == list(
+            range(len(store))
+        )
+        for graphs in ranges:
+            nodes = store.num_nodes[graphs]
+            assert len(nodes) == 1 or nodes.sum() <= most
+        np.testing.assert_allclose(encoder.embed(store), whole, rtol=1e-5, atol=1e-6)
+
+
 def test_no_molecule_at_all():
     assert tiny_encoder().embed([]).shape == (0, 16)
 

@@ -1,7 +1,7 @@
 """Equal environments computed once against every node computed by itself."""
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 import torch
@@ -242,6 +242,47 @@ def test_bf16() -> None:
     assert all(p.grad.isfinite().all() for p in encoder.parameters())
 
 
+@pytest.mark.parametrize("look", [torch.no_grad, torch.inference_mode])
+def test_a_look_without_gradients_cuts_none(look: Any) -> None:
+    batch, encoder = repeated(batch_for()), encoder_for()
+    encoding = encoder(batch)
+    with look():
+        assert not encoding.node_emb.isnan().any()
+    encoding.node_emb.sum().backward()
+    assert all(p.grad is not None for p in encoder.node.parameters())
+
+
+def test_nodes_without_gradients_stay_so() -> None:
+    batch, encoder = repeated(batch_for()), encoder_for()
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            encoding = encoder(batch)
+        assert not encoding.node_emb.requires_grad
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+@pytest.mark.parametrize("sharing", ["auto", "off"])
+def test_training_on_a_batch_that_was_embedded(backbone: str, sharing: Any) -> None:
+    batch = repeated(batch_for())
+    encoder = encoder_for(backbone=backbone, sharing=sharing)
+    with torch.inference_mode():
+        encoder(batch)
+    encoder(batch).graph_emb.sum().backward()
+
+
+def test_gradients_are_those_of_the_statistics_that_were_used() -> None:
+    """A single node is normalized by running statistics, which a later pass moves on."""
+    norm = NodeNorm(3).double()
+    row, rows = (torch.randn(n, 3, dtype=torch.float64, generator=seeded()) for n in (1, 5))
+    row.requires_grad_()
+    out = norm(row)
+    (wanted,) = torch.autograd.grad(out.sum(), row, retain_graph=True)
+    for counts in (None, torch.ones(5, dtype=torch.float64)):
+        norm(rows, counts)
+        (found,) = torch.autograd.grad(out.sum(), row, retain_graph=True)
+        torch.testing.assert_close(found, wanted)
+
+
 def test_layers_of_ones_own_declare_it() -> None:
     batch = repeated(batch_for())
     own = doubled(NODE_MASKED)
@@ -253,6 +294,15 @@ def test_layers_of_ones_own_declare_it() -> None:
 
         def forward(self, h: Tensor, neighborhood: Any) -> Tensor:
             return 3 * super().forward(h, neighborhood)
+
+    class Thrice:
+        def forward(self, h: Tensor, neighborhood: Any) -> Tensor:
+            return 3 * GIN.forward(cast("GIN", self), h, neighborhood)
+
+    class Mixed(Thrice, GIN):
+        """What it inherits from the first has not declared it."""
+
+    assert not Mixed.shares_environments
 
     config = own.config
     sharing = GraphEncoder(config, NODE_MASKED, [Tripled(config, NODE_MASKED) for _ in range(2)])

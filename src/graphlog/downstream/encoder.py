@@ -300,7 +300,13 @@ def each_batch(
     bar: Progress,
     stage: str,
 ) -> Iterator[tuple[slice, Result]]:
-    """Yield what ``work`` makes of consecutive graphs of ``store``: the range and the result."""
+    """Yield what ``work`` makes of consecutive graphs of ``store``: the range and the result.
+
+    Raises:
+        ConfigError: If ``batch_size`` is less than 1.
+    """
+    if batch_size < 1:
+        raise ConfigError(f"`batch_size` must be at least 1, found {batch_size}.")
     batches = ((graphs, store[graphs]) for graphs in _ranges(store.num_nodes, batch_size))
     with bar.shown(len(store), stage):
         for graphs, found in spread_in_order(work, batches, 1):

@@ -58,13 +58,19 @@ class Encoding:
     ) -> None:
         """Keep the embeddings of graphs, and how to get those of nodes."""
         self._nodes = nodes
+        self._modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
         self.graph_emb = graph_emb
         """Graph embeddings ``h_G``."""
 
     @cached_property
     def node_emb(self) -> Float[Tensor, "V D"]:
-        """Subgraph embeddings ``h_v``, written out when they are first asked for."""
-        return self._nodes()
+        """Subgraph embeddings ``h_v``, written out when they are first asked for.
+
+        They have gradients where the graphs' have, wherever they are asked for.
+        """
+        inference, gradients = self._modes
+        with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
+            return self._nodes()
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter((self.node_emb, self.graph_emb))
@@ -268,7 +274,9 @@ class MessagePassing(nn.Module, ABC):
     def __init_subclass__(cls, **options: object) -> None:
         """Let a new ``forward`` declare anew whether it shares."""
         super().__init_subclass__(**options)
-        if "forward" in cls.__dict__ and "shares_environments" not in cls.__dict__:
+        names = ("forward", "shares_environments")
+        nearest = next(vars(base) for base in cls.__mro__ if any(n in vars(base) for n in names))
+        if "shares_environments" not in nearest:
             cls.shares_environments = False
 
     @abstractmethod
@@ -311,7 +319,7 @@ class NodeNorm(nn.BatchNorm1d):
         batches += 1
         share = self.momentum or 1 / int(batches)  # no momentum: the average of all batches
         unbiased = moments.variance * (moments.rows / (moments.rows - 1))
-        # by `data`, as torch's own kernel: a pass before this one saved them, and never reads them
+        # by `data`, as torch's own kernel: no pass before this one reads them any more
         mean.data.lerp_(moments.mean.to(mean.dtype), share)
         variance.data.lerp_(unbiased.to(variance.dtype), share)
         return normalize(input, moments, self.weight, self.bias, self.eps, counts, self.peers)
@@ -319,6 +327,8 @@ class NodeNorm(nn.BatchNorm1d):
     def _by_running_statistics(self, input: Tensor) -> Tensor:
         if input.shape[0] == 0:
             return input
+        # of copies, which a pass after this one does not change before the gradients are taken
+        mean, variance = (self.get_buffer(n).clone() for n in ("running_mean", "running_var"))
         return nn.functional.batch_norm(
-            input, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
+            input, mean, variance, self.weight, self.bias, False, 0.0, self.eps
         )

@@ -54,6 +54,7 @@ class Adjacency:
         return Reverse(offsets, self.receivers.index_select(0, edges), edges)
 
     @cached_property
+    @torch.inference_mode(mode=False)  # kept, and a pass with gradients may be the next to use it
     def with_self_loops(self) -> "Adjacency":
         """The same edges with one from each node to itself, first among those into it.
 
