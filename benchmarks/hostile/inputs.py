@@ -67,7 +67,6 @@ UNUSABLE: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
         gzip.compress((GOOD + "C,0,1\n" * 20_000).encode(), mtime=0)[:200],
         ("cut off", "fetch"),
     ),
-    "UTF-16 text": ("in.csv", GOOD.encode("utf-16"), ("UTF-16", "UTF-8")),
     "an unknown ending": ("in.docx", b"PK\x03\x04", (".csv", ".xlsx")),
     "bytes that are no workbook": ("in.xlsx", b"PK\x03\x04", ("Excel", "save it again", ".csv")),
     "a damaged workbook": ("in.xlsx", _damaged_workbook(), ("Excel", "save it again", ".csv")),

@@ -15,6 +15,7 @@ import re
 import secrets
 import shutil
 import sys
+import warnings
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -341,25 +342,49 @@ codecs.register_error("graphlog.latin1", _as_latin1)
 def open_text(path: Path | str) -> Generator[Iterator[str]]:
     """Give the lines of a file, or of standard input for ``-``, with their line ends.
 
-    Compression is told by content, not by name.
+    Compression and UTF-16 are told by content, not by name; the latter is said in a warning.
 
     Raises:
         DataError: If it cannot be read, is not text, or its compressed data is damaged (raised
             where that is found).
     """
-    with (
-        open_bytes(path) as raw,
-        io.TextIOWrapper(raw, encoding="utf-8-sig", errors="graphlog.latin1", newline="") as text,
-    ):
-        yield _lines(text, "standard input" if str(path) == "-" else str(path))
+    name = "standard input" if str(path) == "-" else str(path)
+    with open_bytes(path, wide=True) as raw:
+        head = b""
+        with suppress(OSError, *DAMAGED):  # said where it is read
+            head = raw.peek(4)[:4]
+        encoding = _wide_encoding(head)
+        if encoding is not None:
+            warnings.warn(f"{name}: is read as UTF-16 text", stacklevel=4)
+        with io.TextIOWrapper(
+            raw, encoding=encoding or "utf-8-sig", errors="graphlog.latin1", newline=""
+        ) as text:
+            yield _lines(text, name)
+
+
+def _wide_encoding(head: bytes) -> str | None:
+    """Return the encoding of a text with these first four bytes if it is UTF-16; else None.
+
+    Example:
+        >>> [_wide_encoding("sm".encode(e)[:4]) for e in ("utf-8", "utf-16", "utf-16-be")]
+        [None, 'utf-16', 'utf-16-be']
+    """
+    if head[:2] in _WIDE:
+        return "utf-16"
+    zeros = [byte == 0 for byte in head]
+    return {(False, True) * 2: "utf-16-le", (True, False) * 2: "utf-16-be"}.get(tuple(zeros))
 
 
 @contextmanager
-def open_bytes(path: Path | str) -> Generator[Any]:
+def open_bytes(path: Path | str, wide: bool = False) -> Generator[Any]:
     """Give the bytes of a file or, for ``-``, of standard input, decompressed by content, not name.
 
+    Args:
+        path: The file.
+        wide: Whether it may be UTF-16 text.
+
     Raises:
-        DataError: If it cannot be opened or is UTF-16 text.
+        DataError: If it cannot be opened, or is UTF-16 text and may not be.
     """
     name = "standard input" if str(path) == "-" else str(path)
     raw: Any
@@ -376,7 +401,7 @@ def open_bytes(path: Path | str) -> Generator[Any]:
     except OSError as e:
         raise DataError(f"cannot read {name}: {e.strerror or e}.") from None
     with raw:
-        if head[:2] in _WIDE:
+        if head[:2] in _WIDE and not wide:
             raise DataError(f"{name}: is UTF-16 text; save it as UTF-8.")
         inflate = next((of for magic, of in _INFLATED.items() if head.startswith(magic)), None)
         yield raw if inflate is None else inflate(raw)

@@ -54,7 +54,10 @@ _FOR_STORES = ("on_error", "workers", "progress", "data_dir", "limit", "store_pa
 """Options that mean something, or do no harm, where the graphs need no reading."""
 _DEFAULT_DOMAIN = "molecule"
 _NOTE = "input.json"
-_NOTED: dict[str, type] = {"limit": int, "smiles_column": str, "targets": list, "standardize": str}
+_NOTED: dict[str, type] = {
+    **{"limit": int, "targets": list},
+    **dict.fromkeys(("smiles_column", "standardize", "sheet", "decimal"), str),
+}
 """File in a run folder that names its input, and the options it keeps."""
 
 
@@ -243,12 +246,12 @@ def no_room_for_temporary_files(error: OSError) -> DataError:
     )
 
 
-def has_column(source: Input, schema: FeatureSchema, name: str) -> bool:
-    """Return whether a table has a column of this name that may hold its records."""
+def has_column(source: Input, schema: FeatureSchema, name: str, sheet: str | None = None) -> bool:
+    """Return whether a table (of an Excel file, a sheet) has a column of records called so."""
     domain: Any = DOMAINS[schema.domain]
     if source.columns is None and source.file is None:
         return False
-    with suppress(DataError), domain.open(source, name):
+    with suppress(DataError), domain.open(source, name, sheet=sheet):
         return True
     return False
 
@@ -277,7 +280,7 @@ def remember_input(run: Path, source: Input, **options: Any) -> None:
             "source": where,
             "limit": None if limit is None else int(limit),
             "smiles_column": options.get("smiles_column"),
-            "standardize": options.get("standardize"),
+            **{name: options.get(name) for name in ("standardize", "sheet", "decimal")},
             "targets": None if targets is None else [str(name) for name in targets],
         }
         with suppress(OSError), beside(run / _NOTE) as unfinished:

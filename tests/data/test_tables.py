@@ -240,7 +240,6 @@ def test_zstandard(tmp_path: Path) -> None:
         ("a.csv", 'smiles,y\n"CCO,1\n' + "C,1\n" * 2000, "is never closed"),
         ("a.csv.gz", packed(CSV.encode() * 50)[:-9], "damaged or cut off after line"),
         ("a.csv.gz", b"\x1f\x8b" + b"junk" * 10, "damaged or cut off after line 0"),
-        ("a.csv", "smiles,y\nCCO,1\n".encode("utf-16"), "is UTF-16 text; save it as UTF-8"),
         ("a.sdf", "whatever", "cannot tell what kind of file this is"),
         ("a.png.csv", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "no SMILES column found"),
     ],

@@ -66,7 +66,7 @@ def test_a_file_with_labels(tmp_path: Path) -> None:
     assert store.tasks == ("b", "a")
     assert store.rows.tolist() == [0, 2, 3, 4]
     np.testing.assert_array_equal(
-        store.labels, np.array([[0.5, 1], [np.nan, np.nan], [-1000, 0], [np.nan, 1]], np.float32)
+        store.labels, np.array([[0.5, 1], [np.nan, np.nan], [-1000, 0], [np.nan, 1]])
     )
     assert read_molecules(path, targets="auto").tasks == ("a", "b")
     assert read_molecules(path, targets="a").tasks == ("a",)
@@ -248,7 +248,7 @@ def test_no_more_than_a_few_pieces_are_taken_ahead() -> None:
 
 def test_other_cells_that_are_no_labels_are_shown_at_once(tmp_path: Path) -> None:
     path = write(tmp_path, "smiles,a\nCCO,1\nC,>10\nCC,ND\nCCC,2 uM\nCCN,>10\n")
-    assert "found '>10' (and 3 more such cells nearby, as 'ND', '2 uM')" in refusal(
+    assert "found '>10' (3 other cells have the same problem, e.g. 'ND', '2 uM')" in refusal(
         path, targets=["a"]
     )
 

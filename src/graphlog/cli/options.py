@@ -206,6 +206,12 @@ Standardize = Annotated[
         "tautomer, instead of the molecule as written."
     ),
 ]
+Sheet = Annotated[
+    str | None, option("Sheet of an Excel file; needed where there are several.", "NAME")
+]
+Decimal = Annotated[
+    Literal[".", ","] | None, option("Decimal mark of the labels (default: found out).", ".|,")
+]
 OnRepeats = Annotated[
     Literal["keep", "mean", "drop", "fail"],
     option(
@@ -250,6 +256,8 @@ class Reading:
     """How an input is read."""
 
     smiles_column: SmilesColumn = None
+    sheet: Sheet = None
+    decimal: Decimal = None
     standardize: Standardize = None
     limit: Limit = None
     data_dir: DataDir = None
@@ -261,6 +269,8 @@ class Reading:
         """Return what the readers take; the rest is set once and for all."""
         return {
             "smiles_column": self.smiles_column,
+            "sheet": self.sheet,
+            "decimal": self.decimal,
             "standardize": self.standardize,
             "limit": self.limit,
             "on_error": self.on_error,

@@ -21,6 +21,11 @@ WORDS = {
     **dict.fromkeys(("false", "no", "inactive", "negative"), 0.0),
 }
 """Words that stand for the two classes, in any case."""
+DECIMALS = (".", ",")
+"""What may stand before the decimals of a label."""
+_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+"""Of the cells with a comma, those in which it may stand between thousands."""
 _NUMBERS_NOT_LABELS = frozenset({"id", "index", "row", "cid", "num", "number", "no"})
 _SHOWN = 20
 
@@ -186,18 +191,28 @@ class Table:
 
 
 @lru_cache(maxsize=1 << 14)
-def label(text: str) -> float | None:
+def label(text: str, decimal: str = ".") -> float | None:
     """Return the number in a cell, NaN for an absent one, None for text that is no finite number.
+
+    Args:
+        text: The cell.
+        decimal: What stands before its decimals: ``.`` or ``,``.
 
     Example:
         >>> label(" 1.5 "), label("N/A"), label("Active"), label("strong"), label("inf")
         (1.5, nan, 1.0, None, None)
+        >>> label("0,79"), label("0,79", ","), label("1.5", ",")
+        (None, 0.79, None)
     """
     plain = text.strip().lower()
     if plain in ABSENT:
         return math.nan
     if plain in WORDS:
         return WORDS[plain]
+    if decimal == ",":
+        if "." in plain:
+            return None
+        plain = plain.replace(",", ".")
     try:
         value = float(plain)
     except ValueError:
@@ -206,10 +221,19 @@ def label(text: str) -> float | None:
 
 
 class LabelReader:
-    """Reads the label columns of a table and remembers what a user should be told about them."""
+    """Reads the label columns of a table and remembers what a user should be told about them.
 
-    def __init__(self, tasks: Sequence[str], where: str) -> None:
+    Args:
+        tasks: Names of the columns.
+        where: The table, for messages.
+        decimal: Decimal mark of all columns; None takes a comma where the first number with a
+            decimal mark has one, and a point otherwise.
+    """
+
+    def __init__(self, tasks: Sequence[str], where: str, decimal: str | None = None) -> None:
         self._tasks, self._where = tuple(tasks), where
+        self._decimal, self._comma = decimal, ""
+        self._first_comma: tuple[Row, str] | None = None
         self._cells_of = (
             itemgetter(*tasks) if len(tasks) > 1 else lambda fields: (fields[tasks[0]],)
         )
@@ -225,9 +249,12 @@ class LabelReader:
         """
         table: list[list[float | None]] = []
         seen = set[str]()
+        if self._decimal is None:
+            self._find_decimal(rows)
+        decimal = self._decimal or "."
         for row in rows:
             cells = self._cells_of(row.fields)
-            values: list[float | None] = list(map(label, cells))
+            values: list[float | None] = [label(cell, decimal) for cell in cells]
             if None in values:
                 if row.problem is None:
                     raise self._not_a_number(row, self._tasks[values.index(None)], rows)
@@ -257,7 +284,34 @@ class LabelReader:
         for task, words in self._words.items():
             meaning = ", ".join(f"{w} = {WORDS[w.lower()]:g}" for w in sorted(words))
             lines.append(f"target '{task}': words are read as classes ({meaning})")
+        if self._comma:
+            value = label(self._comma, ",")
+            lines.append(f"labels have decimal commas: '{self._comma}' is read as {value:g}")
         return lines
+
+    def _find_decimal(self, rows: Sequence[Row]) -> None:
+        """Take the decimal mark of the first number that has one.
+
+        Raises:
+            DataError: If it is a comma that may as well stand between thousands.
+        """
+        for row in rows:
+            marked = [c.strip() for c in self._cells_of(row.fields) if "," in c or "." in c]
+            numbers = [c for c in marked if row.problem is None and _COMMA.fullmatch(c)]
+            if numbers and self._first_comma is None:
+                self._first_comma = (row, numbers[0])
+            if any(label(cell) is not None for cell in marked):
+                self._decimal = "."
+            elif any(not _THOUSANDS.fullmatch(cell) for cell in numbers):
+                self._decimal, self._comma = ",", numbers[0]
+            if self._decimal is not None:
+                return
+        if self._first_comma is not None:
+            row, cell = self._first_comma
+            raise DataError(
+                f"{self._where}, data row {row.row}: '{cell}' may have a decimal comma or a comma "
+                "between thousands; choose `decimal=','`, or take the commas out."
+            )
 
     def _note_words(self, rows: Sequence[Row]) -> None:
         for row in rows:
@@ -279,15 +333,18 @@ class LabelReader:
 
     def _not_a_number(self, row: Row, task: str, rows: Sequence[Row]) -> DataError:
         cells = [r.fields[task].strip() for r in rows if r.problem is None]
-        bad = [cell for cell in cells if label(cell) is None]
+        decimal = self._decimal or "."
+        bad = [cell for cell in cells if label(cell, decimal) is None]
         others = [f"{c[:20]!a}" for c in dict.fromkeys(bad) if c != row.fields[task].strip()]
-        shown = f", as {', '.join(others[:3])}" if others else ""
-        more = f" (and {len(bad) - 1} more such cells nearby{shown})" if len(bad) > 1 else ""
+        shown = f", e.g. {', '.join(others[:3])}" if others else ""
+        cells = "cell has" if len(bad) == 2 else "cells have"
+        more = f" ({len(bad) - 1:,} other {cells} the same problem{shown})" if len(bad) > 1 else ""
+        mark = {".": "comma as a point", ",": "point as a comma"}[decimal]
         return DataError(
             f"{self._where}, data row {row.row}: label '{task}' must be a number, 0/1, yes/no, "
             "true/false, active/inactive, positive/negative, or empty, found "
-            f"{row.fields[task].strip()[:40]!a}{more}; leave out units and bounds such as >, write "
-            "a decimal comma as a point, or choose other `targets`."
+            f"{row.fields[task].strip()[:40]!a}{more}; leave out units and bounds such as >, "
+            f"write a decimal {mark}, or choose other `targets`."
         )
 
 
@@ -347,5 +404,8 @@ def _looks_like_labels(column: str, rows: Sequence[Mapping[str, str]]) -> bool:
         or plain.startswith("unnamed")
     ):
         return False
-    values = [label(fields[column]) for fields in rows]
+    values = [
+        label(cell, "," if _COMMA.fullmatch(cell.strip()) else ".")
+        for cell in (fields[column] for fields in rows)
+    ]
     return None not in values and not all(value is None or math.isnan(value) for value in values)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphlog.data.columns import SMILES, RecordColumn, Row, Table, distinct, listed
-from graphlog.errors import DataError, MissingExtraError
+from graphlog.errors import ConfigError, DataError, MissingExtraError
 from graphlog.files import COMPRESSED, LONGEST_LINE, open_text
 
 ENDINGS = {
@@ -22,6 +22,8 @@ ENDINGS = {
 """Endings of tables and what separates their columns; .gz or .zst may follow those of text."""
 _NAMES = {",": "comma", "\t": "tab", ";": "semicolon", "|": "vertical bar"}
 _ROWS_A_BATCH = 4096
+_ROWS_LOOKED_AT = 100
+"""Rows of a sheet of which one must have a cell for the sheet to count."""
 _DECODED = 1 << 26
 """Bytes of a column of a Parquet file that are turned into text at once."""
 _LONGEST_CELL = 1 << 20
@@ -39,6 +41,7 @@ def open_table(
     header: Sequence[str] | None = None,
     delimiter: str | None = None,
     rule: RecordColumn = SMILES,
+    sheet: str | None = None,
 ) -> Generator[Table]:
     """Open a table, or standard input for ``-``.
 
@@ -49,14 +52,19 @@ def open_table(
         delimiter: What separates the columns, where the ending of the file's name is wrong about
             it.
         rule: How the column of records is found.
+        sheet: Sheet of an Excel file, which must be named where there are several.
 
     Raises:
         DataError: If it cannot be read, is empty, or has no or more than one column of records.
+        ConfigError: If a sheet is named of what has none.
     """
     where = "standard input" if str(path) == "-" else str(path)
     kind = delimiter or (None if str(path) == "-" else kind_of(Path(path)))
-    if kind in _BINARY:
-        with _BINARY[kind](Path(path)) as (columns, records):
+    if sheet is not None and kind != "xlsx":
+        raise ConfigError(f"{where} is no Excel file and has no sheets; drop `sheet`.")
+    if kind in ("parquet", "xlsx"):
+        opened = _open_parquet(Path(path)) if kind == "parquet" else _open_excel(Path(path), sheet)
+        with opened as (columns, records):
             k = rule.find(columns, wanted, where)
             yield Table(where, columns, k, _not_empty(_numbered(records, columns, k), where))
         return
@@ -361,8 +369,8 @@ def _texts(column: Any) -> list[str]:
 
 
 @contextmanager
-def _open_excel(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]]:
-    """Give the columns and the rows of the first sheet of an Excel file."""
+def _open_excel(path: Path, sheet: str | None) -> Generator[tuple[list[str], Iterator[list[str]]]]:
+    """Give the columns and the rows of a sheet of an Excel file."""
     if not path.exists():
         raise DataError(f"no such file: {path}; check the path.")
     try:
@@ -375,7 +383,7 @@ def _open_excel(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]]:
     except Exception as e:  # zipfile, XML and openpyxl raise errors of their own
         raise _no_workbook(path, e) from None
     try:
-        rows = _cells(book, path)
+        rows = _cells(book, path, sheet)
         columns = [cell_text(value) for value in next(rows, ())]
         width = len(columns)
         filled = (
@@ -386,14 +394,33 @@ def _open_excel(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]]:
         book.close()
 
 
-def _cells(book: Any, path: Path) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of the first sheet, which are parsed only now."""
+def _cells(book: Any, path: Path, sheet: str | None) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of the sheet called so, or of the only one that has cells; parsed only now.
+
+    Raises:
+        DataError: If there is none, or several and none is named; lists them.
+    """
     try:
         if not book.worksheets:
             raise ValueError("it has no sheet of cells")
-        yield from book.worksheets[0].iter_rows(values_only=True)
+        sheets = {s.title: s for s in book.worksheets}
+        found = [sheet] if sheet is not None else [t for t, s in sheets.items() if _has_cells(s)]
+        if sheet is not None and sheet not in sheets:
+            raise DataError(f"{path}: no sheet '{sheet}'; sheets: {listed([*sheets])}.")
+        if len(found) > 1:
+            raise DataError(
+                f"{path}: has {len(found)} sheets: {listed(found)}; choose one with `sheet`."
+            )
+        yield from sheets[found[0] if found else next(iter(sheets))].iter_rows(values_only=True)
+    except DataError:
+        raise
     except Exception as e:  # as above
         raise _no_workbook(path, e) from None
+
+
+def _has_cells(sheet: Any) -> bool:
+    rows = islice(sheet.iter_rows(values_only=True), _ROWS_LOOKED_AT)
+    return any(value is not None for row in rows for value in row)
 
 
 def _no_workbook(path: Path, error: Exception) -> DataError:
@@ -401,9 +428,6 @@ def _no_workbook(path: Path, error: Exception) -> DataError:
     return DataError(
         f"{path}: not a readable Excel file ({reason}); save it again as .xlsx or .csv."
     )
-
-
-_BINARY = {"parquet": _open_parquet, "xlsx": _open_excel}
 
 
 def cell_text(value: Any) -> str:

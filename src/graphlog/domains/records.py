@@ -19,7 +19,15 @@ from graphlog.config import FrozenConfig
 from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import GraphChunk, Reject
 from graphlog.data.collector import RowCollector, check_reading
-from graphlog.data.columns import SMILES, LabelReader, RecordColumn, Row, Table, choose_tasks
+from graphlog.data.columns import (
+    DECIMALS,
+    SMILES,
+    LabelReader,
+    RecordColumn,
+    Row,
+    Table,
+    choose_tasks,
+)
 from graphlog.data.manifest import read_contents
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
@@ -27,7 +35,7 @@ from graphlog.data.tables import cell_text, open_columns, open_table
 from graphlog.data.workers import check_workers, spread_in_order
 from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import Domain, Input
-from graphlog.errors import ConfigError, DataError
+from graphlog.errors import ConfigError, DataError, check_name
 
 Featurizer = Callable[..., tuple[GraphChunk, list[tuple[int, str]]]]
 """From texts and ``schema`` to graphs, and ``(position, reason)`` of each text that is none."""
@@ -110,6 +118,8 @@ class RecordDomain(Domain):
         data_dir: Path | str | None = None,
         progress: Callable[[int, int], None] | None = None,
         smiles_column: str | None = None,
+        sheet: str | None = None,
+        decimal: str | None = None,
         keep_texts: bool = True,
         work: Featurizer | None = None,
         about: Mapping[str, str] | None = None,
@@ -128,6 +138,8 @@ class RecordDomain(Domain):
             data_dir: Where downloaded data sets are kept.
             progress: Called as ``progress(rows done, rows rejected)``.
             smiles_column: Name of the column of records; None finds it.
+            sheet: Sheet of an Excel file, which must be named where there are several.
+            decimal: Whether labels have a decimal point (``.``) or comma (``,``); None finds out.
             keep_texts: Whether the store keeps the texts.
             work: Turns texts into graphs in place of :meth:`featurizer`.
             about: What else the store says about its source.
@@ -147,14 +159,16 @@ class RecordDomain(Domain):
         processes = check_workers(workers)
         if workers is None and source.records is not None and len(source.records) < _PARALLEL_FROM:
             processes = 1
-        with self.open(source, smiles_column, targets, data_dir) as table:
+        if decimal is not None:
+            check_name("`decimal`", decimal, DECIMALS)
+        with self.open(source, smiles_column, targets, data_dir, sheet) as table:
             rows = table.rows if limit is None else islice(table.rows, limit)
             origin = {"name": Path(table.where).name, **(about or {})}
             if smiles_column is not None:
                 origin["smiles_column"] = smiles_column
             with StoreBuilder(features, store_path, table.tasks, origin) as builder:
                 collector = RowCollector(builder, table.where, on_error, progress)
-                labels = LabelReader(table.columns, table.where) if table.tasks else None
+                labels = LabelReader(table.columns, table.where, decimal) if table.tasks else None
                 featurize = partial(work or self.featurizer(), schema=features)
                 for found in _featurized(featurize, processes, keep_texts, _pieces(rows, labels)):
                     collector.add(*found)
@@ -181,13 +195,14 @@ class RecordDomain(Domain):
         smiles_column: str | None = None,
         data_dir: Path | str | None = None,
         limit: int | None = None,
+        sheet: str | None = None,
         **options: Any,
     ) -> Iterator[Mapping[str, str]]:
         """Yield the columns of a table; the row number and text of a list or store."""
         if source.store is not None or source.records is not None:
             yield from super().rows(source, store)
             return
-        with self.open(source, smiles_column, None, data_dir) as table:
+        with self.open(source, smiles_column, None, data_dir, sheet) as table:
             yield from (row.fields for row in islice(table.rows, limit))
 
     @contextmanager
@@ -197,6 +212,7 @@ class RecordDomain(Domain):
         wanted: str | None = None,
         targets: str | Sequence[str] | None = None,
         data_dir: Path | str | None = None,
+        sheet: str | None = None,
     ) -> Generator[OpenTable]:
         """Open an input that is no store.
 
@@ -205,7 +221,10 @@ class RecordDomain(Domain):
             wanted: Name of the column of records; None finds it.
             targets: Label columns, as for :meth:`read`.
             data_dir: Where downloaded data sets are kept.
+            sheet: Sheet of an Excel file.
         """
+        if sheet is not None and source.path is None:
+            raise ConfigError(f"{source.name} is no Excel file and has no sheets; drop `sheet`.")
         if source.records is not None:
             if targets is not None:
                 raise ConfigError(
@@ -222,7 +241,7 @@ class RecordDomain(Domain):
             path = Path() if source.path is None else source.path
             if path.is_dir():
                 read_contents(path)  # says that it is no store
-            with self.open_path(path, wanted) as table:
+            with self.open_path(path, wanted, sheet) as table:
                 yield _with_labels(table, targets)
 
     def _listed(self, records: Sequence[Any]) -> Iterator[Row]:
@@ -236,9 +255,11 @@ class RecordDomain(Domain):
             yield Row(number, text, {})
 
     @contextmanager
-    def open_path(self, path: Path, wanted: str | None) -> Generator[Table]:
+    def open_path(
+        self, path: Path, wanted: str | None, sheet: str | None = None
+    ) -> Generator[Table]:
         """Open a file or standard input; ``wanted`` names the column of records."""
-        with open_table(path, wanted, rule=self.column) as table:
+        with open_table(path, wanted, rule=self.column, sheet=sheet) as table:
             yield table
 
     @contextmanager

@@ -172,7 +172,11 @@ class Encoder(nn.Module):
         """
         reading = dict(reading)
         column = self.info.get("smiles_column")
-        if column and not reading.get("smiles_column") and has_column(source, self.schema, column):
+        if (
+            column
+            and not reading.get("smiles_column")
+            and has_column(source, self.schema, column, reading.get("sheet"))
+        ):
             reading["smiles_column"] = column
         found = reading.get("standardize")
         if source.store is not None:

@@ -39,7 +39,7 @@ from graphlog.inputs import InputLike, read, resolve
 TaskChoice = Literal["auto", "classification", "regression", "multiclass"]
 LABELING = (
     *("task", "metric", "fractions", "split_seed", "weights", "on_repeats", "smiles_column"),
-    *("standardize", "workers", "on_error", "limit", "data_dir"),
+    *("standardize", "sheet", "decimal", "workers", "on_error", "limit", "data_dir"),
 )
 """Options of :func:`open_labeled` and of the readers that calls take among other settings."""
 _HELD_OUT = (0.9, 0.1, 0.0)

@@ -142,10 +142,12 @@ class MoleculeDomain(RecordDomain):
         return path.name.lower().endswith((".sdf", ".sdf.gz", ".sdf.zst"))
 
     @contextmanager
-    def open_path(self, path: Path, wanted: str | None) -> Generator[Table]:
+    def open_path(
+        self, path: Path, wanted: str | None, sheet: str | None = None
+    ) -> Generator[Table]:
         """Open a table of SMILES, or an SDF file, whose data fields are the columns."""
-        if not self.recognizes(path):
-            with super().open_path(path, wanted) as table:
+        if sheet is not None or not self.recognizes(path):
+            with super().open_path(path, wanted, sheet) as table:
                 yield table
             return
         from graphlog.domains.molecule.sdf import open_sdf

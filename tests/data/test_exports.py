@@ -1,0 +1,111 @@
+"""Tables as spreadsheets and instruments export them: sheets, UTF-16, decimal commas."""
+
+from pathlib import Path
+
+import numpy as np
+import openpyxl
+import pytest
+
+import graphlog
+from downstream_support import CHAINS, tiny_encoder
+from graphlog.errors import ConfigError, DataError
+
+
+def book(path: Path, **sheets: list[list[object]]) -> Path:
+    made = openpyxl.Workbook()
+    made.remove(made.active)
+    for title, rows in sheets.items():
+        sheet = made.create_sheet(title)
+        for row in rows:
+            sheet.append(row)
+    made.save(path)
+    return path
+
+
+def test_a_sheet_of_several_must_be_named(tmp_path: Path) -> None:
+    path = book(
+        tmp_path / "b.xlsx",
+        notes=[["smiles"], ["C"]],
+        data=[["smiles", "y"], ["CCO", 1.5], ["CCN", 2]],
+        empty=[],
+    )
+    with pytest.raises(DataError, match=r"has 2 sheets: notes, data; choose one with `sheet`"):
+        graphlog.read_molecules(path)
+    with pytest.raises(DataError, match=r"no sheet 'x'; sheets: notes, data, empty"):
+        graphlog.read_molecules(path, sheet="x")
+    store = graphlog.read_molecules(path, sheet="data", targets=["y"])
+    assert (store.texts(), store.labels.ravel().tolist()) == (["CCO", "CCN"], [1.5, 2])
+    assert len(tiny_encoder().embed(path, sheet="notes")) == 1
+    written = graphlog.embed_file(tiny_encoder(), path, tmp_path / "out.csv", sheet="data")
+    assert written.rows == 2
+    assert "CCO,1.5," in (tmp_path / "out.csv").read_text()
+
+
+def test_empty_sheets_do_not_count(tmp_path: Path) -> None:
+    path = book(tmp_path / "b.xlsx", Sheet1=[], Sheet2=[["smiles"], ["CC"]], Sheet3=[])
+    assert graphlog.read_molecules(path).texts() == ["CC"]
+
+
+@pytest.mark.parametrize("source", ["a.csv", ["CC"]])
+def test_what_has_no_sheets_says_so(source: object, tmp_path: Path) -> None:
+    if isinstance(source, str):
+        source = tmp_path / source
+        source.write_text("smiles\nCC\n")
+    with pytest.raises(ConfigError, match="has no sheets"):
+        graphlog.read_molecules(source, sheet="data")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf16_is_read_and_said(encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes("smiles,naïve\r\nCCO,1.5\r\n".encode(encoding))
+    with pytest.warns(UserWarning, match="is read as UTF-16 text"):
+        store = graphlog.read_molecules(path, targets=["naïve"])
+    assert (store.texts(), store.labels.tolist()) == (["CCO"], [[1.5]])
+
+
+def commas(path: Path, *cells: str) -> Path:
+    rows = [f"{smiles};{cell}" for smiles, cell in zip(CHAINS, cells, strict=False)]
+    path.write_text("\n".join(["smiles;y", *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("cells", "decimal", "labels"),
+    [
+        (("3", "0,79", "-1,5e-3", "", "2,125"), None, [3, 0.79, -0.0015, np.nan, 2.125]),
+        (("1,234", "2,5"), None, [1.234, 2.5]),
+        (("1,234", "2,567"), ",", [1.234, 2.567]),
+        (("1", "2"), None, [1, 2]),
+        (("1.234", "2"), None, [1.234, 2]),
+    ],
+)
+def test_decimal_commas(
+    cells: tuple[str, ...], decimal: str | None, labels: list[float], tmp_path: Path
+) -> None:
+    path = commas(tmp_path / "a.csv", *cells)
+    store = graphlog.read_molecules(path, targets=["y"], decimal=decimal)
+    np.testing.assert_array_equal(store.labels[:, 0], labels)
+    if decimal is None:
+        said = any("decimal commas" in note for note in store.source.get("notes", ()))
+        assert said == any("," in cell for cell in cells)
+        auto = graphlog.read_molecules(path, targets="auto")
+        np.testing.assert_array_equal(auto.labels[:, 0], labels)
+
+
+@pytest.mark.parametrize(
+    ("cells", "decimal", "message"),
+    [
+        (("1,234", "2,567"), None, "'1,234' may have a decimal comma or a comma between thousands"),
+        (("0,79", "1.5"), None, "must be a number"),
+        (("1.5", "0,79"), None, "must be a number"),
+        (("1.5", "2"), ",", "must be a number"),
+        (("1,5", "2"), ".", "must be a number"),
+    ],
+)
+def test_mixed_or_ambiguous_decimals_are_refused(
+    cells: tuple[str, ...], decimal: str | None, message: str, tmp_path: Path
+) -> None:
+    path = commas(tmp_path / "a.csv", *cells)
+    with pytest.raises(DataError, match=message):
+        graphlog.read_molecules(path, targets=["y"], decimal=decimal)
