@@ -242,9 +242,11 @@ class MoleculeDomain(RecordDomain):
             return store
         chunk, _ = featurize_smiles([parents[k] for k in changed], store.schema, with_parents=False)
         with StoreBuilder(store.schema) as builder:
-            for own in store.chunks():
-                builder.add(replace(own, labels=None, texts=None, parents={}))
-            builder.add(replace(chunk, texts=None))
+            first = 0
+            for part in (*store.chunks(), chunk):
+                rows = np.arange(first, first + len(part))
+                builder.add(replace(part, rows=rows, labels=None, texts=None, parents={}))
+                first += len(part)
             both = builder.finish()
         graphs = np.arange(len(store))
         graphs[np.array(changed)[chunk.rows]] = np.arange(len(store), len(both))
