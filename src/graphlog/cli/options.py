@@ -70,6 +70,11 @@ def integers(text: str) -> list[int]:
         raise typer.BadParameter(f"expected whole numbers such as 0,1,2, found {text!r}.") from None
 
 
+def bounds(text: str | None) -> list[float] | None:
+    """Return the numbers in a range such as ``-5,5``; None for no text."""
+    return None if text is None else fractions(text)
+
+
 def fractions(text: str) -> list[float]:
     """Return the numbers in a list such as ``0.8,0.1,0.1``.
 
@@ -212,6 +217,7 @@ Sheet = Annotated[
 Decimal = Annotated[
     Literal[".", ","] | None, option("Decimal mark of the labels (default: found out).", ".|,")
 ]
+LabelsRange = Annotated[str | None, option("Leave out labels below LOW or above HIGH.", "LOW,HIGH")]
 OnRepeats = Annotated[
     Literal["keep", "mean", "drop", "fail"],
     option(

@@ -128,6 +128,7 @@ def finetune(
     task: o.Task = "auto",
     split: o.SplitKind = None,
     on_repeats: o.OnRepeats = "keep",
+    labels_range: o.LabelsRange = None,
     epochs: Annotated[
         int | None, o.option("Passes over the training fold (default: 40).", "N", min=1)
     ] = None,
@@ -194,6 +195,7 @@ def finetune(
             targets=o.names(targets) or None,
             task=task,
             on_repeats=on_repeats,
+            labels_range=o.bounds(labels_range),
             weights=weights,
             baselines=o.names(baselines),
             run_dir=output,

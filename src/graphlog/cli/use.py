@@ -103,6 +103,7 @@ def probe(
     task: o.Task = "auto",
     split: o.SplitKind = None,
     on_repeats: o.OnRepeats = "keep",
+    labels_range: o.LabelsRange = None,
     head: Annotated[
         Literal["auto", "linear", "kernel"],
         o.option("Linear models, a kernel model (with a spread for each value), or the better."),
@@ -159,6 +160,7 @@ def probe(
         "targets": o.names(targets) or None,
         "task": task,
         "on_repeats": on_repeats,
+        "labels_range": o.bounds(labels_range),
         "engine": engine,
         "device": device or "auto",
         **reading.options(),

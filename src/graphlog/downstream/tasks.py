@@ -23,6 +23,7 @@ from graphlog.downstream.classes import (
     refuse_class_numbers,
 )
 from graphlog.downstream.embed import check_output, save_rejects
+from graphlog.downstream.label_checks import unusual_labels, within_range
 from graphlog.downstream.metrics import Evaluation, TaskKind, check_metric, evaluate
 from graphlog.downstream.repeats import (
     OnRepeats,
@@ -38,8 +39,17 @@ from graphlog.inputs import InputLike, read, resolve
 
 TaskChoice = Literal["auto", "classification", "regression", "multiclass"]
 LABELING = (
-    *("task", "metric", "fractions", "split_seed", "weights", "on_repeats", "smiles_column"),
-    *("standardize", "sheet", "decimal", "workers", "on_error", "limit", "data_dir"),
+    *("task", "metric", "fractions", "split_seed", "weights", "on_repeats", "labels_range"),
+    *(
+        "smiles_column",
+        "standardize",
+        "sheet",
+        "decimal",
+        "workers",
+        "on_error",
+        "limit",
+        "data_dir",
+    ),
 )
 """Options of :func:`open_labeled` and of the readers that calls take among other settings."""
 _HELD_OUT = (0.9, 0.1, 0.0)
@@ -152,6 +162,7 @@ def open_labeled(
     split_seed: int = 0,
     weights: str | None = None,
     on_repeats: OnRepeats = "keep",
+    labels_range: Sequence[float] | None = None,
     **reading: Any,
 ) -> LabeledGraphs:
     """Read ``source`` with its labels, decide the task and the metric, and split.
@@ -173,6 +184,7 @@ def open_labeled(
         on_repeats: What becomes of graphs that repeat each other, molecules by their parents:
             ``keep`` them all (random folds keep repeats of molecules together), take the ``mean``
             of their labels, ``drop`` all but the first row, or ``fail``.
+        labels_range: Lowest and highest label; others are left out, and a note says which.
         reading: Passed to ``read_molecules``.
 
     Raises:
@@ -184,7 +196,7 @@ def open_labeled(
     if isinstance(source, LabeledGraphs):
         late = {"targets": targets, "metric": metric, "split": split, "weights": weights}
         late |= {"task": task != "auto" or None, "split_seed": split_seed or None}
-        late |= {"on_repeats": on_repeats != "keep" or None}
+        late |= {"on_repeats": on_repeats != "keep" or None, "labels_range": labels_range}
         late |= {"fractions": tuple(fractions) != DEFAULT_FRACTIONS or None, **reading}
         if chosen := [name for name, value in late.items() if value is not None]:
             raise ConfigError(
@@ -207,6 +219,9 @@ def open_labeled(
     labels, names = select_targets(store, targets, weights)
     row_weights = None if weights is None else _weights_of(store, weights)
     notes = [*store.source.get("notes", ()), *domain.reading_notes(store)]
+    if labels_range is not None:
+        labels, outside = within_range(labels, names, store.rows, labels_range)
+        notes += outside
     if found.columns is not None and not targets:
         notes.append(f"labels are all columns of numbers: {', '.join(names)}")
     if domain.drops_unlabeled:
@@ -223,6 +238,8 @@ def open_labeled(
         refuse_class_numbers(wanted, store, names)
         kind, unusual = decide_task(labels, names, wanted)
         notes += unusual
+        if kind == "regression":
+            notes += unusual_labels(labels, names, store.rows)
     labels, settled = settle_repeats(labels, store, on_repeats, kind == "regression")
     notes += settled
     usual = spec.metric if spec and known and kind == spec.task else None
