@@ -4,6 +4,8 @@ They do not depend on how a SMILES is written.
 """
 
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -82,6 +84,26 @@ def test_what_takes_too_long_to_rank_is_unknown(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(parse, "_MOST_COMPARISONS", 1)
     assert set(column("C[C@H]1CC[C@@H](C)C[C@H]1/C=C/C", "atoms")) == {0, 5}
     assert set(column("C[C@H]1CC[C@@H](C)C[C@H]1/C=C/C", "bonds")) == {0, 3}
+
+
+_MEMORY = """
+import resource, sys
+from graphlog.domains.molecule import MOLECULE_CIP, featurize_smiles
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+featurize_smiles([sys.argv[1]], MOLECULE_CIP)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.parametrize("text", ["[C@H](F)" * 2400, "[C@@H](O)" * 450, "N[C@@H](C)C(=O)" * 1400])
+def test_many_stereo_centers_take_little_memory(text: str) -> None:
+    command = [sys.executable, "-c", _MEMORY, text]
+    megabytes = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert int(megabytes) < 600
+
+
+def test_many_centers_that_are_easily_ranked_keep_their_labels() -> None:
+    assert column("N[C@@H](C)C(=O)" * 900 + "O", "atoms").count(2) == 900
 
 
 def test_without_stereo_it_is_the_older_schema() -> None:

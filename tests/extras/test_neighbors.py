@@ -1,7 +1,9 @@
 """Nearest neighbors: those of largest cosine, and an index that is kept safely."""
 
+import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 from downstream_support import CHAINS, read_csv, tiny_encoder, write_csv
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.extras.neighbors import Index, neighbors, neighbors_file
+from graphlog.files import hash_file
 from graphlog.ops.contrastive import unit_rows
 
 LIBRARY = ["not one", *CHAINS]
@@ -77,6 +80,85 @@ def test_an_index_is_saved_and_guarded(tmp_path: Path, exact: bool):
         Index.load(tmp_path / "index")
     with pytest.raises(DataError, match="is no index"):
         Index.load(tmp_path)
+
+
+def _sign(folder: Path, **changes: object) -> None:
+    """Write ``index.json`` anew, with hashes and a checksum that fit."""
+    about = json.loads((folder / "index.json").read_text())
+    del about["checksum"]
+    about |= {"sha256": {name: hash_file(folder / name) for name in about["sha256"]}} | changes
+    about = {key: value for key, value in about.items() if value is not None}
+    about["checksum"] = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+    (folder / "index.json").write_text(json.dumps(about))
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    Index.build(tiny_encoder(), ["CCO", "CCN", "bad", "CCC"]).save(tmp_path / "index")
+    return tmp_path / "index"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layer": None},
+        {"exact": None},
+        {"rows": None},
+        {"model": None},
+        {"width": "8"},
+        {"rows": 10**12},
+        {"rows": 3},
+        {"width": 1},
+        {"layer": "other"},
+        {"exact": 1},
+        {"sha256": {"../../../../../../etc/passwd": "0" * 64}},
+        {"sha256": {}},
+        {"sha256": []},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_a_changed_description_of_an_index_is_refused(
+    saved: Path, changes: dict[str, object]
+) -> None:
+    about = json.loads((saved / "index.json").read_text())
+    _sign(saved, **changes)
+    with pytest.raises(ModelFileError, match=r"was changed|contradict"):
+        Index.load(saved)
+    (saved / "index.json").write_text(json.dumps(about | {"rows": 5}))
+    with pytest.raises(ModelFileError, match="was changed"):
+        Index.load(saved)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [[-1, 0, 1], [0, 0, 1], [0, 1, 4], [0, 1], [[0, 1, 3]], [0.0, 1.0, 3.0], ["a", "b", "c"]],
+    ids=str,
+)
+def test_rows_of_a_signed_index_are_those_of_its_library(saved: Path, rows: list[Any]) -> None:
+    np.save(saved / "rows.npy", np.array(rows))
+    _sign(saved)
+    with pytest.raises(ModelFileError, match="contradict"):
+        Index.load(saved)
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"\x93NUMPY\x01\x00", b"\x80\x04N."])
+def test_arrays_of_a_signed_index_that_are_none(saved: Path, content: bytes) -> None:
+    for name in ("rows.npy", "vectors.npy"):
+        before = (saved / name).read_bytes()
+        (saved / name).write_bytes(content)
+        _sign(saved)
+        with pytest.raises(ModelFileError, match="contradict"):
+            Index.load(saved)
+        (saved / name).write_bytes(before)
+
+
+@pytest.mark.parametrize("line", ["{}", "[1, 2]", "[{}, 2]", "x", "[" * 5000])
+def test_records_of_a_signed_index(saved: Path, line: str) -> None:
+    (saved / "records.jsonl").write_text(f"{line}\n" * 4)
+    _sign(saved)
+    with pytest.raises(ModelFileError, match="record 2 of the index is damaged"):
+        Index.load(saved).record(2)
 
 
 def test_files_of_neighbors(tmp_path: Path):

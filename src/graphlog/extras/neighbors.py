@@ -35,6 +35,7 @@ EXACT_BELOW = 100_000
 """Library rows up to which every one is compared: a query takes milliseconds."""
 _FORMAT, _KIND, _ABOUT = 1, "graphlog index", "index.json"
 _VECTORS, _GRAPH = "vectors.npy", "graph.usearch"
+_ROWS, _RECORDS = "rows.npy", "records.jsonl"
 _ROWS_AT_ONCE, _QUERIES_AT_ONCE = 16_384, 1024
 
 Fields = Mapping[str, str]
@@ -200,6 +201,8 @@ class Index:
             return np.concatenate(positions), np.concatenate(cosines)
         matches = self._vectors.search(queries, k)
         positions = np.asarray(matches.keys, dtype=np.int64).reshape(len(queries), k)
+        if positions.size and not 0 <= int(positions.min()) <= int(positions.max()) < len(self):
+            raise ModelFileError("the graph of the index names rows that it lacks; build it again.")
         distances = np.asarray(matches.distances, dtype=np.float32).reshape(len(queries), k)
         return positions, 1 - distances
 
@@ -217,7 +220,12 @@ class Index:
 
     def record(self, row: int) -> tuple[Fields, str]:
         """Return the columns of a library row, and the text of its graph, empty if unknown."""
-        fields, text = json.loads(self._records[row])
+        try:
+            fields, text = json.loads(self._records[row])
+        except (ValueError, TypeError, RecursionError):
+            fields, text = None, None
+        if not isinstance(fields, dict) or not isinstance(text, str):
+            raise ModelFileError(f"record {row} of the index is damaged; build the index again.")
         return fields, text
 
     def save(self, folder: str | Path) -> None:
@@ -235,10 +243,11 @@ class Index:
                 np.save(new / _VECTORS, self._vectors)
             else:
                 self._vectors.save(str(new / _GRAPH))
-            np.save(new / "rows.npy", self._rows)
-            (new / "records.jsonl").write_bytes(b"".join(r + b"\n" for r in self._records))
+            np.save(new / _ROWS, self._rows)
+            (new / _RECORDS).write_bytes(b"".join(r + b"\n" for r in self._records))
             sums = {path.name: hash_file(path) for path in sorted(new.iterdir())}
             about = {"kind": _KIND, "format": _FORMAT, **self.about, "sha256": sums}
+            about["checksum"] = _checksum(about)
             (new / _ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")
             os.replace(new, out)
 
@@ -260,16 +269,53 @@ class Index:
                 f"{path}: format {about.get('format')} of an index is not known to this version; "
                 "upgrade graphlog, or build the index again."
             )
+        if about.pop("checksum", None) != _checksum(about) or not _is_about(about):
+            raise ModelFileError(
+                f"{path / _ABOUT} was changed after it was written; build the index again."
+            )
         sums: dict[str, str] = about.pop("sha256")
         for name, known in sums.items():
             if not (path / name).is_file() or hash_file(path / name) != known:
                 raise ModelFileError(f"{path / name} is damaged or missing; build the index again.")
-        if about["exact"]:
-            vectors = np.load(path / _VECTORS, mmap_mode="r")
-        else:
-            vectors = _usearch().restore(str(path / _GRAPH), view=True)
-        records = (path / "records.jsonl").read_bytes().split(b"\n")[:-1]
-        return cls(about, vectors, np.load(path / "rows.npy"), records)
+        records = (path / _RECORDS).read_bytes().split(b"\n")[:-1]
+        try:
+            rows = np.load(path / _ROWS)
+            if about["exact"]:
+                vectors = np.load(path / _VECTORS, mmap_mode="r")
+                shape, is_finite = vectors.shape, vectors.dtype == np.float32
+            else:
+                vectors = _usearch().restore(str(path / _GRAPH), view=True)
+                shape, is_finite = (len(vectors), vectors.ndim), True
+            count = len(rows)
+            is_sound = (
+                (rows.dtype.kind, rows.ndim, shape) == ("i", 1, (count, about["width"]))
+                and is_finite
+                and len(records) == about["rows"]
+                and len(np.unique(rows)) == count > 0
+                and 0 <= int(rows.min()) <= int(rows.max()) < len(records)
+            )
+        except (OSError, ValueError, RuntimeError, EOFError):
+            is_sound = False
+        if not is_sound:
+            raise ModelFileError(f"{path}: its files contradict each other; build the index again.")
+        return cls(about, vectors, rows, records)
+
+
+def _checksum(about: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+def _is_about(about: Mapping[str, Any]) -> bool:
+    """Return whether the fields of an index are those that :meth:`Index.save` writes."""
+    types = {"model": str, "layer": str, "width": int, "rows": int, "exact": bool}
+    files = {_RECORDS, _ROWS, _VECTORS if about.get("exact") else _GRAPH}
+    return (
+        about.keys() == {"kind", "format", "sha256", *types}
+        and all(type(about[name]) is kind for name, kind in types.items())
+        and isinstance(about["sha256"], dict)
+        and about["sha256"].keys() == files
+        and about["layer"] in ("jk", "last")
+    )
 
 
 def is_index(path: Path) -> bool:

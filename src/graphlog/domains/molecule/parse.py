@@ -539,6 +539,11 @@ symmetric that ranking their branches was given up.
 
 _MOST_COMPARISONS = 125_000
 """Of branches in one molecule, about a tenth of a second; nearly all need fewer than 10,000."""
+_FEW_ELEMENTS, _MOST_ELEMENTS = 200, 1000
+"""Stereo elements of a molecule from which fewer comparisons are made, and none at all.
+
+RDKit keeps the branches of each until all are labeled: 2,400 took 3 GB.
+"""
 _CENTERS = {"R": 1, "S": 2, "r": 3, "s": 4}
 _BONDS = {"Z": 1, "z": 1, "E": 2, "e": 2}
 _LABEL = "_CIPCode"
@@ -572,9 +577,12 @@ def cip_codes(mol: Any, atoms: list[Any], bonds: list[Any]) -> tuple[list[int], 
         return centers, axes
     for element in (*(atoms[k] for k in tagged), *(bonds[k] for k in marked)):
         element.ClearProp(_LABEL)
+    elements = len(tagged) + len(marked)
+    most = _MOST_COMPARISONS * _FEW_ELEMENTS // max(elements, _FEW_ELEMENTS)
+    is_labeled = elements <= _MOST_ELEMENTS
     try:
-        rdCIPLabeler.AssignCIPLabels(mol, maxRecursiveIterations=_MOST_COMPARISONS)
-        is_labeled = True
+        if is_labeled:
+            rdCIPLabeler.AssignCIPLabels(mol, maxRecursiveIterations=most)
     except Exception:  # RDKit's own types: too many comparisons, or an element it was not made for
         is_labeled = False
     for k in tagged:
