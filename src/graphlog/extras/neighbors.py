@@ -278,8 +278,9 @@ class Index:
             if not (path / name).is_file() or hash_file(path / name) != known:
                 raise ModelFileError(f"{path / name} is damaged or missing; build the index again.")
         records = (path / _RECORDS).read_bytes().split(b"\n")[:-1]
+        damaged = ModelFileError(f"{path}: its files contradict each other; build the index again.")
         try:
-            rows = np.load(path / _ROWS)
+            rows: Any = np.load(path / _ROWS)
             if about["exact"]:
                 vectors = np.load(path / _VECTORS, mmap_mode="r")
                 shape, is_finite = vectors.shape, vectors.dtype == np.float32
@@ -295,9 +296,9 @@ class Index:
                 and 0 <= int(rows.min()) <= int(rows.max()) < len(records)
             )
         except (OSError, ValueError, RuntimeError, EOFError):
-            is_sound = False
+            raise damaged from None
         if not is_sound:
-            raise ModelFileError(f"{path}: its files contradict each other; build the index again.")
+            raise damaged
         return cls(about, vectors, rows, records)
 
 
@@ -310,10 +311,10 @@ def _is_about(about: Mapping[str, Any]) -> bool:
     types = {"model": str, "layer": str, "width": int, "rows": int, "exact": bool}
     files = {_RECORDS, _ROWS, _VECTORS if about.get("exact") else _GRAPH}
     return (
-        about.keys() == {"kind", "format", "sha256", *types}
+        set(about) == {"kind", "format", "sha256", *types}
         and all(type(about[name]) is kind for name, kind in types.items())
         and isinstance(about["sha256"], dict)
-        and about["sha256"].keys() == files
+        and set(about["sha256"]) == files
         and about["layer"] in ("jk", "last")
     )
 
