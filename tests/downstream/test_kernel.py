@@ -95,6 +95,16 @@ def test_the_spread_covers_nine_tenths_and_knows_where_errors_are_large():
     assert np.sqrt(np.mean(errors[surest] ** 2)) < 0.5 * np.sqrt(np.mean(errors**2))
 
 
+def test_what_is_far_from_all_labels_is_not_the_more_certain():
+    """Labels are noisy where points are dense, so errors fall with the distance to others."""
+    rng = np.random.default_rng(0)
+    radius = rng.uniform(0.0, 3.0, size=600)
+    x = (radius[:, None] * rng.normal(size=(600, 2)) / 3).astype(np.float32)
+    y = (np.exp(-radius) * rng.normal(size=600))[:, None]
+    model = fit_kernel([embedding(x)], y, np.arange(600), "regression").model
+    assert model.spread[1, 0] >= 0
+
+
 def test_targets_with_other_missing_labels_are_fitted_to_their_own_rows():
     x, y = quantities(80)
     y = np.concatenate([y, y**2, -y, np.full_like(y, 3.0)], axis=1)

@@ -117,7 +117,9 @@ def test_a_predictor_reads_as_it_was_trained(tmp_path: Path) -> None:
     )
     loaded = graphlog.load_predictor(tmp_path / "run")
     salt, base = loaded.predict(["CCCCN.Cl", "CCCCN"])
-    assert salt == base == predictor.predict(["CCCC[NH3+]"])[0]
+    # other molecules in a batch change the order of sums
+    assert salt == pytest.approx(base, rel=1e-5)
+    assert salt == pytest.approx(predictor.predict(["CCCC[NH3+]"])[0], rel=1e-5)
     with pytest.raises(ConfigError, match="standardize"):
         loaded.predict(graphlog.read_molecules(["CCCCN.Cl"]))
 

@@ -793,8 +793,8 @@ def _with_spread(
 
     The process knows how near a row is to others, not that errors differ along the scale of the
     labels, for instance towards the limit of an assay: the logarithm of the error is a linear
-    function of the logarithm of the process's deviation, of the output and of its square. The
-    whole is scaled so that 1.64 deviations hold 90 % of the errors.
+    function of the logarithm of the process's deviation, which it never falls with, of the output
+    and of its square. The whole is scaled so that 1.64 deviations hold 90 % of the errors.
     """
     near = model.near
     first = problem.kernel(model.settings, slice(0, near), near)
@@ -814,6 +814,9 @@ def _with_spread(
         logs = np.log(np.maximum(errors, _LEAST_ERROR))
         if len(known) >= _FEWEST_FOR_SPREAD:
             spread[:4, t] = np.linalg.lstsq(columns, logs, rcond=None)[0]
+            if spread[1, t] < 0:  # far from all labels nothing is more certain
+                columns[:, 1] = 0.0
+                spread[:4, t] = np.linalg.lstsq(columns, logs, rcond=None)[0]
         spread[4:, t] = outputs.min(), outputs.max()
         shown = np.exp(columns @ spread[:4, t])
         spread[0, t] += math.log(max(float(np.quantile(errors / shown, 0.9)), 1e-6) / NINETY)
