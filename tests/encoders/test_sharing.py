@@ -19,6 +19,7 @@ from graphlog.encoders.encoder import GraphEncoder, build_encoder, calibrate, wi
 from graphlog.encoders.layers import GIN
 from graphlog.objectives import OBJECTIVES
 from graphlog.ops import colors
+from graphlog.ops.collectives import shared_moments
 from graphlog.ops.colors import color_classes
 from graphlog.ops.neighbors import build_adjacency
 from graphlog_support import NODE_MASKED, random_batch, seeded
@@ -333,6 +334,15 @@ def test_batch_norm_with_counts_is_that_of_the_repeated_rows(counts: list[int], 
     torch.testing.assert_close(ours.running_var, theirs.running_var)
     torch.testing.assert_close(ours.weight.grad, theirs.weight.grad)
     torch.testing.assert_close(ours.bias.grad, theirs.bias.grad)
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_moments_have_the_precision_of_the_rows(counted: bool) -> None:
+    rows = torch.randn(7, 3, dtype=torch.float64, generator=seeded())
+    moments = shared_moments(rows, torch.ones(7, dtype=torch.float64) if counted else None)
+    torch.testing.assert_close(moments.mean, rows.mean(0), rtol=1e-12, atol=1e-12)
+    variance = rows.var(0, correction=0)
+    torch.testing.assert_close(moments.variance, variance, rtol=1e-12, atol=1e-12)
 
 
 def test_calibration_is_the_same() -> None:

@@ -120,13 +120,14 @@ def shared_moments(
         peers: The processes that hold the rows together; None: this one has all.
     """
     own = x.new_zeros(3, x.shape[1], dtype=torch.float64)
+    single = torch.promote_types(x.dtype, torch.float32)
     if x.shape[0] and counts is None:
         own[0] = x.shape[0]
-        own[1], own[2] = torch.batch_norm_update_stats(x.float(), None, None, 0.0)  # pyright: ignore
+        own[1], own[2] = torch.batch_norm_update_stats(x.to(single), None, None, 0.0)  # pyright: ignore
     elif x.shape[0] and counts is not None:
         own[0] = counts.sum()
-        share = (counts / own[0, 0]).to(torch.promote_types(x.dtype, torch.float32))
-        mean = share @ x.to(share.dtype)
+        share = (counts / own[0, 0]).to(single)
+        mean = share @ x.to(single)
         own[1], own[2] = mean, share @ (x - mean).square_()
     if peers is not None:
         every = peers.all_rows(own, [3] * peers.size).view(peers.size, 3, -1)
@@ -135,7 +136,6 @@ def shared_moments(
         mean = (rows * means).sum(0) / total.clamp_min(1)
         variance = (rows * (variances + (means - mean).square())).sum(0) / total.clamp_min(1)
         own = torch.stack([total, mean, variance])
-    single = torch.promote_types(x.dtype, torch.float32)
     return Moments(int(own[0, 0]), own[1].to(single), own[2].to(single))
 
 
