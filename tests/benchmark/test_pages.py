@@ -270,6 +270,13 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("everything")
     write_table(folder, "molecules", scores(MANY, FOUR) + LINEAR + FOREST)
     write_table(folder, "biology", scores(MANY, ["worm-go40"]))
+    on_splits = {"stage": "probe", "metric": "rmse"}
+    adme = [
+        r
+        for split in ("given", "scaffold")
+        for r in scores(MANY, ["hlm"], split=split, **on_splits)
+    ]
+    write_table(folder, "adme", adme)
     both = [r for b in ("gcn", "gin") for r in scores(MANY, FOUR, backbone=b)]
     write_table(folder, "backbones", both)
     losses = SUITES["ablation"].losses
