@@ -54,10 +54,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigError: If the file is missing or is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(_read_text(path))
     except FileNotFoundError:
         raise ConfigError(f"no such file: {path}; check the path.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as e:
+    except (ValueError, RecursionError) as e:
         raise ConfigError(f"{path}: not a valid TOML file ({e})") from None
 
 
@@ -68,11 +68,18 @@ def read_json(path: Path) -> Any:
         DataError: If the file is missing or is not JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(_read_text(path))
     except FileNotFoundError:
         raise DataError(f"no such file: {path}; check the path.") from None
     except (ValueError, RecursionError) as e:
         raise DataError(f"{path}: not a valid JSON file ({e})") from None
+
+
+def _read_text(path: Path) -> str:
+    """Return the text of a file; not of a device, which may have no end."""
+    if path.exists() and not (path.is_file() or path.is_fifo()):
+        raise ValueError("it is no file")
+    return path.read_text(encoding="utf-8")
 
 
 def parse_override(text: str) -> tuple[list[str], Any]:
@@ -89,6 +96,8 @@ def parse_override(text: str) -> tuple[list[str], Any]:
         parsed = tomllib.loads(f"v = {value}")["v"]
     except tomllib.TOMLDecodeError:
         parsed = value.strip()
+    except (ValueError, RecursionError) as e:  # too many digits, nested too deeply
+        raise ConfigError(f"--set {key}: its value cannot be read ({e}).") from None
     return key.strip().split("."), parsed
 
 

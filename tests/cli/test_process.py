@@ -188,6 +188,17 @@ def test_ctrl_c_in_a_terminal_reaches_the_workers_too_and_one_line_answers(tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+def test_sigterm_leaves_no_unfinished_files(tmp_path: Path) -> None:
+    words = [*COMMAND, "embed", "wehi10k", "-m", "random", "-o", str(tmp_path / "out.npz")]
+    running = subprocess.Popen(words, stderr=subprocess.DEVNULL, env=_environment())
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not any(tmp_path.glob(".out.npz.partial-*")):
+        time.sleep(0.01)
+    running.terminate()
+    assert running.wait(120) == 143
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_several_processes_end_together_and_the_run_resumes(store: Path, tmp_path: Path):
     words = [*COMMAND, "pretrain", str(store), "-o", str(tmp_path / "run"), *LONG]
     words += ["--objective", "graphcl", "--set", "training.checkpoint_every_s=0"]

@@ -6,7 +6,10 @@ import pytest
 
 import graphlog
 from cli_support import left_in
-from graphlog.domains import records
+from graphlog.data.builder import StoreBuilder
+from graphlog.data.chunk import Reject
+from graphlog.data.collector import RowCollector
+from graphlog.domains import records, schema_named
 from graphlog.errors import DataError
 
 ROWS, PIECE = 300, 20
@@ -47,3 +50,9 @@ def test_a_refused_table_leaves_nothing(table: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="probably the wrong column"):
         graphlog.featurize(table, tmp_path / "out")
     assert left_in(tmp_path) == {"in.csv"}
+
+
+def test_reasons_are_one_line(table: Path, tmp_path: Path) -> None:
+    builder = StoreBuilder(schema_named("molecule"))
+    RowCollector(builder, "in.csv").reject(Reject(0, "C", "not\nvalid \n"))
+    assert [r.reason for r in builder.finish().rejects] == ["not valid"]

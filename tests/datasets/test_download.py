@@ -4,6 +4,7 @@ import gzip
 import http.server
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -198,3 +199,64 @@ def test_the_zinc_sets_out_of_the_published_package(
         module, "_moses_address", lambda index: pytest.fail("the package is here already")
     )
     assert gzip.decompress(fetch(sample).read_bytes()) == b"CC\nN\n"
+
+
+class _Hostile(_Quiet):
+    """Redirects to where its path says, or never ends."""
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/to/"):
+            self.send_response(302)
+            self.send_header("Location", self.path.removeprefix("/to/"))
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):
+            while True:
+                self.wfile.write(b"x" * 4096)
+
+
+@pytest.fixture
+def hostile() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Hostile)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("to", ["ftp://127.0.0.1:1/x", "FTP://127.0.0.1:1/x", "file:///etc/passwd"])
+def test_redirects_lead_to_web_addresses_alone(hostile: str, to: str, tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"no web address|not allowed"):
+        download(f"{hostile}/to/{to}", tmp_path / "a", lambda _: True)
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_download_without_end_is_given_up(
+    hostile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LARGEST", 3 << 20)
+    with pytest.raises(DataError, match="more than 3,145,728 bytes came"):
+        download(f"{hostile}/endless", tmp_path / "a", lambda _: True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mirror", ["http://[::1", "http://127.0.0.1:99999999"])
+def test_a_mirror_that_is_no_address(
+    mirror: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRAPHLOG_MIRROR", mirror)
+    with pytest.raises(DataError, match="cannot be fetched from"):
+        fetch(DATASETS["bbbp"])
+
+
+def test_what_is_wrong_with_a_download_is_not_blamed_on_the_network(
+    hostile: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LARGEST", 1 << 20)
+    monkeypatch.setenv("GRAPHLOG_MIRROR", hostile)
+    with pytest.raises(DataError, match=r"^http.*: more than 1,048,576 bytes came"):
+        fetch(DATASETS["bbbp"])

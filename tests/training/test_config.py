@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from graphlog.errors import ConfigError
+from graphlog.config import parse_override, read_json, read_toml
+from graphlog.errors import ConfigError, DataError
 from graphlog.objectives import OBJECTIVES
 from graphlog.training.config import read_config, resolve_config
 
@@ -70,3 +71,20 @@ def test_what_cannot_be_understood_is_named(overrides: dict[str, object], messag
     with pytest.raises(ConfigError, match=message) as caught:
         resolve_config(overrides=overrides)
     assert "\n" not in str(caught.value)
+
+
+def test_numbers_of_thousands_of_digits_and_devices_are_refused_in_one_line(tmp_path: Path) -> None:
+    digits = "9" * 5000
+    (tmp_path / "a.toml").write_text(f"epochs = {digits}")
+    (tmp_path / "zero.toml").symlink_to("/dev/zero")
+    for read in (
+        lambda: read_toml(tmp_path / "a.toml"),
+        lambda: read_toml(tmp_path / "zero.toml"),
+        lambda: parse_override(f"training.epochs={digits}"),
+        lambda: parse_override("a=" + "[" * 100_000),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            read()
+        assert "\n" not in str(caught.value)
+    with pytest.raises(DataError, match="it is no file"):
+        read_json(tmp_path / "zero.toml")

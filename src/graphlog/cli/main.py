@@ -1,5 +1,6 @@
 """The Typer application and the entry point ``graphlog``."""
 
+import signal
 import sys
 from collections.abc import Sequence
 from contextvars import copy_context
@@ -115,6 +116,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     open_missing_streams()
     words = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments is None:  # a process of its own: what it has begun to write is removed
+        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         with warnings_as_lines():
             # options that set a context variable hold for this command alone

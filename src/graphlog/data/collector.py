@@ -1,6 +1,7 @@
 """What became of the rows of an input: counted and judged."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import EXCLUDED, GraphChunk, Reject
@@ -51,6 +52,8 @@ class RowCollector:
         Raises:
             DataError: If bad rows are not to be skipped.
         """
+        # of RDKit's reasons, some end in a line break
+        reject = replace(reject, reason=" ".join(reject.reason.split()))
         if reject.reason == EXCLUDED:
             self._builder.reject(reject)
             return

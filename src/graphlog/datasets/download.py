@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from graphlog.datasets.catalogue import DatasetSpec
-from graphlog.errors import DataError
-from graphlog.files import hash_file, put, replacing, scratch_folder, writing
+from graphlog.errors import DataError, GraphLoGError
+from graphlog.files import hash_file, put, replacing, scratch_folder, write_text, writing
 
 _TIMEOUT_S = 60
 _BLOCK = 1 << 20
+_LARGEST = 4 << 30
+"""Bytes of a download; no data set is near it, and a server may never end."""
 _MOSES_SHA256 = "7f4450e3ebecebe79c3a2a55950c93daddee071120daf64a163d03481e811d34"
 _MOSES_PARTS = tuple(
     f"moses/dataset/data/{part}.csv.gz" for part in ("train", "test", "test_scaffolds")
@@ -117,7 +119,7 @@ def fetch(
             f"{spec.url}: does not hold the '{spec.name}' this version knows; set $GRAPHLOG_MIRROR "
             "to a copy of it."
         )
-    _note(target).write_text(hash_file(target), encoding="ascii")
+    write_text(_note(target), hash_file(target))
     return target
 
 
@@ -136,14 +138,17 @@ def download(url: str, target: Path, is_right: Callable[[Path], bool]) -> None:
         raise DataError(f"{url}: must be an https, http or file address.")
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        urllib.request.urlopen(request, timeout=_TIMEOUT_S) as source,  # nosec B310
-        scratch_folder(target) as folder,
-    ):
-        unfinished = folder / target.name
+    with _OPENER.open(request, timeout=_TIMEOUT_S) as source, scratch_folder(target) as folder:
+        unfinished, size = folder / target.name, 0
         with writing(target):
             unfinished.touch()
         while block := source.read(_BLOCK):
+            size += len(block)
+            if size > _LARGEST:
+                raise DataError(
+                    f"{url}: more than {_LARGEST:,} bytes came, which is no data set; nothing was "
+                    "kept. Try another $GRAPHLOG_MIRROR."
+                )
             with writing(target), unfinished.open("ab") as f:
                 f.write(block)
         if not is_right(unfinished):
@@ -155,11 +160,32 @@ def download(url: str, target: Path, is_right: Callable[[Path], bool]) -> None:
             put(unfinished, target)
 
 
+class _HttpOnly(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to web addresses alone."""
+
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Any:
+        """Return the request to go on with.
+
+        Raises:
+            URLError: If it is of another kind.
+        """
+        if not newurl.startswith(("https://", "http://")):
+            raise urllib.error.URLError(f"redirected to {newurl}, which is no web address")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_OPENER = urllib.request.build_opener(_HttpOnly)
+
+
 @contextmanager
 def _blame_network(spec: DatasetSpec, url: str) -> Generator[None]:
     try:
         yield
-    except (urllib.error.URLError, HTTPException, OSError) as e:
+    except GraphLoGError:
+        raise
+    except (HTTPException, OSError, ValueError) as e:  # ValueError: no valid address
         why = getattr(e, "reason", None) or e
         raise DataError(
             f"data set '{spec.name}' is not here and cannot be fetched from {url} ({why}). "
@@ -228,7 +254,7 @@ def _unpack_moses(index: str, target: Path) -> None:
 
 
 def _moses_address(index: str) -> str:
-    with urllib.request.urlopen(index, timeout=_TIMEOUT_S) as answer:  # nosec B310
+    with _OPENER.open(index, timeout=_TIMEOUT_S) as answer:
         listed: list[dict[str, Any]] = json.load(answer)["urls"]
     for file in listed:
         if file["digests"]["sha256"] == _MOSES_SHA256:

@@ -295,6 +295,8 @@ class Index:
                 and len(np.unique(rows)) == count > 0
                 and 0 <= int(rows.min()) <= int(rows.max()) < len(records)
             )
+        except MissingExtraError:
+            raise
         except (OSError, ValueError, RuntimeError, EOFError):
             raise damaged from None
         if not is_sound:
