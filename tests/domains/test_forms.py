@@ -3,9 +3,14 @@
 import numpy as np
 import pytest
 
+import graphlog
+from graphlog.domains import DOMAINS
 from graphlog.domains.molecule import MOLECULE_CIP, MOLECULE_ISOTOPES
+from graphlog.domains.molecule.descriptors import count_fingerprints, target_values
 from graphlog.domains.molecule.drawing import weighted_svg
+from graphlog.domains.molecule.identity import scaffold
 from graphlog.domains.molecule.parse import featurize_smiles
+from graphlog.downstream.subtrees import same_structure
 
 ARRAYS = ("node_counts", "edge_counts", "x", "edge_attr")
 SAME = [
@@ -54,3 +59,60 @@ def test_hydrogen_alone_stays(smiles: str) -> None:
 def test_deuterium_is_drawn_without_a_color() -> None:
     chunk, _ = featurize_smiles(["[2H]CCO"], MOLECULE_CIP)
     assert "<svg" in weighted_svg("[2H]CCO", [0.5] * len(chunk.x), 200, 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[#6]-[#8]", "a SMARTS pattern, not a SMILES"),
+        ("[C,N]-[OX2;H1]", "a SMARTS pattern, not a SMILES"),
+        ("[$(C=O)]O", "a SMARTS pattern, not a SMILES"),
+        ("CCO>>CC=O", "a reaction, not a molecule"),
+        ("CCO>[Na+]>CC=O", "a reaction, not a molecule"),
+        ("BSYNRYMUTXBXSQ-UHFFFAOYSA-N", "an InChIKey"),
+        ("InChI=1S/xyz", "not a valid InChI"),
+        ("aspirin", "not a SMILES; it looks like a name"),
+        ("Sodium benzoate", "not a SMILES; it looks like a name"),
+        ("xx", "not a SMILES"),
+        ("CCO,1", "not a SMILES character: ','"),
+    ],
+)
+def test_other_notations_are_told_apart(text: str, reason: str) -> None:
+    chunk, rejects = featurize_smiles([text], MOLECULE_CIP)
+    assert not len(chunk)
+    assert reason in rejects[0][1]
+
+
+@pytest.mark.parametrize(
+    "smiles", ["N->[Cu]<-N", "C~C", "c1ccsc1", "[nH]1cccc1", "*CC", "[Sn](C)C"]
+)
+def test_molecules_are_no_patterns(smiles: str) -> None:
+    assert not featurize_smiles([smiles], MOLECULE_CIP)[1]
+
+
+def test_an_inchi_is_read() -> None:
+    inchi = "InChI=1S/C9H8O4/c1-6(10)13-8-5-3-2-4-7(8)9(11)12/h2-5H,1H3,(H,11,12)"
+    texts = ["CC(=O)Oc1ccccc1C(=O)O", inchi, "InChI=1S/C2H6O/c1-2-3/h3H,2H2,1H3/i1D3", "CCO"]
+    store = graphlog.read_molecules(texts)
+    kinds = same_structure(store).tolist()
+    assert kinds[0] == kinds[1]
+    assert kinds[2] == kinds[3]
+    assert scaffold(inchi) == "c1ccccc1"
+
+
+def test_distances_within_large_molecules_are_those_of_rdkit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    large = [f"{'CC(=O)N' * 100}.{'c1ccccc1' * 10}.Cl"]
+    ours = target_values(large)
+    monkeypatch.setattr("graphlog.domains.molecule.descriptors._FEW_ATOMS", 10_000)
+    np.testing.assert_allclose(ours, target_values(large), rtol=1e-6, atol=1e-6)
+
+
+def test_molecules_too_large_for_some_features_are_counted() -> None:
+    texts = ["C" * 501, "CCO", "C" * 500]
+    pairs = count_fingerprints(texts)[:, 2048:4096]
+    assert [bool(pairs[row].nnz) for row in range(3)] == [False, True, True]
+    (note,) = DOMAINS["molecule"].reading_notes(graphlog.read_molecules(texts))
+    assert "1 molecules have more than 500 atoms (rows 0)" in note
+    assert np.isfinite(target_values(["C" * 5001])).all()

@@ -253,18 +253,27 @@ class MoleculeDomain(RecordDomain):
         return both.subset(graphs)
 
     def reading_notes(self, store: GraphStore) -> list[str]:
-        """Say how many molecules have several fragments, and which."""
+        """Say which molecules have several fragments, and which are too large for some features."""
         if not store.has_texts:
             return []
+        from graphlog.domains.molecule.descriptors import MOST_DESCRIBED, MOST_PAIRED
+
+        large = store.rows[store.num_nodes > MOST_PAIRED]
+        notes = [
+            f"{len(large):,} molecules have more than {MOST_PAIRED:,} atoms (rows "
+            f"{listed_rows(large)}): their fingerprints have no atom pairs, and their descriptors "
+            f"no electrotopological states from {MOST_DESCRIBED:,}"
+        ] * bool(len(large))
         is_several = ["." in text.split(maxsplit=1)[0] for text in store.texts()]
         rows = store.rows[np.flatnonzero(is_several)]
         if not len(rows):
-            return []
+            return notes
         return [
+            *notes,
             f"{len(rows):,} of {len(store):,} molecules have several fragments, such as salts "
             f"(rows {listed_rows(rows)}): they are read as written, and repeats are recognized by "
             "the parent (largest organic fragment, neutral); to read the parent choose "
-            "`standardize='parent'`"
+            "`standardize='parent'`",
         ]
 
     # What is known about graphs without learning

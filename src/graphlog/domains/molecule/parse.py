@@ -43,12 +43,20 @@ Beyond them a molecule of a few thousand characters takes seconds to minutes.
 """
 _FEW_RINGS = 60
 
-_NEEDS_CARE = re.compile(r"[^!-~]|[@/\\<>~]|\[\d*H")
-"""CXSMILES extension, foreign character, stereo, dative or unspecified bond, explicit hydrogen."""
-_HAS_VARIANTS = re.compile(rf"->|<-|\[[1-9]\d*H|{METAL}")
+_NEEDS_CARE = re.compile(r"[^!-~]|[@/\\<>~]|\[(?:\d*H|#)")
+"""CXSMILES extension, foreign character, stereo, dative or unspecified bond, explicit hydrogen,
+an element by its number."""
+_HAS_VARIANTS = re.compile(rf"^InChI=|->|<-|\[[1-9]\d*H|{METAL}")
 """Dative bonds, isotopes of hydrogen, metals: what can be written in several ways."""
 _FOREIGN = re.compile(r"[^!-~]")
 
+_INCHI = "InChI="
+_INCHI_KEY = re.compile(r"[A-Z]{14}-[A-Z]{10}-[A-Z]")
+_REACTION = re.compile(r"(?<!-)>.*(?<!-)>")
+_SMARTS = re.compile(r"\[[^\]]*(?:#\d|[;,!&]|\$\()")
+"""In brackets: an element by its number, logic, a pattern within."""
+_NAME = re.compile(r"[A-Za-z]*[adefghijklmqrtuvwxyz][a-z]{2,}")
+"""Letters in a row that no SMILES has."""
 _IN_NO_SMILES = re.compile(r"[,;\"'`_!?{}]")
 """Characters that a SMILES never holds; looked for where RDKit has refused it."""
 
@@ -96,6 +104,8 @@ def parse_smiles(text: Any) -> Any:
         return "contains a NUL byte"
     if "\n" in text or "\r" in text:
         return "contains a line break"
+    if (reason := _other_notation(text)) is not None:
+        return reason
     foreign = _FOREIGN.search(text.split(maxsplit=1)[0])
     if foreign is not None:  # RDKit drops some of them at the end of a SMILES without a word
         return f"not a SMILES character: {foreign[0]!a}"
@@ -103,12 +113,29 @@ def parse_smiles(text: Any) -> Any:
         bare: Any = Chem.MolFromSmiles(text, _BARE) if _may_be_complex(text) else None
         if bare is not None and (reason := _complexity(bare)) is not None:
             return reason
-        mol: Any = Chem.MolFromSmiles(text)
+        is_inchi = text.startswith(_INCHI)
+        mol: Any = Chem.MolFromInchi(text) if is_inchi else Chem.MolFromSmiles(text)
+        if mol is None and is_inchi:
+            return "RDKit cannot parse: not a valid InChI"
         if mol is None:
             return f"RDKit cannot parse: {_diagnose(text)}"
     except Exception as e:  # Boost.Python: of lone surrogates, of elements beyond 118
         return f"RDKit cannot parse: {one_line(e)}"
     return mol if mol.GetNumAtoms() else "empty"
+
+
+def _other_notation(text: str) -> str | None:
+    """Return what a text is that looks like a SMILES or is taken for one; None for all others."""
+    word = text.split(maxsplit=1)[0]
+    if word.startswith(_INCHI):
+        return None
+    if _REACTION.search(word):
+        return "a reaction, not a molecule"
+    if _SMARTS.search(word):
+        return "a SMARTS pattern, not a SMILES"
+    if _INCHI_KEY.fullmatch(word):
+        return "an InChIKey, which names a molecule and does not describe it; give its SMILES"
+    return None
 
 
 def parsed(texts: Iterable[Any]) -> Iterator[Any]:
@@ -191,6 +218,8 @@ def _diagnose(text: str) -> str:
 def _syntax(smiles: str) -> str:
     # RDKit tells the log and nobody else, and the log cannot be redirected without touching the
     # user's settings
+    if _NAME.search(smiles):
+        return "not a SMILES; it looks like a name"
     foreign = _IN_NO_SMILES.search(smiles)
     if foreign is not None:
         return f"not a SMILES character: {foreign[0]!a}"
