@@ -1,5 +1,6 @@
 """Sphinx settings; `make docs` builds into docs/_build/html."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -69,4 +70,5 @@ def _write_command_reference() -> None:
 
 
 def setup(app: Any) -> None:
+    shutil.rmtree(HERE / "api" / "modules", ignore_errors=True)  # of modules that are gone, too
     _write_command_reference()
