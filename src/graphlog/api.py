@@ -332,12 +332,12 @@ def probe(
     overwrite: bool = False,
     **options: Any,
 ) -> Report:
-    """Score linear models of frozen embeddings beside fingerprints and the untrained encoder.
+    """Score models of frozen embeddings beside fingerprints and the untrained encoder.
 
-    Arguments are as in :func:`finetune`; two rows a representation, C fixed or by validation. With
-    ``run_dir`` the models of the latter are kept there as a predictor, for :func:`predict`, and
-    their row comes first. The
-    ``engine`` (see :func:`embed`) reads and embeds; linear models are fitted here. For the other
+    Arguments are as in :func:`finetune`; two rows a linear model, C fixed or by validation, and
+    one a kernel model (``head="kernel"`` or ``"auto"``). With ``run_dir`` the models of the latter
+    rows are kept there as a predictor, for :func:`predict`, and their row comes first. The
+    ``engine`` (see :func:`embed`) reads and embeds; models are fitted here. For the other
     options see :func:`graphlog.downstream.probe.probe`.
     """
     folder = None if run_dir is None else Path(run_dir)
@@ -408,8 +408,11 @@ def embed_file(
 
 def predict(
     predictor: str | Path | Predictor, source: InputLike, engine: str = "local", **options: Any
-) -> Float[np.ndarray, "M T"]:
-    """Return each row's predictions, NaN where unreadable. See :meth:`Predictor.predict`."""
+) -> Any:
+    """Return each row's predictions, NaN where unreadable; of a data frame, a data frame.
+
+    See :meth:`Predictor.predict`.
+    """
     model = load_predictor(predictor)
     with using(engine, model.device.type):
         return model.predict(source, **options)

@@ -310,8 +310,8 @@ def _named(source: str | os.PathLike[str]) -> Input:
         if path.suffix or len(path.parts) > 1:
             raise DataError(f"no such file: {path}; check the path.")
         raise ConfigError(
-            f"{unknown_name('file or data set', name, DATASETS)}. Molecules themselves are given "
-            "as a list of SMILES or as a file of them."
+            f"'{name}' is neither a file nor a data set. Give molecules themselves as a list: "
+            f"['{name}']. {unknown_name('file or data set', name, DATASETS)}"
         )
     if is_store(path):
         store = open_store(path)

@@ -358,5 +358,5 @@ def test_options_of_a_store_are_refused_not_ignored(tmp_path: Path) -> None:
 
 
 def test_a_smiles_that_is_no_list_is_told_from_a_name():
-    with pytest.raises(ConfigError, match=r"unknown file or data set 'CCO'.*list of SMILES"):
+    with pytest.raises(ConfigError, match=r"^'CCO' is neither .* as a list: \['CCO'\]"):
         graphlog.read_molecules("CCO")

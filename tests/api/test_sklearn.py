@@ -255,3 +255,37 @@ def test_labels_that_are_missing_or_no_numbers_are_named(model: Path) -> None:
         GraphRegressor(model, **QUICK).fit(CHAINS, words)
     with pytest.raises(ConfigError, match=r"write \['ecfp4'\]"):
         GraphEmbedder(model, with_features="ecfp4").fit_transform(CHAINS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("head", ["auto", "linear", "kernel"])
+def test_heads_of_frozen_embeddings(model: Path, head: str):
+    classifier = GraphClassifier(model, head=head).fit(CHAINS, IS_ALCOHOL)
+    assert (classifier.predict(CHAINS) == IS_ALCOHOL).mean() > 0.9
+    regressor = clone(GraphRegressor(model, head=head)).fit(CHAINS, LENGTH)
+    assert regressor.score(CHAINS, LENGTH) > 0.9
+    file = io.BytesIO()
+    joblib.dump(regressor, file)
+    file.seek(0)
+    again = joblib.load(file)
+    np.testing.assert_array_equal(again.predict(CHAINS), regressor.predict(CHAINS))
+    three = np.digitize(LENGTH, [4, 8])
+    likely = GraphClassifier(model, head=head).fit(CHAINS, three).predict_proba(CHAINS)
+    np.testing.assert_allclose(likely.sum(axis=1), 1, rtol=1e-6)
+
+
+def test_a_kernel_head_knows_deviations_and_weighs_molecules(model: Path):
+    regressor = GraphRegressor(model, head="kernel", invalid="nan")
+    weights = np.where(np.arange(len(CHAINS)) < 4, 0.0, 1.0)
+    spoilt = np.where(weights == 0, 1e6, LENGTH)
+    values, std = regressor.fit(CHAINS, spoilt, sample_weight=weights).predict(
+        [*CHAINS, "no molecule"], return_std=True
+    )
+    assert np.abs(values[4:48] - LENGTH[4:]).max() < 3
+    assert (std[:48] > 0).all()
+    assert np.isnan([values[48], std[48]]).all()
+    with pytest.raises(ConfigError, match="head='kernel'"):
+        GraphRegressor(model, head="linear").fit(CHAINS, LENGTH).predict(CHAINS, return_std=True)
+    with pytest.raises(ConfigError, match="weights of molecules go with"):
+        GraphRegressor(model, head="auto").fit(CHAINS, LENGTH, sample_weight=weights)
+    with pytest.raises(ConfigError, match="unknown head"):
+        GraphRegressor(model, head="forest").fit(CHAINS, LENGTH)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import torch
 
@@ -145,6 +146,26 @@ def test_the_note_of_a_replaced_input_goes_with_it(tmp_path: Path) -> None:
     assert recall_input(tmp_path / "run") == (str(table), {"targets": ["length"]})
     graphlog.probe(tiny_encoder(), pd.read_csv(table), **options, **run)
     assert recall_input(tmp_path / "run") is None
+
+
+def test_a_frame_is_predicted_as_a_frame(tmp_path: Path) -> None:
+    probe(tiny_encoder("jk"), labeled(LENGTH, "regression"), baselines=(), run_dir=tmp_path / "run")
+    kept, expected = (
+        Predictor.load(tmp_path / "run"),
+        Predictor.load(tmp_path / "run").predict(CHAINS),
+    )
+    frame = pd.DataFrame({"smiles": [*CHAINS, "?"]}, index=range(100, 149))
+    found = graphlog.predict(kept, frame)
+    assert list(found.columns) == ["predicted_y"]
+    assert found.index.equals(frame.index)
+    np.testing.assert_allclose(found["predicted_y"][:-1], expected[:, 0], rtol=1e-5)
+    assert np.isnan(found["predicted_y"].iloc[-1])
+    of_polars = graphlog.predict(kept, pl.DataFrame({"smiles": CHAINS}))
+    assert isinstance(of_polars, pl.DataFrame)
+    np.testing.assert_allclose(of_polars["predicted_y"].to_numpy(), expected[:, 0], rtol=1e-5)
+    assert isinstance(expected, np.ndarray)
+    with pytest.raises(ConfigError, match=r"^'CCO' is neither a file nor a data set"):
+        graphlog.predict(kept, "CCO")
 
 
 def test_large_inputs_are_predicted_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

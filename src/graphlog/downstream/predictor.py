@@ -61,7 +61,8 @@ class Prediction:
     mean: Float[np.ndarray, "M T"]
     """Means over seeds: probabilities (classification) or values (regression)."""
     std: Float[np.ndarray, "M T"] | None
-    """Sample standard deviations over seeds; None for a single seed."""
+    """Sample standard deviations over seeds, or those that a kernel model of quantities predicts;
+    None for others."""
     calibrated: Float[np.ndarray, "M T"] | None
     """Calibrated probabilities; None for regression and for predictors without a calibration."""
     low: Float[np.ndarray, "M T"] | None = None
@@ -187,10 +188,12 @@ class Predictor:
         precision: Precision = "fp32",
         progress: Progress | bool | None = None,
         **reading: Any,
-    ) -> Float[np.ndarray, "M T"]:
+    ) -> Any:
         """Return probabilities (classification) or values (regression), one row per input row.
 
-        A row that cannot be read is NaN.
+        A row that cannot be read is NaN. The result is an array of shape (rows, targets); of a
+        pandas or Polars data frame it is a data frame of that kind, with the columns
+        ``predicted_<target>`` and, of pandas, the index.
 
         Args:
             source: A list, array or column of SMILES, a path, the name of a data set, or a store.
@@ -203,7 +206,7 @@ class Predictor:
         store = read(found, self.schema, **self.encoder.reading_of(found, reading))
         batches = self.predict_batches(store, batch_size, precision=precision, progress=progress)
         missing = np.full((store.num_output_rows, len(self.targets)), np.nan)
-        return aligned(store, missing, batches)
+        return _like(source, aligned(store, missing, batches), self.targets)
 
     def predict_uncertain(
         self,
@@ -357,7 +360,8 @@ class Predictor:
         elif calibration is not None and interval is not None:
             width = calibration.half_widths(interval)
             low, high = mean - width, mean + width
-        spread = None if np.isnan(std).all() else std
+        is_known = len(self.members) > 1 or (self.kernel is not None and self.task == "regression")
+        spread = std if is_known else None
         return Prediction(self.targets, mean, spread, calibrated, low, high, novelty)
 
     def predict_batches(
@@ -558,6 +562,19 @@ def _embedded(
 ) -> Tensor:
     with evaluating(member):
         return member.embed(batch, precision, layer)
+
+
+def _like(source: InputLike, values: Float[np.ndarray, "M T"], targets: Sequence[str]) -> Any:
+    """Return predictions as a data frame if ``source`` is one, else as they are."""
+    kind = f"{type(source).__module__.partition('.')[0]}.{type(source).__name__}"
+    if kind not in {"pandas.DataFrame", "polars.DataFrame"}:
+        return values
+    frame: Any = source
+    names = distinct([f"predicted_{target}" for target in targets])
+    columns = dict(zip(names, values.T, strict=True))
+    if kind == "polars.DataFrame":
+        return type(frame)(columns)
+    return type(frame)(columns, index=frame.index[: len(values)])
 
 
 def _member(

@@ -241,6 +241,12 @@ def _page(
         "Contributions need not sum to the prediction, and atoms that stand in for each other can "
         "all look idle.</p>"
     )
+    if found.kernel is not None and found.features:
+        yield (
+            "<p>The prediction is that of a kernel model, which compares molecules by embeddings "
+            f"and by {escape(' and '.join(found.features))}. The latter stay those of the whole "
+            "molecule, so their share is in no color.</p>"
+        )
     if found.joined:
         names = " and ".join(model.features for model in found.joined)
         yield (
