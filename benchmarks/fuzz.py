@@ -11,6 +11,10 @@ of the intact file, or be refused with a one-line error. Anything else is a find
     python benchmarks/fuzz.py files --kind store --seed 123 --number 1     # repeat one finding
     python benchmarks/fuzz.py smiles --number 1000000
     python benchmarks/fuzz.py options --number 10000
+    python benchmarks/fuzz.py folders --number 100      # of other programs, under --overwrite
+    python benchmarks/fuzz.py links                     # at every name that is written
+    python benchmarks/fuzz.py changed --number 100      # stores whose time of change is put back
+    python benchmarks/fuzz.py seeds                     # hash seeds 0 to 9
 """
 
 import argparse
@@ -76,6 +80,8 @@ class Kind:
     """Opens the damaged copy (first path: the folder, second: the file) and returns its numbers."""
     notices: bool = True
     """Whether every changed number must be noticed; false for plain text that a user may edit."""
+    damage: Callable[[Path, random.Random], str] | None = None
+    """Changes the copy in its own way and returns what it did; None changes bytes of one file."""
 
 
 def numbers(*values: Any) -> bytes:
@@ -325,7 +331,136 @@ def _read_proteins(folder: Path, path: Path) -> bytes:
     return b""
 
 
+def _use_all_of_store(folder: Path, path: Path) -> bytes:
+    import graphlog
+
+    store = graphlog.open_store(path)
+    if store.num_rows > 10_000:
+        raise AssertionError(f"{store.num_rows} rows")
+    store.output_status()
+    _ = (store.labels, store.texts(), store.parents(), store[:], list(store.chunks()))
+    _untrained(store.schema).embed(store)
+    store.save(folder / "again")
+    return b""
+
+
+_LIES = (-1, 0, 1, 2, 200, 255, 256, 65_535, 70_000, 3_000_000, 10**12, 2**63 - 1)
+
+
+def _sign_store(path: Path, draw: random.Random) -> str:
+    """Change an array or the manifest of a store, and put hashes and digest right."""
+    from graphlog.data.manifest import Manifest, hash_array
+
+    fields = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    files = fields["files"]
+    for _ in range(draw.choice((1, 1, 2))):
+        name = draw.choice(sorted(files))
+        entry = files[name]
+        array = np.fromfile(path / f"{name}.bin", entry["dtype"]).reshape(entry["shape"])
+        what = draw.randrange(7)
+        if what == 0:
+            counts = fields["counts"]
+            counts[draw.choice(sorted(counts))] = draw.choice(_LIES)
+        elif what == 1:
+            fields[draw.choice(["tasks", "undirected", "version", "texts_sha256", "source"])] = (
+                draw.choice([["a"], [], True, 1, None, {"notes": 1}, {"classes": [1]}, "x"])
+            )
+        elif what == 2:
+            array = array.astype(draw.choice(["|u1", "<u2", "<u4", "<i8", "<f4", "<f8"]))
+        elif what == 3:
+            array = array[: draw.randrange(len(array) + 1)]
+        elif what == 4:
+            array = np.concatenate([array, array[: draw.randrange(1, 5)]])
+        elif array.size:
+            flat = array.reshape(-1).copy()
+            with np.errstate(all="ignore"):
+                value = np.array(draw.choice(_LIES)).astype(array.dtype)
+                flat[draw.randrange(flat.size)] = value
+            array = flat.reshape(array.shape)
+        array.tofile(path / f"{name}.bin")
+        entry |= {"shape": list(array.shape), "dtype": array.dtype.str, "bytes": array.nbytes}
+        entry["sha256"] = hash_array(array)
+    with contextlib.suppress(ValueError):
+        fields["digest"] = Manifest.model_validate(fields).content_digest()
+    (path / "manifest.json").write_text(json.dumps(fields), encoding="utf-8")
+    return f"{name}, change {what}"
+
+
+def _index(folder: Path) -> Path:
+    import graphlog
+    from graphlog.extras.neighbors import Index
+
+    encoder = _untrained(graphlog.read_molecules(["C"]).schema)
+    Index.build(encoder, [*SMILES, "bad"]).save(folder / "index")
+    return folder / "index"
+
+
+def _query(folder: Path, path: Path) -> bytes:
+    import graphlog
+    from graphlog.extras.neighbors import Index
+
+    index = Index.load(path)
+    found = index.query(_untrained(graphlog.read_molecules(["C"]).schema), SMILES, 3)
+    records = [index.record(row) for row in sorted(set(found.rows.ravel().tolist()))]
+    return numbers(found.rows, found.similarity, records)
+
+
+def _ask(folder: Path, path: Path) -> bytes:
+    _query(folder, path)
+    return b""
+
+
+def _sign_index(path: Path, draw: random.Random) -> str:
+    """Change a file or a field of an index, and put its hashes and its checksum right."""
+    import hashlib
+
+    about = json.loads((path / "index.json").read_text(encoding="utf-8"))
+    del about["checksum"]
+    name = draw.choice(sorted(about["sha256"]))
+    what = draw.randrange(4)
+    if what == 0:
+        rows = np.load(path / "rows.npy")
+        rows[draw.randrange(len(rows))] = draw.choice(_LIES)
+        np.save(path / "rows.npy", rows)
+    elif what == 1:
+        (path / name).write_bytes(mutate((path / name).read_bytes(), draw))
+    elif what == 2:
+        del about[draw.choice(sorted(about))]
+    else:
+        values = ["jk", "../../x", -1, 3, 10**12, None, True, [], {"../../etc/passwd": "0"}]
+        about[draw.choice(sorted(about))] = draw.choice(values)
+    if isinstance(about.get("sha256"), dict):
+        sums = {n: hashlib.sha256((path / n).read_bytes()) for n in about["sha256"] if "/" not in n}
+        about["sha256"] |= {n: total.hexdigest() for n, total in sums.items()}
+    about["checksum"] = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+    (path / "index.json").write_text(json.dumps(about), encoding="utf-8")
+    return f"{name}, change {what}"
+
+
+def _claim(path: Path, draw: random.Random) -> str:
+    """Insert records of SDF whose counts lie, in version 2000 or 3000, in many ways to write it."""
+    records = path.read_text(encoding="utf-8").split("$$$$\n")
+    for _ in range(draw.randrange(1, 4)):
+        atoms, bonds = (draw.choice(_LIES) for _ in range(2))
+        counts = f"COUNTS {atoms}{' ' * draw.randrange(1, 9)}{bonds} 0 0 0"
+        if draw.random() < 0.5:
+            at = draw.randrange(1, len(counts))
+            counts = f"{counts[:at]}-\nM  V30 {counts[at:]}"
+        body = f"  0  0  0  0  0  0  0  0  0  0999 V3000\nM  V30 BEGIN CTAB\nM  V30 {counts}\n"
+        if draw.random() < 0.2:
+            body = f"{str(atoms)[-3:]:>3}{str(bonds)[-3:]:>3}  0  0  0  0  0  0  0  0999 V2000\n"
+        end = draw.choice(["", "M  END\n", "M  V30 END CTAB\nM  END\n> <a>\n1\n\n"])
+        records.insert(draw.randrange(len(records) + 1), f"\n     x\n\n{body}{end}")
+    text = draw.choice(["$$$$\n", "$$$$ \n"]).join(records)
+    path.write_text(text, encoding="utf-8", newline=draw.choice(["\n", "\r\n"]))
+    return f"{len(records)} records"
+
+
 KINDS: dict[str, Kind] = {
+    "index": Kind(_index, _query),
+    "signed store": Kind(_store, _use_all_of_store, notices=False, damage=_sign_store),
+    "signed index": Kind(_index, _ask, notices=False, damage=_sign_index),
+    "sdf counts": Kind(lambda f: _sdf(f), _read, notices=False, damage=_claim),
     "model": Kind(lambda f: _encoder(f) / "model.safetensors", _load),
     "store": Kind(_store, _open_store),
     "checkpoint": Kind(lambda f: _encoder(f) / "checkpoint", _resume),
@@ -434,9 +569,12 @@ def judge(kind: Kind, name: str, seed: int, intact: Path, expected: bytes) -> Ou
         folder = Path(scratch) / "copy"
         shutil.copytree(intact, folder)
         target = folder / (intact / "target").read_text(encoding="utf-8")
-        victim = draw.choice(_victims(target))
-        victim.write_bytes(mutate(victim.read_bytes(), draw))
-        where = str(victim.relative_to(folder))
+        if kind.damage is not None:
+            where = kind.damage(target, draw)
+        else:
+            victim = draw.choice(_victims(target))
+            victim.write_bytes(mutate(victim.read_bytes(), draw))
+            where = str(victim.relative_to(folder))
         os.chdir(scratch)
         try:
             with (
@@ -547,6 +685,188 @@ def judge_smiles(_: None, name: str, seed: int, size: int) -> Outcome:
     return Outcome(name, seed, "right" if whole else "wrong", f"{len(store)} of {size} read")
 
 
+_TOOLS = (
+    *("checkpoint/best.pt", "checkpoint/last.ckpt", "checkpoint/step-000000100/state.safetensors"),
+    *("checkpoint/step-000000100/manifest.json", "checkpoint/step-100/weights.bin"),
+    *("checkpoints/epoch=1-step=500.ckpt", "lightning_logs/version_0/metrics.csv", "hparams.yaml"),
+    *("checkpoint-500/optimizer.pt", "trainer_state.json", "pytorch_model.bin", "config.json"),
+    *("model.safetensors", "mlruns/0/meta.yaml", "mlruns/0/1/artifacts/model.pkl", "study.db"),
+    *("tensorboard/events.out.tfevents.1.host", "events.out.tfevents.2.host", "wandb/run.wandb"),
+    *("metrics.jsonl", "config.toml", "versions.json", "scores.json", "split.json", "best.toml"),
+    *("tree.json", "members.csv", "atlas.html", "rejects.csv", "input.json", "trials.json"),
+    *("manifest.json", "labels.bin", "rows.bin", "endpoints.bin", "index.json", "vectors.npy"),
+    *(".lock", "lock", "graphlog.json", "notes.txt", ".git/HEAD", "best/model.safetensors"),
+    *("targets-0123456789abcdef.f16", "nonfinite-step-7.json", "model.safetensors.1.partial"),
+)
+_CONTENTS = ("mine", "", "1234", '{"format": "graphlog-store"}', 'kind = "finetune"\n', "[" * 999)
+
+
+def _commands(folder: Path, out: Path) -> dict[str, Callable[[], Any]]:
+    """Return every call that replaces what lies at ``out``."""
+    import graphlog
+    from graphlog.report.prototypes import write_prototypes
+
+    small: dict[str, Any] = {"epochs": 1, "batch_size": 6, "encoder": {"dim": 8, "layers": 2}}
+    labeled: dict[str, Any] = {"targets": ["value"], "split": "random", "baselines": ()}
+    run, table = folder / "run", folder / "molecules.csv"
+    tuned = {"seeds": (0,), "epochs": 1, "run_dir": out, **labeled}
+    return {
+        "pretrain --overwrite": lambda: graphlog.pretrain(
+            SMILES, run_dir=out, overwrite=True, **small
+        ),
+        "pretrain --resume": lambda: graphlog.pretrain(SMILES, run_dir=out, resume=True, **small),
+        "finetune --overwrite": lambda: graphlog.finetune(run, table, overwrite=True, **tuned),
+        "finetune --resume": lambda: graphlog.finetune(run, table, resume=True, **tuned),
+        "probe --overwrite": lambda: graphlog.probe(
+            run, table, run_dir=out, overwrite=True, **labeled
+        ),
+        "featurize --overwrite": lambda: graphlog.featurize(table, out, overwrite=True, workers=1),
+        "prototypes": lambda: write_prototypes(run, out, SMILES),
+    }
+
+
+def _names(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def judge_folder(_: None, name: str, seed: int, intact: Path) -> Outcome:
+    """Let a command replace a folder of another program; no file of it may change."""
+    from graphlog.errors import GraphLoGError
+
+    draw = random.Random(f"{name}-{seed}")
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
+        folder, out = Path(scratch) / "copy", Path(scratch) / "mine"
+        shutil.copytree(intact, folder)
+        for file in draw.sample(_TOOLS, draw.randrange(1, 9)):
+            with contextlib.suppress(OSError):
+                (out / file).parent.mkdir(parents=True, exist_ok=True)
+                (out / file).write_text(draw.choice(_CONTENTS), encoding="utf-8")
+        before, outcomes = _names(out), Counter[str]()
+        for verb, call in _commands(folder, out).items():
+            try:
+                with contextlib.redirect_stderr(io.StringIO()):
+                    call()
+                outcomes["done"] += 1
+            except GraphLoGError as e:
+                if "\n" in str(e).strip():
+                    return Outcome(name, seed, "many lines", f"{verb}: {e}")
+                outcomes["refused"] += 1
+            except Exception:
+                return Outcome(name, seed, "traceback", f"{verb}: {traceback.format_exc(limit=-3)}")
+            after = _names(out)
+            # a lock that holds nothing but a number is no loss
+            lost = [k for k, v in before.items() if after.get(k) != v and k != ".lock"]
+            if lost:
+                return Outcome(name, seed, "lost", f"{verb}: {lost} of {sorted(before)}")
+            if outcomes["done"]:  # what is there now is ours
+                break
+    return Outcome(name, seed, "done" if outcomes["done"] else "refused", str(dict(outcomes)))
+
+
+def judge_link(_: None, name: str, seed: int, intact: Path) -> Outcome:
+    """Put a link at one name that a command writes; what it points to may not change."""
+    from graphlog.errors import GraphLoGError
+
+    draw = random.Random(f"{name}-{seed}")
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
+        folder, out, mine = (Path(scratch) / n for n in ("copy", "out", "precious.txt"))
+        shutil.copytree(intact, folder)
+        mine.write_text("1234", encoding="utf-8")
+        verbs = _commands(folder, out)
+        verb = sorted(verbs)[seed % len(verbs)]
+        with contextlib.redirect_stderr(io.StringIO()):
+            verbs[verb]()
+        names = [*_names(out), *(f"{n}.{os.getpid()}.partial" for n in _names(out))]
+        where = names[seed // len(verbs) % len(names)]
+        (out / where).unlink(missing_ok=True)
+        (out / where).symlink_to(mine if draw.random() < 0.8 else "/dev/zero")
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):
+                verbs[verb]()
+            result = "done"
+        except GraphLoGError as e:
+            result = "many lines" if "\n" in str(e).strip() else "refused"
+        except Exception:
+            return Outcome(name, seed, "traceback", f"{verb}, {where}: {traceback.format_exc()}")
+        if mine.read_text(encoding="utf-8") != "1234":
+            return Outcome(name, seed, "lost", f"{verb} wrote through {where}")
+    return Outcome(name, seed, result, f"{verb}, {where}")
+
+
+def judge_changed(_: None, name: str, seed: int, intact: Path) -> Outcome:
+    """Change a store that this process has read, and put its times back; it must be noticed."""
+    import graphlog
+    from graphlog.errors import GraphLoGError
+
+    draw = random.Random(f"{name}-{seed}")
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
+        folder = Path(scratch) / "copy"
+        shutil.copytree(intact, folder)
+        path = folder / "store"
+        expected = _open_store(folder, path)
+        time.sleep(draw.choice((0, 0, 0.1)))
+        victim = draw.choice(sorted(path.glob("*.bin")))
+        before, content = victim.stat(), victim.read_bytes()
+        changed = content
+        while changed == content:
+            changed = _flip(content, draw)
+        if draw.random() < 0.5:  # another file in its place, perhaps with the same inode
+            victim.unlink()
+        victim.write_bytes(changed)
+        os.utime(victim, ns=(before.st_atime_ns, before.st_mtime_ns))
+        try:
+            seen = _open_store(folder, graphlog.open_store(path).path or path)
+        except GraphLoGError:
+            return Outcome(name, seed, "refused", victim.name)
+        except Exception:
+            return Outcome(name, seed, "traceback", f"{victim.name}: {traceback.format_exc()}")
+    return Outcome(name, seed, "same" if seen == expected else "wrong", victim.name)
+
+
+def fuzz_with(
+    judge_one: Callable[..., Outcome], make: Callable[[Path], Any], cases: range
+) -> Iterable[Outcome]:
+    """Run cases that share intact inputs."""
+    name = judge_one.__name__.removeprefix("judge_")
+    with tempfile.TemporaryDirectory(prefix="fuzz-intact-") as parent:
+        intact = Path(parent) / "intact"
+        intact.mkdir()
+        make(intact)
+        yield from isolated([(None, name, seed, intact) for seed in cases], judge_one)
+
+
+def hash_seeds(seeds: range) -> Iterable[Outcome]:
+    """Run small commands with each hash seed; all outputs must be those of the first."""
+    import subprocess
+
+    import small_jobs
+
+    names = ("featurize", "embed .csv", "predict", "probe", "pretrain", "finetune", "prototypes")
+    small_jobs.preload()
+    with tempfile.TemporaryDirectory(prefix="fuzz-seeds-") as parent:
+        (Path(parent) / "good").mkdir()
+        jobs = small_jobs.make_inputs(Path(parent) / "good")
+        for name in (*names, "data split"):
+            expected = None
+            for seed in seeds:
+                folder = Path(parent) / f"{name}-{seed}" / "case"
+                folder.mkdir(parents=True)
+                words = [sys.executable, "-m", "graphlog", *jobs[name].words]
+                environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
+                with (folder.parent / "stdout").open("wb") as printed:
+                    subprocess.run(
+                        words, cwd=folder, env=environment, stdout=printed, stderr=printed
+                    )
+                seen = jobs[name].seen(folder)
+                expected = seen if expected is None else expected
+                result = "same" if seen is not None and seen == expected else "wrong"
+                yield Outcome(name, seed, result)
+
+
 def _options(command: Any, draw: random.Random, folder: Path) -> list[str]:
     words: list[str] = []
     values = ["0", "-1", "1e9", "nan", "", "x", "a,b", "../x", "ä", "none", "run", "molecules.csv"]
@@ -611,10 +931,23 @@ def fuzz_options(number: int, first: int) -> Iterable[Outcome]:
         yield from isolated(cases, judge_options)
 
 
+def _inputs(folder: Path) -> None:
+    _encoder(folder)
+    _table(folder)
+
+
+CAMPAIGNS: dict[str, Callable[[range], Iterable[Outcome]]] = {
+    "folders": lambda seeds: fuzz_with(judge_folder, _inputs, seeds),
+    "links": lambda seeds: fuzz_with(judge_link, _inputs, seeds),
+    "changed": lambda seeds: fuzz_with(judge_changed, _store, seeds),
+    "seeds": hash_seeds,
+}
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run one campaign, print a table and every finding; exit code 1 if there is any."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=["files", "smiles", "options"])
+    parser.add_argument("what", choices=[*CAMPAIGNS, "files", "smiles", "options"])
     parser.add_argument("--kind", action="append", choices=sorted(KINDS))
     parser.add_argument("--number", type=int, default=200, help="cases (files: of each kind)")
     parser.add_argument("--seed", type=int, default=0, help="of the first case")
@@ -631,8 +964,10 @@ def main(arguments: list[str] | None = None) -> int:
         size = 1000
         seeds = range(options.seed, options.seed + -(-options.number // size))
         outcomes = isolated([(None, "smiles", s, size) for s in seeds], judge_smiles)
-    else:
+    elif options.what == "options":
         outcomes = fuzz_options(options.number, options.seed)
+    else:
+        outcomes = CAMPAIGNS[options.what](range(options.seed, options.seed + options.number))
     table: Counter[tuple[str, str]] = Counter()
     fine = {"same", "read", "refused", "right", "done"}
     for outcome in outcomes:

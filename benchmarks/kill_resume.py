@@ -3,7 +3,7 @@
 Half of the kills come at random moments, half soon after something unfinished appears in the folder
 of the output. What lies there after a kill must be the old output or the new one, or a run that can
 be resumed; the second command must end as one that nobody killed, and leave nothing unfinished but
-temporary files of the killed process, and ``NAME.PID.partial`` of a small file, which are counted.
+temporary files of the killed process, and ``NAME.….partial`` of a small file, which are counted.
 Of ``benchmark`` two processes work on one folder: one is killed, the other goes on.
 
     python benchmarks/kill_resume.py --kills 20                 # of each verb
@@ -72,7 +72,7 @@ def kill_one(job: Job, folder: Path, moment: float, waits: bool, whole: Any, too
         return "the second run gives something else"
     for name in unfinished(folder):
         # nobody reads these again: temporary files, and a small file that was about to be renamed
-        if not name.startswith("tmp/") and not re.fullmatch(r".+\.\d+\.partial", name):
+        if not name.startswith("tmp/") and not re.fullmatch(r".+\.[0-9a-f]{16}\.partial", name):
             return f"the second run left {name}"
         killed["left behind"] += name.startswith("case/")
     killed["killed" if ended.code == -signal.SIGKILL else "ended before"] += 1
