@@ -169,7 +169,7 @@ def _probed(
     rows = [(row, "small encoder") for row in own.rows]
     rows += [(row, _NAMES.get(row.model, row.model)) for row in report.rows]
     return [
-        _score(data.name, name, "" if "forest" in name else "linear model", row)
+        _score(data.name, name, "linear model", row)
         for row, name in rows
         if not row.rule.startswith("C = ")  # those at the validated penalty say nearly the same
     ]
