@@ -201,6 +201,7 @@ class SharedNeighborhood(Neighborhood):
     """A neighborhood for a layer that computes each environment once.
 
     Receivers are the first nodes of the new classes (or all nodes), senders are the old classes.
+    ``batch`` is the whole batch: its nodes are not the rows that a layer is given.
     """
 
     def __init__(

@@ -54,9 +54,9 @@ def color_classes(
 
     The list ends before the first round after which more than 95 % of the nodes are distinct; it
     may be empty. Two different environments have the same color of 64 bits by chance with a
-    probability of about 2^-62. So one batch of 10,000 environments holds such a pair with a
-    probability of 1e-11, and 10^12 environments in batches of this size with one of 1e-3. Where
-    the attributes or the degree of a node are not those of the first node of its class, which is
+    probability of at most about 2^-58. So one batch of 10,000 environments holds such a pair with a
+    probability below 2e-10, and 10^12 environments in batches of this size with one below 2 %.
+    Where the attributes or the degree of a node are not those of the first node of its class, which is
     looked at each time, the list ends too.
 
     Args:
