@@ -56,8 +56,8 @@ def color_classes(
     may be empty. Two different environments have the same color of 64 bits by chance with a
     probability of at most about 2^-58. So one batch of 10,000 environments holds such a pair with a
     probability below 2e-10, and 10^12 environments in batches of this size with one below 2 %.
-    Where the attributes or the degree of a node are not those of the first node of its class, which is
-    looked at each time, the list ends too.
+    Where the attributes or the degree of a node are not those of the first node of its class,
+    which is looked at each time, the list ends too.
 
     Args:
         x: Node attributes.
