@@ -40,6 +40,7 @@ WORDS = {
     "model+counts": f"{MODEL}, ECFP4 counts",
     "model+counts+descriptors": f"{MODEL}, ECFP4 counts, descriptors",
 }
+COLUMNS = ["endpoint", "features", "head", "seed", "row", "label", "prediction", "std"]
 Columns = dict[str, np.ndarray | csr_matrix]
 
 
@@ -54,65 +55,51 @@ def main() -> None:
     if options.command == "table":
         print(table(pd.read_csv(options.results)))
         return
-    done = pd.read_csv(options.results) if options.results.exists() else pd.DataFrame()
     for endpoint in options.endpoints:
-        if len(done) and endpoint in set(done["endpoint"]):
-            continue
-        found = fit(endpoint, pd.read_csv(options.folder / f"{endpoint}.csv.gz"))
-        done = pd.concat([done, found], ignore_index=True)
-        done.to_csv(options.results, index=False, float_format="%.5g")
+        fit(endpoint, pd.read_csv(options.folder / f"{endpoint}.csv.gz"), options.results)
 
 
-def fit(endpoint: str, data: pd.DataFrame) -> pd.DataFrame:
-    """Return the predictions of all representations and heads for one endpoint."""
+def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
+    """Add the predictions of all representations and heads for one endpoint."""
     data.columns = ["smiles", "value", "split"]
     encoder = graphlog.load(MODEL)
     store = graphlog.read_molecules(data["smiles"].tolist(), schema=encoder.schema)
     data = data.iloc[store.rows].reset_index(drop=True)
     labels = data["value"].to_numpy(dtype=np.float64)[:, None]
     is_test = (data["split"] == "test").to_numpy()
-    train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
-    found = features(store)
+    known = features(store)
     networks = [random_encoder(encoder.config, encoder.schema, seed=s) for s in range(NETWORKS)]
     embedded = [network.embed_store(store) for network in networks]
-    rows: list[pd.DataFrame] = []
-
-    def add(name: str, head: str, seed: int, values: np.ndarray, std: np.ndarray | None) -> None:
-        rows.append(
-            pd.DataFrame(
-                {
-                    "endpoint": endpoint,
-                    "features": name,
-                    "head": head,
-                    "seed": seed,
-                    "row": store.rows[test],
-                    "label": labels[test, 0],
-                    "prediction": values[:, 0],
-                    "std": np.nan if std is None else std[:, 0],
-                }
-            )
-        )
-
-    for name in WORDS:
-        seeds = range(NETWORKS) if name.startswith("untrained") else (0,)
-        for seed in seeds:
-            own = {**found, "untrained": embedded[seed]}
-            began = time.monotonic()
-            if "+" not in name:
-                add(name, "linear", seed, linear(name, own, labels, train)[test], None)
-            fitted = fit_kernel(blocks(name, own), labels, train, "regression").model
-            predicted = fitted.predict([block.values[test] for block in blocks(name, own)])
-            add(name, "kernel", seed, *predicted)
-            score = r2(labels[test], predicted.mean)[0]
-            print(endpoint, name, seed, f"{100 * score:.1f}", f"{time.monotonic() - began:.0f} s")
-    everything = np.arange(len(labels))
-    for draw in range(DRAWS):
-        order = np.random.default_rng(draw).permutation(everything)
-        train, test = order[len(order) // 5 :], order[: len(order) // 5]
-        parts = blocks("model+counts", found)
-        fitted = fit_kernel(parts, labels, train, "regression").model
-        add("model+counts", "random split", draw, *fitted.predict([p.values[test] for p in parts]))
-    return pd.concat(rows, ignore_index=True)
+    cells = [
+        (name, head, seed)
+        for name in WORDS
+        for seed in range(NETWORKS if name.startswith("untrained") else 1)
+        for head in (["kernel"] if "+" in name else ["linear", "kernel"])
+    ]
+    cells += [("model+counts", "random split", draw) for draw in range(DRAWS)]
+    for name, head, seed in cells:
+        done = pd.read_csv(results) if results.exists() else pd.DataFrame(columns=COLUMNS)
+        cell = (endpoint, name, head, seed)
+        if (done[COLUMNS[:4]] == cell).all(axis=1).any():
+            continue
+        own, began = {**known, "untrained": embedded[seed]}, time.monotonic()
+        train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
+        if head == "random split":
+            order = np.random.default_rng(seed).permutation(len(labels))
+            train, test = order[len(order) // 5 :], order[: len(order) // 5]
+        std = np.full((len(test), 1), np.nan)
+        if head == "linear":
+            mean = linear(name, own, labels, train)[test]
+        else:
+            parts = blocks(name, own)
+            fitted = fit_kernel(parts, labels, train, "regression").model
+            mean, std = fitted.predict([part.values[test] for part in parts])
+        columns = (*cell, store.rows[test], labels[test, 0], mean[:, 0], std[:, 0])
+        rows = pd.DataFrame(dict(zip(COLUMNS, columns, strict=True)))
+        whole = pd.concat([done, rows], ignore_index=True) if len(done) else rows
+        whole.to_csv(results, index=False, float_format="%.5g")
+        score, seconds = 100 * r2(labels[test], mean)[0], time.monotonic() - began
+        print(*cell, f"R2 {score:.1f} %, {seconds:.0f} s", flush=True)
 
 
 def features(store: GraphStore) -> Columns:
@@ -150,11 +137,14 @@ def table(rows: pd.DataFrame) -> str:
         rows[rows["head"] != "random split"]
         .groupby(["features", "head", "seed", "endpoint"])
         .apply(lambda part: 100 * _r2(part), include_groups=False)
-        .unstack("endpoint")[list(ENDPOINTS)]
+        .unstack("endpoint")
     )
+    present = [name for name in ENDPOINTS if name in scores.columns]
+    scores = scores[present]
     scores["mean"] = scores.mean(axis=1)
     means, spread = scores.groupby(level=[0, 1]).mean(), scores.groupby(level=[0, 1]).std()["mean"]
-    lines = ["| features | head | " + " | ".join([*ENDPOINTS, "mean"]) + " |", "|---" * 9 + "|"]
+    lines = ["| features | head | " + " | ".join([*present, "mean"]) + " |"]
+    lines.append("|---" * (len(present) + 3) + "|")
     for name in WORDS:
         for head in ("linear", "kernel"):
             if (name, head) in means.index:
@@ -163,12 +153,13 @@ def table(rows: pd.DataFrame) -> str:
                 shown[-1] += "" if np.isnan(sd) else f" ± {sd:.1f}"
                 lines.append(f"| {WORDS[name]} | {head} | " + " | ".join(shown) + " |")
     own = rows[(rows["features"] == "model+counts") & rows["std"].notna()]
-    lines += ["", "| deviations of | " + " | ".join([*ENDPOINTS, "mean"]) + " |", "|---" * 8 + "|"]
+    lines += ["", "| deviations of | " + " | ".join([*present, "mean"]) + " |"]
+    lines.append("|---" * (len(present) + 2) + "|")
     for head, words in (("random split", "random splits"), ("kernel", "the authors' test folds")):
         part = own[own["head"] == head].groupby(["endpoint", "seed"])
         for what, score in (("covered, %", _covered), ("surest third, RMSE %", _surest)):
             found = part.apply(score, include_groups=False).groupby("endpoint").mean()
-            shown = [f"{found[name]:.0f}" for name in ENDPOINTS]
+            shown = [f"{found[name]:.0f}" for name in present]
             lines.append(
                 f"| {words}, {what} | " + " | ".join([*shown, f"{found.mean():.0f}"]) + " |"
             )
