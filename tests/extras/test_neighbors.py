@@ -82,6 +82,11 @@ def test_an_index_is_saved_and_guarded(tmp_path: Path, exact: bool):
         Index.load(tmp_path)
 
 
+HEADER = (
+    b"\x93NUMPY\x01\x00v\x00{'descr': '<i8', 'fortran_order': False, 'shape': (3,\0}" + b" " * 99
+)
+
+
 def _sign(folder: Path, **changes: object) -> None:
     """Write ``index.json`` anew, with hashes and a checksum that fit."""
     about = json.loads((folder / "index.json").read_text())
@@ -142,7 +147,7 @@ def test_rows_of_a_signed_index_are_those_of_its_library(saved: Path, rows: list
         Index.load(saved)
 
 
-@pytest.mark.parametrize("content", [b"", b"x", b"\x93NUMPY\x01\x00", b"\x80\x04N."])
+@pytest.mark.parametrize("content", [b"", b"x", b"\x93NUMPY\x01\x00", b"\x80\x04N.", HEADER])
 def test_arrays_of_a_signed_index_that_are_none(saved: Path, content: bytes) -> None:
     for name in ("rows.npy", "vectors.npy"):
         before = (saved / name).read_bytes()

@@ -193,7 +193,9 @@ def test_rows_of_a_view_are_the_same_in_every_file(model: Encoder, tmp_path: Pat
     )
 
 
-@pytest.mark.parametrize("name", ["atlas.html", "tree.json", "members.csv", "rejects.csv"])
+@pytest.mark.parametrize(
+    "name", ["atlas.html", "tree.json", "members.csv", "rejects.csv", "graphlog.json"]
+)
 def test_files_of_another_program_are_not_replaced(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("mine")
     with pytest.raises(ConfigError, match="files of another program"):

@@ -280,7 +280,7 @@ class Index:
         records = (path / _RECORDS).read_bytes().split(b"\n")[:-1]
         damaged = ModelFileError(f"{path}: its files contradict each other; build the index again.")
         try:
-            rows: Any = np.load(path / _ROWS)
+            rows: Any = np.array(np.load(path / _ROWS, mmap_mode="r"))
             if about["exact"]:
                 vectors = np.load(path / _VECTORS, mmap_mode="r")
                 shape, is_finite = vectors.shape, vectors.dtype == np.float32
@@ -297,7 +297,7 @@ class Index:
             )
         except MissingExtraError:
             raise
-        except (OSError, ValueError, RuntimeError, EOFError):
+        except (OSError, ValueError, TypeError, RuntimeError, EOFError, SyntaxError):
             raise damaged from None
         if not is_sound:
             raise damaged

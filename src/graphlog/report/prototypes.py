@@ -258,7 +258,7 @@ def _has_label_columns(source: Input, encoder: Encoder) -> bool:
 
 def _check_folder(out: Path) -> None:
     """Refuse a folder that could not or should not be written to, before any work."""
-    is_used = any(os.path.lexists(out / name) for name in (*_FILES, "rejects.csv"))
+    is_used = any(os.path.lexists(out / name) for name in (*_FILES, "rejects.csv", MARK))
     if (out / "config.toml").is_file() or (is_used and folder_kind(out) != _KIND):
         raise ConfigError(
             f"{out} holds a run or files of another program; name another folder with -o."
