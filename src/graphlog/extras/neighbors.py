@@ -297,7 +297,7 @@ class Index:
             )
         except MissingExtraError:
             raise
-        except (OSError, ValueError, TypeError, RuntimeError, EOFError, SyntaxError):
+        except Exception:  # NumPy evaluates headers, and raises whatever comes of that
             raise damaged from None
         if not is_sound:
             raise damaged

@@ -26,6 +26,7 @@ from graphlog.downstream.models import load, load_for
 from graphlog.downstream.report import json_ready
 from graphlog.errors import ConfigError, DataError
 from graphlog.files import (
+    MARK,
     folder_kind,
     mark_folder,
     open_csv,
