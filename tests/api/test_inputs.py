@@ -343,7 +343,7 @@ def test_what_is_no_input_is_refused_in_one_line(tmp_path: Path) -> None:
         resolve(tmp_path / "no.csv")
     with pytest.raises(DataError, match=r"one column of SMILES, found an array of shape \(2, 2\)"):
         resolve(np.full((2, 2), "C"))
-    with pytest.raises(ConfigError, match="did you mean 'bbbp'"):
+    with pytest.raises(ConfigError, match="did you mean"):
         resolve("bpbp")
 
 

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.usefixtures("coarse")
 
 READING = {"--smiles-column", "--limit", "--data-dir", "--on-error", "--workers", "--excel-safe"}
 WITHOUT_TABLE = {"quickstart", "convert", "benchmark", "export", "models", "info"}
-LABELS = ["--targets", "oxygen", "--split", "random", "--seeds", "0", "--workers", "1"]
-QUICK = [*LABELS, "--epochs", "1", "--baselines", "none"]
+LABELS = ["--targets", "oxygen", "--split", "random", "--workers", "1"]
+QUICK = [*LABELS, "--seeds", "0", "--epochs", "1", "--baselines", "none"]
 
 
 def test_every_verb_that_reads_a_table_has_the_options_of_reading():
@@ -63,7 +63,8 @@ def test_probe_tune_and_split_take_the_first_rows(
     words = ["probe", molecules, "-m", pretrained, *LABELS, "--baselines", "none", "--limit", "60"]
     found = cli(*words, "--split", split, "--json").json
     assert (found["sizes"]["train"], sum(found["sizes"].values())) == (47, 60)
-    words = ["tune", molecules, "-m", pretrained, "-o", tmp_path / "t", *LABELS, "--trials", "1"]
+    words = ["tune", molecules, "-m", pretrained, "-o", tmp_path / "t", *LABELS, "--seeds", "0"]
+    words += ["--trials", "1"]
     quick = ["--limit", "60", "--set", "epochs=1", "--baselines", "none", "--freeze", "--json"]
     assert sum(cli(*words, *quick).json["report"]["sizes"].values()) == 60
 

@@ -156,7 +156,7 @@ def test_from_a_file_to_predictions(case: Case, tmp_path: Path) -> None:
     assert z.shape == (case.rows, encoder.width())
     assert np.isnan(z).any(axis=1).sum() == case.rejected
     labeled: dict[str, Any] = {"split": "random", "targets": case.targets}
-    report = graphlog.probe(encoder, case.source, seeds=(0,), **labeled)
+    report = graphlog.probe(encoder, case.source, baseline_seeds=(0,), **labeled)
     assert report.task == "classification"
     predictor = graphlog.finetune(
         encoder, case.source, seeds=(0,), epochs=2, baselines=(), run_dir=folder / "ft", **labeled
@@ -190,7 +190,7 @@ def test_the_command_line(case: Case, tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert len(rows) == case.rows
     assert sum(row["graphlog_status"] != "ok" for row in rows) == case.rejected
-    run("probe", case.source, "-m", model, *labels, "--split", "random", "--seeds", "0")
+    run("probe", case.source, "-m", model, *labels, "--split", "random", "--baseline-seeds", "0")
     run("prototypes", model, "-o", tmp_path / "tree", "--input", case.source, "--fit")
     run("info", store)
 
