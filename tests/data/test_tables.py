@@ -201,6 +201,16 @@ def test_parquet(tmp_path: Path) -> None:
     assert "no such file" in refusal(tmp_path / "c.parquet")
 
 
+def test_a_parquet_file_with_a_text_that_is_not_utf8(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    raw = pyarrow.array([b"CCO", b"C\xb1O"], pyarrow.binary())
+    table = pyarrow.table({"smiles": raw.view(pyarrow.string())})
+    for use_dictionary in (True, False):
+        parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=use_dictionary)
+        assert "the Parquet data is damaged" in refusal(tmp_path / "a.parquet")
+
+
 @pytest.mark.parametrize(("kind", "module"), [("bz2", bz2), ("xz", lzma)])
 def test_bzip2_and_xz(kind: str, module: Any, tmp_path: Path) -> None:
     packed = module.compress(CSV.encode())

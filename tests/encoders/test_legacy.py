@@ -196,6 +196,18 @@ def test_one_flipped_bit_is_found_by_the_checksum(tmp_path: Path) -> None:
         convert_pth(path)
 
 
+def test_a_damaged_directory_of_the_archive_changes_no_weight(tmp_path: Path) -> None:
+    path = saved(family_weights(), tmp_path / "old.pth")
+    expected = convert_pth(path).encoder.state_dict()
+    payload = bytearray(path.read_bytes())
+    entries = [k for k in range(len(payload)) if payload[k : k + 4] == b"PK\x01\x02"]
+    for entry in entries[:-1]:
+        payload[entry + 34 : entry + 37] = b"%99"  # number of the disk it is said to start on
+    path.write_bytes(payload)
+    found = convert_pth(path).encoder.state_dict()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [

@@ -334,12 +334,13 @@ def _refuse_expanding(metadata: Any, path: Path) -> None:
 
 def _rows(table: Any, path: Path, failure: type[Exception]) -> Iterator[list[str]]:
     try:
-        for batch in table.iter_batches(batch_size=_ROWS_A_BATCH):
+        # an error in one of pyarrow's own threads would end the process
+        for batch in table.iter_batches(batch_size=_ROWS_A_BATCH, use_threads=False):
             step = _rows_at_once(batch, path)
             for start in range(0, batch.num_rows, step):
                 columns = [_texts(column) for column in batch.slice(start, step).columns]
                 yield from (list(row) for row in zip(*columns, strict=True))
-    except (failure, OSError) as e:
+    except (failure, OSError, UnicodeDecodeError) as e:
         raise DataError(
             f"{path}: the Parquet data is damaged ({str(e).splitlines()[0]}); fetch it again."
         ) from None
