@@ -80,7 +80,7 @@ def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
     for name, head, seed in cells:
         done = pd.read_csv(results) if results.exists() else pd.DataFrame(columns=COLUMNS)
         cell = (endpoint, name, head, seed)
-        if (done[COLUMNS[:4]] == cell).all(axis=1).any():
+        if cell in set(done[COLUMNS[:4]].itertuples(index=False, name=None)):
             continue
         own, began = {**known, "untrained": embedded[seed]}, time.monotonic()
         train, test = np.flatnonzero(~is_test), np.flatnonzero(is_test)
