@@ -85,7 +85,7 @@ def _jobs(table: Path, other: Path, store: str, encoder: str, fitted: str) -> di
     predict = ["predict", str(table), "-m", fitted, *_ONE, "-o", "out.csv"]
     probe = [
         *("probe", str(table), "-m", encoder, "--targets", "y", "--split", "random"),
-        *("--seeds", "0", "--baselines", "none", "--workers", "1"),
+        *("--baseline-seeds", "0", "--baselines", "none", "--workers", "1"),
     ]
     jobs = {
         "featurize": Job(featurize, _store, ("--overwrite",)),
