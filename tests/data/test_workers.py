@@ -183,12 +183,15 @@ def test_scores_of_a_probe_are_those_of_this_process(tmp_path: Path, sent: set[s
     is_odd = [k % 2 for _ in range(4) for k in range(1, 13)]
     table = write_csv(tmp_path / "rings.csv", rings, odd=is_odd)
     calls: list[tuple[Any, dict[str, Any]]] = [
-        (graphlog.probe, {"with_features": ["descriptors"], "baselines": ["random"]}),
-        (graphlog.fold_probe, {"folds": 3, "baselines": ["random"]}),
+        (
+            graphlog.probe,
+            {"with_features": ["descriptors"], "baselines": ["random"], "baseline_seeds": (0,)},
+        ),
+        (graphlog.fold_probe, {"folds": 3, "baselines": ["random"], "seeds": (0,)}),
     ]
     for call, options in calls:
         found, expected = (
-            call(tiny_encoder(), table, engine=engine, targets=["odd"], seeds=(0,), **options)
+            call(tiny_encoder(), table, engine=engine, targets=["odd"], **options)
             for engine in ("ray", "local")
         )
         assert found.to_dict() == expected.to_dict()

@@ -127,7 +127,7 @@ def test_a_data_set_added_to_the_catalogue_is_found_everywhere(
     assert graphlog.fetch_dataset("odor") == tmp_path / "odor.csv"
     assert graphlog.describe_dataset("odor")["here"] == "yes"
     assert "odor" in [row["name"] for row in graphlog.describe_datasets()]
-    report = graphlog.probe("graphlog-mol", "odor", baselines=(), seeds=(0,))
+    report = graphlog.probe("graphlog-mol", "odor", baselines=(), baseline_seeds=(0,))
     assert (report.dataset, report.tasks, report.split) == ("odor", ("odor",), "random (seed 0)")
     assert main(["data", "list", "--json"]) == 0
     assert '"odor"' in capsys.readouterr().out

