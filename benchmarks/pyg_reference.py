@@ -84,7 +84,7 @@ class ReferenceEncoder(nn.Module):
             h = norm(layer(h, edge_index, edge_attr))
             if number < len(self.layers) - 1:
                 h = torch.relu(h)
-        return Encoding(h, global_mean_pool(h, batch.batch))
+        return Encoding(lambda: h, global_mean_pool(h, batch.batch))
 
 
 class JoinedGIN(MessagePassing):
@@ -133,7 +133,7 @@ class ProteinReference(nn.Module):
             h = layer(h, edge_index, edge_attr)
             if number < len(self.layers) - 1:
                 h = torch.relu(h)
-        return Encoding(h, global_mean_pool(h, batch.batch))
+        return Encoding(lambda: h, global_mean_pool(h, batch.batch))
 
 
 def copied(linear: nn.Linear) -> nn.Linear:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from graphlog.downstream.models import random_encoder
 from graphlog.encoders.encoder import build_encoder
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
 from graphlog.training import precision
@@ -112,6 +113,14 @@ def test_continuing_from_a_model(tmp_path: Path) -> None:
     fresh = run_pretraining(store, config, None)
     assert not all(torch.equal(v, weights(on)[k]) for k, v in before.items())
     assert not all(torch.equal(v, weights(on)[k]) for k, v in weights(fresh).items())
+
+
+def test_training_starts_from_the_untrained_encoder_of_its_seed(tmp_path: Path) -> None:
+    store, config = families(), small_config(learning_rate=1e-30)
+    untrained = random_encoder(config.encoder, store.schema, seed=config.seed, graphs=store)
+    start = dict(untrained.network.named_parameters())
+    for name, weight in run_pretraining(store, config, None).encoder.named_parameters():
+        torch.testing.assert_close(weight, start[name], rtol=0, atol=1e-20, msg=name)
 
 
 def test_a_model_that_does_not_fit_is_named(tiny_store: Any) -> None:

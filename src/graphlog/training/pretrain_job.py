@@ -68,7 +68,8 @@ class Pretraining(Job):
         kind = OBJECTIVES[config.objective]
         kind.check_schema(store.schema)
         if init is None:
-            init = build_encoder(config.encoder, store.schema, seed_for(config.seed, "encoder"))
+            start = torch.Generator().manual_seed(seed_for(config.seed, "encoder"))
+            init = build_encoder(config.encoder, store.schema, start)
         else:
             check_fits(init, config, store.schema)
         with global_seed(config.seed, "objective"):
