@@ -29,7 +29,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
-from graphlog.errors import ConfigError
+from graphlog.errors import ConfigError, setting
 from graphlog.inputs import InputLike, domain_of, read, remember_input, resolve, schema_for
 from graphlog.processes import is_first
 from graphlog.training.callbacks import Callback
@@ -150,7 +150,9 @@ def featurize(
     output = Path(output)
     if output.exists() and not overwrite:
         raise ConfigError(
-            f"{output} exists already; replace it with `overwrite=True`, or name another folder."
+            f"{output} exists already; replace it with {setting('overwrite', True)}, or name "
+            "another folder.",
+            option="overwrite",
         )
     folder = output.absolute().parent
     check_rejects(folder, output.name, source if isinstance(source, str) else None)
@@ -344,7 +346,10 @@ def probe(
     if folder is not None:
         check_usable(folder, "probe", None, overwrite)
     elif overwrite:
-        raise ConfigError("`overwrite` replaces a run, and no folder is named (`run_dir`).")
+        raise ConfigError(
+            f"{setting('overwrite')} replaces a run; name its folder with {setting('run_dir')}.",
+            option="overwrite",
+        )
     model = load_for(encoder, _store_of(dataset), device=device_for(engine, device))
     resolved = None if isinstance(dataset, LabeledGraphs) else resolve(dataset, model.schema)
     options |= {"split": split, "targets": targets}

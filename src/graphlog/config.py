@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from graphlog.errors import ConfigError, DataError
+from graphlog.errors import ConfigError, DataError, out_of_range, setting
 
 
 class FrozenConfig(BaseModel):
@@ -91,13 +91,14 @@ def parse_override(text: str) -> tuple[list[str], Any]:
     """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ConfigError(f"--set must look like key=value, found {text!r}.")
+        raise out_of_range("settings", "such as key=value", repr(text))
     try:
         parsed = tomllib.loads(f"v = {value}")["v"]
     except tomllib.TOMLDecodeError:
         parsed = value.strip()
     except (ValueError, RecursionError) as e:  # too many digits, nested too deeply
-        raise ConfigError(f"--set {key}: its value cannot be read ({e}).") from None
+        message = f"{setting('settings', key)}: its value cannot be read ({e})."
+        raise ConfigError(message, option="settings") from None
     return key.strip().split("."), parsed
 
 

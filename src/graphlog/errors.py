@@ -1,14 +1,61 @@
 """Errors caused by input: each message is one line that says what, where and how to fix it."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextvars import ContextVar
 from difflib import get_close_matches
+from os import PathLike, fspath
 
 _SHOWN = 24
 """At most so many known names are listed, the nearest ones."""
 
 
+def in_python(name: str, value: object = None) -> str:
+    """Return a setting as Python has it.
+
+    Example:
+        >>> in_python("resume", True)
+        '`resume=True`'
+    """
+    return f"`{name}`" if value is None else f"`{name}={value!r}`"
+
+
+WORDING: ContextVar[Callable[[str, object], str]] = ContextVar("wording", default=in_python)
+"""How settings are written to whoever called: ``resume=True`` in Python, ``--resume`` by a command.
+
+The command line sets it for the time of one command."""
+
+
+def setting(name: str, value: object = None) -> str:
+    """Return a setting as the caller writes it, to be part of a message.
+
+    Args:
+        name: Its name in Python.
+        value: What to set it to, if that is the advice.
+    """
+    return WORDING.get()(name, value)
+
+
 class GraphLoGError(ValueError):
-    """Base of all errors caused by input; the command line prints one line and exits with 2."""
+    """Base of all errors caused by input; the command line prints one line and exits with 2.
+
+    Args:
+        message: What is wrong, where, and how to fix it, on one line.
+        option: Name in Python of the setting that is at fault or missing.
+        file: The file in question.
+        row: Row of the input in question, from 0.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        option: str | None = None,
+        file: str | PathLike[str] | None = None,
+        row: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.option, self.row = option, row
+        self.file = None if file is None else fspath(file)
 
 
 class DataError(GraphLoGError):
@@ -50,8 +97,26 @@ class MissingPluginError(ConfigError):
         )
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+def out_of_range(option: str, allowed: str, found: object) -> ConfigError:
+    """Return the error for a setting whose value is not allowed.
+
+    Example:
+        >>> print(out_of_range("k", "at least 1", 0))
+        `k` must be at least 1, found 0.
+    """
+    return ConfigError(f"{setting(option)} must be {allowed}, found {found}.", option=option)
+
+
+def unknown_name(
+    kind: str, name: str, known: Iterable[str], option: str | None = None
+) -> ConfigError:
     """Return the error for an unknown name, suggesting the nearest known one.
+
+    Args:
+        kind: What the name is of.
+        name: The name.
+        known: The names there are.
+        option: The setting that has the name, if it is one.
 
     Example:
         >>> print(unknown_name("backbone", "ginn", ["gin", "gcn"]))
@@ -66,10 +131,16 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
         else sorted(get_close_matches(name.lower(), choices, n=_SHOWN, cutoff=0.0))
     )
     more = f" and {len(choices) - len(shown)} more" if len(shown) < len(choices) else ""
-    return ConfigError(f"unknown {kind} '{name}'; {hint}Known: {', '.join(shown)}{more}")
+    message = f"unknown {kind} '{name}'; {hint}Known: {', '.join(shown)}{more}"
+    return ConfigError(message, option=option)
 
 
-def check_name(kind: str, name: object, known: Collection[str]) -> None:
+def check_name(kind: str, name: object, known: Collection[str], option: str | None = None) -> None:
     """Raise what :func:`unknown_name` returns unless ``name`` is one of those ``known``."""
     if name not in known:
-        raise unknown_name(kind, str(name), known)
+        raise unknown_name(kind, str(name), known, option)
+
+
+def check_choice(option: str, value: object, known: Collection[str]) -> None:
+    """Raise a :class:`ConfigError` unless a setting has one of the ``known`` values."""
+    check_name(setting(option), value, known, option)

@@ -20,7 +20,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets import DATASETS, find_spec
 from graphlog.domains import DOMAINS, Domain, Input, schema_named
-from graphlog.errors import ConfigError, DataError, check_name, unknown_name
+from graphlog.errors import ConfigError, DataError, check_name, setting, unknown_name
 from graphlog.files import beside
 
 
@@ -341,7 +341,8 @@ def _fitting(
         if own == wanted:
             raise ConfigError(
                 f"the store's schema '{own}' has other columns or codes than the model's; build "
-                "it again (any graphs: `like=MODEL`)."
+                f"it again (any graphs: {setting('like', 'MODEL')}).",
+                option="like",
             )
         if store.schema.domain != schema.domain:
             holds, reads = (DOMAINS[s.domain].records for s in (store.schema, schema))
@@ -350,13 +351,15 @@ def _fitting(
             )
         raise ConfigError(
             f"the store has schema '{own}' but the model reads '{wanted}'; build it again with "
-            f"`schema='{wanted}'`."
+            f"{setting('schema', wanted)}.",
+            option="schema",
         )
     if schema is not None and schema.contradicts(store.schema):
         kinds = ("directed", "undirected") if store.schema.directed else ("undirected", "directed")
         raise ConfigError(
             f"the store's graphs are {kinds[0]}, but the model reads {kinds[1]} ones; build the "
-            "store again from its input (`like=MODEL`)."
+            f"store again from its input ({setting('like', 'MODEL')}).",
+            option="like",
         )
     limit = options.get("limit")
     check_reading(options.get("on_error", "skip"), limit)
@@ -366,7 +369,8 @@ def _fitting(
     if rejects:
         raise DataError(
             f"{name}, row {rejects[0].row}: {rejects[0].reason}; fix it, or skip such rows with "
-            "`on_error='skip'`."
+            f"{setting('on_error', 'skip')}.",
+            option="on_error",
         )
     path = options.get("store_path")
     return store if path is None else store.save(path)
@@ -388,7 +392,8 @@ def _of_objects(store: GraphStore, options: Mapping[str, Any]) -> dict[str, Any]
     if options.get("on_error") == "fail" and first is not None:
         raise DataError(
             f"torch_geometric graphs, graph {first.row}: {first.reason}; fix it, or skip such "
-            "graphs with `on_error='skip'`."
+            f"graphs with {setting('on_error', 'skip')}.",
+            option="on_error",
         )
     return {key: value for key, value in options.items() if key != "like"}  # its schema is known
 
@@ -399,10 +404,14 @@ def _unfit(option: str, name: str, records: str) -> ConfigError:
         options = set[str]().union(*(d.reading_options() for d in DOMAINS.values()))
         return unknown_name("option", option, options)
     if records == owner.records:
-        return ConfigError(f"`{option}` does not go with {name}, which holds {records}; drop it.")
+        return ConfigError(
+            f"{setting(option)} does not go with {name}, which holds {records}; drop it.",
+            option=option,
+        )
     return ConfigError(
-        f"`{option}` is for {owner.records}, and {name} holds {records}; drop it, or add "
-        f"`domain='{owner.name}'`."
+        f"{setting(option)} is for {owner.records}, and {name} holds {records}; drop it, or add "
+        f"{setting('domain', owner.name)}.",
+        option=option,
     )
 
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from contextvars import ContextVar
 from typing import IO
 
-from graphlog.errors import ConfigError, GraphLoGError
+from graphlog.errors import ConfigError, GraphLoGError, setting
 
 SUPERVISOR = "GRAPHLOG_SUPERVISOR"
 """Variable with the number of the process that started this one by ``--processes``."""
@@ -62,7 +62,10 @@ def run_processes(words: Sequence[str], count: int) -> int:
         GraphLoGError: If a process was killed.
     """
     if "WORLD_SIZE" in os.environ:
-        raise ConfigError("torchrun starts the processes already; leave out --processes.")
+        raise ConfigError(
+            f"torchrun starts the processes already; leave out {setting('processes')}.",
+            option="processes",
+        )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -152,13 +155,16 @@ def _outcome(
         raise GraphLoGError(
             f"process {rank} of {len(workers)} was ended by {name}{_LIKELY.get(name, '')}, and the "
             "others with it; "
-            "the last checkpoint is whole: continue with --resume."
+            f"the last checkpoint is whole: continue with {setting('resume', True)}.",
+            option="resume",
         )
     if rank > 0:
         said[rank].seek(0)
         sys.stderr.write(said[rank].read().decode(errors="replace"))
     elif codes[rank] == PEER_LOST:
         raise GraphLoGError(
-            "the processes lost each other; the last checkpoint is whole: continue with --resume."
+            "the processes lost each other; the last checkpoint is whole: continue with "
+            f"{setting('resume', True)}.",
+            option="resume",
         )
     return codes[rank]

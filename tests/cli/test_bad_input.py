@@ -3,12 +3,13 @@
 One line says what is wrong, where and how to mend it.
 """
 
+import ast
 import gzip
 import io
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 from typer.main import get_command
@@ -16,9 +17,11 @@ from typer.main import get_command
 import graphlog
 from cli_support import SMALL, Cli, left_in, write_molecules
 from graphlog.cli.main import app
-from graphlog.cli.options import FLAGS, named_by_flags
+from graphlog.cli.options import as_flags
 from graphlog.errors import ConfigError
 
+SETTINGS = {"setting", "out_of_range", "check_choice"}
+PYTHON_ONLY = {"folds", "save"}
 GOOD = "smiles,y\nCCO,1\nCCN,0\nCCC,1\n"
 
 
@@ -423,11 +426,12 @@ def test_utf_16_from_a_pipe_is_called_standard_input(
     assert "standard input: is read as UTF-16" in ended.err
 
 
-def test_messages_name_options_as_python_or_the_command_has_them(
+def test_a_setting_is_written_as_the_caller_writes_it(
     cli: Cli, molecules: Path, finetuned: Path, tmp_path: Path
 ):
-    with pytest.raises(ConfigError, match="drop `interval`: "):
+    with pytest.raises(ConfigError, match="drop `interval`: ") as found:
         graphlog.load_predictor(finetuned).predict_uncertain(["CCO"], interval=0.9)
+    assert found.value.option == "interval"
     words = ("predict", molecules, "-m", finetuned, "-o", tmp_path / "p.csv")
     cli(*words, "--interval", "0.9").refused("drop --interval: ")
     cli("finetune", molecules, "-m", finetuned, "-o", finetuned, "--targets", "oxygen").refused(
@@ -435,12 +439,35 @@ def test_messages_name_options_as_python_or_the_command_has_them(
     )
 
 
-def test_every_flag_in_a_message_is_an_option():
-    group: Any = get_command(app)
-    commands = [*group.commands.values(), *group.commands["data"].commands.values()]
-    options = {flag for command in commands for p in command.params for flag in p.opts}
-    options |= {flag for command in commands for p in command.params for flag in p.secondary_opts}
-    assert set(FLAGS.values()) <= options
-    assert FLAGS["k"] == "-k"
-    assert FLAGS["with_features"] == "--with"
-    assert named_by_flags("`node` and `global_weight=0`") == "`node` and `global_weight=0`"
+@pytest.mark.parametrize(
+    ("verb", "name", "value", "written"),
+    [
+        ("pretrain", "batch_size", None, "--batch-size"),
+        ("pretrain", "limit", 5, "--limit 5"),
+        ("pretrain", "overwrite", True, "--overwrite"),
+        ("pretrain", "source", None, "INPUT"),
+        ("plot", "source", None, "--input"),
+        ("neighbors", "k", None, "-k"),
+        ("embed", "with_features", None, "--with"),
+        ("finetune", "run_dir", None, "--output"),
+        ("featurize", "evidence", None, "--without-evidence"),
+        ("featurize", "keep_texts", False, "--no-texts"),
+        ("data", "fractions", None, "--fractions"),
+        ("info", "like", "MODEL", "--like MODEL"),
+        ("pretrain", "global_weight", 0, "`global_weight=0`"),
+    ],
+)
+def test_the_command_line_has_a_flag_for_every_setting(verb, name, value, written):
+    context = SimpleNamespace(command=get_command(app), invoked_subcommand=verb)
+    assert as_flags(context)(name, value) == written
+
+
+def test_every_setting_in_a_message_is_an_option_of_a_verb():
+    names: set[str] = set()
+    for path in Path(graphlog.__file__).parent.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and getattr(call.func, "id", "") in SETTINGS:
+                names.update(a.value for a in call.args[:1] if isinstance(a, ast.Constant))
+    write = as_flags(SimpleNamespace(command=get_command(app), invoked_subcommand="pretrain"))
+    assert len(names) > 30
+    assert {name for name in names if write(name).startswith("`")} <= PYTHON_ONLY

@@ -23,7 +23,7 @@ from graphlog.downstream.linear import MANY_TASKS
 from graphlog.downstream.models import list_models, load
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EmbeddingLayer
-from graphlog.errors import ConfigError, check_name
+from graphlog.errors import ConfigError, check_name, out_of_range, setting
 from graphlog.objectives import OBJECTIVES
 from graphlog.training.config import PretrainConfig, resolve_config
 
@@ -318,8 +318,9 @@ def plan_cells(request: Request) -> list[Cell]:
     setup = _setup(request, suite, domain)
     if suite.vary and (request.methods is not None or request.backbones is not None):
         raise ConfigError(
-            f"suite '{request.suite}' is about {REFERENCE} under {GIN} alone; leave out `methods` "
-            "and `backbones`."
+            f"suite '{request.suite}' is about {REFERENCE} under {GIN} alone; leave out "
+            f"{setting('methods')} and {setting('backbones')}.",
+            option="methods",
         )
     names = request.methods or suite.methods
     if "speed" in suite.stages and not names:
@@ -476,9 +477,8 @@ def _setup(request: Request, suite: Suite, domain: str) -> Setup:
     if request.seeds is not None:
         changes["seeds"] = tuple(dict.fromkeys(request.seeds))
         if not changes["seeds"] or min(changes["seeds"]) < 0:
-            raise ConfigError(
-                "`seeds` must be whole numbers from 0, at least one, found "
-                f"{list(changes['seeds'])}."
+            raise out_of_range(
+                "seeds", "whole numbers from 0, at least one", list(changes["seeds"])
             )
     return setup.updated(changes)
 
@@ -501,8 +501,10 @@ def _domain(request: Request, suite: Suite) -> str:
     found = set(asked) or {suite.domains[0]}
     if len(found) > 1 or not found <= set(suite.domains):
         raise ConfigError(
-            f"suite '{request.suite}' is of {' or '.join(suite.domains)} graphs; `domain` and "
-            f"`datasets` ask for {' and '.join(sorted(found))}: choose one."
+            f"suite '{request.suite}' is of {' or '.join(suite.domains)} graphs; "
+            f"{setting('domain')} and "
+            f"{setting('datasets')} ask for {' and '.join(sorted(found))}: choose one.",
+            option="domain",
         )
     return found.pop()
 

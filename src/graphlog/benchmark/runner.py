@@ -20,7 +20,7 @@ from graphlog.benchmark.stages import (
     provenance,
     store_name,
 )
-from graphlog.errors import ConfigError, GraphLoGError, MissingExtraError
+from graphlog.errors import ConfigError, GraphLoGError, MissingExtraError, setting
 from graphlog.files import writing
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, Silent
@@ -130,7 +130,8 @@ def draw_figures(
     if source is not None or options.get("color") is not None:
         raise ConfigError(
             f"{folder} is the folder of a benchmark, which has its own maps; "
-            "drop `source` and `color`."
+            f"drop {setting('source')} and {setting('color')}.",
+            option="source",
         )
     with figures_of(folder, out), writing(out):
         return draw_pages(BenchmarkFolder(folder), out)

@@ -158,7 +158,7 @@ def report_tables(report: "Report") -> list[Table]:
         names = tuple(name.replace("_", " ") for name in columns)
         tables.append(Table(names, shown, "\nintervals or probabilities on the test fold"))
     if report.notes:
-        tables.append(Table(("", ""), [("note", o.named_by_flags(note)) for note in report.notes]))
+        tables.append(Table(("", ""), [("note", note) for note in report.notes]))
     return tables
 
 
@@ -256,7 +256,7 @@ def printable(text: str) -> str:
 def say(line: str) -> None:
     """Print one line to standard error; never raises, since it reports failures."""
     with contextlib.suppress(OSError, ValueError):
-        print(printable(o.named_by_flags(line)), file=sys.stderr, flush=True)
+        print(printable(line), file=sys.stderr, flush=True)
 
 
 def fail(message: str) -> int:

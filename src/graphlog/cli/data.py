@@ -11,7 +11,7 @@ import typer
 import graphlog
 from graphlog.cli import options as o
 from graphlog.cli.console import Console, Table, fields_table, row_progress
-from graphlog.errors import ConfigError
+from graphlog.errors import out_of_range
 
 
 class _Option(NamedTuple):
@@ -23,9 +23,11 @@ class _Option(NamedTuple):
     help: str
 
 
+_FLAGS = {"evidence": "--without-evidence", "kinds": "--categorical"}
+"""Of the options whose name in Python is another."""
 _ANY_GRAPHS = (
     _Option("like", str, "MODEL|STORE", "Use the schema of this instead of inferring one."),
-    _Option("categorical", str, "A,B", "Attributes that are categories."),
+    _Option("kinds", str, "A,B", "Attributes that are categories."),
     _Option("continuous", str, "A,B", "Attributes that are quantities."),
     _Option("directed", bool, None, "Each edge has one direction only."),
 )
@@ -45,7 +47,7 @@ _PROTEINS = (
     _Option("terms", int, "N", "Largest number of GO terms to predict (default: 40)."),
     _Option("min_positives", int, "N", "Fewest positives of a GO term (default: 100)."),
     _Option("max_overlap", float, "J", "Largest Jaccard overlap of two terms (default: 0.8)."),
-    _Option("without_evidence", str, "A,B", "Evidence codes to ignore (default: IEA,ND,NAS)."),
+    _Option("evidence", str, "A,B", "Evidence codes to ignore (default: IEA,ND,NAS)."),
     _Option("labeled_only", bool, None, "Reject proteins without a usable annotation."),
 )
 
@@ -57,7 +59,7 @@ def _with_domain_options(verb: Callable[..., None]) -> Callable[..., None]:
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in own]
     for panel, options in (("Proteins", _PROTEINS), ("Any graphs", _ANY_GRAPHS)):
         for name, kind, metavar, help in options:
-            flag = f"--{name.replace('_', '-')}"
+            flag = _FLAGS.get(name) or f"--{name.replace('_', '-')}"
             option = o.option(help, metavar, flag, rich_help_panel=panel, show_default=False)
             annotation = Annotated[kind | None, option]
             parameters.append(
@@ -87,7 +89,7 @@ def featurize(
         ),
     ] = None,
     targets: o.Targets = None,
-    texts: Annotated[
+    keep_texts: Annotated[
         bool, o.option("Keep the SMILES in the store.", None, "--texts/--no-texts")
     ] = True,
     exclude: Annotated[
@@ -130,7 +132,7 @@ def featurize(
         overwrite=overwrite,
         progress=row_progress(progress),
         targets="auto" if targets == "auto" else o.names(targets) or None,
-        keep_texts=None if texts else False,
+        keep_texts=None if keep_texts else False,
         exclude=exclude or None,
         data_dir=reading.data_dir,
         **reading.options(),
@@ -173,14 +175,14 @@ def _reading_options(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("annotations", "aliases"):
         if name in options:
             options[name] = o.names(options[name])
-    if "without_evidence" in options:
-        options["evidence"] = tuple(o.names(options.pop("without_evidence")))
+    if "evidence" in options:
+        options["evidence"] = tuple(o.names(options["evidence"]))
     if "channel_score" in options:
         options["channel_score"] = _channel_scores(options["channel_score"])
     kinds = {
         name: kind
-        for kind in ("categorical", "continuous")
-        for name in o.names(options.pop(kind, None))
+        for key, kind in (("kinds", "categorical"), ("continuous", "continuous"))
+        for name in o.names(options.pop(key, None))
     }
     return {**options, "kinds": kinds} if kinds else options
 
@@ -192,10 +194,8 @@ def _channel_scores(text: str) -> int | dict[str, int]:
         pairs = [part.partition("=") for part in o.names(text)]
         return {name.strip(): int(least) for name, _, least in pairs}
     except ValueError:
-        raise ConfigError(
-            "--channel-score must be a number from 1 to 1000, or such as "
-            f"textmining=500,database=300, found {text!r}."
-        ) from None
+        allowed = "a number from 1 to 1000, or such as textmining=500,database=300"
+        raise out_of_range("channel_score", allowed, repr(text)) from None
 
 
 def convert(
@@ -290,8 +290,9 @@ def split(
             "With species: species of the test fold (default: human, else the last).", "TAXON"
         ),
     ] = None,
-    network: Annotated[
-        str | None, o.option("With network: files of the network, where INPUT is a store.", "A,B")
+    networks: Annotated[
+        str | None,
+        o.option("With network: files of the network, where INPUT is a store.", "A,B", "--network"),
     ] = None,
     *,
     reading: o.Reading,
@@ -310,7 +311,7 @@ def split(
         fractions=o.fractions(fractions),
         seed=seed,
         test_species=test_species,
-        networks=o.names(network),
+        networks=o.names(networks),
         progress=row_progress(progress),
         **reading.options(),
     )

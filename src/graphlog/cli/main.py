@@ -15,10 +15,11 @@ from graphlog.cli.console import Interrupted, exit_code_of, open_missing_streams
 from graphlog.cli.data import app as data_app
 from graphlog.cli.data import convert, featurize
 from graphlog.cli.look import info, models, plot, prototypes
-from graphlog.cli.options import with_groups
+from graphlog.cli.options import as_flags, with_groups
 from graphlog.cli.train import benchmark, finetune, pretrain
 from graphlog.cli.use import embed, predict, probe
 from graphlog.cli.verb import DATA, LOOK, PANELS, TRAIN, USE, Verb
+from graphlog.errors import WORDING
 from graphlog.plugins import Registry
 from graphlog.processes import WORDS
 
@@ -47,9 +48,10 @@ VERBS: Registry[Verb] = Registry("verb", {verb.run.__name__: verb for verb in CO
 
 
 class _Verbs(TyperGroup):
-    """Lets Ctrl-C reach :func:`main`; the parser would print "Aborted!" instead."""
+    """Has messages name flags; lets Ctrl-C reach :func:`main`, where the parser would print."""
 
     def invoke(self, ctx: Any) -> Any:
+        WORDING.set(as_flags(ctx))
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.models import OptionInfo
 
-from graphlog.errors import ConfigError, DataError, check_name
+from graphlog.errors import ConfigError, DataError, check_name, in_python
 from graphlog.files import EXCEL_SAFE
 
 
@@ -85,15 +84,6 @@ def fractions(text: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise typer.BadParameter(f"expected numbers such as 0.8,0.1,0.1, found {text!r}.") from None
-
-
-FLAGS = {
-    "evidence": "--without-evidence",
-    "keep_texts": "--no-texts",
-    "kinds": "--categorical",
-    "run_dir": "--output",
-}
-"""Options of the command line by their names in Python; those of the verbs are added."""
 
 
 def option(help: str, metavar: str | None = None, *flags: str, **limits: Any) -> Any:
@@ -302,36 +292,35 @@ class Inference:
         }
 
 
-def _flags_of(parameters: Sequence[inspect.Parameter]) -> dict[str, str]:
-    """Return the flags of a verb's options by the names of its parameters."""
-    flags: dict[str, str] = {}
-    for parameter in parameters:
-        for about in getattr(parameter.annotation, "__metadata__", ()):
-            if isinstance(about, OptionInfo):
-                # typer takes the first flag for the default until it reads the parameter
-                words = [str(word) for word in (about.default, *(about.param_decls or ()))]
-                given = [word.partition("/")[0] for word in words if word.startswith("-")]
-                own = f"--{parameter.name.replace('_', '-')}"
-                long = [flag for flag in given if flag.startswith("--")]
-                flags[parameter.name] = [*long, *given, own][0]
-    return flags
+def as_flags(root: Any) -> Callable[[str, object], str]:
+    """Return how the command that ``root`` runs writes a setting: by its flag, as ``--resume``.
 
+    Where the command has no such flag, another verb may; other settings stay as in Python.
 
-def named_by_flags(message: str) -> str:
-    """Return a message of the library with its options as the command line has them.
-
-    Example:
-        >>> named_by_flags("`smiles_column` is missing; give `limit=5` or `overwrite=True`")
-        '--smiles-column is missing; give --limit 5 or --overwrite'
+    Args:
+        root: The parser's context of ``graphlog``.
     """
 
-    def flag(found: re.Match[str]) -> str:
-        name, value = found[1], (found[2] or "").strip("='")
-        if name not in FLAGS:
-            return found[0]
-        return FLAGS[name] if value in ("", "True") else f"{FLAGS[name]} {value}"
+    def write(name: str, value: object = None) -> str:
+        verbs = root.command.commands
+        own = verbs.get(root.invoked_subcommand)
+        for verb in (own, *verbs.values(), *verbs["data"].commands.values()):
+            for found in verb.params if verb is not None else ():
+                if found.name == name:
+                    return _written(found, value)
+        return in_python(name, value)
 
-    return re.sub(r"`(\w+)(=[^`]*)?`", flag, message)
+    return write
+
+
+def _written(found: Any, value: object) -> str:
+    """Return an option of the parser as it is typed, an argument as the help names it."""
+    if found.param_type_name == "argument":
+        return str(found.metavar)
+    if value is False and found.secondary_opts:
+        return found.secondary_opts[0]
+    flag = max(found.opts, key=len)
+    return flag if value in (None, True, False) else f"{flag} {value}"
 
 
 def with_groups(verb: Callable[..., None]) -> Callable[..., None]:
@@ -355,12 +344,8 @@ def with_groups(verb: Callable[..., None]) -> Callable[..., None]:
             for f in fields(groups[parameter.name])
         ]
 
-    flags = _flags_of(parameters)
-    FLAGS.update(flags)
-
     @functools.wraps(verb)
     def command(**values: Any) -> None:
-        FLAGS.update(flags)  # verbs may have different flags for one name: those of this one count
         for name, group in groups.items():
             values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
         verb(**values)
@@ -393,7 +378,7 @@ def chosen_settings(named: Mapping[str, Any], pairs: Sequence[str]) -> dict[str,
         key = ".".join(path)
         if key in chosen and chosen[key] != value:
             raise ConfigError(
-                f"`{key}` is set twice, to {chosen[key]!r} and by --set to {value!r}; give it once."
+                f"{key} is set twice, to {chosen[key]!r} and by --set to {value!r}; give it once."
             )
         chosen[key] = value
     return chosen

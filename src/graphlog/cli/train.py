@@ -33,7 +33,7 @@ _REPORTED = ("objective", "recipe", "epochs", "seed", "embedding", "schema", "da
 
 def pretrain(
     source: o.Input,
-    output: o.Run,
+    run_dir: o.Run,
     objective: Annotated[str | None, o.option(_OBJECTIVE, "NAME")] = None,
     recipe: Annotated[str | None, o.option(_RECIPE, "NAME")] = None,
     backbone: Annotated[str | None, o.option(_BACKBONE, "NAME")] = None,
@@ -88,7 +88,7 @@ def pretrain(
         "device": device,
         "seed": seed,
     }
-    of_run = output / "config.toml"
+    of_run = run_dir / "config.toml"
     file = of_run if resume and config is None and of_run.is_file() else config
     start = None if init is None else graphlog.load(init)
     defaults = {} if start is None else {"encoder": start.config.model_dump()}
@@ -97,7 +97,7 @@ def pretrain(
         encoder = graphlog.pretrain(
             source,
             config=o.pretraining_settings(file, named, settings or [], defaults),
-            run_dir=output,
+            run_dir=run_dir,
             resume=resume,
             overwrite=overwrite,
             init=start,
@@ -107,9 +107,9 @@ def pretrain(
         )
     if not is_first():
         return
-    rejected, rejects = rejected_rows(output)
+    rejected, rejects = rejected_rows(run_dir)
     summary = {
-        "run": str(output),
+        "run": str(run_dir),
         "graphs": encoder.info["graphs"],
         "rejected": rejected,
         "rejects": rejects,
@@ -117,13 +117,13 @@ def pretrain(
     }
     console.summary(summary)
     labeled = domain_of(encoder.schema).example or source
-    console.say(f"next: graphlog probe {labeled} -m {output}; graphlog plot {output} -o figures")
+    console.say(f"next: graphlog probe {labeled} -m {run_dir}; graphlog plot {run_dir} -o figures")
 
 
 def finetune(
     source: o.Input,
     model: o.Model,
-    output: o.Run,
+    run_dir: o.Run,
     targets: o.Targets = None,
     task: o.Task = "auto",
     split: o.SplitKind = None,
@@ -198,7 +198,7 @@ def finetune(
             labels_range=o.bounds(labels_range),
             weights=weights,
             baselines=o.names(baselines),
-            run_dir=output,
+            run_dir=run_dir,
             resume=resume,
             overwrite=overwrite,
             progress=console.progress(),
@@ -206,11 +206,11 @@ def finetune(
             **reading.options(),
             **o.finetuning_settings(config, o.chosen_settings(named, settings or [])),
         )
-    report = {"run": str(output), **predictor.report.to_dict()}
+    report = {"run": str(run_dir), **predictor.report.to_dict()}
     console.result(report, *report_tables(predictor.report))
     console.say(
-        f"next: graphlog predict INPUT -m {output} -o predictions.csv; "
-        f"graphlog plot {output} -o figures"
+        f"next: graphlog predict INPUT -m {run_dir} -o predictions.csv; "
+        f"graphlog plot {run_dir} -o figures"
     )
 
 

@@ -138,7 +138,7 @@ def probe(
         str, o.option("Of the folds, with splits and 10-fold.", "0,1,2")
     ] = "0,1,2",
     classifier: Annotated[Literal["svm", "logistic"], o.option("Classifier of 10-fold.")] = "svm",
-    output: Annotated[
+    run_dir: Annotated[
         Path | None, o.option("Folder to keep the models in, for predict.", "RUN", "--output", "-o")
     ] = None,
     overwrite: o.Overwrite = False,
@@ -170,7 +170,7 @@ def probe(
             raise ConfigError("--protocol 10-fold makes its own folds; drop --split.")
         if with_features is not None:
             raise ConfigError("--with goes with one split or several; drop --protocol 10-fold.")
-        if output is not None or overwrite:
+        if run_dir is not None or overwrite:
             raise ConfigError("--output and --overwrite go with one split or several; drop them.")
         if head != "linear":
             raise ConfigError("--head goes with one split or several; drop --protocol 10-fold.")
@@ -196,11 +196,11 @@ def probe(
             folds_seeds=o.integers(folds_seeds) if protocol == "splits" else None,
             c=c,
             with_features=joined,
-            run_dir=output,
+            run_dir=run_dir,
             overwrite=overwrite,
             **shared,
         )
-    kept = {} if output is None else {"run": str(output)}
+    kept = {} if run_dir is None else {"run": str(run_dir)}
     console.result({**kept, **report.to_dict()}, *report_tables(report))
-    if output is not None:
-        console.say(f"next: graphlog predict INPUT -m {output} -o predictions.csv")
+    if run_dir is not None:
+        console.say(f"next: graphlog predict INPUT -m {run_dir} -o predictions.csv")

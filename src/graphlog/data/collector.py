@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import EXCLUDED, GraphChunk, Reject
-from graphlog.errors import ConfigError, DataError, check_name
+from graphlog.errors import DataError, check_choice, out_of_range, setting
 
 _WORST_SHARE = 0.5
 """Share of bad rows beyond which the column or file is probably the wrong one."""
@@ -61,7 +61,8 @@ class RowCollector:
             text = f"{reject.text[:80]!a} " if reject.text else ""
             raise DataError(
                 f"{self._where}, {self._item} {reject.row}: {text}{reject.reason}; fix it, or skip "
-                "such rows with `on_error='skip'`."
+                f"such rows with {setting('on_error', 'skip')}.",
+                option="on_error",
             )
         self._builder.reject(reject)
         self.rejected += 1
@@ -95,6 +96,6 @@ def check_reading(on_error: str, limit: int | None) -> None:
     Raises:
         ConfigError: If one is not valid.
     """
-    check_name("`on_error`", on_error, ["skip", "fail"])
+    check_choice("on_error", on_error, ["skip", "fail"])
     if limit is not None and limit < 1:
-        raise ConfigError(f"`limit` must be 1 or more, found {limit}.")
+        raise out_of_range("limit", "1 or more", limit)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float64, Integer
 
-from graphlog.errors import DataError
+from graphlog.errors import DataError, setting
 
 ABSENT = frozenset({"", "nan", "na", "n/a", "null", "none", "-", "?", "<na>"})
 """What stands in a cell without a label, in any case."""
@@ -79,11 +79,13 @@ class RecordColumn(NamedTuple):
             names = ", ".join(columns[k] for k in matches)
             raise DataError(
                 f"{where}: more than one column may hold {self.what}: {names}; choose one with "
-                "`smiles_column`."
+                f"{setting('smiles_column')}.",
+                option="smiles_column",
             )
         raise DataError(
-            f"{where}: no {self.what} column found; name one with `smiles_column` (or, if the file "
-            f"has no header, save it as .smi). Columns: {listed(columns)}"
+            f"{where}: no {self.what} column found; name one with {setting('smiles_column')} "
+            f"(or, if the file has no header, save it as .smi). Columns: {listed(columns)}",
+            option="smiles_column",
         )
 
 
@@ -310,7 +312,8 @@ class LabelReader:
             row, cell = self._first_comma
             raise DataError(
                 f"{self._where}, data row {row.row}: '{cell}' may have a decimal comma or a comma "
-                "between thousands; choose `decimal=','`, or take the commas out."
+                f"between thousands; choose {setting('decimal', ',')}, or take the commas out.",
+                option="decimal",
             )
 
     def _note_words(self, rows: Sequence[Row]) -> None:
@@ -344,7 +347,8 @@ class LabelReader:
             f"{self._where}, data row {row.row}: label '{task}' must be a number, 0/1, yes/no, "
             "true/false, active/inactive, positive/negative, or empty, found "
             f"{row.fields[task].strip()[:40]!a}{more}; leave out units and bounds such as >, "
-            f"write a decimal {mark}, or choose other `targets`."
+            f"write a decimal {mark}, or choose other {setting('targets')}.",
+            option="targets",
         )
 
 
@@ -374,7 +378,8 @@ def choose_tasks(
         if not found:
             raise DataError(
                 f"{table.where}: no column of numbers to take as labels; name the columns with "
-                "`targets`."
+                f"{setting('targets')}.",
+                option="targets",
             )
         return found
     names = [targets] if isinstance(targets, str) else list(targets)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Int, Int64, Shaped
 
-from graphlog.errors import ConfigError, DataError, check_name
+from graphlog.errors import ConfigError, DataError, check_name, out_of_range, setting
 from graphlog.files import write_text
 
 Fractions = Sequence[float]
@@ -42,7 +42,10 @@ class Split(NamedTuple):
             ConfigError: If these are not three lists of rows or masks.
         """
         arrays = [np.asarray(part) for part in parts]
-        wanted = "`split` must be train, valid and test, each as row numbers or a mask of all rows"
+        wanted = (
+            f"{setting('split')} must be train, valid and test, each as row numbers or a "
+            "mask of all rows"
+        )
         if len(arrays) != len(cls._fields):
             raise ConfigError(f"{wanted}; found {len(arrays)} parts.")
         rows: list[np.ndarray] = []
@@ -56,7 +59,7 @@ class Split(NamedTuple):
                 )
             rows.append(np.flatnonzero(part) if is_mask else part.astype(np.int64))
         split = cls(*rows)
-        _check_rows(split, num_rows, "`split`")
+        _check_rows(split, num_rows, setting("split"))
         return split
 
     def save(self, path: Path | str, kind: str, fractions: Fractions, sha256: str) -> None:
@@ -175,9 +178,10 @@ def check_fractions(fractions: Fractions) -> tuple[float, float, float]:
         or abs(math.fsum(fractions) - 1) > 1e-6
         or fractions[0] <= 0
     ):
-        raise ConfigError(
-            "`fractions` must be train, valid and test shares that sum to 1, train above 0, found "
-            f"{tuple(fractions)}."
+        raise out_of_range(
+            "fractions",
+            "train, valid and test shares that sum to 1, train above 0",
+            tuple(fractions),
         )
     train, valid, test = fractions
     return float(train), float(valid), float(test)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphlog.data.columns import SMILES, RecordColumn, Row, Table, distinct, listed
-from graphlog.errors import ConfigError, DataError, MissingExtraError
+from graphlog.errors import ConfigError, DataError, MissingExtraError, setting
 from graphlog.files import COMPRESSED, LONGEST_LINE, open_text
 
 ENDINGS = {
@@ -61,7 +61,9 @@ def open_table(
     where = "standard input" if str(path) == "-" else str(path)
     kind = delimiter or (None if str(path) == "-" else kind_of(Path(path)))
     if sheet is not None and kind != "xlsx":
-        raise ConfigError(f"{where} is no Excel file and has no sheets; drop `sheet`.")
+        raise ConfigError(
+            f"{where} is no Excel file and has no sheets; drop {setting('sheet')}.", option="sheet"
+        )
     if kind in ("parquet", "xlsx"):
         opened = _open_parquet(Path(path)) if kind == "parquet" else _open_excel(Path(path), sheet)
         with opened as (columns, records):
@@ -408,7 +410,9 @@ def _cells(book: Any, path: Path, sheet: str | None) -> Iterator[tuple[Any, ...]
             raise DataError(f"{path}: no sheet '{sheet}'; sheets: {listed([*sheets])}.")
         if len(found) > 1:
             raise DataError(
-                f"{path}: has {len(found)} sheets: {listed(found)}; choose one with `sheet`."
+                f"{path}: has {len(found)} sheets: {listed(found)}; choose one with "
+                f"{setting('sheet')}.",
+                option="sheet",
             )
         yield from sheets[found[0] if found else next(iter(sheets))].iter_rows(values_only=True)
     except DataError:

@@ -15,7 +15,15 @@ from contextvars import ContextVar
 from itertools import chain, islice
 from typing import Any, Literal, TypeVar, get_args
 
-from graphlog.errors import ConfigError, DataError, MissingExtraError, ProcessLostError, check_name
+from graphlog.errors import (
+    ConfigError,
+    DataError,
+    MissingExtraError,
+    ProcessLostError,
+    check_name,
+    out_of_range,
+    setting,
+)
 
 Key = TypeVar("Key")
 Piece = TypeVar("Piece")
@@ -58,7 +66,7 @@ def check_workers(workers: int | None) -> int:
     if workers is None:
         return available_workers()
     if workers < 0:
-        raise ConfigError(f"`workers` must be 0 or more, found {workers}.")
+        raise out_of_range("workers", "0 or more", workers)
     return workers
 
 
@@ -170,7 +178,10 @@ def device_for(engine: str, device: str) -> str:
     if engine != "ray" or device == "cpu":
         return device
     if device != "auto":
-        raise ConfigError(f"`engine='ray'` computes on processors; drop `device='{device}'`.")
+        raise ConfigError(
+            f"{setting('engine', 'ray')} computes on processors; drop {setting('device', device)}.",
+            option="device",
+        )
     return "cpu"
 
 
@@ -284,7 +295,8 @@ def _map(
         raise ProcessLostError(
             f"workers of the Ray cluster died over the same rows {_RETRIES + 1} times, or the "
             f"cluster has gone ({said}); give the workers more memory, or embed and predict in "
-            "smaller batches (`batch_size`)."
+            f"smaller batches ({setting('batch_size')}).",
+            option="batch_size",
         ) from e
     finally:
         for _, found in waiting:

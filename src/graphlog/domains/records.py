@@ -35,7 +35,7 @@ from graphlog.data.tables import cell_text, open_columns, open_table
 from graphlog.data.workers import check_workers, spread_in_order
 from graphlog.datasets import DatasetSpec
 from graphlog.domains.base import Domain, Input
-from graphlog.errors import ConfigError, DataError, check_name
+from graphlog.errors import ConfigError, DataError, check_choice, setting
 
 Featurizer = Callable[..., tuple[GraphChunk, list[tuple[int, str]]]]
 """From texts and ``schema`` to graphs, and ``(position, reason)`` of each text that is none."""
@@ -160,7 +160,7 @@ class RecordDomain(Domain):
         if workers is None and source.records is not None and len(source.records) < _PARALLEL_FROM:
             processes = 1
         if decimal is not None:
-            check_name("`decimal`", decimal, DECIMALS)
+            check_choice("decimal", decimal, DECIMALS)
         with self.open(source, smiles_column, targets, data_dir, sheet) as table:
             rows = table.rows if limit is None else islice(table.rows, limit)
             origin = {"name": Path(table.where).name, **(about or {})}
@@ -175,7 +175,7 @@ class RecordDomain(Domain):
                 if table.is_table:
                     collector.refuse_if_mostly_bad(
                         f", so this is probably the wrong column or file for {self.records}; "
-                        "choose one with `smiles_column`, or take the bad rows out"
+                        f"choose one with {setting('smiles_column')}, or take the bad rows out"
                     )
                 if labels is not None and labels.notes():
                     builder.source["notes"] = labels.notes()
@@ -224,11 +224,16 @@ class RecordDomain(Domain):
             sheet: Sheet of an Excel file.
         """
         if sheet is not None and source.path is None:
-            raise ConfigError(f"{source.name} is no Excel file and has no sheets; drop `sheet`.")
+            raise ConfigError(
+                f"{source.name} is no Excel file and has no sheets; drop {setting('sheet')}.",
+                option="sheet",
+            )
         if source.records is not None:
             if targets is not None:
                 raise ConfigError(
-                    f"`targets` are columns of a table; a list of {self.records} has none."
+                    f"{setting('targets')} are columns of a table; a list of {self.records} has "
+                    "none.",
+                    option="targets",
                 )
             yield OpenTable(source.name, self._listed(source.records), is_table=False)
         elif source.columns is not None:

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from graphlog.data.store import GraphStore
-from graphlog.errors import ConfigError, DataError
+from graphlog.errors import ConfigError, DataError, setting
 
 MOST_CLASSES = 1000
 
@@ -16,7 +16,9 @@ def is_multiclass(task: str, store: GraphStore, targets: Sequence[str]) -> bool:
     """Return whether one target of several classes is to be learned."""
     if task == "multiclass" and len(targets) > 1:
         raise ConfigError(
-            f"task 'multiclass' is for one target, found {len(targets)}; name it with `targets`."
+            f"task 'multiclass' is for one target, found {len(targets)}; name it with "
+            f"{setting('targets')}.",
+            option="targets",
         )
     return task == "multiclass" or (
         task == "auto" and len(targets) == 1 and len(_classes(store).get(targets[0], ())) > 2
@@ -40,8 +42,12 @@ def refuse_class_numbers(task: str, store: GraphStore, targets: Sequence[str]) -
             count = f"{len(classes)} class{'es' if len(classes) > 1 else ''}"
             shown = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
             wanted = "quantities" if task == "regression" else "two"
-            choice = f"choose `task='{'multiclass' if is_many else 'classification'}'`"
-            alone = "name it alone with `targets`, and " if is_many and len(targets) > 1 else ""
+            choice = f"choose {setting('task', 'multiclass' if is_many else 'classification')}"
+            alone = (
+                f"name it alone with {setting('targets')}, and "
+                if is_many and len(targets) > 1
+                else ""
+            )
             raise DataError(
                 f"the labels of target '{name}' are {count} ({shown}), not {wanted}; "
                 f"{alone}{choice}."
@@ -59,7 +65,9 @@ def one_hot_classes(
     found = np.unique(labels[~np.isnan(labels)])
     if not np.array_equal(found, found.round()) or len(found) > MOST_CLASSES:
         raise DataError(
-            f"target '{targets[0]}' holds quantities, not classes; choose `task='regression'`."
+            f"target '{targets[0]}' holds quantities, not classes; choose "
+            f"{setting('task', 'regression')}.",
+            option="task",
         )
     if len(found) < 2:
         raise DataError(

@@ -22,7 +22,7 @@ from graphlog.downstream.linear import FeatureRows
 from graphlog.encoders.base import Encoding
 from graphlog.encoders.encoder import EmbeddingLayer, EncoderConfig, GraphEncoder, with_settings
 from graphlog.encoders.modelfile import read_model, save_model
-from graphlog.errors import ConfigError, check_name
+from graphlog.errors import ConfigError, check_name, out_of_range, setting
 from graphlog.inputs import InputLike, has_column, read, resolve
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.precision import (
@@ -188,8 +188,9 @@ class Encoder(nn.Module):
             return {**reading, "standardize": wanted}
         raise ConfigError(
             f"{source.name}: the model was trained on molecules read with "
-            f"`standardize={wanted!r}`, and these are read with {found!r}; read them as the model "
-            "does."
+            f"{setting('standardize', wanted)}, and these are read with {found!r}; read them as "
+            "the model does.",
+            option="standardize",
         )
 
     def embed_store(
@@ -310,7 +311,7 @@ def each_batch(
         ConfigError: If ``batch_size`` is less than 1.
     """
     if batch_size < 1:
-        raise ConfigError(f"`batch_size` must be at least 1, found {batch_size}.")
+        raise out_of_range("batch_size", "at least 1", batch_size)
     batches = ((graphs, store[graphs]) for graphs in _ranges(store.num_nodes, batch_size))
     with bar.shown(len(store), stage):
         for graphs, found in spread_in_order(work, batches, 1):

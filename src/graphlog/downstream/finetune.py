@@ -36,16 +36,15 @@ from graphlog.downstream.tasks import (
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.encoder import with_settings
 from graphlog.encoders.novelty import fit_novelty
-from graphlog.errors import ConfigError, DataError, unknown_name
+from graphlog.errors import ConfigError, DataError, out_of_range, setting, unknown_name
 from graphlog.files import write_json, writing
 from graphlog.inputs import InputLike
 from graphlog.training.callbacks import Callback, Callbacks
 from graphlog.training.log import MetricsFile, Progress, Silent, as_progress
 from graphlog.training.runfolder import RunFolder
-from graphlog.training.trainer import Trainer, stop_on_signal
+from graphlog.training.trainer import Trainer, resume_advice, stop_on_signal
 
 RULES = {"last": "last epoch", "best-valid": "best validation"}
-_ADVICE = "free space, then continue with `resume=True`"
 
 
 def finetune(
@@ -104,7 +103,7 @@ def finetune(
         predictor = run.predictor(jobs, baselines)
         if folder is not None:
             write_json(folder.path / "scores.json", predictor.report.to_dict())
-            with writing(folder.model, _ADVICE):
+            with writing(folder.model, resume_advice()):
                 predictor.save(folder.model)
         return predictor
     finally:
@@ -143,9 +142,7 @@ def check_seeds(seeds: Sequence[int]) -> tuple[int, ...]:
         ConfigError: If there is none, one is negative, or one is given twice.
     """
     if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
-        raise ConfigError(
-            f"`seeds` must be different whole numbers from 0, at least one, found {list(seeds)}."
-        )
+        raise out_of_range("seeds", "different whole numbers from 0, at least one", list(seeds))
     return tuple(int(s) for s in seeds)
 
 
@@ -164,7 +161,11 @@ def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
     lack = "one class only" if data.task != "regression" else "no label"
     chooses = config.select == "best-valid" or config.patience
     if chooses and len(lacking) == len(data.targets):
-        advice = "drop `patience`" if config.patience else "choose `select='last'`"
+        advice = (
+            f"drop {setting('patience')}"
+            if config.patience
+            else f"choose {setting('select', 'last')}"
+        )
         raise DataError(
             f"every target has {lack} in the valid fold ({data.split_name} split): {advice} or "
             "choose another split."
@@ -219,7 +220,7 @@ class _Run:
                         epoch, batch = trainer.cursor.epoch, trainer.cursor.batch
                         bar.advance(size * epoch + min(batch * config.batch_size, size))
                     if log is not None:
-                        with writing(log.path, _ADVICE):
+                        with writing(log.path, resume_advice()):
                             for row in job.history:
                                 log.write(log_row(row))
                     trainer.run(stop)

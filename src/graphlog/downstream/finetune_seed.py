@@ -19,7 +19,7 @@ from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.metrics import better
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.encoders.encoder import EmbeddingLayer, with_settings
-from graphlog.errors import ConfigError
+from graphlog.errors import ConfigError, setting
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.training.log import Progress
 from graphlog.training.precision import NumberFormat, Precision, choose_device, choose_precision
@@ -274,7 +274,8 @@ class SeedJob(Job):
         if fields["digest"] != self.start.digest:
             raise ConfigError(
                 "the run folder holds a run with other settings, model or data; give the same "
-                "ones to resume it, or replace it with `overwrite=True`."
+                f"ones to resume it, or replace it with {setting('overwrite', True)}.",
+                option="overwrite",
             )
         self.model.load_state_dict(part(tensors, "model."))
         self.best, self.best_epoch = part(tensors, "best."), fields["best_epoch"]
@@ -287,7 +288,8 @@ class SeedJob(Job):
     def how_to_resume(self, cursor: Cursor) -> str:
         """Return where the seed stands."""
         return (
-            f"stopped in epoch {cursor.epoch + 1} of seed {self.seed}; continue with `resume=True`."
+            f"stopped in epoch {cursor.epoch + 1} of seed {self.seed}; continue with "
+            f"{setting('resume', True)}."
         )
 
     def weights(self) -> State:

@@ -13,7 +13,7 @@ from graphlog.downstream.models import untrained_like
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.subtrees import ROUNDS, wl_kernel
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
-from graphlog.errors import ConfigError, DataError, check_name
+from graphlog.errors import DataError, check_name, out_of_range, setting
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.precision import Precision
@@ -169,10 +169,11 @@ def _classes(data: LabeledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "M
         found = f"task {data.task} with {len(data.targets)} targets"
         raise DataError(
             f"k-fold accuracy is for one target of two or more classes, found {found}; "
-            "choose one with `targets`."
+            f"choose one with {setting('targets')}.",
+            option="targets",
         )
     if folds < 2:
-        raise ConfigError(f"`folds` must be 2 or more, found {folds}.")
+        raise out_of_range("folds", "2 or more", folds)
     known = np.flatnonzero(~np.isnan(data.labels).any(axis=1))
     classes = class_numbers(data.labels[known])
     fewest = int(np.bincount(classes).min())

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from graphlog.data.columns import listed_rows
-from graphlog.errors import ConfigError
+from graphlog.errors import out_of_range, setting
 
 _FEWEST = 10
 """Labels below which nothing is said."""
@@ -33,9 +33,7 @@ def within_range(
         ConfigError: If the range is none.
     """
     if len(labels_range) != 2 or not labels_range[0] < labels_range[1]:
-        raise ConfigError(
-            f"`labels_range` must be the lowest and the highest label, found {labels_range}."
-        )
+        raise out_of_range("labels_range", "the lowest and the highest label", labels_range)
     low, high = labels_range
     outside = (labels < low) | (labels > high)
     notes = [
@@ -57,7 +55,7 @@ def unusual_labels(
         if len(known) < _FEWEST:
             continue
         if found := _unusual(column[known], rows[known]):
-            advice = "check them; `labels_range` leaves out what is outside a range"
+            advice = f"check them; {setting('labels_range')} leaves out what is outside a range"
             notes.append(f"target '{name}': {'; '.join(found)}: {advice}")
     return notes
 

@@ -13,7 +13,7 @@ from graphlog.downstream.encoder import Encoder
 from graphlog.encoders.encoder import BATCH_SIZE, BATCHES, EncoderConfig, build_encoder, calibrate
 from graphlog.encoders.legacy import convert_pth
 from graphlog.encoders.modelfile import save_model
-from graphlog.errors import ConfigError, ModelFileError, unknown_name
+from graphlog.errors import ConfigError, ModelFileError, setting, unknown_name
 from graphlog.inputs import InputLike, read, resolve
 from graphlog.training.config import resolve_config
 from graphlog.training.randomness import seed_for
@@ -202,7 +202,7 @@ def statistics_note(encoder: Encoder) -> str:
 
 def _resumable(path: Path) -> str:
     return (
-        " It was interrupted; continue it with `resume=True`."
+        f" It was interrupted; continue it with {setting('resume', True)}."
         if (path / "config.toml").is_file()
         else " Name a run folder or a model file."
     )

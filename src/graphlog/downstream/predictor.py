@@ -34,7 +34,7 @@ from graphlog.downstream.writers import Results
 from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import Novelty
-from graphlog.errors import ConfigError, ModelFileError
+from graphlog.errors import ConfigError, ModelFileError, setting
 from graphlog.inputs import InputLike, read, rereadable, resolve
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.precision import NumberFormat, Precision, choose_device, inference_precision
@@ -249,13 +249,14 @@ class Predictor:
         if self.calibration is None:
             raise ConfigError(
                 "this predictor was made without a calibration and knows no interval; "
-                "drop `interval`."
+                f"drop {setting('interval')}.",
+                option="interval",
             )
         if repeats := self.info.get("valid_repeats"):
             warnings.warn(
                 f"intervals may be far too narrow: {repeats[0]:,} of {repeats[1]:,} graphs of the "
                 "validation fold repeat one that the model was trained on; train again with "
-                "`on_repeats='mean'`",
+                f"{setting('on_repeats', 'mean')}",
                 stacklevel=3,
             )
 
@@ -331,7 +332,8 @@ class Predictor:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             warnings.warn(
                 f"intervals of {', '.join(names[:3])}{more} are infinite and left empty: the "
-                f"validation fold had too few labels for {interval:g}; choose a lower `interval`",
+                f"validation fold had too few labels for {interval:g}; choose a lower "
+                f"{setting('interval')}",
                 stacklevel=3,
             )
 

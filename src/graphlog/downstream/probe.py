@@ -62,7 +62,7 @@ from graphlog.downstream.tasks import LabeledGraphs, check_learnable, open_label
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.encoder import EmbeddingLayer
 from graphlog.encoders.novelty import fit_novelty
-from graphlog.errors import ConfigError, DataError, check_name
+from graphlog.errors import ConfigError, DataError, check_name, setting
 from graphlog.files import write_json, write_text, writing
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress
@@ -654,7 +654,9 @@ def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGra
     """
     if len(seeds) < 2 or len(set(seeds)) < len(seeds):
         raise ConfigError(
-            f"several splits need two or more different `folds_seeds`, found {list(seeds)}."
+            f"several splits need two or more different {setting('folds_seeds')}, found "
+            f"{list(seeds)}.",
+            option="folds_seeds",
         )
     given = (data.split, data.split_name)
     drawn = [
@@ -664,7 +666,8 @@ def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGra
         if all(map(np.array_equal, one, other)):
             raise ConfigError(
                 f"the {name} split is the same with every seed; choose one that shuffles with "
-                "`split`, such as random-scaffold (molecules) or random."
+                f"{setting('split')}, such as random-scaffold (molecules) or random.",
+                option="split",
             )
     return [replace(data, split=folds, split_name=name) for folds, name in drawn]
 
@@ -837,7 +840,10 @@ def fit_head(
     """
     check_name("head", head, list(HeadChoice))
     if data.weights is not None and head != HeadChoice.KERNEL:
-        raise ConfigError("weights of molecules go with `head='kernel'`, or with fine-tuning.")
+        raise ConfigError(
+            f"weights of molecules go with {setting('head', 'kernel')}, or with fine-tuning.",
+            option="head",
+        )
     check_learnable(data)
     train, embeddings = data.split.train, encoder.embed_store(data.store, layer)
     inputs = _inputs(data, embeddings, (), (), HeadChoice(head))

@@ -13,7 +13,7 @@ from graphlog.data.split import Split, group_numbers
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.subtrees import same_structure
-from graphlog.errors import DataError
+from graphlog.errors import DataError, setting
 
 OnRepeats = Literal["keep", "mean", "drop", "fail"]
 Kinds = Int64[np.ndarray, "M"]
@@ -82,7 +82,8 @@ def settle_repeats(
         rows = store.rows[is_repeat]
         raise DataError(
             f"{len(rows):,} {records} repeat an earlier one (rows {listed_rows(rows)}): remove "
-            "them, or choose `on_repeats='mean'` or `on_repeats='drop'`."
+            f"them, or choose {setting('on_repeats', 'mean')} or {setting('on_repeats', 'drop')}.",
+            option="on_repeats",
         )
     settled = labels.copy()
     if how == "mean":
@@ -133,8 +134,8 @@ def repeat_notes(store: GraphStore, labels: Float[np.ndarray, "M T"], split: Spl
     }
     notes = [
         f"{known:,} of {size:,} {records} of the {_FOLDS[later]} fold repeat one of the "
-        f"{_FOLDS[earlier]} fold: {effects[later, earlier]}; choose `on_repeats='mean'` or "
-        "`on_repeats='drop'`, or another split"
+        f"{_FOLDS[earlier]} fold: {effects[later, earlier]}; choose "
+        f"{setting('on_repeats', 'mean')} or {setting('on_repeats', 'drop')}, or another split"
         for (later, earlier), (known, size) in repeats_between(kinds, labels, split).items()
         if known
     ]
@@ -151,7 +152,7 @@ def repeat_notes(store: GraphStore, labels: Float[np.ndarray, "M T"], split: Spl
         rows = store.rows[contradict[kinds] & has_label]
         notes.append(
             f"{int(contradict.sum()):,} structures occur more than once with different labels "
-            f"(rows {listed_rows(rows)}); check these rows, or choose `on_repeats`"
+            f"(rows {listed_rows(rows)}); check these rows, or choose {setting('on_repeats')}"
         )
     return notes
 

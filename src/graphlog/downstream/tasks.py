@@ -33,7 +33,7 @@ from graphlog.downstream.repeats import (
     settle_repeats,
     with_repeats,
 )
-from graphlog.errors import ConfigError, DataError, check_name
+from graphlog.errors import ConfigError, DataError, check_choice, check_name, setting
 from graphlog.files import hash_file
 from graphlog.inputs import InputLike, read, resolve
 
@@ -192,7 +192,7 @@ def open_labeled(
             are no classes, and classes no quantities), or weights are missing or negative.
         ConfigError: If a target, task, metric or split is unknown.
     """
-    check_name("`on_repeats`", on_repeats, get_args(OnRepeats))
+    check_choice("on_repeats", on_repeats, get_args(OnRepeats))
     if isinstance(source, LabeledGraphs):
         late = {"targets": targets, "metric": metric, "split": split, "weights": weights}
         late |= {"task": task != "auto" or None, "split_seed": split_seed or None}
@@ -212,7 +212,9 @@ def open_labeled(
     elif domain.label_columns and found.store is None and (targets or not known):
         if not targets:
             raise ConfigError(
-                f"which columns of {found.name} are to be predicted? Name them with `targets`."
+                f"which columns of {found.name} are to be predicted? Name them with "
+                f"{setting('targets')}.",
+                option="targets",
             )
         reading["targets"] = [*targets, *([weights] if weights else [])]
     store = read(found, schema, **reading)
@@ -274,8 +276,9 @@ def select_targets(
     if store.labels is None or not store.tasks:
         if domain_of(store.schema).label_columns:
             raise DataError(
-                "the store has no labels; make it again from its table, with the columns to "
-                "predict: graphlog featurize TABLE -o STORE --targets NAMES."
+                "the store has no labels; make it again from its table, and name the columns to "
+                f"predict with {setting('targets')}.",
+                option="targets",
             )
         raise DataError("the input has no labels; give its graphs labels and read it again.")
     names = list(store.tasks)
@@ -327,7 +330,8 @@ def decide_task(
         if not len(found):
             raise DataError(
                 f"target '{name}' has no label in any usable row; fill it in or leave it out of "
-                "`targets`."
+                f"{setting('targets')}.",
+                option="targets",
             )
     other = {name: found for name, found in values.items() if not np.isin(found, (0, 1)).all()}
     kind: TaskKind = (
@@ -340,7 +344,7 @@ def decide_task(
     ):
         name, found = next(iter(other.items()))
         bad = ", ".join(f"{v:g}" for v in found[~np.isin(found, (0, 1))][:3])
-        advice = "recode it, or choose `task='regression'`"
+        advice = f"recode it, or choose {setting('task', 'regression')}"
         raise DataError(
             f"target '{name}': classes must be 0 or 1 (empty where unknown), found {bad}; {advice}."
         )
@@ -348,8 +352,9 @@ def decide_task(
     if task == "auto" and other and classes:
         found = f"target '{classes[0]}' holds classes and target '{next(iter(other))}' numbers"
         raise ConfigError(
-            f"{found}; name targets of one kind, or choose `task='regression'` to take all as "
-            "numbers."
+            f"{found}; name targets of one kind, or choose {setting('task', 'regression')} to "
+            "take all as numbers.",
+            option="task",
         )
     constant = [name for name, found in values.items() if len(found) == 1]
     if len(constant) == len(values):
@@ -368,8 +373,8 @@ def decide_task(
         and all(len(v) <= 10 and np.array_equal(v, v.round()) for v in values.values())
     ):
         notes.append(
-            "few whole numbers are taken as quantities; for classes choose `task='multiclass'`, or "
-            "make one 0/1 column per class"
+            "few whole numbers are taken as quantities; for classes choose "
+            f"{setting('task', 'multiclass')}, or make one 0/1 column per class"
         )
     return kind, notes
 

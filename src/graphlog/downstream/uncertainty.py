@@ -13,7 +13,7 @@ from torch import Tensor
 
 from graphlog.downstream.metrics import TaskKind, brier_score, calibration_error
 from graphlog.downstream.tasks import LabeledGraphs
-from graphlog.errors import ConfigError, ModelFileError
+from graphlog.errors import ConfigError, ModelFileError, setting
 
 VERSION = 1
 """Of what a predictor file keeps."""
@@ -166,11 +166,15 @@ def check_level(level: float, task: TaskKind) -> float:
         ConfigError: If it is not between 0 and 1, or the task has no intervals.
     """
     if not 0 < level < 1:
-        raise ConfigError(f"`interval` must lie between 0 and 1, such as 0.9, found {level:g}.")
+        raise ConfigError(
+            f"{setting('interval')} must lie between 0 and 1, such as 0.9, found {level:g}.",
+            option="interval",
+        )
     if task != "regression":
         raise ConfigError(
-            f"intervals are for regression, and the task is {task}; drop `interval`: "
-            "predicted_<target>_calibrated holds calibrated probabilities."
+            f"intervals are for regression, and the task is {task}; drop {setting('interval')}: "
+            "predicted_<target>_calibrated holds calibrated probabilities.",
+            option="interval",
         )
     return level
 

@@ -24,7 +24,14 @@ from graphlog.downstream.embed import Written, check_output, is_standard_output,
 from graphlog.downstream.encoder import Encoder, check_layer
 from graphlog.downstream.models import load, load_for
 from graphlog.downstream.writers import STATUS, free_names
-from graphlog.errors import ConfigError, DataError, MissingExtraError, ModelFileError
+from graphlog.errors import (
+    ConfigError,
+    DataError,
+    MissingExtraError,
+    ModelFileError,
+    out_of_range,
+    setting,
+)
 from graphlog.files import CsvTable, hash_file, replacing, scratch_folder, writing
 from graphlog.inputs import InputLike, has_column, read, read_streamed, rereadable, resolve
 from graphlog.ops.contrastive import unit_rows
@@ -163,7 +170,7 @@ class Index:
             ConfigError: If the index is of another model, or ``k`` is below 1.
         """
         if k < 1:
-            raise ConfigError(f"`k` must be 1 or more, found {k}.")
+            raise out_of_range("k", "1 or more", k)
         self.check_model(encoder)
         store = read(source, encoder.schema, **reading)
         k, total = min(k, len(self)), store.num_output_rows
@@ -472,7 +479,9 @@ def neighbors_file(
     kind = _format(path, format)
     if save is not None:
         if index is not None:
-            raise ConfigError("the library is an index already; drop `save`.")
+            raise ConfigError(
+                f"the library is an index already; drop {setting('save')}.", option="save"
+            )
         check_new(Path(save))
     encoder = load(model, device=device) if index else load_for(model, source, device=device)
     computing: dict[str, Any] = {

@@ -30,7 +30,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import json_ready
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
-from graphlog.errors import ConfigError, MissingExtraError, NonFiniteLossError
+from graphlog.errors import ConfigError, MissingExtraError, NonFiniteLossError, setting
 from graphlog.files import folder_kind, mark_folder, write_json, write_text, writing
 from graphlog.inputs import InputLike, remember_input, resolve
 from graphlog.training.log import Progress, Silent, as_progress
@@ -223,7 +223,8 @@ class _Search:
         if study.user_attrs.setdefault("digest", digest) != digest:
             raise ConfigError(
                 f"{path.parent} holds a search of other settings, model or data; give the same "
-                "ones to resume it, or replace it with `overwrite=True`."
+                f"ones to resume it, or replace it with {setting('overwrite', True)}.",
+                option="overwrite",
             )
         study.set_user_attr("digest", digest)
         return study
@@ -258,7 +259,8 @@ class _Search:
                     continue
                 except TrainingInterrupted:
                     raise TrainingInterrupted(
-                        f"stopped in trial {done + 1} of {total}; continue with `resume=True`."
+                        f"stopped in trial {done + 1} of {total}; continue with "
+                        f"{setting('resume', True)}."
                     ) from None
                 trial.set_user_attr("epochs", len(job.history))
                 if job.is_pruned:
@@ -295,7 +297,8 @@ class _Search:
         if not found or found[0].state != "complete":
             raise ConfigError(
                 "no trial was completed, so there are no best settings; look at the messages above "
-                "and allow more with `trials`."
+                f"and allow more with {setting('trials')}.",
+                option="trials",
             )
         return found
 
@@ -344,7 +347,10 @@ def _check_folder(folder: Path, resume: bool, overwrite: bool) -> None:
         ConfigError: If so.
     """
     if resume and overwrite:
-        raise ConfigError("`resume` and `overwrite` contradict each other; choose one.")
+        raise ConfigError(
+            f"{setting('resume')} and {setting('overwrite')} contradict each other; choose one.",
+            option="resume",
+        )
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; name a folder.")
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set[str]()
@@ -352,8 +358,9 @@ def _check_folder(folder: Path, resume: bool, overwrite: bool) -> None:
         raise ConfigError(f"{folder} holds other files and no search; choose another folder.")
     if there and not (resume or overwrite):
         raise ConfigError(
-            f"{folder} holds a search; continue it with `resume=True`, or replace it "
-            "with `overwrite=True`."
+            f"{folder} holds a search; continue it with {setting('resume', True)}, or replace it "
+            f"with {setting('overwrite', True)}.",
+            option="resume",
         )
     if overwrite:
         for name in there & (_FILES - {RUN}):  # the run is replaced when its time comes

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.nn import functional as F
 
-from graphlog.errors import ProcessLostError
+from graphlog.errors import ProcessLostError, setting
 
 
 @contextmanager
@@ -27,7 +27,8 @@ def lost_peers() -> Generator[None]:
         reason = str(e).strip().splitlines()[0].rpartition("] ")[2]
         raise ProcessLostError(
             f"another process of this run ended or does not answer ({reason}); "
-            "the last checkpoint is whole: continue with `resume=True`."
+            f"the last checkpoint is whole: continue with {setting('resume', True)}.",
+            option="resume",
         ) from None
 
 

@@ -18,7 +18,7 @@ from graphlog.downstream.models import list_models, model_path
 from graphlog.downstream.report import Report
 from graphlog.encoders.modelfile import read_model
 from graphlog.encoders.novelty import Novelty
-from graphlog.errors import DataError, ModelFileError
+from graphlog.errors import DataError, ModelFileError, setting
 
 
 def describe(path: str | Path, verify: bool = False) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def _explain(path: Path) -> str:
     if name.endswith((".npz", ".npy")):
         return "it holds arrays, such as the output of `graphlog embed`; read it with numpy.load"
     if name.endswith(".json"):
-        return "it is a JSON file, such as a split, which `split` takes"
+        return f"it is a JSON file, such as a split, for {setting('split')}"
     return "it is not a file that graphlog writes"
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder, evaluating
 from graphlog.encoders.novelty import Novelty, fit_novelty
-from graphlog.errors import ConfigError, ModelFileError
+from graphlog.errors import ConfigError, ModelFileError, setting
 from graphlog.objectives.heads import projection_head
 from graphlog.ops.contrastive import cosine_similarity, unit_rows
 from graphlog.prototypes.chains import greedy_chains, leaf_chains
@@ -227,7 +227,9 @@ def hierarchy_of(model: Encoder, name: str) -> Hierarchy:
         if objective == "graphlog":
             why = "was stopped before its prototypes were born, or has none in its recipe"
         raise ConfigError(
-            f"{name} has no prototypes: it {why}; name a model that has some, or add `fit=True`."
+            f"{name} has no prototypes: it {why}; name a model that has some, or add "
+            f"{setting('fit', True)}.",
+            option="fit",
         )
     return hierarchy
 

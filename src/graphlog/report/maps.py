@@ -10,7 +10,7 @@ from jaxtyping import Float
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.encoder import Encoder
-from graphlog.errors import DataError
+from graphlog.errors import DataError, setting
 from graphlog.report.hierarchy import Hierarchy, project
 from graphlog.report.style import (
     FAINT,
@@ -206,7 +206,8 @@ def _labels(store: GraphStore) -> tuple[list[str] | None, np.ndarray | None, str
     if store.labels is None:
         raise DataError(
             "the graphs have no labels to color the map by; name a labeled input, "
-            "or choose `color='scaffold'`."
+            f"or choose {setting('color', 'scaffold')}.",
+            option="color",
         )
     name, column = store.tasks[0], store.labels[:, 0]
     if len(np.unique(column[~np.isnan(column)])) > _FEW_VALUES:

@@ -24,7 +24,7 @@ from graphlog.downstream.embed import save_rejects
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import load, load_for
 from graphlog.downstream.report import json_ready
-from graphlog.errors import ConfigError, DataError
+from graphlog.errors import ConfigError, DataError, setting
 from graphlog.files import (
     MARK,
     folder_kind,
@@ -66,10 +66,6 @@ _COLORS = 24
 _MARGIN = 12
 _LARGEST = 60
 """Largest number of nodes that is drawn."""
-_UNKNOWN_NOVELTY = (
-    "note: novelty is empty: {} does not describe the graphs it would be judged by; add `fit=True` "
-    "to judge by those of INPUT, of at least 20, or pre-train again"
-)
 _IDENTIFIER = re.compile(
     r"(?i:(^|[ _-])(id|name|identifier|title|code|cas)([ _-]?(no|number))?$|^graph$)|[a-z]ID$"
 )
@@ -154,7 +150,9 @@ def write_prototypes(
     resolved = resolve(where, encoder.schema)
     if reading.get("targets") and not _has_label_columns(resolved, encoder):
         raise ConfigError(
-            f"{resolved.name} has its own labels; drop `targets`, which names columns of a table."
+            f"{resolved.name} has its own labels; drop {setting('targets')}, which names columns "
+            "of a table.",
+            option="targets",
         )
     with read_streamed(resolved, encoder.schema, **remembered, **reading) as store:
         if len(store) < (2 if fit else 1):
@@ -169,7 +167,11 @@ def write_prototypes(
         computing: dict[str, Any] = {"precision": precision, "progress": progress}
         hierarchy = learned or Hierarchy.fitted(encoder, store, seed=seed, **computing)
         if hierarchy.novelty is None and progress is not None:
-            progress.say(_UNKNOWN_NOVELTY.format(named if learned else resolved.name))
+            progress.say(
+                f"note: the column novelty is empty, because {named if learned else resolved.name} "
+                f"does not describe the graphs to compare with; add {setting('fit', True)} to "
+                "compare with those of INPUT (at least 20), or pre-train again"
+            )
         assignments = hierarchy.assign(store, **computing)
         sample = sample_rows(len(store), graphs, seed)
         chosen = store.subset(sample)
@@ -233,7 +235,9 @@ def _own_input(model: Encoder | str | Path, named: str) -> tuple[str, dict[str, 
     )
     if recalled is None:
         raise ConfigError(
-            f"the graphs that {named} was trained on were not found; name some with `source`."
+            f"the graphs that {named} was trained on were not found; name some with "
+            f"{setting('source')}.",
+            option="source",
         )
     return recalled
 

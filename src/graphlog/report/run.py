@@ -12,7 +12,7 @@ from graphlog.config import read_toml
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.downstream.models import load
 from graphlog.downstream.report import Report
-from graphlog.errors import ConfigError, DataError, check_name
+from graphlog.errors import ConfigError, DataError, check_name, setting
 from graphlog.inputs import read, recall_input
 from graphlog.report.hierarchy import sample_rows
 from graphlog.report.maps import COLORS, draw_map, draw_tree
@@ -92,9 +92,9 @@ def draw_run(
     with figures_of(run, out):
         paths = _draw_finetuning(run, out) if has_labels else draw_pretraining(run, out)
         if model is None:
-            say(f"no map: {run} has no model yet; finish it with `resume=True`")
+            say(f"no map: {run} has no model yet; finish it with {setting('resume', True)}")
         elif store is None:
-            say(f"no map: the graphs of {run} were not found; name some with `source`")
+            say(f"no map: the graphs of {run} were not found; name some with {setting('source')}")
         else:
             color = color or ("label" if has_labels else "prototype")
             sample = store.subset(sample_rows(len(store), graphs, seed))

@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from graphlog.errors import ConfigError
+from graphlog.errors import ConfigError, out_of_range, setting
 
 NumberFormat = Literal["fp32", "bf16"]
 Precision = Literal["auto", "fp32", "bf16"]
@@ -25,12 +25,13 @@ def choose_device(name: str) -> torch.device:
     except RuntimeError:
         device = None
     if device is None or device.type not in {"cpu", "cuda"}:
-        raise ConfigError(f"`device` must be auto, cpu or cuda, found '{name}'.")
+        raise out_of_range("device", "auto, cpu or cuda", repr(name))
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if device.type == "cuda" and (device.index or 0) >= count:
         raise ConfigError(
-            f"`device` is '{name}' but torch sees {count} CUDA devices here; use device=auto or "
-            "device=cpu."
+            f"{setting('device')} is '{name}' but torch sees {count} CUDA devices here; use "
+            f"{setting('device', 'auto')} or device=cpu.",
+            option="device",
         )
     return device
 

@@ -12,7 +12,7 @@ from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import PREFIX
-from graphlog.errors import ConfigError, DataError, ModelFileError
+from graphlog.errors import ConfigError, DataError, ModelFileError, setting
 from graphlog.files import write_json, write_text, writing
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective
@@ -24,7 +24,7 @@ from graphlog.training.pretrain_job import Pretraining
 from graphlog.training.runfolder import CHECKPOINTS, MODEL, RunFolder, recorded_precision, versions
 from graphlog.training.targets import check_texts
 from graphlog.training.team import joined, local_device
-from graphlog.training.trainer import ADVICE, Trainer, TrainingInterrupted, stop_on_signal
+from graphlog.training.trainer import Trainer, TrainingInterrupted, resume_advice, stop_on_signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _run(
         _train(job, folder, path, progress, followers, resume)
     info = _info(job.store, job.config)
     if folder is not None:
-        with writing(folder.model, ADVICE):
+        with writing(folder.model, resume_advice()):
             save_model(folder.model, job.encoder, info, extra=job.kept())
         folder.remove_targets()
     return PretrainResult(job.encoder, job.objective, info, job.kept())
@@ -182,7 +182,10 @@ def _resolve(
     """Return the settings with the schema of the store and a definite number format."""
     if config is None:
         if run_dir is None or not resume:
-            raise ConfigError("`config` may be left out only where a run folder is resumed.")
+            raise ConfigError(
+                f"{setting('config')} may be left out only where a run folder is resumed.",
+                option="config",
+            )
         config = read_config(run_dir / "config.toml")
     changes: dict[str, Any] = {}
     if config.schema != store.schema.name:
@@ -231,7 +234,8 @@ def _finished(path: Path, job: Pretraining, progress: Progress) -> PretrainResul
         reason = str(e).splitlines()[0]
         raise ModelFileError(
             f"{path} is of another version of graphlog ({reason}); use it as it is, or "
-            "train it again with `overwrite=True`."
+            f"train it again with {setting('overwrite', True)}.",
+            option="overwrite",
         ) from None
     progress.say(f"{path.parent} is complete already; nothing to do")
     return PretrainResult(model.encoder.eval(), objective.eval(), dict(model.info), model.extra)

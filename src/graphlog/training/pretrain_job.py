@@ -14,7 +14,7 @@ from graphlog.data.batch import BatchSampler, GraphBatch
 from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder, build_encoder, calibrate
 from graphlog.encoders.novelty import Novelty, fit_novelty
-from graphlog.errors import ConfigError
+from graphlog.errors import ConfigError, setting
 from graphlog.files import write_text
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective
@@ -271,8 +271,8 @@ class Pretraining(Job):
         if self.folder is None:
             return f"stopped after step {cursor.step}; there is no run folder, nothing was kept"
         return (
-            f"stopped after step {cursor.step}; continue with `resume=True` and the same run "
-            f"folder ({self.folder.path})"
+            f"stopped after step {cursor.step}; continue with {setting('resume', True)} and the "
+            f"same run folder ({self.folder.path})"
         )
 
     @torch.no_grad()

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from graphlog import __version__
-from graphlog.errors import ConfigError, ModelFileError
+from graphlog.errors import ConfigError, ModelFileError, setting
 from graphlog.files import MARK, UNFINISHED, acquire_lock, folder_kind, mark_folder, writing
 from graphlog.training.precision import NumberFormat
 
@@ -142,7 +142,10 @@ def check_usable(path: Path, kind: str, resume: bool | None, overwrite: bool) ->
         GraphLoGError: If it cannot be looked into.
     """
     if resume and overwrite:
-        raise ConfigError("`resume` and `overwrite` contradict each other; choose one.")
+        raise ConfigError(
+            f"{setting('resume')} and {setting('overwrite')} contradict each other; choose one.",
+            option="resume",
+        )
     with writing(path):
         if path.exists() and not path.is_dir():
             raise ConfigError(f"{path} is a file; name a folder for the run.")
@@ -153,12 +156,16 @@ def check_usable(path: Path, kind: str, resume: bool | None, overwrite: bool) ->
     if found not in ("pretrain", *LABELED_KINDS):
         raise ConfigError(f"{path} holds other files and is no run folder; choose another folder.")
     if not (resume or overwrite):
-        going_on = "" if resume is None else "continue it with `resume=True` or "
-        raise ConfigError(f"run folder {path} exists; {going_on}replace it with `overwrite=True`.")
+        going_on = "" if resume is None else f"continue it with {setting('resume', True)} or "
+        raise ConfigError(
+            f"run folder {path} exists; {going_on}replace it with {setting('overwrite', True)}.",
+            option="overwrite",
+        )
     if resume and found != kind:
         raise ConfigError(
             f"{path} holds a run of {found}, which {kind} cannot continue; name another folder, "
-            "or replace it with `overwrite=True`."
+            f"or replace it with {setting('overwrite', True)}.",
+            option="overwrite",
         )
 
 
@@ -294,7 +301,9 @@ def load_checkpoint(root: Path, say: Callable[[str], None]) -> Checkpoint | None
         return found
     if problems:
         raise ModelFileError(
-            f"{problems[0]}, and no older checkpoint is whole; start again with `overwrite=True`."
+            f"{problems[0]}, and no older checkpoint is whole; start again with "
+            f"{setting('overwrite', True)}.",
+            option="overwrite",
         )
     return None
 

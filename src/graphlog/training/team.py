@@ -16,7 +16,7 @@ from torch import nn
 from graphlog import __version__, processes
 from graphlog.encoders.base import NodeNorm
 from graphlog.encoders.encoder import GraphEncoder
-from graphlog.errors import ConfigError, GraphLoGError, ProcessLostError
+from graphlog.errors import ConfigError, GraphLoGError, ProcessLostError, setting
 from graphlog.objectives.base import LossTerms
 from graphlog.objectives.heads import RegressionHead
 from graphlog.ops.collectives import Peers, lost_peers
@@ -101,7 +101,7 @@ class Team:
             self.refuse(
                 ConfigError(
                     f"{self.size} processes share batches of {min(batch_size, graphs)} graphs; "
-                    "start fewer, or give a larger `batch_size`."
+                    f"start fewer, or give a larger {setting('batch_size')}."
                 )
             )
 
@@ -219,13 +219,16 @@ def local_device(device: torch.device) -> torch.device:
         return device
     if device != torch.device("cuda"):
         raise ConfigError(
-            f"several processes cannot share '{device}'; with `device='cuda'` each takes its own."
+            f"several processes cannot share '{device}'; with {setting('device', 'cuda')} each "
+            "takes its own.",
+            option="device",
         )
     number, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if number >= count:
         raise ConfigError(
             f"process {number} of this machine needs a GPU of its own and torch sees {count} here; "
-            "start fewer processes, or give `device='cpu'`."
+            f"start fewer processes, or give {setting('device', 'cpu')}.",
+            option="device",
         )
     torch.cuda.set_device(number)
     return torch.device("cuda", number)

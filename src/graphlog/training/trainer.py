@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from graphlog.data.batch import GraphBatch
-from graphlog.errors import GraphLoGError, ModelFileError, NonFiniteLossError
+from graphlog.errors import GraphLoGError, ModelFileError, NonFiniteLossError, setting
 from graphlog.files import writing
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.processes import is_orphan, size
@@ -38,7 +38,6 @@ from graphlog.training.runfolder import (
 )
 from graphlog.training.team import ALONE, Team
 
-ADVICE = "the last checkpoint is whole; free space, then continue with `resume=True`"
 _SAVE_SHARE = 20
 """An epoch shorter than this many times the writing of a checkpoint ends without one."""
 
@@ -46,6 +45,11 @@ _SAVE_SHARE = 20
 _ECHO_S = 2.0
 """A second signal so soon is the same request: a terminal signals torchrun's processes, and so does
 torchrun."""
+
+
+def resume_advice() -> str:
+    """Return what to do about a disk that is full while a run is written."""
+    return f"the last checkpoint is whole; free space, then continue with {setting('resume', True)}"
 
 
 class TrainingInterrupted(GraphLoGError):  # noqa: N818 - a request, not an error
@@ -319,7 +323,7 @@ class Trainer:
         tensors |= {f"meter.{k}": v for k, v in meter.items()}
         fields |= {"cursor": asdict(self.cursor), "meter": list(meter)}
         began = time.monotonic()
-        with writing(self.checkpoints, ADVICE):
+        with writing(self.checkpoints, resume_advice()):
             self.checkpoints.parent.mkdir(exist_ok=True)
             if self.metrics is not None:
                 self.metrics.sync()
@@ -350,7 +354,8 @@ class Trainer:
         except (RuntimeError, KeyError, TypeError) as e:
             raise ModelFileError(
                 f"the checkpoint of step {checkpoint.step} does not fit this version of graphlog "
-                f"({str(e).splitlines()[0]}); start again with `overwrite=True`."
+                f"({str(e).splitlines()[0]}); start again with {setting('overwrite', True)}.",
+                option="overwrite",
             ) from None
         if self.job.team.is_first:
             with writing(self.checkpoints):
@@ -422,7 +427,7 @@ class Trainer:
         self._row_started, self._row_graphs = time.monotonic(), 0
         row["graphs_per_s"] = round(rate, 1)
         if self.metrics is not None:
-            with writing(self.metrics.path, ADVICE):
+            with writing(self.metrics.path, resume_advice()):
                 self.metrics.write(row)
         self.callbacks.on_row(row)
 

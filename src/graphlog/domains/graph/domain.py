@@ -39,7 +39,7 @@ from graphlog.domains.graph.tudataset import (
     open_gin,
     open_tudataset,
 )
-from graphlog.errors import ConfigError, DataError
+from graphlog.errors import ConfigError, DataError, setting
 
 _GRAPHS_PER_CHUNK = 1000
 _MAX_CLASSES = 1000
@@ -205,7 +205,11 @@ class GraphDomain(Domain):
         check_reading(on_error, limit)
         schema = like.schema if like is not None else schema
         if schema is not None and kinds:
-            raise ConfigError("`schema` already says what each attribute is; leave `kinds` out.")
+            raise ConfigError(
+                f"{setting('schema')} already says what each attribute is; leave "
+                f"{setting('kinds')} out.",
+                option="kinds",
+            )
         path = source.path if source.spec is None else self.fetch(source.spec, data_dir)
         graphs = open_collection(Path(str(path)))
         if schema is not None and schema.domain != self.name:
@@ -318,7 +322,10 @@ def direction(schema: FeatureSchema | None, directed: bool | None) -> bool:
     known = None if schema is None else schema.directed
     if None not in (known, directed) and known != directed:
         kind = "directed" if known else "undirected"
-        raise ConfigError(f"the schema is that of {kind} graphs; leave `directed` out.")
+        raise ConfigError(
+            f"the schema is that of {kind} graphs; leave {setting('directed')} out.",
+            option="directed",
+        )
     return bool(known if directed is None else directed)
 
 

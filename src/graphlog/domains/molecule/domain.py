@@ -30,7 +30,7 @@ from graphlog.domains.molecule.schema import (
     WILDCARD,
 )
 from graphlog.domains.records import Featurizer, RecordDomain, details_of, hash_smiles
-from graphlog.errors import DataError, check_name
+from graphlog.errors import DataError, check_choice, check_name, setting
 
 SPLITS = {
     "scaffold": "largest-first",
@@ -99,7 +99,7 @@ class MoleculeDomain(RecordDomain):
             options: Of :meth:`RecordDomain.read`.
         """
         if standardize is not None:
-            check_name("`standardize`", standardize, STANDARDIZE)
+            check_choice("standardize", standardize, STANDARDIZE)
         work: Featurizer = self.featurizer()
         if exclude:
             from graphlog.domains.molecule.identity import featurize_unless
@@ -273,7 +273,7 @@ class MoleculeDomain(RecordDomain):
             f"{len(rows):,} of {len(store):,} molecules have several fragments, such as salts "
             f"(rows {listed_rows(rows)}): they are read as written, and repeats are recognized by "
             "the parent (largest organic fragment, neutral); to read the parent choose "
-            "`standardize='parent'`",
+            f"{setting('standardize', 'parent')}",
         ]
 
     # What is known about graphs without learning

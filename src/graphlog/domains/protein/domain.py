@@ -37,7 +37,14 @@ from graphlog.domains.protein.reading import (
     verify_file,
 )
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, details_of, species_of
-from graphlog.errors import ConfigError, DataError, MissingExtraError, check_name, unknown_name
+from graphlog.errors import (
+    ConfigError,
+    DataError,
+    MissingExtraError,
+    check_name,
+    setting,
+    unknown_name,
+)
 from graphlog.files import beside, hash_file
 
 SPLITS = ("species", "network", "random")
@@ -102,8 +109,9 @@ class ProteinDomain(Domain):
         """
         if targets:
             raise ConfigError(
-                "networks have no label columns; give `labels` or `annotations`, and choose "
-                "targets when fine-tuning."
+                f"networks have no label columns; give {setting('labels')} or "
+                f"{setting('annotations')}, and choose targets when fine-tuning.",
+                option="labels",
             )
         spec = source.spec
         changed = [name for name in options if name not in _SHARED_OPTIONS]
@@ -120,7 +128,9 @@ class ProteinDomain(Domain):
         if on_error == "fail" and store.rejects:
             first = store.rejects[0]
             raise DataError(
-                f"{first.text}: {first.reason}; fix it, or skip such rows with `on_error='skip'`."
+                f"{first.text}: {first.reason}; fix it, or skip such rows with "
+                f"{setting('on_error', 'skip')}.",
+                option="on_error",
             )
         store = store if limit is None else store.subset(first_of_each_species(store, limit))
         return store if store_path is None else store.save(store_path)
@@ -287,8 +297,9 @@ def split_proteins(
         return _species_split(species, seed, None if test_species is None else str(test_species))
     if not as_list(networks):
         raise ConfigError(
-            "the network split needs the network that the store was cut from: graphlog data split "
-            "STORE --kind network --network FILE -o split.json, and give that split.json."
+            "the network split needs the network that the store was cut from: make a split file "
+            f"with graphlog data split (its {setting('networks')}), and give that file.",
+            option="networks",
         )
     communities = _communities_of(proteins, networks, data_dir)
     return group_split(communities, fractions, "random", seed)

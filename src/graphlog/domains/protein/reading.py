@@ -40,7 +40,14 @@ from graphlog.domains.protein.network import (
 )
 from graphlog.domains.protein.ontology import read_ontology
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, details_of, species_of
-from graphlog.errors import ConfigError, DataError, ModelFileError, check_name, unknown_name
+from graphlog.errors import (
+    ConfigError,
+    DataError,
+    ModelFileError,
+    check_name,
+    setting,
+    unknown_name,
+)
 from graphlog.files import hash_file, open_text
 
 Files = str | Path | Sequence[str | Path]
@@ -165,10 +172,16 @@ def read_proteins(
     settings = ProteinOptions.parse(options)
     check_reading(on_error, limit)
     if annotations is not None and labels is not None:
-        raise ConfigError("`annotations` and `labels` both define the labels; give one of them.")
+        raise ConfigError(
+            f"{setting('annotations')} and {setting('labels')} both define the labels; give one "
+            "of them.",
+            option="annotations",
+        )
     if (annotations is None) != (go is None):
         raise ConfigError(
-            "`annotations` and `go` (the GO graph) go together; give both or neither."
+            f"{setting('annotations')} and {setting('go')} (the GO graph) go together; give both "
+            "or neither.",
+            option="annotations",
         )
     files = network_files(source, data_dir)
     taxon = None if species is None else str(species)
@@ -302,8 +315,9 @@ def open_named_proteins(
             return store
     except OSError as e:
         raise DataError(
-            f"{folder}: cannot be written ({e.strerror}); choose another folder with `data_dir` "
-            "or $GRAPHLOG_DATA."
+            f"{folder}: cannot be written ({e.strerror}); choose another folder with "
+            f"{setting('data_dir')} or $GRAPHLOG_DATA.",
+            option="data_dir",
         ) from None
 
 
