@@ -134,7 +134,7 @@ def test_nothing_else_goes_on_in_its_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a run of probe, which pretrain cannot continue"):
         graphlog.pretrain(CHAINS, run_dir=tmp_path / "run", resume=True)
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
-    with pytest.raises(ConfigError, match="no folder is named"):
+    with pytest.raises(ConfigError, match="name its folder"):
         graphlog.probe(tiny_encoder(), labeled(LENGTH), overwrite=True)
 
 

@@ -312,7 +312,7 @@ def test_novelty_is_empty_where_the_model_does_not_know_its_graphs(
     extra = {name: t for name, t in model.extra.items() if not name.startswith(PREFIX)}
     stranger = Encoder(model.network, model.layer, model.info, extra)
     write_prototypes(stranger, tmp_path / "tree", CHAINS, graphs=30, progress=Lines())
-    assert "novelty is empty: the model does not describe" in capsys.readouterr().err
+    assert "the column novelty is empty, because the model does" in capsys.readouterr().err
     assert {m["novelty"] for m in _members(tmp_path / "tree")} == {""}
     tree = json.loads((tmp_path / "tree" / "tree.json").read_text())
     assert all(root["novelty"] is None for root in tree["roots"])

@@ -88,7 +88,7 @@ def test_a_network_split_says_what_it_lacks(tmp_path: Path) -> None:
     small = write(tmp_path / "9.protein.links.detailed.txt", links([("a", "b", 900)]))
     with pytest.raises(DataError, match="too small for 20 communities"):
         split_proteins(["9.a", "9.b"], "network", networks=small)
-    with pytest.raises(ConfigError, match="--network FILE"):
+    with pytest.raises(ConfigError, match="`networks`"):
         split_proteins(["9.a", "9.b"], "network")
     file = write(tmp_path / "8.protein.links.detailed.txt", clustered_links(20, 3, "8"))
     with pytest.raises(DataError, match=r"'9.a' is in none of the networks"):
@@ -115,5 +115,5 @@ def test_the_command_line_writes_rows_of_the_input(cli: Cli, tmp_path: Path) -> 
     )
     words = f"data split {tmp_path}/both.store --kind network -o {tmp_path}/n.json --json".split()
     assert cli(*words, "--network", both).json["kind"] == "network"
-    cli(*words).refused("--network FILE")
+    cli(*words).refused("--network")
     assert Split.load(tmp_path / "n.json", store.num_rows)
