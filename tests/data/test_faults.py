@@ -1,4 +1,4 @@
-"""System calls that fail, by strace; benchmarks/faults.py lets many more fail, in every verb."""
+"""System calls that fail, by strace; benchmarks/reliability lets many more fail, in every verb."""
 
 import os
 import shutil

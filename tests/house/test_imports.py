@@ -58,7 +58,7 @@ def test_embedding_needs_no_scikit_learn():
 
 
 @pytest.mark.parametrize(
-    "script", sorted((ROOT / "benchmarks").glob("*.py")), ids=lambda path: path.stem
+    "script", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda path: path.stem
 )
 def test_a_benchmark_finds_what_it_imports(script: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(script.parent)

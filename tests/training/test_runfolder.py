@@ -14,7 +14,7 @@ import torch
 from graphlog.errors import ConfigError, GraphLoGError
 from graphlog.training.log import Silent, read_metrics
 from graphlog.training.pretrain import run_pretraining
-from graphlog.training.runfolder import RunFolder
+from graphlog.training.runfolder import RunFolder, remove_run
 from graphlog.training.trainer import TrainingInterrupted
 from training_support import families, job, outcome, server, small_config, start
 
@@ -52,6 +52,15 @@ def test_an_existing_run_is_refused_replaced_or_continued(tmp_path: Path) -> Non
     run_pretraining(families(64), small_config(epochs=2), run, overwrite=True)
     assert outcome(run) == before
     assert (run / "notes.txt").read_text() == "mine"
+
+
+def test_a_removed_run_takes_nothing_else_with_it(tmp_path: Path) -> None:
+    run = finished(tmp_path / "run")
+    (run / "checkpoint" / "best.pt").write_text("mine")
+    remove_run(run, "pretrain")
+    assert [p.relative_to(run).as_posix() for p in run.rglob("*.*")] == ["checkpoint/best.pt"]
+    remove_run(finished(tmp_path / "whole"), "pretrain")
+    assert not (tmp_path / "whole").exists()
 
 
 def test_other_peoples_folders_and_files_are_left_alone(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import platform
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -42,7 +41,7 @@ from graphlog.training.log import Progress, read_metrics
 from graphlog.training.precision import choose_device
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.randomness import seed_for
-from graphlog.training.runfolder import versions
+from graphlog.training.runfolder import CHECKPOINTS, remove_checkpoints, remove_run, versions
 from graphlog.training.watch import effective_rank
 
 Row = dict[str, Any]
@@ -120,7 +119,7 @@ class Work:
                     store = store.subset(sample_rows(len(store), count, cell.seed or 0))
                 settings = _pretraining(cell)
                 run_pretraining(store, settings, path.parent, resume=True, progress=self.progress)
-                shutil.rmtree(path.parent / "checkpoint", ignore_errors=True)  # it is complete
+                remove_checkpoints(path.parent / CHECKPOINTS)  # it is complete
         return path
 
     def encoder(self, cell: Cell) -> tuple[Encoder, Row]:
@@ -201,7 +200,7 @@ def finetune_cell(cell: Cell, work: Work) -> Iterator[Row]:
         progress=work.progress,
     )
     by_rule = {row.rule: row for row in predictor.report.rows}
-    shutil.rmtree(run_dir, ignore_errors=True)
+    remove_run(run_dir, "finetune")
     for rule, title in ((FIXED, RULES["last"]), (VALIDATED, RULES["best-valid"])):
         yield from _scores(by_rule[title], rule, data, about)
 

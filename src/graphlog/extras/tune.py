@@ -153,7 +153,7 @@ def tune(
     best = fixed.updated(tried[0].settings)
     write_text(folder / BEST, tomli_w.dumps({"finetune": best.written()}))
     write_json(folder / "trials.json", [json_ready(asdict(trial)) for trial in tried])
-    again = (folder / RUN / "config.toml").is_file()
+    again = folder_kind(folder / RUN) == "finetune"
     bar.say(f"fine-tuning with the settings of trial {tried[0].number}")
     how: dict[str, Any] = {"seeds": seeds, "baselines": baselines, "progress": bar}
     replaced = again and (overwrite or not _same(folder / RUN, best))
@@ -368,7 +368,9 @@ def _check_folder(folder: Path, resume: bool, overwrite: bool) -> None:
 
 
 def _same(run: Path, config: FinetuneConfig) -> bool:
-    """Return whether a run folder is of these settings."""
+    """Return whether a run folder is of these settings; one that was only begun is of none."""
+    if not (run / "config.toml").is_file():
+        return False
     before = dict(read_toml(run / "config.toml").get("finetune", {}))
     before.pop("seeds", None)
     return before == config.written()

@@ -89,7 +89,7 @@ class RunFolder:
             if folder_kind(path) != kind:
                 mark_folder(path, kind)
             if overwrite:
-                _remove_checkpoints(path / CHECKPOINTS)
+                remove_checkpoints(path / CHECKPOINTS)
                 _remove_events(path / "tensorboard")
             # always what a killed process was writing
             for entry in list(path.iterdir()):
@@ -187,7 +187,7 @@ def _is_unfinished(name: str) -> bool:
     return found is not None and (found[1] == MARK or _belongs_to_run(found[1]))
 
 
-def _remove_checkpoints(root: Path) -> None:
+def remove_checkpoints(root: Path) -> None:
     """Remove the checkpoints below a folder, and the folder if it holds nothing else."""
     if root.is_symlink():
         root.unlink()
@@ -195,11 +195,20 @@ def _remove_checkpoints(root: Path) -> None:
         return
     for entry in list(root.iterdir()):
         if _SEED.fullmatch(entry.name):
-            _remove_checkpoints(entry)
+            remove_checkpoints(entry)
         elif _STEP.fullmatch(entry.name) or _LEFT_OF_STEP.fullmatch(entry.name):
             _remove(entry)
     with suppress(OSError):
         root.rmdir()
+
+
+def remove_run(path: Path, kind: str) -> None:
+    """Remove what a run wrote, and the folder if it holds nothing else."""
+    RunFolder.open(path, kind, overwrite=True).close()
+    for name in (_LOCK, MARK):
+        (path / name).unlink(missing_ok=True)
+    with suppress(OSError):
+        path.rmdir()
 
 
 def _remove_events(folder: Path) -> None:

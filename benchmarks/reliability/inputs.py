@@ -1,0 +1,240 @@
+"""Small intact inputs of every kind, written once for all cases, and the jobs that read them."""
+
+import csv
+import gzip
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SMILES = (
+    *("CCO", "c1ccccc1", "CC(=O)O", "CCN", "C[C@H](N)C(=O)O", "C/C=C/C", "[Na+].[Cl-]"),
+    *("OC1CCCCC1", "O=C(O)c1ccccc1OC(C)=O", "CN1C=NC2=C1C(=O)N(C(=O)N2C)C", "[13CH4]"),
+    "C1CC1[N+](C)(C)C",
+)
+SMALL: dict[str, Any] = {"batch_size": 6, "encoder": {"dim": 8, "layers": 2}}
+MIRROR = os.environ.get("GRAPHLOG_MIRROR", "")
+"""Where real data is, which ``data get`` and ``convert`` need."""
+ONE = ("--workers", "1", "--quiet")
+SHORT = (
+    *("--targets", "value", "--split", "random", "--baselines", "none", "--set", "epochs=2"),
+    *("--set", "checkpoint_every_s=0", *ONE),
+)
+_TIMED = {"graphs_per_s", "seconds", "fit_seconds"}
+
+
+def untrained(schema: Any = None) -> Any:
+    """Return a tiny encoder with drawn weights."""
+    import graphlog
+    from graphlog.encoders.base import EncoderConfig
+
+    schema = schema or graphlog.read_molecules(["C"]).schema
+    return graphlog.random_encoder(EncoderConfig(dim=8, layers=2), schema, seed=0)
+
+
+def write_inputs(good: Path) -> None:
+    """Write tables, graphs, a network, weights, a store, an index, a split and two runs."""
+    import pandas as pd
+    from rdkit import Chem
+
+    import graphlog
+    from graphlog.extras.neighbors import Index
+
+    rows = [[f"m{k}", SMILES[k % 12], k % 2, (7 * k) % 11 / 2] for k in range(48)]
+    head = ["id", "smiles", "active", "value"]
+    tables = {"molecules.csv": ",", "semicolon.csv": ";", "rows.csv": ",", "other.csv": ","}
+    more = {"rows.csv": [*rows, ["bad", "C(", 1, 2]], "other.csv": rows[:9]}
+    for name, delimiter in tables.items():
+        with (good / name).open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, delimiter=delimiter).writerows([head, *more.get(name, rows)])
+    table = good / "molecules.csv"
+    (good / "molecules.csv.gz").write_bytes(gzip.compress(table.read_bytes()))
+    pd.read_csv(table).to_parquet(good / "molecules.parquet")
+    with Chem.SDWriter(str(good / "molecules.sdf")) as writer:
+        for smiles in SMILES:
+            writer.write(Chem.MolFromSmiles(smiles))
+    graph = {"edges": [[0, 1], [1, 2]], "x": [[0], [1], [0]], "edge_attr": [[0], [1]]}
+    lines = [json.dumps({**graph, "y": k % 2}) for k in range(8)]
+    (good / "graphs.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    text = "".join(f"3 {k % 2}\n0 1 1\n1 2 0 2\n0 1 1\n" for k in range(8))
+    (good / "graphs.txt").write_text(f"8\n{text}", encoding="utf-8")
+    channels = "neighborhood,fusion,cooccurence,coexpression,experimental,database,textmining"
+    pairs = [(a, b) for a in range(12) for b in range(a + 1, 12) if (a + b) % 3]
+    links = [f"6239.p{a},6239.p{b},0,0,{a * 30},{b * 70},900,0,{a * b},950" for a, b in pairs]
+    network = [f"protein1,protein2,{channels},combined_score", *links]
+    (good / "network.csv").write_text("\n".join(network) + "\n", encoding="utf-8")
+    _write_weights(good / "gin.pth")
+    graphlog.read_molecules(table, targets=["active", "value"], store_path=good / "store")
+    Index.build(untrained(), [*SMILES, "bad"]).save(good / "index")
+    graphlog.split_file(table, good / "split.json", "random")
+    graphlog.pretrain(SMILES, run_dir=good / "run", epochs=2, seed=0, **SMALL)
+    labeled: dict[str, Any] = {"seeds": (0,), "epochs": 2, "split": "random", "baselines": ()}
+    tuned = {"targets": ["value"], "run_dir": good / "tuned", **labeled}
+    graphlog.finetune(good / "run", table, **tuned)
+
+
+def _write_weights(path: Path) -> None:
+    """Write drawn weights as the pre-train-GNNs family keeps them."""
+    import torch
+
+    shapes = {"x_embedding1.weight": (120, 8), "x_embedding2.weight": (3, 8)}
+    for k in range(2):
+        shapes |= {f"gnns.{k}.mlp.0.weight": (16, 8), f"gnns.{k}.mlp.0.bias": (16,)}
+        shapes |= {f"gnns.{k}.mlp.2.weight": (8, 16), f"gnns.{k}.mlp.2.bias": (8,)}
+        shapes |= {f"gnns.{k}.edge_embedding{j}.weight": (9 - 3 * j, 8) for j in (1, 2)}
+        names = ("weight", "bias", "running_mean", "running_var")
+        shapes |= {f"batch_norms.{k}.{name}": (8,) for name in names}
+    generator = torch.Generator().manual_seed(0)
+    state = {name: torch.rand(*shape, generator=generator) for name, shape in shapes.items()}
+    state |= {f"batch_norms.{k}.num_batches_tracked": torch.tensor(7) for k in range(2)}
+    torch.save(state, path)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One command, run in a folder of its own, writing to names that start with ``out``."""
+
+    words: Sequence[str]
+    seen: Callable[[Path], Any]
+    """Returns what must come out the same, or None where there is no output (yet)."""
+    again: Sequence[str] = ()
+    """Options of a second run in the same folder."""
+    resumes: bool = False
+    """Whether an unfinished output stays, to be continued."""
+    old: Sequence[str] = ()
+    """A command that first leaves another output at the same place."""
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def jobs(good: Path) -> dict[str, Job]:
+    """Return a small job of each verb that writes."""
+    table, other, model, fitted = (
+        str(good / name) for name in ("rows.csv", "other.csv", "run", "tuned")
+    )
+    featurize = ["featurize", table, "-o", "out", "--targets", "value", *ONE]
+    embed = ["embed", table, "-m", model, *ONE, "-o"]
+    old = ["featurize", other, "-o", "out", *ONE]
+    tiny = ("--set", "encoder.dim=8", "--set", "encoder.layers=2", "--batch-size", "16")
+    steps = ("--set", "checkpoint_every_s=0", "--set", "log_every=1", "--precision", "fp32")
+    kept = {name: _bytes(f"out{name}", "rejects.csv") for name in (".npz", ".csv", ".parquet")}
+    probe = ["probe", table, "-m", model, *SHORT[:6], "--workers", "1", "--with", "ecfp4"]
+    found = {
+        "featurize": Job(featurize, _store, ("--overwrite",)),
+        "featurize over a store": Job(featurize, _store, ("--overwrite",), old=old),
+        **{f"embed {name}": Job([*embed, f"out{name}"], seen) for name, seen in kept.items()},
+        "embed over a file": Job(
+            [*embed, "out.npz"],
+            _bytes("out.npz"),
+            old=["embed", other, "-m", model, "-o", "out.npz", *ONE],
+        ),
+        "predict": Job(["predict", table, "-m", fitted, *ONE, "-o", "out.csv"], kept[".csv"]),
+        "probe": Job([*probe, "-o", "out"], _probe, ("--overwrite",), resumes=True),
+        "pretrain": Job(
+            ["pretrain", str(good / "store"), "-o", "out", "--epochs", "3", *tiny, *steps, *ONE],
+            _run("out"),
+            ("--resume",),
+            resumes=True,
+        ),
+        "finetune": Job(
+            ["finetune", table, "-m", model, "-o", "out", "--seeds", "0,1", *SHORT],
+            _run("out"),
+            ("--resume",),
+            resumes=True,
+        ),
+        "tune": Job(
+            ["tune", table, "-m", model, "-o", "out", "--trials", "3", "--seeds", "0", *SHORT],
+            _run("out/best", "out/best.toml"),
+            ("--resume",),
+            resumes=True,
+        ),
+        "prototypes": Job(
+            ["prototypes", model, "--input", table, "-o", "out", *ONE],
+            _bytes("out/tree.json", "out/members.csv", "out/atlas.html"),
+            resumes=True,
+        ),
+        "data split": Job(["data", "split", table, "-o", "out.json", *ONE], _bytes("out.json")),
+        "data get": Job(
+            ["data", "get", "zinc250k", "--data-dir", "out", "--quiet"],
+            _bytes("out/chem/pretrain/zinc_moses_250k.smi.gz"),
+            resumes=True,
+            environment={"GRAPHLOG_MIRROR": f"file://{MIRROR}"},
+        ),
+        "benchmark": Job(
+            [
+                *("benchmark", "molecules", "-o", "out", "--scale", "smoke", "--seeds", "0"),
+                *("--methods", "untrained,graphlog,ecfp-lr", "--quiet"),
+            ],
+            _cells,
+            resumes=True,
+        ),
+        "convert": Job(
+            ["convert", str(good / "gin.pth"), "-o", "out.safetensors", "--quiet"],
+            _bytes("out.safetensors"),
+        ),
+    }
+    return {name: job for name, job in found.items() if MIRROR or name != "data get"}
+
+
+def shrink_the_smoke_scale() -> None:
+    """Make the cells of a benchmark as small as the other jobs."""
+    from graphlog.benchmark.cells import SCALES
+
+    often = {"checkpoint_every_s": 0.0}
+    changes: dict[str, Any] = {"source": "nci5k", "limit": 64, "seeds": (0,)}
+    changes["pretrain"] = {"encoder.layers": 2, "encoder.dim": 8, "epochs": 2, "batch_size": 32}
+    changes["pretrain"] |= often
+    changes["finetune"] = {"epochs": 1, "batch_size": 512, "layer": "last", **often}
+    SCALES["smoke"] = {"molecule": SCALES["smoke"]["molecule"].updated(changes)}
+
+
+def _bytes(*names: str) -> Callable[[Path], Any]:
+    def seen(folder: Path) -> Any:
+        return {n: (folder / n).read_bytes() for n in names if (folder / n).exists()} or None
+
+    return seen
+
+
+def _probe(folder: Path) -> Any:
+    is_there = (folder / "out" / "model.safetensors").exists()
+    return _bytes("out/model.safetensors", "out/scores.json")(folder) if is_there else None
+
+
+def _store(folder: Path) -> Any:
+    from graphlog import open_store
+
+    if not (folder / "out").exists():
+        return None
+    store = open_store(folder / "out")
+    store.verify()
+    return (store.digest, list(store.texts(range(len(store)))), len(store.rejects))
+
+
+def _run(name: str, *files: str) -> Callable[[Path], Any]:
+    """Return the weights of a finished run, its log but for the speed, and more files."""
+    from safetensors import safe_open
+
+    def seen(folder: Path) -> Any:
+        run = folder / name
+        if not (run / "model.safetensors").exists():
+            return None
+        with safe_open(run / "model.safetensors", "pt") as file:  # whose header has the date
+            weights = {name: file.get_tensor(name).numpy().tobytes() for name in file.keys()}  # noqa: SIM118
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        rows = [{k: v for k, v in row.items() if k not in _TIMED} for row in rows]
+        return (weights, rows, _bytes(*files)(folder))
+
+    return seen
+
+
+def _cells(folder: Path) -> Any:
+    """Return the scores of the finished cells by name; None before there is a report."""
+    import pandas as pd
+
+    if not (folder / "out" / "report" / "molecules.md").exists():
+        return None
+    rows = pd.read_csv(folder / "out" / "molecules.csv.gz", keep_default_na=False)
+    rows = rows[~rows["metric"].isin(_TIMED)]
+    names = rows[["cell", "rule", "fold", "task", "metric"]].itertuples(index=False, name=None)
+    return dict(zip(map(repr, names), map(repr, rows["value"]), strict=True))
