@@ -132,25 +132,28 @@ def linear(name: str, known: Columns, labels: np.ndarray, train: np.ndarray) -> 
 
 
 def table(rows: pd.DataFrame) -> str:
-    """Return the test R2 of each endpoint in percent, and how the deviations do."""
+    """Return the test scores of each representation and head, and how the deviations do."""
+    places = ["features", "head", "seed", "endpoint"]
     scores = (
         rows[rows["head"] != "random split"]
-        .groupby(["features", "head", "seed", "endpoint"])
-        .apply(lambda part: 100 * _r2(part), include_groups=False)
+        .groupby(places)
+        .apply(_scores, include_groups=False)
         .unstack("endpoint")
     )
-    present = [name for name in ENDPOINTS if name in scores.columns]
-    scores = scores[present]
-    scores["mean"] = scores.mean(axis=1)
-    means, spread = scores.groupby(level=[0, 1]).mean(), scores.groupby(level=[0, 1]).std()["mean"]
-    lines = ["| features | head | " + " | ".join([*present, "mean"]) + " |"]
-    lines.append("|---" * (len(present) + 3) + "|")
+    present = [name for name in ENDPOINTS if ("R2", name) in scores.columns]
+    found = scores["R2"][present]
+    found["mean"] = found.mean(axis=1)
+    found["r"], found["RMSE"] = scores["r"].mean(axis=1), scores["RMSE"].mean(axis=1)
+    means, spread = found.groupby(level=[0, 1]).mean(), found.groupby(level=[0, 1]).std()
+    lines = ["| features | head | " + " | ".join([*present, "mean", "r", "RMSE"]) + " |"]
+    lines.append("|---" * (len(present) + 5) + "|")
     for name in WORDS:
         for head in ("linear", "kernel"):
             if (name, head) in means.index:
-                shown = [f"{value:.1f}" for value in means.loc[(name, head)]]
-                sd = spread[(name, head)]
+                mean, sd = means.loc[(name, head)], spread.loc[(name, head)]["mean"]
+                shown = [f"{mean[column]:.1f}" for column in [*present, "mean"]]
                 shown[-1] += "" if np.isnan(sd) else f" ± {sd:.1f}"
+                shown += [f"{mean['r']:.3f}", f"{mean['RMSE']:.3f}"]
                 lines.append(f"| {WORDS[name]} | {head} | " + " | ".join(shown) + " |")
     own = rows[(rows["features"] == "model+counts") & rows["std"].notna()]
     lines += ["", "| deviations of | " + " | ".join([*present, "mean"]) + " |"]
@@ -158,16 +161,24 @@ def table(rows: pd.DataFrame) -> str:
     for head, words in (("random split", "random splits"), ("kernel", "the authors' test folds")):
         part = own[own["head"] == head].groupby(["endpoint", "seed"])
         for what, score in (("covered, %", _covered), ("surest third, RMSE %", _surest)):
-            found = part.apply(score, include_groups=False).groupby("endpoint").mean()
-            shown = [f"{found[name]:.0f}" for name in present]
+            shares = part.apply(score, include_groups=False).groupby("endpoint").mean()
+            shown = [f"{shares[name]:.0f}" for name in present]
             lines.append(
-                f"| {words}, {what} | " + " | ".join([*shown, f"{found.mean():.0f}"]) + " |"
+                f"| {words}, {what} | " + " | ".join([*shown, f"{shares.mean():.0f}"]) + " |"
             )
     return "\n".join(lines)
 
 
-def _r2(part: pd.DataFrame) -> float:
-    return float(r2(part[["label"]].to_numpy(), part[["prediction"]].to_numpy())[0])
+def _scores(part: pd.DataFrame) -> pd.Series:
+    """Return R2 in percent, Pearson's r, which is the paper's measure, and the RMSE."""
+    label, prediction = part["label"].to_numpy(), part["prediction"].to_numpy()
+    return pd.Series(
+        {
+            "R2": 100 * r2(label[:, None], prediction[:, None])[0],
+            "r": np.corrcoef(label, prediction)[0, 1],
+            "RMSE": np.sqrt(np.mean((label - prediction) ** 2)),
+        }
+    )
 
 
 def _covered(part: pd.DataFrame) -> float:

@@ -426,8 +426,75 @@ def test_depth_and_batch_size():
                 check(f"{name} {column}", without[at], (scores[kept].mean(),))
 
 
+@cache
+def adme() -> pd.DataFrame:
+    """Return R2 in points, Pearson's r and the RMSE by features, head, seed and endpoint."""
+
+    def scores(part: pd.DataFrame) -> pd.Series:
+        found = evaluate(part[["label"]].to_numpy(), part[["prediction"]].to_numpy(), "regression")
+        r2, r, rmse = (found.scores[name] for name in ("r2", "pearson", "rmse"))
+        return pd.Series({"R2": 100 * r2, "r": r, "RMSE": rmse})
+
+    rows = pd.read_csv(RESULTS / "adme.csv.gz")
+    rows = rows[rows["head"] != "random split"]
+    return rows.groupby(["features", "head", "seed", "endpoint"]).apply(
+        scores, include_groups=False
+    )
+
+
+ADME = {
+    "ECFP4": "ecfp4",
+    "RDKit descriptors": "descriptors",
+    "untrained network": "untrained",
+    "untrained network, ECFP4 counts": "untrained+counts",
+    "graphlog-mol": "model",
+    "graphlog-mol, ECFP4 counts": "model+counts",
+    "graphlog-mol, ECFP4 counts, descriptors": "model+counts+descriptors",
+}
+
+
+def test_adme_scores():
+    columns, found = table("docs/results.md", "ADME, linear and kernel heads")
+    assert columns[2:8] == ["hlm", "mdr1", "rlm", "solubility", "hppb", "rppb"]
+    for name, head, *cells in found:
+        own = adme().loc[ADME[name], head]
+        for endpoint, cell in zip(columns[2:8], cells, strict=False):
+            check(f"{name}, {endpoint}", cell, (own["R2"].xs(endpoint, level=1).mean(),))
+        means = own.groupby(level=0).mean()
+        for column, cell in zip(["R2", "r", "RMSE"], cells[6:], strict=True):
+            check(f"{name}, mean {column}", cell, spread(means[column].to_numpy()))
+
+
+def test_adme_deviations():
+    rows = pd.read_csv(RESULTS / "adme.csv.gz")
+    own = rows[(rows["features"] == "model+counts") & rows["std"].notna()]
+    own = own.assign(error=(own["label"] - own["prediction"]).abs())
+    columns, found = table("docs/results.md", "ADME, linear and kernel heads", 1)
+    for (name, *cells), head in zip(found, ["random split"] * 2 + ["kernel"] * 2, strict=True):
+        shares: dict[str, list[float]] = {endpoint: [] for endpoint in columns[1:-1]}
+        for (endpoint, _), part in own[own["head"] == head].groupby(["endpoint", "seed"]):
+            surest = part.nsmallest(len(part) // 3, "std")["error"]
+            share = np.sqrt((surest**2).mean() / (part["error"] ** 2).mean())
+            if "covered" in name:
+                share = (part["error"] <= stats.norm.ppf(0.95) * part["std"]).mean()
+            shares[endpoint].append(100 * float(share))
+        means = [float(np.mean(values)) for values in shares.values()]
+        for column, cell, value in zip(columns[1:], cells, [*means, np.mean(means)], strict=True):
+            check(f"{name}, {column}", cell, (float(value),))
+
+
+def test_readme_adme():
+    _, found = table("README.md", "What to expect")
+    names = ("model", "untrained", "ecfp4", "descriptors", "model+counts")
+    for (head, *cells), kept in zip(found, ("linear", "kernel"), strict=True):
+        for name, cell in zip((*names, "model+counts+descriptors"), cells, strict=True):
+            if cell:
+                means = adme()["R2"].loc[name, kept].groupby(level=0).mean()
+                check(f"{head}, {name}", cell, spread(means.to_numpy()))
+
+
 def test_readme():
-    columns, found = table("README.md", "What to expect")
+    columns, found = table("README.md", "What to expect", 1)
     splits = rows_of("selection/several-splits.csv.gz")
     names = ("mol", "untrained", "ecfp4", "descriptors")
     names += ("ecfp4 + descriptors", "mol + ecfp4 + descriptors")

@@ -21,6 +21,7 @@ from graphlog.domains.protein.domain import SPLITS as PROTEIN_SPLITS
 from graphlog.downstream.finetune import FinetuneConfig
 from graphlog.downstream.linear import MANY_TASKS
 from graphlog.downstream.models import list_models, load
+from graphlog.downstream.report import Model
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EmbeddingLayer
 from graphlog.errors import ConfigError, check_name, out_of_range, setting
@@ -30,6 +31,8 @@ from graphlog.training.config import PretrainConfig, resolve_config
 REFERENCE, UNTRAINED, FOREST, LINEAR, GIN = "graphlog", "untrained", "ecfp-rf", "ecfp-lr", "gin"
 BASELINES = (FOREST, LINEAR)
 """Fingerprints without an encoder; of proteins, statistics of the ego-network take their place."""
+FEATURES = ("ecfp4", "descriptors")
+"""Features of molecules that suites with several heads compare with embeddings."""
 STAGES = ("pretrain", "finetune", "probe", "map", "speed", "stage-speed")
 LOSSES = {"subgraph": "L_sub", "graph": "L_graph", "global": "L_global"}
 """The three losses of GraphLoG and how the paper writes them."""
@@ -58,6 +61,11 @@ class Suite(FrozenConfig):
     """Whether its many encoders are probed on the few data sets of the scale."""
     reference: str = REFERENCE
     """Row that the others are compared with; empty for none."""
+    heads: tuple[Model, ...] = ()
+    """What is fitted to the features of each method; none: a linear model, unless the method says
+    otherwise."""
+    metrics: tuple[str, ...] = ()
+    """Scores with a table each, a row a head; none: that of each data set."""
     paper: str = ""
     """Its table in ``paper.toml``."""
     model: str = ""
@@ -147,7 +155,7 @@ def method_named(name: str) -> Method:
         'paper'
     """
     known = {UNTRAINED: Method(UNTRAINED, "untrained")}
-    known |= {features: Method(features, "features") for features in BASELINES}
+    known |= {features: Method(features, "features") for features in (*BASELINES, *FEATURES)}
     known |= {model: Method(model, "shipped") for model in list_models()}
     known |= {task: Method(task, "pretrained", task) for task in OBJECTIVES}
     for recipe in OBJECTIVES[REFERENCE].RECIPES:  # the recipe of the paper's losses has its name
@@ -273,7 +281,9 @@ class Cell:
             case "finetune":
                 decided["finetune"] = _decisive(self.finetuning)
             case "probe":
-                decided["layer"] = SUITES[self.request.suite].layer
+                suite = SUITES[self.request.suite]
+                decided |= {"layer": suite.layer}
+                decided |= {"heads": list(suite.heads)} if suite.heads else {}
             case "map":
                 decided["mapped"] = setup.mapped
             case "speed" | "stage-speed":
@@ -327,6 +337,11 @@ def plan_cells(request: Request) -> list[Cell]:
         names = _objectives(setup.features)
     methods = [method_named(name) for name in dict.fromkeys(names)]
     for method in methods:
+        if method.kind == "features" and (method.name in FEATURES) != bool(suite.heads):
+            raise ConfigError(
+                f"method '{method.name}' is not for suite '{request.suite}'; choose "
+                f"{' or '.join(FEATURES if suite.heads else BASELINES)}."
+            )
         if method.kind == "shipped" and method.name != suite.model:
             raise ConfigError(
                 f"method '{method.name}' is a shipped model, whose network is not that of the "
@@ -469,7 +484,8 @@ def _setup(request: Request, suite: Suite, domain: str) -> Setup:
         _check_source(request.source, domain, setup.features)
         changes |= {"source": request.source, "limit": None}
     if request.split is not None:
-        _check(f"split of {domain}s", [request.split], _SPLITS[domain])
+        known = {*_SPLITS[domain], *suite.splits} - {""}
+        _check(f"split of {domain}s", [request.split], known)
     if suite.model:
         encoder = load(suite.model)
         network = {f"encoder.{k}": v for k, v in encoder.config.model_dump().items()}

@@ -9,7 +9,7 @@ from zipfile import BadZipFile
 import numpy as np
 import pandas as pd
 
-from graphlog.benchmark.cells import BASELINES, PAPER
+from graphlog.benchmark.cells import BASELINES, FEATURES, PAPER
 from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.benchmark.pages import (
     OTHER_PAPER,
@@ -64,7 +64,8 @@ def draw_page(
         DataError: If a map is missing or damaged.
     """
     drawn: dict[str, list[Path]] = {}
-    shown = [table for table in tables if "-fixed" in table.name]
+    first = f"-{next(iter(suite_of(name).metrics), None)}"
+    shown = [table for table in tables if "-fixed" in table.name or table.name.endswith(first)]
     curves: dict[str, list[Table]] = {}
     for table in shown:
         if table.kind == "curve":
@@ -329,7 +330,7 @@ def _draw_dot(axis: Axes, line: int, row: str, table: Table, column: str) -> Non
         ends = [found["mean"] - found["sd"], found["mean"] + found["sd"]]
         axis.plot(list(scores), [line - apart] * len(scores), "|", color=color, alpha=0.45)
         axis.plot(ends, [line - apart] * 2, color=color, linewidth=2.2, alpha=0.55, zorder=3)
-    marker = "s" if row.rpartition("/")[2] in BASELINES else "o"
+    marker = "s" if _color(row, table) == _BASELINE else "o"
     axis.plot(found["mean"], line - apart, marker, color=color, **_DOT)
 
 
@@ -403,9 +404,10 @@ def _key(marker: str, color: str, text: str, **style: Any) -> Line2D:
 
 
 def _color(row: str, table: Table) -> str:
-    if row.rpartition("/")[2] in BASELINES:
+    method = row.rpartition("/")[2]
+    if method in (*BASELINES, *FEATURES):
         return _BASELINE
-    return _GRAPHLOG if row.startswith("graphlog") or row == table.reference.get(row) else _OTHER
+    return _GRAPHLOG if method.startswith("graphlog") or row == table.reference.get(row) else _OTHER
 
 
 def _metric(table: Table) -> str:

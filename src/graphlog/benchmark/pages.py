@@ -25,7 +25,7 @@ from graphlog.benchmark.cells import (
 )
 from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.benchmark.stages import FIXED, VALIDATED
-from graphlog.downstream.metrics import LOWER_IS_BETTER
+from graphlog.downstream.metrics import IN_PERCENT, LOWER_IS_BETTER
 from graphlog.errors import DataError, MissingExtraError
 from graphlog.files import write_text
 
@@ -39,13 +39,14 @@ LABELS: Mapping[str, str] = {
     **{f"graphlog-{r}": f"GraphLoG ({r} recipe)" for r in ("default", "paper", "released")},
     "graphlog-mol": "graphlog-mol (shipped)",
     **{"infomax": "Infomax", "graphmae": "GraphMAE", "descriptorpred": "DescriptorPred"},
+    **{"ecfp4": "ECFP4", "descriptors": "RDKit descriptors"},
     **{"ecfp-rf": "ECFP4 + random forest", "ecfp-lr": "ECFP4 + {linear} regression"},
     **{"gcn": "GCN", "graphsage": "GraphSAGE", "gat": "GAT", "gin": "GIN"},
     **{"bbbp": "BBBP", "tox21": "Tox21", "toxcast": "ToxCast", "sider": "SIDER"},
     **{"clintox": "ClinTox", "muv": "MUV", "hiv": "HIV", "bace": "BACE"},
     **{"depth": "Depth of the prototypes", "batch_size": "Batch size"},
     **{"roc_auc": "ROC-AUC", "average_precision": "average precision", "r2": "R²"},
-    **{"rmse": "RMSE", "mae": "MAE"},
+    **{"rmse": "RMSE", "mae": "MAE", "pearson": "Pearson's r"},
     **{"fp32": "graphlog fp32", "bf16": "graphlog bf16"},
     "torch_geometric": "torch_geometric fp32",
     **{"parse": "Parse SMILES", "collate": "Collate a batch"},
@@ -70,6 +71,7 @@ _RULES = {
     ("probe", FIXED): "linear probe of frozen embeddings, C = 0.1",
     ("probe", VALIDATED): "linear probe of frozen embeddings, C chosen on the validation fold",
 }
+_HEADS = {VALIDATED: "linear", "kernel": "kernel", "": "random forest"}
 OTHER_PAPER = "paper (biology, 8 species)"
 Places = Mapping[tuple[str, str], tuple[float, float]]
 """Means and SDs by row and column."""
@@ -129,7 +131,7 @@ class Table:
     @property
     def percent(self) -> bool:
         """Whether scores are printed in per cent."""
-        return is_percent(self.metric)
+        return self.metric in IN_PERCENT
 
     @cached_property
     def columns(self) -> list[str]:
@@ -267,11 +269,6 @@ class Table:
         return self.number(mean) + ("" if math.isnan(sd) else f" ± {self.number(sd)}")
 
 
-def is_percent(metric: str) -> bool:
-    """Return whether a metric is printed in per cent."""
-    return metric not in LOWER_IS_BETTER | {"r2"}
-
-
 def spread(values: "pd.Series[float]") -> dict[str, Any]:
     r"""Return mean, sample SD, number of seeds and the interval :math:`\bar x \pm t s/\sqrt n`."""
     count, mean = len(values), float(values.mean()) if len(values) else math.nan
@@ -285,6 +282,8 @@ def score_tables(name: str, rows: pd.DataFrame) -> list[Table]:
     tables: list[Table] = []
     scores = rows[(rows["task"] == "") & (rows["dataset"] != "") & (rows["fold"] != "valid")]
     scores = scores[scores["metric"] != "seconds"]
+    if suite_of(name).metrics:
+        return _by_head(name, scores)
     is_features = scores["method"].isin(BASELINES)
     for (stage, rule), words in _RULES.items():
         encoders = scores[(scores["stage"] == stage) & (scores["rule"] == rule) & ~is_features]
@@ -304,9 +303,9 @@ def _tables_of(name: str, stem: str, words: str, metric: str, scores: pd.DataFra
     """Return the tables of one stage, rule and metric."""
     suite, title = suite_of(name), f"{suite_of(name).title}: {words}"
     split = ", " + scores["split"] if scores["split"].nunique() > 1 else ""
-    value = scores["value"] * (100.0 if is_percent(metric) else 1.0)
+    value = scores["value"] * (100.0 if metric in IN_PERCENT else 1.0)
     scores = scores.assign(column=scores["dataset"] + split, row=scores["method"], value=value)
-    task = "classification" if is_percent(metric) else "regression"
+    task = "classification" if metric in IN_PERCENT else "regression"
     domain = "protein" if name == "biology" or name.endswith("-protein") else "molecule"
     names = {method: label(method, task, domain) for method in in_order(scores["method"])}
     test, other = (scores[scores["fold"].eq("test") == is_test] for is_test in (True, False))
@@ -326,6 +325,29 @@ def _tables_of(name: str, stem: str, words: str, metric: str, scores: pd.DataFra
     head = f"{title}, the two halves of the test set"
     fields = (f"{stem}-halves", head, ("Method",), rows, metric, other)
     return [whole, Table(*fields, kind="parts")]
+
+
+def _by_head(name: str, scores: pd.DataFrame) -> list[Table]:
+    """Return a table a split and metric, a row for every kind of features under every head."""
+    suite, tables = suite_of(name), list[Table]()
+    names = {method: label(method) for method in in_order(scores["method"])}
+    there = set(zip(scores["method"], scores["rule"], strict=True))
+    heads = {
+        f"{rule}/{method}": (text, words)
+        for method, text in names.items()
+        for rule, words in _HEADS.items()
+        if (method, rule) in there
+    }
+    scores = scores.assign(row=scores["rule"] + "/" + scores["method"], column=scores["dataset"])
+    to = {row: f"{row.partition('/')[0]}/{suite.reference}" for row in heads}
+    to = {row: reference for row, reference in to.items() if reference in heads}
+    for split, metric in product(dict.fromkeys(scores["split"]), suite.metrics):
+        part = scores[(scores["split"] == split) & (scores["metric"] == metric)]
+        if len(part):
+            words = f"{suite.title}: {label(metric)}, {split} split"
+            fields = (f"{name}-{split}-{metric}", words, ("Features", "Head"), heads, metric, part)
+            tables.append(Table(*fields, to))
+    return tables
 
 
 def _variants(

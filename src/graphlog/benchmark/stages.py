@@ -4,9 +4,10 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,19 +17,19 @@ import pandas as pd
 import torch
 from sklearn.metrics import silhouette_score
 
-from graphlog.benchmark.cells import BASELINES, FOREST, SUITES, Cell, identity
+from graphlog.benchmark.cells import BASELINES, FEATURES, FOREST, SUITES, Cell, identity
 from graphlog.benchmark.folder import BenchmarkFolder
 from graphlog.data.manifest import is_store
 from graphlog.data.split import Split, random_split
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets import find_spec
 from graphlog.domains import DOMAINS, schema_named
+from graphlog.domains.base import BaselineFeatures
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import RULES, finetune
-from graphlog.downstream.linear import FIXED_C, GRID
 from graphlog.downstream.models import load
-from graphlog.downstream.probe import ecfp_rows, probe
-from graphlog.downstream.report import ScoreRow
+from graphlog.downstream.probe import feature_rows
+from graphlog.downstream.report import Model, Rule, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.encoders.encoder import build_encoder, calibrate
 from graphlog.errors import ConfigError, ModelFileError
@@ -208,18 +209,27 @@ def finetune_cell(cell: Cell, work: Work) -> Iterator[Row]:
 def probe_cell(cell: Cell, work: Work) -> Iterator[Row]:
     """Fit models to the frozen embeddings of one encoder, or to fingerprints."""
     data = work.labeled(cell)
-    if cell.method.name in BASELINES:
-        seeds = () if cell.seed is None else (cell.seed,)
-        grid = sorted({FIXED_C, *GRID})
-        rows, about = ecfp_rows(data, [cell.method.name], seeds, FIXED_C, grid, -1)[0], Row()
+    suite, method, domain = SUITES[cell.request.suite], cell.method.name, DOMAINS[cell.domain]
+    about, counts = Row(), None
+    if method in BASELINES:
+        known = domain.baseline_features(data.store)
+        assert known is not None, "molecules and proteins have such features"
+    elif method in FEATURES:
+        known = domain.feature_set(method, data.store)
+        counts = domain.feature_counts(data.store) if known.binary else None
     else:
         encoder, about = work.encoder(cell)
-        layer = SUITES[cell.request.suite].layer
-        rows = probe(encoder, data, layer=layer, baselines=(), progress=work.progress).rows
-    # a forest is grown once, nothing of it is selected
-    rules = [""] if cell.method.name == FOREST else [FIXED, VALIDATED]
-    for rule, row in zip(rules, rows, strict=True):
-        yield from _scores(row, rule, data, about)
+        embeddings = encoder.with_readout("auto").embed_store(
+            data.store, suite.layer, progress=work.progress
+        )
+        known = BaselineFeatures(method, embeddings)
+    heads = suite.heads or [Model.FOREST if method == FOREST else Model.LINEAR]
+    for row in feature_rows(data, known, heads, [cell.seed or 0], counts=counts):
+        assert row.key is not None
+        rule = FIXED if row.key.rule is Rule.FIXED else VALIDATED
+        # other heads are fitted once, nothing of them is selected by the validation fold
+        rule = {Model.LINEAR: rule, Model.KERNEL: "kernel", Model.FOREST: ""}[row.key.model]
+        yield from _scores(row, rule, data, about, suite.metrics)
 
 
 def map_cell(cell: Cell, work: Work) -> Iterator[Row]:
@@ -288,13 +298,17 @@ def _pretraining(cell: Cell) -> PretrainConfig:
 
 
 def _scores(
-    row: ScoreRow, rule: str, data: LabeledGraphs, about: Mapping[str, Any]
+    row: ScoreRow,
+    rule: str,
+    data: LabeledGraphs,
+    about: Mapping[str, Any],
+    metrics: Sequence[str] = (),
 ) -> Iterator[Row]:
     """Yield the scores of one model under one rule: of the folds, then of each task."""
     folds = {"test": row.test, "valid": row.valid, **row.halves}
     place = {**about, "rule": rule, "metric": data.metric}
-    for fold, scores in folds.items():
-        yield {**place, "fold": fold, "value": scores[data.metric][0]}
+    for metric, (fold, scores) in product(metrics or [data.metric], folds.items()):
+        yield {**place, "metric": metric, "fold": fold, "value": scores[metric][0]}
     for task, value in row.per_task.items():
         yield {**place, "fold": "test", "task": task, "value": value}
 

@@ -21,7 +21,6 @@ from graphlog.downstream.finetune_seed import (
     log_row,
 )
 from graphlog.downstream.head import FineTuned
-from graphlog.downstream.linear import FIXED_C, GRID
 from graphlog.downstream.models import RANDOM, statistics_note, untrained_like
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines, describe_run, ecfp_rows, origin
@@ -242,7 +241,7 @@ class _Run:
         train = data.store.subset(np.sort(data.split.train))
         if "random" in baselines:
             rows += self._untrained_rows(train)
-        extra, notes = ecfp_rows(data, baselines, self.seeds, FIXED_C, sorted({FIXED_C, *GRID}), -1)
+        extra, notes = ecfp_rows(data, baselines, self.seeds)
         notes += [statistics_note(self.encoder)] if "random" in baselines else []
         notes += [*data.repeat_notes, *_notes(jobs)]
         chosen = "the epoch" if config.select == "best-valid" else None

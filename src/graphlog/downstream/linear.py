@@ -368,7 +368,7 @@ def forest_predictions(
 ) -> Float[np.ndarray, "M T"]:
     """Return a random forest's predictions for every row, one forest per target.
 
-    A target that cannot be learned is NaN; targets run in parallel threads.
+    A target that cannot be learned is NaN; targets, or the trees of one, grow in parallel threads.
     """
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
@@ -380,7 +380,8 @@ def forest_predictions(
         rows, y = labeled_rows(labels, train, t)
         if not learnable(y):
             return np.full(len(features), np.nan)
-        model = kind(n_estimators=trees, max_features=share, random_state=seed, n_jobs=1)
+        at_once = jobs if labels.shape[1] == 1 else 1
+        model = kind(n_estimators=trees, max_features=share, random_state=seed, n_jobs=at_once)
         model.fit(features[rows], y)
         is_regression = task == "regression"
         return model.predict(features) if is_regression else model.predict_proba(features)[:, 1]

@@ -19,9 +19,12 @@ METRICS: Mapping[str, tuple[TaskKind, ...]] = {
     "rmse": ("regression",),
     "mae": ("regression",),
     "r2": ("regression",),
+    "pearson": ("regression",),
 }
 """Every score and the kinds of task it is for."""
 LOWER_IS_BETTER = frozenset({"rmse", "mae"})
+IN_PERCENT = frozenset({"roc_auc", "average_precision", "accuracy"})
+"""Areas and shares, which are shown in percent."""
 DEFAULT_METRIC: Mapping[TaskKind, str] = {
     "classification": "roc_auc",
     "regression": "rmse",
@@ -155,6 +158,13 @@ def r2(labels: Num[np.ndarray, "N T"], values: Num[np.ndarray, "N T"]) -> Float[
     return _by_task(labels, values, _r2)
 
 
+def pearson(
+    labels: Num[np.ndarray, "N T"], values: Num[np.ndarray, "N T"]
+) -> Float[np.ndarray, "T"]:
+    """Return the correlation of each task; NaN where labels or predictions are all equal."""
+    return _by_task(labels, values, _pearson)
+
+
 def brier_score(outcomes: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"]) -> float:
     """Return the mean squared difference of 0/1 outcomes and their probabilities; NaN of none."""
     return float(np.mean((outcomes - p) ** 2)) if len(outcomes) else float("nan")
@@ -241,8 +251,14 @@ def _r2(y: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"]) -> float:
     return 1.0 - float(((y - p) ** 2).sum()) / spread if spread > 0 else float("nan")
 
 
+def _pearson(y: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"]) -> float:
+    if (y == y[0]).all() or (p == p[0]).all():
+        return math.nan
+    return float(np.corrcoef(y, p)[0, 1])
+
+
 _SCORES: Mapping[TaskKind, Mapping[str, Callable[..., Float[np.ndarray, "T"]]]] = {
     "classification": {"roc_auc": roc_auc, "average_precision": average_precision},
     "multiclass": {"accuracy": recall, "roc_auc": roc_auc, "average_precision": average_precision},
-    "regression": {"rmse": rmse, "mae": mae, "r2": r2},
+    "regression": {"rmse": rmse, "mae": mae, "r2": r2, "pearson": pearson},
 }

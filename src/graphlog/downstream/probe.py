@@ -346,7 +346,7 @@ class _Probe:
         known = inputs.baseline
         is_joined = any(known is joined for joined in inputs.features.values())
         if known is not None and not is_joined and self._asks_linear(known):
-            rows += models.baseline_rows(known)
+            rows += feature_rows(data, known, [Model.LINEAR], (), self.c, self.grid, self.jobs)
         key = RowKey(Source.EMBEDDING, tuple(inputs.features), Model.LINEAR, Rule.VALIDATION)
         chosen = models.averaged([fit.path[fit.best] for fit in parts])
         found.held[key] = Held(data, chosen)
@@ -386,14 +386,7 @@ class _Probe:
             rows.append(_row(key, title, KERNEL_RULE, each, data, {}))
         known = inputs.baseline
         if known is not None and self._asks_linear(known):
-            block = Block("", Kind.GAUSSIAN, known.values)
-            if known.binary:
-                bits = csr_matrix(known.values) if inputs.counts is None else inputs.counts
-                block = Block("", Kind.TANIMOTO, bits)
-            name = COUNTS_TITLE if known.binary and inputs.counts is not None else known.name
-            key = RowKey(Source.FEATURES, (), Model.KERNEL, Rule.FOLDS)
-            values = _kernel_held(data, [block])[1].values
-            rows.append(_row(key, name, KERNEL_RULE, [values], data, {}))
+            rows += feature_rows(data, known, [Model.KERNEL], counts=inputs.counts)
         return rows
 
     def _title(self) -> str:
@@ -511,11 +504,6 @@ class _LinearModels:
             _row(own, title, "C by validation", chosen, self.data, {"c": best}),
         ]
 
-    def baseline_rows(self, known: BaselineFeatures) -> list[ScoreRow]:
-        """Return the rows of features that need no learning."""
-        title = linear_name(known.name, self.data)
-        return self.rows(Source.FEATURES, (), title, [[self.fit(known.values, known.binary)]])
-
 
 def _best_c(metric: str, fixed: float, scores: Mapping[float, float]) -> float:
     best, highest = fixed, math.nan
@@ -593,12 +581,7 @@ def check_baselines(names: Sequence[str]) -> None:
 
 
 def ecfp_rows(
-    data: LabeledGraphs,
-    baselines: Sequence[str],
-    seeds: Sequence[int],
-    c: float,
-    grid: Sequence[float],
-    jobs: int | None,
+    data: LabeledGraphs, baselines: Sequence[str], seeds: Sequence[int]
 ) -> tuple[list[ScoreRow], list[str]]:
     """Return the rows of fingerprints asked for, and a note where there are none."""
     if not {"ecfp-rf", "ecfp-lr"} & set(baselines):
@@ -606,12 +589,51 @@ def ecfp_rows(
     known, notes = _fingerprints(data)
     if known is None:
         return [], notes
-    models, rows = _LinearModels(data, c, grid, jobs), list[ScoreRow]()
-    if "ecfp-rf" in baselines and known.binary:
-        rows.append(_forest_row(data, known, seeds, jobs))
-    if "ecfp-lr" in baselines or not known.binary:
-        rows += models.baseline_rows(known)
-    return rows, notes
+    heads = [Model.FOREST] if "ecfp-rf" in baselines and known.binary else []
+    heads += [Model.LINEAR] if "ecfp-lr" in baselines or not known.binary else []
+    return feature_rows(data, known, heads, seeds), notes
+
+
+def feature_rows(
+    data: LabeledGraphs,
+    known: BaselineFeatures,
+    heads: Sequence[Model],
+    seeds: Sequence[int] = (0,),
+    c: float = FIXED_C,
+    grid: Sequence[float] = GRID,
+    jobs: int | None = -1,
+    counts: csr_matrix | None = None,
+) -> list[ScoreRow]:
+    """Return the rows of models of features that need no learning here.
+
+    Args:
+        data: What they are fitted to and scored on.
+        known: The features.
+        heads: Models to fit, in order.
+        seeds: Of forests.
+        c: The fixed inverse penalty of linear models.
+        grid: The inverse penalties to choose from.
+        jobs: Targets, or trees of one, at once; -1 is one per core.
+        counts: What a kernel compares graphs by in place of 0 and 1.
+    """
+    rows: list[ScoreRow] = []
+    for head in heads:
+        if head is Model.LINEAR:
+            models, title = _LinearModels(data, c, grid, jobs), linear_name(known.name, data)
+            fits = models.fit(known.values, known.binary)
+            rows += models.rows(Source.FEATURES, (), title, [[fits]])
+        elif head is Model.FOREST:
+            rows.append(_forest_row(data, known, seeds, jobs))
+        else:
+            title, block = known.name, Block("", Kind.GAUSSIAN, known.values)
+            if known.binary:
+                bits = csr_matrix(known.values) if counts is None else counts
+                block = Block("", Kind.TANIMOTO, bits)
+                title = known.name if counts is None else COUNTS_TITLE
+            key = RowKey(Source.FEATURES, (), Model.KERNEL, Rule.FOLDS)
+            predicted = _kernel_held(data, [block])[1].values
+            rows.append(_row(key, title, KERNEL_RULE, [predicted], data, {}))
+    return rows
 
 
 def _forest_row(

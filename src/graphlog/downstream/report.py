@@ -12,7 +12,7 @@ import numpy as np
 
 from graphlog.config import read_json
 from graphlog.data.html import html_table
-from graphlog.downstream.metrics import LOWER_IS_BETTER, means_of_known, paired_interval
+from graphlog.downstream.metrics import IN_PERCENT, means_of_known, paired_interval
 from graphlog.downstream.tasks import LabeledGraphs, folds_lacking
 from graphlog.errors import DataError
 
@@ -237,7 +237,7 @@ class Report:
     @property
     def is_percent(self) -> bool:
         """Whether scores are shown in percent: areas under curves and accuracies."""
-        return self.metric not in LOWER_IS_BETTER and self.metric != "r2"
+        return self.metric in IN_PERCENT
 
     def shown(self, value: float) -> str:
         """Return a score as reports show it, with as many decimals as the largest needs for three.

@@ -33,6 +33,7 @@ METRIC_NAMES = {
     "rmse": "RMSE",
     "mae": "MAE",
     "r2": "R²",
+    "pearson": "Pearson's r",
 }
 REFERENCE = "#A6A6A6"
 """Fill of baselines, beside which ours stands in the first hue."""
