@@ -242,8 +242,15 @@ def test_adme_compares_a_shipped_model_with_its_own_network_untrained_on_both_sp
     encoders = [settings(c) for c in cells if c.pretraining]
     assert all(config.encoder == model.config for config in encoders)
     assert {config.schema for config in encoders} == {model.schema.name}
-    with pytest.raises(ConfigError, match="suite 'adme'"):
-        plan_cells(Request("molecules", "smoke", methods=["graphlog-mol"]))
+    assert all(c.settings["heads"] == ["linear", "kernel", "boosting"] for c in cells)
+    assert {c.split for c in plan_cells(Request("adme", "smoke", split="given"))} == {"given"}
+    for suite, method in (
+        ("molecules", "graphlog-mol"),
+        ("molecules", "ecfp4"),
+        ("adme", "ecfp-lr"),
+    ):
+        with pytest.raises(ConfigError, match=f"method '{method}' is"):
+            plan_cells(Request(suite, "smoke", methods=[method]))
 
 
 def test_given_folds_are_those_of_the_column(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

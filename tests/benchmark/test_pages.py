@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -270,13 +271,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("everything")
     write_table(folder, "molecules", scores(MANY, FOUR) + LINEAR + FOREST)
     write_table(folder, "biology", scores(MANY, ["worm-go40"]))
-    on_splits = {"stage": "probe", "metric": "rmse"}
-    adme = [
-        r
-        for split in ("given", "scaffold")
-        for r in scores(MANY, ["hlm"], split=split, **on_splits)
-    ]
-    write_table(folder, "adme", adme)
+    write_table(folder, "adme", adme_rows())
     both = [r for b in ("gcn", "gin") for r in scores(MANY, FOUR, backbone=b)]
     write_table(folder, "backbones", both)
     losses = SUITES["ablation"].losses
@@ -288,6 +283,42 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_table(folder, "speed", speed_rows())
     write_maps(folder)
     return folder
+
+
+def adme_rows() -> list[dict[str, Any]]:
+    places = product(("given", "scaffold"), ("r2", "rmse"), ("validated", "kernel"))
+    return [
+        row
+        for split, metric, rule in places
+        for on in [{"split": split, "metric": metric, "rule": rule}]
+        for row in [
+            *scores(MANY, ["hlm", "rlm"], **on, stage="probe"),
+            *scores(["ecfp4"], ["hlm", "rlm"], [""], **on, **FEATURES),
+        ]
+    ]
+
+
+def test_adme_has_a_table_a_split_and_metric_with_a_row_a_head():
+    tables = score_tables("adme", table_of(adme_rows()))
+    assert [table.name for table in tables] == [
+        "adme-given-r2",
+        "adme-given-rmse",
+        "adme-scaffold-r2",
+        "adme-scaffold-rmse",
+    ]
+    said = lines(tables[0])
+    assert list(said) == [
+        f"{features} {head}"
+        for features in ("Untrained", "GraphCL", "GraphLoG", "ECFP4")
+        for head in ("linear", "kernel")
+    ]
+    change = "Δ to Untrained [95 % CI]"
+    assert [said[f"Untrained {head}"][change] for head in ("linear", "kernel")] == ["reference"] * 2
+    above = tables[0].difference("kernel/ecfp4", tables[0].compared)
+    kernel = tables[0].at("kernel/untrained", tables[0].compared)
+    assert (
+        above.tolist() == (tables[0].at("kernel/ecfp4", tables[0].compared)[""] - kernel).tolist()
+    )
 
 
 def write_maps(folder: Path) -> None:

@@ -21,6 +21,7 @@ from graphlog.downstream.head import Head, masked_bce, masked_mse
 from graphlog.downstream.linear import FIXED_C, linear_path, probe_weights, standardize
 from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.probe import kernel_predictions
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.encoders.encoder import with_settings
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
@@ -451,3 +452,24 @@ def test_an_untrained_encoder_is_trained_from_scratch():
     assert start.config.encoder_rate is None
     assert not start.config.probe_first
     assert start.embeddings is None
+
+
+def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():
+    encoder, data = tiny_encoder("jk"), labeled(LENGTH, "regression")
+    hidden = replaced(data, labels=data.labels.copy())
+    hidden.labels[data.split.test] = NAN
+    # one epoch from random weights learns nothing
+    changes = {"protocol": "default", "probe_first": False, "epochs": 1}
+    config = FinetuneConfig.parse({**QUICK.model_dump(), **changes})
+    found = [
+        finetune(encoder, d, c, baselines=(), seeds=(0,)).report
+        for d, c in ((data, config), (hidden, config), (data, QUICK))
+    ]
+    named = [[n for n in report.notes if "kernel model" in n] for report in found]
+    assert named[0] == named[1]
+    assert not named[2]  # the paper's protocol
+    known = kernel_predictions(encoder, data, "jk")[data.split.valid]
+    better = data.evaluate(known, data.split.valid).scores["rmse"]
+    own = found[0].rows[0].mean("rmse", "valid")
+    assert f"rmse {better:.4g} against {own:.4g} (fine-tuned)" in named[0][0]
+    assert better < own

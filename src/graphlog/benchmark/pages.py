@@ -71,7 +71,7 @@ _RULES = {
     ("probe", FIXED): "linear probe of frozen embeddings, C = 0.1",
     ("probe", VALIDATED): "linear probe of frozen embeddings, C chosen on the validation fold",
 }
-_HEADS = {VALIDATED: "linear", "kernel": "kernel", "": "random forest"}
+_HEADS = {VALIDATED: "linear", "kernel": "kernel", "boosting": "boosted trees"}
 OTHER_PAPER = "paper (biology, 8 species)"
 Places = Mapping[tuple[str, str], tuple[float, float]]
 """Means and SDs by row and column."""
@@ -235,7 +235,7 @@ class Table:
     @property
     def reference_label(self) -> str:
         """How the reference is called."""
-        references = set(self.reference.values())
+        references = {row.rpartition("/")[2] for row in self.reference.values()}
         if references == {SUITES["ablation"].reference}:
             return "all three"
         return label(REFERENCE if len(references) != 1 else references.pop())

@@ -228,7 +228,7 @@ def probe_cell(cell: Cell, work: Work) -> Iterator[Row]:
         assert row.key is not None
         rule = FIXED if row.key.rule is Rule.FIXED else VALIDATED
         # other heads are fitted once, nothing of them is selected by the validation fold
-        rule = {Model.LINEAR: rule, Model.KERNEL: "kernel", Model.FOREST: ""}[row.key.model]
+        rule = {Model.LINEAR: rule, Model.FOREST: ""}.get(row.key.model, row.key.model.value)
         yield from _scores(row, rule, data, about, suite.metrics)
 
 

@@ -4,11 +4,12 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
@@ -21,9 +22,16 @@ from graphlog.downstream.finetune_seed import (
     log_row,
 )
 from graphlog.downstream.head import FineTuned
+from graphlog.downstream.metrics import better
 from graphlog.downstream.models import RANDOM, statistics_note, untrained_like
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.probe import check_baselines, describe_run, ecfp_rows, origin
+from graphlog.downstream.probe import (
+    check_baselines,
+    describe_run,
+    ecfp_rows,
+    kernel_predictions,
+    origin,
+)
 from graphlog.downstream.report import ScoreRow, make_report, score_row
 from graphlog.downstream.tasks import (
     LABELING,
@@ -243,7 +251,7 @@ class _Run:
             rows += self._untrained_rows(train)
         extra, notes = ecfp_rows(data, baselines, self.seeds)
         notes += [statistics_note(self.encoder)] if "random" in baselines else []
-        notes += [*data.repeat_notes, *_notes(jobs)]
+        notes += [*data.repeat_notes, *_notes(jobs), *self._kernel_note(valid)]
         chosen = "the epoch" if config.select == "best-valid" else None
         notes += calibration_notes(judged, data.split_name, chosen)
         report = make_report(data, [*rows, *extra], notes, judged)
@@ -256,6 +264,27 @@ class _Run:
             **origin(data, self.encoder),
         }
         return Predictor(models, data.targets, report, info, calibration, novelty)
+
+    def _kernel_note(self, valid: Float[np.ndarray, "V T"]) -> list[str]:
+        """Return by how much a kernel model of the frozen encoder is better, where it is.
+
+        The validation fold decides; the paper's protocol has no such comparison.
+        """
+        data, config = self.data, self.config
+        if config.protocol == "paper" or not len(data.split.valid):
+            return []
+        encoder = self.encoder.with_readout(config.readout)
+        known = replace(data, split=data.split._replace(test=data.split.test[:0]))
+        kernel = kernel_predictions(encoder, known, config.layer_of(encoder))[data.split.valid]
+        of_kernel, own = (
+            data.evaluate(p, data.split.valid).scores[data.metric] for p in (kernel, valid)
+        )
+        if not better(data.metric, of_kernel, own):
+            return []
+        return [
+            f"a kernel model of the frozen encoder is better on the validation fold, {data.metric} "
+            f"{of_kernel:.4g} against {own:.4g} (fine-tuned): `probe` with `head='kernel'`"
+        ]
 
     def _untrained_rows(self, train: GraphStore) -> list[ScoreRow]:
         encoder, jobs = self.encoder, list[SeedJob]()

@@ -368,23 +368,50 @@ def forest_predictions(
 ) -> Float[np.ndarray, "M T"]:
     """Return a random forest's predictions for every row, one forest per target.
 
-    A target that cannot be learned is NaN; targets, or the trees of one, grow in parallel threads.
+    A target that cannot be learned is NaN; targets run in parallel threads.
     """
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
     trees = TREES if labels.shape[1] <= MANY_TASKS else TREES_MANY_TASKS
     kind: Any = RandomForestClassifier if task != "regression" else RandomForestRegressor
     share: Any = "sqrt" if task != "regression" else 1 / 3
+    settings = {"n_estimators": trees, "max_features": share, "random_state": seed, "n_jobs": 1}
+    return _by_target(kind, settings, features, labels, train, jobs)
 
+
+def boosted_predictions(
+    features: Num[np.ndarray, "M F"],
+    labels: Float[np.ndarray, "M T"],
+    train: np.ndarray,
+    task: TaskKind,
+    seed: int = 0,
+) -> Float[np.ndarray, "M T"]:
+    """Return the predictions of gradient-boosted trees for every row, as scikit-learn's are.
+
+    A target that cannot be learned is NaN.
+    """
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    is_regression = task == "regression"
+    kind: Any = HistGradientBoostingRegressor if is_regression else HistGradientBoostingClassifier
+    return _by_target(kind, {"random_state": seed}, features, labels, train, 1)
+
+
+def _by_target(
+    kind: Any,
+    settings: Mapping[str, Any],
+    features: Num[np.ndarray, "M F"],
+    labels: Float[np.ndarray, "M T"],
+    train: np.ndarray,
+    jobs: int | None,
+) -> Float[np.ndarray, "M T"]:
     def one(t: int) -> np.ndarray:
         rows, y = labeled_rows(labels, train, t)
         if not learnable(y):
             return np.full(len(features), np.nan)
-        at_once = jobs if labels.shape[1] == 1 else 1
-        model = kind(n_estimators=trees, max_features=share, random_state=seed, n_jobs=at_once)
-        model.fit(features[rows], y)
-        is_regression = task == "regression"
-        return model.predict(features) if is_regression else model.predict_proba(features)[:, 1]
+        model = kind(**settings).fit(features[rows], y)
+        has_classes = hasattr(model, "predict_proba")
+        return model.predict_proba(features)[:, 1] if has_classes else model.predict(features)
 
     columns = Parallel(n_jobs=jobs, prefer="threads")(
         delayed(one)(t) for t in range(labels.shape[1])

@@ -36,6 +36,7 @@ from graphlog.downstream.linear import (
     LinearFit,
     LinearModel,
     Scaling,
+    boosted_predictions,
     forest_predictions,
     fuse,
     held_out_path,
@@ -374,7 +375,8 @@ class _Probe:
         found.held[key], found.models[key] = held, fit.model
         found.merit[key] = self._merit(data, held.values, fit.held_out)
         detail = fit.model.settings.detail([s.name or "embedding" for s in fit.model.supports])
-        title = " + ".join([self._title(), *counts])
+        joined = [f.name for f in inputs.features.values() if not (counts and f.binary)]
+        title = " + ".join([EMBEDDING, *joined, *counts])
         rows = [_row(key, title, KERNEL_RULE, [held.values], data, detail)]
         if untrained:
             each = [
@@ -526,6 +528,15 @@ def _kernel_held(data: LabeledGraphs, blocks: Sequence[Block]) -> tuple[KernelFi
     return fit, Held(data, values, std)
 
 
+def kernel_predictions(
+    encoder: Encoder, data: LabeledGraphs, layer: str | None = None
+) -> Float[np.ndarray, "M T"]:
+    """Return what a kernel model of frozen embeddings predicts of all but the training fold."""
+    embeddings = encoder.embed_store(data.store, layer)
+    inputs = _inputs(data, embeddings, (), (), HeadChoice.KERNEL)
+    return _kernel_held(data, _blocks(inputs, embeddings))[1].values
+
+
 def cv_probe(
     encoder: Encoder,
     source: InputLike | LabeledGraphs,
@@ -610,7 +621,7 @@ def feature_rows(
         data: What they are fitted to and scored on.
         known: The features.
         heads: Models to fit, in order.
-        seeds: Of forests.
+        seeds: Of trees.
         c: The fixed inverse penalty of linear models.
         grid: The inverse penalties to choose from.
         jobs: Targets, or trees of one, at once; -1 is one per core.
@@ -624,6 +635,13 @@ def feature_rows(
             rows += models.rows(Source.FEATURES, (), title, [[fits]])
         elif head is Model.FOREST:
             rows.append(_forest_row(data, known, seeds, jobs))
+        elif head is Model.BOOSTING:
+            grown = [
+                boosted_predictions(known.values, data.labels, data.split.train, data.task, seed)
+                for seed in seeds
+            ]
+            key, rule = RowKey(Source.FEATURES, (), head), "100 rounds"
+            rows.append(_row(key, f"{known.name} + boosted trees", rule, grown, data, {}))
         else:
             title, block = known.name, Block("", Kind.GAUSSIAN, known.values)
             if known.binary:

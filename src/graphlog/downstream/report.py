@@ -34,6 +34,7 @@ class Model(StrEnum):
     LINEAR = "linear"
     KERNEL = "kernel"
     FOREST = "forest"
+    BOOSTING = "boosting"
 
 
 class Rule(StrEnum):

@@ -44,9 +44,11 @@ def quickstart(
         )
         for name, question in tour.questions.items()
     ]
+    heads = tuple(name.replace("_", " ") for name in tour.certainty)
+    certainty = Table(heads, [tuple(tour.certainty.values())], "intervals on the test fold")
     written = Table(("written", "content"), list(tour.written.items()))
     following = Table(("try next",), [(line,) for line in tour.next_steps])
-    console.result(tour.to_dict(), *scores, written, following)
+    console.result(tour.to_dict(), *scores, certainty, written, following)
 
 
 def tune(
