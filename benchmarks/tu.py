@@ -12,11 +12,11 @@ and nothing is tuned to a set. The embedding is that of the last epoch.
 """
 
 import argparse
-import statistics
 import time
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
 import graphlog
@@ -56,6 +56,15 @@ PAPER = {
     },
 }
 """Sun et al. (ICLR 2020) and You et al. (NeurIPS 2020), as printed; without sets not reported."""
+NOTES = (
+    "Measured: mean and sample SD over pre-training seeds (number in brackets), each with its "
+    "own folds; SVM with a Gaussian kernel on",
+    "standardized embeddings, C from 1e-3 to 1e3 by inner 5-fold cross-validation. Papers: SD "
+    "over five runs; their code looks at the",
+    "accuracy after several epochs and step sizes, ours at the last epoch of one setting. PTC "
+    "is PTC_MR. Sets without node",
+    "labels (IMDB) read the degree. Empty: not reported there, or not measured yet.",
+)
 NAMES = {
     "wl": "WL subtree counts",
     "untrained": "untrained GIN",
@@ -105,13 +114,8 @@ def measure(
         baselines=("wl",) if method == "untrained" else (),
     )
     rows = [
-        {
-            "method": method if k == 0 else "wl",
-            "accuracy": row.mean("accuracy"),
-            "folds": row.detail["folds"][0],
-            "c": row.detail["c"][0],
-            "rule": row.rule,
-        }
+        {"method": method if k == 0 else "wl", "accuracy": row.mean("accuracy"), "rule": row.rule}
+        | {"folds": row.detail["folds"][0], "c": row.detail["c"][0]}
         for k, row in enumerate(report.rows)
     ]
     seconds = {"pretrain": trained - start, "protocol": time.perf_counter() - trained}
@@ -134,39 +138,21 @@ def measure(
 
 def report(options: argparse.Namespace) -> None:
     """Write ``tu.md``: a row a method, a column a set; mean and sample SD over seeds."""
-    found: dict[str, dict[str, list[float]]] = {method: {} for method in NAMES}
-    for cell in Cells(options.results / "tu.jsonl.gz").named().values():
-        for row in cell["rows"]:
-            found[row["method"]].setdefault(cell["set"], []).append(100 * row["accuracy"])
-    sets = [name for name in SETS if any(name in scores for scores in found.values())]
+    cells = Cells(options.results / "tu.jsonl.gz").named().values()
+    rows = [(row["method"], c["set"], 100 * row["accuracy"]) for c in cells for row in c["rows"]]
+    frame = pd.DataFrame(rows, columns=["method", "set", "accuracy"])
+    found = frame.groupby(["method", "set"])["accuracy"].agg(["mean", "std", "count"])
+    texts = {place: f"{m:.2f} ± {sd:.2f} ({n:.0f})" for place, (m, sd, n) in found.T.items()}
+    sets = [name for name in SETS if name in set(frame["set"])]
     lines = [f"| 10-fold accuracy (%) | {' | '.join(sets)} |", "|---" * (len(sets) + 1) + "|"]
-    lines += [
-        f"| {NAMES[m]} (*measured*) | {' | '.join(_measured(found[m].get(s)) for s in sets)} |"
-        for m in NAMES
-    ]
+    for method, name in NAMES.items():
+        shown = [texts.get((method, s), "") for s in sets]
+        lines.append(f"| {name} (*measured*) | {' | '.join(shown)} |")
     for name, printed in PAPER.items():
-        cells = [f"{printed[s][0]:.2f} ± {printed[s][1]:.2f}" if s in printed else "" for s in sets]
-        lines.append(f"| *{name}* | {' | '.join(cells)} |")
-    notes = (
-        "Measured: mean and sample SD over pre-training seeds (number in brackets), each with its "
-        "own folds; SVM with a Gaussian kernel on",
-        "standardize embeddings, C from 1e-3 to 1e3 by inner 5-fold cross-validation. Papers: SD "
-        "over five runs; their code looks at the",
-        "accuracy after several epochs and step sizes, ours at the last epoch of one setting. PTC "
-        "is PTC_MR. Sets without node",
-        "labels (IMDB) read the degree. Empty: not reported there, or not measured yet.",
-    )
-    options.results.joinpath("tu.md").write_text(
-        "\n".join([*lines, "", *notes, ""]), encoding="utf-8"
-    )
+        shown = [f"{printed[s][0]:.2f} ± {printed[s][1]:.2f}" if s in printed else "" for s in sets]
+        lines.append(f"| *{name}* | {' | '.join(shown)} |")
+    options.results.joinpath("tu.md").write_text("\n".join([*lines, "", *NOTES, ""]))
     print("\n".join(lines))
-
-
-def _measured(values: list[float] | None) -> str:
-    if not values:
-        return ""
-    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.2f}{spread} ({len(values)})"
 
 
 def main() -> None:
