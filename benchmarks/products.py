@@ -20,7 +20,7 @@ from graphlog.data.batch import BatchSampler, GraphBatch
 from graphlog.encoders import LAYERS
 from graphlog.encoders.encoder import EncoderConfig, GraphEncoder, build_encoder
 from graphlog.ops import products
-from graphlog.training.precision import autocast
+from graphlog.training.setting import autocast
 
 BATCH, EMBEDDED = 256, 512
 

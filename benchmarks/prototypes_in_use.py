@@ -21,8 +21,12 @@ from torch import Tensor
 import graphlog
 from graphlog.objectives.global_semantic import prototype_cross_entropy
 from graphlog.ops.contrastive import cosine_similarity
-from graphlog.prototypes.chains import balanced_chains, greedy_chains, sample_chains
-from graphlog.prototypes.forest import PrototypeForest
+from graphlog.prototypes.chains import (
+    PrototypeForest,
+    balanced_chains,
+    greedy_chains,
+    sample_chains,
+)
 from graphlog.training.config import resolve_config
 from graphlog.training.log import Silent
 from graphlog.training.pretrain import PretrainResult, run_pretraining

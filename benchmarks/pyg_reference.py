@@ -14,8 +14,7 @@ from torch_geometric.utils import add_self_loops
 
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import Attribute
-from graphlog.encoders.attributes import AttributeTable
-from graphlog.encoders.base import Encoding
+from graphlog.encoders.base import AttributeTable, Encoding
 from graphlog.encoders.encoder import GraphEncoder
 
 

@@ -13,10 +13,12 @@ import argparse
 import time
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import pandas as pd
 import torch
 from matplotlib import colormaps
@@ -31,9 +33,8 @@ from graphlog.encoders.encoder import build_encoder, with_settings
 from graphlog.ops.colors import color_classes
 from graphlog.training.config import resolve_config
 from graphlog.training.log import Silent
-from graphlog.training.precision import autocast, has_fast_bf16
-from graphlog.training.targets import with_targets
-from graphlog.training.trainer import Setting
+from graphlog.training.setting import Setting, autocast, has_fast_bf16
+from graphlog.training.targets import targets_of
 from graphlog.views.masking import mask_attributes
 from step import fitted_objective, learner, train_step
 
@@ -99,8 +100,10 @@ def steps(pairs: int) -> Iterator[Row]:
         encoder = build_encoder(config.encoder, store.schema, 0)
         batches = [store[k * size : (k + 1) * size] for k in range(4)]
         objective = fitted_objective(config, encoder, batches, CPU)
+        labels = None
         if objective.needs_targets:
-            store = with_targets(store, Silent(), None, objective.needs_substructures)
+            found = targets_of(store, Silent(), None, objective.needs_substructures)
+            labels = torch.from_numpy(found.astype(np.float32))
         for number_format in formats:
             sides = {
                 sharing: learner(with_settings(encoder, sharing=sharing), deepcopy(objective))
@@ -109,7 +112,8 @@ def steps(pairs: int) -> Iterator[Row]:
             seconds: dict[str, list[float]] = {sharing: [] for sharing in sides}
             for number in range(pairs + 1):
                 for sharing in sorted(sides, reverse=number % 2 == 1):
-                    batch = store[number % 4 * size : (number % 4 + 1) * size]
+                    part = slice(number % 4 * size, (number % 4 + 1) * size)
+                    batch = replace(store[part], y=None if labels is None else labels[part])
                     start = time.process_time()
                     train_step(sides[sharing], batch, number, Setting(0, CPU, number_format))
                     seconds[sharing].append(time.process_time() - start)

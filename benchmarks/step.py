@@ -31,11 +31,9 @@ from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective, Phase
 from graphlog.training.config import PretrainConfig, resolve_config
 from graphlog.training.log import Silent
-from graphlog.training.optim import NamedAdam
-from graphlog.training.precision import choose_device, has_fast_bf16
-from graphlog.training.pretrain import run_pretraining
-from graphlog.training.pretrain_job import objective_loss
-from graphlog.training.trainer import Setting
+from graphlog.training.pretrain import objective_loss, run_pretraining
+from graphlog.training.setting import Setting, choose_device, has_fast_bf16
+from graphlog.training.trainer import NamedAdam
 from pyg_reference import ProteinReference, ReferenceEncoder, largest_difference
 
 DEFAULTS: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
-from graphlog.prototypes.forest import PrototypeForest
+from graphlog.prototypes.chains import PrototypeForest
 
 NODE_MASKED = FeatureSchema(
     name="atoms",

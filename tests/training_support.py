@@ -108,18 +108,19 @@ def outcome(run: Path) -> dict[str, Any]:
         {k: v for k, v in row.items() if k != "graphs_per_s"}
         for row in read_metrics(run / "metrics.jsonl")
     ]
-    newest = max((run / "checkpoint").glob("step-?????????"))
-    manifest = json.loads((newest / "manifest.json").read_text())
-    with safe_open(
-        run / "model.safetensors", "pt"
-    ) as file:  # the order of the fields in the file's header is not fixed
-        model = json.loads(file.metadata()[KEY])["sha256"]
+    state = described(max((run / "checkpoint").glob("step-*.safetensors")))
     return {
-        "model": model,
-        "state": manifest["sha256"],
-        "cursor": manifest["fields"]["cursor"],
+        "model": described(run / "model.safetensors")["sha256"],
+        "state": state["sha256"],
+        "cursor": state["fields"]["cursor"],
         "rows": rows,
     }
+
+
+def described(path: Path) -> dict[str, Any]:
+    """Return what a model or checkpoint says of itself."""
+    with safe_open(path, "pt") as file:
+        return json.loads(file.metadata()[KEY])
 
 
 def blow_up(monkeypatch: pytest.MonkeyPatch, call: int, value: float) -> None:

@@ -286,8 +286,8 @@ def changed_stores(good: Path, seeds: range) -> Iterator[Case]:
 
 
 _TOOLS = (
-    *("checkpoint/best.pt", "checkpoint/last.ckpt", "checkpoint/step-000000100/state.safetensors"),
-    *("checkpoint/step-000000100/manifest.json", "checkpoint/step-100/weights.bin"),
+    *("checkpoint/best.pt", "checkpoint/last.ckpt", "checkpoint/step-000000100.safetensors"),
+    *("checkpoint/step-000000100/notes.txt", "checkpoint/step-100/weights.bin"),
     *("checkpoints/epoch=1-step=500.ckpt", "lightning_logs/version_0/metrics.csv", "hparams.yaml"),
     *("checkpoint-500/optimizer.pt", "trainer_state.json", "pytorch_model.bin", "config.json"),
     *("model.safetensors", "mlruns/0/meta.yaml", "mlruns/0/1/artifacts/model.pkl", "study.db"),

@@ -32,9 +32,8 @@ from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, setting
 from graphlog.inputs import InputLike, domain_of, read, remember_input, resolve, schema_for
 from graphlog.processes import is_first
-from graphlog.training.callbacks import Callback
 from graphlog.training.config import PretrainConfig, read_config, resolve_config, settings_tables
-from graphlog.training.log import Progress, as_progress
+from graphlog.training.log import Callback, Progress, as_progress
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import check_usable
 

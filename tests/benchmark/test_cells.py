@@ -15,8 +15,7 @@ from graphlog.benchmark.stages import given_folds
 from graphlog.datasets import DATASETS
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
-from graphlog.objectives.graphlog import GraphLoG
-from graphlog.objectives.graphlog_config import GraphLoGConfig
+from graphlog.objectives.graphlog import GraphLoG, GraphLoGConfig
 from graphlog.training.config import PretrainConfig
 from graphlog_support import small_encoder
 

@@ -27,7 +27,7 @@ from graphlog.data.store import GraphStore
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import build_encoder
 from graphlog.inputs import read
-from graphlog.training.precision import has_fast_bf16
+from graphlog.training.setting import has_fast_bf16
 
 REQUEST = Request("speed", "smoke", seeds=[0], methods=["graphlog"], stages=["stage-speed"])
 STAGES = {*OF_A_STEP, "parse", "step", "kmeans", "finetune", "embed"}

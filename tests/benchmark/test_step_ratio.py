@@ -9,8 +9,7 @@ from torch.nn import functional as F
 
 from encoder_support import random_batch
 from graphlog.data.batch import GraphBatch
-from graphlog.encoders.attributes import expand_attributes
-from graphlog.encoders.base import EncoderConfig
+from graphlog.encoders.base import EncoderConfig, expand_attributes
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.encoders.legacy import MOLECULE
 

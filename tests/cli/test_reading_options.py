@@ -9,8 +9,7 @@ from typer.main import get_command
 import graphlog
 from cli_support import SMALL, Cli, left_in, read_table
 from graphlog.cli.main import app
-from graphlog.training.callbacks import numbers
-from graphlog.training.log import read_metrics
+from graphlog.training.log import numbers, read_metrics
 
 pytestmark = pytest.mark.usefixtures("coarse")
 

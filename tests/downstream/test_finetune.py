@@ -366,7 +366,7 @@ def test_a_request_to_stop_ends_the_step_and_saves(tmp_path: Path, monkeypatch: 
         TrainingInterrupted, match="in epoch 1 of seed 0; continue with `resume=True`"
     ):
         finetune(tiny_encoder(), data, QUICK, seeds=(0,), baselines=(), run_dir=run)
-    assert (run / "checkpoint" / "seed-0" / "step-000000002").is_dir()
+    assert (run / "checkpoint" / "seed-0" / "step-000000002.safetensors").is_file()
 
 
 def test_the_default_protocol_starts_at_the_probe_and_keeps_statistics():

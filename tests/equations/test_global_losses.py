@@ -12,8 +12,13 @@ from graphlog.objectives.global_semantic import (
     prototype_cross_entropy,
     prototype_statistics,
 )
-from graphlog.prototypes.chains import corrupt_chains, greedy_chains, negative_energy, sample_chains
-from graphlog.prototypes.forest import PrototypeForest
+from graphlog.prototypes.chains import (
+    PrototypeForest,
+    corrupt_chains,
+    greedy_chains,
+    negative_energy,
+    sample_chains,
+)
 from graphlog_support import all_chains, random_forest, seeded
 
 FOREST = random_forest((3, 5, 9), dim=4)

@@ -25,8 +25,8 @@ from graphlog.objectives.heads import COMPONENTS
 from graphlog.training import targets as module
 from graphlog.training.config import resolve_config
 from graphlog.training.log import Silent
-from graphlog.training.pretrain import run_pretraining
-from graphlog.training.targets import check_texts, with_targets
+from graphlog.training.pretrain import Pretraining, run_pretraining
+from graphlog.training.targets import check_texts, targets_of
 from graphlog.training.trainer import TrainingInterrupted
 from objective_support import EDGE_MASKED, batch_for, encoder_for, make, run_once
 from protein_support import clustered_links, write
@@ -62,8 +62,9 @@ def test_targets_are_known_descriptors() -> None:
 
 def test_targets_are_standardized_and_travel_with_the_batch(tiny_smiles: list[str]) -> None:
     store = store_of(tiny_smiles)
-    found = with_targets(store, Silent())
-    batch = found.take([5, 2])
+    job = Pretraining(store, resolve_config("descriptorpred", None, TINY))
+    job.find_targets(None)
+    batch = job.load(np.array([5, 2]))
     assert batch.y is not None
     raw = DOMAINS["molecule"].target_values(tiny_smiles)
     spread = raw.std(axis=0)
@@ -72,83 +73,55 @@ def test_targets_are_standardized_and_travel_with_the_batch(tiny_smiles: list[st
     np.testing.assert_allclose(
         batch.y[:, column].numpy(), wanted, atol=0.01
     )  # kept in two bytes, the outermost thousandths left out
-    everything = found[:].y
-    assert everything is not None
-    assert bool(everything.isfinite().all())
-    assert float(everything.abs().max()) <= 6
-    assert found.digest == store.digest
+    everything = targets_of(store, Silent())
+    assert np.isfinite(everything).all()
+    assert np.abs(everything).max() <= 6
     assert store[:2].y is None
 
 
 def test_a_view_is_standardized_over_its_own_graphs(tiny_smiles: list[str]) -> None:
-    view = with_targets(store_of(tiny_smiles).subset(np.arange(4, 20)), Silent())
-    y = view[:].y
-    assert y is not None
-    assert len(view) == 16
-    assert float(y.float().mean(dim=0).abs().max()) < 0.01
+    store = store_of(tiny_smiles)
+    found = targets_of(store.subset(np.arange(4, 20)), Silent())
+    assert len(found) == 16
+    assert np.abs(found.astype(np.float32).mean(axis=0)).max() < 0.01
+    turned = targets_of(store.subset(np.arange(19, 3, -1)), Silent())
+    assert np.array_equal(turned[::-1], found)
 
 
-def test_values_are_kept_beside_a_store_on_disk(
-    tmp_path: Path, tiny_smiles: list[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("on_disk", [True, False])
+def test_values_are_kept_beside_a_store_or_in_the_run(
+    on_disk: bool, tmp_path: Path, tiny_smiles: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store_of(tiny_smiles, tmp_path / "mols")
-    first = with_targets(open_store(tmp_path / "mols"), Silent())[:].y
-    kept = list(tmp_path.glob("mols.targets-*.f16"))
-    assert len(kept) == 1
+    def find() -> np.ndarray:
+        store = open_store(tmp_path / "mols") if on_disk else store_of(tiny_smiles)
+        return targets_of(store, Silent(), tmp_path, substructures=True)
+
+    store_of(tiny_smiles, tmp_path / "mols" if on_disk else None)
+    first = find()
+    kept = sorted(tmp_path.glob("mols.targets-*.f16" if on_disk else "targets-*.f16"))
+    assert len(kept) == 2
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_compute", lambda *_: pytest.fail("worked out twice"))
-        again = with_targets(open_store(tmp_path / "mols"), Silent())[:].y
-    assert first is not None
-    assert again is not None
-    assert first.equal(again)
+        patch.setattr(module, "_of_records", lambda *_: pytest.fail("worked out twice"))
+        assert np.array_equal(first, find())
     kept[0].write_bytes(b"torn")
-    mended = with_targets(open_store(tmp_path / "mols"), Silent())[:].y
-    assert mended is not None
-    assert first.equal(mended)
-    open_store(tmp_path / "mols").verify()
+    assert np.array_equal(first, find())
+    if on_disk:
+        open_store(tmp_path / "mols").verify()
 
 
 class _Counted(Silent):
-    """Remembers how much was there already, and can press Ctrl-C after some pieces."""
+    """Counts what was begun, and can press Ctrl-C after some pieces."""
 
     def __init__(self, patience: int = 99) -> None:
-        self.done, self.patience = [], patience
+        self.begun, self.patience = 0, patience
 
     def begin(self, total: int, done: int = 0) -> None:
-        self.done.append((total, done))
+        self.begun += 1
 
     def advance(self, graphs: int) -> None:
         self.patience -= 1
         if self.patience == 0:
             raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("on_disk", [True, False])
-def test_what_was_worked_out_before_a_kill_is_not_worked_out_again(
-    tmp_path: Path, tiny_smiles: list[str], on_disk: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_RECORDS_A_PIECE", 50)
-    many = (tiny_smiles * 4)[:120]
-    store = (
-        store_of(many, tmp_path / "mols")
-        if on_disk
-        else store_of(many).subset(np.arange(119, -1, -1))
-    )
-    stopped, resumed, again = _Counted(patience=1), _Counted(), _Counted()
-    with pytest.raises(KeyboardInterrupt):
-        with_targets(store, stopped, tmp_path)
-    (growing,) = tmp_path.glob("*targets-*.growing")
-    with growing.open("ab") as file:
-        file.write(b"torn")
-    found = with_targets(store, resumed, tmp_path)[:].y
-    assert (stopped.done, resumed.done) == ([(120, 0)], [(120, 50)])
-    assert found is not None
-    wanted = with_targets(store_of(many), Silent())[:].y
-    assert wanted is not None
-    assert found.equal(wanted if on_disk else wanted.flip(0))
-    assert [path.suffix for path in tmp_path.glob("*targets-*")] == [".f16"]
-    with_targets(store, again, tmp_path)
-    assert again.done == []
 
 
 def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list[str]) -> None:
@@ -163,11 +136,11 @@ def test_a_run_keeps_its_targets_until_it_ends(tmp_path: Path, tiny_smiles: list
         run_pretraining(store, config, run, progress=followed)
     resumed, ended = _Counted(), _Counted()
     run_pretraining(store, config, run, resume=True, progress=resumed)
-    assert len(resumed.done) == 1
+    assert resumed.begun == 1
     assert list(run.glob("targets-*")) == []
     (run / "targets-notes.md").write_text("mine")
     run_pretraining(store, config, run, resume=True, progress=ended)
-    assert ended.done == []
+    assert ended.begun == 0
     assert (run / "targets-notes.md").exists()
 
 
@@ -207,7 +180,7 @@ def test_somebody_elses_files_make_no_run_folder(tmp_path: Path, tiny_smiles: li
 
 def test_texts_are_needed(tiny_smiles: list[str]) -> None:
     with pytest.raises(DataError, match="without its texts"):
-        with_targets(store_of(tiny_smiles, texts=False), Silent())
+        targets_of(store_of(tiny_smiles, texts=False), Silent())
 
 
 def test_graphs_of_any_kind_have_no_descriptors() -> None:
@@ -219,15 +192,15 @@ def test_graphs_of_any_kind_have_no_descriptors() -> None:
 def test_the_targets_of_proteins_are_statistics_of_their_ego_networks(tmp_path: Path) -> None:
     network = write(tmp_path / "9.protein.links.detailed.txt", clustered_links(8, 12))
     store = read_proteins(network, store_path=tmp_path / "store")
-    view = with_targets(store, Silent())
-    assert (view.tasks, view.digest) == (STATISTICS, store.digest)
+    found = targets_of(store, Silent())
+    assert DOMAINS["protein"].targets == STATISTICS
     raw = ego_statistics(store)
     expected = (raw - raw.mean(axis=0)) / np.where(raw.std(axis=0) > 1e-5, raw.std(axis=0), np.inf)
-    np.testing.assert_allclose(view[:].y.numpy(), expected, atol=0.35)  # trimmed by a thousandth
+    np.testing.assert_allclose(found, expected, atol=0.35)  # trimmed by a thousandth
     (kept,) = tmp_path.glob("store.targets-*.f16")
-    assert torch.equal(with_targets(open_store(tmp_path / "store"), Silent())[:].y, view[:].y)
+    assert np.array_equal(targets_of(open_store(tmp_path / "store"), Silent()), found)
     assert kept.stat().st_size == 2 * raw.size + 32
-    half = with_targets(store.subset(np.arange(20)), Silent())[:].y
+    half = targets_of(store.subset(np.arange(20)), Silent())
     assert half.shape == (20, len(STATISTICS))
     config = resolve_config("descriptorpred", None, TINY | {"epochs": 8})
     run_pretraining(store, config, tmp_path / "run")
@@ -319,30 +292,16 @@ def test_other_domains_take_the_losses_of_the_paper() -> None:
     assert resolve_config("graphlog", "default", domain="graph").recipe == "graphlog"
 
 
-def test_components_are_uncorrelated_and_of_one_size_and_kept(
-    tmp_path: Path, tiny_smiles: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    many = [
-        f"{'C' * k}{text}"
-        for k in range(8)
-        for text in tiny_smiles
-        if text[0] == "C" and text[:2] != "Cl"
-    ]
-    store_of(many, tmp_path / "mols")
-    store = open_store(tmp_path / "mols")
-    y = with_targets(store, Silent(), substructures=True)[:].y
-    assert y is not None
-    names = DOMAINS["molecule"].targets
-    assert y.shape == (len(many), len(names) + COMPONENTS)
-    assert y[:, : len(names)].equal(with_targets(store, Silent())[:].y)
-    shown = y[:, len(names) :].double().numpy()
-    leading = shown[:, :10]
+def test_components_are_uncorrelated_and_of_one_size(tiny_smiles: list[str]) -> None:
+    tails = [text for text in tiny_smiles if text[0] == "C" and text[:2] != "Cl"]
+    store = store_of([f"{'C' * k}{text}" for k in range(8) for text in tails])
+    found = targets_of(store, Silent(), substructures=True)
+    width = len(DOMAINS["molecule"].targets)
+    assert found.shape == (len(store), width + COMPONENTS)
+    assert np.array_equal(found[:, :width], targets_of(store, Silent()))
+    leading = found[:, width : width + 10].astype(np.float64)
     np.testing.assert_allclose(leading.mean(axis=0), 0, atol=0.05)
     assert np.abs(np.corrcoef(leading.T) - np.eye(10)).max() < 0.3  # clipping leaves a little
-    monkeypatch.setattr(module, "_components", lambda *_: pytest.fail("worked out twice"))
-    again = with_targets(store, Silent(), substructures=True)[:].y
-    assert again is not None
-    assert y.equal(again)
 
 
 def test_the_second_target_has_its_weight(tiny_smiles: list[str]) -> None:

@@ -11,12 +11,10 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Phase
-from graphlog.objectives.graphlog import GraphLoG
-from graphlog.objectives.graphlog_config import GraphLoGConfig
+from graphlog.objectives.graphlog import GraphLoG, GraphLoGConfig
 from graphlog.objectives.heads import evidence_channels
 from graphlog.ops.contrastive import cosine_similarity
-from graphlog.prototypes.chains import leaf_chains
-from graphlog.prototypes.forest import PrototypeForest
+from graphlog.prototypes.chains import PrototypeForest, leaf_chains
 from graphlog_support import EDGE_MASKED, NODE_MASKED, random_batch, seeded, small_encoder
 
 SIZES = [5, 9, 12, 7, 1, 20, 3, 8, 11, 6, 14, 4]

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from graphlog.objectives.global_semantic import prototype_cross_entropy
 from graphlog.objectives.local_instance import graph_loss, subgraph_loss
-from graphlog.prototypes.chains import greedy_chains
+from graphlog.prototypes.chains import PrototypeForest, greedy_chains
 from graphlog.prototypes.fit import compete, moving_average_pass
-from graphlog.prototypes.forest import PrototypeForest
 from graphlog.views.masking import num_masked
 
 PRECISIONS = [("f32", torch.float32, 1e-5), ("f64", torch.float64, 1e-10)]

@@ -23,7 +23,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.legacy import encoder_from_weights
 from graphlog.objectives.graphlog import GraphLoG, GraphLoGViews
-from graphlog.prototypes.forest import PrototypeForest
+from graphlog.prototypes.chains import PrototypeForest
 from graphlog.views.masking import MaskedView
 
 SUM = 128

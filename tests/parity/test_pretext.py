@@ -55,21 +55,21 @@ def test_substructures_and_contexts_of_molecules(
     for turn in range(3):  # several roots were recorded for every molecule
         mine = np.stack([rows[rows[:, 0] == mol][turn] for mol in range(molecules.num_graphs)])
         roots = molecules.ptr[:-1] + torch.from_numpy(mine[:, 1])
-        around = rings(molecules, roots, hops=5, inner=4, outer=7)
+        substructure, context = rings(molecules, roots, hops=5, inner=4, outer=7)
         sums = [
             torch.zeros(molecules.num_graphs)
             .index_add(0, molecules.batch, (kinds * m).float())
             .long()
             .tolist()
-            for m in around
+            for m in (substructure, context)
         ]
-        anchors, anchor_sum = around.anchors, torch.zeros(molecules.num_graphs)
+        anchors, anchor_sum = substructure & context, torch.zeros(molecules.num_graphs)
         anchor_sum = anchor_sum.index_add(0, molecules.batch, (kinds * anchors).float()).long()
         found = {
-            "substruct_nodes": _sizes(molecules, around.substructure)[0],
-            "substruct_edges": _sizes(molecules, around.substructure)[1],
-            "context_nodes": _sizes(molecules, around.context)[0],
-            "context_edges": _sizes(molecules, around.context)[1],
+            "substruct_nodes": _sizes(molecules, substructure)[0],
+            "substruct_edges": _sizes(molecules, substructure)[1],
+            "context_nodes": _sizes(molecules, context)[0],
+            "context_edges": _sizes(molecules, context)[1],
             "overlap_nodes": _sizes(molecules, anchors)[0],
             "substruct_atomidx_sum": sums[0],
             "context_atomidx_sum": sums[1],
@@ -128,14 +128,14 @@ def test_contexts_of_ego_networks(golden: Path, bio: dict[str, np.ndarray]) -> N
     columns = bio["context_columns"].tolist()
     rows = bio["context_l1_1_center"].astype(np.int64)
     roots = batch.ptr[:-1] + torch.from_numpy(rows[:, columns.index("center")])
-    around = rings(batch, roots, hops=0, inner=1, outer=0)
+    substructure, context = rings(batch, roots, hops=0, inner=1, outer=0)
     assert batch.sizes.tolist() == rows[:, columns.index("num_nodes")].tolist()
-    assert around.anchors.equal(around.context)
-    for name, nodes in (("substruct", around.substructure), ("context", around.context)):
+    assert (substructure & context).equal(context)
+    for name, nodes in (("substruct", substructure), ("context", context)):
         sizes, edges = _sizes(batch, nodes)
         assert sizes == rows[:, columns.index(f"{name}_nodes")].tolist()
         assert edges == rows[:, columns.index(f"{name}_edges")].tolist()
-    assert _sizes(batch, around.anchors)[0] == rows[:, columns.index("overlap_nodes")].tolist()
+    assert _sizes(batch, context)[0] == rows[:, columns.index("overlap_nodes")].tolist()
 
 
 def test_the_answer_of_a_masked_edge_is_its_first_channel(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from graphlog.errors import ConfigError, NonFiniteLossError
 from graphlog.ops.contrastive import cosine_similarity
-from graphlog.prototypes.chains import leaf_chains
+from graphlog.prototypes.chains import PrototypeForest, leaf_chains
 from graphlog.prototypes.fit import (
     Clusters,
     drop_small,
@@ -17,7 +17,6 @@ from graphlog.prototypes.fit import (
     kmeans,
     nearest,
 )
-from graphlog.prototypes.forest import PrototypeForest
 from graphlog_support import seeded
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from graphlog.prototypes.forest import PrototypeForest
+from graphlog.prototypes.chains import PrototypeForest
 from graphlog_support import random_forest
 
 

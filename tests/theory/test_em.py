@@ -13,8 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphlog.prototypes.chains import negative_energy, sample_chains
-from graphlog.prototypes.forest import PrototypeForest
+from graphlog.prototypes.chains import PrototypeForest, negative_energy, sample_chains
 from graphlog_support import all_chains, random_forest, seeded
 
 KINDS = 5

@@ -13,9 +13,9 @@ from torch import nn
 from graphlog.data.batch import BatchSampler
 from graphlog.encoders.encoder import BATCH_SIZE, BATCHES, build_encoder, calibrate
 from graphlog.encoders.modelfile import read_model
-from graphlog.training.optim import WeightAverage, scheduled_rate
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import load_checkpoint, part
+from graphlog.training.trainer import WeightAverage, scheduled_rate
 from training_support import families, outcome, small_config, start
 
 
@@ -138,10 +138,11 @@ def test_kills_change_nothing_about_average_and_warm_up(tmp_path: Path) -> None:
     }
     whole = start(tmp_path / "whole", settings, resume=False)
     whole.join()
-    for after in ("step-000000002", "step-000000005", "step-000000012"):
-        run = tmp_path / after
+    for step in (2, 5, 12):
+        run = tmp_path / str(step)
+        reached = run / "checkpoint" / f"step-00000{step:04d}.safetensors"
         process = start(run, settings, resume=False)
-        while process.is_alive() and not (run / "checkpoint" / after).exists():
+        while process.is_alive() and not reached.exists():
             time.sleep(0.0005)
         process.kill()
         process.join()

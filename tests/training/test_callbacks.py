@@ -10,8 +10,15 @@ import graphlog
 from downstream_support import IS_ALCOHOL, QUICK, labeled, tiny_encoder
 from graphlog.downstream.finetune import finetune
 from graphlog.errors import ConfigError, MissingExtraError
-from graphlog.training.callbacks import Callbacks, numbers
-from graphlog.training.log import Bar, Lines, Progress, as_progress, read_metrics
+from graphlog.training.log import (
+    Bar,
+    Callbacks,
+    Lines,
+    Progress,
+    as_progress,
+    numbers,
+    read_metrics,
+)
 
 SMALL: dict[str, Any] = {
     "epochs": 2,

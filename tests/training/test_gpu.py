@@ -11,13 +11,10 @@ from torch import Tensor, nn
 
 from graphlog.errors import NonFiniteLossError
 from graphlog.objectives import OBJECTIVES
-from graphlog.objectives.graphlog import RECIPES
 from graphlog.prototypes import chains
 from graphlog.training.log import Silent
-from graphlog.training.optim import NamedAdam
-from graphlog.training.pretrain import run_pretraining
-from graphlog.training.pretrain_job import Pretraining
-from graphlog.training.trainer import Cursor, StopRequest, Trainer
+from graphlog.training.pretrain import Pretraining, run_pretraining
+from graphlog.training.trainer import Cursor, NamedAdam, StopRequest, Trainer
 from graphlog_support import seeded
 from objective_support import batch_for, encoder_for, make
 from training_support import blow_up, families, outcome, small_config
@@ -72,9 +69,7 @@ def test_a_step_never_waits_for_a_value(name: str) -> None:
 @pytest.mark.usefixtures("on_meta")
 @pytest.mark.parametrize("recipe", GRAPHLOG)
 def test_a_step_of_a_recipe_never_waits_for_a_value(recipe: str) -> None:
-    known = OBJECTIVES["graphlog"].Config.model_fields
-    options = {k: v for k, v in RECIPES[recipe].items() if k in known}
-    step_without_values("graphlog", **options)
+    step_without_values("graphlog", **OBJECTIVES["graphlog"].RECIPES[recipe]["objective"])
 
 
 @pytest.mark.usefixtures("on_meta")

@@ -11,13 +11,18 @@ import torch
 from graphlog.downstream.models import random_encoder
 from graphlog.encoders.encoder import build_encoder
 from graphlog.errors import ConfigError, DataError, NonFiniteLossError
-from graphlog.training import precision
+from graphlog.training import setting
 from graphlog.training.config import read_config
 from graphlog.training.log import Silent, read_metrics
-from graphlog.training.optim import NamedAdam
-from graphlog.training.precision import choose_device, choose_precision, has_fast_bf16
 from graphlog.training.pretrain import run_pretraining
-from graphlog.training.randomness import generator_for, global_seed
+from graphlog.training.setting import (
+    choose_device,
+    choose_precision,
+    generator_for,
+    global_seed,
+    has_fast_bf16,
+)
+from graphlog.training.trainer import NamedAdam
 from training_support import blow_up, families, outcome, small_config
 
 
@@ -102,7 +107,9 @@ def test_a_non_finite_weight_never_reaches_a_checkpoint(tmp_path: Path) -> None:
     encoder = build_encoder(config.encoder, families(4).schema, 0)
     with pytest.raises(NonFiniteLossError, match="weight became NaN or infinite by step 1"):
         run_pretraining(families(), config, tmp_path / "run", init=encoder, progress=Poisoner())
-    assert [p.name for p in (tmp_path / "run" / "checkpoint").iterdir()] == ["step-000000000"]
+    assert [p.name for p in (tmp_path / "run" / "checkpoint").iterdir()] == [
+        "step-000000000.safetensors"
+    ]
 
 
 def test_continuing_from_a_model(tmp_path: Path) -> None:
@@ -239,7 +246,7 @@ def test_a_run_keeps_the_precision_it_started_with(
 ) -> None:
     """``auto`` is settled when the run starts: another processor or wish does not change it."""
     hardware = [fast]
-    monkeypatch.setattr(precision, "has_fast_bf16", lambda _: hardware[0])
+    monkeypatch.setattr(setting, "has_fast_bf16", lambda _: hardware[0])
     chosen, run = ("bf16" if fast else "fp32"), tmp_path / "run"
     store, config = families(40), small_config(epochs=2, precision="auto")
     with monkeypatch.context() as patch:

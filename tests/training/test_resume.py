@@ -10,6 +10,7 @@ import pytest
 from training_support import outcome, start
 
 EVERY_STEP = {"checkpoint_every_s": 0.0}
+FIFTH = "step-000000005.safetensors"
 
 
 @pytest.fixture(scope="module")
@@ -73,13 +74,10 @@ def test_killed_while_prototypes_are_fitted(
     for attempt in range(20):
         run = tmp_path / f"run{attempt}"
         process = start(run, EVERY_STEP, resume=False)
-        wait_for(
-            lambda checkpoints=run / "checkpoint": (checkpoints / "step-000000005").exists(),
-            process,
-        )
+        wait_for(lambda checkpoints=run / "checkpoint": (checkpoints / FIFTH).exists(), process)
         process.kill()
         process.join()
-        if not (run / "checkpoint" / "step-000000006").exists():
+        if not (run / "checkpoint" / FIFTH.replace("5", "6")).exists():
             break
     else:
         pytest.fail("no kill hit the fitting of prototypes in 20 attempts")
@@ -119,7 +117,7 @@ def test_kept_moments_and_a_falling_rate_survive_kills(tmp_path: Path) -> None:
     settings = {**EVERY_STEP, "fresh_moments": False, "schedule": "cosine"}
     whole = start(tmp_path / "whole", settings, resume=False)
     whole.join()
-    for after in ("step-000000005", "step-000000007"):
+    for after in (FIFTH, FIFTH.replace("5", "7")):
         run = tmp_path / after
         process = start(run, settings, resume=False)
         wait_for(lambda found=run / "checkpoint" / after: found.exists(), process)

@@ -14,8 +14,7 @@ from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.graphlog import GraphLoG
 from graphlog.training.config import resolve_config
 from graphlog.training.log import Silent
-from graphlog.training.pretrain import run_pretraining
-from graphlog.training.pretrain_job import Pretraining
+from graphlog.training.pretrain import Pretraining, run_pretraining
 from graphlog.training.team import ALONE, joined
 from graphlog.training.trainer import TrainingInterrupted
 from team_support import together

@@ -40,15 +40,10 @@ def test_a_topology_is_cut_once_and_remembered_wherever_it_stands(
     assert partitioner(graphs[2]).equal(first.split(SIZES)[2])
 
 
-def test_memory_survives_being_merged() -> None:
+def test_topologies_are_learned_batch_by_batch() -> None:
     partitioner = Partitioner(2)
     graphs = [batch_for(sizes=[12], seed=seed) for seed in range(40)]
-    first = [partitioner(g) for g in graphs[:20]]
-    partitioner._sorted, partitioner._recent = (
-        partitioner._sorted.merged(partitioner._recent),
-        type(partitioner._recent)(),
-    )
-    first += [partitioner(g) for g in graphs[20:]]
+    first = [partitioner(g) for g in graphs]
     assert torch.cat(first).equal(partitioner(collate(graphs)))
 
 

@@ -40,7 +40,7 @@ def test_views_hold_the_induced_subgraphs(hops: int, inner: int, outer: int) -> 
     batch = batch_for()
     roots = random_nodes(batch.ptr, seeded(3))
     views = context_views(batch, roots, hops, inner, outer)
-    around = rings(batch, roots, hops, inner, outer)
+    inside, _ = rings(batch, roots, hops, inner, outer)
     number = 0
     for graph, root in enumerate(roots.tolist()):
         steps = steps_from(batch, root)
@@ -49,7 +49,7 @@ def test_views_hold_the_induced_subgraphs(hops: int, inner: int, outer: int) -> 
         context = [
             v for v in members if inner < steps.get(v, -1) and (outer == 0 or steps[v] <= outer)
         ]
-        assert around.substructure[list(members)].nonzero().squeeze(1).tolist() == [
+        assert inside[list(members)].nonzero().squeeze(1).tolist() == [
             v - members[0] for v in substructure
         ]
         anchors = [v for v in context if v in substructure]

@@ -33,11 +33,9 @@ from graphlog.inputs import read
 from graphlog.ops.products import perceptron
 from graphlog.training.config import PretrainConfig
 from graphlog.training.log import Progress, Silent
-from graphlog.training.optim import NamedAdam
-from graphlog.training.precision import autocast, choose_device, has_fast_bf16
-from graphlog.training.pretrain_job import Pretraining, objective_loss
-from graphlog.training.targets import with_targets
-from graphlog.training.trainer import Cursor, Setting, Trainer
+from graphlog.training.pretrain import Pretraining, objective_loss
+from graphlog.training.setting import Setting, autocast, choose_device, has_fast_bf16
+from graphlog.training.trainer import Cursor, NamedAdam, Trainer
 
 OF_A_STEP = ("collate", "forward", "backward", "optimizer")
 """The stages that make up a pre-training step."""
@@ -60,7 +58,7 @@ class TimedObjective:
         """Build encoder, objective and optimizer, and begin the last phase."""
         self.job = Pretraining(store, config, progress=progress, embed_at_most=_CLUSTERED)
         if self.job.objective.needs_targets:
-            self.job.store = with_targets(store, progress)
+            self.job.find_targets(None)
         self.trainer = Trainer(self.job, Silent())
         self.trainer.cursor = Cursor(phase=len(self.job.phases) - 1)
         self.trainer.begin_phase()

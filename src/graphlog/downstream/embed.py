@@ -22,7 +22,7 @@ from graphlog.errors import ConfigError, MissingExtraError, unknown_name
 from graphlog.files import put, scratch_folder, writing
 from graphlog.inputs import InputLike, read_streamed, rereadable, resolve, temporary_folder
 from graphlog.training.log import Progress
-from graphlog.training.precision import Precision
+from graphlog.training.setting import Precision
 
 REJECTS = "rejects.csv"
 """The list of rows that could not be used, beside the output."""

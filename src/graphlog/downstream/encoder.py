@@ -25,7 +25,7 @@ from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.errors import ConfigError, check_name, out_of_range, setting
 from graphlog.inputs import InputLike, has_column, read, resolve
 from graphlog.training.log import Progress, as_progress
-from graphlog.training.precision import (
+from graphlog.training.setting import (
     NumberFormat,
     Precision,
     autocast,

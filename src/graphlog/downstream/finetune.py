@@ -46,8 +46,7 @@ from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, DataError, out_of_range, setting, unknown_name
 from graphlog.files import write_json, writing
 from graphlog.inputs import InputLike
-from graphlog.training.callbacks import Callback, Callbacks
-from graphlog.training.log import MetricsFile, Progress, Silent, as_progress
+from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress, Silent, as_progress
 from graphlog.training.runfolder import RunFolder
 from graphlog.training.trainer import Trainer, resume_advice, stop_on_signal
 

@@ -22,10 +22,17 @@ from graphlog.encoders.encoder import EmbeddingLayer, with_settings
 from graphlog.errors import ConfigError, setting
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.training.log import Progress
-from graphlog.training.precision import NumberFormat, Precision, choose_device, choose_precision
-from graphlog.training.randomness import global_seed, seed_for
 from graphlog.training.runfolder import part
-from graphlog.training.trainer import Cursor, Job, Setting
+from graphlog.training.setting import (
+    NumberFormat,
+    Precision,
+    Setting,
+    choose_device,
+    choose_precision,
+    global_seed,
+    seed_for,
+)
+from graphlog.training.trainer import Cursor, Job
 
 Protocol = Literal["default", "paper"]
 Select = Literal["last", "best-valid"]

@@ -16,7 +16,7 @@ from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import DataError, check_name, out_of_range, setting
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, as_progress
-from graphlog.training.precision import Precision
+from graphlog.training.setting import Precision
 
 Classifier = Literal["svm", "logistic"]
 CLASSIFIERS = ("svm", "logistic")

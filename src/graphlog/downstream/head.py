@@ -12,7 +12,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.downstream.linear import FARTHEST, LinearFit, Scaling, probe_weights
 from graphlog.downstream.metrics import TaskKind
 from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
-from graphlog.training.precision import NumberFormat, autocast
+from graphlog.training.setting import NumberFormat, autocast
 
 _SMALLEST_SPREAD = 1e-6
 

@@ -16,7 +16,7 @@ from graphlog.encoders.modelfile import save_model
 from graphlog.errors import ConfigError, ModelFileError, setting, unknown_name
 from graphlog.inputs import InputLike, read, resolve
 from graphlog.training.config import resolve_config
-from graphlog.training.randomness import seed_for
+from graphlog.training.setting import seed_for
 
 SHIPPED = Path(__file__).parents[1] / "models"
 """Folder of the models that come with the package."""

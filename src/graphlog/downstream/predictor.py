@@ -37,8 +37,8 @@ from graphlog.encoders.novelty import Novelty
 from graphlog.errors import ConfigError, ModelFileError, setting
 from graphlog.inputs import InputLike, read, rereadable, resolve
 from graphlog.training.log import Progress, as_progress
-from graphlog.training.precision import NumberFormat, Precision, choose_device, inference_precision
 from graphlog.training.runfolder import part
+from graphlog.training.setting import NumberFormat, Precision, choose_device, inference_precision
 
 KIND = "predictor"
 

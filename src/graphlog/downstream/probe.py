@@ -67,8 +67,8 @@ from graphlog.errors import ConfigError, DataError, check_name, setting
 from graphlog.files import write_json, write_text, writing
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress
-from graphlog.training.precision import Precision
 from graphlog.training.runfolder import RunFolder, versions
+from graphlog.training.setting import Precision
 
 Baseline = Literal["random", "ecfp-rf", "ecfp-lr"]
 BASELINES: tuple[Baseline, ...] = ("random", "ecfp-rf", "ecfp-lr")

@@ -15,8 +15,8 @@ from graphlog.data.batch import BatchSampler, GraphBatch
 from graphlog.data.schema import FeatureSchema, is_continuous
 from graphlog.data.store import GraphStore
 from graphlog.encoders import LAYERS
-from graphlog.encoders.attributes import AttributeTable
 from graphlog.encoders.base import (
+    AttributeTable,
     EncoderConfig,
     Encoding,
     MessagePassing,

@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains import DOMAINS
-from graphlog.encoders.attributes import AttributeTable
 from graphlog.encoders.base import (
+    AttributeTable,
     EncoderConfig,
     LayerConfig,
     MessagePassing,

@@ -1,4 +1,4 @@
-"""Model files: safetensors weights and a description of the encoder. Nothing is unpickled."""
+"""Models and checkpoints: safetensors with a description and a hash. Nothing is unpickled."""
 
 import hashlib
 import json
@@ -20,13 +20,16 @@ from graphlog.errors import ConfigError, MissingPluginError, ModelFileError
 from graphlog.files import beside
 from graphlog.plugins import Registry, check_installed, packages_of
 
-FORMAT = "graphlog-model"
 VERSION = 1
 KEY = "graphlog"
 """The one key of the file's metadata: safetensors writes several in a random order, one makes
 equal models equal files."""
 _TABLE_OF: Mapping[str, Registry[Any]] = {"backbone": LAYERS, "domain": DOMAINS}
 ENCODER, EXTRA = "encoder.", "objective."
+
+
+class NewerFormatError(ModelFileError):
+    """A file that a later version wrote: whole, but not ours to read."""
 
 
 class ModelFile(NamedTuple):
@@ -70,16 +73,15 @@ def save_model(
     }
     tensors = {k: _stored(k, v, half) for k, v in tensors.items()}
     about = {
-        "format": FORMAT,
-        "version": VERSION,
         "schema": encoder.schema.to_dict(),
         "config": encoder.config.model_dump(),
         "info": dict(info),
     }
     if needed := packages_of(_parts(about), _TABLE_OF):
         about["plugins"] = needed
-    about = json.loads(json.dumps(about))  # as it will be read, so that both sides hash the same
-    _write(Path(path), tensors, about | {"sha256": _digest(tensors, about)})
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_tensors(path, "model", about, tensors)
 
 
 def _parts(about: Mapping[str, Any]) -> dict[str, str]:
@@ -95,6 +97,62 @@ def _stored(name: str, tensor: Tensor, half: bool) -> Tensor:
     return tensor.clone()
 
 
+def write_tensors(
+    path: Path, kind: str, about: Mapping[str, Any], tensors: dict[str, Tensor]
+) -> None:
+    """Write tensors and a description of them with a hash of both, whole or not at all.
+
+    Args:
+        path: The safetensors file.
+        kind: What it is called, ``model`` or ``checkpoint``.
+        about: JSON-ready.
+        tensors: Contiguous, on the CPU.
+    """
+    about = {**about, "format": f"graphlog-{kind}", "version": VERSION}
+    about = json.loads(json.dumps(about))  # as it will be read, so that both sides hash the same
+    signed = {**about, "sha256": _digest(tensors, about)}
+    payload = save(tensors, metadata={KEY: json.dumps(signed, sort_keys=True)})
+    with beside(path) as unfinished:
+        # safetensors' own way makes a file for this user alone and hides why it fails
+        unfinished.write_bytes(payload)
+
+
+def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read what :func:`write_tensors` wrote.
+
+    Raises:
+        NewerFormatError: If a later version wrote it.
+        ModelFileError: If it is truncated, tampered with or foreign.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:  # pyright: ignore[reportUnknownVariableType]
+            about: Any = json.loads((file.metadata() or {}).get(KEY, "{}"))
+            tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a mapping
+    except (SafetensorError, OSError, ValueError, RuntimeError) as e:
+        raise ModelFileError(
+            f"{path}: not a complete safetensors file ({str(e).splitlines()[0]});"
+            " copy or make it again."
+        ) from None
+    if not isinstance(about, dict) or about.get("format") != f"graphlog-{kind}":  # pyright: ignore[reportUnknownMemberType]
+        raise ModelFileError(
+            f"{path}: not a graphlog {kind} but a safetensors file of another program;"
+            " `graphlog convert` reads checkpoints of the pre-train-GNNs family."
+        )
+    described: dict[str, Any] = about
+    version, digest = described.get("version"), described.pop("sha256", None)
+    if isinstance(version, int) and version > VERSION:
+        raise NewerFormatError(
+            f"{path}: written by a newer graphlog ({kind} format {version}, this one reads"
+            f" {VERSION}); upgrade graphlog-torch."
+        )
+    if version != VERSION or _digest(tensors, described) != digest:
+        raise ModelFileError(
+            f"{path}: damaged or altered since it was written (its SHA-256 does not match);"
+            " copy or make it again."
+        )
+    return described, tensors
+
+
 def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
     """Return the SHA-256 of the description and of every tensor's name, type, shape and bytes."""
     sha = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
@@ -103,14 +161,6 @@ def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
         sha.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
         sha.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
     return sha.hexdigest()
-
-
-def _write(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    payload = save(tensors, metadata={KEY: json.dumps(about, sort_keys=True)})
-    with beside(path) as unfinished:
-        # safetensors' own way makes a file for this user alone and hides why it fails
-        unfinished.write_bytes(payload)
 
 
 def read_model(path: Path | str) -> ModelFile:
@@ -123,22 +173,7 @@ def read_model(path: Path | str) -> ModelFile:
     path = Path(path)
     if not path.is_file():
         raise ModelFileError(f"no such model file: {path}")
-    about, tensors = _read(path)
-    if about.get("format") != FORMAT:
-        raise ModelFileError(
-            f"{path}: not a graphlog model (a safetensors file of another program);"
-            " `graphlog convert` reads old checkpoints."
-        )
-    if not isinstance(about.get("version"), int) or about["version"] > VERSION:
-        reads = f"model format {about.get('version')}, this one reads {VERSION}"
-        raise ModelFileError(
-            f"{path}: written by a newer graphlog ({reads}); upgrade graphlog-torch."
-        )
-    if _digest(tensors, {k: v for k, v in about.items() if k != "sha256"}) != about.get("sha256"):
-        raise ModelFileError(
-            f"{path}: damaged or altered since it was written (its SHA-256 does not match);"
-            " copy or make it again."
-        )
+    about, tensors = read_tensors(path, "model")
     try:
         check_installed(_parts(about), _TABLE_OF, about.get("plugins", {}))
         weights = {k.removeprefix(ENCODER): v for k, v in tensors.items() if k.startswith(ENCODER)}
@@ -158,16 +193,3 @@ def read_model(path: Path | str) -> ModelFile:
         if k.startswith(EXTRA)
     }
     return ModelFile(encoder.eval(), info, extra)
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    try:
-        with safe_open(path, framework="pt") as file:  # pyright: ignore[reportUnknownVariableType]
-            about = json.loads((file.metadata() or {}).get(KEY, "{}"))
-            tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118 - not a mapping
-        return (about if isinstance(about, dict) else {}), tensors  # pyright: ignore[reportUnknownVariableType]
-    except (SafetensorError, OSError, ValueError, RuntimeError) as e:
-        raise ModelFileError(
-            f"{path}: not a complete safetensors file ({str(e).splitlines()[0]});"
-            " copy or make it again."
-        ) from None

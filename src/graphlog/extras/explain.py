@@ -24,7 +24,7 @@ from graphlog.errors import ConfigError
 from graphlog.files import open_csv, replacing
 from graphlog.inputs import InputLike, read, rereadable, resolve
 from graphlog.training.log import Progress, as_progress
-from graphlog.training.precision import Precision, inference_precision
+from graphlog.training.setting import Precision, inference_precision
 from graphlog.views.masking import mask_edges_around, overwritten
 
 _NODES_AT_ONCE = 50_000

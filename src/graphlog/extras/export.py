@@ -18,8 +18,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.downstream.embed import check_output
 from graphlog.downstream.encoder import Encoder, check_layer, evaluating
 from graphlog.downstream.models import load
-from graphlog.encoders.attributes import expand_attributes, table_rows
-from graphlog.encoders.base import Neighborhood
+from graphlog.encoders.base import Neighborhood, expand_attributes, table_rows
 from graphlog.encoders.encoder import JUMPS, GraphEncoder
 from graphlog.encoders.layers import GIN, GraphSAGE
 from graphlog.errors import ConfigError, MissingExtraError

@@ -36,7 +36,7 @@ from graphlog.files import CsvTable, hash_file, replacing, scratch_folder, writi
 from graphlog.inputs import InputLike, has_column, read, read_streamed, rereadable, resolve
 from graphlog.ops.contrastive import unit_rows
 from graphlog.training.log import Progress
-from graphlog.training.precision import Precision
+from graphlog.training.setting import Precision
 
 EXACT_BELOW = 100_000
 """Library rows up to which every one is compared: a query takes milliseconds."""

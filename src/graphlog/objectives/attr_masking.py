@@ -15,7 +15,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
 from graphlog.objectives.base import LossTerms, Objective, comparison, published
-from graphlog.objectives.heads import AttributeColumns, AttributeHead, attribute_head
+from graphlog.objectives.heads import AttributeColumns, AttributeHead
 from graphlog.views.masking import (
     MaskedColumns,
     MaskedView,
@@ -65,15 +65,17 @@ class AttrMasking(Objective[AttrMaskingViews]):
     def __init__(self, config: AttrMaskingConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)
         self.config, self.schema = config, encoder.schema
-        self.head = attribute_head(encoder.dim, self.schema, config.predicted_columns)
+        self.head = AttributeHead(encoder.dim, self.schema, config.predicted_columns)
         self.bonds = None
         if config.mask_bonds:
-            if self.schema.masked != "node" or self.schema.edge_mask is None:
+            if self.schema.masked != "node":
                 raise ConfigError(
-                    "`objective.mask_bonds` needs masked nodes and an `edge_mask`;"
-                    f" schema '{self.schema.name}' differs."
+                    f"`objective.mask_bonds` needs masked nodes; schema '{self.schema.name}' masks"
+                    " edges."
                 )
-            self.bonds = AttributeHead(encoder.dim, replace(self.schema, masked="edge"))
+            as_edges = replace(self.schema, masked="edge")
+            mask_row(as_edges)
+            self.bonds = AttributeHead(encoder.dim, as_edges)
 
     @classmethod
     def check_schema(cls, schema: FeatureSchema) -> None:

@@ -54,6 +54,8 @@ class Objective(nn.Module, ABC, Generic[Views]):
     RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
     """Named bundles: ``{"objective": {...}, "encoder": {...}, "training": {...}, "schema": ...,
     "embedding": ...}``."""
+    RECIPE_NOTES: ClassVar[Mapping[str, str]] = {}
+    """What to tell whoever chooses a recipe, in one line."""
 
     @classmethod
     def recipe_for(cls, domain: str) -> str:

@@ -7,8 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphlog.ops.contrastive import cosine_similarity, log_softmax_share
-from graphlog.prototypes.chains import negative_energy
-from graphlog.prototypes.forest import PrototypeForest
+from graphlog.prototypes.chains import PrototypeForest, negative_energy
 
 Candidates = Literal["layer", "siblings"]
 

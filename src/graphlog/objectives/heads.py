@@ -3,14 +3,14 @@
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains import DOMAINS
-from graphlog.encoders.attributes import standardized
+from graphlog.encoders.base import standardized
 from graphlog.errors import ConfigError
 from graphlog.ops.collectives import Peers
 from graphlog.ops.contrastive import full_precision, mean_or_zero
@@ -22,24 +22,34 @@ COMPONENTS = 256
 
 
 class AttributeHead(nn.Module):
-    """A linear map from embeddings to masked attributes: classes, or continuous values."""
+    """A linear map from embeddings to masked attributes: classes, or continuous values.
+
+    Where several evidence channels stand side by side on a masked edge (biology), "the first" is
+    the first that the edge has, not the first column.
+    """
 
     def __init__(
         self, width: int, schema: FeatureSchema, columns: AttributeColumns = "first"
     ) -> None:
+        """Build the head.
+
+        Args:
+            width: Entries of a node's embedding.
+            schema: Says what is masked.
+            columns: Predict the first masked column or all of them.
+        """
         super().__init__()
         masked = schema.node if schema.masked == "node" else schema.edge
         self.masked = schema.masked
         channels = evidence_channels(schema) if self.masked == "edge" else ()
         # marks of a self-loop or a masked edge carry no information
         informative = channels or tuple(range(len(masked)))
-        self.positions = informative if columns == "all" else informative[:1]
+        self.finds_first_set = columns == "first" and len(channels) > 1
+        self.positions = (
+            informative if self.finds_first_set or columns == "all" else informative[:1]
+        )
         self.columns = tuple(masked[k] for k in self.positions)
         self.linear = nn.Linear(width, sum(max(c.cardinality, 1) for c in self.columns))
-
-    def forward(self, emb: Float[Tensor, "A D"]) -> Float[Tensor, "A O"]:
-        """Return the scores of every masked column side by side."""
-        return self.linear(emb)
 
     def loss(
         self,
@@ -60,47 +70,23 @@ class AttributeHead(nn.Module):
             edge_idx: Masked directed edges.
         """
         if self.masked == "node":
-            return self._loss(self(node_emb[node_idx]), clean.x[node_idx])
-        ends = clean.edge_index[:, edge_idx]
-        return self._loss(self(node_emb[ends[0]] + node_emb[ends[1]]), clean.edge_attr[edge_idx])
-
-    def _loss(
-        self, scores: Float[Tensor, "A O"], answers: Shaped[Tensor, "A F"]
-    ) -> Float[Tensor, ""]:
-        parts = full_precision(scores).split([max(c.cardinality, 1) for c in self.columns], dim=1)
+            emb, answers = node_emb[node_idx], clean.x[node_idx]
+        else:
+            source, target = clean.edge_index[:, edge_idx]
+            emb, answers = node_emb[source] + node_emb[target], clean.edge_attr[edge_idx]
+        scores = full_precision(self.linear(emb))
+        if self.finds_first_set:
+            first = answers[:, list(self.positions)].argmax(dim=1)
+            return mean_or_zero(F.cross_entropy(scores, first, reduction="none"))
         losses: list[Tensor] = []
+        parts = scores.split([max(c.cardinality, 1) for c in self.columns], dim=1)
         for k, column, part in zip(self.positions, self.columns, parts, strict=True):
             if column.is_categorical:
                 losses.append(F.cross_entropy(part, answers[:, k].long(), reduction="none"))
             else:
-                losses.append(
-                    (part - standardized(answers[:, k : k + 1], (column,)).to(part))
-                    .square()
-                    .squeeze(1)
-                )
+                wanted = standardized(answers[:, k : k + 1], (column,)).to(part)
+                losses.append((part - wanted).square().squeeze(1))
         return torch.stack([mean_or_zero(each) for each in losses]).mean()
-
-
-class ChannelHead(nn.Module):
-    """Predicts the first evidence channel set on an edge from the sum of its ends (biology)."""
-
-    def __init__(self, width: int, schema: FeatureSchema) -> None:
-        super().__init__()
-        self.channels = evidence_channels(schema)
-        self.linear = nn.Linear(width, len(self.channels))
-
-    def loss(
-        self,
-        node_emb: Float[Tensor, "V D"],
-        clean: GraphBatch,
-        node_idx: Int[Tensor, "A"],
-        edge_idx: Int[Tensor, "B"],
-    ) -> Float[Tensor, ""]:
-        """Return the mean cross-entropy of masked edges; the first largest channel is right."""
-        ends = clean.edge_index[:, edge_idx]
-        scores = full_precision(self.linear(node_emb[ends[0]] + node_emb[ends[1]]))
-        answers = clean.edge_attr[edge_idx][:, list(self.channels)].argmax(dim=1)
-        return mean_or_zero(F.cross_entropy(scores, answers, reduction="none"))
 
 
 def evidence_channels(schema: FeatureSchema) -> tuple[int, ...]:
@@ -109,24 +95,6 @@ def evidence_channels(schema: FeatureSchema) -> tuple[int, ...]:
         return ()
     special = [row for row in (schema.edge_mask, schema.self_loop) if row is not None]
     return tuple(k for k in range(len(schema.edge)) if not any(row[k] for row in special))
-
-
-def attribute_head(
-    width: int, schema: FeatureSchema, columns: AttributeColumns
-) -> AttributeHead | ChannelHead:
-    """Return what predicts the masked attributes of this schema from embeddings.
-
-    Where several evidence channels stand side by side on an edge, "the first" is the first that the
-    edge has, not the first column.
-
-    Args:
-        width: Entries of a node's embedding.
-        schema: Says what is masked.
-        columns: The first masked column or all of them.
-    """
-    if columns == "first" and schema.masked == "edge" and len(evidence_channels(schema)) > 1:
-        return ChannelHead(width, schema)
-    return AttributeHead(width, schema, columns)
 
 
 def projection_head(width: int) -> nn.Sequential:

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from graphlog.errors import ConfigError, NonFiniteLossError
 from graphlog.ops.contrastive import cosine_similarity, unit_rows
-from graphlog.prototypes.chains import balanced_assignment
-from graphlog.prototypes.forest import PrototypeForest
+from graphlog.prototypes.chains import PrototypeForest, balanced_assignment
 
 CentersRule = Literal["halve", "literal"]
 Space = Literal["raw", "unit"]

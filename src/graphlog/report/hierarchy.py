@@ -16,12 +16,10 @@ from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError, setting
 from graphlog.objectives.heads import projection_head
 from graphlog.ops.contrastive import cosine_similarity, unit_rows
-from graphlog.prototypes.chains import greedy_chains, leaf_chains
+from graphlog.prototypes.chains import PrototypeForest, greedy_chains, leaf_chains
 from graphlog.prototypes.fit import check_embeddings, fit_balanced_forest
-from graphlog.prototypes.forest import PrototypeForest
 from graphlog.training.log import Progress
-from graphlog.training.precision import Precision
-from graphlog.training.randomness import seed_for
+from graphlog.training.setting import Precision, seed_for
 
 _FITTED_TO = 50_000
 """Graphs that a tree is fitted to."""

@@ -50,7 +50,7 @@ from graphlog.report.tree import (
     tree_as_json,
 )
 from graphlog.training.log import Progress
-from graphlog.training.precision import Precision
+from graphlog.training.setting import Precision
 
 _FORMAT = 1
 _KIND = "prototypes"

@@ -18,8 +18,8 @@ from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
 from graphlog.errors import ConfigError, check_name, unknown_name
 from graphlog.objectives import OBJECTIVES
 from graphlog.plugins import Registry, check_installed, packages_of
-from graphlog.training.optim import Schedule
-from graphlog.training.precision import Precision
+from graphlog.training.setting import Precision
+from graphlog.training.trainer import Schedule
 
 _TOP = ("recipe", "schema", "embedding")
 _PLUGINS = "plugins"

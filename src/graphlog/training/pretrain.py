@@ -1,30 +1,378 @@
 """Pre-training from start to end, also when it is continued where a run stopped."""
 
-from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import numpy as np
+import torch
+from jaxtyping import Float, Float16
+from torch import Tensor, nn
 
+from graphlog.data.batch import BatchSampler, GraphBatch
 from graphlog.data.store import GraphStore
-from graphlog.encoders.encoder import GraphEncoder
+from graphlog.encoders.encoder import GraphEncoder, build_encoder, calibrate
 from graphlog.encoders.modelfile import read_model, save_model
-from graphlog.encoders.novelty import PREFIX
+from graphlog.encoders.novelty import PREFIX, Novelty, fit_novelty
 from graphlog.errors import ConfigError, DataError, ModelFileError, setting
 from graphlog.files import write_json, write_text, writing
 from graphlog.objectives import OBJECTIVES
-from graphlog.objectives.base import Objective
-from graphlog.training.callbacks import Callback, Callbacks
-from graphlog.training.config import PretrainConfig, read_config
-from graphlog.training.log import MetricsFile, Progress, Silent, as_progress
-from graphlog.training.precision import choose_device, choose_precision
-from graphlog.training.pretrain_job import Pretraining
-from graphlog.training.runfolder import CHECKPOINTS, MODEL, RunFolder, recorded_precision, versions
-from graphlog.training.targets import check_texts
-from graphlog.training.team import joined, local_device
-from graphlog.training.trainer import Trainer, TrainingInterrupted, resume_advice, stop_on_signal
+from graphlog.objectives.base import LossTerms, Objective
+from graphlog.training.config import (
+    PretrainConfig,
+    check_fits,
+    first_difference,
+    flat_settings,
+    read_config,
+    recorded_config,
+)
+from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress, Silent, as_progress
+from graphlog.training.runfolder import CHECKPOINTS, CONFIG, MODEL, RunFolder, part, versions
+from graphlog.training.setting import (
+    Setting,
+    autocast,
+    choose_device,
+    choose_precision,
+    generator_for,
+    global_seed,
+    seed_for,
+)
+from graphlog.training.targets import check_texts, targets_of
+from graphlog.training.team import Team, fingerprint, joined, local_device
+from graphlog.training.trainer import (
+    Cursor,
+    Job,
+    Trainer,
+    TrainingInterrupted,
+    WeightAverage,
+    resume_advice,
+    scheduled_rate,
+    stop_on_signal,
+)
+from graphlog.training.watch import CollapseWatch
+
+
+class Pretraining(Job):
+    """An encoder and an objective, trained on graphs without labels."""
+
+    def __init__(
+        self,
+        store: GraphStore,
+        config: PretrainConfig,
+        *,
+        init: GraphEncoder | None = None,
+        progress: Progress | None = None,
+        embed_at_most: int | None = None,
+    ) -> None:
+        """Build encoder and objective.
+
+        Args:
+            store: The graphs.
+            config: The settings.
+            init: Encoder to start from instead of random weights; it is trained in place.
+            progress: Where alarms and losses are shown.
+            embed_at_most: Graphs that a phase may be prepared with; None takes all.
+
+        Raises:
+            ConfigError: If settings, graphs and ``init`` do not fit each other.
+            DataError: If there are too few graphs, or they lack texts that targets need.
+        """
+        if len(store) < 2:
+            raise DataError(
+                f"pre-training compares graphs and needs at least 2, found {len(store)}."
+            )
+        self.store, self.progress = store, progress or Silent()
+        self.folder: RunFolder | None = None
+        if config.schema != store.schema.name:
+            self.progress.say(
+                f"the graphs have schema '{store.schema.name}' where the settings say "
+                f"'{config.schema}': taking theirs"
+            )
+        kind = OBJECTIVES[config.objective]
+        if note := kind.RECIPE_NOTES.get(config.recipe):
+            self.progress.say(f"note: {note}")
+        device = local_device(choose_device(config.device))
+        precision = choose_precision(config.precision, device, self.progress.say)
+        config = config.updated({"schema": store.schema.name, "precision": precision})
+        self.config, self.setting = config, Setting(config.seed, device, precision)
+        kind.check_schema(store.schema)
+        if init is None:
+            start = torch.Generator().manual_seed(seed_for(config.seed, "encoder"))
+            init = build_encoder(config.encoder, store.schema, start)
+        else:
+            check_fits(init, config, store.schema)
+        with global_seed(config.seed, "objective"):
+            options = kind.Config.parse(config.options, "objective.")
+            objective: Objective[Any] = kind(options, init)
+        self.encoder = init.to(device).train()
+        self.objective = objective.to(device).train()
+        self.phases = self.objective.phases(config.epochs)
+        if note := self.objective.phases_note(config.epochs):
+            self.progress.say(f"note: {note}")
+        if self.objective.needs_targets:  # asked before any old run is touched
+            check_texts(store, self.objective.needs_substructures)
+        self.fresh_moments, self.log_every = config.fresh_moments, config.log_every
+        self.average = WeightAverage(config.average) if config.average > 0 else None
+        self.watch = CollapseWatch(self.encoder, config.watch_every, config.batch_size)
+        self.sampler = BatchSampler(len(store), config.batch_size, config.seed)
+        self.novelty: Novelty | None = None
+        self._steps = config.epochs * len(self.batches(0))
+        self._embed_at_most = embed_at_most
+        self._targets: Float16[np.ndarray, "M K"] | None = None
+        self._phase = 0
+        self._splits = False
+
+    def join(self, team: Team) -> None:
+        """Train together with other processes.
+
+        Raises:
+            ConfigError: If they differ in anything that matters, or are more than a batch has
+                graphs.
+        """
+        self.team = team
+        if team.peers is None:
+            return
+        c = self.config
+        settings = {**flat_settings(c.to_tables()), "data digest": self.store.digest}
+        team.check_alike(fingerprint([self.encoder, self.objective], settings))
+        team.check_batch(c.batch_size, len(self.store))
+        self._splits = self.objective.is_separable and self.encoder.config.dropout == 0
+        team.share(self._modules(), self._splits)
+
+    def _modules(self) -> list[nn.Module]:
+        return [*self.encoder.modules(), *self.objective.modules()]
+
+    def parameters(self, phase: int) -> list[tuple[str, nn.Parameter]]:
+        """Return all parameters of encoder and objective."""
+        named = [(f"model.{name}", p) for name, p in self.encoder.named_parameters()]
+        return named + [(f"objective.{name}", p) for name, p in self.objective.named_parameters()]
+
+    def learning_rate(self, cursor: Cursor) -> float:
+        """Return the step size that the schedule has reached."""
+        c = self.config
+        return scheduled_rate(c.learning_rate, c.schedule, cursor.step, self._steps, c.warmup)
+
+    def rate_factors(self) -> Mapping[str, float]:
+        """Return those that the objective asks for."""
+        factors = self.objective.learning_rate_factors()
+        return {f"objective.{name}": factor for name, factor in factors.items()}
+
+    def batches(self, epoch: int) -> list[np.ndarray]:
+        """Return the batches; a single graph left over joins the batch before it."""
+        batches = list(self.sampler.epoch(epoch))
+        if len(batches) > 1 and len(batches[-1]) == 1:
+            batches[-2:] = [np.concatenate(batches[-2:])]
+        return batches
+
+    def load(self, indices: np.ndarray) -> GraphBatch:
+        """Return the graphs, or this process's share of them where the loss is separable."""
+        if self._splits and self.team.peers is not None:
+            indices = np.array_split(indices, self.team.size)[self.team.peers.rank]
+        batch = self.store.take(indices)
+        if self._targets is not None:
+            batch = replace(batch, y=torch.from_numpy(self._targets[indices].astype(np.float32)))
+        return self.setting.staged(batch)
+
+    def loss(self, batch: GraphBatch, step: int) -> LossTerms:
+        """Return the losses of the views of a batch."""
+        losses = objective_loss(self.encoder, self.objective, batch, step, self.setting)
+        return self.team.mean(losses) if self._splits else losses
+
+    def begin_phase(self, number: int) -> None:
+        """Prepare the objective for a phase."""
+        self._phase, phase = number, self.phases[number]
+        self.progress.stage(f"preparing phase '{phase.name}'")
+        with global_seed(self.config.seed, "begin", number, device=self.setting.device):
+            generator = generator_for(self.config.seed, "phase", number)
+            self.objective.begin_phase(phase, self._embed, generator)
+        self.objective.to(self.setting.device).train()
+
+    def before_step(self, step: int) -> None:
+        """Let the watch listen if the step's embeddings will be looked at."""
+        self.watch.before_step(step)
+
+    def after_step(self, step: int, graphs: int) -> None:
+        """Take the step into the average of the weights."""
+        if self.average is not None:
+            self.average.update(self.parameters(self._phase), step)
+        self.watch.after_step(graphs)
+
+    def log_due(self, step: int) -> bool:
+        """Return whether the watch looks after ``step``."""
+        return self.watch.due(step)
+
+    def row(self, means: dict[str, float], cursor: Cursor, is_epoch_end: bool) -> dict[str, Any]:
+        """Return losses and what the watch has seen; alarms are shown."""
+        watched, alarms = self.watch.look(means) if self.watch.due(cursor.step) else ({}, [])
+        self.progress.report(
+            {k.removeprefix("loss_"): v for k, v in means.items() if k.startswith("loss")}
+        )
+        for alarm in alarms:
+            self.progress.say(alarm)
+        phase = self.phases[cursor.phase].name
+        head = {"step": cursor.step, "epoch": cursor.epoch, "phase": phase}
+        return {**head, **means, **watched, **({"alarms": alarms} if alarms else {})}
+
+    def stage(self, cursor: Cursor) -> str:
+        """Return phase and epoch."""
+        phase = self.phases[cursor.phase].name
+        return f"phase '{phase}', epoch {cursor.epoch + 1} of {self.config.epochs}"
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return weights, their average, what the watch has seen, and what the run depends on."""
+        weights = {f"model.{k}": v for k, v in self.encoder.state_dict().items()}
+        weights |= {f"objective.{k}": v for k, v in self.objective.state_dict().items()}
+        seen, watch = self.watch.state()
+        tensors = weights | {f"watch.{k}": v for k, v in seen.items()}
+        if self.average is not None:
+            tensors |= {f"average.{k}": v for k, v in self.average.state().items()}
+        fields = {
+            "settings": self.config.to_tables(),
+            "data_digest": self.store.digest,
+            "environment": self._environment(),
+            "watch": watch,
+        }
+        return tensors, fields
+
+    def load_state(self, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
+        """Continue from a state, provided that settings and graphs are the same."""
+        self.check_same(fields["settings"], fields["data_digest"])
+        for name, now in self._environment().items():
+            if (before := fields["environment"].get(name, now)) != now:
+                self.progress.say(
+                    f"{name} was {before} when the checkpoint was written, is {now} now: "
+                    "the last bits may differ"
+                )
+        device = self.setting.device
+        learned = part(tensors, "objective.")
+        self.objective.prepare_state(learned)
+        self.objective.to(device).load_state_dict(learned)
+        self.encoder.load_state_dict(part(tensors, "model."))
+        if self.average is not None:
+            self.average.load_state(part(tensors, "average."), device)
+        self.watch.load_state(part(tensors, "watch."), fields["watch"], device)
+
+    def check_same(self, settings: Mapping[str, Any], digest: str) -> None:
+        """Check that nothing that decides the outcome has changed since a run was started.
+
+        Raises:
+            ConfigError: Naming the first setting that has, or the data.
+        """
+        before = recorded_config(settings)
+        if change := first_difference(before, self.config):
+            raise ConfigError(f"the run was started with {change}; keep it, or start another run.")
+        if digest != self.store.digest:
+            change = f"data digest {digest[:12]}, now {self.store.digest[:12]}"
+            raise ConfigError(
+                f"the run was started on other graphs ({change}); give it the same input."
+            )
+
+    def finish(self) -> None:
+        """Leave encoder and objective as they are to be used.
+
+        The weights are their average, where the settings say so, and the statistics of batch
+        normalization are those of clean graphs, among which novelty is judged.
+        """
+        self.watch.close()
+        if self.average is not None:
+            self.average.copy_to(self.parameters(self._phase))
+        self.team.leave(self._modules())
+        calibrate(self.encoder, self.store, self.config.seed)
+        self.objective.eval()
+        self.novelty = fit_novelty(self.encoder, self.store, self.config.seed)
+
+    def kept(self) -> dict[str, Tensor]:
+        """Return the tensors that the model file holds beside those of the encoder, by name."""
+        usual = {} if self.novelty is None else self.novelty.tensors()
+        return {**self.objective.state_dict(), **usual}
+
+    def find_targets(self, run_dir: Path | None) -> None:
+        """Give the graphs their targets, which the first process computes and the others read."""
+        wanted = self.objective.needs_substructures
+        for turn in (True, False):
+            if turn == self.team.is_first:
+                self._targets = targets_of(self.store, self.progress, run_dir, wanted)
+            self.team.exchange("targets")
+
+    def describe_batch(self, step: int, indices: np.ndarray) -> str:
+        """Write the rows of a batch into the run folder and return where."""
+        if self.folder is None:
+            return super().describe_batch(step, indices)
+        path = self.folder.path / f"nonfinite-step-{step}.json"
+        rows = {"indices": indices.tolist(), "rows": self.store.rows[indices].tolist()}
+        write_text(path, json.dumps({"step": step, **rows}))
+        return f"its graphs are listed in {path}, the last checkpoint is whole"
+
+    def how_to_resume(self, cursor: Cursor) -> str:
+        """Return the folder to resume."""
+        if self.folder is None:
+            return f"stopped after step {cursor.step}; there is no run folder, nothing was kept"
+        return (
+            f"stopped after step {cursor.step}; continue with {setting('resume', True)} and the "
+            f"same run folder ({self.folder.path})"
+        )
+
+    @torch.no_grad()
+    def _embed(self, limit: int | None = None) -> Float[Tensor, "M D"]:
+        """Return graph embeddings in evaluation mode, in store order, or of a seeded subset."""
+        total = min(len(self.store), self._embed_at_most or len(self.store))
+        chosen = np.arange(total)
+        if limit is not None and limit < total:
+            draw = torch.randperm(
+                total, generator=generator_for(self.config.seed, "embed", self._phase)
+            )[:limit]
+            chosen = np.sort(draw.numpy())
+        self.encoder.eval()
+        parts: list[Tensor] = []
+        for start in range(0, len(chosen), self.config.batch_size):
+            batch = self.store.take(chosen[start : start + self.config.batch_size]).to(
+                self.setting.device
+            )
+            with autocast(self.setting.precision, self.setting.device):
+                parts.append(self.encoder(batch).graph_emb.float())
+        self.encoder.train()
+        return torch.cat(parts)
+
+    def _environment(self) -> dict[str, Any]:
+        """Return what may change the last bits of a result without being a setting."""
+        return {
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "processes": self.team.size,
+            "device": self.setting.device.type,
+            "precision": self.setting.precision,
+        }
+
+    def info(self) -> dict[str, Any]:
+        """Return what the model file says about the run."""
+        c, store = self.config, self.store
+        return {
+            "objective": c.objective,
+            "recipe": c.recipe,
+            "seed": c.seed,
+            "epochs": c.epochs,
+            "schema": store.schema.name,
+            "embedding": c.embedding,
+            "graphs": len(store),
+            "graphs_seen": len(store) * c.epochs,
+            "data_digest": store.digest,
+            "settings": c.to_tables(),
+            "versions": versions(store.digest)["packages"],
+        }
+
+
+def objective_loss(
+    encoder: GraphEncoder, objective: Objective[Any], batch: GraphBatch, step: int, setting: Setting
+) -> LossTerms:
+    """Return the losses of one batch; all randomness is a function of the seed and of ``step``."""
+    seed, device = setting.seed, setting.device
+    batch = batch.to(device)
+    views = objective.views(batch, generator_for(seed, "views", step, device=device))
+    with global_seed(seed, "dropout", step, device=device), autocast(setting.precision, device):
+        return objective.loss(views, encoder, generator_for(seed, "loss", step, device=device))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,156 +421,47 @@ def run_pretraining(
         NonFiniteLossError: If a loss becomes NaN or infinite.
         TrainingInterrupted: After Ctrl-C, once the state has been saved; after a second, at once.
     """
-    progress = as_progress(progress)
-    config = _resolve(store, config, run_dir, resume, progress)
-    if len(store) < 2:
-        raise DataError(f"pre-training compares graphs and needs at least 2, found {len(store)}.")
-    if note := getattr(OBJECTIVES[config.objective], "RECIPE_NOTES", {}).get(config.recipe):
-        progress.say(f"note: {note}")
-    job = Pretraining(store, config, init=init, progress=progress)
-    if note := job.objective.phases_note(config.epochs):
-        progress.say(f"note: {note}")
-    if job.objective.needs_targets:  # asked before any old run is touched
-        check_texts(store, job.objective.needs_substructures)
     path = None if run_dir is None else Path(run_dir)
-    with joined(job.setting.device) as team:
-        job.join(team)
-        given = callbacks if team.is_first else ()
-        if path is None or not team.is_first:
-            return _run(job, None, path, progress, given, resume)
-        folder = RunFolder.open(path, resume=resume, overwrite=overwrite)
-        try:
-            return _run(job, folder, path, progress, given, resume)
-        finally:
-            folder.close()
-
-
-def _run(
-    job: Pretraining,
-    folder: RunFolder | None,
-    path: Path | None,
-    progress: Progress,
-    callbacks: Sequence[Callback | str],
-    resume: bool,
-) -> PretrainResult:
-    """Train to the end; processes that do not write have a path and no folder."""
-    model = None if path is None or not resume else path / MODEL
-    finished = model is not None and model.exists()
-    job.team.check_alike({"whether the run is complete": finished})
-    if model and finished and (result := _finished(model, job, progress)) is not None:
-        if folder is not None:
-            folder.remove_targets()
-        return result
-    job.folder = folder
-    with closing(Callbacks(callbacks, None if folder is None else path)) as followers:
-        _train(job, folder, path, progress, followers, resume)
-    info = _info(job.store, job.config)
-    if folder is not None:
-        with writing(folder.model, resume_advice()):
-            save_model(folder.model, job.encoder, info, extra=job.kept())
-        folder.remove_targets()
-    return PretrainResult(job.encoder, job.objective, info, job.kept())
-
-
-def _train(
-    job: Pretraining,
-    folder: RunFolder | None,
-    path: Path | None,
-    progress: Progress,
-    callbacks: Callbacks,
-    resume: bool,
-) -> None:
-    trainer = Trainer(
-        job,
-        progress,
-        checkpoints=None if path is None else path / CHECKPOINTS,
-        checkpoint_every_s=job.config.checkpoint_every_s,
-        callbacks=callbacks,
-    )
-    total = len(job.store)
-    try:
-        if resume and trainer.restore():
-            cursor = trainer.cursor
-            progress.say(
-                f"continuing from step {cursor.step}, "
-                f"epoch {cursor.epoch + 1} of {job.config.epochs}"
-            )
-        elif resume and path is not None:
-            progress.say(f"no checkpoint in {path}: starting from the beginning")
-        if folder is not None:
-            write_text(folder.config, job.config.to_toml())
-            write_json(folder.versions, versions(job.store.digest))
-            with writing(folder.metrics):
-                trainer.metrics = MetricsFile(folder.metrics, trainer.cursor.step)
-        if job.objective.needs_targets and not trainer.is_done:
-            job.find_targets(path)
-        cursor = trainer.cursor
-        progress.begin(
-            total * job.config.epochs, total * cursor.epoch + cursor.batch * job.config.batch_size
-        )
-        with stop_on_signal() as stop:
-            trainer.run(stop)
-    except KeyboardInterrupt:
-        raise TrainingInterrupted(job.how_to_resume(trainer.cursor)) from None
-    finally:
-        progress.end()
-        job.watch.close()
-        if trainer.metrics is not None:
-            trainer.metrics.close()
-    job.finish()
-
-
-def _resolve(
-    store: GraphStore,
-    config: PretrainConfig | None,
-    run_dir: Path | None,
-    resume: bool,
-    progress: Progress,
-) -> PretrainConfig:
-    """Return the settings with the schema of the store and a definite number format."""
+    recorded = None if path is None or not resume else path / CONFIG
     if config is None:
-        if run_dir is None or not resume:
+        if recorded is None:
             raise ConfigError(
                 f"{setting('config')} may be left out only where a run folder is resumed.",
                 option="config",
             )
-        config = read_config(run_dir / "config.toml")
-    changes: dict[str, Any] = {}
-    if config.schema != store.schema.name:
-        progress.say(
-            f"the graphs have schema '{store.schema.name}' where the settings say "
-            f"'{config.schema}': taking theirs"
-        )
-        changes["schema"] = store.schema.name
-    if config.precision == "auto":
-        recorded = recorded_precision(run_dir / "checkpoint") if resume and run_dir else None
-        device = local_device(choose_device(config.device))
-        changes["precision"] = choose_precision(recorded or "auto", device, Silent().say)
-    return config.updated(changes) if changes else config
+        config = read_config(recorded)
+    elif config.precision == "auto" and recorded is not None and recorded.is_file():
+        config = config.updated({"precision": read_config(recorded).precision})
+    job = Pretraining(store, config, init=init, progress=as_progress(progress))
+    with joined(job.setting.device) as team, ExitStack() as stack:
+        job.join(team)
+        if path is not None and team.is_first:
+            folder = RunFolder.open(path, resume=resume, overwrite=overwrite)
+            job.folder = stack.enter_context(closing(folder))
+        is_complete = path is not None and resume and (path / MODEL).exists()
+        team.check_alike({"whether the run is complete": is_complete})
+        result = _finished(path / MODEL, job) if path is not None and is_complete else None
+        if result is None:
+            followers = Callbacks(
+                callbacks if team.is_first else (), None if job.folder is None else path
+            )
+            with closing(followers):
+                _train(job, path, followers, resume)
+            result = PretrainResult(job.encoder, job.objective, job.info(), job.kept())
+            if job.folder is not None:
+                with writing(job.folder.model, resume_advice()):
+                    save_model(job.folder.model, job.encoder, result.info, extra=result.extra)
+        if job.folder is not None:
+            job.folder.remove_targets()
+        return result
 
 
-def _info(store: GraphStore, config: PretrainConfig) -> dict[str, Any]:
-    return {
-        "objective": config.objective,
-        "recipe": config.recipe,
-        "seed": config.seed,
-        "epochs": config.epochs,
-        "schema": store.schema.name,
-        "embedding": config.embedding,
-        "graphs": len(store),
-        "graphs_seen": len(store) * config.epochs,
-        "data_digest": store.digest,
-        "settings": config.to_tables(),
-        "versions": versions(store.digest)["packages"],
-    }
-
-
-def _finished(path: Path, job: Pretraining, progress: Progress) -> PretrainResult | None:
+def _finished(path: Path, job: Pretraining) -> PretrainResult | None:
     """Return the model of a completed run; None where it has to be written again."""
     try:
         model = read_model(path)
     except ModelFileError as e:
-        progress.say(f"{e} Writing it again from the last checkpoint.")
+        job.progress.say(f"{e} Writing it again from the last checkpoint.")
         return None
     job.check_same(model.info["settings"], model.info["data_digest"])
     objective = job.objective
@@ -237,5 +476,42 @@ def _finished(path: Path, job: Pretraining, progress: Progress) -> PretrainResul
             f"train it again with {setting('overwrite', True)}.",
             option="overwrite",
         ) from None
-    progress.say(f"{path.parent} is complete already; nothing to do")
+    job.progress.say(f"{path.parent} is complete already; nothing to do")
     return PretrainResult(model.encoder.eval(), objective.eval(), dict(model.info), model.extra)
+
+
+def _train(job: Pretraining, path: Path | None, callbacks: Callbacks, resume: bool) -> None:
+    """Train to the end; processes that do not write have a path and no folder."""
+    config, folder, progress, total = job.config, job.folder, job.progress, len(job.store)
+    trainer = Trainer(
+        job,
+        progress,
+        checkpoints=None if path is None else path / CHECKPOINTS,
+        checkpoint_every_s=config.checkpoint_every_s,
+        callbacks=callbacks,
+    )
+    try:
+        if resume and trainer.restore():
+            at = trainer.cursor
+            progress.say(f"continuing from step {at.step}, epoch {at.epoch + 1} of {config.epochs}")
+        elif resume and path is not None:
+            progress.say(f"no checkpoint in {path}: starting from the beginning")
+        if folder is not None:
+            write_text(folder.config, config.to_toml())
+            write_json(folder.versions, versions(job.store.digest))
+            with writing(folder.metrics):
+                trainer.metrics = MetricsFile(folder.metrics, trainer.cursor.step)
+        if job.objective.needs_targets and not trainer.is_done:
+            job.find_targets(path)
+        at = trainer.cursor
+        progress.begin(total * config.epochs, total * at.epoch + at.batch * config.batch_size)
+        with stop_on_signal() as stop:
+            trainer.run(stop)
+    except KeyboardInterrupt:
+        raise TrainingInterrupted(job.how_to_resume(trainer.cursor)) from None
+    finally:
+        progress.end()
+        job.watch.close()
+        if trainer.metrics is not None:
+            trainer.metrics.close()
+    job.finish()

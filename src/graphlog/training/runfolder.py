@@ -1,49 +1,42 @@
 """The folder of a run: who may write to it, what lies in it, and its checkpoints.
 
-A checkpoint is a folder of a safetensors file and a manifest, complete or not there at all.
+A checkpoint is a file, complete or not there at all.
 """
 
-import hashlib
-import json
 import os
 import platform
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from graphlog import __version__
+from graphlog.encoders.modelfile import NewerFormatError, read_tensors, write_tensors
 from graphlog.errors import ConfigError, ModelFileError, setting
 from graphlog.files import MARK, UNFINISHED, acquire_lock, folder_kind, mark_folder, writing
-from graphlog.training.precision import NumberFormat
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-MODEL, CHECKPOINTS = "model.safetensors", "checkpoint"
-FORMAT = "graphlog-checkpoint"
-VERSION = 1
+CONFIG, MODEL, CHECKPOINTS = "config.toml", "model.safetensors", "checkpoint"
 KEPT = 2
 LABELED_KINDS = ("finetune", "probe")
 """Kinds of runs on labels."""
-_TENSORS, _MANIFEST = "state.safetensors", "manifest.json"
 _LOCK, _LOCK_BYTES = ".lock", 20
 _FILES = (
-    *("config.toml", "metrics.jsonl", MODEL, "versions.json"),
+    *(CONFIG, "metrics.jsonl", MODEL, "versions.json"),
     *("scores.json", "split.json"),  # of runs on labels
 )
 _BAD_BATCH = re.compile(r"nonfinite-step-\d+\.json")
-_TARGETS = re.compile(r"targets-[0-9a-f]{16}\.(npy|f16|growing)")
-_STEP = re.compile(r"step-([0-9]{9,18})")
-_LEFT_OF_STEP = re.compile(r"step-[0-9]{9,18}(\.old)?\.partial")
+_TARGETS = re.compile(r"targets-[0-9a-f]{16}\.f16")
+_STEP = re.compile(r"step-[0-9]{9,18}\.safetensors")
+_STEP_OR_PART = re.compile(rf"{_STEP.pattern}(\.[0-9a-f]{{16}}\.partial)?")
 _SEED = re.compile(r"(.*-)?seed-[0-9]+")
 _EVENTS = re.compile(r"events\.out\.tfevents\..+")
 _PACKAGES = (
@@ -58,7 +51,7 @@ class RunFolder:
     def __init__(self, path: Path, lock: "BaseFileLock") -> None:
         self.path = path
         self._lock = lock
-        self.config = path / "config.toml"
+        self.config = path / CONFIG
         self.metrics = path / "metrics.jsonl"
         self.model = path / MODEL
         self.versions = path / "versions.json"
@@ -90,7 +83,7 @@ class RunFolder:
                 mark_folder(path, kind)
             if overwrite:
                 remove_checkpoints(path / CHECKPOINTS)
-                _remove_events(path / "tensorboard")
+                _clear(path / "tensorboard", _EVENTS)
             # always what a killed process was writing
             for entry in list(path.iterdir()):
                 if _is_unfinished(entry.name) or (overwrite and _belongs_to_run(entry.name)):
@@ -189,17 +182,7 @@ def _is_unfinished(name: str) -> bool:
 
 def remove_checkpoints(root: Path) -> None:
     """Remove the checkpoints below a folder, and the folder if it holds nothing else."""
-    if root.is_symlink():
-        root.unlink()
-    if not root.is_dir():
-        return
-    for entry in list(root.iterdir()):
-        if _SEED.fullmatch(entry.name):
-            remove_checkpoints(entry)
-        elif _STEP.fullmatch(entry.name) or _LEFT_OF_STEP.fullmatch(entry.name):
-            _remove(entry)
-    with suppress(OSError):
-        root.rmdir()
+    _clear(root, _STEP_OR_PART)
 
 
 def remove_run(path: Path, kind: str) -> None:
@@ -211,17 +194,19 @@ def remove_run(path: Path, kind: str) -> None:
         path.rmdir()
 
 
-def _remove_events(folder: Path) -> None:
-    """Remove TensorBoard's files, and the folder if it holds nothing else."""
-    if folder.is_symlink():
-        folder.unlink()
-    if not folder.is_dir():
+def _clear(root: Path, ours: re.Pattern[str]) -> None:
+    """Remove our files, those of each seed too, and the folder if it holds nothing else."""
+    if root.is_symlink():
+        root.unlink()
+    if not root.is_dir():
         return
-    for entry in list(folder.iterdir()):
-        if _EVENTS.fullmatch(entry.name):
+    for entry in list(root.iterdir()):
+        if _SEED.fullmatch(entry.name):
+            _clear(entry, ours)
+        elif ours.fullmatch(entry.name) and not entry.is_dir():
             entry.unlink()
     with suppress(OSError):
-        folder.rmdir()
+        root.rmdir()
 
 
 def _lock(path: Path) -> "BaseFileLock":
@@ -241,10 +226,6 @@ def _lock(path: Path) -> "BaseFileLock":
     return lock
 
 
-class _NewerFormatError(ModelFileError):
-    """A checkpoint that a later version wrote: whole, but not ours to read."""
-
-
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The state of a run between two steps."""
@@ -260,34 +241,18 @@ class Checkpoint:
 def save_checkpoint(root: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint and remove all but the newest two.
 
-    The folder appears under its final name by one rename, after its files have reached the disk: a
+    The file appears under its name by one rename, after its content has reached the disk: a
     process killed at any moment leaves the previous checkpoint as it was.
     """
     root.mkdir(exist_ok=True)
-    final = root / f"step-{checkpoint.step:09d}"
-    if final.exists():  # a run is a function of its step: what is there is what would be written
-        return final
-    partial = root / f"{final.name}.partial"
-    _remove(partial)
-    partial.mkdir()
-    payload = safetensors.torch.save(
-        {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
-    )
-    manifest = {
-        "format": FORMAT,
-        "version": VERSION,
-        "step": checkpoint.step,
-        "sha256": hashlib.sha256(payload).hexdigest(),
-        "fields": checkpoint.fields,
-    }
-    manifest["checksum"] = _checksum(manifest)
-    _write(partial / _TENSORS, payload)
-    _write(partial / _MANIFEST, json.dumps(manifest, indent=1).encode())
-    os.rename(partial, final)
-    _sync(root)
-    for old in _newest_first(root)[KEPT:]:
-        _remove(old)
-    return final
+    path = root / f"step-{checkpoint.step:09d}.safetensors"
+    if not path.exists():  # a run is a function of its step: what is there is what would be written
+        tensors = {name: t.detach().cpu().contiguous() for name, t in checkpoint.tensors.items()}
+        write_tensors(
+            path, "checkpoint", {"step": checkpoint.step, "fields": checkpoint.fields}, tensors
+        )
+        _keep(root, _newest_first(root)[:KEPT])
+    return path
 
 
 def load_checkpoint(root: Path, say: Callable[[str], None]) -> Checkpoint | None:
@@ -297,42 +262,38 @@ def load_checkpoint(root: Path, say: Callable[[str], None]) -> Checkpoint | None
         ModelFileError: If there are checkpoints but every one is damaged.
     """
     problems: list[str] = []
-    for folder in _newest_first(root):
+    for path in _newest_first(root):
         try:
-            found = _read(folder)
-        except _NewerFormatError:
+            about, tensors = read_tensors(path, "checkpoint")
+            found = Checkpoint(about["step"], tensors, about["fields"])
+        except NewerFormatError:
             raise  # an older checkpoint would be a step back, and starting again a loss
-        except ModelFileError as e:
-            problems.append(str(e))
+        except (ModelFileError, KeyError) as e:
+            lacking = f"{path}: lacks {e}"
+            problems.append(str(e) if isinstance(e, ModelFileError) else lacking)
             continue
         if problems:
-            say(f"{problems[0]}; going back to the checkpoint of step {found.step}.")
+            say(f"{problems[0]} Going back to the checkpoint of step {found.step}.")
         return found
     if problems:
         raise ModelFileError(
-            f"{problems[0]}, and no older checkpoint is whole; start again with "
+            f"{problems[0]} No older checkpoint is whole; start again with "
             f"{setting('overwrite', True)}.",
             option="overwrite",
         )
     return None
 
 
-def recorded_precision(root: Path) -> NumberFormat | None:
-    """Return the number format that the run of these checkpoints computes in; None if unknown."""
-    for folder in _newest_first(root):
-        with suppress(ModelFileError):  # reported when the checkpoint is restored
-            return _read_manifest(folder)["fields"].get("environment", {}).get("precision")
-    return None
-
-
 def discard_after(root: Path, step: int) -> None:
-    """Remove checkpoints after ``step``, and what a killed process was writing."""
-    for folder in _newest_first(root):
-        if _step(folder) > step:
-            _remove(folder)
-    for folder in list(root.iterdir()):
-        if _LEFT_OF_STEP.fullmatch(folder.name):
-            _remove(folder)
+    """Remove checkpoints after ``step``."""
+    _keep(root, [path for path in _newest_first(root) if _step(path) <= step])
+
+
+def _keep(root: Path, kept: Collection[Path]) -> None:
+    """Remove all other checkpoints, also what a killed process was writing."""
+    for path in list(root.iterdir()):
+        if _STEP_OR_PART.fullmatch(path.name) and not path.is_dir() and path not in kept:
+            path.unlink()
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -341,95 +302,9 @@ def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _newest_first(root: Path) -> list[Path]:
-    return sorted(
-        (folder for folder in root.glob("step-*") if _STEP.fullmatch(folder.name)),
-        key=_step,
-        reverse=True,
-    )
+    found = (path for path in root.glob("step-*") if _STEP.fullmatch(path.name) and path.is_file())
+    return sorted(found, key=_step, reverse=True)
 
 
-def _step(folder: Path) -> int:
-    return int(folder.name.removeprefix("step-"))
-
-
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads((folder / _MANIFEST).read_bytes())
-    except OSError as e:
-        raise ModelFileError(
-            f"checkpoint {folder} cannot be read ({_MANIFEST}: {e.strerror})"
-        ) from None
-    except (ValueError, RecursionError) as e:
-        raise ModelFileError(f"checkpoint {folder} cannot be read ({e})") from None
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:  # pyright: ignore[reportUnknownMemberType]
-        raise ModelFileError(f"checkpoint {folder} was not written by graphlog")
-    version: Any = manifest.get("version")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    if not isinstance(version, int):
-        raise ModelFileError(f"checkpoint {folder} is malformed (its manifest has no version)")
-    if version > VERSION:
-        reads = f"checkpoint format {version}, this one reads {VERSION}"
-        raise _NewerFormatError(
-            f"{folder}: written by a newer graphlog ({reads}); upgrade graphlog-torch."
-        )
-    checksum: Any = manifest.pop("checksum", None)
-    if checksum != _checksum(manifest):
-        raise ModelFileError(f"checkpoint {folder} is damaged (its manifest was changed)")
-    return manifest
-
-
-def _read(folder: Path) -> Checkpoint:
-    manifest = _read_manifest(folder)
-    try:
-        payload = (folder / _TENSORS).read_bytes()
-        if hashlib.sha256(payload).hexdigest() != manifest["sha256"]:
-            raise ModelFileError(f"checkpoint {folder} is damaged (its sha256 does not match)")
-        return Checkpoint(
-            step=manifest["step"],
-            tensors=safetensors.torch.load(payload),
-            fields=manifest["fields"],
-        )
-    except OSError as e:
-        raise ModelFileError(
-            f"checkpoint {folder} cannot be read ({_TENSORS}: {e.strerror})"
-        ) from None
-    except (SafetensorError, KeyError) as e:
-        raise ModelFileError(
-            f"checkpoint {folder} is malformed ({type(e).__name__}: {e})"
-        ) from None
-
-
-def _checksum(manifest: Mapping[str, Any]) -> str:
-    """Return the hash of all other fields: a changed cursor or score would go unnoticed."""
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
-
-
-def _write(path: Path, payload: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(payload)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
-
-
-def _remove(folder: Path) -> None:
-    """Rename, then delete, so that a half-deleted folder never looks like a checkpoint.
-
-    Files that are not of a checkpoint stay.
-    """
-    if folder.is_symlink() or not folder.is_dir():
-        return
-    doomed = folder
-    if _STEP.fullmatch(folder.name):
-        doomed = folder.with_name(f"{folder.name}.old.partial")
-        _remove(doomed)
-        os.rename(folder, doomed)
-    for name in (_TENSORS, _MANIFEST):
-        (doomed / name).unlink(missing_ok=True)
-    with suppress(OSError):
-        doomed.rmdir()
+def _step(path: Path) -> int:
+    return int(path.stem.removeprefix("step-"))

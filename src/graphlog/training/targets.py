@@ -1,13 +1,11 @@
 """Targets that records carry by themselves, computed once and kept beside the store."""
 
-import os
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Float16, Float32
@@ -16,7 +14,7 @@ from graphlog.data.store import GraphStore
 from graphlog.data.workers import available_workers, map_in_order
 from graphlog.domains import DOMAINS
 from graphlog.errors import DataError
-from graphlog.files import acquire_lock, beside
+from graphlog.files import beside
 from graphlog.objectives.heads import COMPONENTS
 from graphlog.training.log import Progress
 
@@ -60,16 +58,15 @@ def check_texts(store: GraphStore, substructures: bool) -> None:
     )
 
 
-def with_targets(
+def targets_of(
     store: GraphStore, progress: Progress, run_dir: Path | None = None, substructures: bool = False
-) -> GraphStore:
-    """Return a view of the same graphs whose labels are the standardized targets of their domain.
+) -> Float16[np.ndarray, "M K"]:
+    """Return the standardized targets of the graphs of a store, a row each.
 
     A column that never varies is 0. The raw values are kept, two bytes each and with their
     checksum, in a file beside a store that is on disk, else in the folder of the run. Its name
     depends on the graphs, the names of the targets, the code that computes them and how they are
-    standardized. What a killed process had computed is not computed again. The digest stays that of
-    the graphs.
+    standardized.
 
     Args:
         store: Graphs, with their texts unless their domain needs none (:func:`check_texts`).
@@ -82,49 +79,66 @@ def with_targets(
         DataError: If the store was built without texts that are needed.
         ConfigError: If the domain has no targets, or counts no substructures.
     """
-    whole = GraphStore(store.contents)
-    domain = DOMAINS[store.schema.domain]
+    whole, domain = GraphStore(store.contents), DOMAINS[store.schema.domain]
+    seen = np.arange(len(whole)) if store.indices is None else np.unique(store.indices)
     # what is kept beside a store serves every view of it
-    wanted = store if whole.path is None else whole
-    rows = np.arange(len(whole)) if wanted.indices is None else np.unique(wanted.indices)
-    kept = _kept_at(wanted, [*domain.targets, domain.targets_version(), _RULE], run_dir)
-    values = _read(kept, (len(rows), len(domain.targets)))
-    if values is None and (computed := domain.graph_targets(whole.subset(rows))) is not None:
-        values = _stored(computed)
-        _write(kept, values)
-    if values is None:
-        values = _compute(whole.texts(rows), store.schema.domain, progress, kept)
-    labels, tasks = _standardized(_spread(values, rows, len(whole)), store.indices), domain.targets
+    rows = seen if whole.path is None else np.arange(len(whole))
+    version = domain.targets_version()
+
+    def kept(width: int, what: Sequence[str], compute: Callable[[], np.ndarray]) -> np.ndarray:
+        path = _kept_at(store if whole.path is None else whole, what, run_dir)
+        values = _read(path, (len(rows), width))
+        if values is None:
+            values = compute()
+            _write(path, values)
+        return values if len(rows) == len(seen) else values[seen]
+
+    def descriptors() -> np.ndarray:
+        found = domain.graph_targets(whole.subset(rows))
+        if found is not None:
+            return _stored(found)
+        work = f"computing {len(domain.targets)} descriptors of {len(rows):,} records"
+        parts = _of_records(_values, whole.texts(rows), domain.name, progress, work)
+        return np.concatenate([np.empty((0, len(domain.targets)), np.float16), *parts])
+
+    def components() -> np.ndarray:
+        work = f"counting substructures of {len(rows):,} records"
+        return _components(_of_records(_counts, whole.texts(rows), domain.name, progress, work))
+
+    found = _standardized(kept(len(domain.targets), [*domain.targets, version, _RULE], descriptors))
     if substructures:
-        kept = _kept_at(
-            wanted, ["substructures", domain.targets_version(), _COMPONENT_RULE], run_dir
-        )
-        shown = _read(kept, (len(rows), COMPONENTS))
-        if shown is None:
-            shown = _components(whole.texts(rows), store.schema.domain, progress)
-            _write(kept, shown)
-        labels = np.concatenate([labels, _spread(shown, rows, len(whole))], axis=1)
-        tasks = (*tasks, *(f"component_{k}" for k in range(COMPONENTS)))
-    arrays = {**store.contents.arrays, "labels": labels}
-    manifest = store.contents.manifest.model_copy(update={"tasks": tasks})
-    contents = replace(store.contents, manifest=manifest, arrays=arrays)
-    return replace(store, contents=contents)
+        shown = kept(COMPONENTS, ["substructures", version, _COMPONENT_RULE], components)
+        found = np.concatenate([found, shown], axis=1)
+    return found if store.indices is None else found[np.searchsorted(seen, store.indices)]
 
 
-def _spread(
-    values: Float16[np.ndarray, "R K"], rows: np.ndarray, total: int
-) -> Float16[np.ndarray, "M K"]:
-    """Return ``values`` at ``rows`` of ``total``, NaN elsewhere."""
-    if len(rows) == total:
-        return values
-    spread = np.full((total, values.shape[1]), np.nan, dtype=np.float16)
-    spread[rows] = values
-    return spread
+def _of_records(
+    what: Callable[[str, Sequence[str]], Any],
+    texts: Sequence[str],
+    domain: str,
+    progress: Progress,
+    work: str,
+) -> list[Any]:
+    """Return what ``what(domain, texts)`` finds piece by piece, computed in parallel."""
+    found: list[Any] = []
+    with progress.shown(len(texts), work):
+        starts = range(0, len(texts), _RECORDS_A_PIECE)
+        pieces = ((None, texts[start : start + _RECORDS_A_PIECE]) for start in starts)
+        for _, each in map_in_order(partial(what, domain), pieces, available_workers()):
+            found.append(each)
+            progress.advance(each.shape[0])
+    return found
 
 
-def _components(
-    texts: Sequence[str], domain: str, progress: Progress
-) -> Float16[np.ndarray, "M 256"]:
+def _values(domain: str, texts: Sequence[str]) -> Float16[np.ndarray, "M K"]:
+    return _stored(DOMAINS[domain].target_values(texts))
+
+
+def _counts(domain: str, texts: Sequence[str]) -> Any:
+    return DOMAINS[domain].substructure_counts(texts)
+
+
+def _components(counts: list[Any]) -> Float16[np.ndarray, "M 256"]:
     """Return principal components of log counts of substructures, each with variance 1, clipped.
 
     They are found on a sample, evenly spaced; fewer than :data:`COMPONENTS`, as few records have,
@@ -133,17 +147,11 @@ def _components(
     from scipy.sparse import vstack
     from sklearn.utils.extmath import randomized_svd
 
-    counts: list[Any] = []
-    with progress.shown(len(texts), f"counting substructures of {len(texts):,} records"):
-        starts = range(0, len(texts), _RECORDS_A_PIECE)
-        pieces = ((None, texts[start : start + _RECORDS_A_PIECE]) for start in starts)
-        for _, found in map_in_order(partial(_counts, domain), pieces, available_workers()):
-            counts.append(found)
-            progress.advance(found.shape[0])
     every: Any = vstack(counts, format="csr")
-    sample = every[np.linspace(0, len(texts) - 1, min(len(texts), _SVD_SAMPLE)).astype(np.int64)]
+    total = every.shape[0]
+    sample = every[np.linspace(0, total - 1, min(total, _SVD_SAMPLE)).astype(np.int64)]
     width = min(COMPONENTS, sample.shape[0] - 1, sample.shape[1] - 1)
-    out = np.zeros((len(texts), COMPONENTS), dtype=np.float16)
+    out = np.zeros((total, COMPONENTS), dtype=np.float16)
     if width < 1:
         return out
     find: Any = randomized_svd  # its signature is mistyped
@@ -154,27 +162,20 @@ def _components(
     sizes, axes = sizes[::-1], axes @ turn[:, ::-1]
     mean = seen.mean(axis=0) @ turn[:, ::-1]
     scale = np.sqrt(np.where(sizes > 1e-6 * max(float(sizes[0]), 1e-12), sizes, np.inf))
-    for start in range(0, len(texts), _SVD_SAMPLE):
+    for start in range(0, total, _SVD_SAMPLE):
         shown = (every[start : start + _SVD_SAMPLE] @ axes - mean) / scale
         out[start : start + _SVD_SAMPLE, :width] = shown.clip(-_LARGEST, _LARGEST)
     return out
 
 
-def _counts(domain: str, texts: Sequence[str]) -> Any:
-    return DOMAINS[domain].substructure_counts(texts)
-
-
-def _standardized(
-    raw: Float16[np.ndarray, "M K"], indices: np.ndarray | None
-) -> Float16[np.ndarray, "M K"]:
-    """Return the columns with mean 0 and deviation 1 over the graphs that are trained on, clipped.
+def _standardized(raw: Float16[np.ndarray, "M K"]) -> Float16[np.ndarray, "M K"]:
+    """Return the columns with mean 0 and deviation 1, clipped.
 
     Both are those of the values between the outermost thousandths, so that a few outliers do not
     squeeze all others together; of all values where nothing varies in between, as with a rare
     fragment.
     """
-    seen = np.arange(len(raw)) if indices is None else np.unique(indices)
-    sample = seen[np.linspace(0, len(seen) - 1, min(len(seen), _SAMPLE)).astype(np.int64)]
+    sample = np.linspace(0, len(raw) - 1, min(len(raw), _SAMPLE)).astype(np.int64)
     out = np.zeros(raw.shape, dtype=np.float16)
     for start in range(0, raw.shape[1], _COLUMNS_AT_ONCE):
         columns = slice(start, start + _COLUMNS_AT_ONCE)
@@ -196,74 +197,6 @@ def _statistics(
 
 def _varies(values: Float[np.ndarray, "S K"]) -> Bool[np.ndarray, "K"]:
     return np.nanstd(values, axis=0) > 1e-6 * (1 + np.abs(np.nanmean(values, axis=0)))
-
-
-def _compute(
-    texts: Sequence[str], domain: str, progress: Progress, kept: Path | None
-) -> Float16[np.ndarray, "M K"]:
-    """Compute the targets of every record and keep them, continuing after a killed process."""
-    names = DOMAINS[domain].targets
-    values = np.empty((len(texts), len(names)), dtype=np.float16)
-    with _growing(kept) as file:
-        done = 0 if file is None else _take_over(file, values)
-        work = f"computing {len(names)} descriptors of {len(texts):,} records"
-        with progress.shown(len(texts), work, done):
-            starts = range(done, len(texts), _RECORDS_A_PIECE)
-            pieces = ((start, texts[start : start + _RECORDS_A_PIECE]) for start in starts)
-            for start, found in map_in_order(partial(_values, domain), pieces, available_workers()):
-                values[start : start + len(found)] = found
-                file = file if file is not None and _append(file, found) else None
-                progress.advance(len(found))
-        _write(kept, values)
-    return values
-
-
-@contextmanager
-def _growing(kept: Path | None) -> Generator[BinaryIO | None]:
-    """Give the locked file that grows until the values are whole; None if there cannot be one."""
-    if kept is None:
-        yield None
-        return
-    path, file, lock = kept.with_suffix(".growing"), None, None
-    with suppress(OSError):  # nothing can be kept here: computed again next time
-        lock = acquire_lock(path)
-        file = path.open("a+b", buffering=0) if lock is not None else None
-    try:
-        yield file
-    finally:
-        if file is not None:
-            file.close()
-        if lock is not None:
-            if kept.exists():
-                with suppress(OSError):
-                    path.unlink()
-            lock.release()
-
-
-def _append(file: BinaryIO, values: np.ndarray) -> bool:
-    """Write rows to disk and return whether all arrived; otherwise no other row may follow."""
-    try:
-        whole = file.write(values.tobytes()) == values.nbytes
-        os.fsync(file.fileno())
-    except OSError:
-        return False
-    return whole
-
-
-def _take_over(file: BinaryIO, values: Float16[np.ndarray, "M K"]) -> int:
-    """Read the whole rows that the file holds, cut off the rest, and return their number."""
-    file.seek(0)
-    width = max(values.shape[1], 1)
-    found = np.frombuffer(file.read(values.nbytes), dtype=np.uint8)
-    rows = len(found) // (width * values.itemsize)
-    whole = rows * width * values.itemsize
-    values[:rows] = found[:whole].view(np.float16).reshape(rows, values.shape[1])
-    file.truncate(whole)
-    return rows
-
-
-def _values(domain: str, texts: Sequence[str]) -> Float16[np.ndarray, "M K"]:
-    return _stored(DOMAINS[domain].target_values(texts))
 
 
 def _stored(values: Float32[np.ndarray, "M K"]) -> Float16[np.ndarray, "M K"]:

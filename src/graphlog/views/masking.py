@@ -1,9 +1,10 @@
 """Attribute masking: the correlated counterpart of each graph (Eq. 5, appendix B)."""
 
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from graphlog.data.batch import GraphBatch
@@ -87,22 +88,11 @@ def mask_edges_around(
     Raises:
         ConfigError: If the schema has no such row.
     """
-    if schema.edge_mask is None:
-        raise ConfigError(
-            f"schema '{schema.name}' has no `edge_mask` row,"
-            " which masking the edges around masked nodes needs."
-        )
-    chosen = touching(batch, nodes).nonzero().squeeze(1)
-    edge_attr = overwritten(batch.edge_attr, chosen, schema.edge_mask)
-    return batch.with_attributes(edge_attr=edge_attr), chosen
-
-
-def touching(batch: GraphBatch, nodes: Int[Tensor, "A"]) -> Bool[Tensor, "E"]:
-    """Return which directed edges start or end at one of ``nodes``."""
-    inside = torch.zeros(batch.num_nodes, dtype=torch.bool, device=nodes.device).index_fill(
-        0, nodes, True
-    )
-    return inside[batch.edge_index].any(dim=0)
+    inside = torch.zeros(batch.num_nodes, dtype=torch.bool, device=nodes.device)
+    inside[nodes] = True
+    chosen = inside[batch.edge_index].any(dim=0).nonzero().squeeze(1)
+    row = mask_row(replace(schema, masked="edge"))
+    return batch.with_attributes(edge_attr=overwritten(batch.edge_attr, chosen, row)), chosen
 
 
 def mask_row(schema: FeatureSchema, columns: MaskedColumns = "all") -> tuple[float, ...]:

@@ -28,29 +28,23 @@ class Partitioner:
             raise MissingExtraError("pymetis", "partition") from None
         self._metis, self.parts = pymetis, parts
         self._options = self._metis.Options(seed=0)
-        self._sorted, self._recent = _Memory(), _Memory()
+        self._known = _Known()
 
     def __call__(self, batch: GraphBatch) -> Int[Tensor, "V"]:
         """Return the part of every node, numbered from 0 by first occurrence in its graph."""
         ptr, edges = batch.ptr.cpu().numpy(), batch.edge_index.cpu().numpy()
         sizes = np.diff(ptr)
         keys = _fingerprints(ptr, edges, batch.batch.cpu().numpy())
-        unknown = ~(self._sorted.knows(keys) | self._recent.knows(keys))
-        if unknown.any():
-            self._learn(keys, unknown, ptr, edges)
-        out = np.empty(int(ptr[-1]), dtype=np.uint8)
-        for memory in (self._sorted, self._recent):
-            known = memory.knows(keys)
-            out[ragged_ranges(ptr[:-1][known], sizes[known])] = memory.recall(
-                keys[known], sizes[known]
-            )
-        return torch.from_numpy(out.astype(np.int64)).to(batch.ptr.device)
+        new = np.setdiff1d(keys, self._known.keys)
+        if len(new):
+            self._learn(keys, new, ptr, edges)
+        starts = self._known.starts[np.searchsorted(self._known.keys, keys)]
+        found = self._known.labels[ragged_ranges(starts, sizes)]
+        return torch.from_numpy(found.astype(np.int64)).to(batch.ptr.device)
 
-    def _learn(
-        self, keys: np.ndarray, unknown: np.ndarray, ptr: np.ndarray, edges: np.ndarray
-    ) -> None:
-        new, graphs = np.unique(keys[unknown], return_index=True)
-        graphs = np.flatnonzero(unknown)[graphs]
+    def _learn(self, keys: np.ndarray, new: np.ndarray, ptr: np.ndarray, edges: np.ndarray) -> None:
+        graphs = np.argsort(keys, kind="stable")
+        graphs = graphs[np.searchsorted(keys[graphs], new)]
         total = int(ptr[-1])
         joined = edges[:, edges[0] != edges[1]]
         directions = joined[0] * total + joined[1], joined[1] * total + joined[0]
@@ -62,9 +56,14 @@ class Partitioner:
             self._cut(offsets[ptr[g] : ptr[g + 1] + 1], target, int(ptr[g]))
             for g in graphs.tolist()
         ]
-        self._recent = self._recent.joined(new, labels)
-        if len(self._recent.keys) > max(4096, len(self._sorted.keys) // 4):
-            self._sorted, self._recent = self._sorted.merged(self._recent), _Memory()
+        lengths, old = np.array([len(part) for part in labels]), self._known
+        places = np.searchsorted(old.keys, new)
+        starts = np.cumsum(lengths) - lengths + len(old.labels)
+        self._known = _Known(
+            np.insert(old.keys, places, new),
+            np.insert(old.starts, places, starts),
+            np.concatenate([old.labels, *labels]),
+        )
 
     def _cut(self, offsets: np.ndarray, target: np.ndarray, start: int) -> np.ndarray:
         size = offsets.shape[0] - 1
@@ -83,30 +82,12 @@ class Partitioner:
         return np.argsort(np.argsort(first))[inverse].astype(np.uint8)
 
 
-class _Memory(NamedTuple):
+class _Known(NamedTuple):
     """Fingerprints in ascending order, and the labels found for each, end to end."""
 
     keys: UInt64[np.ndarray, "K"] = np.empty(0, np.uint64)
     starts: Int64[np.ndarray, "K"] = np.empty(0, np.int64)
     labels: UInt8[np.ndarray, "L"] = np.empty(0, np.uint8)
-
-    def knows(self, keys: np.ndarray) -> np.ndarray:
-        if not len(self.keys):
-            return np.zeros(len(keys), dtype=bool)
-        return self.keys[np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)] == keys
-
-    def recall(self, keys: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        return self.labels[ragged_ranges(self.starts[np.searchsorted(self.keys, keys)], sizes)]
-
-    def joined(self, keys: np.ndarray, labels: list[np.ndarray]) -> "_Memory":
-        lengths = np.array([len(part) for part in labels])
-        return self.merged(_Memory(keys, np.cumsum(lengths) - lengths, np.concatenate(labels)))
-
-    def merged(self, other: "_Memory") -> "_Memory":
-        keys = np.concatenate([self.keys, other.keys])
-        order = np.argsort(keys, kind="stable")
-        starts = np.concatenate([self.starts, other.starts + len(self.labels)])
-        return _Memory(keys[order], starts[order], np.concatenate([self.labels, other.labels]))
 
 
 def _fingerprints(ptr: np.ndarray, edges: np.ndarray, batch: np.ndarray) -> np.ndarray:

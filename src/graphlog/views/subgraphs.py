@@ -51,21 +51,6 @@ def keep_graphs(batch: GraphBatch, graphs: Bool[Tensor, "N"]) -> Part:
     return Part(kept, part.number)
 
 
-class Rings(NamedTuple):
-    """Nodes around one root a graph, as masks over a batch."""
-
-    substructure: Bool[Tensor, "V"]
-    """At most ``hops`` steps from the root."""
-    context: Bool[Tensor, "V"]
-    """More than ``inner`` and at most ``outer`` steps away; what the root cannot reach belongs
-    to neither."""
-
-    @property
-    def anchors(self) -> Bool[Tensor, "V"]:
-        """Nodes of both."""
-        return self.substructure & self.context
-
-
 class ContextViews(NamedTuple):
     """Substructures and contexts of the graphs that have a context."""
 
@@ -100,45 +85,38 @@ def distances(batch: GraphBatch, roots: Int[Tensor, "N"], limit: int) -> Int[Ten
     return steps
 
 
-def rings(batch: GraphBatch, roots: Int[Tensor, "N"], hops: int, inner: int, outer: int) -> Rings:
-    """Return the substructure and the context of every root.
+def rings(
+    batch: GraphBatch, roots: Int[Tensor, "N"], hops: int, inner: int, outer: int
+) -> tuple[Bool[Tensor, "V"], Bool[Tensor, "V"]]:
+    """Return the nodes of each root's substructure and of its context, as :func:`context_views`."""
+    steps = distances(batch, roots, max(hops, outer) if outer else 0)
+    near = steps >= 0
+    substructure = near & (steps <= hops) if hops else torch.ones_like(near)
+    return substructure, near & (steps > inner) & ((steps <= outer) | (outer == 0))
+
+
+def context_views(
+    batch: GraphBatch, roots: Int[Tensor, "N"], hops: int, inner: int, outer: int
+) -> ContextViews:
+    """Return the subgraphs around and beyond each root; graphs without an anchor are left out.
 
     Args:
         batch: Any graphs.
         roots: One node a graph.
         hops: Reach of the substructure; 0: the whole graph, parts that the root cannot reach
             included.
-        inner: The context begins beyond this many steps.
+        inner: The context begins beyond this many steps; what the root cannot reach is no part.
         outer: The context ends after this many steps; 0: nowhere.
     """
-    steps = distances(batch, roots, max(hops, outer) if outer else 0)
-    near = steps >= 0
-    substructure = near & (steps <= hops) if hops else torch.ones_like(near)
-    context = near & (steps > inner)
-    return Rings(substructure, context & (steps <= outer) if outer else context)
-
-
-def context_views(
-    batch: GraphBatch, roots: Int[Tensor, "N"], hops: int, inner: int, outer: int
-) -> ContextViews:
-    """Return the subgraphs that the two rings induce; graphs without an anchor are left out.
-
-    Args:
-        batch: Any graphs.
-        roots: One node a graph.
-        hops: As in :func:`rings`; so are the others.
-        inner: Beyond this the context begins.
-        outer: Here it ends.
-    """
-    around = rings(batch, roots, hops, inner, outer)
-    has_context = segment_sum(around.anchors.double(), batch.ptr) > 0
+    inside, around = rings(batch, roots, hops, inner, outer)
+    has_context = segment_sum((inside & around).double(), batch.ptr) > 0
     kept, number = keep_graphs(batch, has_context)
     nodes = number >= 0
-    substructure, in_substructure = induced_part(kept, around.substructure[nodes])
-    context, in_context = induced_part(kept, around.context[nodes])
+    substructure, in_substructure = induced_part(kept, inside[nodes])
+    context, in_context = induced_part(kept, around[nodes])
     return ContextViews(
         substructure=substructure,
         root=in_substructure[number[roots[has_context]]],
         context=context,
-        anchors=in_context[around.anchors[nodes].nonzero().squeeze(1)],
+        anchors=in_context[(inside & around)[nodes].nonzero().squeeze(1)],
     )

@@ -4,8 +4,13 @@ import torch
 from torch import nn
 
 from graphlog.data.schema import FeatureSchema
-from graphlog.encoders.attributes import AttributeTable
-from graphlog.encoders.base import EncoderConfig, LayerConfig, MessagePassing, Neighborhood
+from graphlog.encoders.base import (
+    AttributeTable,
+    EncoderConfig,
+    LayerConfig,
+    MessagePassing,
+    Neighborhood,
+)
 from graphlog.ops.neighbors import neighbor_sum
 
 

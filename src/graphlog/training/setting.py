@@ -1,11 +1,17 @@
-"""Where to train and in which number format, chosen by what the hardware does well."""
+"""What a step depends on besides its batch: device, number format, and random numbers.
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+Every draw is a function of the seed and of where it happens; nothing else is kept.
+"""
+
+import hashlib
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
+from graphlog.data.batch import GraphBatch
 from graphlog.errors import ConfigError, out_of_range, setting
 
 NumberFormat = Literal["fp32", "bf16"]
@@ -76,3 +82,54 @@ def autocast(precision: NumberFormat, device: torch.device) -> AbstractContextMa
     if precision == "bf16":
         return torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=True)
     return nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a step needs to know besides the batch."""
+
+    seed: int
+    device: torch.device
+    precision: NumberFormat
+
+    def staged(self, batch: GraphBatch) -> GraphBatch:
+        """Return a batch from where the device takes it without making the CPU wait."""
+        return batch if self.device.type == "cpu" else batch.pin_memory()
+
+
+def seed_for(seed: int, *words: str | int) -> int:
+    """Return a 63-bit seed that depends on ``seed`` and on every word.
+
+    Nothing has to be saved to continue a run: step 812 draws the same numbers whether or not
+    the process was restarted at step 800.
+
+    Example:
+        >>> seed_for(0, "views", 3) == seed_for(0, "views", 3) != seed_for(0, "views", 4)
+        True
+    """
+    text = "\x1f".join([str(seed), *map(str, words)])
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def generator_for(
+    seed: int, *words: str | int, device: torch.device | str = "cpu"
+) -> torch.Generator:
+    """Return a fresh generator on ``device``, seeded by :func:`seed_for`."""
+    generator = torch.Generator(device=device)
+    generator.manual_seed(seed_for(seed, *words))
+    return generator
+
+
+@contextmanager
+def global_seed(
+    seed: int, *words: str | int, device: torch.device | str = "cpu"
+) -> Generator[None, None, None]:
+    """Seed torch's global generators inside the block and put them back after it.
+
+    Dropout and the initializers of ``torch.nn`` take no generator of their own.
+    """
+    device = torch.device(device)
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed_for(seed, *words))
+        yield
