@@ -16,7 +16,6 @@ from graphlog.data.store import GraphStore, open_store
 from graphlog.data.workers import device_for, using
 from graphlog.domains import DOMAINS, Input, schema_named
 from graphlog.domains.molecule.domain import split_smiles
-from graphlog.downstream import embed as _embed
 from graphlog.downstream import folds as _folds
 from graphlog.downstream import probe as _probe
 from graphlog.downstream.embed import Written, check_rejects, rejects_of_output, save_rejects
@@ -235,9 +234,16 @@ def pretrain(
         progress.say(f"read {len(store):,} graphs from {resolved.name}; {rejected}")
     try:
         network = None if start is None else start.network
-        how: dict[str, Any] = {"progress": progress, "callbacks": callbacks}
-        how |= {"resume": resume, "overwrite": overwrite}
-        result = run_pretraining(store, settings, folder, init=network, **how)
+        result = run_pretraining(
+            store,
+            settings,
+            folder,
+            init=network,
+            progress=progress,
+            callbacks=callbacks,
+            resume=resume,
+            overwrite=overwrite,
+        )
     finally:
         if folder is not None and is_first() and (folder / "config.toml").is_file():
             remember_input(folder, resolved, **options)
@@ -393,21 +399,6 @@ def embed(
     model = load_for(encoder, source)
     with using(engine, model.device.type):
         return model.embed(source, layer, **options)
-
-
-def embed_file(
-    encoder: Model,
-    source: InputLike,
-    out: str | Path,
-    *,
-    device: str = "cpu",
-    engine: str = "local",
-    **options: Any,
-) -> Written:
-    """Write embeddings row for row; see :func:`graphlog.downstream.embed.embed_file`."""
-    model = load_for(encoder, source, device=device_for(engine, device))
-    with using(engine, model.device.type):
-        return _embed.embed_file(model, source, Path(out), **options)
 
 
 def predict(

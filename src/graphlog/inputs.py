@@ -5,21 +5,25 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Int
 
 from graphlog.config import read_json
+from graphlog.data.chunk import Reject
 from graphlog.data.collector import check_reading
 from graphlog.data.manifest import is_store
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets import DATASETS, find_spec
 from graphlog.domains import DOMAINS, Domain, Input, schema_named
+from graphlog.domains.records import RecordDomain
 from graphlog.errors import ConfigError, DataError, check_name, setting, unknown_name
 from graphlog.files import beside
 
@@ -119,11 +123,17 @@ def read(
             chosen = _of_objects(resolved.store, chosen)
         return _fitting(resolved.store, resolved.name, schema, chosen)
     reader = reader_of(resolved, schema, domain)
+    return reader.read(resolved, schema, **_options_of(reader, resolved, chosen))
+
+
+def _options_of(reader: Domain, source: Input, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are not None, after refusing those that the domain does not have."""
     known = reader.reading_options()
+    chosen = {key: value for key, value in options.items() if value is not None}
     for option in chosen:
         if option not in known:
-            raise _unfit(option, resolved.name, reader.records)
-    return reader.read(resolved, schema, **chosen)
+            raise _unfit(option, source.name, reader.records)
+    return chosen
 
 
 def domain_of(source: Input, schema: str | None = None) -> str:
@@ -175,6 +185,90 @@ def _not_in_memory(source: Input, reader: Domain, schema: FeatureSchema | None) 
         f"found {found}; write JSON lines, or make Data of it (networkx: "
         "torch_geometric.utils.from_networkx)."
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Consecutive rows of an input, and the graphs that they are."""
+
+    store: GraphStore
+    """The graphs."""
+    rows: Int[np.ndarray, "M"]
+    """Row of each graph; the first row of the part is 0."""
+    status: Sequence[str]
+    """``ok``, or why there is no graph, for every row."""
+    rejects: Sequence[Reject]
+    """The rows without a graph, by their number in the input."""
+    fields: Sequence[Mapping[str, str]]
+    """The columns of every row."""
+
+    def aligned(self, values: np.ndarray) -> np.ndarray:
+        """Return a row for every row, NaN where there is no graph, of values of the graphs."""
+        rows = np.full((len(self.status), *values.shape[1:]), np.nan, dtype=values.dtype)
+        rows[self.rows] = values
+        return rows
+
+    def texts(self) -> list[str]:
+        """Return the text of every row that has a graph; empty for others."""
+        texts = [""] * len(self.status)
+        known = self.store.texts() if len(self.store) else []
+        for row, text in zip(self.rows.tolist(), known, strict=True):
+            texts[row] = text
+        return texts
+
+
+@contextmanager
+def stream(
+    source: Input, schema: FeatureSchema, at_once: int, **options: Any
+) -> Generator[Iterator[Part]]:
+    """Give an input part by part, so that memory does not grow with it.
+
+    Args:
+        source: What to read.
+        schema: Schema of the graphs.
+        at_once: About how many rows a part has.
+        options: As for :func:`read`.
+    """
+    reader = reader_of(source, schema)
+    if source.store is None and isinstance(reader, RecordDomain):
+        chosen = _options_of(reader, source, options)
+        with closing(reader.stream(source, schema, at_once, **chosen)) as parts:
+            yield _parts_read(parts)
+        return
+    with read_streamed(source, schema, **options) as store:
+        yield _parts_of(store, at_once, reader.rows(source, store, **options))
+
+
+def rows_of(source: Input, limit: int | None = None) -> int:
+    """Return how many rows an input has; 0 where only reading it tells."""
+    known: Sequence[Any] | None = source.records
+    if source.columns is not None:
+        known = next(iter(source.columns.values()), ())
+    rows = len(known) if known is not None else source.spec.rows if source.spec is not None else 0
+    rows = rows if source.store is None else source.store.num_output_rows
+    return rows if limit is None else min(rows, limit)
+
+
+def _parts_read(parts: Iterable[tuple[GraphStore, Sequence[Mapping[str, str]]]]) -> Iterator[Part]:
+    start = 0
+    for store, fields in parts:
+        rejects = [replace(r, row=r.row + start) for r in store.output_rejects]
+        yield Part(store, store.output_rows, store.output_status(), rejects, fields)
+        start += len(fields)
+
+
+def _parts_of(
+    store: GraphStore, at_once: int, fields: Iterator[Mapping[str, str]]
+) -> Iterator[Part]:
+    rows, status = store.output_rows, store.output_status()
+    rejects = {reject.row: reject for reject in store.output_rejects}
+    order = np.argsort(rows, kind="stable")
+    for start in range(0, max(len(status), 1), at_once):
+        stop = min(start + at_once, len(status))
+        graphs = order[slice(*np.searchsorted(rows, [start, stop], sorter=order))]
+        bad = [rejects[row] for row in range(start, stop) if row in rejects]
+        own = list(islice(fields, stop - start))
+        yield Part(store.subset(graphs), rows[graphs] - start, status[start:stop], bad, own)
 
 
 @contextmanager

@@ -195,7 +195,7 @@ def test_scores_of_a_probe_are_those_of_this_process(tmp_path: Path, sent: set[s
             for engine in ("ray", "local")
         )
         assert found.to_dict() == expected.to_dict()
-    assert sent == {"featurize_smiles", "scaffolds", "_values", "target_values"}
+    assert sent == {"featurize_smiles", "scaffolds", "_each", "target_values"}
 
 
 @pytest.mark.usefixtures("session")

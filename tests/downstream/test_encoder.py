@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from downstream_support import CHAINS, TINY, tiny_encoder
+from graphlog.data.batch import GraphBatch
 from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
 from graphlog.domains.molecule.descriptors import morgan_fingerprints
-from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.encoder import Encoder, ranges_of
 from graphlog.downstream.models import list_models, load, random_encoder, untrained_like
 from graphlog.encoders.encoder import calibrate
 from graphlog.errors import ConfigError, DataError, ModelFileError
@@ -78,7 +79,7 @@ def test_joined_features_stand_beside_the_embedding_under_their_names():
 def test_features_of_a_store_in_pieces(monkeypatch: pytest.MonkeyPatch):
     encoder = tiny_encoder()
     whole = encoder.embed(CHAINS, with_features=("ecfp4",))
-    monkeypatch.setattr("graphlog.downstream.linear._GRAPHS_AT_ONCE", 7)
+    monkeypatch.setattr("graphlog.downstream.encoder._ROWS_WITH_FEATURES", 7)
     pieces = encoder.embed(CHAINS, batch_size=3, with_features=("ecfp4",))
     np.testing.assert_allclose(pieces, whole, rtol=1e-5, atol=1e-6)
     with pytest.raises(DataError, match="SMILES"):
@@ -108,13 +109,15 @@ def test_batches_of_large_graphs_hold_few(monkeypatch: pytest.MonkeyPatch):
     whole = encoder.embed(store)
     for most in (1, 7, 30):
         monkeypatch.setattr("graphlog.downstream.encoder._NODES_AT_ONCE", most)
-        ranges = [graphs for graphs, _ in encoder.embed_batches(store)]
-        assert [k for graphs in ranges for k in range(len(store))[graphs]] == list(
-            range(len(store))
-        )
-        for graphs in ranges:
-            nodes = store.num_nodes[graphs]
-            assert len(nodes) == 1 or nodes.sum() <= most
+        seen: list[GraphBatch] = []
+
+        def note(batch: GraphBatch, seen: list[GraphBatch] = seen) -> torch.Tensor:
+            seen.append(batch)
+            return batch.sizes[:, None].float()
+
+        found = [sizes for _, sizes in encoder.embed_batches(ranges_of(store, 2048), function=note)]
+        np.testing.assert_array_equal(np.concatenate(found)[:, 0], store.num_nodes)
+        assert all(batch.num_graphs == 1 or batch.num_nodes <= most for batch in seen)
         np.testing.assert_allclose(encoder.embed(store), whole, rtol=1e-5, atol=1e-6)
 
 

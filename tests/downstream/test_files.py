@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from downstream_support import CHAINS, IS_ALCOHOL, QUICK, labeled, read_csv, tiny_encoder, write_csv
+from graphlog.api import read_molecules
 from graphlog.downstream.embed import embed_file
 from graphlog.downstream.finetune import finetune
 from graphlog.downstream.models import load
@@ -272,37 +273,48 @@ def test_errors_in_standard_input_do_not_name_its_copy(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_room_is_taken_before_a_file_is_mapped(
-    tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """A disk that fills up under a mapped file kills the process, past every handler."""
-    real, sizes = np.lib.format.open_memmap, []
-
-    def mapped(path: Path, mode: str, **options: object) -> np.ndarray:
-        assert mode == "r+"
-        sizes.append(Path(path).stat().st_size)
-        return real(path, mode=mode, **options)
-
-    monkeypatch.setattr(np.lib.format, "open_memmap", mapped)
-    embed_file(tiny_encoder(), table, tmp_path / "out.npz")
-    assert sizes == [128 + 6 * 16 * 4]
-
-
 def test_no_room_for_temporary_files_names_the_variable_that_moves_them(
-    tmp_path: Path, table: Path, predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ):
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr("graphlog.data.builder.ArrayWriter", full)
-        with pytest.raises(DataError, match=r"temporary files in .* TMPDIR"):
-            embed_file(tiny_encoder(), table, tmp_path / "out.npz")
-    with monkeypatch.context() as patch:
-        patch.setattr("tempfile.mkdtemp", full)
-        with pytest.raises(DataError, match=r"temporary files in .* TMPDIR"):
-            predictor.predict_file("-", tmp_path / "out.csv")
-    assert {p.name for p in tmp_path.iterdir()} == {"in.csv"}
+    monkeypatch.setattr("tempfile.mkdtemp", full)
+    with pytest.raises(DataError, match=r"temporary files in .* TMPDIR"):
+        predictor.predict_file("-", tmp_path / "out.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("source", ["table", "store"])
+@pytest.mark.parametrize("ending", ["npz", "parquet", "csv"])
+def test_rows_do_not_depend_on_the_parts_that_they_are_read_in(
+    tmp_path: Path, predictor: Predictor, monkeypatch: pytest.MonkeyPatch, source: str, ending: str
+):
+    smiles = ["bad one", *CHAINS[:5], "worse", *CHAINS[5:9], "worst", "CC"]
+    path = write_csv(tmp_path / "in.csv", smiles, name=[f"n{k}" for k in range(len(smiles))])
+    given = path if source == "table" else read_molecules(path, schema=predictor.schema)
+    written: list[list[dict[str, object]]] = []
+    for rows, piece in ((2048, 1024), (4, 3), (1, 1)):
+        monkeypatch.setattr("graphlog.downstream.encoder._ROWS", rows)
+        monkeypatch.setattr("graphlog.domains.records.ROWS_A_PIECE", piece)
+        done = predictor.predict_file(given, tmp_path / f"out.{ending}", batch_size=1)
+        assert (done.rows, done.rejected) == (13, 3)
+        assert [row["row"] for row in read_csv(tmp_path / "rejects.csv")] == ["0", "6", "11"]
+        written.append(_rows_of(tmp_path / f"out.{ending}"))
+    assert written[0] == written[1] == written[2]
+    status = [str(row["graphlog_status" if ending != "npz" else "status"]) for row in written[0]]
+    assert [k for k, text in enumerate(status) if text != "ok"] == [0, 6, 11]
+
+
+def _rows_of(path: Path) -> list[dict[str, object]]:
+    if path.suffix == ".csv":
+        return [dict(row) for row in read_csv(path)]
+    if path.suffix == ".parquet":
+        rows = pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
+        return [{k: str(v) for k, v in row.items()} for row in rows]
+    with np.load(path) as found:
+        names = [name for name in found.files if name != "names"]
+        return [{name: str(found[name][k]) for name in names} for k in range(len(found["row"]))]
 
 
 def test_columns_of_one_name_are_all_kept(tmp_path: Path, predictor: Predictor):

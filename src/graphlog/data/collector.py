@@ -16,7 +16,7 @@ class RowCollector:
     """Adds graphs and rejected rows of an input to a builder, in order, and counts them.
 
     Args:
-        builder: Takes the graphs.
+        builder: Takes the graphs; None where :meth:`into` names it.
         where: The input, for messages.
         on_error: ``skip`` lists rejected rows and goes on; ``fail`` stops at the first.
         progress: Called as ``progress(rows done, rows rejected)``.
@@ -25,23 +25,27 @@ class RowCollector:
 
     def __init__(
         self,
-        builder: StoreBuilder,
+        builder: StoreBuilder | None,
         where: str,
         on_error: str = "skip",
         progress: Callable[[int, int], None] | None = None,
         item: str = "data row",
     ) -> None:
-        self.done = self.rejected = 0
+        self.done = self.rejected = self._before = 0
         self._builder, self._where, self._on_error, self._item = builder, where, on_error, item
         self._progress = progress
         self._first: list[Reject] = []
+
+    def into(self, builder: StoreBuilder) -> None:
+        """Add the rows that follow to another builder, which numbers them from 0."""
+        self._builder, self._before = builder, self.done
 
     def add(self, chunk: GraphChunk | None, rejects: Iterable[Reject], rows: int) -> None:
         """Add what became of the next ``rows`` rows."""
         for reject in rejects:
             self.reject(reject)
-        if chunk is not None:
-            self._builder.add(chunk)
+        if chunk is not None and self._builder is not None:
+            self._builder.add(replace(chunk, rows=chunk.rows - self._before))
         self.done += rows
         if self._progress is not None:
             self._progress(self.done, self.rejected)
@@ -55,7 +59,7 @@ class RowCollector:
         # of RDKit's reasons, some end in a line break
         reject = replace(reject, reason=" ".join(reject.reason.split()))
         if reject.reason == EXCLUDED:
-            self._builder.reject(reject)
+            self._pass_on(reject)
             return
         if self._on_error == "fail":
             text = f"{reject.text[:80]!a} " if reject.text else ""
@@ -64,10 +68,14 @@ class RowCollector:
                 f"such rows with {setting('on_error', 'skip')}.",
                 option="on_error",
             )
-        self._builder.reject(reject)
+        self._pass_on(reject)
         self.rejected += 1
         if len(self._first) < _EXAMPLES:
             self._first.append(reject)
+
+    def _pass_on(self, reject: Reject) -> None:
+        if self._builder is not None:
+            self._builder.reject(replace(reject, row=reject.row - self._before))
 
     def refuse_if_mostly_bad(self, advice: str) -> None:
         """Refuse an input of which more than half cannot be used.

@@ -196,9 +196,9 @@ class Domain(ABC):
             yield {"row": str(row), **named}
 
     def sdf_writer(
-        self, source: Input, store: GraphStore, **options: Any
-    ) -> Callable[[Iterable[Mapping[str, str]]], Iterator[str]]:
-        """Return what makes SDF records of the data fields of every row of ``source``.
+        self, source: Input
+    ) -> Callable[[Iterable[tuple[str, Mapping[str, str]]]], Iterator[str]]:
+        """Return what makes SDF records of the text and the data fields of each row of ``source``.
 
         Raises:
             ConfigError: If graphs of this domain are no molecules.
@@ -454,8 +454,8 @@ class Domain(ABC):
         """
         names: set[str] = set()
         for kind in type(self).__mro__:
-            if "read" in vars(kind):
-                parameters = signature(vars(kind)["read"]).parameters
+            if method := vars(kind).get("stream") or vars(kind).get("read"):
+                parameters = signature(method).parameters
                 names |= parameters.keys()
                 if "options" not in parameters:
                     break

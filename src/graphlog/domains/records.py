@@ -40,7 +40,7 @@ from graphlog.errors import ConfigError, DataError, check_choice, setting
 Featurizer = Callable[..., tuple[GraphChunk, list[tuple[int, str]]]]
 """From texts and ``schema`` to graphs, and ``(position, reason)`` of each text that is none."""
 
-ROWS_A_PIECE = 1000
+ROWS_A_PIECE = 1024
 """Rows that travel to a worker together."""
 _CHARACTERS_A_PIECE = 1_000_000
 _PARALLEL_FROM = 20_000
@@ -105,10 +105,18 @@ class RecordDomain(Domain):
         """Return a record in memory as text, a missing one as empty text; None for no record."""
         return cell_text(record) if isinstance(record, str) or not cell_text(record) else None
 
-    def read(  # pyright: ignore[reportIncompatibleMethodOverride] - its own options are named
+    def read(
+        self, source: Input, schema: FeatureSchema | None = None, **options: Any
+    ) -> GraphStore:
+        """Return the graphs of a table, a data set, or records in memory; see :meth:`stream`."""
+        ((store, _),) = self.stream(source, schema, **options)
+        return store
+
+    def stream(
         self,
         source: Input,
         schema: FeatureSchema | None = None,
+        at_once: int | None = None,
         *,
         targets: str | Sequence[str] | None = None,
         on_error: str = "skip",
@@ -123,12 +131,15 @@ class RecordDomain(Domain):
         keep_texts: bool = True,
         work: Featurizer | None = None,
         about: Mapping[str, str] | None = None,
-    ) -> GraphStore:
-        """Return the graphs of a table, a data set, or records in memory.
+    ) -> Generator[tuple[GraphStore, list[Mapping[str, str]]]]:
+        """Yield the graphs of consecutive rows of an input and the columns of each row.
+
+        There is at least one such part, if of no row.
 
         Args:
-            source: What to read.
+            source: A table, a data set, or records in memory.
             schema: One of the domain's; None takes the first.
+            at_once: About how many rows a part has; None yields one part, without the columns.
             targets: Columns of labels; ``auto`` takes every column of numbers; None takes those of
                 a data set, else none.
             on_error: ``skip`` lists bad rows and goes on; ``fail`` stops at the first.
@@ -166,26 +177,35 @@ class RecordDomain(Domain):
             origin = {"name": Path(table.where).name, **(about or {})}
             if smiles_column is not None:
                 origin["smiles_column"] = smiles_column
-            with StoreBuilder(features, store_path, table.tasks, origin) as builder:
-                collector = RowCollector(builder, table.where, on_error, progress)
-                labels = LabelReader(table.columns, table.where, decimal) if table.tasks else None
-                featurize = partial(work or self.featurizer(), schema=features)
-                for found in _featurized(featurize, processes, keep_texts, _pieces(rows, labels)):
-                    collector.add(*found)
-                if table.is_table:
-                    collector.refuse_if_mostly_bad(
-                        f", so this is probably the wrong column or file for {self.records}; "
-                        f"choose one with {setting('smiles_column')}, or take the bad rows out"
-                    )
-                if labels is not None and labels.notes():
-                    builder.source["notes"] = labels.notes()
-                if labels is not None and labels.classes:
-                    builder.source["classes"] = labels.classes
-                return builder.finish()
+            collector = RowCollector(None, table.where, on_error, progress)
+            labels = LabelReader(table.columns, table.where, decimal) if table.tasks else None
+            featurize = partial(work or self.featurizer(), schema=features)
+            pieces = _featurized(featurize, processes, keep_texts, _pieces(rows, labels))
+            piece, is_first = next(pieces, None), True
+            while piece is not None or is_first:
+                columns, is_first = list[Mapping[str, str]](), False
+                with StoreBuilder(features, store_path, table.tasks, origin) as builder:
+                    collector.into(builder)
+                    while piece is not None and (at_once is None or len(columns) < at_once):
+                        graphs, rejects, taken = piece
+                        collector.add(graphs, rejects, len(taken))
+                        columns += [] if at_once is None else [row.fields for row in taken]
+                        piece = next(pieces, None)
+                    if piece is None and table.is_table:
+                        collector.refuse_if_mostly_bad(
+                            f", so this is probably the wrong column or file for {self.records}; "
+                            f"choose one with {setting('smiles_column')}, or take the bad rows out"
+                        )
+                    if labels is not None and labels.notes():
+                        builder.source["notes"] = labels.notes()
+                    if labels is not None and labels.classes:
+                        builder.source["classes"] = labels.classes
+                    store = builder.finish()
+                yield store, columns
 
     def reading_options(self) -> frozenset[str]:
-        """Return the options of :meth:`read`."""
-        return super().reading_options() - {"work", "about"}
+        """Return the options of :meth:`stream`."""
+        return super().reading_options() - {"at_once", "work", "about"}
 
     def rows(
         self,
@@ -199,7 +219,7 @@ class RecordDomain(Domain):
         **options: Any,
     ) -> Iterator[Mapping[str, str]]:
         """Yield the columns of a table; the row number and text of a list or store."""
-        if source.store is not None or source.records is not None:
+        if source.store is not None:
             yield from super().rows(source, store)
             return
         with self.open(source, smiles_column, None, data_dir, sheet) as table:
@@ -257,7 +277,7 @@ class RecordDomain(Domain):
                     f"row {number}: a {self.column.what} must be text, found {record!r} "
                     f"({type(record).__name__})."
                 )
-            yield Row(number, text, {})
+            yield Row(number, text, {"row": str(number), self.text_name: text})
 
     @contextmanager
     def open_path(
@@ -338,14 +358,14 @@ def _pieces(rows: Iterable[Row], labels: LabelReader | None) -> Iterator[_Piece]
             size += max(len(row.record), sum(map(len, row.fields.values())))
         if waiting and (row is None or len(waiting) >= ROWS_A_PIECE or size >= _CHARACTERS_A_PIECE):
             values = None if labels is None else labels.read(waiting)
-            yield _Piece([r._replace(fields={}) for r in waiting], values)
+            yield _Piece(waiting, values)
             waiting, size = [], 0
 
 
 def _featurized(
     featurize: Featurizer, processes: int, keep_texts: bool, pieces: Iterator[_Piece]
-) -> Iterator[tuple[GraphChunk, list[Reject], int]]:
-    """Yield the graphs, the rejected rows and the number of rows of each piece."""
+) -> Iterator[tuple[GraphChunk, list[Reject], list[Row]]]:
+    """Yield the graphs, the rejected rows and all rows of each piece."""
     texts = ((piece, [r.record for r in piece.rows if r.problem is None]) for piece in pieces)
     for piece, (chunk, refused) in spread_in_order(featurize, texts, processes):
         usable = [k for k, row in enumerate(piece.rows) if row.problem is None]
@@ -360,7 +380,7 @@ def _featurized(
         labels = None if piece.labels is None else piece.labels[kept]
         kept_texts = chunk.texts if keep_texts else None
         graphs = replace(chunk, rows=numbers[kept], labels=labels, texts=kept_texts)
-        yield graphs, rejects, len(piece.rows)
+        yield graphs, rejects, piece.rows
 
 
 def hash_smiles(smiles: Iterable[str]) -> str:

@@ -2,31 +2,29 @@
 
 import shutil
 import sys
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from graphlog.data.chunk import Reject, is_reject_list, rejects_owner, write_rejects
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import GraphStore
+from graphlog.data.workers import device_for, using
 from graphlog.domains import Input, domain_of
-from graphlog.downstream.encoder import Encoder, aligned
-from graphlog.downstream.writers import TEXTS, WRITERS, Destination, Results, write_npy
+from graphlog.downstream.encoder import Encoder, rows_at_once
+from graphlog.downstream.models import load_for
+from graphlog.downstream.writers import TEXTS, WRITERS, Results
 from graphlog.errors import ConfigError, MissingExtraError, unknown_name
 from graphlog.files import put, scratch_folder, writing
-from graphlog.inputs import InputLike, read_streamed, rereadable, resolve, temporary_folder
+from graphlog.inputs import InputLike, Part, rereadable, resolve, rows_of, stream, temporary_folder
 from graphlog.training.log import Progress
 from graphlog.training.setting import Precision
 
 REJECTS = "rejects.csv"
 """The list of rows that could not be used, beside the output."""
-_ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,81 +53,52 @@ class Written:
         }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OpenOutput:
-    """An output file in progress, and the graphs that it is about."""
-
-    store: GraphStore
-    """The graphs of the input."""
-    out: Path
-    """The file; ``-`` for standard output."""
-    format: str
-    """Its format, a key of :data:`~graphlog.downstream.writers.WRITERS`."""
-    destination: Destination
-    """Where it is made, and the input's own columns."""
-
-    def finish(self, results: Results, content: Mapping[str, Any]) -> Written:
-        """Write the results, put the file in its place, and list the rejected rows beside it.
-
-        Args:
-            results: What was worked out.
-            content: What the results are, for :attr:`Written.content`.
-        """
-        store, rejects = self.store, None
-        finished = WRITERS[self.format](results, self.destination)
-        if is_standard_output(self.out):
-            _copy_to_standard_output(finished)
-        else:
-            rejects = save_rejects(self.out.parent, store.output_rejects, self.out.name)
-            put(finished, self.out)
-        total = store.num_output_rows
-        return Written(self.out, total, total - len(store), rejects, content)
-
-
-@contextmanager
-def open_output(
-    source: InputLike, schema: FeatureSchema, out: Path, format: str | None = None, **reading: Any
-) -> Generator[OpenOutput]:
-    """Give the graphs of ``source``, to be written to ``out`` row for row.
-
-    Standard input is copied to a temporary file, since it is read twice.
+def write_aligned(
+    results: Results, source: Input, schema: FeatureSchema, out: Path, format: str, **content: Any
+) -> Written:
+    """Write results to ``out``, whole or not at all, and list the rejected rows beside it.
 
     Args:
-        source: What to read.
+        results: Of every row, part by part.
+        source: What they are about.
         schema: Features the model reads.
-        out: The output, ``-`` for standard output; checked before any work.
-        format: As for :func:`choose_format`.
-        reading: Options of the reader.
-
-    Raises:
-        ConfigError: If ``out`` cannot or should not be written.
-        DataError: If the source cannot be read.
+        out: The output, ``-`` for standard output.
+        format: What :func:`choose_format` chose for it.
+        content: What the results are, for :attr:`Written.content`.
     """
-    given = resolve(source, schema)
-    chosen = choose_format(out, format, given)
+    rows, rejects, listed = 0, list[Reject](), None
+
+    def counted() -> Iterator[tuple[Part, np.ndarray]]:
+        nonlocal rows
+        for part, values in results.parts:
+            rows += len(part.status)
+            rejects.extend(part.rejects)
+            yield part, values
+
     is_stream = is_standard_output(out)
+    records = domain_of(schema).sdf_writer(source) if format == "sdf" else None
     scratch: AbstractContextManager[Path] = temporary_folder() if is_stream else scratch_folder(out)
-    with (
-        rereadable(given) as found,
-        read_streamed(found, schema, **reading) as store,
-        scratch as folder,
-        writing(out),
-    ):
-        domain = domain_of(schema)
-        records = domain.sdf_writer(found, store, **reading) if chosen == "sdf" else None
-        fields = partial(domain.rows, found, store, **reading)
-        yield OpenOutput(store, out, chosen, Destination(folder, fields, records))
+    with scratch as folder, writing(out):
+        finished = WRITERS[format](replace(results, parts=counted(), records=records), folder)
+        if is_stream:
+            _copy_to_standard_output(finished)
+        else:
+            listed = save_rejects(out.parent, rejects, out.name)
+            put(finished, out)
+    return Written(out, rows, len(rejects), listed, content)
 
 
 def embed_file(
-    encoder: Encoder,
+    encoder: str | Path | Encoder,
     source: InputLike,
-    out: Path,
+    out: str | Path,
     *,
     layer: str | None = None,
     with_features: Sequence[str] = (),
     batch_size: int = 2048,
     precision: Precision = "fp32",
+    device: str = "cpu",
+    engine: str = "local",
     progress: Progress | None = None,
     format: str | None = None,
     **reading: Any,
@@ -143,14 +112,16 @@ def embed_file(
     of the input; ``.npy`` the array alone.
 
     Args:
-        encoder: What embeds.
+        encoder: An encoder, a model file, a run folder, the name of a shipped model, or ``random``.
         source: A path, the name of a data set, a store, or a list of SMILES.
         out: The file; its ending decides the format. ``-`` is standard output.
         layer: ``jk`` or ``last``; None takes the model's own.
         with_features: Features to join, as for :meth:`Encoder.embed`, each a column of its name.
         batch_size: Graphs per forward pass.
         precision: Format of matrix products.
-        progress: Follows the batches.
+        device: Where to load an encoder that is named: ``auto``, ``cpu`` or ``cuda``.
+        engine: ``local``, or ``ray``: see :func:`graphlog.data.workers.using`.
+        progress: Follows the graphs.
         format: ``csv``, ``jsonl``, ``parquet``, ``npz``, ``npy`` or ``sdf``, whatever the ending.
         reading: Options of the reader (``smiles_column``, ``on_error``, ...); the column of SMILES
             is by default that of fine-tuning or probing.
@@ -159,26 +130,31 @@ def embed_file(
         ConfigError: If the ending of ``out`` is unknown.
         DataError: If the source cannot be read.
     """
-    domain_of(encoder.schema).check_feature_sets(with_features)
-    given = resolve(source, encoder.schema)
-    choose_format(out, format, given)  # before standard input is copied
-    with (
-        rereadable(given) as found,
-        open_output(
-            found, encoder.schema, out, format, **encoder.reading_of(found, reading)
-        ) as output,
-    ):
-        store, names = output.store, encoder.feature_names(layer, with_features)
-        file = output.destination.folder / "embeddings.npy"
-        batches = encoder.joined_batches(
-            store, layer, batch_size, with_features, precision=precision, progress=progress
-        )
-        values = aligned(store, _empty(file, store.num_output_rows, len(names)), batches)
-        vector = None if with_features else "embedding"
-        return output.finish(
-            Results(values, names, store.output_status(), "embeddings", vector),
-            {"width": len(names), "layer": layer or encoder.layer},
-        )
+    model, out = load_for(encoder, source, device=device_for(engine, device)), Path(out)
+    domain_of(model.schema).check_feature_sets(with_features)
+    given = resolve(source, model.schema)
+    chosen = choose_format(out, format, given)  # before standard input is copied
+    with using(engine, model.device.type), rereadable(given) as found:
+        how, at_once = model.reading_of(found, reading), rows_at_once(batch_size, with_features)
+        with stream(found, model.schema, at_once, **how) as parts:
+            embedded = model.embed_batches(
+                ((part, part.store) for part in parts),
+                layer,
+                batch_size,
+                with_features=with_features,
+                precision=precision,
+                progress=progress,
+                total=rows_of(found, reading.get("limit")),
+            )
+            names = model.feature_names(layer, with_features)
+            results = Results(
+                ((part, part.aligned(values)) for part, values in embedded),
+                names,
+                "embeddings",
+                None if with_features else "embedding",
+            )
+            about = {"width": len(names), "layer": layer or model.layer}
+            return write_aligned(results, found, model.schema, out, chosen, **about)
 
 
 def is_standard_output(out: Path) -> bool:
@@ -301,14 +277,3 @@ def check_rejects(folder: Path, output: str, source: Input | str | None = None) 
 def _is_input(path: Path, source: Input | str | None) -> bool:
     given = source.path if isinstance(source, Input) else None if source is None else Path(source)
     return given is not None and given.exists() and path.exists() and path.samefile(given)
-
-
-def _empty(path: Path, rows: int, width: int) -> Float[np.ndarray, "M W"]:
-    """Return a file of NaN as an array.
-
-    It is written before it is mapped: a disk that fills up under a mapped file kills the process.
-    """
-    missing = np.full((_ROWS_AT_ONCE, width), np.nan, dtype=np.float32)
-    blocks = (missing[: rows - start] for start in range(0, rows, _ROWS_AT_ONCE))
-    write_npy(path, missing.dtype, (rows, width), blocks)
-    return np.lib.format.open_memmap(path, mode="r+")

@@ -18,7 +18,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.data.workers import spread_in_order
 from graphlog.domains import Input, domain_of
-from graphlog.downstream.linear import FeatureRows
+from graphlog.downstream.linear import features_of
 from graphlog.encoders.base import Encoding
 from graphlog.encoders.encoder import EmbeddingLayer, EncoderConfig, GraphEncoder, with_settings
 from graphlog.encoders.modelfile import read_model, save_model
@@ -33,7 +33,10 @@ from graphlog.training.setting import (
     inference_precision,
 )
 
+Key = TypeVar("Key")
 Result = TypeVar("Result")
+_ROWS, _ROWS_WITH_FEATURES = 2048, 20_000
+"""Rows that are worked on together; more where features are worked out by several processes."""
 _NODES_AT_ONCE = 65_536
 """Most nodes of a batch of several graphs, where there is nothing to train: large batches share
 more environments, and take more memory."""
@@ -152,11 +155,18 @@ class Encoder(nn.Module):
         found = resolve(source, self.schema)
         store = read(found, self.schema, **self.reading_of(found, reading))
         width = len(self.feature_names(layer, with_features))
-        batches = self.joined_batches(
-            store, layer, batch_size, with_features, precision=precision, progress=progress
-        )
-        missing = np.full((store.num_output_rows, width), np.nan, dtype=np.float32)
-        return aligned(store, missing, batches)
+        rows = np.full((store.num_output_rows, width), np.nan, dtype=np.float32)
+        for graphs, values in self.embed_batches(
+            ranges_of(store, batch_size, with_features),
+            layer,
+            batch_size,
+            with_features=with_features,
+            precision=precision,
+            progress=progress,
+            total=len(store),
+        ):
+            rows[store.output_rows[graphs]] = values
+        return rows
 
     def reading_of(self, source: Input, reading: Mapping[str, Any]) -> dict[str, Any]:
         """Return how to read ``source``: as what the model was trained on, where that is known.
@@ -194,29 +204,6 @@ class Encoder(nn.Module):
         )
 
     def embed_store(
-        self, store: GraphStore, layer: str | None = None, batch_size: int = 2048, **computing: Any
-    ) -> Float[np.ndarray, "M W"]:
-        """Return one float32 row per graph; ``computing`` as for :meth:`embed_batches`."""
-        embeddings = np.empty((len(store), self.width(layer)), dtype=np.float32)
-        for graphs, values in self.embed_batches(store, layer, batch_size, **computing):
-            embeddings[graphs] = values
-        return embeddings
-
-    def joined_batches(
-        self,
-        store: GraphStore,
-        layer: str | None = None,
-        batch_size: int = 2048,
-        with_features: Sequence[str] = (),
-        **computing: Any,
-    ) -> Iterator[tuple[slice, Float[np.ndarray, "B W"]]]:
-        """Yield what :meth:`embed_batches` does, with features joined to every row."""
-        features = FeatureRows(store, with_features, batch_size)
-        for graphs, values in self.embed_batches(store, layer, batch_size, **computing):
-            joined = [np.asarray(own) for own in features.of(graphs)]
-            yield graphs, np.concatenate([values, *joined], axis=1, dtype=np.float32)
-
-    def embed_batches(
         self,
         store: GraphStore,
         layer: str | None = None,
@@ -224,32 +211,57 @@ class Encoder(nn.Module):
         *,
         precision: Precision = "fp32",
         progress: Progress | bool | None = None,
-    ) -> Iterator[tuple[slice, Float[np.ndarray, "B W"]]]:
-        """Yield the embeddings of consecutive graphs of ``store``: the range and its rows."""
-        chosen = check_layer(layer or self.layer)
-        return self.map_batches(
-            store,
-            partial(self.network.embed_graphs, layer=chosen),
+    ) -> Float[np.ndarray, "M W"]:
+        """Return one float32 row per graph."""
+        embeddings = np.empty((len(store), self.width(layer)), dtype=np.float32)
+        for graphs, values in self.embed_batches(
+            ranges_of(store, batch_size),
+            layer,
             batch_size,
             precision=precision,
             progress=progress,
-        )
+            total=len(store),
+        ):
+            embeddings[graphs] = values
+        return embeddings
 
-    def map_batches(
+    def embed_batches(
         self,
-        store: GraphStore,
-        function: Callable[[GraphBatch], Tensor],
+        parts: Iterable[tuple[Key, GraphStore]],
+        layer: str | None = None,
         batch_size: int = 2048,
         *,
+        with_features: Sequence[str] = (),
+        function: Callable[[GraphBatch], Tensor] | None = None,
         precision: Precision = "fp32",
         progress: Progress | bool | None = None,
-    ) -> Iterator[tuple[slice, Float[np.ndarray, "B W"]]]:
-        """Yield what ``function`` makes of consecutive graphs of ``store``, a row a graph."""
-        bar = as_progress(progress)
+        total: int = 0,
+    ) -> Iterator[tuple[Key, Float[np.ndarray, "B W"]]]:
+        """Yield the key of each part of a collection and the embeddings of its graphs.
+
+        Args:
+            parts: Keys and graphs, such as :func:`ranges_of` a store.
+            layer: ``jk`` or ``last``; None takes the model's own.
+            batch_size: Graphs per forward pass.
+            with_features: Features to join to every row.
+            function: What to work out in place of the embedding: a tensor with a row a graph.
+            precision: Format of matrix products.
+            progress: Follows the graphs.
+            total: How many graphs there are in all, if that is known.
+        """
+        bar, chosen = as_progress(progress), check_layer(layer or self.layer)
+        run = function or partial(self.network.embed_graphs, layer=chosen)
         number_format = inference_precision(precision, self.device, bar.say)
-        work = partial(_values, function, number_format, self.device)
-        with evaluating(self):
-            yield from each_batch(work, store, batch_size, bar, "embedding")
+        work = partial(_values, run, number_format, self.device)
+        none = np.empty((0, self.width(chosen)), dtype=np.float32)
+        keyed = (((key, store), store) for key, store in parts)
+        with evaluating(self), bar.shown(total, "embedding"):
+            for (key, store), found in each_part(work, keyed, batch_size, bar):
+                joined = [
+                    np.asarray(features_of(store, name), dtype=np.float32) for name in with_features
+                ]
+                values = found[0] if len(found) == 1 else np.concatenate(found or [none])
+                yield key, np.concatenate([values, *joined], axis=1) if joined else values
 
     def save(self, path: str | Path, half: bool = False) -> None:
         """Write a ``.safetensors`` file; ``half`` stores the weights in 16 bits."""
@@ -298,25 +310,45 @@ def check_layer(layer: str) -> EmbeddingLayer:
     return "jk" if layer == "jk" else "last"
 
 
-def each_batch(
+def each_part(
     work: Callable[[GraphBatch], Result],
-    store: GraphStore,
+    parts: Iterable[tuple[Key, GraphStore]],
     batch_size: int,
     bar: Progress,
-    stage: str,
-) -> Iterator[tuple[slice, Result]]:
-    """Yield what ``work`` makes of consecutive graphs of ``store``: the range and the result.
+) -> Iterator[tuple[Key, list[Result]]]:
+    """Yield the key of each part and what ``work`` makes of its graphs, batch by batch.
 
     Raises:
         ConfigError: If ``batch_size`` is less than 1.
     """
     if batch_size < 1:
         raise out_of_range("batch_size", "at least 1", batch_size)
-    batches = ((graphs, store[graphs]) for graphs in _ranges(store.num_nodes, batch_size))
-    with bar.shown(len(store), stage):
-        for graphs, found in spread_in_order(work, batches, 1):
-            yield graphs, found
-            bar.advance(graphs.stop - graphs.start)
+    pieces = (
+        ((key, len(store)), [store[graphs] for graphs in _ranges(store.num_nodes, batch_size)])
+        for key, store in parts
+    )
+    for (key, count), found in spread_in_order(partial(_each, work), pieces, 1):
+        yield key, found
+        bar.advance(count)
+
+
+def _each(work: Callable[[GraphBatch], Result], batches: list[GraphBatch]) -> list[Result]:
+    return [work(batch) for batch in batches]
+
+
+def rows_at_once(batch_size: int, features: Sequence[str]) -> int:
+    """Return how many rows a part of an input has at least."""
+    return max(batch_size, _ROWS_WITH_FEATURES if features else _ROWS)
+
+
+def ranges_of(
+    store: GraphStore, batch_size: int, features: Sequence[str] = ()
+) -> Iterator[tuple[slice, GraphStore]]:
+    """Yield consecutive graphs of a store as parts: the range, and a view of them."""
+    step = rows_at_once(batch_size, features)
+    for start in range(0, len(store), step):
+        graphs = np.arange(start, min(start + step, len(store)))
+        yield slice(start, start + len(graphs)), store.subset(graphs)
 
 
 def _ranges(sizes: Int[np.ndarray, "N"], batch_size: int) -> Iterator[slice]:
@@ -328,15 +360,6 @@ def _ranges(sizes: Int[np.ndarray, "N"], batch_size: int) -> Iterator[slice]:
         stop = min(max(fitting, start + 1), start + batch_size, len(sizes))
         yield slice(start, stop)
         start = stop
-
-
-def aligned(
-    store: GraphStore, values: np.ndarray, batches: Iterable[tuple[slice, np.ndarray]]
-) -> np.ndarray:
-    """Write the results of consecutive graphs into the rows of the input, and return all."""
-    for graphs, results in batches:
-        values[store.output_rows[graphs]] = results
-    return values
 
 
 def _values(

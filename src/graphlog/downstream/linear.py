@@ -50,8 +50,6 @@ _TOLERANCE = 1e-4
 _LINE_STEPS, _LINE_TOLERANCE = 6, 0.01
 _CROWDED = 0.8
 """Targets that are done leave the products once they are more than the rest of this share."""
-_GRAPHS_AT_ONCE = 20_000
-"""Graphs whose features are worked out together, so that starting processes for them pays."""
 
 COUNTS = "counts"
 """Name of the counts of substructures that kernel models compare graphs by."""
@@ -498,32 +496,6 @@ def features_of(store: GraphStore, name: str) -> np.ndarray | csr_matrix:
     counts = domain.feature_counts(store)
     assert counts is not None, "a model with counts is of a domain that has them"
     return counts
-
-
-class FeatureRows:
-    """The features of consecutive ranges of a store's graphs, worked out some ranges ahead."""
-
-    def __init__(self, store: GraphStore, names: Sequence[str], batch_size: int) -> None:
-        """Prepare; nothing is computed yet.
-
-        Args:
-            store: The graphs.
-            names: Features of its domain, or :data:`COUNTS`.
-            batch_size: Graphs of the largest range.
-        """
-        self._store, self._names = store, names
-        self._at_once = max(_GRAPHS_AT_ONCE, batch_size)
-        self._start, self._stop = 0, 0
-        self._known: list[np.ndarray | csr_matrix] = []
-
-    def of(self, graphs: slice) -> list[np.ndarray | csr_matrix]:
-        """Return the features of a range, which follows the one before: an array for each name."""
-        if self._names and graphs.stop > self._stop:
-            self._start = graphs.start
-            self._stop = min(graphs.start + self._at_once, len(self._store))
-            part = self._store.subset(np.arange(self._start, self._stop))
-            self._known = [features_of(part, name) for name in self._names]
-        return [v[graphs.start - self._start : graphs.stop - self._start] for v in self._known]
 
 
 def fit_logistic(

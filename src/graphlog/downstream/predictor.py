@@ -4,10 +4,10 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -21,11 +21,11 @@ from graphlog.data.html import html_fields
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
-from graphlog.downstream.embed import Written, choose_format, open_output
-from graphlog.downstream.encoder import Encoder, aligned, each_batch, evaluating
+from graphlog.downstream.embed import Written, choose_format, write_aligned
+from graphlog.downstream.encoder import Encoder, each_part, evaluating, rows_at_once
 from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.kernel import KernelModel
-from graphlog.downstream.linear import FeatureRows, LinearModel, features_of, fuse
+from graphlog.downstream.linear import LinearModel, features_of, fuse
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import model_path
 from graphlog.downstream.report import Report
@@ -35,7 +35,7 @@ from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import Novelty
 from graphlog.errors import ConfigError, ModelFileError, setting
-from graphlog.inputs import InputLike, read, rereadable, resolve
+from graphlog.inputs import InputLike, Part, rereadable, resolve, rows_of, stream
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.runfolder import part
 from graphlog.training.setting import NumberFormat, Precision, choose_device, inference_precision
@@ -44,12 +44,31 @@ KIND = "predictor"
 
 
 class Found(NamedTuple):
-    """What the members say of a batch of graphs."""
+    """What the members say of some graphs."""
 
     mean: Float[np.ndarray, "B T"]
+    """The embedding that a kernel model sees where there is one, until it has spoken."""
     std: Float[np.ndarray, "B T"] | None
     """None for a single member."""
     novelty: Float[np.ndarray, "B"] | None
+
+    @classmethod
+    def joined(cls, found: Sequence[Self]) -> Self:
+        """Return what is said of several batches as that of one."""
+        means, stds, novelties = (
+            [v for v in own if v is not None] for own in zip(*found, strict=True)
+        )
+        return cls(
+            np.concatenate(means),
+            np.concatenate(stds) if stds else None,
+            np.concatenate(novelties) if novelties else None,
+        )
+
+    def aligned(self, part: Part) -> Self:
+        """Return a row for every row of a part of an input."""
+        std = None if self.std is None else part.aligned(self.std)
+        novelty = None if self.novelty is None else part.aligned(self.novelty)
+        return self._replace(mean=part.aligned(self.mean), std=std, novelty=novelty)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +91,15 @@ class Prediction:
     novelty: Float[np.ndarray, "M"] | None = None
     """Percentile, 0 to 100, among the graphs of the training fold, by distance from them; None for
     predictors that do not know them."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the predictions for consecutive rows as one."""
+        values: dict[str, Any] = {}
+        for name in [f.name for f in fields(cls) if f.name != "targets"]:
+            own = [getattr(part, name) for part in parts]
+            values[name] = None if own[0] is None else np.concatenate(own)
+        return cls(parts[0].targets, **values)
 
     def columns(self) -> dict[str, Float[np.ndarray, "M"]]:
         """Return every column by its name in a file: ``predicted_<target>``, ..``_std``, ...
@@ -183,7 +211,7 @@ class Predictor:
     def predict(
         self,
         source: InputLike,
-        batch_size: int = 512,
+        batch_size: int = 2048,
         *,
         precision: Precision = "fp32",
         progress: Progress | bool | None = None,
@@ -202,16 +230,13 @@ class Predictor:
             progress: Follows the batches.
             reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
         """
-        found = resolve(source, self.schema)
-        store = read(found, self.schema, **self.encoder.reading_of(found, reading))
-        batches = self.predict_batches(store, batch_size, precision=precision, progress=progress)
-        missing = np.full((store.num_output_rows, len(self.targets)), np.nan)
-        return _like(source, aligned(store, missing, batches), self.targets)
+        said = self._predict(source, batch_size, None, precision, progress, reading, None)
+        return _like(source, np.concatenate([found.mean for _, found in said]), self.targets)
 
     def predict_uncertain(
         self,
         source: InputLike,
-        batch_size: int = 512,
+        batch_size: int = 2048,
         *,
         interval: float | None = None,
         precision: Precision = "fp32",
@@ -232,9 +257,9 @@ class Predictor:
             ConfigError: If intervals are asked for that the predictor cannot give.
         """
         self.check_interval(interval)
-        found = resolve(source, self.schema)
-        store = read(found, self.schema, **self.encoder.reading_of(found, reading))
-        return self._prediction(store, batch_size, interval, precision, progress)
+        novelty = self.novelty
+        said = self._predict(source, batch_size, interval, precision, progress, reading, novelty)
+        return Prediction.joined([found for _, found in said])
 
     def check_interval(self, interval: float | None) -> None:
         """Refuse a level of intervals that this predictor cannot give.
@@ -266,7 +291,7 @@ class Predictor:
         out: Path,
         *,
         interval: float | None = None,
-        batch_size: int = 512,
+        batch_size: int = 2048,
         precision: Precision = "fp32",
         progress: Progress | bool | None = None,
         format: str | None = None,
@@ -293,41 +318,31 @@ class Predictor:
         """
         self.check_interval(interval)
         given = resolve(source, self.schema)
-        choose_format(out, format, given)  # before standard input is copied
+        chosen = choose_format(out, format, given)  # before standard input is copied
         with rereadable(given) as found:
-            reading = self.encoder.reading_of(found, reading)
-            with open_output(found, self.schema, out, format, **reading) as output:
-                store = output.store
-                columns = self._prediction(
-                    store, batch_size, interval, precision, progress
-                ).columns()
-                self._warn_of_infinite(interval, columns)
-                classes: Mapping[str, Any] = self.info.get("classes", {})
+            said = self._predict(
+                found, batch_size, interval, precision, progress, reading, self.novelty
+            )
+            columns = ((part, [*own.columns().values()]) for part, own in said)
+            results = Results(
+                ((part, np.stack(own, axis=1)) for part, own in columns),
+                [*self._prediction(self._nothing(), interval).columns()],
+                "predictions",
+                digits=max(member.head.digits for member in self.members),
+            )
+            about: dict[str, Any] = {"targets": list(self.targets), "task": self.task}
+            if classes := self.info.get("classes"):
                 likely = [f"{target} = {words['1']}" for target, words in classes.items()]
-                return output.finish(
-                    Results(
-                        np.stack([*columns.values()], axis=1),
-                        [*columns],
-                        store.output_status(),
-                        "predictions",
-                        digits=max(member.head.digits for member in self.members),
-                    ),
-                    {
-                        "targets": list(self.targets),
-                        "task": self.task,
-                        **({"probability of": likely} if likely else {}),
-                    },
-                )
+                about["probability of"] = likely
+            written = write_aligned(results, found, self.schema, out, chosen, **about)
+        if interval is not None and written.rejected < written.rows:
+            self._warn_of_infinite(interval)
+        return written
 
-    def _warn_of_infinite(self, interval: float | None, columns: Mapping[str, np.ndarray]) -> None:
-        if interval is None or self.calibration is None:
-            return
-        widths = self.calibration.half_widths(interval)
-        names = [
-            name
-            for name, width in zip(self.targets, widths, strict=True)
-            if np.isinf(width) and not np.isnan(columns[f"predicted_{name}"]).all()
-        ]
+    def _warn_of_infinite(self, interval: float) -> None:
+        assert self.calibration is not None, "check_interval has looked"
+        widths = zip(self.targets, self.calibration.half_widths(interval), strict=True)
+        names = [name for name, width in widths if np.isinf(width)]
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             warnings.warn(
@@ -337,25 +352,54 @@ class Predictor:
                 stacklevel=3,
             )
 
-    def _prediction(
+    def _predict(
         self,
-        store: GraphStore,
+        source: InputLike,
         batch_size: int,
         interval: float | None,
         precision: Precision,
         progress: Progress | bool | None,
-    ) -> Prediction:
-        shape = (store.num_output_rows, len(self.targets))
-        mean, std = (np.full(shape, np.nan) for _ in range(2))
-        bar = as_progress(progress)
-        novelty = None if self.novelty is None else np.full(len(mean), np.nan, np.float32)
-        for graphs, found in self._batches(store, batch_size, precision, bar, self.novelty):
-            rows = store.output_rows[graphs]
-            mean[rows] = found.mean
-            if novelty is not None:
-                novelty[rows] = found.novelty
-            if found.std is not None:
-                std[rows] = found.std
+        reading: Mapping[str, Any],
+        novelty: Novelty | None,
+    ) -> Iterator[tuple[Part, Prediction]]:
+        """Yield the parts of an input and the predictions for their rows."""
+        found, bar = resolve(source, self.schema), as_progress(progress)
+        how, at_once = (
+            self.encoder.reading_of(found, reading),
+            rows_at_once(batch_size, self.features),
+        )
+        number_format = inference_precision(precision, self.device, bar.say)
+        work = partial(_seen, self.members, self.kernel is not None, number_format, novelty)
+        with (
+            stream(found, self.schema, at_once, **how) as parts,
+            bar.shown(rows_of(found, reading.get("limit")), "predicting"),
+        ):
+            keyed = ((part, part.store) for part in parts)
+            for part, seen in each_part(work, keyed, batch_size, bar):
+                said = self._nothing()
+                if seen:
+                    said = self._judged(Found.joined(seen), self.features_of(part.store))
+                yield part, self._prediction(said.aligned(part), interval)
+
+    def _nothing(self) -> Found:
+        """Return what is said of no graph at all."""
+        none = np.empty((0, len(self.targets)))
+        return Found(none, none, np.empty(0, np.float32))
+
+    def _judged(
+        self, found: Found, features: Sequence[np.ndarray | csr_matrix], with_spread: bool = True
+    ) -> Found:
+        """Return what is predicted of graphs that the members have seen."""
+        if self.kernel is not None:
+            said = self.kernel.predict([found.mean, *features], with_spread)
+            return Found(said.mean, said.std, found.novelty)
+        pairs = zip(self.joined, features, strict=True)
+        others = [model.predictions(np.asarray(v), self.task) for model, v in pairs]
+        return found._replace(mean=fuse([found.mean, *others], self.task)) if others else found
+
+    def _prediction(self, found: Found, interval: float | None) -> Prediction:
+        """Return row-aligned predictions with calibration and intervals."""
+        mean = found.mean.astype(np.float64)
         calibration, calibrated, low, high = self.calibration, None, None, None
         if calibration is not None and self.task != "regression":
             calibrated = calibration.probabilities(mean)
@@ -363,46 +407,9 @@ class Predictor:
             width = calibration.half_widths(interval)
             low, high = mean - width, mean + width
         is_known = len(self.members) > 1 or (self.kernel is not None and self.task == "regression")
-        spread = std if is_known else None
-        return Prediction(self.targets, mean, spread, calibrated, low, high, novelty)
-
-    def predict_batches(
-        self,
-        store: GraphStore,
-        batch_size: int = 512,
-        *,
-        precision: Precision = "fp32",
-        progress: Progress | bool | None = None,
-    ) -> Iterator[tuple[slice, Float[np.ndarray, "B T"]]]:
-        """Yield the predictions of consecutive graphs of ``store``: the range and its rows."""
-        batches = self._batches(store, batch_size, precision, as_progress(progress))
-        yield from ((graphs, found.mean) for graphs, found in batches)
-
-    def _batches(
-        self,
-        store: GraphStore,
-        batch_size: int,
-        precision: Precision,
-        bar: Progress,
-        novelty: Novelty | None = None,
-    ) -> Iterator[tuple[slice, Found]]:
-        """Yield what members and joined models predict of consecutive graphs."""
-        rows = FeatureRows(store, self.features, batch_size)
-        if self.kernel is None:
-            for graphs, found in member_batches(
-                self.members, store, batch_size, precision, bar, novelty
-            ):
-                others = [
-                    model.predictions(np.asarray(values), self.task)
-                    for model, values in zip(self.joined, rows.of(graphs), strict=True)
-                ]
-                yield graphs, found._replace(mean=self.averaged(found.mean, others))
-            return
-        number_format = inference_precision(precision, self.device, bar.say)
-        work = partial(_embedded_batch, self.members[0], number_format, novelty)
-        for graphs, (values, percentiles) in each_batch(work, store, batch_size, bar, "predicting"):
-            found = self.kernel.predict([values, *rows.of(graphs)])
-            yield graphs, Found(found.mean, found.std, percentiles)
+        std = found.std.astype(np.float64) if is_known and found.std is not None else None
+        novelty = found.novelty if self.novelty is not None else None
+        return Prediction(self.targets, mean, std, calibrated, low, high, novelty)
 
     def features_of(self, store: GraphStore) -> list[np.ndarray | csr_matrix]:
         """Return the features of every graph that predictions need beside the embedding."""
@@ -415,19 +422,8 @@ class Predictor:
         precision: NumberFormat = "fp32",
     ) -> Float[np.ndarray, "B T"]:
         """Return the predictions of a batch whose features are known."""
-        if self.kernel is not None:
-            values, _ = _embedded_batch(self.members[0], precision, None, batch)
-            return self.kernel.predict([values, *features], with_spread=False).mean
-        mean = predict_batch(self.members, precision, None, batch).mean
-        pairs = zip(self.joined, features, strict=True)
-        others = [model.predictions(np.asarray(v), self.task) for model, v in pairs]
-        return self.averaged(mean, others)
-
-    def averaged(
-        self, mean: Float[np.ndarray, "B T"], others: Sequence[Float[np.ndarray, "B T"]]
-    ) -> Float[np.ndarray, "B T"]:
-        """Return the average of the members' mean and the predictions of joined models."""
-        return fuse([mean, *others], self.task) if others else mean
+        seen = _seen(self.members, self.kernel is not None, precision, None, batch)
+        return self._judged(seen, features, with_spread=False).mean
 
     def save(self, path: str | Path, half: bool = False) -> None:
         """Write a ``.safetensors`` file; ``half`` stores the weights in 16 bits."""
@@ -502,58 +498,33 @@ class Predictor:
         return cls(members, targets, report, info, calibration, novelty, joined, kernel).to(device)
 
 
-def member_batches(
+def _seen(
     members: Sequence[FineTuned],
-    store: GraphStore,
-    batch_size: int,
-    precision: Precision,
-    bar: Progress,
-    novelty: Novelty | None = None,
-) -> Iterator[tuple[slice, Found]]:
-    """Yield what the members predict of consecutive graphs: the range and its rows."""
-    device = next(members[0].parameters()).device
-    number_format = inference_precision(precision, device, bar.say)
-    work = partial(predict_batch, members, number_format, novelty)
-    yield from each_batch(work, store, batch_size, bar, "predicting")
-
-
-def predict_batch(
-    members: Sequence[FineTuned],
+    by_kernel: bool,
     precision: NumberFormat,
     novelty: Novelty | None,
     batch: GraphBatch,
 ) -> Found:
-    """Return what the members predict of a batch, and how unusual the first finds its graphs."""
+    """Return what the members predict of a batch, or what a kernel model is to see of it.
+
+    And how unusual the first finds its graphs.
+    """
     first = members[0]
     batch = batch.to(next(first.parameters()).device)
     with torch.inference_mode():
-        seen = [_embedded(m, batch, precision) for m in members]
-        values = torch.stack(
-            [m.head.predictions(m.head(e)) for m, e in zip(members, seen, strict=True)]
-        )
+        seen = [_embedded(member, batch, precision) for member in members]
         percentiles = None
         if novelty is not None:
             jk = seen[0] if first.layer == "jk" else _embedded(first, batch, precision, "jk")
             percentiles = novelty.percentiles(novelty.distances(jk.cpu().numpy()))
+            percentiles = percentiles.astype(np.float32)
+        if by_kernel:
+            return Found(seen[0].cpu().numpy(), None, percentiles)
+        values = torch.stack(
+            [m.head.predictions(m.head(e)) for m, e in zip(members, seen, strict=True)]
+        )
         std = values.std(0).cpu().numpy() if len(members) > 1 else None
         return Found(values.mean(0).cpu().numpy(), std, percentiles)
-
-
-def _embedded_batch(
-    member: FineTuned, precision: NumberFormat, novelty: Novelty | None, batch: GraphBatch
-) -> tuple[Float[np.ndarray, "B W"], Float[np.ndarray, "B"] | None]:
-    """Return the embedding that a kernel model sees, and how unusual it finds the graphs."""
-    batch = batch.to(next(member.parameters()).device)
-    with torch.inference_mode():
-        values = _embedded(member, batch, precision).cpu().numpy()
-        if novelty is None:
-            return values, None
-        jk = (
-            values
-            if member.layer == "jk"
-            else _embedded(member, batch, precision, "jk").cpu().numpy()
-        )
-        return values, novelty.percentiles(novelty.distances(jk))
 
 
 def _embedded(

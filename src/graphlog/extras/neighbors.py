@@ -21,7 +21,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.domains import Input, domain_of
 from graphlog.domains.records import RecordDomain
 from graphlog.downstream.embed import Written, check_output, is_standard_output, save_rejects
-from graphlog.downstream.encoder import Encoder, check_layer
+from graphlog.downstream.encoder import Encoder, check_layer, ranges_of
 from graphlog.downstream.models import load, load_for
 from graphlog.downstream.writers import STATUS, free_names
 from graphlog.errors import (
@@ -132,7 +132,12 @@ class Index:
                 else _usearch()(ndim=shape[1], metric="cos", dtype="f16")  # two bytes a number
             )
             for graphs, values in encoder.embed_batches(
-                store, chosen, batch_size, precision=precision, progress=progress
+                ranges_of(store, batch_size),
+                chosen,
+                batch_size,
+                precision=precision,
+                progress=progress,
+                total=len(store),
             ):
                 unit = unit_rows(torch.tensor(values)).numpy()
                 if is_exact:
@@ -177,7 +182,12 @@ class Index:
         rows = np.full((total, k), -1, dtype=np.int64)
         similarity = np.full((total, k), np.nan, dtype=np.float32)
         for graphs, values in encoder.embed_batches(
-            store, self.about["layer"], batch_size, precision=precision, progress=progress
+            ranges_of(store, batch_size),
+            self.about["layer"],
+            batch_size,
+            precision=precision,
+            progress=progress,
+            total=len(store),
         ):
             places = store.output_rows[graphs]
             found, similarity[places] = self.nearest(values, k)

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import nn
 
 from graphlog.data.store import GraphStore
-from graphlog.downstream.encoder import Encoder, evaluating
+from graphlog.downstream.encoder import Encoder, evaluating, ranges_of
 from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError, setting
 from graphlog.objectives.heads import projection_head
@@ -132,7 +132,7 @@ class Hierarchy:
             depth: Layers of the tree.
             centers: Leaves.
             seed: Of the sample and the clusterings.
-            computing: As for :meth:`Encoder.embed_batches`.
+            computing: As for :meth:`Encoder.embed_store`.
 
         Raises:
             ConfigError: If there are fewer than two graphs.
@@ -156,15 +156,12 @@ class Hierarchy:
         """For each layer but the first, the parent of each prototype in the layer above."""
         return [parent.cpu().numpy() for parent in self.forest.parents]
 
-    def embed(self, store: GraphStore, **computing: Any) -> Float[np.ndarray, "N D"]:
-        """Return the graphs of ``store`` in the space of the prototypes.
-
-        ``computing`` as for :meth:`Encoder.embed_batches`.
-        """
-        parts = [np.empty((0, self.forest.layers[0].shape[1]), dtype=np.float32)]
-        for _, values in self.model.embed_batches(store, "last", **computing):
-            parts.append(self._projected(values).cpu().numpy())
-        return np.concatenate(parts)
+    def embed(
+        self, store: GraphStore, precision: Precision = "fp32", progress: Progress | None = None
+    ) -> Float[np.ndarray, "N D"]:
+        """Return the graphs of ``store`` in the space of the prototypes."""
+        values = self.model.embed_store(store, "last", precision=precision, progress=progress)
+        return self._projected(values).cpu().numpy()
 
     def assign(
         self,
@@ -180,8 +177,13 @@ class Hierarchy:
         similarities = np.empty((len(store), depth), dtype=np.float32)
         distances = np.empty(len(store))
         network, width = self.model.network, self.model.width("last")
-        for graphs, values in self.model.map_batches(
-            store, network.embed_twice, batch_size, precision=precision, progress=progress
+        for graphs, values in self.model.embed_batches(
+            ranges_of(store, batch_size),
+            batch_size=batch_size,
+            function=network.embed_twice,
+            precision=precision,
+            progress=progress,
+            total=len(store),
         ):
             emb = self._projected(values[:, :width])
             cosines = [cosine_similarity(emb, layer) for layer in self.forest.layers]

@@ -29,7 +29,10 @@ class Progress:
     """Follows one run; subclasses show it, this class shows nothing."""
 
     def begin(self, total: int, done: int = 0) -> None:
-        """Expect ``total`` graphs, ``done`` of which an earlier process has handled."""
+        """Expect ``total`` graphs, ``done`` of which an earlier process has handled.
+
+        A ``total`` of 0 is not known.
+        """
 
     def stage(self, text: str) -> None:
         """Say what the run is doing now."""
@@ -91,9 +94,11 @@ class Lines(Progress):
             return
         self._said = now
         rate = (self._done - self._first) / max(now - self._started, 1e-9)
-        left = f"{_duration((self._total - self._done) / rate)} left" if rate else ""
-        share = 100 * self._done / max(self._total, 1)
-        parts = [f"{share:.0f} %", f"{rate:.0f} graphs/s", _losses(self._values), left]
+        left, share = "", f"{self._done:,} graphs"
+        if self._total:
+            left = f"{_duration((self._total - self._done) / rate)} left" if rate else ""
+            share = f"{100 * self._done / self._total:.0f} %"
+        parts = [share, f"{rate:.0f} graphs/s", _losses(self._values), left]
         self.say(f"{self._stage}: {', '.join(filter(None, parts))}")
 
     def report(self, values: Mapping[str, float]) -> None:
@@ -137,7 +142,9 @@ class Bar(Progress):
         self._done, self._started = 0, time.monotonic()
         if self._task is not None:  # what came before has its own total
             self._bar.remove_task(self._task)
-        self._task = self._bar.add_task("", total=total, completed=done, rate="-", losses="")
+        self._task = self._bar.add_task(
+            "", total=total or None, completed=done, rate="-", losses=""
+        )
         self._bar.start()
 
     def stage(self, text: str) -> None:

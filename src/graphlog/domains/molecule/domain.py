@@ -74,21 +74,23 @@ class MoleculeDomain(RecordDomain):
 
         return featurize_smiles
 
-    def read(
+    def stream(  # pyright: ignore[reportIncompatibleMethodOverride] - `options` are the others
         self,
         source: Input,
         schema: FeatureSchema | None = None,
+        at_once: int | None = None,
         *,
         exclude: Sequence[str | Path] = (),
         standardize: str | None = None,
         keep_texts: bool = True,
         **options: Any,
-    ) -> GraphStore:
-        """Return molecules as a store; see :meth:`RecordDomain.read`.
+    ) -> Generator[tuple[GraphStore, list[Mapping[str, str]]]]:
+        """Return an iterator of molecules; see :meth:`RecordDomain.stream`.
 
         Args:
             source: What to read.
             schema: ``molecule``, ``molecule-rich``, ``molecule-cip`` or ``molecule-isotopes``.
+            at_once: As for :meth:`RecordDomain.stream`.
             exclude: Files, or names of data sets, whose molecules are left out, whatever their
                 salts, charges, stereo and isotopes; such rows are among the rejects, with a reason
                 of their own.
@@ -96,7 +98,7 @@ class MoleculeDomain(RecordDomain):
                 but common counter-ions, neutral; ``parent-tautomer`` its canonical tautomer. None
                 reads molecules as they are written.
             keep_texts: Whether the store keeps the SMILES, and those of parents that differ.
-            options: Of :meth:`RecordDomain.read`.
+            options: Of :meth:`RecordDomain.stream`.
         """
         if standardize is not None:
             check_choice("standardize", standardize, STANDARDIZE)
@@ -107,8 +109,8 @@ class MoleculeDomain(RecordDomain):
             work = partial(featurize_unless, unwanted=self._keys_of(exclude, options))
         work = partial(work, standardize=standardize, with_parents=keep_texts)
         about = {} if standardize is None else {"standardize": standardize}
-        return super().read(
-            source, schema, work=work, about=about, keep_texts=keep_texts, **options
+        return super().stream(
+            source, schema, at_once, work=work, about=about, keep_texts=keep_texts, **options
         )
 
     def _keys_of(
@@ -156,19 +158,19 @@ class MoleculeDomain(RecordDomain):
             yield table
 
     def sdf_writer(
-        self, source: Input, store: GraphStore, **options: Any
-    ) -> Callable[[Iterable[Mapping[str, str]]], Iterator[str]]:
+        self, source: Input
+    ) -> Callable[[Iterable[tuple[str, Mapping[str, str]]]], Iterator[str]]:
         """Return what makes SDF records: molecules of an SDF file as they are, others drawn."""
         from graphlog.domains.molecule.sdf import drawn_records, records_like
 
         if source.file is not None and self.recognizes(source.file):
             return partial(records_like, source.file)
-        if len(store) and not store.has_texts:
+        if source.store is not None and len(source.store) and not source.store.has_texts:
             raise DataError(
                 f"{source.name} keeps no SMILES to write as SDF; choose another format, or build "
                 "the store again with its texts."
             )
-        return partial(drawn_records, store.output_texts())
+        return drawn_records
 
     def bundled(self, spec: DatasetSpec) -> Path | None:
         """Return the file of a data set that comes with this package or with RDKit."""

@@ -146,24 +146,25 @@ def _rows(stream: Any, path: Path) -> Iterator[Row]:
         del quiet
 
 
-def records_like(path: Path, rows: Iterable[Mapping[str, str]]) -> Iterator[str]:
-    """Yield the SDF records of a file with other data fields; coordinates are kept.
+def records_like(path: Path, rows: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[str]:
+    """Yield the SDF records of a file with the data fields of ``rows``; coordinates are kept.
 
     A molecule that RDKit cannot parse becomes one without atoms, so that row i stays row i.
     """
     with rdBase.BlockLogs(), open_bytes(path) as stream:
         # as many rows as were asked for, which may be fewer than the file holds
         molecules = Chem.ForwardSDMolSupplier(_Records(stream))
-        for fields, mol in zip(rows, molecules, strict=False):
+        for (_, fields), mol in zip(rows, molecules, strict=False):
             yield _record(mol or Chem.Mol(), fields)
 
 
-def drawn_records(smiles: Sequence[str], rows: Iterable[Mapping[str, str]]) -> Iterator[str]:
-    """Yield the SDF record of each SMILES with the data fields of its row, drawn in two dimensions.
+def drawn_records(rows: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[str]:
+    """Yield the SDF record of each SMILES with its data fields, drawn in two dimensions.
 
     A text that RDKit cannot parse becomes a molecule without atoms, so that row i stays row i.
     """
-    for mol, fields in zip(parsed(smiles), rows, strict=True):
+    for text, fields in rows:
+        (mol,) = parsed([text])
         drawn = Chem.Mol() if isinstance(mol, str) else Chem.Mol(mol)
         rdDepictor.Compute2DCoords(drawn)
         yield _record(drawn, fields)
