@@ -18,7 +18,7 @@ from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig, finetune, start_of
 from graphlog.downstream.finetune_seed import SeedJob
 from graphlog.downstream.head import Head, masked_bce, masked_mse
-from graphlog.downstream.linear import FIXED_C, linear_path, probe_weights, standardize
+from graphlog.downstream.linear import FIXED_C, linear_path, standardize
 from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import kernel_predictions
@@ -411,9 +411,10 @@ def test_the_head_of_a_probe_predicts_as_the_probe(task: str):
 def test_two_classes_of_three_have_a_probe():
     labels = np.eye(3, dtype=np.float32)[[0, 0, 2, 2]]
     x = np.array([[0.0], [0.1], [1.0], [1.1]], dtype=np.float32)
-    weight, bias = probe_weights(x, labels, "multiclass")
-    assert (x @ weight.T + bias).argmax(axis=1).tolist() == [0, 0, 2, 2]
-    assert not weight[1].any()
+    head = Head(1, 3, "multiclass")
+    head.start_from_probe(x, labels)
+    assert head(torch.from_numpy(x)).argmax(dim=1).tolist() == [0, 0, 2, 2]
+    assert not head.linear.weight[1].any()
 
 
 def test_schedules_scale_with_the_epochs():

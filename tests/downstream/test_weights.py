@@ -13,7 +13,7 @@ from graphlog.data.split import Split
 from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.finetune_seed import SeedJob, label_weights
 from graphlog.downstream.head import Head
-from graphlog.downstream.linear import probe_weights
+from graphlog.downstream.linear import FIXED_C, linear_fits
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, DataError
 from graphlog.training.log import read_metrics
@@ -59,8 +59,9 @@ def test_the_probe_that_a_head_starts_from_is_weighted(task: str):
     counts, labels = np.array([3, 1, 2, 1, 1]), _labels(task)
     rows = np.repeat(np.arange(5), counts)
     weights = np.repeat(counts[:, None], 3, axis=1).astype(np.float32)
-    weighted = probe_weights(x, labels, task, row_weights=weights)  # type: ignore[arg-type]
-    repeated = probe_weights(x[rows], labels[rows], task)  # type: ignore[arg-type]
+    every, c = np.arange(5), FIXED_C
+    weighted = linear_fits(x, labels, every, task, [c], weights=weights)[c]  # type: ignore[arg-type]
+    repeated = linear_fits(x, labels, every[rows], task, [c])[c]  # type: ignore[arg-type]
     for a, b in zip(weighted, repeated, strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-3, atol=1e-4)  # the solver's tolerance
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphlog.data.batch import GraphBatch
-from graphlog.downstream.linear import FARTHEST, LinearFit, Scaling, probe_weights
+from graphlog.downstream.linear import FARTHEST, FIXED_C, LinearFit, Scaling, linear_fits
 from graphlog.downstream.metrics import TaskKind
 from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
 from graphlog.training.setting import NumberFormat, autocast
@@ -97,9 +97,11 @@ class Head(nn.Module):
             targets = torch.from_numpy(labels)
             if self.task == "regression":
                 targets = (targets - self.target_shift) / self.target_scale
-            weight, bias = probe_weights(features, targets.numpy(), self.task, row_weights=weights)
-            self.linear.weight.copy_(torch.from_numpy(weight))
-            self.linear.bias.copy_(torch.from_numpy(bias))
+            rows, c = np.arange(len(features)), FIXED_C
+            fits = linear_fits(features, targets.numpy(), rows, self.task, [c], weights=weights)
+            # what cannot be learned starts at 0
+            self.linear.weight.copy_(torch.from_numpy(np.nan_to_num(fits[c].weight.T)))
+            self.linear.bias.copy_(torch.from_numpy(np.nan_to_num(fits[c].bias, neginf=0.0)))
 
     def fit_targets(self, labels: Float[np.ndarray, "M T"]) -> None:
         """Scale regression targets by the spread of these labels, NaN where missing."""

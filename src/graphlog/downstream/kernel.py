@@ -202,6 +202,24 @@ def _squared_distances(
     return np.maximum(distances, 0, out=distances)
 
 
+def _kernel(
+    supports: Sequence[Support],
+    settings: Settings,
+    rows: Sequence[np.ndarray | csr_matrix],
+    count: int,
+) -> Float64[np.ndarray, "N S"]:
+    """Return the weighted sum over blocks for prepared rows and the first ``count`` points."""
+    total = np.full((int(rows[0].shape[0]), count), _CONSTANT)  # pyright: ignore[reportOptionalSubscript]
+    for support, part, width, share in zip(
+        supports, rows, settings.widths, settings.shares, strict=True
+    ):
+        if share:
+            own = support.kernel(support.measured(part, count), width)
+            own *= share
+            total += own
+    return total
+
+
 class KernelPrediction(NamedTuple):
     """What a kernel model says of some rows."""
 
@@ -242,7 +260,8 @@ class KernelModel:
 
     @cached_property
     def _factor(self) -> Float64[np.ndarray, "V V"]:
-        kernel = self._kernel([s.values[: self.near] for s in self.supports], self.near)  # pyright: ignore[reportIndexIssue]
+        near = [s.values[: self.near] for s in self.supports]  # pyright: ignore[reportIndexIssue]
+        kernel = _kernel(self.supports, self.settings, near, self.near)
         kernel[np.diag_indices(self.near)] += 2.0**self.settings.penalty
         return cho_factor(kernel, lower=True, overwrite_a=True)[0]
 
@@ -262,28 +281,13 @@ class KernelModel:
         for start in range(0, rows, _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
             pairs = zip(self.supports, values, strict=True)
-            kernel = self._kernel([s.prepared(v[part]) for s, v in pairs], self.count)  # pyright: ignore[reportIndexIssue]
+            prepared = [s.prepared(v[part]) for s, v in pairs]  # pyright: ignore[reportIndexIssue]
+            kernel = _kernel(self.supports, self.settings, prepared, self.count)
             outputs[part] = kernel @ self.coefficients
             if wanted:
                 variance[part] = self.variance(kernel[:, : self.near])
         std = self._std(outputs, variance) if wanted else None
         return KernelPrediction(self.values_of(outputs), std)
-
-    def _kernel(
-        self, rows: Sequence[np.ndarray | csr_matrix], count: int
-    ) -> Float64[np.ndarray, "N S"]:
-        kernel: np.ndarray | None = None
-        chosen = self.settings
-        for support, part, width, share in zip(
-            self.supports, rows, chosen.widths, chosen.shares, strict=True
-        ):
-            if share:
-                own = support.kernel(support.measured(part, count), width)
-                own *= share
-                kernel = own if kernel is None else np.add(kernel, own, out=kernel)
-        assert kernel is not None, "shares sum to 1"
-        kernel += _CONSTANT
-        return kernel
 
     def variance(self, kernel: Float64[np.ndarray, "N V"]) -> Float64[np.ndarray, "N"]:
         """Return the variance of the process with its noise, in units of its kernel's."""
@@ -451,7 +455,7 @@ def fit_kernel(
     settings = _chosen_settings(problem)
     if count < len(rows):
         coefficients, held = problem.with_landmarks(settings, count)
-        supports = tuple(_first(s, count) for s in supports)
+        supports = tuple(replace(s, values=s.values[:count]) for s in supports)  # pyright: ignore[reportIndexIssue]
     else:
         coefficients, held = problem.exactly(settings)
     model = KernelModel(
@@ -486,15 +490,8 @@ class _Problem(NamedTuple):
 
     def kernel(self, settings: Settings, rows: slice, count: int) -> Float64[np.ndarray, "N S"]:
         """Return the kernel of some rows with the first ``count``."""
-        total = np.full((len(range(*rows.indices(len(self.labels)))), count), _CONSTANT)
-        for support, width, share in zip(
-            self.supports, settings.widths, settings.shares, strict=True
-        ):
-            if share:
-                own = support.kernel(support.measured(support.values[rows], count), width)  # pyright: ignore[reportIndexIssue]
-                own *= share
-                total += own
-        return total
+        parts = [support.values[rows] for support in self.supports]  # pyright: ignore[reportIndexIssue]
+        return _kernel(self.supports, settings, parts, count)
 
     def exactly(
         self, settings: Settings
@@ -651,11 +648,6 @@ def _free_memory() -> float:
         return min(free, most - used)
     except (OSError, ValueError):  # another system, or no limit
         return free
-
-
-def _first(support: Support, count: int) -> Support:
-    values = support.values[:count]  # pyright: ignore[reportIndexIssue]
-    return Support(support.name, support.kind, values, support.scaling, support.median)
 
 
 def _chosen_settings(problem: _Problem) -> Settings:

@@ -27,7 +27,7 @@ from graphlog.downstream.metrics import TaskKind
 from graphlog.ops.products import matmul
 
 if TYPE_CHECKING:
-    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.linear_model import LogisticRegression
 
 FIXED_C = 0.1
 GRID = (0.001, 0.01, 0.1, 1.0)
@@ -126,20 +126,24 @@ def linear_fits(
     task: TaskKind,
     grid: Sequence[float] = GRID,
     jobs: int | None = None,
+    weights: Float[np.ndarray, "M T"] | None = None,
 ) -> dict[float, LinearFit]:
-    """Return the models of :func:`linear_path`, at each C of ``grid``, ascending."""
-    path = sorted(grid)
-    if task == "regression" and not np.isnan(labels[train]).any():
-        x = features[train].astype(np.float64)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-        return {c: _ridge(x, labels[train], c) for c in path}
-    if task == "multiclass":
-        return _multinomial(features, labels, train, path)
-    if task == "classification" and isinstance(features, np.ndarray):
-        return _logistic_path(features, labels, train, path)
-    one = _logistic_task if task == "classification" else _ridge_task
+    """Return the models of :func:`linear_path`, at each C of ``grid``, ascending.
+
+    ``weights`` say how much each label counts; None: all alike.
+    """
+    path, counts = sorted(grid), None if weights is None else weights[train]
+    x, y = features[train], labels[train]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+    if task == "regression" and counts is None and not np.isnan(y).any():
+        return {c: _ridge(x, y, c) for c in path}
+    if task == "classification" and isinstance(x, np.ndarray):
+        return _logistic_path(x, y, path, counts)
     with without_convergence_warnings():
+        if task == "multiclass":
+            return _multinomial(x, y, path, counts)
         columns: list[list[LinearFit]] = Parallel(n_jobs=jobs, prefer="threads")(  # pyright: ignore[reportAssignmentType]
-            delayed(one)(features, labels, train, t, path) for t in range(labels.shape[1])
+            delayed(_one_target)(x, y[:, t], task, path, None if counts is None else counts[:, t])
+            for t in range(y.shape[1])
         )
     return {
         c: LinearFit(
@@ -204,60 +208,10 @@ def fuse(parts: Sequence[Float[np.ndarray, "M T"]], task: str) -> Float[np.ndarr
     return expit((np.log(likely) - np.log1p(-likely)).mean(axis=0))
 
 
-def probe_weights(
-    features: Float[np.ndarray, "M W"],
-    labels: Float[np.ndarray, "M T"],
-    task: TaskKind,
-    row_weights: Float[np.ndarray, "M T"] | None = None,
-) -> tuple[Float[np.ndarray, "T W"], Float[np.ndarray, "T"]]:
-    """Return weights and intercepts of linear models at :data:`FIXED_C`; 0 where none is learned.
-
-    Args:
-        features: Standardized, of the training rows.
-        labels: Of these rows, NaN where missing.
-        task: Kind of task.
-        row_weights: How much each label counts; None: all alike.
-    """
-    weight = np.zeros((labels.shape[1], features.shape[1]), dtype=np.float32)
-    bias = np.zeros(labels.shape[1], dtype=np.float32)
-    with without_convergence_warnings():
-        if task == "multiclass":
-            rows = np.flatnonzero(~np.isnan(labels).any(axis=1))
-            classes = labels[rows].argmax(axis=1)
-            if learnable(classes):
-                counts = None if row_weights is None else row_weights[rows, 0]
-                model = _logistic().fit(features[rows], classes, counts)
-                weight[model.classes_], bias[model.classes_] = _of_each_class(model)
-            return weight, bias
-        if task == "classification":
-            known = _learnable_targets(labels)
-            if len(known):
-                counts = None if row_weights is None else row_weights[:, known]
-                weights = fit_logistic(features, labels[:, known], FIXED_C, row_weights=counts)
-                weight[known], bias[known] = weights[:-1].T, weights[-1]
-            return weight, bias
-        everything = np.arange(len(labels))
-        for t in range(labels.shape[1]):
-            rows, y = labeled_rows(labels, everything, t)
-            if not learnable(y):
-                continue
-            counts = None if row_weights is None else row_weights[rows, t]
-            x, y = features[rows].astype(np.float64), y.astype(np.float64)
-            model = _ridge_model(FIXED_C).fit(x, y, counts)
-            weight[t], bias[t] = model.coef_.reshape(-1), float(np.squeeze(model.intercept_))
-    return weight, bias
-
-
 def _logistic() -> "LogisticRegression":
     from sklearn.linear_model import LogisticRegression
 
     return LogisticRegression(C=FIXED_C, warm_start=True, max_iter=MAX_ITERATIONS, tol=1e-4)
-
-
-def _ridge_model(c: float) -> "Ridge":
-    from sklearn.linear_model import Ridge
-
-    return Ridge(alpha=1.0 / c)
 
 
 @contextmanager
@@ -270,22 +224,17 @@ def without_convergence_warnings() -> Generator[None]:
         yield
 
 
-def _learnable_targets(labels: Float[np.ndarray, "M T"]) -> np.ndarray:
-    """Return the columns in which both classes occur."""
-    return np.flatnonzero((labels == 1).any(axis=0) & (labels == 0).any(axis=0))
-
-
 def _logistic_path(
-    features: Float[np.ndarray, "M W"],
-    labels: Float[np.ndarray, "M T"],
-    train: np.ndarray,
+    x: Float[np.ndarray, "R W"],
+    labels: Float[np.ndarray, "R T"],
     path: Sequence[float],
+    counts: Float[np.ndarray, "R T"] | None,
 ) -> dict[float, LinearFit]:
-    known, weights = _learnable_targets(labels[train]), None
-    fits = {c: _unknown(features.shape[1], labels.shape[1]) for c in path}
-    x, y = features[train], labels[train][:, known]
+    known, weights = np.flatnonzero((labels == 1).any(axis=0) & (labels == 0).any(axis=0)), None
+    counts = None if counts is None else counts[:, known]
+    fits = {c: _unknown(x.shape[1], labels.shape[1]) for c in path}
     for c in path if len(known) else ():
-        weights = fit_logistic(x, y, c, weights)
+        weights = fit_logistic(x, labels[:, known], c, weights, counts)
         fits[c].weight[:, known], fits[c].bias[known] = weights[:-1], weights[-1]
     return fits
 
@@ -296,38 +245,47 @@ def _unknown(width: int, targets: int) -> LinearFit:
     return LinearFit(weight.astype(np.float32), bias.astype(np.float32))
 
 
-def _logistic_task(
-    features: Features, labels: np.ndarray, train: np.ndarray, target: int, path: Sequence[float]
+def _one_target(
+    x: Features,
+    y: Float[np.ndarray, "R"],
+    task: TaskKind,
+    path: Sequence[float],
+    counts: Float[np.ndarray, "R"] | None,
 ) -> list[LinearFit]:
-    rows, y = labeled_rows(labels, train, target)
-    if not learnable(y):
-        return [_unknown(int(features.shape[1]), 1)] * len(path)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-    x, y = features[rows], y.astype(np.int64)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-    model = _logistic()
-    fits: list[LinearFit] = []
+    known = np.flatnonzero(~np.isnan(y))
+    if not learnable(y[known]):
+        return [_unknown(int(x.shape[1]), 1)] * len(path)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+    x, y = x[known], y[known]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+    counts = None if counts is None else counts[known]
+    if task == "regression":
+        return [_ridge(x, y.reshape(-1, 1), c, counts) for c in path]
+    model, fits = _logistic(), list[LinearFit]()
     for c in path:
-        model.set_params(C=c).fit(x, y)
+        model.set_params(C=c).fit(x, y.astype(np.int64), counts)
         fits.append(LinearFit(model.coef_.T.copy(), np.array(model.intercept_)))
     return fits
 
 
 def _multinomial(
-    features: Features, labels: np.ndarray, train: np.ndarray, path: Sequence[float]
+    x: Features,
+    labels: Float[np.ndarray, "R T"],
+    path: Sequence[float],
+    counts: Float[np.ndarray, "R T"] | None,
 ) -> dict[float, LinearFit]:
     """Return the models of all classes; the probability of one that no row has is 0."""
-    rows = train[~np.isnan(labels[train]).any(axis=1)]
-    classes = labels[rows].argmax(axis=1)
-    width, targets = int(features.shape[1]), labels.shape[1]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+    known = np.flatnonzero(~np.isnan(labels).any(axis=1))
+    classes = labels[known].argmax(axis=1)
+    width, targets = int(x.shape[1]), labels.shape[1]  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
     if not learnable(classes):
         return {c: _unknown(width, targets) for c in path}
     model, fits = _logistic(), dict[float, LinearFit]()
-    with without_convergence_warnings():
-        for c in path:
-            model.set_params(C=c).fit(features[rows], classes)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-            fits[c] = LinearFit(np.zeros((width, targets)), np.full(targets, -np.inf))
-            coefficients, intercepts = _of_each_class(model)
-            fits[c].weight[:, model.classes_] = coefficients.T
-            fits[c].bias[model.classes_] = intercepts
+    for c in path:
+        own = None if counts is None else counts[known, 0]
+        model.set_params(C=c).fit(x[known], classes, own)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
+        fits[c] = LinearFit(np.zeros((width, targets)), np.full(targets, -np.inf))
+        coefficients, intercepts = _of_each_class(model)
+        fits[c].weight[:, model.classes_] = coefficients.T
+        fits[c].bias[model.classes_] = intercepts
     return fits
 
 
@@ -340,19 +298,13 @@ def _of_each_class(model: "LogisticRegression") -> tuple[np.ndarray, np.ndarray]
     return coefficients, intercepts
 
 
-def _ridge_task(
-    features: Features, labels: np.ndarray, train: np.ndarray, target: int, path: Sequence[float]
-) -> list[LinearFit]:
-    rows, y = labeled_rows(labels, train, target)
-    if not learnable(y):
-        return [_unknown(int(features.shape[1]), 1)] * len(path)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-    x = features[rows].astype(np.float64)  # pyright: ignore[reportOptionalSubscript] - scipy's stubs
-    return [_ridge(x, y.reshape(-1, 1), c) for c in path]
-
-
-def _ridge(x: Any, y: Float[np.ndarray, "M T"], c: float) -> LinearFit:
+def _ridge(
+    x: Features, y: Float[np.ndarray, "R T"], c: float, counts: np.ndarray | None = None
+) -> LinearFit:
     """Fit in float64: columns of embeddings are nearly dependent."""
-    model = _ridge_model(c).fit(x, y)
+    from sklearn.linear_model import Ridge
+
+    model: Any = Ridge(alpha=1.0 / c).fit(x.astype(np.float64), y, counts)
     return LinearFit(np.atleast_2d(model.coef_).T, np.atleast_1d(model.intercept_))
 
 

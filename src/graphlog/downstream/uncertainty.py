@@ -18,9 +18,9 @@ from graphlog.errors import ConfigError, ModelFileError, setting
 VERSION = 1
 """Of what a predictor file keeps."""
 LEVEL = 0.9
+"""Level of the intervals that a report judges."""
 NINETY = 1.6448536269514722
 """Half width, in deviations, of the interval that holds 90 % of a normal distribution."""
-"""Level of the intervals that a report judges."""
 _SMALLEST = 1e-7
 _LOG_TEMPERATURES = (-3.0, 3.0)
 
