@@ -10,7 +10,7 @@ that has not seen it are :math:`G_{FF}^{-1} \alpha_F`, so that one Cholesky fact
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -202,21 +202,19 @@ def _squared_distances(
     return np.maximum(distances, 0, out=distances)
 
 
-def _kernel(
+def _summed(
     supports: Sequence[Support],
     settings: Settings,
-    rows: Sequence[np.ndarray | csr_matrix],
-    count: int,
+    measured: Iterable[Float64[np.ndarray, "N S"]],
+    shape: tuple[int, int],
 ) -> Float64[np.ndarray, "N S"]:
-    """Return the weighted sum over blocks for prepared rows and the first ``count`` points."""
-    total = np.full((int(rows[0].shape[0]), count), _CONSTANT)  # pyright: ignore[reportOptionalSubscript]
-    for support, part, width, share in zip(
-        supports, rows, settings.widths, settings.shares, strict=True
+    """Return the weighted sum of the kernels of all blocks; what was measured is overwritten."""
+    total = np.full(shape, _CONSTANT)
+    for support, own, width, share in zip(
+        supports, measured, settings.widths, settings.shares, strict=True
     ):
         if share:
-            own = support.kernel(support.measured(part, count), width)
-            own *= share
-            total += own
+            total += share * support.kernel(own, width)
     return total
 
 
@@ -260,8 +258,7 @@ class KernelModel:
 
     @cached_property
     def _factor(self) -> Float64[np.ndarray, "V V"]:
-        near = [s.values[: self.near] for s in self.supports]  # pyright: ignore[reportIndexIssue]
-        kernel = _kernel(self.supports, self.settings, near, self.near)
+        kernel = self._kernel([s.values[: self.near] for s in self.supports], self.near)  # pyright: ignore[reportIndexIssue]
         kernel[np.diag_indices(self.near)] += 2.0**self.settings.penalty
         return cho_factor(kernel, lower=True, overwrite_a=True)[0]
 
@@ -281,13 +278,20 @@ class KernelModel:
         for start in range(0, rows, _AT_ONCE):
             part = slice(start, start + _AT_ONCE)
             pairs = zip(self.supports, values, strict=True)
-            prepared = [s.prepared(v[part]) for s, v in pairs]  # pyright: ignore[reportIndexIssue]
-            kernel = _kernel(self.supports, self.settings, prepared, self.count)
+            kernel = self._kernel([s.prepared(v[part]) for s, v in pairs], self.count)  # pyright: ignore[reportIndexIssue]
             outputs[part] = kernel @ self.coefficients
             if wanted:
                 variance[part] = self.variance(kernel[:, : self.near])
         std = self._std(outputs, variance) if wanted else None
         return KernelPrediction(self.values_of(outputs), std)
+
+    def _kernel(
+        self, rows: Sequence[np.ndarray | csr_matrix], count: int
+    ) -> Float64[np.ndarray, "N S"]:
+        pairs = zip(self.supports, rows, strict=True)
+        shape = (int(rows[0].shape[0]), count)  # pyright: ignore[reportOptionalSubscript]
+        measured = (support.measured(own, count) for support, own in pairs)
+        return _summed(self.supports, self.settings, measured, shape)
 
     def variance(self, kernel: Float64[np.ndarray, "N V"]) -> Float64[np.ndarray, "N"]:
         """Return the variance of the process with its noise, in units of its kernel's."""
@@ -475,7 +479,8 @@ def fit_kernel(
     return KernelFit(model, found, tuple(notes))
 
 
-class _Problem(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Problem:
     """Rows in random order with standardized labels."""
 
     supports: tuple[Support, ...]
@@ -490,8 +495,17 @@ class _Problem(NamedTuple):
 
     def kernel(self, settings: Settings, rows: slice, count: int) -> Float64[np.ndarray, "N S"]:
         """Return the kernel of some rows with the first ``count``."""
-        parts = [support.values[rows] for support in self.supports]  # pyright: ignore[reportIndexIssue]
-        return _kernel(self.supports, settings, parts, count)
+        if max(rows.stop, count) <= len(self.among[0]):
+            measured = (known[rows, :count].copy() for known in self.among)
+        else:
+            measured = (s.measured(s.values[rows], count) for s in self.supports)  # pyright: ignore[reportIndexIssue]
+        return _summed(self.supports, settings, measured, (rows.stop - rows.start, count))
+
+    @cached_property
+    def among(self) -> list[Float64[np.ndarray, "V V"]]:
+        """How the rows that settings are chosen on compare with each other, block by block."""
+        count = min(len(self.labels), CHOOSING)
+        return [s.measured(s.values[:count], count) for s in self.supports]  # pyright: ignore[reportIndexIssue]
 
     def exactly(
         self, settings: Settings
@@ -568,17 +582,18 @@ def _held_out(
     kernel[np.diag_indices(len(kernel))] += 2.0**settings.penalty * (
         1.0 if noise is None else noise
     )
-    factorize, invert = get_lapack_funcs(("potrf", "potri"), (kernel,))
+    factorize, invert = get_lapack_funcs(("potrf", "trtri"), (kernel,))
     factor, failed = factorize(kernel.T, lower=1, overwrite_a=1)
     assert not failed, "a kernel with a penalty is positive definite"
     coefficients = cho_solve((factor, True), labels, check_finite=False)
     inverse, failed = invert(factor, lower=1, overwrite_c=1)
     errors, variances = np.empty_like(labels), np.empty(len(labels))
     for fold in _folds(len(labels)):
-        block = cho_factor(inverse[fold, fold], lower=True, check_finite=False)
+        below = inverse[fold.start :, fold]  # above are zeros
+        block = cho_factor(below.T @ below, lower=True, check_finite=False)
         errors[fold] = cho_solve(block, coefficients[fold], check_finite=False)
-        own, failed = invert(np.asfortranarray(block[0]), lower=1)
-        variances[fold] = np.diag(own)
+        own, failed = invert(np.asfortranarray(np.tril(block[0])), lower=1)
+        variances[fold] = np.square(own).sum(axis=0)
     return _HeldOut(coefficients, errors, variances)
 
 
@@ -713,8 +728,8 @@ class _Search:
             if mask.sum() >= 2
         ]
         self._compared = [
-            _Compared(s, s.values[:count], count)  # pyright: ignore[reportIndexIssue]
-            for s in problem.supports
+            _Compared(support, known[:count, :count])
+            for support, known in zip(problem.supports, problem.among, strict=True)
         ]
         self._known: dict[Settings, float] = {}
 
@@ -743,9 +758,9 @@ class _Search:
 class _Compared:
     """The kernel of one block among the same rows, at the width asked for last."""
 
-    def __init__(self, support: Support, rows: np.ndarray | csr_matrix, count: int) -> None:
-        self._support, self._measured = support, support.measured(rows, count)
-        self._width, self._kernel = math.nan, self._measured
+    def __init__(self, support: Support, measured: Float64[np.ndarray, "R R"]) -> None:
+        self._support, self._measured = support, measured
+        self._width, self._kernel = math.nan, measured
 
     def at(self, width: float) -> Float64[np.ndarray, "R R"]:
         """Return the kernel."""
