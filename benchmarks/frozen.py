@@ -37,8 +37,7 @@ from graphlog.data.split import Split
 from graphlog.data.store import open_store
 from graphlog.domains import schema_named
 from graphlog.domains.molecule import morgan_fingerprints
-from graphlog.downstream.finetune import finetune
-from graphlog.downstream.finetune_seed import FinetuneConfig
+from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.linear import FIXED_C, GRID, linear_path, sparse_bits, standardize
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.models import random_encoder

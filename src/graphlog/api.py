@@ -20,9 +20,8 @@ from graphlog.downstream import folds as _folds
 from graphlog.downstream import probe as _probe
 from graphlog.downstream.embed import Written, check_rejects, rejects_of_output, save_rejects
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.finetune import check_seeds, take_labeling
+from graphlog.downstream.finetune import FinetuneConfig, check_seeds, take_labeling
 from graphlog.downstream.finetune import finetune as _finetune
-from graphlog.downstream.finetune_seed import FinetuneConfig
 from graphlog.downstream.models import load, load_for
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines
@@ -291,7 +290,7 @@ def finetune(
         overwrite: Replace the run in ``run_dir``.
         progress: Follows the run; True shows a bar.
         callbacks: Get every row of the log, as for :func:`pretrain`.
-        settings: Any other field of :class:`~graphlog.downstream.finetune_seed.FinetuneConfig` or
+        settings: Any other field of :class:`~graphlog.downstream.finetune.FinetuneConfig` or
             option of :func:`~graphlog.downstream.tasks.open_labeled` (``task``, ...).
 
     Returns:

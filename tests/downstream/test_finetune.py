@@ -15,8 +15,7 @@ from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.finetune import FinetuneConfig, finetune, start_of
-from graphlog.downstream.finetune_seed import SeedJob
+from graphlog.downstream.finetune import FinetuneConfig, SeedJob, finetune, start_of
 from graphlog.downstream.head import Head, masked_bce, masked_mse
 from graphlog.downstream.linear import FIXED_C, linear_path, standardize
 from graphlog.downstream.models import load
@@ -346,7 +345,7 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Predictor, "save", full)
     with pytest.raises(
-        ValueError, match="No space left on device; free space, then continue with `resume=True`"
+        ValueError, match="No space left on device.*free space, then continue with `resume=True`"
     ):
         finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, run_dir=tmp_path / "run", **KEPT)
     assert not (tmp_path / "run" / "model.safetensors").exists()

@@ -10,8 +10,7 @@ import torch
 import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, QUICK, labeled, tiny_encoder, write_csv
 from graphlog.data.split import Split
-from graphlog.downstream.finetune import FinetuneConfig, finetune
-from graphlog.downstream.finetune_seed import SeedJob, label_weights
+from graphlog.downstream.finetune import FinetuneConfig, SeedJob, finetune, label_weights
 from graphlog.downstream.head import Head
 from graphlog.downstream.linear import FIXED_C, linear_fits
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled

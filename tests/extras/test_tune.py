@@ -10,7 +10,7 @@ import pytest
 
 from downstream_support import CHAINS, IS_ALCOHOL, LENGTH, labeled, tiny_encoder, write_csv
 from graphlog.config import read_toml
-from graphlog.downstream.finetune_seed import SeedJob
+from graphlog.downstream.finetune import SeedJob
 from graphlog.downstream.predictor import Predictor
 from graphlog.errors import ConfigError, MissingExtraError
 from graphlog.extras.tune import Tuned, tune

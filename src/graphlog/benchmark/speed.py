@@ -24,7 +24,7 @@ from graphlog.data.schema import Attribute, is_continuous
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.finetune_seed import SeedJob, Start
+from graphlog.downstream.finetune import SeedJob, Start
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.encoders.base import Encoding
 from graphlog.encoders.encoder import GraphEncoder

@@ -2,26 +2,25 @@
 
 import hashlib
 import json
+import math
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import torch
 from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor, nn
 
+from graphlog.config import FrozenConfig
+from graphlog.data.batch import GraphBatch, seeded_permutation
 from graphlog.data.store import GraphStore
-from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.finetune_seed import (
-    FROM_SCRATCH,
-    FinetuneConfig,
-    SeedJob,
-    Start,
-    label_weights,
-    log_row,
-)
-from graphlog.downstream.head import FineTuned
+from graphlog.downstream.encoder import Encoder, ReadoutChoice, check_layer, evaluating
+from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.metrics import better
 from graphlog.downstream.models import RANDOM, statistics_note, untrained_like
 from graphlog.downstream.predictor import Predictor
@@ -41,14 +40,384 @@ from graphlog.downstream.tasks import (
     open_labeled,
 )
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
-from graphlog.encoders.encoder import with_settings
+from graphlog.encoders.encoder import EmbeddingLayer, with_settings
 from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, DataError, out_of_range, setting, unknown_name
 from graphlog.files import write_json, writing
 from graphlog.inputs import InputLike
+from graphlog.objectives.base import LossTerms, Phase
 from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress, Silent, as_progress
-from graphlog.training.runfolder import RunFolder
-from graphlog.training.trainer import Trainer, resume_advice, stop_on_signal
+from graphlog.training.runfolder import RunFolder, part
+from graphlog.training.setting import (
+    NumberFormat,
+    Precision,
+    Setting,
+    choose_device,
+    choose_precision,
+    global_seed,
+    seed_for,
+)
+from graphlog.training.trainer import Cursor, Job, Trainer, resume_advice, stop_on_signal
+
+Protocol = Literal["default", "paper"]
+Select = Literal["last", "best-valid"]
+Schedule = Literal["cosine", "step", "released", "constant"]
+State = dict[str, Tensor]
+
+FROM_SCRATCH: Mapping[str, Any] = {
+    "encoder_rate": None,
+    "probe_first": False,
+    "freeze_batch_norm": False,
+}
+"""What an untrained encoder needs to be trained well."""
+PAPER: Mapping[str, Any] = {"epochs": 100, "schedule": "step", "dropout": 0.5, **FROM_SCRATCH}
+"""What the paper does otherwise: one step size for all, which falls to 0.3 of itself after every 30
+of 100 epochs; a new head; statistics of batch normalization that follow the batches."""
+_DECAYS_EVERY = 0.3
+_LEAST_SPREAD = 0.1
+_EVALUATION_BATCH = 512
+
+
+class FinetuneConfig(FrozenConfig):
+    """How an encoder and a linear head are trained on labels."""
+
+    protocol: Protocol = "default"
+    """``default`` starts the head at the solution of a linear probe and trains the encoder gently;
+    ``paper`` is the paper's. It decides what is not set otherwise."""
+    epochs: int = Field(default=40, ge=1)
+    """Passes over the training fold."""
+    batch_size: int = Field(default=32, ge=1)
+    """Graphs a step."""
+    learning_rate: float = Field(default=1e-3, gt=0, allow_inf_nan=False)
+    """First step size of Adam for the head."""
+    encoder_rate: float | None = Field(default=1e-4, gt=0, allow_inf_nan=False)
+    """First step size of Adam for the encoder; None is that of the head."""
+    schedule: Schedule = "cosine"
+    """``cosine`` falls to 0 over the run; ``step`` decays after every ``decay_every`` epochs;
+    ``released`` one epoch earlier, as the authors' script; ``constant`` never."""
+    decay: float = Field(default=0.3, gt=0, le=1)
+    """What the step size is multiplied by."""
+    decay_every: int | None = Field(default=None, ge=1)
+    """Epochs between two decays; None is 30 % of all, as the paper's 30 of 100."""
+    weight_decay: float = Field(default=0.0, ge=0, lt=1)
+    """Of AdamW; 0 is plain Adam."""
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Share of each layer's outputs dropped while training, the last layer's included."""
+    probe_first: bool = True
+    """Start the head at the solution of a linear probe instead of random weights."""
+    freeze_batch_norm: bool = True
+    """Keep the statistics of batch normalization as they came with the encoder."""
+    layer: EmbeddingLayer | None = None
+    """Embedding the head sees; None is ``jk``, in the paper's protocol the encoder's own."""
+    readout: ReadoutChoice = "auto"
+    """``auto``: of proteins, the center's embedding beside the mean of the ego-network;
+    ``encoder``: as it was trained."""
+    freeze: bool = False
+    """Train the head alone, on embeddings computed once and standardized over the training fold."""
+    select: Select = "last"
+    """Whose weights predict: those of the last epoch, or of the epoch with the best validation
+    score. Both are reported."""
+    patience: int | None = Field(default=None, ge=1)
+    """Epochs without a better validation score after which a seed stops; its best epoch is then
+    selected, unless ``select`` says otherwise. None trains all epochs."""
+    class_weight: Literal["balanced"] | None = None
+    """``balanced`` weighs each class of a target by the inverse of its share of the training
+    fold."""
+    last_k: int = Field(default=5, ge=1)
+    """Epochs at the end whose mean score is reported too, since a single epoch's swings."""
+    precision: Precision = "fp32"
+    """Format of the encoder's matrix products; ``auto`` is bf16 where the hardware computes in
+    it."""
+    device: str = "auto"
+    """``auto``, ``cpu`` or ``cuda``."""
+    checkpoint_every_s: float = Field(default=30.0, ge=0)
+    """Least seconds between two checkpoints within an epoch."""
+
+    def written(self) -> dict[str, Any]:
+        """Return all settings for a TOML file, which cannot hold None."""
+        settings = self.model_dump(mode="json", exclude_none=True)
+        # where it is left out a reader takes the default, which is another rate
+        return {**settings, "encoder_rate": settings.get("encoder_rate", self.learning_rate)}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apply_protocol(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if values.get("patience") is not None:
+            values = {"select": "best-valid", **values}
+        return {**PAPER, **values} if values.get("protocol") == "paper" else values
+
+    def learning_rate_at(self, epoch: int) -> float:
+        """Return the step size in force during ``epoch``, counted from 1.
+
+        Example:
+            >>> config = FinetuneConfig(protocol="paper", schedule="released")
+            >>> config.learning_rate_at(29), round(config.learning_rate_at(30), 6)
+            (0.001, 0.0003)
+        """
+        if self.schedule == "constant":
+            return self.learning_rate
+        if self.schedule == "cosine":
+            done = (epoch - 1) / self.epochs
+            return self.learning_rate * (1 + math.cos(math.pi * done)) / 2
+        passed = epoch if self.schedule == "released" else epoch - 1
+        every = self.decay_every or max(1, round(_DECAYS_EVERY * self.epochs))
+        return self.learning_rate * self.decay ** (passed // every)
+
+    def layer_of(self, encoder: Encoder) -> EmbeddingLayer:
+        """Return the embedding that the head sees."""
+        usual = "jk" if self.protocol == "default" else encoder.layer
+        return check_layer(self.layer or usual)
+
+    def resolve_precision(self) -> "FinetuneConfig":
+        """Return the settings with ``auto`` replaced by the number format of this machine."""
+        device = choose_device(self.device)
+        precision = choose_precision(self.precision, device, lambda _: None)
+        return self.updated({"precision": precision})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Start:
+    """What all seeds of a run begin with."""
+
+    encoder: Encoder
+    """Copied, never changed."""
+    data: LabeledGraphs
+    """Graphs, labels, folds."""
+    config: FinetuneConfig
+    """How to train."""
+    embeddings: Float[np.ndarray, "M W"] | None
+    """Of every graph under ``encoder`` with ``freeze``, else of the training fold where the head
+    starts at a probe."""
+    digest: str
+    """Hash of everything the outcome depends on besides the seed."""
+    weights: Float[np.ndarray, "G T"] | None = None
+    """How much each label counts in the loss; None: all alike."""
+
+
+class SeedJob(Job):
+    """A copy of an encoder with a head, trained on one seed."""
+
+    def __init__(self, start: Start, seed: int, progress: Progress) -> None:
+        self.start, self.seed, self.progress = start, seed, progress
+        self.data, self.config = start.data, start.config
+        device = choose_device(self.config.device)
+        precision = choose_precision(self.config.precision, device, progress.say)
+        self.setting = Setting(seed_for(seed, "finetune"), device, precision)
+        self.weight_decay = self.config.weight_decay
+        self.phases = (Phase("train", self.config.epochs),)
+        self.frozen = (
+            torch.from_numpy(start.embeddings).to(device)
+            if self.config.freeze and start.embeddings is not None
+            else None
+        )
+        self.folds = {fold: self._evaluation_batches(fold) for fold in ("valid", "test")}
+        self.model = self._build().to(device)
+        self.labels = torch.from_numpy(self.data.labels).to(device)
+        weights = start.weights
+        self.label_weights = None if weights is None else torch.from_numpy(weights).to(device)
+        self.best_epoch = 0
+        self.best: State = {}
+        self.history: list[dict[str, Any]] = []
+        self._epoch_started = time.monotonic()
+
+    def parameters(self, phase: int) -> list[tuple[str, nn.Parameter]]:
+        """Return the parameters of encoder and head, or of the head alone."""
+        model = self.model.head if self.config.freeze else self.model
+        return list(model.named_parameters())
+
+    def learning_rate(self, cursor: Cursor) -> float:
+        """Return the step size of the head."""
+        return self.config.learning_rate_at(cursor.epoch + 1)
+
+    def rate_factors(self) -> Mapping[str, float]:
+        """Return that of the encoder."""
+        rate = self.config.encoder_rate
+        return {} if rate is None else {"network.": rate / self.config.learning_rate}
+
+    def batches(self, epoch: int) -> list[np.ndarray]:
+        """Return the training graphs in an order that depends on seed and epoch."""
+        train, size = self.data.split.train, self.config.batch_size
+        order = seeded_permutation(len(train), seed_for(self.seed, "order") % 2**32, epoch + 1)
+        self._epoch_started = time.monotonic()
+        self.model.train()
+        for module in self.model.network.modules() if self.config.freeze_batch_norm else ():
+            if isinstance(module, nn.BatchNorm1d):
+                module.eval()
+        return [train[order[start : start + size]] for start in range(0, len(order), size)]
+
+    def load(self, indices: np.ndarray) -> tuple[GraphBatch | None, np.ndarray]:
+        """Return the graphs, unless their embeddings are frozen, and their indices."""
+        if self.frozen is not None:
+            return None, indices
+        return self.setting.staged(self.data.store.take(indices)), indices
+
+    def loss(self, batch: tuple[GraphBatch | None, np.ndarray], step: int) -> LossTerms:
+        """Return the loss of the head's outputs, in fp32."""
+        graphs, indices = batch
+        seed, device = self.setting.seed, self.setting.device
+        with global_seed(seed, "dropout", step, device=device):
+            if graphs is None:
+                outputs = self.model.head(self.frozen[indices])  # pyright: ignore[reportOptionalSubscript]
+            else:
+                outputs = self.model(graphs.to(device), self.setting.precision)
+        weights = None if self.label_weights is None else self.label_weights[indices]
+        return LossTerms(self.model.head.loss(outputs, self.labels[indices], weights), {})
+
+    def ends_early(self) -> bool:
+        """Return whether the validation score has not improved for ``patience`` epochs."""
+        patience = self.config.patience
+        return patience is not None and len(self.history) - self.best_epoch >= patience
+
+    def row(self, means: dict[str, float], cursor: Cursor, is_epoch_end: bool) -> dict[str, Any]:
+        """Score validation and test fold, keep the best state, and return the epoch's row."""
+        epoch = cursor.epoch + 1
+        scores = {fold: self._scores(fold) for fold in ("valid", "test")}
+        row = {
+            "seed": self.seed,
+            "epoch": epoch,
+            "loss": means["loss"],
+            "learning_rate": self.config.learning_rate_at(epoch),
+            **scores,
+            "seconds": time.monotonic() - self._epoch_started,
+        }
+        metric = self.data.metric
+        best = self.history[self.best_epoch - 1]["valid"][metric] if self.best_epoch else math.nan
+        self.history.append(row)
+        valid = scores["valid"].get(metric, math.nan)
+        if better(metric, valid, best):
+            self.best_epoch, self.best = epoch, self.weights()
+        self.progress.report({"loss": means["loss"], f"valid {metric}": valid})
+        return log_row(row)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return the weights, the best so far, and the scores of all epochs."""
+        tensors = {f"model.{k}": v for k, v in self.weights().items()}
+        tensors |= {f"best.{k}": v for k, v in self.best.items()}
+        fields = {
+            "digest": self.start.digest,
+            "seed": self.seed,
+            "best_epoch": self.best_epoch,
+            "history": self.history,
+        }
+        return tensors, fields
+
+    def load_state(self, tensors: Mapping[str, Tensor], fields: Mapping[str, Any]) -> None:
+        """Continue from a state of the same settings, model and data."""
+        if fields["digest"] != self.start.digest:
+            raise ConfigError(
+                "the run folder holds a run with other settings, model or data; give the same "
+                f"ones to resume it, or replace it with {setting('overwrite', True)}.",
+                option="overwrite",
+            )
+        self.model.load_state_dict(part(tensors, "model."))
+        self.best, self.best_epoch = part(tensors, "best."), fields["best_epoch"]
+        self.history = list(fields["history"])
+
+    def describe_batch(self, step: int, indices: np.ndarray) -> str:
+        """Return the remedy."""
+        return f"seed {self.seed}: lower the learning rate"
+
+    def how_to_resume(self, cursor: Cursor) -> str:
+        """Return where the seed stands."""
+        return (
+            f"stopped in epoch {cursor.epoch + 1} of seed {self.seed}; continue with "
+            f"{setting('resume', True)}."
+        )
+
+    def weights(self) -> State:
+        """Return a copy of the weights as they are now."""
+        return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
+
+    def final_states(self) -> dict[str, State]:
+        """Return the weights of the last epoch and of the best; the last if none was scored."""
+        last = self.weights()
+        return {"last": last, "best-valid": self.best or last}
+
+    def predictions(self, weights: State, fold: str) -> Float[np.ndarray, "M T"]:
+        """Return the predictions of a fold under ``weights``, in full precision."""
+        current = self.weights()
+        self.model.load_state_dict(weights)
+        try:
+            return self._predict(fold, "fp32")
+        finally:
+            self.model.load_state_dict(current)
+
+    def _build(self) -> FineTuned:
+        data, encoder, config = self.data, self.start.encoder, self.config
+        layer = config.layer_of(encoder)
+        with global_seed(self.setting.seed, "head"):
+            head = Head(encoder.width(layer), len(data.targets), data.task)
+        train, embeddings = data.split.train, self.start.embeddings
+        head.fit_targets(data.labels[train])
+        if config.freeze and embeddings is not None:
+            head.fit_inputs(embeddings[train])
+        elif embeddings is not None:
+            head.fit_inputs(embeddings, _LEAST_SPREAD)
+            weights = None if self.start.weights is None else self.start.weights[train]
+            head.start_from_probe(embeddings, data.labels[train], weights)
+        return FineTuned(with_settings(encoder.network, dropout=config.dropout), head, layer)
+
+    def _evaluation_batches(self, fold: str) -> list[GraphBatch]:
+        if self.frozen is not None:
+            return []
+        indices = getattr(self.data.split, fold)
+        return [
+            self.data.store.take(indices[start : start + _EVALUATION_BATCH]).to(self.setting.device)
+            for start in range(0, len(indices), _EVALUATION_BATCH)
+        ]
+
+    def _scores(self, fold: str) -> dict[str, float]:
+        rows = getattr(self.data.split, fold)
+        if not len(rows):
+            return {}
+        predictions = self._predict(fold, self.setting.precision)
+        return self.data.evaluate(predictions, rows).scores
+
+    def _predict(self, fold: str, precision: NumberFormat) -> Float[np.ndarray, "M T"]:
+        head = self.model.head
+        with evaluating(self.model), torch.inference_mode():
+            if self.frozen is not None:
+                outputs = head(self.frozen[getattr(self.data.split, fold)])
+            else:
+                outputs = torch.cat([self.model(batch, precision) for batch in self.folds[fold]])
+            return head.predictions(outputs).cpu().numpy()
+
+
+def label_weights(data: LabeledGraphs, config: FinetuneConfig) -> Float[np.ndarray, "G T"] | None:
+    """Return how much each label counts: the weight of its graph times that of its class.
+
+    A balanced class has the weight n / (classes * n of the class), counted over the labels of the
+    training fold. None: all count alike.
+    """
+    if data.weights is None and config.class_weight is None:
+        return None
+    weights = np.ones_like(data.labels)
+    if data.weights is not None:
+        weights *= data.weights[:, None]
+    if config.class_weight == "balanced":
+        y = data.labels[data.split.train]
+        positive, known = np.nansum(y, axis=0), (~np.isnan(y)).sum(axis=0)
+        if data.task == "multiclass":
+            of_class = known.max() / (len(positive) * np.maximum(positive, 1))
+            weights *= (np.nan_to_num(data.labels) @ of_class)[:, None]
+        else:
+            ones = known / (2 * np.maximum(positive, 1))
+            zeros = known / (2 * np.maximum(known - positive, 1))
+            weights *= np.where(data.labels == 1, ones, zeros)
+    return weights.astype(np.float32)
+
+
+def log_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of the history as it stands in ``metrics.jsonl``."""
+    head = {key: row[key] for key in ("seed", "epoch", "loss", "learning_rate", "seconds")}
+    scores = {
+        f"{fold}/{name}": value
+        for fold in ("valid", "test")
+        for name, value in row[fold].items()
+        if value == value
+    }
+    return {"step": row["epoch"], **head, **scores}
+
 
 RULES = {"last": "last epoch", "best-valid": "best validation"}
 

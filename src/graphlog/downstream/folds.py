@@ -6,13 +6,12 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float, Int64
 
-from graphlog.downstream.classes import class_numbers
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.linear import standardize, without_convergence_warnings
 from graphlog.downstream.models import untrained_like
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.subtrees import ROUNDS, wl_kernel
-from graphlog.downstream.tasks import LabeledGraphs, open_labeled
+from graphlog.downstream.tasks import LabeledGraphs, class_numbers, open_labeled
 from graphlog.errors import DataError, check_name, out_of_range, setting
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, as_progress

@@ -9,30 +9,25 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Int64
 
 from graphlog.data.chunk import Reject
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, random_split
 from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
-from graphlog.downstream.classes import (
-    class_numbers,
-    is_multiclass,
-    one_hot_classes,
-    refuse_class_numbers,
-)
 from graphlog.downstream.embed import check_output, save_rejects
-from graphlog.downstream.label_checks import unusual_labels, within_range
-from graphlog.downstream.metrics import Evaluation, TaskKind, check_metric, evaluate
-from graphlog.downstream.repeats import (
+from graphlog.downstream.label_checks import (
     OnRepeats,
     repeat_kinds,
     repeat_notes,
     repeats_between,
     settle_repeats,
+    unusual_labels,
     with_repeats,
+    within_range,
 )
+from graphlog.downstream.metrics import Evaluation, TaskKind, check_metric, evaluate
 from graphlog.errors import ConfigError, DataError, check_choice, check_name, setting
 from graphlog.files import hash_file
 from graphlog.inputs import InputLike, read, resolve
@@ -58,6 +53,7 @@ _HALVES_SEED = 42
 """Of the two halves of a test fold; the family's."""
 SplitChoice = Any
 """A kind of split, the path of a split file, or what :meth:`Split.of` takes."""
+MOST_CLASSES = 1000
 _FEW = 20
 """Labels in a test fold below which a note says that a score says little."""
 
@@ -613,3 +609,82 @@ def split_file(
     rows.save(path, kind, shares, digest)
     save_rejects(path.absolute().parent, graphs.rejects, path.name)
     return rows
+
+
+def is_multiclass(task: str, store: GraphStore, targets: Sequence[str]) -> bool:
+    """Return whether one target of several classes is to be learned."""
+    if task == "multiclass" and len(targets) > 1:
+        raise ConfigError(
+            f"task 'multiclass' is for one target, found {len(targets)}; name it with "
+            f"{setting('targets')}.",
+            option="targets",
+        )
+    return task == "multiclass" or (
+        task == "auto" and len(targets) == 1 and len(_classes(store).get(targets[0], ())) > 2
+    )
+
+
+def refuse_class_numbers(task: str, store: GraphStore, targets: Sequence[str]) -> None:
+    """Refuse targets whose numbers only stand for classes where these are not what is predicted.
+
+    Raises:
+        DataError: If they would be quantities, or more than two classes would be two.
+    """
+    for name in targets:
+        classes = list(map(str, _classes(store).get(name, ())))
+        is_many = len(classes) > 2
+        if task == "regression":  # classes called 0, 1, ... are the numbers of the input
+            is_wrong = classes != [str(k) for k in range(len(classes))]
+        else:
+            is_wrong = is_many
+        if is_wrong:
+            count = f"{len(classes)} class{'es' if len(classes) > 1 else ''}"
+            shown = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
+            wanted = "quantities" if task == "regression" else "two"
+            choice = f"choose {setting('task', 'multiclass' if is_many else 'classification')}"
+            alone = (
+                f"name it alone with {setting('targets')}, and "
+                if is_many and len(targets) > 1
+                else ""
+            )
+            raise DataError(
+                f"the labels of target '{name}' are {count} ({shown}), not {wanted}; "
+                f"{alone}{choice}."
+            )
+
+
+def one_hot_classes(
+    labels: Float[np.ndarray, "M 1"], targets: Sequence[str], store: GraphStore
+) -> tuple[Float[np.ndarray, "M C"], tuple[str, ...]]:
+    """Return a column per class, NaN in rows without one, and names such as ``label=4``.
+
+    Raises:
+        DataError: If the labels are no classes.
+    """
+    found = np.unique(labels[~np.isnan(labels)])
+    if not np.array_equal(found, found.round()) or len(found) > MOST_CLASSES:
+        raise DataError(
+            f"target '{targets[0]}' holds quantities, not classes; choose "
+            f"{setting('task', 'regression')}.",
+            option="task",
+        )
+    if len(found) < 2:
+        raise DataError(
+            f"every label of target '{targets[0]}' is one class, or missing, so there is nothing "
+            "to learn."
+        )
+    names = _classes(store).get(targets[0])
+    columns = np.arange(len(names)) if names else found
+    one_hot = (labels == columns).astype(np.float32)
+    one_hot[np.isnan(labels[:, 0])] = np.nan
+    return one_hot, tuple(f"{targets[0]}={names[int(c)] if names else f'{c:g}'}" for c in columns)
+
+
+def class_numbers(labels: Float[np.ndarray, "M T"]) -> Int64[np.ndarray, "M"]:
+    """Return a number for each row, equal where all labels are equal, missing ones included."""
+    numbers = np.unique(np.nan_to_num(labels, nan=-1.0), axis=0, return_inverse=True)[1]
+    return numbers.reshape(-1).astype(np.int64)
+
+
+def _classes(store: GraphStore) -> dict[str, list[Any]]:
+    return dict(store.source.get("classes", {}))

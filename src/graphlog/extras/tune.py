@@ -16,6 +16,8 @@ from graphlog.data.split import Split
 from graphlog.downstream.embed import save_rejects
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import (
+    FinetuneConfig,
+    SeedJob,
     check_folds,
     check_seeds,
     finetune,
@@ -23,7 +25,6 @@ from graphlog.downstream.finetune import (
     start_of,
     take_labeling,
 )
-from graphlog.downstream.finetune_seed import FinetuneConfig, SeedJob
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.downstream.models import RANDOM, load_for
 from graphlog.downstream.predictor import Predictor
@@ -122,7 +123,7 @@ def tune(
         resume: Go on with the search in ``out``, after Ctrl-C or a kill.
         overwrite: Replace the search in ``out``.
         progress: Told of every trial; True prints.
-        settings: Settings of :class:`~graphlog.downstream.finetune_seed.FinetuneConfig`, which are
+        settings: Settings of :class:`~graphlog.downstream.finetune.FinetuneConfig`, which are
             then not searched, and options of ``open_labeled``.
 
     Raises:

@@ -12,7 +12,7 @@ from graphlog.data.split import group_numbers
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.domains.base import CommonPart, GraphFeature
-from graphlog.downstream.repeats import repeat_kinds
+from graphlog.downstream.label_checks import repeat_kinds
 from graphlog.errors import DataError
 from graphlog.report.hierarchy import Assignments, Hierarchy
 
