@@ -5,13 +5,13 @@ of these fits.
 """
 
 import math
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import tomli_w
@@ -77,6 +77,7 @@ USUAL_BASELINES: tuple[Baseline, ...] = ("random", "ecfp-lr")
 EMBEDDING, UNTRAINED = "frozen encoder", "untrained encoder"
 COUNTS_TITLE = "substructure counts"
 KERNEL_RULE = "kernel by cross-validation"
+K = TypeVar("K")
 
 
 class HeadChoice(StrEnum):
@@ -161,30 +162,29 @@ def probe(
     splits = [data] if folds_seeds is None else in_other_folds(data, folds_seeds)
     if folds_seeds is None and (run_dir is not None or head != HeadChoice.LINEAR):
         check_learnable(data)
-    with _opened(run_dir, overwrite) as folder:
+    folder = None
+    if run_dir is not None:
+        folder = RunFolder.open(run_dir, "probe", resume=None, overwrite=overwrite)
+    with closing(folder) if folder is not None else nullcontext():
         embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=progress)
         inputs = _inputs(data, embeddings, with_features, baselines, HeadChoice(head))
         work = _Probe(encoder, layer, precision, HeadChoice(head), baselines, inputs, c, grid, jobs)
-        if folds_seeds is None:
-            found = work.scored(data, baseline_seeds)
-            report, first = found.report, work.best([found])
-            held, kept = found.held[first], found.models[first]
-        else:
-            each = [
-                work.scored(d, [seed])._replace(models={})  # those of all splits are not kept
-                for d, seed in zip(splits, folds_seeds, strict=True)
-            ]
-            first = work.best(each)
-            report = report_of_splits([found.report for found in each], folds_seeds)
-            held = pooled([found.held[first] for found in each])
-            kept = None
+        seeds = [baseline_seeds] if folds_seeds is None else [[seed] for seed in folds_seeds]
+        each = [work.scored(d, s, len(splits) == 1) for d, s in zip(splits, seeds, strict=True)]
+        first = work.best(each)
+        found = [of_split.candidates[first] for of_split in each]
+        report, held, kept = each[0].report, found[0].held, found[0].kept
+        if folds_seeds is not None:
+            report = report_of_splits([of_split.report for of_split in each], folds_seeds)
+            held = pooled([of_split.held for of_split in found])
             if folder is not None:
-                data, kept = work.refitted(replace(data, split_name=report.split), first, each)
+                data = replace(data, split_name=report.split)
+                data, kept = work.refitted(data, first, [f.validation for f in found])
                 note = f"kept: models of all {len(data.split.train):,} labeled graphs"
                 report = replace(report, notes=(*report.notes, note))
         if folder is not None or head != HeadChoice.LINEAR:
             report = report.led_by(first)
-        if folder is None or kept is None:
+        if folder is None:
             return report
         predictor = _predictor(encoder, layer, data, kept, held, report)
         _save(folder, predictor, data, encoder)
@@ -271,16 +271,23 @@ class Held(NamedTuple):
     """Their predicted deviations, of a kernel model of quantities."""
 
 
+class _Candidate(NamedTuple):
+    """Models that may be kept."""
+
+    merit: float
+    """What heads are compared by."""
+    held: Held
+    kept: Kept
+    validation: Sequence[Mapping[float, float]] = ()
+    """Linear models, that of the embedding first: the score at each inverse penalty."""
+
+
 class _Scored(NamedTuple):
-    """What one split gave, by the row that stands for it."""
+    """What one split gave."""
 
     report: Report
-    merit: dict[RowKey, float]
-    """Of the rows that may lead: what heads are compared by."""
-    held: dict[RowKey, Held]
-    models: dict[RowKey, Kept]
-    validation: list[dict[float, float]]
-    """Of the embedding and of each of the joined features: the score at each inverse penalty."""
+    candidates: dict[RowKey, _Candidate]
+    """By the row that stands for them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -297,38 +304,39 @@ class _Probe:
     grid: Sequence[float]
     jobs: int | None
 
-    def scored(self, data: LabeledGraphs, seeds: Sequence[int]) -> _Scored:
-        """Return the scores on the folds of ``data``."""
+    def scored(self, data: LabeledGraphs, seeds: Sequence[int], keep: bool) -> _Scored:
+        """Return the scores on the folds of ``data``, and the models if they are to be kept."""
         untrained: list[np.ndarray] = []
         notes = list(self.inputs.notes)
         if "random" in self.baselines:
             train = data.store.subset(np.sort(data.split.train))
             networks = [untrained_like(self.encoder, train, s, self.layer) for s in seeds]
             untrained = [n.embed_store(data.store, precision=self.precision) for n in networks]
-        found, rows = _Scored(make_report(data, ()), {}, {}, {}, []), list[ScoreRow]()
+        rows, candidates = list[ScoreRow](), dict[RowKey, _Candidate]()
         if self.head is not HeadChoice.KERNEL:
-            rows += self._linear_rows(data, untrained, found)
+            rows += self._linear_rows(data, untrained, candidates)
         if self.head is not HeadChoice.LINEAR:
-            rows += self._kernel_rows(data, untrained, found, notes)
+            rows += self._kernel_rows(data, untrained, candidates, notes)
         known = self.inputs.baseline
         if "ecfp-rf" in self.baselines and known is not None and known.binary:
             rows.append(_forest_row(data, known, seeds, self.jobs))
         notes += [statistics_note(self.encoder)] if untrained else []
-        return found._replace(report=make_report(data, rows, [*notes, *data.repeat_notes]))
+        if not keep:
+            candidates = {key: found._replace(kept=[]) for key, found in candidates.items()}
+        return _Scored(make_report(data, rows, [*notes, *data.repeat_notes]), candidates)
 
     def best(self, each: Sequence[_Scored]) -> RowKey:
         """Return the row whose head is the best on the mean of all splits."""
-        leader, highest = next(iter(each[0].merit)), math.nan
-        for key in each[0].merit:
-            merit = mean_over_tasks(np.array([found.merit[key] for found in each]))
-            if better(each[0].report.metric, merit, highest):
-                leader, highest = key, merit
-        return leader
+        merits = {
+            key: mean_over_tasks(np.array([found.candidates[key].merit for found in each]))
+            for key in each[0].candidates
+        }
+        return _best(each[0].report.metric, next(iter(merits)), merits)
 
     def _linear_rows(
-        self, data: LabeledGraphs, untrained: Sequence[np.ndarray], found: _Scored
+        self, data: LabeledGraphs, untrained: Sequence[np.ndarray], to: dict[RowKey, _Candidate]
     ) -> list[ScoreRow]:
-        """Return the rows of linear models; what a predictor needs goes to ``found``."""
+        """Return the rows of linear models; those that may be kept go ``to`` the candidates."""
         models, inputs = _LinearModels(data, self.c, self.grid, self.jobs), self.inputs
         fits = {"": models.fit(inputs.embeddings)}
         fits |= {name: models.fit(f.values, f.binary) for name, f in inputs.features.items()}
@@ -350,13 +358,12 @@ class _Probe:
             rows += feature_rows(data, known, [Model.LINEAR], (), self.c, self.grid, self.jobs)
         key = RowKey(Source.EMBEDDING, tuple(inputs.features), Model.LINEAR, Rule.VALIDATION)
         chosen = models.averaged([fit.path[fit.best] for fit in parts])
-        found.held[key] = Held(data, chosen)
-        found.merit[key] = self._merit(data, chosen)
-        found.models[key] = [
+        kept = [
             LinearModel(name, fit.fits[fit.best], fit.scaling, fit.best)
             for name, fit in fits.items()
         ]
-        found.validation.extend(fit.validation for fit in parts)
+        merit, validation = self._merit(data, chosen), [fit.validation for fit in parts]
+        to[key] = _Candidate(merit, Held(data, chosen), kept, validation)
         return rows
 
     def _asks_linear(self, known: BaselineFeatures) -> bool:
@@ -364,16 +371,20 @@ class _Probe:
         return "ecfp-lr" in self.baselines or not known.binary
 
     def _kernel_rows(
-        self, data: LabeledGraphs, untrained: Sequence[np.ndarray], found: _Scored, notes: list[str]
+        self,
+        data: LabeledGraphs,
+        untrained: Sequence[np.ndarray],
+        to: dict[RowKey, _Candidate],
+        notes: list[str],
     ) -> list[ScoreRow]:
-        """Return the rows of kernel models; what a predictor needs goes to ``found``."""
+        """Return the rows of kernel models; that which may be kept goes ``to`` the candidates."""
         inputs = self.inputs
         counts = [] if inputs.counts is None else [COUNTS_TITLE]
         key = RowKey(Source.EMBEDDING, tuple(inputs.features), Model.KERNEL, Rule.FOLDS)
         fit, held = _kernel_held(data, _blocks(inputs, inputs.embeddings))
         notes += fit.notes
-        found.held[key], found.models[key] = held, fit.model
-        found.merit[key] = self._merit(data, held.values, fit.held_out)
+        merit = self._merit(data, held.values, fit.held_out)
+        to[key] = _Candidate(merit, held, fit.model)
         detail = fit.model.settings.detail([s.name or "embedding" for s in fit.model.supports])
         joined = [f.name for f in inputs.features.values() if not (counts and f.binary)]
         title = " + ".join([EMBEDDING, *joined, *counts])
@@ -418,7 +429,10 @@ class _Probe:
         return data.evaluate(held_out[train], train).scores[data.metric]
 
     def refitted(
-        self, data: LabeledGraphs, first: RowKey, found: Sequence[_Scored]
+        self,
+        data: LabeledGraphs,
+        first: RowKey,
+        validation: Sequence[Sequence[Mapping[float, float]]],
     ) -> tuple[LabeledGraphs, Kept]:
         """Return all labeled graphs as a training fold, and models that are fitted to them.
 
@@ -433,9 +447,9 @@ class _Probe:
         inputs += [(name, f.values, f.binary) for name, f in self.inputs.features.items()]
         models: list[LinearModel] = []
         for part, (name, values, binary) in enumerate(inputs):
-            scores = [of_split.validation[part] for of_split in found]
+            scores = [of_split[part] for of_split in validation]
             means = {c: mean_over_tasks(np.array([s[c] for s in scores])) for c in scores[0]}
-            c = _best_c(data.metric, self.c, means)
+            c = _best(data.metric, self.c, means)
             fitted = _LinearModels(whole, c, [c], self.jobs).fit(values, binary)
             models.append(LinearModel(name, fitted.fits[c], fitted.scaling, c))
         return whole, models
@@ -475,7 +489,7 @@ class _LinearModels:
         fits = linear_fits(x, data.labels, data.split.train, data.task, grid, self.jobs)
         path = {c: linear_predictions(x, fit, data.task) for c, fit in fits.items()}
         scores = {c: data.evaluate(p[valid], valid).scores[data.metric] for c, p in path.items()}
-        return _LinearFits(path, fits, scaling, scores, _best_c(data.metric, self.c, scores))
+        return _LinearFits(path, fits, scaling, scores, _best(data.metric, self.c, scores))
 
     def averaged(self, parts: Sequence[Float[np.ndarray, "M T"]]) -> Float[np.ndarray, "M T"]:
         """Return the mean prediction of the models of several representations."""
@@ -507,11 +521,12 @@ class _LinearModels:
         ]
 
 
-def _best_c(metric: str, fixed: float, scores: Mapping[float, float]) -> float:
-    best, highest = fixed, math.nan
-    for c in sorted(scores):
-        if better(metric, scores[c], highest):
-            best, highest = c, scores[c]
+def _best(metric: str, usual: K, scores: Mapping[K, float]) -> K:
+    """Return the first key of the best score; the usual one where no score is defined."""
+    best, highest = usual, math.nan
+    for key, score in scores.items():
+        if better(metric, score, highest):
+            best, highest = key, score
     return best
 
 
@@ -782,24 +797,6 @@ def pooled(each: Sequence[Held]) -> Held:
     return Held(replace(first, labels=labels, split=split), values, std)
 
 
-@contextmanager
-def _opened(run_dir: Path | None, overwrite: bool) -> Generator[RunFolder | None]:
-    """Open and lock the folder of a probe inside the block; None where none is wanted.
-
-    Raises:
-        ConfigError: If the folder is not free.
-        GraphLoGError: If it cannot be written to.
-    """
-    if run_dir is None:
-        yield None
-        return
-    folder = RunFolder.open(run_dir, "probe", resume=None, overwrite=overwrite)
-    try:
-        yield folder
-    finally:
-        folder.close()
-
-
 def _predictor(
     encoder: Encoder, layer: str | None, data: LabeledGraphs, kept: Kept, held: Held, report: Report
 ) -> Predictor:
@@ -897,7 +894,7 @@ def fit_head(
         x = scaling(embeddings)
         path = held_out_path(x, data.labels, train, data.task)
         scores = {c: data.evaluate(p[train], train).scores[data.metric] for c, p in path.items()}
-        c = _best_c(data.metric, FIXED_C, scores)
+        c = _best(data.metric, FIXED_C, scores)
         model = linear_fits(x, data.labels, train, data.task, [c])[c]
         found.append((scores[c], [LinearModel("", model, scaling, c)]))
     (merit, kept), *others = found
