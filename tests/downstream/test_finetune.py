@@ -345,7 +345,7 @@ def test_nothing_is_left_half_written(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Predictor, "save", full)
     with pytest.raises(
-        ValueError, match="No space left on device.*free space, then continue with `resume=True`"
+        ValueError, match=r"No space left on device.*free space, then continue with `resume=True`"
     ):
         finetune(tiny_encoder(), labeled(IS_ALCOHOL), QUICK, run_dir=tmp_path / "run", **KEPT)
     assert not (tmp_path / "run" / "model.safetensors").exists()
