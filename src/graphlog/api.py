@@ -224,10 +224,12 @@ def pretrain(
     tables = merge(settings_tables(config), changes)
     settings = resolve_config(objective, recipe, tables, domain_of(resolved, tables.get("schema")))
     start = None if init is None else load(init).copy()
-    options = dict(reading or {})
+    progress = as_progress(progress)
+    options: dict[str, Any] = dict(reading or {})
+    if resolved.path is not None:
+        options.setdefault("progress", progress)
     schema = schema_for(resolved, settings.schema) if start is None else start.schema
     store = read(resolved, None if resolved.store is not None else schema, **options)
-    progress = as_progress(progress)
     if resolved.store is None:
         rejected = f"{len(store.rejects):,} of {store.num_rows:,} rows rejected"
         progress.say(f"read {len(store):,} graphs from {resolved.name}; {rejected}")

@@ -56,7 +56,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(_read_text(path))
     except FileNotFoundError:
-        raise ConfigError(f"no such file: {path}; check the path.") from None
+        raise ConfigError(f"no such file: {path}; check the path.", file=path) from None
     except (ValueError, RecursionError) as e:
         raise ConfigError(f"{path}: not a valid TOML file ({e})") from None
 
@@ -70,7 +70,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(_read_text(path))
     except FileNotFoundError:
-        raise DataError(f"no such file: {path}; check the path.") from None
+        raise DataError(f"no such file: {path}; check the path.", file=path) from None
     except (ValueError, RecursionError) as e:
         raise DataError(f"{path}: not a valid JSON file ({e})") from None
 

@@ -78,6 +78,14 @@ class ProcessLostError(GraphLoGError):
     """Another process of the same run has ended, does not answer, or has refused to start."""
 
 
+class TrainingInterrupted(GraphLoGError):  # noqa: N818 - a request, not an error
+    """Ctrl-C or SIGTERM; the message says how to continue.
+
+    The state has been saved. A second request stops at once, and the run continues from the last
+    checkpoint.
+    """
+
+
 class MissingExtraError(GraphLoGError):
     """An optional dependency is missing; the message names the extra that installs it."""
 

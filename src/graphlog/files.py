@@ -395,7 +395,7 @@ def open_bytes(path: Path | str, wide: bool = False) -> Generator[Any]:
             raw = Path(path).open("rb")  # noqa: SIM115 - closed below
         head = raw.peek(4)[:4]
     except FileNotFoundError:
-        raise DataError(f"no such file: {name}; check the path.") from None
+        raise DataError(f"no such file: {name}; check the path.", file=name) from None
     except IsADirectoryError:
         raise DataError(f"{name} is a folder; name a file in it, or a graph store.") from None
     except OSError as e:

@@ -402,7 +402,7 @@ def _named(source: str | os.PathLike[str]) -> Input:
         return Input(name=source, domain=spec.domain, spec=spec)
     if not path.exists():
         if path.suffix or len(path.parts) > 1:
-            raise DataError(f"no such file: {path}; check the path.")
+            raise DataError(f"no such file: {path}; check the path.", file=path)
         raise ConfigError(
             f"'{name}' is neither a file nor a data set. Give molecules themselves as a list: "
             f"['{name}']. {unknown_name('file or data set', name, DATASETS)}"

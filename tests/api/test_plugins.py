@@ -210,12 +210,16 @@ def test_a_verb_of_a_package(tmp_path: Path):
     (site / "counter.py").write_text(
         "import graphlog\n"
         "from graphlog.cli import options as o\n"
-        "from graphlog.cli.console import Console\n"
+        "from dataclasses import dataclass\n"
+        "from graphlog.cli.console import Command\n"
         "from graphlog.cli.verb import Verb\n"
-        "def count(source: o.Input, *, console: Console) -> None:\n"
+        "@dataclass(kw_only=True)\n"
+        "class Count(Command):\n"
         '    """Count the graphs of INPUT."""\n'
-        "    console.result({'graphs': len(graphlog.read_molecules(source))})\n"
-        "COUNT = Verb(count, 'Counting', 'graphlog count molecules.csv')\n"
+        "    source: o.Input\n"
+        "    def run(self):\n"
+        "        self.result({'graphs': len(graphlog.read_molecules(self.source))})\n"
+        "COUNT = Verb(Count, 'Counting', 'graphlog count molecules.csv')\n"
     )
     (tmp_path / "in.smi").write_text("CCO\nCCN\n")
     words = [["count", "in.smi", "--json"], ["--help"], ["count", "--help"]]

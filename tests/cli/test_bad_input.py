@@ -9,7 +9,6 @@ import io
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from typer.main import get_command
@@ -361,7 +360,7 @@ def test_a_write_that_fails_somewhere_is_one_line(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, number: int, says: str
 ):
     monkeypatch.setattr(
-        "graphlog.cli.console.Console.result",
+        "graphlog.cli.console.Command.result",
         lambda *_: (_ for _ in ()).throw(OSError(number, "no")),
     )
     cli("models").refused(says)
@@ -452,14 +451,13 @@ def test_a_setting_is_written_as_the_caller_writes_it(
         ("finetune", "run_dir", None, "--output"),
         ("featurize", "evidence", None, "--without-evidence"),
         ("featurize", "keep_texts", False, "--no-texts"),
-        ("data", "fractions", None, "--fractions"),
+        ("data split", "fractions", None, "--fractions"),
         ("info", "like", "MODEL", "--like MODEL"),
         ("pretrain", "global_weight", 0, "`global_weight=0`"),
     ],
 )
 def test_the_command_line_has_a_flag_for_every_setting(verb, name, value, written):
-    context = SimpleNamespace(command=get_command(app), invoked_subcommand=verb)
-    assert as_flags(context)(name, value) == written
+    assert as_flags(get_command(app), verb.split())(name, value) == written
 
 
 def test_every_setting_in_a_message_is_an_option_of_a_verb():
@@ -468,6 +466,40 @@ def test_every_setting_in_a_message_is_an_option_of_a_verb():
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(call, ast.Call) and getattr(call.func, "id", "") in SETTINGS:
                 names.update(a.value for a in call.args[:1] if isinstance(a, ast.Constant))
-    write = as_flags(SimpleNamespace(command=get_command(app), invoked_subcommand="pretrain"))
+    write = as_flags(get_command(app), ["pretrain"])
     assert len(names) > 30
     assert {name for name in names if write(name).startswith("`")} <= PYTHON_ONLY
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            "pretrain {molecules} -o r --batch-size 1",
+            {"kind": "ConfigError", "option": "batch_size"},
+        ),
+        ("embed {molecules} -m random -o e.xlsx", {"kind": "ConfigError"}),
+        ("embed gone.csv -m random -o e.npz", {"kind": "DataError", "file": "gone.csv"}),
+        ("pretrain {store} -o r --epoch 3", {"kind": "NoSuchOption"}),
+        ("pretrain {store} -o r --epochs 0", {"kind": "BadParameter", "option": "epochs"}),
+        ("featurize {molecules} -o s --on-error fail", {"option": "on_error", "row": 32}),
+        ("finetune {molecules} -m random -o r --targets word", {"option": "targets", "row": 0}),
+        ("finetune {molecules} -m random -o r", {"option": "targets"}),
+    ],
+)
+def test_errors_are_json_where_results_are(
+    cli: Cli, molecules: Path, store: Path, tmp_path: Path, monkeypatch, words: str, expected
+):
+    monkeypatch.chdir(tmp_path)
+    line = words.format(molecules=molecules, store=store)
+    plain, ended = cli(f"{line} --quiet"), cli(f"{line} --json --quiet")
+    found = ended.json["error"]
+    assert (ended.code, plain.code, ended.err) == (2, 2, "")
+    assert plain.err == f"graphlog: error: {found['message']}\n"
+    assert {key: found.get(key) for key in expected} == expected
+
+
+def test_an_error_stays_out_of_an_output_on_standard_output(cli: Cli, molecules: Path):
+    ended = cli(f"embed {molecules} -m gone -o - --json")
+    assert (ended.code, ended.out) == (2, "")
+    assert json.loads(ended.err)["error"]["kind"] == "ConfigError"

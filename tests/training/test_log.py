@@ -44,8 +44,7 @@ def test_the_bar_draws_on_standard_error_only(capsys: pytest.CaptureFixture[str]
     follow(Bar())
     out, lines = capsys.readouterr()
     assert out == ""
-    assert "[a line] that stays" in lines
-    assert "75 %" in lines
+    assert lines.strip() == "[a line] that stays"
 
 
 def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,11 +20,16 @@ from graphlog.benchmark.stages import (
     provenance,
     store_name,
 )
-from graphlog.errors import ConfigError, GraphLoGError, MissingExtraError, setting
+from graphlog.errors import (
+    ConfigError,
+    GraphLoGError,
+    MissingExtraError,
+    TrainingInterrupted,
+    setting,
+)
 from graphlog.files import writing
 from graphlog.inputs import InputLike
 from graphlog.training.log import Progress, Silent
-from graphlog.training.trainer import TrainingInterrupted
 
 COMPUTE = {
     "pretrain": pretrain_cell,

@@ -1,4 +1,4 @@
-"""What a command says: tables, JSON, messages, progress and, when it fails, its exit code."""
+"""What a command is and says: tables, JSON, messages, progress and, when it fails, exit code."""
 
 import contextlib
 import csv
@@ -8,18 +8,16 @@ import math
 import os
 import re
 import sys
-import time
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-import typer
-
 from graphlog.cli import options as o
-from graphlog.errors import GraphLoGError, ProcessLostError
+from graphlog.errors import GraphLoGError, ProcessLostError, TrainingInterrupted
 from graphlog.processes import PEER_LOST, is_first, is_supervised
 
 if TYPE_CHECKING:
@@ -30,25 +28,27 @@ INVALID_INPUT, INTERRUPTED, PIPE_CLOSED = 2, 130, 141
 _NO_MEMORY = "not enough memory; use a smaller --batch-size or --limit, or fewer --workers."
 
 
-@dataclass(frozen=True, slots=True)
-class Console:
-    """Output of one command; its fields are options of every verb."""
+@dataclass(kw_only=True)
+class Command:
+    """A verb with its options, which are the fields; what every verb has is here."""
 
     quiet: o.Quiet = False
-    """Whether to print neither messages nor the summary of what was written."""
     as_json: o.Json = False
-    """Whether to print results as one JSON document instead of tables."""
+
+    def run(self) -> int | None:
+        """Make one call of graphlog and print the outcome; return an exit code other than 0."""
+        raise NotImplementedError
 
     def say(self, text: str) -> None:
         """Print a message to standard error unless quiet."""
         if not self.quiet:
             say(text)
 
-    def progress(self) -> "Progress":
-        """Return the progress display of training, embedding and predicting."""
+    def progress(self, every_s: float = 10.0) -> "Progress":
+        """Return the display of progress; plain lines come about every ``every_s`` seconds."""
         from graphlog.training.log import make_progress
 
-        return make_progress(self.quiet)
+        return make_progress(self.quiet, every_s)
 
     def summary(self, fields: Mapping[str, Any], out: Path | None = None) -> None:
         """Print what a command has written, as JSON or as a table; nothing if quiet.
@@ -162,27 +162,6 @@ def report_tables(report: "Report") -> list[Table]:
     return tables
 
 
-def row_progress(progress: "Progress") -> Callable[[int, int], None]:
-    """Return a callback that shows the rows read and rejected; on a terminal often, else rarely."""
-    from graphlog.training.log import LINE_EVERY_S
-
-    interval = 0.5 if sys.stderr.isatty() else LINE_EVERY_S
-    started = shown = time.monotonic()
-
-    def show(done: int, rejected: int) -> None:
-        nonlocal shown
-        now = time.monotonic()
-        if now - shown < interval:
-            return
-        if shown == started:
-            progress.begin(0)
-        shown = now
-        rate = done / (now - started)
-        progress.stage(f"read {done:,} rows, {rejected:,} rejected, {rate:,.0f} rows/s")
-
-    return show
-
-
 def rejected_rows(folder: Path) -> tuple[int, Path | None]:
     """Return how many rows of a run's input were rejected, and their list if there are any."""
     from graphlog.downstream.embed import rejects_of_output
@@ -193,19 +172,6 @@ def rejected_rows(folder: Path) -> tuple[int, Path | None]:
     with path.open(encoding="utf-8", newline="") as file:
         count = sum(1 for _ in csv.reader(file)) - 1
     return (count, path) if count > 0 else (0, None)
-
-
-@contextlib.contextmanager
-def interruptible() -> Generator[None]:
-    """Exit with code 130, and say how to resume, when training was stopped by Ctrl-C."""
-    from graphlog.training.trainer import TrainingInterrupted
-
-    try:
-        yield
-    except TrainingInterrupted as e:
-        if is_first():
-            say(f"graphlog: {e}")
-        raise typer.Exit(INTERRUPTED) from None
 
 
 def _text(value: object) -> str:
@@ -232,10 +198,6 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-class Interrupted(BaseException):
-    """Ctrl-C, as a class that the option parser does not catch."""
-
-
 def printable(text: str) -> str:
     r"""Return ``text`` with control characters escaped, so that input cannot drive the terminal.
 
@@ -259,42 +221,68 @@ def say(line: str) -> None:
         print(printable(line), file=sys.stderr, flush=True)
 
 
-def fail(message: str) -> int:
-    """Print an error message on one line and return the exit code for invalid input."""
-    say(f"graphlog: error: {' '.join(message.split())}")
-    return INVALID_INPUT
-
-
-def exit_code_of(error: BaseException) -> int | None:
-    """Print what ``error`` means and return its exit code; None for an internal error.
+def report_error(error: BaseException, words: Sequence[str] = ()) -> int | None:
+    """Print what ended a command, as JSON with ``--json``; return the exit code.
 
     Args:
-        error: Whatever ended the command.
+        error: What ended it.
+        words: The command.
+
+    Returns:
+        None for an internal error, of which nothing is printed.
     """
     match error:
         # the parser turns a closed pipe into SystemExit
         case BrokenPipeError() | SystemExit(__context__=BrokenPipeError()):
             _silence_standard_output()
             return PIPE_CLOSED
-        case KeyboardInterrupt() | Interrupted():
+        case _ if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":
             say("graphlog: interrupted.")
+            return INTERRUPTED
+        case TrainingInterrupted():
+            if is_first():
+                say(f"graphlog: {error}")
             return INTERRUPTED
         case ProcessLostError() if is_supervised():
             return PEER_LOST
         case ProcessLostError() if not is_first():
             return INVALID_INPUT
+        case _:
+            message = _message_of(error)
+    if message is None:
+        return None
+    if not message:
+        return 0
+    message = " ".join(message.split())
+    if "--json" in words:
+        known = ("option", "file", "row")
+        about = {key: value for key in known if (value := getattr(error, key, None)) is not None}
+        about = {"kind": type(error).__name__, "message": message, **about}
+        # as the summary would be: beside the output where that is standard output
+        to = sys.stderr if ("-o", "-") in pairwise(words) or "--output=-" in words else sys.stdout
+        print(json.dumps({"error": about}, indent=2), file=to, flush=True)
+    else:
+        say(f"graphlog: error: {message}")
+    return INVALID_INPUT
+
+
+def _message_of(error: BaseException) -> str | None:
+    """Return what the user can do about an error; None where only we can, empty where all is said.
+
+    The parser has then shown a page of help.
+    """
+    match error:
         case GraphLoGError():
-            return fail(str(error))
+            return str(error)
         case MemoryError():
-            return fail(_NO_MEMORY)
+            return _NO_MEMORY
         case OSError():
-            return _exit_code_of_os_error(error)
+            return _message_of_os_error(error)
         case RuntimeError() if _is_out_of_device_memory(error):
-            return fail("the device is out of memory; use a smaller --batch-size or --device cpu.")
+            return "the device is out of memory; use a smaller --batch-size or --device cpu."
         # usage errors of the parser, whichever library they come from
         case _ if hasattr(error, "format_message"):
-            message = _usage_message(error)
-            return fail(message) if message else 0
+            return _usage_message(error)
         case _:
             return None
 
@@ -334,29 +322,27 @@ def _silence_standard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _exit_code_of_os_error(error: OSError) -> int | None:
+def _message_of_os_error(error: OSError) -> str | None:
     name = error.filename
     where = f"'{os.fsdecode(name)}'" if isinstance(name, str | bytes) else "an output file"
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return fail(f"{where}: the disk is full; free some space, or write to another disk.")
+            return f"{where}: the disk is full; free some space, or write to another disk."
         case errno.EROFS | errno.EACCES | errno.EPERM:
-            return fail(
-                f"{where}: permission denied; choose another path or change its permissions."
-            )
+            return f"{where}: permission denied; choose another path or change its permissions."
         case errno.EFBIG:
-            return fail(
+            return (
                 f"{where}: the file is too large; write to another disk, "
                 "or raise the limit (ulimit -f)."
             )
         case errno.EIO:
-            return fail(f"{where}: input/output error; check the disk, or write to another one.")
+            return f"{where}: input/output error; check the disk, or write to another one."
         case errno.ENOMEM:
-            return fail(_NO_MEMORY)
+            return _NO_MEMORY
         case errno.ENOENT:
-            return fail(f"no such file or folder: {where}; check the path.")
+            return f"no such file or folder: {where}; check the path."
         case _ if name:
-            return fail(f"{where}: {(error.strerror or str(error)).lower()}.")
+            return f"{where}: {(error.strerror or str(error)).lower()}."
         case _:
             return None
 

@@ -1,110 +1,101 @@
 """Verbs about data: featurize, convert, and data list, get, info, split."""
 
-import inspect
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
-
-import typer
+from typing import Annotated, Any, Literal
 
 import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Console, Table, fields_table, row_progress
+from graphlog.cli.console import Command, Table, fields_table
 from graphlog.errors import out_of_range
 
 
-class _Option(NamedTuple):
-    """One option of a domain; None where it is not given."""
-
-    name: str
-    type: Any
-    metavar: str | None
-    help: str
+def _of(panel: str) -> Callable[..., Any]:
+    """Return how to make an option that is listed under ``panel``."""
+    return partial(o.option, rich_help_panel=panel, show_default=False)
 
 
-_FLAGS = {"evidence": "--without-evidence", "kinds": "--categorical"}
-"""Of the options whose name in Python is another."""
-_ANY_GRAPHS = (
-    _Option("like", str, "MODEL|STORE", "Use the schema of this instead of inferring one."),
-    _Option("kinds", str, "A,B", "Attributes that are categories."),
-    _Option("continuous", str, "A,B", "Attributes that are quantities."),
-    _Option("directed", bool, None, "Each edge has one direction only."),
-)
-_PROTEINS = (
-    _Option("annotations", str, "A,B", "GO annotation files (GAF) to take labels from."),
-    _Option("go", Path, "FILE", "The Gene Ontology: go-basic.obo, or a table of edges."),
-    _Option("go_terms", Path, "FILE", "Table of terms that goes with a table of edges."),
-    _Option("aliases", str, "A,B", "STRING's protein.aliases files."),
-    _Option("labels", Path, "FILE", "A table of labels, instead of annotations."),
-    _Option("species", str, "TAXON", "Species of a network that does not name it."),
-    _Option("score", int, "N", "Lowest combined score of an interaction (default: 700)."),
-    _Option("channel_score", str, "N|NAME=N,..", "Lowest score of a channel: textmining=500."),
-    _Option("radius", int, "N", "Steps from the center of an ego-network (default: 1)."),
-    _Option("neighbors", int, "N", "Strongest partners followed per protein (default: 100)."),
-    _Option("nodes", int, "N", "Largest number of proteins in an ego-network (default: 500)."),
-    _Option("isolated", Literal["reject", "keep"], None, "What to do without any partner."),
-    _Option("terms", int, "N", "Largest number of GO terms to predict (default: 40)."),
-    _Option("min_positives", int, "N", "Fewest positives of a GO term (default: 100)."),
-    _Option("max_overlap", float, "J", "Largest Jaccard overlap of two terms (default: 0.8)."),
-    _Option("evidence", str, "A,B", "Evidence codes to ignore (default: IEA,ND,NAS)."),
-    _Option("labeled_only", bool, None, "Reject proteins without a usable annotation."),
-)
+_protein, _graph = _of("Proteins"), _of("Any graphs")
 
 
-def _with_domain_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of domains to a verb, one help panel each; it gets them as keywords."""
-    signature = inspect.signature(verb)
-    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in own]
-    for panel, options in (("Proteins", _PROTEINS), ("Any graphs", _ANY_GRAPHS)):
-        for name, kind, metavar, help in options:
-            flag = _FLAGS.get(name) or f"--{name.replace('_', '-')}"
-            option = o.option(help, metavar, flag, rich_help_panel=panel, show_default=False)
-            annotation = Annotated[kind | None, option]
-            parameters.append(
-                inspect.Parameter(
-                    name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-                )
-            )
-    verb.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]
-    verb.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
-    return verb
+@dataclass(kw_only=True)
+class Proteins:
+    """How protein networks are read; None where an option is not given."""
 
-
-@_with_domain_options
-def featurize(
-    source: o.Input,
-    output: Annotated[Path, o.option("Store folder to write.", "STORE", "--output", "-o")],
-    domain: Annotated[
+    annotations: Annotated[
+        str | None, _protein("GO annotation files (GAF) to take labels from.", "A,B")
+    ] = None
+    go: Annotated[
+        Path | None, _protein("The Gene Ontology: go-basic.obo, or a table of edges.", "FILE")
+    ] = None
+    go_terms: Annotated[
+        Path | None, _protein("Table of terms that goes with a table of edges.", "FILE")
+    ] = None
+    aliases: Annotated[str | None, _protein("STRING's protein.aliases files.", "A,B")] = None
+    labels: Annotated[
+        Path | None, _protein("A table of labels, instead of annotations.", "FILE")
+    ] = None
+    species: Annotated[
+        str | None, _protein("Species of a network that does not name it.", "TAXON")
+    ] = None
+    score: Annotated[
+        int | None, _protein("Lowest combined score of an interaction (default: 700).", "N")
+    ] = None
+    channel_score: Annotated[
+        str | None, _protein("Lowest score of a channel: textmining=500.", "N|NAME=N,..")
+    ] = None
+    radius: Annotated[
+        int | None, _protein("Steps from the center of an ego-network (default: 1).", "N")
+    ] = None
+    neighbors: Annotated[
+        int | None, _protein("Strongest partners followed per protein (default: 100).", "N")
+    ] = None
+    nodes: Annotated[
+        int | None, _protein("Largest number of proteins in an ego-network (default: 500).", "N")
+    ] = None
+    isolated: Annotated[
+        Literal["reject", "keep"] | None, _protein("What to do without any partner.", None)
+    ] = None
+    terms: Annotated[
+        int | None, _protein("Largest number of GO terms to predict (default: 40).", "N")
+    ] = None
+    min_positives: Annotated[
+        int | None, _protein("Fewest positives of a GO term (default: 100).", "N")
+    ] = None
+    max_overlap: Annotated[
+        float | None, _protein("Largest Jaccard overlap of two terms (default: 0.8).", "J")
+    ] = None
+    evidence: Annotated[
         str | None,
-        o.option("Content of INPUT: molecule, protein or graph (default: what it shows).", "NAME"),
-    ] = None,
-    schema: Annotated[
-        str | None,
-        o.option(
-            "molecule, molecule-rich, molecule-cip or molecule-isotopes (default: that of the "
-            "default recipe).",
-            "NAME",
-        ),
-    ] = None,
-    targets: o.Targets = None,
-    keep_texts: Annotated[
-        bool, o.option("Keep the SMILES in the store.", None, "--texts/--no-texts")
-    ] = True,
-    exclude: Annotated[
-        list[str] | None,
-        o.option(
-            "Leave out the molecules of this file or data set, stereo aside; repeatable.", "FILE"
-        ),
-    ] = None,
-    engine: o.Engine = "local",
-    overwrite: o.Overwrite = False,
-    *,
-    reading: o.Reading,
-    console: Console,
-    **domain_options: Any,
-) -> None:
+        _protein("Evidence codes to ignore (default: IEA,ND,NAS).", "A,B", "--without-evidence"),
+    ] = None
+    labeled_only: Annotated[
+        bool | None,
+        _protein("Reject proteins without a usable annotation.", None, "--labeled-only"),
+    ] = None
+
+
+@dataclass(kw_only=True)
+class AnyGraphs:
+    """How graphs of other kinds are read; None where an option is not given."""
+
+    like: Annotated[
+        str | None, _graph("Use the schema of this instead of inferring one.", "MODEL|STORE")
+    ] = None
+    kinds: Annotated[
+        str | None, _graph("Attributes that are categories.", "A,B", "--categorical")
+    ] = None
+    continuous: Annotated[str | None, _graph("Attributes that are quantities.", "A,B")] = None
+    directed: Annotated[
+        bool | None, _graph("Each edge has one direction only.", None, "--directed")
+    ] = None
+
+
+@dataclass(kw_only=True)
+class Featurize(Proteins, AnyGraphs, o.Reading, Command):
     """Read INPUT once, in parallel, into a memory-mapped store.
 
     Rows that cannot be used are listed in rejects.csv beside the store.
@@ -117,74 +108,100 @@ def featurize(
     Any graphs: INPUT is a folder with edges.csv, a .jsonl file, a folder or zip of TUDataset, or
     GIN's text format; the schema is inferred and shown.
     """
-    from graphlog.data.chunk import EXCLUDED
-    from graphlog.domains import domain_of
-    from graphlog.downstream.embed import rejects_of_output
-    from graphlog.report.describe import describe_store
 
-    progress = console.progress()
-    store = graphlog.featurize(
-        source,
-        output,
-        domain=domain,
-        schema=schema,
-        engine=engine,
-        overwrite=overwrite,
-        progress=row_progress(progress),
-        targets="auto" if targets == "auto" else o.names(targets) or None,
-        keep_texts=None if keep_texts else False,
-        exclude=exclude or None,
-        data_dir=reading.data_dir,
-        **reading.options(),
-        **_reading_options(domain_options),
-    )
-    progress.end()
-    rejects = rejects_of_output(output.absolute().parent, output.name)
-    summary: dict[str, Any] = {**describe_store(output), "rejects": str(rejects)}
-    if exclude:
-        excluded = sum(r.reason == EXCLUDED for r in store.iter_rejects())
-        summary["rejected rows"] -= excluded
-        summary["excluded rows"] = excluded
-    _show(console, summary, with_schema=store.schema.name not in domain_of(store.schema).schemas)
-    console.say(f"next: graphlog pretrain {output} -o run")
+    source: o.Input
+    output: Annotated[Path, o.option("Store folder to write.", "STORE", "--output", "-o")]
+    domain: Annotated[
+        str | None,
+        o.option("Content of INPUT: molecule, protein or graph (default: what it shows).", "NAME"),
+    ] = None
+    schema: Annotated[
+        str | None,
+        o.option(
+            "molecule, molecule-rich, molecule-cip or molecule-isotopes (default: that of the "
+            "default recipe).",
+            "NAME",
+        ),
+    ] = None
+    targets: o.Targets = None
+    keep_texts: Annotated[
+        bool, o.option("Keep the SMILES in the store.", None, "--texts/--no-texts")
+    ] = True
+    exclude: Annotated[
+        list[str] | None,
+        o.option(
+            "Leave out the molecules of this file or data set, stereo aside; repeatable.", "FILE"
+        ),
+    ] = None
+    engine: o.Engine = "local"
+    overwrite: o.Overwrite = False
 
+    def run(self) -> None:
+        """Read and store."""
+        from graphlog.data.chunk import EXCLUDED
+        from graphlog.domains import domain_of
+        from graphlog.downstream.embed import rejects_of_output
+        from graphlog.report.describe import describe_store
 
-def _show(console: Console, summary: Mapping[str, Any], with_schema: bool) -> None:
-    if console.quiet and not console.as_json:
-        return
-    shown = (
-        "path",
-        "graphs",
-        "input rows",
-        "rejected rows",
-        "excluded rows",
-        "nodes a graph",
-        "size",
-        "rejects",
-    )
-    fields = {key: summary[key] for key in shown if key in summary}
-    tables = [fields_table({**fields, "tasks": len(summary["tasks"]) or None})]
-    if with_schema:
-        tables.append(fields_table(summary["schema"], "\nschema"))
-    console.result(summary, *tables)
+        progress = self.progress()
+        store = graphlog.featurize(
+            self.source,
+            self.output,
+            domain=self.domain,
+            schema=self.schema,
+            engine=self.engine,
+            overwrite=self.overwrite,
+            progress=progress,
+            targets="auto" if self.targets == "auto" else o.names(self.targets) or None,
+            keep_texts=None if self.keep_texts else False,
+            exclude=self.exclude or None,
+            data_dir=self.data_dir,
+            **self.reading(),
+            **self._of_domains(),
+        )
+        progress.end()
+        rejects = rejects_of_output(self.output.absolute().parent, self.output.name)
+        summary: dict[str, Any] = {**describe_store(self.output), "rejects": str(rejects)}
+        if self.exclude:
+            excluded = sum(r.reason == EXCLUDED for r in store.iter_rejects())
+            summary["rejected rows"] -= excluded
+            summary["excluded rows"] = excluded
+        self._show(summary, with_schema=store.schema.name not in domain_of(store.schema).schemas)
+        self.say(f"next: graphlog pretrain {self.output} -o run")
 
+    def _show(self, summary: Mapping[str, Any], with_schema: bool) -> None:
+        if self.quiet and not self.as_json:
+            return
+        shown = (
+            "path",
+            "graphs",
+            "input rows",
+            "rejected rows",
+            "excluded rows",
+            "nodes a graph",
+            "size",
+            "rejects",
+        )
+        fields = {key: summary[key] for key in shown if key in summary}
+        tables = [fields_table({**fields, "tasks": len(summary["tasks"]) or None})]
+        if with_schema:
+            tables.append(fields_table(summary["schema"], "\nschema"))
+        self.result(summary, *tables)
 
-def _reading_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of domains that were given, as their readers take them."""
-    options = {name: value for name, value in given.items() if value is not None}
-    for name in ("annotations", "aliases"):
-        if name in options:
-            options[name] = o.names(options[name])
-    if "evidence" in options:
-        options["evidence"] = tuple(o.names(options["evidence"]))
-    if "channel_score" in options:
-        options["channel_score"] = _channel_scores(options["channel_score"])
-    kinds = {
-        name: kind
-        for key, kind in (("kinds", "categorical"), ("continuous", "continuous"))
-        for name in o.names(options.pop(key, None))
-    }
-    return {**options, "kinds": kinds} if kinds else options
+    def _of_domains(self) -> dict[str, Any]:
+        """Return the options of domains that were given, as their readers take them."""
+        named = [f.name for group in (Proteins, AnyGraphs) for f in fields(group)]
+        given = {name: value for name in named if (value := getattr(self, name)) is not None}
+        for name in ("annotations", "aliases"):
+            if name in given:
+                given[name] = o.names(given[name])
+        if self.evidence is not None:
+            given["evidence"] = tuple(o.names(self.evidence))
+        if self.channel_score is not None:
+            given["channel_score"] = _channel_scores(self.channel_score)
+        kinds = {name: "categorical" for name in o.names(given.pop("kinds", None))}
+        kinds |= {name: "continuous" for name in o.names(given.pop("continuous", None))}
+        return {**given, "kinds": kinds} if kinds else given
 
 
 def _channel_scores(text: str) -> int | dict[str, int]:
@@ -198,41 +215,35 @@ def _channel_scores(text: str) -> int | dict[str, int]:
         raise out_of_range("channel_score", allowed, repr(text)) from None
 
 
-def convert(
-    old: Annotated[
-        Path, o.argument("Checkpoint of GraphLoG, GraphCL, GraphMAE, Mole-BERT, ...", "OLD.pth")
-    ],
-    output: Annotated[
-        Path, o.option("Model file to write.", "MODEL.safetensors", "--output", "-o")
-    ],
-    half: Annotated[bool, o.option("Store weights in 16 bits.", None, "--half")] = False,
-    *,
-    console: Console,
-) -> None:
+@dataclass(kw_only=True)
+class Convert(Command):
     """Convert a checkpoint of the pre-train-GNNs family.
 
     Chemistry and biology; no code in the file is ever run.
     """
-    encoder = graphlog.convert(old, output, half=half)
-    config = encoder.config
-    summary = {
-        "model": str(output),
-        "schema": encoder.schema.name,
-        "backbone": config.backbone,
-        "layers": config.layers,
-        "dim": config.dim,
-        "bytes": output.stat().st_size,
-    }
-    console.summary(summary)
-    console.say(f"next: graphlog embed molecules.csv -m {output} -o embeddings.npz")
+
+    old: Annotated[
+        Path, o.argument("Checkpoint of GraphLoG, GraphCL, GraphMAE, Mole-BERT, ...", "OLD.pth")
+    ]
+    output: Annotated[Path, o.option("Model file to write.", "MODEL.safetensors", "--output", "-o")]
+    half: Annotated[bool, o.option("Store weights in 16 bits.", None, "--half")] = False
+
+    def run(self) -> None:
+        """Convert."""
+        encoder = graphlog.convert(self.old, self.output, half=self.half)
+        config = encoder.config
+        summary = {
+            "model": str(self.output),
+            "schema": encoder.schema.name,
+            "backbone": config.backbone,
+            "layers": config.layers,
+            "dim": config.dim,
+            "bytes": self.output.stat().st_size,
+        }
+        self.summary(summary)
+        self.say(f"next: graphlog embed molecules.csv -m {self.output} -o embeddings.npz")
 
 
-app = typer.Typer(
-    help="List, fetch and split data sets.",
-    epilog="Example: graphlog data split bbbp --kind scaffold -o split.json",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
 Name = Annotated[str, o.argument("Name of a data set; see: graphlog data list.", "NAME")]
 
 
@@ -242,84 +253,91 @@ _KINDS = (
 )
 
 
-@app.command("list", epilog="Example: graphlog data list")
-@o.with_groups
-def list_datasets(data_dir: o.DataDir = None, *, console: Console) -> None:
+@dataclass(kw_only=True)
+class ListDatasets(o.Data, Command):
     """List the data sets known by name."""
-    datasets = graphlog.describe_datasets()
-    columns = ("name", "rows", "tasks", "kind", "license", "here", "description")
-    # `info` says where; narrow columns leave room for the description
-    here = {"with RDKit": "yes", "with graphlog": "yes"}
-    rows = [tuple(here.get(d[key], d[key]) or "" for key in columns) for d in datasets]
-    console.result(datasets, Table(columns, rows))
-    console.say("\nfetch one with: graphlog data get NAME; more of it: graphlog data info NAME")
+
+    def run(self) -> None:
+        """List them."""
+        datasets = graphlog.describe_datasets()
+        columns = ("name", "rows", "tasks", "kind", "license", "here", "description")
+        # `info` says where; narrow columns leave room for the description
+        here = {"with RDKit": "yes", "with graphlog": "yes"}
+        rows = [tuple(here.get(d[key], d[key]) or "" for key in columns) for d in datasets]
+        self.result(datasets, Table(columns, rows))
+        self.say("\nfetch one with: graphlog data get NAME; more of it: graphlog data info NAME")
 
 
-@app.command("get", epilog="Example: graphlog data get bbbp")
-@o.with_groups
-def get(name: Name, data_dir: o.DataDir = None, *, console: Console) -> None:
+@dataclass(kw_only=True)
+class GetDataset(o.Data, Command):
     """Fetch a data set, check its sha256, and print its path."""
-    path = graphlog.fetch_dataset(name)
-    console.result({"name": name, "path": str(path)}, Table(("",), [(path,)]))
+
+    name: Name
+
+    def run(self) -> None:
+        """Fetch it."""
+        path = graphlog.fetch_dataset(self.name)
+        self.result({"name": self.name, "path": str(path)}, Table(("",), [(path,)]))
 
 
-@app.command("info", epilog="Example: graphlog data info tox21")
-@o.with_groups
-def info(name: Name, data_dir: o.DataDir = None, *, console: Console) -> None:
+@dataclass(kw_only=True)
+class DatasetInfo(o.Data, Command):
     """Describe a data set: tasks, metric, license, source, hashes."""
-    description = graphlog.describe_dataset(name)
-    lists = {key: ", ".join(description[key]) or None for key in ("task names", "made from")}
-    console.result(description, fields_table({**description, **lists}))
+
+    name: Name
+
+    def run(self) -> None:
+        """Describe it."""
+        description = graphlog.describe_dataset(self.name)
+        lists = {key: ", ".join(description[key]) or None for key in ("task names", "made from")}
+        self.result(description, fields_table({**description, **lists}))
 
 
-@app.command(
-    "split", epilog="Example: graphlog data split molecules.csv --kind scaffold -o split.json"
-)
-@o.with_groups
-def split(
-    source: o.Input,
-    output: Annotated[Path, o.option("Split file to write (JSON).", "FILE", "--output", "-o")],
-    kind: Annotated[str | None, o.option(_KINDS, "KIND")] = None,
-    fractions: Annotated[
-        str, o.option("Fractions of train, valid and test.", "A,B,C")
-    ] = "0.8,0.1,0.1",
-    seed: Annotated[int, o.option("Random seed of the kinds that shuffle.", "N", min=0)] = 0,
-    test_species: Annotated[
-        str | None,
-        o.option(
-            "With species: species of the test fold (default: human, else the last).", "TAXON"
-        ),
-    ] = None,
-    networks: Annotated[
-        str | None,
-        o.option("With network: files of the network, where INPUT is a store.", "A,B", "--network"),
-    ] = None,
-    *,
-    reading: o.Reading,
-    console: Console,
-) -> None:
+@dataclass(kw_only=True)
+class SplitInput(o.Reading, Command):
     """Split INPUT by scaffold, species, community or at random.
 
     Rows are counted from 0; rejected rows, and proteins without any label in a labeled set, are in
     no fold. Proteins, for example: graphlog data split worm-go40 --kind network -o split.json
     """
-    progress = console.progress()
-    rows = graphlog.split_file(
-        source,
-        output,
-        kind,
-        fractions=o.fractions(fractions),
-        seed=seed,
-        test_species=test_species,
-        networks=o.names(networks),
-        progress=row_progress(progress),
-        **reading.options(),
+
+    source: o.Input
+    output: Annotated[Path, o.option("Split file to write (JSON).", "FILE", "--output", "-o")]
+    kind: Annotated[str | None, o.option(_KINDS, "KIND")] = None
+    fractions: Annotated[str, o.option("Fractions of train, valid and test.", "A,B,C")] = (
+        "0.8,0.1,0.1"
     )
-    progress.end()
-    console.summary(
-        {
-            "output": str(output),
-            "kind": json.loads(output.read_text(encoding="utf-8"))["kind"],
-            **{name: len(part) for name, part in zip(rows._fields, rows, strict=True)},
-        }
-    )
+    seed: Annotated[int, o.option("Random seed of the kinds that shuffle.", "N", min=0)] = 0
+    test_species: Annotated[
+        str | None,
+        o.option(
+            "With species: species of the test fold (default: human, else the last).", "TAXON"
+        ),
+    ] = None
+    networks: Annotated[
+        str | None,
+        o.option("With network: files of the network, where INPUT is a store.", "A,B", "--network"),
+    ] = None
+
+    def run(self) -> None:
+        """Split."""
+        progress = self.progress()
+        rows = graphlog.split_file(
+            self.source,
+            self.output,
+            self.kind,
+            fractions=o.fractions(self.fractions),
+            seed=self.seed,
+            test_species=self.test_species,
+            networks=o.names(self.networks),
+            progress=progress,
+            **self.reading(),
+        )
+        progress.end()
+        self.summary(
+            {
+                "output": str(self.output),
+                "kind": json.loads(self.output.read_text(encoding="utf-8"))["kind"],
+                **{name: len(part) for name, part in zip(rows._fields, rows, strict=True)},
+            }
+        )

@@ -1,45 +1,52 @@
 """Verbs that show what exists: models, info, plot, prototypes."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Console, Table, fields_table
+from graphlog.cli.console import Command, Table, fields_table
 from graphlog.errors import ConfigError
 
 
-def models(*, console: Console) -> None:
+@dataclass(kw_only=True)
+class Models(Command):
     """List the shipped models."""
-    shipped = graphlog.describe_models()
-    columns = ("name", "objective", "recipe", "trained on", "encoder", "embedding", "size")
-    keys = ("objective", "recipe", "graphs", "encoder", "embedding", "size")
-    rows = [
-        (name, *(f"{m[k]:,} graphs" if k == "graphs" and m[k] else m[k] or "" for k in keys))
-        for name, m in shipped.items()
-    ]
-    rows.append(("random", "none", "", "nothing", "untrained, of the default recipe", "jk", ""))
-    console.result({"models": shipped}, Table(columns, rows))
-    console.say(
-        "use one: graphlog embed molecules.csv -m NAME -o embeddings.npz; "
-        "details: graphlog info NAME"
-    )
+
+    def run(self) -> None:
+        """List them."""
+        shipped = graphlog.describe_models()
+        columns = ("name", "objective", "recipe", "trained on", "encoder", "embedding", "size")
+        keys = ("objective", "recipe", "graphs", "encoder", "embedding", "size")
+        rows = [
+            (name, *(f"{m[k]:,} graphs" if k == "graphs" and m[k] else m[k] or "" for k in keys))
+            for name, m in shipped.items()
+        ]
+        rows.append(("random", "none", "", "nothing", "untrained, of the default recipe", "jk", ""))
+        self.result({"models": shipped}, Table(columns, rows))
+        self.say(
+            "use one: graphlog embed molecules.csv -m NAME -o embeddings.npz; "
+            "details: graphlog info NAME"
+        )
 
 
-def info(
+@dataclass(kw_only=True)
+class Info(Command):
+    """Describe a model, store or run."""
+
     path: Annotated[
         str, o.argument("Model file, store, run folder, or name of a shipped model.", "PATH")
-    ],
+    ]
     verify: Annotated[
         bool, o.option("Check every file of a store against its sha256.", None, "--verify")
-    ] = False,
-    *,
-    console: Console,
-) -> None:
-    """Describe a model, store or run."""
-    description = graphlog.describe(path, verify=verify)
-    console.result(description, *_tables(description))
+    ] = False
+
+    def run(self) -> None:
+        """Describe it."""
+        description = graphlog.describe(self.path, verify=self.verify)
+        self.result(description, *_tables(description))
 
 
 def _tables(description: Mapping[str, Any]) -> list[Table]:
@@ -52,93 +59,94 @@ def _tables(description: Mapping[str, Any]) -> list[Table]:
     return [fields_table(plain), *parts]
 
 
-def plot(
-    run: Annotated[
+@dataclass(kw_only=True)
+class Plot(o.Reading, Command):
+    """Draw the figures of a run or benchmark, as PNG and SVG.
+
+    Of a run: training curves, the collapse watch, the embedding map, the tree of prototypes and the
+    scores. Of a benchmark: scores, curves of depth and batch size, maps and speeds.
+    """
+
+    run_dir: Annotated[
         Path,
         o.argument("Run folder of pretrain, finetune or probe, or folder of a benchmark.", "RUN"),
-    ],
-    output: o.Folder,
-    source: o.MapInput = None,
-    graphs: o.Sample = 2000,
+    ]
+    output: o.Folder
+    source: o.MapInput = None
+    graphs: o.Sample = 2000
     color: Annotated[
         str | None,
         o.option(
             "Color of the map (default: prototype; label after finetune).",
             "prototype|scaffold|label",
         ),
-    ] = None,
-    seed: o.Seed = 0,
-    *,
-    reading: o.Reading,
-    console: Console,
-) -> None:
-    """Draw the figures of a run or benchmark, as PNG and SVG.
+    ] = None
+    seed: o.Seed = 0
 
-    Of a run: training curves, the collapse watch, the embedding map, the tree of prototypes and the
-    scores. Of a benchmark: scores, curves of depth and batch size, maps and speeds.
-    """
-    paths = graphlog.draw_figures(
-        run,
-        output,
-        source,
-        graphs=graphs,
-        color=color,
-        seed=seed,
-        say=console.say,
-        **_reading_of(source, reading),
-    )
-    console.result({"figures": [str(p) for p in paths]}, Table(("",), [(p,) for p in paths]))
+    def run(self) -> None:
+        """Draw."""
+        paths = graphlog.draw_figures(
+            self.run_dir,
+            self.output,
+            self.source,
+            graphs=self.graphs,
+            color=self.color,
+            seed=self.seed,
+            say=self.say,
+            **_reading_of(self, self.source),
+        )
+        self.result({"figures": [str(p) for p in paths]}, Table(("",), [(p,) for p in paths]))
 
 
-def prototypes(
-    model: Annotated[
-        str, o.argument("Run folder of pretrain, model file, or name of a shipped model.", "RUN")
-    ],
-    output: o.Folder,
-    source: o.MapInput = None,
-    fit: Annotated[
-        bool, o.option("Fit a new tree to INPUT, with equal shares for its leaves.", None, "--fit")
-    ] = False,
-    graphs: o.Sample = 2000,
-    targets: o.Targets = None,
-    seed: o.Seed = 0,
-    precision: o.Precision = None,
-    device: o.Device = None,
-    threads: o.Threads = None,
-    *,
-    reading: o.Reading,
-    console: Console,
-) -> None:
+@dataclass(kw_only=True)
+class Prototypes(o.Reading, o.Computing, Command):
     """Assign every graph to the learned hierarchy of prototypes.
 
     DIR gets tree.json (sizes, typical graphs, traits), members.csv (path, similarity and novelty of
     every row) and atlas.html (a page to explore them).
     """
-    written = graphlog.write_prototypes(
-        model,
-        output,
-        source,
-        fit=fit,
-        graphs=graphs,
-        seed=seed,
-        precision=precision or "fp32",
-        device=device or "auto",
-        progress=console.progress(),
-        **_reading_of(source, reading, targets),
-    )
-    console.summary(
-        {
-            "graphs": written.graphs,
-            "rejected": written.rejected,
-            "prototypes": " / ".join(map(str, written.layers)),
-            "in use": " / ".join(map(str, written.used)),
-            **{path.stem: str(path) for path in written.paths},
-        }
-    )
+
+    model: Annotated[
+        str, o.argument("Run folder of pretrain, model file, or name of a shipped model.", "RUN")
+    ]
+    output: o.Folder
+    source: o.MapInput = None
+    fit: Annotated[
+        bool, o.option("Fit a new tree to INPUT, with equal shares for its leaves.", None, "--fit")
+    ] = False
+    graphs: o.Sample = 2000
+    targets: o.Targets = None
+    seed: o.Seed = 0
+    precision: o.Precision = None
+    device: o.Device = None
+
+    def run(self) -> None:
+        """Assign and write."""
+        written = graphlog.write_prototypes(
+            self.model,
+            self.output,
+            self.source,
+            fit=self.fit,
+            graphs=self.graphs,
+            seed=self.seed,
+            precision=self.precision or "fp32",
+            device=self.device or "auto",
+            progress=self.progress(),
+            **_reading_of(self, self.source, self.targets),
+        )
+        self.summary(
+            {
+                "graphs": written.graphs,
+                "rejected": written.rejected,
+                "prototypes": " / ".join(map(str, written.layers)),
+                "in use": " / ".join(map(str, written.used)),
+                **{path.stem: str(path) for path in written.paths},
+            }
+        )
 
 
 def _reading_of(
-    source: str | None, reading: o.Reading, targets: str | None = None
+    reading: o.Reading, source: str | None, targets: str | None = None
 ) -> dict[str, Any]:
     """Return how INPUT is read; the graphs of a run are read as the run has read them.
 
@@ -149,7 +157,8 @@ def _reading_of(
     if source is None and any(option is not None for option in described):
         raise ConfigError(
             "--limit, --smiles-column, --standardize and --targets describe INPUT; name one with "
-            "--input."
+            "--input.",
+            option="source",
         )
-    options = {**reading.options(), "targets": o.names(targets) or None}
+    options = {**reading.reading(), "targets": o.names(targets) or None}
     return {key: value for key, value in options.items() if value is not None}

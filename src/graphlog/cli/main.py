@@ -1,5 +1,7 @@
 """The Typer application and the entry point ``graphlog``."""
 
+import inspect
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -7,60 +9,70 @@ from contextvars import copy_context
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand
 from typer.main import get_command
 
 from graphlog import __version__
-from graphlog.cli.console import Interrupted, exit_code_of, open_missing_streams, warnings_as_lines
-from graphlog.cli.data import app as data_app
-from graphlog.cli.data import convert, featurize
-from graphlog.cli.look import info, models, plot, prototypes
-from graphlog.cli.options import as_flags, with_groups
-from graphlog.cli.train import benchmark, finetune, pretrain
-from graphlog.cli.use import embed, predict, probe
+from graphlog.cli.console import Command, open_missing_streams, report_error, warnings_as_lines
+from graphlog.cli.data import Convert, DatasetInfo, Featurize, GetDataset, ListDatasets, SplitInput
+from graphlog.cli.look import Info, Models, Plot, Prototypes
+from graphlog.cli.options import as_flags, in_effect
+from graphlog.cli.train import Benchmark, Finetune, Pretrain
+from graphlog.cli.use import Embed, Predict, Probe
 from graphlog.cli.verb import DATA, LOOK, PANELS, TRAIN, USE, Verb
 from graphlog.errors import WORDING
 from graphlog.plugins import Registry
 from graphlog.processes import WORDS
 
-CORE = (
-    Verb(featurize, DATA, "graphlog featurize zinc250k -o zinc.store"),
-    Verb(convert, DATA, "graphlog convert gin_contextpred.pth -o contextpred.safetensors"),
-    Verb(pretrain, TRAIN, "graphlog pretrain zinc.store -o run --epochs 11 --set encoder.dim=300"),
-    Verb(finetune, TRAIN, "graphlog finetune bbbp -m run -o bbbp-run --seeds 0,1,2"),
-    Verb(benchmark, TRAIN, "graphlog benchmark molecules -o bench --scale smoke"),
-    Verb(embed, USE, "graphlog embed molecules.csv -m run -o embeddings.npz"),
-    Verb(predict, USE, "graphlog predict new.csv -m bbbp-run -o predictions.csv"),
-    Verb(probe, USE, "graphlog probe bbbp -m run"),
-    Verb(models, LOOK, "graphlog models"),
-    Verb(info, LOOK, "graphlog info run"),
-    Verb(plot, LOOK, "graphlog plot run -o figures"),
-    Verb(prototypes, LOOK, "graphlog prototypes run -o tree --input molecules.csv"),
-)
+CORE = {
+    "featurize": Verb(Featurize, DATA, "graphlog featurize zinc250k -o zinc.store"),
+    "convert": Verb(
+        Convert, DATA, "graphlog convert gin_contextpred.pth -o contextpred.safetensors"
+    ),
+    "pretrain": Verb(
+        Pretrain, TRAIN, "graphlog pretrain zinc.store -o run --epochs 11 --set encoder.dim=300"
+    ),
+    "finetune": Verb(Finetune, TRAIN, "graphlog finetune bbbp -m run -o bbbp-run --seeds 0,1,2"),
+    "benchmark": Verb(Benchmark, TRAIN, "graphlog benchmark molecules -o bench --scale smoke"),
+    "embed": Verb(Embed, USE, "graphlog embed molecules.csv -m run -o embeddings.npz"),
+    "predict": Verb(Predict, USE, "graphlog predict new.csv -m bbbp-run -o predictions.csv"),
+    "probe": Verb(Probe, USE, "graphlog probe bbbp -m run"),
+    "models": Verb(Models, LOOK, "graphlog models"),
+    "info": Verb(Info, LOOK, "graphlog info run"),
+    "plot": Verb(Plot, LOOK, "graphlog plot run -o figures"),
+    "prototypes": Verb(Prototypes, LOOK, "graphlog prototypes run -o tree --input molecules.csv"),
+}
+OF_DATA = {
+    "list": Verb(ListDatasets, DATA, "graphlog data list"),
+    "get": Verb(GetDataset, DATA, "graphlog data get bbbp"),
+    "info": Verb(DatasetInfo, DATA, "graphlog data info tox21"),
+    "split": Verb(
+        SplitInput, DATA, "graphlog data split molecules.csv --kind scaffold -o split.json"
+    ),
+}
+"""The verbs after ``graphlog data``."""
 
 
 def _check(name: str, part: object) -> str | None:
     return None if isinstance(part, Verb) else "a graphlog.cli.verb.Verb"
 
 
-VERBS: Registry[Verb] = Registry("verb", {verb.run.__name__: verb for verb in CORE}, _check)
+VERBS: Registry[Verb] = Registry("verb", CORE, _check)
 """The verbs, those of the extras and of other packages by entry points."""
 
 
-class _Verbs(TyperGroup):
-    """Has messages name flags; lets Ctrl-C reach :func:`main`, where the parser would print."""
+class _OwnFirst(TyperCommand):
+    """Lists a command's own options before those that it shares."""
 
-    def invoke(self, ctx: Any) -> Any:
-        WORDING.set(as_flags(ctx))
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise Interrupted from None
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        command: type[Command] = inspect.unwrap(settings["callback"])
+        order = [name for kind in command.__mro__ for name in vars(kind).get("__annotations__", ())]
+        self.params.sort(key=lambda option: order.index(str(option.name)))
 
 
 app = typer.Typer(
     name="graphlog",
-    cls=_Verbs,
     help="Pre-train graph encoders without labels, on molecules and other graphs.",
     epilog="Example: graphlog quickstart -o tour. "
     "Exit codes: 0 success, 1 internal error, 2 invalid input, 130 interrupted.",
@@ -91,20 +103,49 @@ def global_options(
     """Pre-train graph encoders without labels, on molecules and other graphs."""
 
 
+data_app = typer.Typer(
+    help="List, fetch and split data sets.",
+    epilog="Example: graphlog data split bbbp --kind scaffold -o split.json",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+
+def add_verb(name: str, verb: Verb, to: typer.Typer = app) -> None:
+    """Add a verb to ``graphlog``, or to a group of its verbs."""
+    # typer keeps the lines of all paragraphs but the first, as wide as they are in the code
+    text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(verb.command) or "")
+    to.command(
+        name,
+        cls=_OwnFirst,
+        help=text,
+        epilog=f"Example: {verb.example}",
+        rich_help_panel=verb.panel,
+    )(verb.command)
+
+
 def _place(item: tuple[str, Verb]) -> int:
     panel = item[1].panel
     return PANELS.index(panel) if panel in PANELS else len(PANELS)
 
 
 for _name, _verb in sorted(VERBS.items(), key=_place):
-    _command = app.command(_name, rich_help_panel=_verb.panel, epilog=f"Example: {_verb.example}")
-    _command(with_groups(_verb.run))
+    add_verb(_name, _verb)
+for _name, _verb in OF_DATA.items():
+    add_verb(_name, _verb._replace(panel="Commands"), data_app)
 app.add_typer(data_app, name="data", rich_help_panel=DATA)
 
 
-def _run(words: list[str]) -> Any:
+def _run(words: list[str]) -> int:
+    """Make a command of its words, without any effect, then run it."""
     WORDS.set(words)
-    return get_command(app).main(args=words, prog_name="graphlog", standalone_mode=False)
+    parser: Any = get_command(app)
+    command = parser.main(args=words, prog_name="graphlog", standalone_mode=False)
+    if not isinstance(command, Command):  # a page of help was shown
+        return int(command or 0)
+    WORDING.set(as_flags(parser, words))
+    with in_effect(command):
+        return command.run() or 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -122,12 +163,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         with warnings_as_lines():
-            # options that set a context variable hold for this command alone
-            result: Any = copy_context().run(_run, words)
+            # what holds for this command alone is set in a context of its own
+            code = copy_context().run(_run, words)
         sys.stdout.flush()
     except BaseException as e:
-        code = exit_code_of(e)
+        code = report_error(e, words)
         if code is None:
             raise
-        return code
-    return result if isinstance(result, int) else 0
+    return code

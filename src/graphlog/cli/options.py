@@ -1,11 +1,9 @@
 """Options shared by several verbs, and how options become the settings of a run."""
 
-import functools
-import inspect
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,28 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from graphlog.errors import ConfigError, DataError, check_name, in_python
-from graphlog.files import EXCEL_SAFE
-
-
-def _set_data_root(folder: Path | None) -> Path | None:
-    if folder is not None:
-        os.environ["GRAPHLOG_DATA"] = str(folder)
-    return folder
-
-
-def set_threads(count: int | None) -> int | None:
-    """Compute with ``count`` threads; None changes nothing."""
-    if count is not None:
-        os.environ["OMP_NUM_THREADS"] = str(count)
-        import torch
-
-        torch.set_num_threads(count)
-    return count
-
-
-def _set_excel_safe(wanted: bool) -> bool:
-    EXCEL_SAFE.set(wanted)
-    return wanted
+from graphlog.files import excel_safe
 
 
 def _check_input(text: str) -> str:
@@ -43,7 +20,7 @@ def _check_input(text: str) -> str:
     if text == "-" or "," in text or path.exists():
         return text
     if path.suffix or len(path.parts) > 1:
-        raise DataError(f"no such file: {path}; check the path.")
+        raise DataError(f"no such file: {path}; check the path.", file=path)
     from graphlog.datasets import DATASETS
 
     check_name("file or data set", text, DATASETS)
@@ -131,11 +108,7 @@ Format = Annotated[
 SmilesColumn = Annotated[str | None, option("Column with the SMILES.", "NAME")]
 DataDir = Annotated[
     Path | None,
-    option(
-        "Folder of the data sets (default: $GRAPHLOG_DATA or the user's cache).",
-        "DIR",
-        callback=_set_data_root,
-    ),
+    option("Folder of the data sets (default: $GRAPHLOG_DATA or the user's cache).", "DIR"),
 ]
 OnError = Annotated[
     Literal["skip", "fail"],
@@ -147,10 +120,7 @@ OnError = Annotated[
 Workers = Annotated[
     int | None, option("Processes that read the input (default: all cores).", "N", min=1)
 ]
-Threads = Annotated[
-    int | None,
-    option("Threads for computation (default: all cores).", "N", min=1, callback=set_threads),
-]
+Threads = Annotated[int | None, option("Threads for computation (default: all cores).", "N", min=1)]
 Device = Annotated[str | None, option("Where to compute (default: auto).", "auto|cpu|cuda")]
 Engine = Annotated[
     Literal["local", "ray"],
@@ -236,19 +206,21 @@ Resume = Annotated[bool, option("Continue from the last checkpoint in RUN.", Non
 Overwrite = Annotated[bool, option("Replace an existing output.", None, "--overwrite")]
 ExcelSafe = Annotated[
     bool,
-    option(
-        "Keep spreadsheets from taking text in CSV files for formulas.",
-        None,
-        "--excel-safe",
-        callback=_set_excel_safe,
-    ),
+    option("Keep spreadsheets from taking text in CSV files for formulas.", None, "--excel-safe"),
 ]
 Quiet = Annotated[bool, option("Print no progress, messages or summary.", None, "--quiet", "-q")]
 Json = Annotated[bool, option("Print the result as JSON.", None, "--json")]
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+@dataclass(kw_only=True)
+class Data:
+    """Where data sets are."""
+
+    data_dir: DataDir = None
+
+
+@dataclass(kw_only=True)
+class Reading(Data):
     """How an input is read."""
 
     smiles_column: SmilesColumn = None
@@ -256,13 +228,12 @@ class Reading:
     decimal: Decimal = None
     standardize: Standardize = None
     limit: Limit = None
-    data_dir: DataDir = None
     on_error: OnError = "skip"
     workers: Workers = None
     excel_safe: ExcelSafe = False
 
-    def options(self) -> dict[str, Any]:
-        """Return what the readers take; the rest is set once and for all."""
+    def reading(self) -> dict[str, Any]:
+        """Return what the readers take."""
         return {
             "smiles_column": self.smiles_column,
             "sheet": self.sheet,
@@ -274,16 +245,22 @@ class Reading:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Inference:
+@dataclass(kw_only=True)
+class Computing:
+    """How much of the machine computes."""
+
+    threads: Threads = None
+
+
+@dataclass(kw_only=True)
+class Inference(Computing):
     """How an encoder is run over an input."""
 
     batch_size: BatchSize = None
     precision: Precision = None
     device: Device = None
-    threads: Threads = None
 
-    def options(self) -> dict[str, Any]:
+    def inference(self) -> dict[str, Any]:
         """Return what the calls take."""
         return {
             "batch_size": self.batch_size or 2048,
@@ -292,20 +269,59 @@ class Inference:
         }
 
 
-def as_flags(root: Any) -> Callable[[str, object], str]:
-    """Return how the command that ``root`` runs writes a setting: by its flag, as ``--resume``.
+@contextmanager
+def in_effect(command: object) -> Generator[None]:
+    """Find data, write tables and compute as the options of a command say, inside the block."""
+    with ExitStack() as ended:
+        if isinstance(command, Data) and command.data_dir is not None:
+            ended.enter_context(_environment("GRAPHLOG_DATA", str(command.data_dir)))
+        if isinstance(command, Reading) and command.excel_safe:
+            ended.enter_context(excel_safe())
+        if isinstance(command, Computing) and command.threads is not None:
+            ended.enter_context(threads(command.threads))
+        yield
+
+
+@contextmanager
+def threads(count: int) -> Generator[None]:
+    """Compute with ``count`` threads inside the block."""
+    import torch
+
+    before = torch.get_num_threads()
+    with _environment("OMP_NUM_THREADS", str(count)):
+        torch.set_num_threads(count)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Generator[None]:
+    """Set an environment variable for the block, for processes that it starts too."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name) if before is None else os.environ.update({name: before})
+
+
+def as_flags(group: Any, words: Sequence[str]) -> Callable[[str, object], str]:
+    """Return how a command writes a setting: by its flag, as ``--resume``.
 
     Where the command has no such flag, another verb may; other settings stay as in Python.
 
     Args:
-        root: The parser's context of ``graphlog``.
+        group: The parser of ``graphlog``.
+        words: The command, such as ``data split``; what follows does not matter.
     """
+    verbs = {**group.commands, **group.commands["data"].commands}
+    own = [verbs[word] for word in words[:2] if word in verbs]
 
     def write(name: str, value: object = None) -> str:
-        verbs = root.command.commands
-        own = verbs.get(root.invoked_subcommand)
-        for verb in (own, *verbs.values(), *verbs["data"].commands.values()):
-            for found in verb.params if verb is not None else ():
+        for verb in (*reversed(own), *verbs.values()):
+            for found in verb.params:
                 if found.name == name:
                     return _written(found, value)
         return in_python(name, value)
@@ -321,40 +337,6 @@ def _written(found: Any, value: object) -> str:
         return found.secondary_opts[0]
     flag = max(found.opts, key=len)
     return flag if value in (None, True, False) else f"{flag} {value}"
-
-
-def with_groups(verb: Callable[..., None]) -> Callable[..., None]:
-    """Return a verb whose dataclass parameters, such as :class:`Reading`, are options of its own.
-
-    Each field of the dataclass is one option.
-    """
-    signature = inspect.signature(verb)
-    groups: dict[str, Any] = {
-        p.name: p.annotation for p in signature.parameters.values() if is_dataclass(p.annotation)
-    }
-    parameters: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
-        if parameter.name not in groups:
-            parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY))
-            continue
-        parameters += [
-            parameter.replace(
-                name=f.name, kind=parameter.KEYWORD_ONLY, default=f.default, annotation=f.type
-            )
-            for f in fields(groups[parameter.name])
-        ]
-
-    @functools.wraps(verb)
-    def command(**values: Any) -> None:
-        for name, group in groups.items():
-            values[name] = group(**{f.name: values.pop(f.name) for f in fields(group)})
-        verb(**values)
-
-    command.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportAttributeAccessIssue]
-    command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
-    # typer keeps the lines of all paragraphs but the first, as wide as they are in the code
-    command.__doc__ = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(verb) or "")
-    return command
 
 
 _TRAINING_SETTINGS = ("epochs", "batch_size", "precision", "device", "seed", "learning_rate")

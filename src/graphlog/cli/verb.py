@@ -1,7 +1,8 @@
 """A verb of the command line, of graphlog or of another package."""
 
-from collections.abc import Callable
 from typing import NamedTuple
+
+from graphlog.cli.console import Command
 
 START, DATA, TRAIN, USE, LOOK = "Start here", "Data", "Train", "Use an encoder", "Look at results"
 PANELS = (START, DATA, TRAIN, USE, LOOK)
@@ -9,9 +10,9 @@ PANELS = (START, DATA, TRAIN, USE, LOOK)
 
 
 class Verb(NamedTuple):
-    """A function as a command: its parameters are options, and its docstring is its help."""
+    """A command and its place in the help."""
 
-    run: Callable[..., None]
+    command: type[Command]
     panel: str
     """Heading under which it is listed."""
     example: str

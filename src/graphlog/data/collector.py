@@ -67,6 +67,7 @@ class RowCollector:
                 f"{self._where}, {self._item} {reject.row}: {text}{reject.reason}; fix it, or skip "
                 f"such rows with {setting('on_error', 'skip')}.",
                 option="on_error",
+                row=reject.row,
             )
         self._pass_on(reject)
         self.rejected += 1

@@ -349,6 +349,7 @@ class LabelReader:
             f"{row.fields[task].strip()[:40]!a}{more}; leave out units and bounds such as >, "
             f"write a decimal {mark}, or choose other {setting('targets')}.",
             option="targets",
+            row=row.row,
         )
 
 

@@ -135,7 +135,7 @@ def kind_of(path: Path) -> str:
     if suffixes and suffixes[-1] in ENDINGS:
         return ENDINGS[suffixes[-1]]
     if not path.exists():
-        raise DataError(f"no such file: {path}; check the path.")
+        raise DataError(f"no such file: {path}; check the path.", file=path)
     raise DataError(
         f"{path}: cannot tell what kind of file this is; name it {', '.join(ENDINGS)} (those of "
         "text also .gz or .zst)."
@@ -310,7 +310,7 @@ def _open_parquet(path: Path) -> Generator[tuple[list[str], Iterator[list[str]]]
         table = library.ParquetFile(path, read_dictionary=names)
         _refuse_expanding(table.metadata, path)
     except FileNotFoundError:
-        raise DataError(f"no such file: {path}; check the path.") from None
+        raise DataError(f"no such file: {path}; check the path.", file=path) from None
     except (pa.ArrowException, OSError) as e:
         raise DataError(
             f"{path}: not a readable Parquet file ({str(e).splitlines()[0].rstrip('.')}); fetch or "
@@ -373,7 +373,7 @@ def _texts(column: Any) -> list[str]:
 def _open_excel(path: Path, sheet: str | None) -> Generator[tuple[list[str], Iterator[list[str]]]]:
     """Give the columns and the rows of a sheet of an Excel file."""
     if not path.exists():
-        raise DataError(f"no such file: {path}; check the path.")
+        raise DataError(f"no such file: {path}; check the path.", file=path)
     try:
         import openpyxl
     except ImportError:

@@ -31,11 +31,17 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import json_ready
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
-from graphlog.errors import ConfigError, MissingExtraError, NonFiniteLossError, setting
+from graphlog.errors import (
+    ConfigError,
+    MissingExtraError,
+    NonFiniteLossError,
+    TrainingInterrupted,
+    setting,
+)
 from graphlog.files import folder_kind, mark_folder, write_json, write_text, writing
 from graphlog.inputs import InputLike, remember_input, resolve
 from graphlog.training.log import Progress, Silent, as_progress
-from graphlog.training.trainer import Cursor, Trainer, TrainingInterrupted, stop_on_signal
+from graphlog.training.trainer import Cursor, Trainer, stop_on_signal
 
 STUDY, BEST, RUN = "study.db", "best.toml", "best"
 _KIND = "search"

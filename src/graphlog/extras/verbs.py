@@ -1,189 +1,193 @@
 """The verbs of the extras, found by the entry points that any package may have."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Console, Table, interruptible, report_tables
+from graphlog.cli.console import Command, Table, report_tables
 from graphlog.cli.verb import START, TRAIN, USE, Verb
 
 
-def quickstart(
-    output: o.Folder = Path("graphlog-quickstart"),
-    molecules: Annotated[
-        int, o.option("Molecules to pre-train on.", "N", min=200, max=10_000)
-    ] = 4000,
-    epochs: Annotated[int, o.option("Epochs of pre-training.", "N", min=2)] = 3,
-    seed: o.Seed = 0,
-    threads: o.Threads = 1,
-    *,
-    console: Console,
-) -> None:
+@dataclass(kw_only=True)
+class Quickstart(o.Computing, Command):
     """Pre-train, compare, fine-tune and draw, in three minutes.
 
     Works offline, on real molecules that come with graphlog and RDKit.
     """
-    tour = graphlog.run_quickstart(
-        output,
-        molecules=molecules,
-        epochs=epochs,
-        seed=seed,
-        progress=console.progress(),
-        say=console.say,
+
+    output: o.Folder = Path("graphlog-quickstart")
+    molecules: Annotated[int, o.option("Molecules to pre-train on.", "N", min=200, max=10_000)] = (
+        4000
     )
-    scores = [
-        Table(
-            ("model", "how", "test RMSE", "R2"),
-            [
-                (s.model, s.how, f"{s.rmse:.2f}", f"{s.r2:.2f}")
-                for s in tour.scores
-                if s.dataset == name
-            ],
-            f"{name}: {question}; molecules of other scaffolds, the best row last",
+    epochs: Annotated[int, o.option("Epochs of pre-training.", "N", min=2)] = 3
+    seed: o.Seed = 0
+    threads: o.Threads = 1
+
+    def run(self) -> None:
+        """Take the tour."""
+        tour = graphlog.run_quickstart(
+            self.output,
+            molecules=self.molecules,
+            epochs=self.epochs,
+            seed=self.seed,
+            progress=self.progress(),
+            say=self.say,
         )
-        for name, question in tour.questions.items()
-    ]
-    heads = tuple(name.replace("_", " ") for name in tour.certainty)
-    certainty = Table(heads, [tuple(tour.certainty.values())], "intervals on the test fold")
-    written = Table(("written", "content"), list(tour.written.items()))
-    following = Table(("try next",), [(line,) for line in tour.next_steps])
-    console.result(tour.to_dict(), *scores, certainty, written, following)
+        scores = [
+            Table(
+                ("model", "how", "test RMSE", "R2"),
+                [
+                    (s.model, s.how, f"{s.rmse:.2f}", f"{s.r2:.2f}")
+                    for s in tour.scores
+                    if s.dataset == name
+                ],
+                f"{name}: {question}; molecules of other scaffolds, the best row last",
+            )
+            for name, question in tour.questions.items()
+        ]
+        heads = tuple(name.replace("_", " ") for name in tour.certainty)
+        certainty = Table(heads, [tuple(tour.certainty.values())], "intervals on the test fold")
+        written = Table(("written", "content"), list(tour.written.items()))
+        following = Table(("try next",), [(line,) for line in tour.next_steps])
+        self.result(tour.to_dict(), *scores, certainty, written, following)
 
 
-def tune(
-    source: o.Input,
-    model: o.Model,
-    output: o.Folder,
-    trials: Annotated[int, o.option("Settings to try in all.", "N", min=1)] = 30,
-    targets: o.Targets = None,
-    task: o.Task = "auto",
-    split: o.SplitKind = None,
-    on_repeats: o.OnRepeats = "keep",
-    seeds: o.Seeds = "0,1,2",
-    freeze: o.Freeze = False,
-    settings: o.Settings = None,
-    baselines: Annotated[str, o.option("ecfp-rf, ecfp-lr, random or none.", "A,B")] = (
-        "ecfp-rf,ecfp-lr"
-    ),
-    device: o.Device = None,
-    resume: Annotated[bool, o.option("Continue the search in DIR.", None, "--resume")] = False,
-    overwrite: o.Overwrite = False,
-    threads: o.Threads = None,
-    *,
-    reading: o.Reading,
-    console: Console,
-) -> None:
+@dataclass(kw_only=True)
+class Tune(o.Reading, o.Computing, Command):
     """Search for settings of finetune with Optuna, then fine-tune with the best.
 
     Trials are judged by the validation fold of one seed; the test fold is looked at once, at the
     end. DIR holds study.db, trials.json, best.toml (for finetune --config) and the run best.
     """
-    named = {"freeze": freeze or None, "device": device}
-    with interruptible():
-        tuned = graphlog.tune(
-            model,
-            source,
-            output,
-            trials=trials,
-            split=split,
-            targets=o.names(targets) or None,
-            task=task,
-            on_repeats=on_repeats,
-            seeds=o.integers(seeds),
-            baselines=o.names(baselines),
-            resume=resume,
-            overwrite=overwrite,
-            progress=console.progress(),
-            **reading.options(),
-            **o.chosen_settings(named, settings or []),
-        )
-    names = list(tuned.trials[0].settings)
-    rows = [
-        (t.number, t.state, t.score, t.epochs, *(t.settings.get(name) for name in names))
-        for t in tuned.trials
-    ]
-    heads = ("trial", "state", f"valid {tuned.metric}", "trained", *names)
-    report = tuned.predictor.report
-    console.result(tuned.to_dict(), Table(heads, rows, "trials"), *report_tables(report))
-    console.say(
-        f"next: graphlog finetune INPUT -m MODEL -o RUN --config {output / 'best.toml'}; "
-        f"graphlog predict INPUT -m {output / 'best'} -o predictions.csv"
+
+    source: o.Input
+    model: o.Model
+    output: o.Folder
+    trials: Annotated[int, o.option("Settings to try in all.", "N", min=1)] = 30
+    targets: o.Targets = None
+    task: o.Task = "auto"
+    split: o.SplitKind = None
+    on_repeats: o.OnRepeats = "keep"
+    seeds: o.Seeds = "0,1,2"
+    freeze: o.Freeze = False
+    settings: o.Settings = None
+    baselines: Annotated[str, o.option("ecfp-rf, ecfp-lr, random or none.", "A,B")] = (
+        "ecfp-rf,ecfp-lr"
     )
+    device: o.Device = None
+    resume: Annotated[bool, o.option("Continue the search in DIR.", None, "--resume")] = False
+    overwrite: o.Overwrite = False
+
+    def run(self) -> None:
+        """Search."""
+        named = {"freeze": self.freeze or None, "device": self.device}
+        tuned = graphlog.tune(
+            self.model,
+            self.source,
+            self.output,
+            trials=self.trials,
+            split=self.split,
+            targets=o.names(self.targets) or None,
+            task=self.task,
+            on_repeats=self.on_repeats,
+            seeds=o.integers(self.seeds),
+            baselines=o.names(self.baselines),
+            resume=self.resume,
+            overwrite=self.overwrite,
+            progress=self.progress(),
+            **self.reading(),
+            **o.chosen_settings(named, self.settings or []),
+        )
+        names = list(tuned.trials[0].settings)
+        rows = [
+            (t.number, t.state, t.score, t.epochs, *(t.settings.get(name) for name in names))
+            for t in tuned.trials
+        ]
+        heads = ("trial", "state", f"valid {tuned.metric}", "trained", *names)
+        report = tuned.predictor.report
+        self.result(tuned.to_dict(), Table(heads, rows, "trials"), *report_tables(report))
+        self.say(
+            f"next: graphlog finetune INPUT -m MODEL -o RUN --config {self.output / 'best.toml'}; "
+            f"graphlog predict INPUT -m {self.output / 'best'} -o predictions.csv"
+        )
 
 
-def neighbors(
+@dataclass(kw_only=True)
+class Neighbors(o.Inference, o.Reading, Command):
+    """Find the rows of a library that are nearest to each row of QUERY.
+
+    Nearness is the cosine of two embeddings. OUT has a line for each pair, or drawings (.html).
+    """
+
     query: Annotated[
         str,
         o.argument(
             "Molecule file, store, data set name, one SMILES, or - for standard input.", "QUERY"
         ),
-    ],
+    ]
     library: Annotated[
         str, o.option("Input to search, or the folder of a saved index.", "LIBRARY", "--in")
-    ],
-    model: o.Model,
+    ]
+    model: o.Model
     output: Annotated[
         Path,
         o.option(
             "File to write: .csv, .jsonl or .html; - for standard output.", "OUT", "--output", "-o"
         ),
-    ],
-    k: Annotated[int, o.option("Neighbors of each query.", "K", "-k", min=1)] = 10,
+    ]
+    k: Annotated[int, o.option("Neighbors of each query.", "K", "-k", min=1)] = 10
     format: Annotated[
         Literal["csv", "jsonl", "html"] | None,
         o.option("Format of OUT (default: by its ending; csv for -)."),
-    ] = None,
+    ] = None
     save: Annotated[
         Path | None, o.option("Folder to write the index of LIBRARY to, for other queries.", "DIR")
-    ] = None,
+    ] = None
     exact: Annotated[
         bool, o.option("Compare every row, however large LIBRARY is.", None, "--exact")
-    ] = False,
-    layer: o.Layer = None,
-    *,
-    inference: o.Inference,
-    reading: o.Reading,
-    console: Console,
-) -> None:
-    """Find the rows of a library that are nearest to each row of QUERY.
+    ] = False
+    layer: o.Layer = None
 
-    Nearness is the cosine of two embeddings. OUT has a line for each pair, or drawings (.html).
-    """
-    written = graphlog.neighbors_file(
-        model,
-        query,
-        library,
-        output,
-        k,
-        save=save,
-        exact=exact or None,
-        layer=layer,
-        format=format,
-        progress=console.progress(),
-        **inference.options(),
-        **reading.options(),
-    )
-    console.summary(written.to_dict(), output)
+    def run(self) -> None:
+        """Search."""
+        written = graphlog.neighbors_file(
+            self.model,
+            self.query,
+            self.library,
+            self.output,
+            self.k,
+            save=self.save,
+            exact=self.exact or None,
+            layer=self.layer,
+            format=self.format,
+            progress=self.progress(),
+            **self.inference(),
+            **self.reading(),
+        )
+        self.summary(written.to_dict(), self.output)
 
 
-def export(
+@dataclass(kw_only=True)
+class Export(Command):
+    """Write an encoder as ONNX, for programs without graphlog."""
+
     model: Annotated[
         str,
         o.argument("Model file (.safetensors), run folder, or name of a shipped model.", "MODEL"),
-    ],
-    output: Annotated[Path, o.option("File to write.", "OUT.onnx", "--output", "-o")],
-    layer: o.Layer = None,
-    *,
-    console: Console,
-) -> None:
-    """Write an encoder as ONNX, for programs without graphlog."""
-    console.summary(graphlog.export_onnx(model, output, layer=layer))
+    ]
+    output: Annotated[Path, o.option("File to write.", "OUT.onnx", "--output", "-o")]
+    layer: o.Layer = None
+
+    def run(self) -> None:
+        """Export."""
+        self.summary(graphlog.export_onnx(self.model, self.output, layer=self.layer))
 
 
-QUICKSTART = Verb(quickstart, START, "graphlog quickstart -o tour")
-TUNE = Verb(tune, TRAIN, "graphlog tune bbbp -m run -o bbbp-tuned --trials 30")
+QUICKSTART = Verb(Quickstart, START, "graphlog quickstart -o tour")
+TUNE = Verb(Tune, TRAIN, "graphlog tune bbbp -m run -o bbbp-tuned --trials 30")
 NEIGHBORS = Verb(
-    neighbors, USE, "graphlog neighbors CCO --in molecules.csv -m graphlog-mol -o near.html"
+    Neighbors, USE, "graphlog neighbors CCO --in molecules.csv -m graphlog-mol -o near.html"
 )
-EXPORT = Verb(export, USE, "graphlog export graphlog-mol -o model.onnx")
+EXPORT = Verb(Export, USE, "graphlog export graphlog-mol -o model.onnx")

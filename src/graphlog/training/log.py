@@ -28,6 +28,9 @@ LINE_EVERY_S = 10.0
 class Progress:
     """Follows one run; subclasses show it, this class shows nothing."""
 
+    def __call__(self, done: int, rejected: int) -> None:
+        """Show how many rows of an input have been read so far; readers call this."""
+
     def begin(self, total: int, done: int = 0) -> None:
         """Expect ``total`` graphs, ``done`` of which an earlier process has handled.
 
@@ -65,21 +68,61 @@ Silent = Progress
 """Shows nothing."""
 
 
-class Lines(Progress):
-    """Plain lines on standard error, one about every ten seconds."""
+class _Shown(Progress):
+    """Counts graphs and rows; subclasses draw the state about every ``every_s`` seconds."""
 
-    def __init__(self, every_s: float = LINE_EVERY_S) -> None:
-        """Wait ``every_s`` seconds between two lines of progress."""
-        self.every_s = every_s
+    every_s: float
+
+    def __init__(self) -> None:
         self._total = self._done = self._first = 0
-        self._started = self._said = time.monotonic()
-        self._values: Mapping[str, float] = {}
+        self._started = self._drawn = time.monotonic()
+        self._reading_since: float | None = None
         self._stage = ""
+
+    def __call__(self, done: int, rejected: int) -> None:
+        """Show the rows read and rejected."""
+        now = time.monotonic()
+        if self._reading_since is None:
+            self._reading_since = self._drawn = now
+        if not self._is_due(now):
+            return
+        if not self._total:
+            self.begin(0)
+        rate = _rate(done, now - self._reading_since)
+        self.stage(f"read {done:,} rows, {rejected:,} rejected, {rate} rows/s")
 
     def begin(self, total: int, done: int = 0) -> None:
         """Start counting."""
         self._total, self._done, self._first = total, done, done
-        self._started = self._said = time.monotonic()
+        self._started = self._drawn = time.monotonic()
+
+    def _is_due(self, now: float) -> bool:
+        if now - self._drawn < self.every_s:
+            return False
+        self._drawn = now
+        return True
+
+    def _speed(self, now: float) -> str:
+        """Return how much is done and the speed; once all is counted, neither is news."""
+        if not self._done or self._is_counted():
+            return ""
+        share = (
+            f"{100 * self._done / self._total:.0f} %" if self._total else f"{self._done:,} graphs"
+        )
+        return f"{share}, {_rate(self._done - self._first, now - self._started)} graphs/s"
+
+    def _is_counted(self) -> bool:
+        return 0 < self._total <= self._done
+
+
+class Lines(_Shown):
+    """Plain lines on standard error, one about every ten seconds."""
+
+    def __init__(self, every_s: float = LINE_EVERY_S) -> None:
+        """Wait ``every_s`` seconds between two lines of progress."""
+        super().__init__()
+        self.every_s = every_s
+        self._values: Mapping[str, float] = {}
 
     def stage(self, text: str) -> None:
         """Print the new stage."""
@@ -90,15 +133,12 @@ class Lines(Progress):
         """Count, and print a line when one is due."""
         self._done += graphs
         now = time.monotonic()
-        if now - self._said < self.every_s:
+        if not self._is_due(now):
             return
-        self._said = now
         rate = (self._done - self._first) / max(now - self._started, 1e-9)
-        left, share = "", f"{self._done:,} graphs"
-        if self._total:
-            left = f"{_duration((self._total - self._done) / rate)} left" if rate else ""
-            share = f"{100 * self._done / self._total:.0f} %"
-        parts = [share, f"{rate:.0f} graphs/s", _losses(self._values), left]
+        left = f"{_duration((self._total - self._done) / rate)} left" if rate else ""
+        state = "all graphs done, finishing" if self._is_counted() else self._speed(now)
+        parts = [state, _losses(self._values), left if self._done < self._total else ""]
         self.say(f"{self._stage}: {', '.join(filter(None, parts))}")
 
     def report(self, values: Mapping[str, float]) -> None:
@@ -118,46 +158,61 @@ class _Losses(ProgressColumn):
         return Text(task.fields["losses"], no_wrap=True, overflow="ellipsis")
 
 
-class Bar(Progress):
-    """A progress bar on standard error with rate, losses and time left."""
+class Bar(_Shown):
+    """A progress bar on standard error with rate, losses and time left.
+
+    It is gone once its work is done. While nothing can be counted, before the first graphs and
+    after the last, it moves without a share or a speed.
+    """
+
+    every_s = 0.5
 
     def __init__(self, console: Console | None = None) -> None:
         """Prepare the bar; it appears at :meth:`begin`."""
+        super().__init__()
         self._bar = RichProgress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TextColumn("{task.fields[rate]} graphs/s"),
+            TextColumn("{task.fields[speed]}"),
             TimeRemainingColumn(table_column=Column(no_wrap=True)),
             _Losses(),
             console=console or Console(stderr=True),
             refresh_per_second=2,
+            transient=True,
         )
         self._task: TaskID | None = None
-        self._done = 0
-        self._started = time.monotonic()
 
     def begin(self, total: int, done: int = 0) -> None:
         """Show the bar."""
-        self._done, self._started = 0, time.monotonic()
-        if self._task is not None:  # what came before has its own total
-            self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(
-            "", total=total or None, completed=done, rate="-", losses=""
-        )
+        super().begin(total, done)
+        self._restart("", total or None)
         self._bar.start()
 
     def stage(self, text: str) -> None:
         """Write the stage before the bar."""
+        self._stage = text
         if self._task is not None:
             self._bar.update(self._task, description=text)
 
     def advance(self, graphs: int) -> None:
         """Move the bar."""
         self._done += graphs
+        if self._task is None:
+            return
+        if self._is_counted():
+            self._restart("finishing", None)
+        else:
+            speed = self._speed(time.monotonic())
+            self._bar.update(self._task, completed=self._done, speed=speed)
+
+    def _restart(self, speed: str, total: int | None) -> None:
+        """Show a new bar in place of the one before, which has its own total."""
         if self._task is not None:
-            rate = self._done / max(time.monotonic() - self._started, 1e-9)
-            self._bar.update(self._task, advance=graphs, rate=f"{rate:.0f}")
+            self._bar.remove_task(self._task)
+        done = self._done if total else 0
+        self._task = self._bar.add_task(
+            self._stage, total=total, completed=done, speed=speed, losses=""
+        )
 
     def report(self, values: Mapping[str, float]) -> None:
         """Write the losses behind the bar."""
@@ -173,13 +228,13 @@ class Bar(Progress):
         self._bar.stop()
 
 
-def make_progress(quiet: bool = False) -> Progress:
+def make_progress(quiet: bool = False, every_s: float = LINE_EVERY_S) -> Progress:
     """Return the display that suits: a bar on a terminal or in a notebook, else plain lines."""
     if quiet:
         return Silent()
     # rich draws bars in notebooks with ipywidgets
     in_notebook = Console().is_jupyter and find_spec("ipywidgets") is not None
-    return Bar() if sys.stderr.isatty() or in_notebook else Lines()
+    return Bar() if sys.stderr.isatty() or in_notebook else Lines(every_s)
 
 
 def as_progress(progress: Progress | bool | None) -> Progress:
@@ -191,6 +246,12 @@ def as_progress(progress: Progress | bool | None) -> Progress:
 
 def _losses(values: Mapping[str, float]) -> str:
     return " ".join(f"{name} {value:.3f}" for name, value in values.items())
+
+
+def _rate(count: int, seconds: float) -> str:
+    """Return a speed with two digits at least, as slow work would else have none."""
+    rate = count / max(seconds, 1e-9)
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 def _duration(seconds: float) -> str:

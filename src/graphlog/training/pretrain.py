@@ -17,7 +17,7 @@ from graphlog.data.store import GraphStore
 from graphlog.encoders.encoder import GraphEncoder, build_encoder, calibrate
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import PREFIX, Novelty, fit_novelty
-from graphlog.errors import ConfigError, DataError, ModelFileError, setting
+from graphlog.errors import ConfigError, DataError, ModelFileError, TrainingInterrupted, setting
 from graphlog.files import write_json, write_text, writing
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective
@@ -46,7 +46,6 @@ from graphlog.training.trainer import (
     Cursor,
     Job,
     Trainer,
-    TrainingInterrupted,
     WeightAverage,
     resume_advice,
     scheduled_rate,
@@ -88,8 +87,8 @@ class Pretraining(Job):
         self.folder: RunFolder | None = None
         if config.schema != store.schema.name:
             self.progress.say(
-                f"the graphs have schema '{store.schema.name}' where the settings say "
-                f"'{config.schema}': taking theirs"
+                f"the settings say schema '{config.schema}', the data have '{store.schema.name}'. "
+                "Using the data's schema"
             )
         kind = OBJECTIVES[config.objective]
         if note := kind.RECIPE_NOTES.get(config.recipe):

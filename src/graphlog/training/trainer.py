@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphlog.errors import GraphLoGError, ModelFileError, NonFiniteLossError, setting
+from graphlog.errors import ModelFileError, NonFiniteLossError, TrainingInterrupted, setting
 from graphlog.files import writing
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.processes import is_orphan, size
@@ -198,14 +198,6 @@ torchrun."""
 def resume_advice() -> str:
     """Return what to do about a disk that is full while a run is written."""
     return f"the last checkpoint is whole; free space, then continue with {setting('resume', True)}"
-
-
-class TrainingInterrupted(GraphLoGError):  # noqa: N818 - a request, not an error
-    """Ctrl-C or SIGTERM; the message says how to continue.
-
-    The state has been saved. A second request stops at once, and the run continues from the last
-    checkpoint.
-    """
 
 
 @dataclass(frozen=True, slots=True)
