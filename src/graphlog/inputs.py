@@ -426,9 +426,10 @@ def _fitting(
     """
     for option in options:
         if option not in _FOR_STORES:
-            flag = option.replace("_", "-")
             raise ConfigError(
-                f"{name} is a store already; build it again from its input to use --{flag}."
+                f"{name} is a store already; to use {setting(option)}, build it again from its "
+                "input.",
+                option=option,
             )
     if schema is not None and store.schema != schema:
         own, wanted = store.schema.name, schema.name

@@ -169,7 +169,7 @@ def test_a_file_gives_the_split_back(tmp_path: Path):
     )
     again = Split.load(tmp_path / "split.json", num_rows=50, sha256="ab" * 32)
     assert all(np.array_equal(a, b) for a, b in zip(split, again, strict=True))
-    with pytest.raises(DataError, match="another input"):
+    with pytest.raises(DataError, match="belongs to a different file"):
         Split.load(tmp_path / "split.json", sha256="cd" * 32)
     with pytest.raises(DataError, match="row 49 is out of range; the input has rows 0 to 48"):
         Split.load(tmp_path / "split.json", num_rows=49)

@@ -113,7 +113,7 @@ def test_a_mirror_with_another_file_says_so(
     target.parent.mkdir(parents=True)
     target.write_bytes(gzip.compress(b"smiles,p_np\nC,1\n"))
     monkeypatch.setenv("GRAPHLOG_MIRROR", str(tmp_path / "mirror"))
-    with pytest.raises(DataError, match="is not the 'bbbp' this version knows"):
+    with pytest.raises(DataError, match="is not the file of data set 'bbbp'"):
         fetch(DATASETS["bbbp"])
 
 

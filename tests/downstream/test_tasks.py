@@ -109,7 +109,7 @@ def test_a_split_file_of_another_file_is_refused(tmp_path: Path):
         == 6
     )
     other = write_csv(tmp_path / "other.csv", [*CHAINS, "CC"], y=[*IS_ALCOHOL, 0])
-    with pytest.raises(DataError, match="was made for another input"):
+    with pytest.raises(DataError, match="belongs to a different file"):
         open_labeled(other, MOLECULE, targets=["y"], split=tmp_path / "split.json")
 
 
@@ -146,10 +146,10 @@ def test_folds_with_one_class_are_noted(tmp_path: Path):
     others = np.flatnonzero(IS_ALCOHOL == 0)
     split = Split(np.concatenate([alcohols[:4], others[:20]]), alcohols[4:], others[20:])
     data = open_labeled(path, MOLECULE, targets=["y"], split=split)
-    assert [note.split(":")[0] for note in data.fold_notes][:2] == ["valid fold", "test fold"]
-    assert all(
-        "1 of 1 targets have one class or none there" in note for note in data.fold_notes[:2]
-    )
+    assert data.fold_notes[:2] == [
+        "Target y has only one class in the validation fold; it is left out of its mean.",
+        "Target y has only one class in the test fold; it is left out of its mean.",
+    ]
 
 
 def test_folds_may_be_masks_of_all_rows(tmp_path: Path):
@@ -187,8 +187,9 @@ def test_what_the_training_fold_cannot_teach_is_in_no_mean(task: str):
     alone = evaluate(labels[held, :1], predictions[:, :1], data.task)
     assert found.scores == alone.scores
     assert all(np.isnan(values[1]) for values in found.per_task.values())
-    lack = "one class or none" if task == "classification" else "one value or none"
-    assert any(f"train fold: 1 of 2 targets have {lack}" in note for note in data.fold_notes)
+    lack = "class" if task == "classification" else "value"
+    skipped = f"Target same has only one {lack} in the training fold; it is skipped."
+    assert skipped in data.fold_notes
 
 
 def test_a_store_without_labels_says_so():
@@ -228,12 +229,12 @@ def test_a_split_of_another_data_set_is_told(tmp_path: Path):
         data = open_labeled(str(tmp_path / "t.store"), MOLECULE, split=tmp_path / "t.json")
     assert not any("in no fold" in note for note in data.fold_notes)
     for wrong in ("o.json", "file.json"):
-        with pytest.warns(UserWarning, match="was made for another input"):
+        with pytest.warns(UserWarning, match="belongs to a different file"):
             data = open_labeled(str(tmp_path / "t.store"), MOLECULE, split=tmp_path / wrong)
         assert "12 of 48 graphs are in no fold" in data.fold_notes
-    with pytest.raises(DataError, match="was made for another input"):
+    with pytest.raises(DataError, match="belongs to a different file"):
         open_labeled(path, MOLECULE, targets=["y"], split=tmp_path / "o.json")
-    with pytest.warns(UserWarning, match="was made for another input"):
+    with pytest.warns(UserWarning, match="belongs to a different file"):
         open_labeled("esol", MOLECULE, split=tmp_path / "file.json")
 
 

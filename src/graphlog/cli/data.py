@@ -225,23 +225,23 @@ class Convert(Command):
     old: Annotated[
         Path, o.argument("Checkpoint of GraphLoG, GraphCL, GraphMAE, Mole-BERT, ...", "OLD.pth")
     ]
-    output: Annotated[Path, o.option("Model file to write.", "MODEL.safetensors", "--output", "-o")]
+    out: Annotated[Path, o.option("Model file to write.", "MODEL.safetensors", "--output", "-o")]
     half: Annotated[bool, o.option("Store weights in 16 bits.", None, "--half")] = False
 
     def run(self) -> None:
         """Convert."""
-        encoder = graphlog.convert(self.old, self.output, half=self.half)
+        encoder = graphlog.convert(self.old, self.out, half=self.half)
         config = encoder.config
         summary = {
-            "model": str(self.output),
+            "model": str(self.out),
             "schema": encoder.schema.name,
             "backbone": config.backbone,
             "layers": config.layers,
             "dim": config.dim,
-            "bytes": self.output.stat().st_size,
+            "bytes": self.out.stat().st_size,
         }
         self.summary(summary)
-        self.say(f"next: graphlog embed molecules.csv -m {self.output} -o embeddings.npz")
+        self.say(f"next: graphlog embed molecules.csv -m {self.out} -o embeddings.npz")
 
 
 Name = Annotated[str, o.argument("Name of a data set; see: graphlog data list.", "NAME")]
@@ -302,7 +302,7 @@ class SplitInput(o.Reading, Command):
     """
 
     source: o.Input
-    output: Annotated[Path, o.option("Split file to write (JSON).", "FILE", "--output", "-o")]
+    out: Annotated[Path, o.option("Split file to write (JSON).", "FILE", "--output", "-o")]
     kind: Annotated[str | None, o.option(_KINDS, "KIND")] = None
     fractions: Annotated[str, o.option("Fractions of train, valid and test.", "A,B,C")] = (
         "0.8,0.1,0.1"
@@ -324,7 +324,7 @@ class SplitInput(o.Reading, Command):
         progress = self.progress()
         rows = graphlog.split_file(
             self.source,
-            self.output,
+            self.out,
             self.kind,
             fractions=o.fractions(self.fractions),
             seed=self.seed,
@@ -336,8 +336,8 @@ class SplitInput(o.Reading, Command):
         progress.end()
         self.summary(
             {
-                "output": str(self.output),
-                "kind": json.loads(self.output.read_text(encoding="utf-8"))["kind"],
+                "output": str(self.out),
+                "kind": json.loads(self.out.read_text(encoding="utf-8"))["kind"],
                 **{name: len(part) for name, part in zip(rows._fields, rows, strict=True)},
             }
         )

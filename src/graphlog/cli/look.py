@@ -71,7 +71,7 @@ class Plot(o.Reading, Command):
         Path,
         o.argument("Run folder of pretrain, finetune or probe, or folder of a benchmark.", "RUN"),
     ]
-    output: o.Folder
+    out: o.Folder
     source: o.MapInput = None
     graphs: o.Sample = 2000
     color: Annotated[
@@ -87,7 +87,7 @@ class Plot(o.Reading, Command):
         """Draw."""
         paths = graphlog.draw_figures(
             self.run_dir,
-            self.output,
+            self.out,
             self.source,
             graphs=self.graphs,
             color=self.color,
@@ -109,7 +109,7 @@ class Prototypes(o.Reading, o.Computing, Command):
     model: Annotated[
         str, o.argument("Run folder of pretrain, model file, or name of a shipped model.", "RUN")
     ]
-    output: o.Folder
+    out: o.Folder
     source: o.MapInput = None
     fit: Annotated[
         bool, o.option("Fit a new tree to INPUT, with equal shares for its leaves.", None, "--fit")
@@ -124,7 +124,7 @@ class Prototypes(o.Reading, o.Computing, Command):
         """Assign and write."""
         written = graphlog.write_prototypes(
             self.model,
-            self.output,
+            self.out,
             self.source,
             fit=self.fit,
             graphs=self.graphs,

@@ -23,7 +23,7 @@ class Embed(o.Inference, o.Reading, Command):
 
     source: o.Input
     model: o.Model
-    output: o.Result
+    out: o.Result
     format: o.Format = None
     layer: o.Layer = None
     with_features: o.WithFeatures = None
@@ -34,7 +34,7 @@ class Embed(o.Inference, o.Reading, Command):
         written = graphlog.embed_file(
             self.model,
             self.source,
-            self.output,
+            self.out,
             format=self.format,
             layer=self.layer,
             with_features=o.names(self.with_features),
@@ -43,7 +43,7 @@ class Embed(o.Inference, o.Reading, Command):
             **self.inference(),
             **self.reading(),
         )
-        self.summary(written.to_dict(), self.output)
+        self.summary(written.to_dict(), self.out)
 
 
 @dataclass(kw_only=True)
@@ -58,7 +58,7 @@ class Predict(o.Inference, o.Reading, Command):
 
     source: o.Input
     predictor: Annotated[str, o.option("Run folder of finetune or probe.", "RUN", "--model", "-m")]
-    output: o.Result
+    out: o.Result
     format: o.Format = None
     interval: Annotated[
         float | None,
@@ -81,14 +81,14 @@ class Predict(o.Inference, o.Reading, Command):
                 raise ConfigError("--explain goes without --format, --interval and --engine ray.")
             options = {**self.inference(), **self.reading()}
             written = graphlog.explain_file(
-                self.predictor, self.source, self.output, progress=self.progress(), **options
+                self.predictor, self.source, self.out, progress=self.progress(), **options
             )
-            self.summary(written.to_dict(), self.output)
+            self.summary(written.to_dict(), self.out)
             return
         written = graphlog.predict_file(
             self.predictor,
             self.source,
-            self.output,
+            self.out,
             interval=self.interval,
             format=self.format,
             engine=self.engine,
@@ -96,7 +96,7 @@ class Predict(o.Inference, o.Reading, Command):
             **self.inference(),
             **self.reading(),
         )
-        self.summary(written.to_dict(), self.output)
+        self.summary(written.to_dict(), self.out)
 
 
 @dataclass(kw_only=True)

@@ -113,11 +113,15 @@ class Split(NamedTuple):
         made_for: Any = fields.get("sha256")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         known = {sha256} if isinstance(sha256, str) else sha256
         if known and made_for and made_for not in known:
-            other = f"{path}: was made for another input (sha256 {str(made_for)[:12]}…)"
             if strict:
-                raise DataError(f"{other}; split this one.")
+                raise DataError(
+                    f"{path} belongs to a different file; make a new split.",
+                    option="split",
+                    file=path,
+                )
             warnings.warn(
-                f"{other}, or for this one read in another way: its rows are taken by number",
+                f"{path} belongs to a different file, or to this one read with other options; its "
+                "row numbers are used as they are.",
                 stacklevel=2,
             )
         fields.setdefault("valid", [])  # pyright: ignore[reportUnknownMemberType]

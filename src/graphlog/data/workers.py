@@ -286,7 +286,7 @@ def _map(
     except ray.exceptions.RayTaskError as e:
         if isinstance(e.cause, ray.exceptions.RaySystemError):
             raise ProcessLostError(
-                f"workers of the Ray cluster cannot read their work ({_last_line(e.cause)}); "
+                f"workers of the Ray cluster cannot load the task ({_last_line(e.cause)}); "
                 "install the same versions of graphlog and its plug-ins on every machine."
             ) from e
         raise e.cause from None

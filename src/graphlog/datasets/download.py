@@ -70,7 +70,7 @@ def find_local(
         if _is_mirrored(path, spec, verify):
             return path
         raise DataError(
-            f"{path}: is not the '{spec.name}' this version knows (its sha256 is not "
+            f"{path}: is not the file of data set '{spec.name}' (its SHA-256 is not "
             f"{spec.sha256[:12]}…); replace it."
         )
     return None
@@ -116,8 +116,8 @@ def fetch(
     if not verify(target, spec):
         target.unlink()
         raise DataError(
-            f"{spec.url}: does not hold the '{spec.name}' this version knows; set $GRAPHLOG_MIRROR "
-            "to a copy of it."
+            f"{spec.url}: does not hold the file of data set '{spec.name}' (its SHA-256 "
+            "differs); set $GRAPHLOG_MIRROR to a copy of it."
         )
     write_text(_note(target), hash_file(target))
     return target
@@ -146,15 +146,15 @@ def download(url: str, target: Path, is_right: Callable[[Path], bool]) -> None:
             size += len(block)
             if size > _LARGEST:
                 raise DataError(
-                    f"{url}: more than {_LARGEST:,} bytes came, which is no data set; nothing was "
-                    "kept. Try another $GRAPHLOG_MIRROR."
+                    f"{url}: the download has more than {_LARGEST:,} bytes, larger than any data "
+                    "set; nothing was kept. Try another $GRAPHLOG_MIRROR."
                 )
             with writing(target), unfinished.open("ab") as f:
                 f.write(block)
         if not is_right(unfinished):
             raise DataError(
-                f"{url}: what came is not what is pinned (sha256); nothing was kept. Try again, or "
-                "another $GRAPHLOG_MIRROR."
+                f"{url}: the downloaded file is not the expected one (its SHA-256 differs); "
+                "nothing was kept. Try again, or another $GRAPHLOG_MIRROR."
             )
         with writing(target):
             put(unfinished, target)

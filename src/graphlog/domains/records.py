@@ -328,8 +328,7 @@ def _joined(table: Table, spec: DatasetSpec, path: Path) -> Table:
     content = file.read_bytes() if file.is_file() else b""
     if hashlib.sha256(content).hexdigest() != details.sha256_label_file:
         raise DataError(
-            f"{file}: is not the labels of '{spec.name}' that this version knows; pip install -U "
-            "rdkit"
+            f"{file}: is not the expected file of labels of '{spec.name}'; pip install -U rdkit"
         )
     label_of = {line[0]: line[1] for line in csv.reader(content.decode("ascii").splitlines())}
     task = spec.tasks[0]

@@ -17,7 +17,7 @@ from graphlog.domains import Input, domain_of
 from graphlog.downstream.encoder import Encoder, rows_at_once
 from graphlog.downstream.models import load_for
 from graphlog.downstream.writers import TEXTS, WRITERS, Results
-from graphlog.errors import ConfigError, MissingExtraError, unknown_name
+from graphlog.errors import ConfigError, MissingExtraError, setting, unknown_name
 from graphlog.files import put, scratch_folder, writing
 from graphlog.inputs import InputLike, Part, rereadable, resolve, rows_of, stream, temporary_folder
 from graphlog.training.log import Progress
@@ -182,7 +182,8 @@ def choose_format(out: Path, format: str | None = None, source: Input | str | No
     if is_stream and chosen not in TEXTS:
         raise ConfigError(
             f"{chosen} is no text and cannot go to standard output; choose {', '.join(TEXTS)}, or "
-            "name a file with -o."
+            f"name a file with {setting('out')}.",
+            option="out",
         )
     if not is_stream:
         endings = tuple(f".{name}" for name in WRITERS)
@@ -214,7 +215,9 @@ def check_output(out: Path, formats: tuple[str, ...], source: Input | str | None
         )
     if _is_input(out, source):
         raise ConfigError(
-            f"{out} is the input itself and would be lost; name another file with -o."
+            f"{out} is the input itself and would be lost; name another file with "
+            f"{setting('out')}.",
+            option="out",
         )
     check_rejects(out.absolute().parent, out.name, source)
 

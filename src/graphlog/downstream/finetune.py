@@ -621,7 +621,7 @@ class _Run:
         notes += [statistics_note(self.encoder)] if "random" in baselines else []
         notes += [*data.repeat_notes, *_notes(jobs), *self._kernel_note(valid)]
         chosen = "the epoch" if config.select == "best-valid" else None
-        notes += calibration_notes(judged, data.split_name, chosen)
+        notes += calibration_notes(judged, data.split_name, chosen, records=data.records)
         report = make_report(data, [*rows, *extra], notes, judged)
         models = chosen_models(jobs)
         novelty = fit_novelty(models[0].network, data.labeled_train)

@@ -144,7 +144,7 @@ def _second_unit(values: Float[np.ndarray, "n"]) -> str | None:
 OnRepeats = Literal["keep", "mean", "drop", "fail"]
 Kinds = Int64[np.ndarray, "M"]
 """A number for each graph, equal for graphs that repeat each other."""
-_FOLDS = {"train": "training", "valid": "validation", "test": "test"}
+FOLD_NAMES = {"train": "training", "valid": "validation", "test": "test"}
 
 
 @lru_cache(maxsize=1)
@@ -259,8 +259,8 @@ def repeat_notes(store: GraphStore, labels: Float[np.ndarray, "M T"], split: Spl
         ("test", "valid"): "scores after a choice by validation are too good",
     }
     notes = [
-        f"{known:,} of {size:,} {records} of the {_FOLDS[later]} fold repeat one of the "
-        f"{_FOLDS[earlier]} fold: {effects[later, earlier]}; choose "
+        f"{known:,} of {size:,} {records} of the {FOLD_NAMES[later]} fold repeat one of the "
+        f"{FOLD_NAMES[earlier]} fold: {effects[later, earlier]}; choose "
         f"{setting('on_repeats', 'mean')} or {setting('on_repeats', 'drop')}, or another split"
         for (later, earlier), (known, size) in repeats_between(kinds, labels, split).items()
         if known

@@ -828,7 +828,7 @@ def _predictor(
     judged = calibration.rows(known, held.values[test], std)
     is_chosen = math.isfinite(report.rows[0].mean(data.metric, "valid"))
     chosen, is_pooled = "C" if is_chosen and kernel is None else None, report.splits > 1
-    notes = calibration_notes(judged, data.split_name, chosen, is_pooled)
+    notes = calibration_notes(judged, data.split_name, chosen, is_pooled, data.records)
     return Predictor(
         [member],
         data.targets,

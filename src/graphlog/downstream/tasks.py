@@ -18,6 +18,7 @@ from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
 from graphlog.downstream.embed import check_output, save_rejects
 from graphlog.downstream.label_checks import (
+    FOLD_NAMES,
     OnRepeats,
     repeat_kinds,
     repeat_notes,
@@ -99,6 +100,11 @@ class LabeledGraphs:
         if domain_of(self.store.schema).drops_unlabeled:  # which made a view of a whole store
             return self.store.rejects
         return self.store.output_rejects
+
+    @property
+    def records(self) -> str:
+        """What the graphs are: molecules, proteins or graphs."""
+        return domain_of(self.store.schema).records
 
     @property
     def fold_notes(self) -> list[str]:
@@ -369,8 +375,8 @@ def decide_task(
         and all(len(v) <= 10 and np.array_equal(v, v.round()) for v in values.values())
     ):
         notes.append(
-            "few whole numbers are taken as quantities; for classes choose "
-            f"{setting('task', 'multiclass')}, or make one 0/1 column per class"
+            "The labels are a few integers; treated as regression. For classes choose "
+            f"{setting('task', 'multiclass')}, or make one 0/1 column per class."
         )
     return kind, notes
 
@@ -476,16 +482,12 @@ def _fold_notes(
     if unused:
         notes.append(f"{unused:,} of {len(labels):,} graphs are in no fold")
     for fold, lacking in folds_lacking(labels, names, task, split).items():
-        lack = "one class or none" if task != "regression" else "no label"
-        effect = "are left out of its mean"
-        if fold == "train":
-            lack = lack if task != "regression" else "one value or none"
-            effect = "cannot be learned, so they are left out of every mean"
-        more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
-        notes.append(
-            f"{fold} fold: {len(lacking)} of {len(names)} targets have {lack} there and "
-            f"{effect}: {', '.join(lacking[:5])}{more}"
-        )
+        known: list[bool] = np.isfinite(labels[getattr(split, fold)]).any(axis=0).tolist()
+        one = "only one class" if task != "regression" else "only one value"
+        for lack, has_labels in ((one, True), ("no label", False)):
+            found = [name for name in lacking if known[names.index(name)] == has_labels]
+            if found:
+                notes.append(_lacks(found, lack, fold))
     counts = [np.isfinite(labels[indices]).sum(axis=0) for indices in split]
     few = np.flatnonzero(counts[-1] < _FEW)
     if len(few):
@@ -497,6 +499,15 @@ def _fold_notes(
             f"{'; '.join(shown)}{more}"
         )
     return notes
+
+
+def _lacks(targets: Sequence[str], lack: str, fold: str) -> str:
+    where = f"{lack} in the {FOLD_NAMES[fold]} fold"
+    effect = "skipped" if fold == "train" else "left out of its mean"
+    if len(targets) == 1:
+        return f"Target {targets[0]} has {where}; it is {effect}."
+    more = f" and {len(targets) - 5} more" if len(targets) > 5 else ""
+    return f"Targets {', '.join(targets[:5])}{more} have {where}; they are {effect}."
 
 
 def check_learnable(data: LabeledGraphs) -> None:

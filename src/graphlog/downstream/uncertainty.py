@@ -180,7 +180,11 @@ def check_level(level: float, task: TaskKind) -> float:
 
 
 def calibration_notes(
-    rows: tuple[dict[str, Any], ...], split_name: str, chosen: str | None, pooled: bool = False
+    rows: tuple[dict[str, Any], ...],
+    split_name: str,
+    chosen: str | None,
+    pooled: bool = False,
+    records: str = "molecules",
 ) -> list[str]:
     """Return what a reader of the rows must know.
 
@@ -189,6 +193,7 @@ def calibration_notes(
         split_name: How the folds were made.
         chosen: What the validation fold was also used to choose; None: nothing.
         pooled: Whether folds of several splits were joined, for models of all labels.
+        records: What the graphs are.
     """
     notes: list[str] = []
     has_intervals = any("coverage" in row for row in rows)
@@ -208,13 +213,14 @@ def calibration_notes(
         )
     if pooled:
         notes.append(
-            "they come from the folds of all splits and from models of fewer labels than the kept "
-            "ones; a graph counts once in each split: coverage and calibration are not guaranteed"
+            "They come from the folds of all splits, by models of fewer labels than the kept ones; "
+            f"coverage on new {records} is not guaranteed."
         )
     elif not split_name.startswith(("random (", "stratified (")):
+        kind = split_name.partition(" (")[0].partition(";")[0]
         notes.append(
-            f"graphs of a {split_name} split are not exchangeable between folds, nor need new ones "
-            "be: coverage and calibration are not guaranteed, and the test fold shows one case"
+            f"With a {kind} split, coverage on new {records} is not guaranteed; the test fold is "
+            "one example."
         )
     if chosen is not None:
         effect = "intervals may be too narrow" if has_intervals else "they may be too confident"

@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from graphlog import __version__
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains import DOMAINS
 from graphlog.encoders import LAYERS
@@ -41,6 +42,10 @@ class ModelFile(NamedTuple):
     """How it came about: whatever JSON was given to :func:`save_model`."""
     extra: dict[str, Tensor]
     """Tensors of the objective (heads, prototypes), by name."""
+    sha256: str = ""
+    """Of weights and description, as the file has it."""
+    version: str | None = None
+    """Of the graphlog that wrote the file."""
 
 
 def save_model(
@@ -73,6 +78,7 @@ def save_model(
     }
     tensors = {k: _stored(k, v, half) for k, v in tensors.items()}
     about = {
+        "graphlog": __version__,
         "schema": encoder.schema.to_dict(),
         "config": encoder.config.model_dump(),
         "info": dict(info),
@@ -150,7 +156,7 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Tenso
             f"{path}: damaged or altered since it was written (its SHA-256 does not match);"
             " copy or make it again."
         )
-    return described, tensors
+    return {**described, "sha256": digest}, tensors
 
 
 def _digest(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
@@ -192,4 +198,4 @@ def read_model(path: Path | str) -> ModelFile:
         for k, v in tensors.items()
         if k.startswith(EXTRA)
     }
-    return ModelFile(encoder.eval(), info, extra)
+    return ModelFile(encoder.eval(), info, extra, about["sha256"], about.get("graphlog"))

@@ -15,7 +15,7 @@ from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.report import Model, Rule, ScoreRow, Source
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
-from graphlog.errors import ConfigError, MissingExtraError
+from graphlog.errors import ConfigError, MissingExtraError, setting
 from graphlog.files import write_json
 from graphlog.report.prototypes import write_prototypes
 from graphlog.training.log import Progress
@@ -163,9 +163,11 @@ def run_quickstart(
 
 def _claim(out: Path) -> None:
     if out.is_dir() and any(out.iterdir()) and not (out / _MARK).is_file():
-        raise ConfigError(f"{out} holds other files; name another folder with -o.")
+        raise ConfigError(
+            f"{out} holds other files; name another folder with {setting('out')}.", option="out"
+        )
     if out.exists() and not out.is_dir():
-        raise ConfigError(f"{out} is a file; name a folder with -o.")
+        raise ConfigError(f"{out} is a file; name a folder with {setting('out')}.", option="out")
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / _MARK, {"state": "unfinished"})
 

@@ -17,7 +17,7 @@ class Quickstart(o.Computing, Command):
     Works offline, on real molecules that come with graphlog and RDKit.
     """
 
-    output: o.Folder = Path("graphlog-quickstart")
+    out: o.Folder = Path("graphlog-quickstart")
     molecules: Annotated[int, o.option("Molecules to pre-train on.", "N", min=200, max=10_000)] = (
         4000
     )
@@ -28,7 +28,7 @@ class Quickstart(o.Computing, Command):
     def run(self) -> None:
         """Take the tour."""
         tour = graphlog.run_quickstart(
-            self.output,
+            self.out,
             molecules=self.molecules,
             epochs=self.epochs,
             seed=self.seed,
@@ -64,7 +64,7 @@ class Tune(o.Reading, o.Computing, Command):
 
     source: o.Input
     model: o.Model
-    output: o.Folder
+    out: o.Folder
     trials: Annotated[int, o.option("Settings to try in all.", "N", min=1)] = 30
     targets: o.Targets = None
     task: o.Task = "auto"
@@ -86,7 +86,7 @@ class Tune(o.Reading, o.Computing, Command):
         tuned = graphlog.tune(
             self.model,
             self.source,
-            self.output,
+            self.out,
             trials=self.trials,
             split=self.split,
             targets=o.names(self.targets) or None,
@@ -109,8 +109,8 @@ class Tune(o.Reading, o.Computing, Command):
         report = tuned.predictor.report
         self.result(tuned.to_dict(), Table(heads, rows, "trials"), *report_tables(report))
         self.say(
-            f"next: graphlog finetune INPUT -m MODEL -o RUN --config {self.output / 'best.toml'}; "
-            f"graphlog predict INPUT -m {self.output / 'best'} -o predictions.csv"
+            f"next: graphlog finetune INPUT -m MODEL -o RUN --config {self.out / 'best.toml'}; "
+            f"graphlog predict INPUT -m {self.out / 'best'} -o predictions.csv"
         )
 
 
@@ -131,7 +131,7 @@ class Neighbors(o.Inference, o.Reading, Command):
         str, o.option("Input to search, or the folder of a saved index.", "LIBRARY", "--in")
     ]
     model: o.Model
-    output: Annotated[
+    out: Annotated[
         Path,
         o.option(
             "File to write: .csv, .jsonl or .html; - for standard output.", "OUT", "--output", "-o"
@@ -156,7 +156,7 @@ class Neighbors(o.Inference, o.Reading, Command):
             self.model,
             self.query,
             self.library,
-            self.output,
+            self.out,
             self.k,
             save=self.save,
             exact=self.exact or None,
@@ -166,7 +166,7 @@ class Neighbors(o.Inference, o.Reading, Command):
             **self.inference(),
             **self.reading(),
         )
-        self.summary(written.to_dict(), self.output)
+        self.summary(written.to_dict(), self.out)
 
 
 @dataclass(kw_only=True)
@@ -177,12 +177,12 @@ class Export(Command):
         str,
         o.argument("Model file (.safetensors), run folder, or name of a shipped model.", "MODEL"),
     ]
-    output: Annotated[Path, o.option("File to write.", "OUT.onnx", "--output", "-o")]
+    out: Annotated[Path, o.option("File to write.", "OUT.onnx", "--output", "-o")]
     layer: o.Layer = None
 
     def run(self) -> None:
         """Export."""
-        self.summary(graphlog.export_onnx(self.model, self.output, layer=self.layer))
+        self.summary(graphlog.export_onnx(self.model, self.out, layer=self.layer))
 
 
 QUICKSTART = Verb(Quickstart, START, "graphlog quickstart -o tour")

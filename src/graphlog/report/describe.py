@@ -73,6 +73,7 @@ _TABLES = tuple(
     for packed in ("", ".gz", ".zst")
 )
 _ORIGIN = ("objective", "recipe", "seed", "epochs", "graphs", "data_digest")
+_IN_FILE = {"trained on": "training_data", "license": "license"}
 _CARD_FIELDS = ("trained on", "reads", "license", "limits")
 
 
@@ -92,19 +93,26 @@ def describe_models() -> dict[str, dict[str, Any]]:
 
 
 def describe_model(path: Path) -> dict[str, Any]:
-    """Return what a model file holds; license, origin and limits too where it is a shipped one."""
+    """Return what a model file holds, by whom and from what it was made, and its hash.
+
+    License, data and limits are there where the file or the card beside it says them.
+    """
     contents = read_model(path)
     encoder, info = contents.encoder, contents.info
     config, is_known = encoder.config, Novelty.of(contents.extra, encoder.embedding_width("jk"))
     return {
         "kind": "model",
         "path": str(path),
+        "graphlog": contents.version,
+        "sha256": contents.sha256,
         "size": human_bytes(path.stat().st_size),
         "encoder": f"{config.backbone} {config.layers} x {config.dim}",
         "parameters": sum(p.numel() for p in encoder.parameters()),
         "embedding": info.get("embedding", "last"),
         "width": encoder.embedding_width(info.get("embedding", "last")),
         **{name: info.get(name) for name in _ORIGIN},
+        "standardize": info.get("standardize") or "no",
+        **{name: info.get(key) for name, key in _IN_FILE.items()},
         **_model_card(path),
         **{name: info[name] for name in ("classes",) if name in info},
         "schema": describe_schema(encoder.schema),

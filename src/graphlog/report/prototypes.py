@@ -266,13 +266,18 @@ def _check_folder(out: Path) -> None:
     is_used = any(os.path.lexists(out / name) for name in (*_FILES, "rejects.csv", MARK))
     if (out / "config.toml").is_file() or (is_used and folder_kind(out) != _KIND):
         raise ConfigError(
-            f"{out} holds a run or files of another program; name another folder with -o."
+            f"{out} holds a run or files of another program; name another folder with "
+            f"{setting('out')}.",
+            option="out",
         )
     there = next(path for path in (out, *out.absolute().parents) if path.exists())
     if not there.is_dir():
-        raise ConfigError(f"{there} is a file; name a folder with -o.")
+        raise ConfigError(f"{there} is a file; name a folder with {setting('out')}.", option="out")
     if not os.access(there, os.W_OK):
-        raise ConfigError(f"{there} may not be written to; name another folder with -o.")
+        raise ConfigError(
+            f"{there} may not be written to; name another folder with {setting('out')}.",
+            option="out",
+        )
 
 
 def _write(out: Path, content: _Content) -> WrittenTree:

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from graphlog.errors import ConfigError, MissingExtraError
+from graphlog.errors import ConfigError, MissingExtraError, setting
 from graphlog.files import replacing, writing
 
 try:
@@ -117,9 +117,15 @@ def figures_of(run: Path, out: Path) -> Generator[None]:
     for path in sorted(out.glob("*.png")) if out.is_dir() else ():
         owner = _source_of(path)
         if owner is not None and owner != name:
-            raise ConfigError(f"{out} holds the figures of {owner}; name another folder with -o.")
+            raise ConfigError(
+                f"{out} holds the figures of {owner}; name another folder with {setting('out')}.",
+                option="out",
+            )
         if owner is None and path.stem in _STEMS:
-            raise ConfigError(f"{out} holds another {path.name}; name another folder with -o.")
+            raise ConfigError(
+                f"{out} holds another {path.name}; name another folder with {setting('out')}.",
+                option="out",
+            )
     token = _SOURCE.set(name)
     try:
         yield

@@ -77,6 +77,7 @@ class _Shown(Progress):
         self._total = self._done = self._first = 0
         self._started = self._drawn = time.monotonic()
         self._reading_since: float | None = None
+        self._is_reading = False
         self._stage = ""
 
     def __call__(self, done: int, rejected: int) -> None:
@@ -86,7 +87,8 @@ class _Shown(Progress):
             self._reading_since = self._drawn = now
         if not self._is_due(now):
             return
-        if not self._total:
+        if not self._is_reading:
+            self._is_reading = True
             self.begin(0)
         rate = _rate(done, now - self._reading_since)
         self.stage(f"read {done:,} rows, {rejected:,} rejected, {rate} rows/s")

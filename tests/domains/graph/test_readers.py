@@ -288,7 +288,7 @@ def test_classes_keep_the_numbers_of_the_store_to_be_like(tmp_path):
     assert again.source["classes"] == first.source["classes"]
     np.testing.assert_array_equal(again.labels[:, 0], [2, np.nan, 1])
     assert [(r.row, r.reason) for r in again.rejects] == [
-        (3, "label 'y' is 'class9', a class that the store to be like does not know")
+        (3, "label 'y' is 'class9', a class that the given store does not have")
     ]
 
 

@@ -118,7 +118,7 @@ class LabelSurvey:
                 return f"label '{name}' must be finite and below {FLOAT32_MAX:.2g}, or left out"
         for name, value in present:
             if name in self._known and text_of(value) not in self._known[name]:
-                known = "a class that the store to be like does not know"
+                known = "a class that the given store does not have"
                 return f"label '{name}' is {text_of(value)!r}, {known}"
         return None
 
