@@ -44,14 +44,12 @@ Cli = Callable[..., Ended]
 def run_command(capfd: Any) -> Cli:
     """Return a function that runs the command and gives back how it ended.
 
-    It takes the words one by one, or all in one text, as they are typed.
+    It takes the words as they are typed, in one text or in several.
     """
 
-    def run(*words: str | Path) -> Ended:
-        if len(words) == 1:
-            words = tuple(str(words[0]).split())
+    def run(*texts: str | Path) -> Ended:
         capfd.readouterr()
-        code = main([str(w) for w in words])
+        code = main([word for text in texts for word in str(text).split()])
         captured = capfd.readouterr()
         return Ended(code, captured.out, captured.err)
 

@@ -27,24 +27,29 @@ class FrozenConfig(BaseModel):
         try:
             return cls.model_validate(dict(values))
         except ValidationError as e:
-            raise ConfigError(_first_problem(cls, e, where)) from None
+            raise _first_problem(cls, e, where) from None
 
     def updated(self, values: Mapping[str, Any], where: str = "") -> Self:
         """Return a copy with ``values`` replaced, validated again."""
         return self.parse({**self.model_dump(), **values}, where)
 
 
-def _first_problem(cls: type[FrozenConfig], error: ValidationError, where: str) -> str:
+def _first_problem(cls: type[FrozenConfig], error: ValidationError, where: str) -> ConfigError:
     problem = error.errors()[0]
     key = ".".join(str(p) for p in problem["loc"])
+    # settings of training stand at the top, too; what concerns several has no name of its own
+    option = f"{where}{key}".rstrip(".").removeprefix("training.")
     if problem["type"] == "extra_forbidden":
         near = get_close_matches(key, cls.model_fields, n=1, cutoff=0.4)
         hint = f"did you mean `{where}{near[0]}`? " if near else ""
-        return f"unknown setting `{where}{key}`; {hint}Known: {', '.join(sorted(cls.model_fields))}"
-    if problem["type"] == "value_error":  # in our own words, which name what was found
-        named = f"{where}{key}".rstrip(".")  # what concerns several keys has none of its own
-        return f"`{named}`: {problem['msg'].removeprefix('Value error, ')}"
-    return f"`{where}{key}`: {problem['msg'].lower()}, found {problem['input']!r}"
+        known = ", ".join(sorted(cls.model_fields))
+        message = f"unknown setting `{where}{key}`; {hint}Known: {known}"
+    elif problem["type"] == "value_error":  # in our own words, which name what was found
+        message = f"{setting(option)}: {problem['msg'].removeprefix('Value error, ')}"
+    else:
+        wanted = problem["msg"].lower().replace("input should be", "must be")
+        message = f"{setting(option)} {wanted}, found {problem['input']!r}"
+    return ConfigError(message, option=option)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

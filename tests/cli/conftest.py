@@ -15,7 +15,7 @@ def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
 
 
 def _made(*words: str | Path) -> None:
-    assert main([*(str(w) for w in words), "--quiet"]) == 0
+    assert main([*(w for text in words for w in str(text).split()), "--quiet"]) == 0
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +29,7 @@ def molecules(tmp_path_factory: pytest.TempPathFactory, tiny_smiles: list[str]) 
 def store(tmp_path_factory: pytest.TempPathFactory, molecules: Path) -> Path:
     """The molecules as a store of the ``molecule`` schema."""
     path = tmp_path_factory.mktemp("store") / "molecules.store"
-    _made("featurize", molecules, "-o", path, "--schema", "molecule", "--workers", "1")
+    _made(f"featurize {molecules} -o {path} --schema molecule --workers 1")
     return path
 
 
@@ -37,7 +37,7 @@ def store(tmp_path_factory: pytest.TempPathFactory, molecules: Path) -> Path:
 def pretrained(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Path:
     """A finished pre-training run on the store."""
     run = tmp_path_factory.mktemp("pretrained") / "run"
-    _made("pretrain", store, "-o", run, *SMALL)
+    _made(f"pretrain {store} -o {run}", *SMALL)
     return run
 
 
@@ -46,5 +46,5 @@ def finetuned(tmp_path_factory: pytest.TempPathFactory, molecules: Path, pretrai
     """A finished fine-tuning run on the file."""
     run = tmp_path_factory.mktemp("finetuned") / "run"
     choices = "--targets oxygen --split random --epochs 2 --seeds 0,1 --baselines none".split()
-    _made("finetune", molecules, "-m", pretrained, "-o", run, *choices)
+    _made(f"finetune {molecules} -m {pretrained} -o {run}", *choices)
     return run

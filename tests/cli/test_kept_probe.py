@@ -17,11 +17,11 @@ def test_probe_then_predict(cli: Cli, molecules: Path, pretrained: Path, tmp_pat
         *("config.toml", "input.json", "model.safetensors", "rejects.csv"),
         *("scores.json", "split.json", "versions.json"),
     }
-    told = cli("info", run, "--json").json
+    told = cli(f"info {run} --json").json
     assert told["settings"]["probe"]["with"] == ["ecfp4"]
     assert "frozen encoder + ECFP4, C by validation" in told["scores"]
 
-    ended = cli("predict", molecules, "-m", run, "-o", tmp_path / "p.csv", "--workers", "1")
+    ended = cli(f"predict {molecules} -m {run} -o {tmp_path}/p.csv --workers 1")
     assert ended.code == 0, ended.err
     rows = read_table(tmp_path / "p.csv")
     names = ["predicted_oxygen", "predicted_oxygen_calibrated"]
@@ -30,10 +30,10 @@ def test_probe_then_predict(cli: Cli, molecules: Path, pretrained: Path, tmp_pat
     assert all((row["predicted_oxygen"] == "") == (row["smiles"] == "CC(") for row in rows)
 
     cli(*words).refused(f"{run} exists; replace it with --overwrite")
-    assert cli(*words, "--overwrite", "-q").code == 0
-    explained = cli("predict", molecules, "-m", run, "--explain", "-o", tmp_path / "why.csv", "-q")
+    assert cli(*words, "--overwrite -q").code == 0
+    explained = cli(f"predict {molecules} -m {run} --explain -o {tmp_path}/why.csv -q")
     assert explained.code == 0, explained.err
-    assert cli("plot", run, "-o", tmp_path / "figures", "--graphs", "20").code == 0
+    assert cli(f"plot {run} -o {tmp_path}/figures --graphs 20").code == 0
     assert {"scores.png", "embedding-map.png"} <= left_in(tmp_path / "figures")
 
 
@@ -45,14 +45,14 @@ def test_words_for_classes_are_remembered(
     named = [f"{smiles},{('inactive', 'Active')[oxygen]},{oxygen}" for smiles, oxygen in rows]
     table.write_text("\n".join(["smiles,potent,number", *named]) + "\n")
     options = ("-m", pretrained, "--split", "random", "--baselines", "none", "--workers", "1")
-    ended = cli("probe", table, *options, "--targets", "potent,number", "-o", run, "--json")
+    ended = cli(f"probe {table}", *options, f"--targets potent,number -o {run} --json")
     assert ended.code == 0, ended.err
     assert "target 'potent': words are read as classes (Active = 1, inactive = 0)" in ended.out
     classes = {"potent": {"0": "inactive", "1": "Active"}}
-    assert cli("info", run, "--json").json["classes"] == classes
-    told = [line.split() for line in cli("info", run).out.splitlines()]
+    assert cli(f"info {run} --json").json["classes"] == classes
+    told = [line.split() for line in cli(f"info {run}").out.splitlines()]
     assert ["potent.1", "Active"] in told
-    ended = cli("predict", table, "-m", run, "-o", tmp_path / "p.csv", "--workers", "1", "--json")
+    ended = cli(f"predict {table} -m {run} -o {tmp_path}/p.csv --workers 1 --json")
     assert ended.json["probability of"] == ["potent = Active"]
     predicted = {
         r["potent"]: float(r["predicted_potent"])
@@ -65,22 +65,22 @@ def test_words_for_classes_are_remembered(
 def test_several_splits_are_scored(cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path):
     words = ("probe", molecules, "-m", pretrained, "--targets", "oxygen", "--baselines", "none")
     words += ("--protocol", "splits", "--folds-seeds", "0,1,2")
-    shown = cli(*words, "--split", "random", "-q")
+    shown = cli(*words, "--split random -q")
     assert shown.code == 0
     assert "random (seeds 0, 1, 2) split" in shown.out
     assert "less the first row" in shown.out
-    told = cli(*words, "--split", "random", "--json").json
+    told = cli(*words, "--split random --json").json
     assert told["splits"] == 3
     assert [len(row["test"]["roc_auc"]) for row in told["rows"]] == [3, 3]
     assert told["scores"][0]["difference"] == 0
-    kept = cli(*words, "--split", "random", "-o", tmp_path / "run", "-q")
+    kept = cli(*words, f"--split random -o {tmp_path}/run -q")
     assert kept.code == 0, kept.err
     assert "kept: models of all" in kept.out
-    assert cli("predict", molecules, "-m", tmp_path / "run", "-o", tmp_path / "p.csv").code == 0
+    assert cli(f"predict {molecules} -m {tmp_path}/run -o {tmp_path}/p.csv").code == 0
 
 
 def test_ten_folds_keep_no_model(cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path):
     words = ("probe", molecules, "-m", pretrained, "--targets", "oxygen", "--protocol", "10-fold")
-    cli(*words, "-o", tmp_path / "run").refused(
+    cli(*words, f"-o {tmp_path}/run").refused(
         "--output and --overwrite go with one split or several"
     )

@@ -129,7 +129,7 @@ def test_a_run_in_progress_is_refused_to_others_and_ctrl_c_leaves_it_resumable(
     assert "--resume" in err
     assert "Traceback" not in err
     assert not (run / "model.safetensors").exists()
-    assert "unfinished" in cli("info", run).out
+    assert "unfinished" in cli(f"info {run}").out
 
 
 def test_ctrl_c_inside_an_import_ends_with_the_same_code(tmp_path: Path):
@@ -159,7 +159,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
     resource.setrlimit(resource.RLIMIT_FSIZE, (200, before[1]))
     try:
         words = ["-m", "random", "-o", tmp_path / "e.npz", "--workers", "1", "--quiet"]
-        ended = run("embed", molecules, *words)
+        ended = run(f"embed {molecules}", *words)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     ended.refused()

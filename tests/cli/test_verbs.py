@@ -34,19 +34,19 @@ def test_featurize_says_how_many_rows_it_left_out(cli: Cli, tmp_path: Path):
     (tmp_path / "b.csv").write_text("smiles\nC[C@@H](N)C(O)=O\n")
     (tmp_path / "c.smi").write_text("C1=CC=CC=C1\n")
     make = ["featurize", tmp_path / "a.smi", "-o", tmp_path / "s", "--workers", "1", "--json"]
-    ended = cli(*make, "--exclude", tmp_path / "b.csv", "--exclude", tmp_path / "c.smi")
+    ended = cli(*make, f"--exclude {tmp_path}/b.csv --exclude {tmp_path}/c.smi")
     found = {key: ended.json[key] for key in ("graphs", "excluded rows", "rejected rows")}
     assert found == {"graphs": 1, "excluded rows": 2, "rejected rows": 1}
-    cli(*make, "--overwrite", "--exclude", tmp_path / "none.csv").refused("none.csv")
+    cli(*make, f"--overwrite --exclude {tmp_path}/none.csv").refused("none.csv")
 
 
 def test_messages_go_to_standard_error_and_results_to_standard_output(
     cli: Cli, molecules: Path, tmp_path: Path
 ):
-    loud = cli("featurize", molecules, "-o", tmp_path / "a", "--workers", "1")
+    loud = cli(f"featurize {molecules} -o {tmp_path}/a --workers 1")
     assert "graphs" in loud.out
     assert "next:" in loud.err
-    quiet = cli("featurize", molecules, "-o", tmp_path / "b", "--workers", "1", "--quiet")
+    quiet = cli(f"featurize {molecules} -o {tmp_path}/b --workers 1 --quiet")
     assert quiet.err == ""
     assert quiet.out == ""
 
@@ -59,23 +59,21 @@ def test_pretrain_leaves_a_run_folder_that_info_describes(cli: Cli, pretrained: 
         "checkpoint",
         "versions.json",
     } <= left_in(pretrained)
-    found = cli("info", pretrained, "--json").json
+    found = cli(f"info {pretrained} --json").json
     assert (found["kind"], found["state"], found["encoder"]) == ("run", "finished", "gin 2 x 16")
     assert found["settings"]["training"]["epochs"] == 2
-    assert "gin 2 x 16" in cli("info", pretrained).out
+    assert "gin 2 x 16" in cli(f"info {pretrained}").out
 
 
 def test_a_finished_run_is_refused_replaced_or_left_as_it_is(cli: Cli, store: Path, tmp_path: Path):
-    assert cli("pretrain", store, "-o", tmp_path / "r", *SMALL, "--quiet").code == 0
+    assert cli(f"pretrain {store} -o {tmp_path}/r", *SMALL, "--quiet").code == 0
     before = (tmp_path / "r" / "model.safetensors").read_bytes()
-    cli("pretrain", store, "-o", tmp_path / "r", *SMALL).refused("--resume", "--overwrite")
-    resumed = cli("pretrain", store, "-o", tmp_path / "r", "--resume")
+    cli(f"pretrain {store} -o {tmp_path}/r", *SMALL).refused("--resume", "--overwrite")
+    resumed = cli(f"pretrain {store} -o {tmp_path}/r --resume")
     assert resumed.code == 0
     assert "complete" in resumed.err
     assert (tmp_path / "r" / "model.safetensors").read_bytes() == before
-    assert (
-        cli("pretrain", store, "-o", tmp_path / "r", *SMALL, "--seed", "1", "--overwrite").code == 0
-    )
+    assert cli(f"pretrain {store} -o {tmp_path}/r", *SMALL, "--seed 1 --overwrite").code == 0
     assert (tmp_path / "r" / "model.safetensors").read_bytes() != before
 
 
@@ -94,18 +92,9 @@ def test_pretrain_reads_the_first_rows_of_a_file_and_lists_bad_ones(
     cli: Cli, molecules: Path, tmp_path: Path
 ):
     ended = cli(
-        "pretrain",
-        molecules,
-        "-o",
-        tmp_path / "r",
-        "--limit",
-        "40",
-        "--recipe",
-        "paper",
+        f"pretrain {molecules} -o {tmp_path}/r --limit 40 --recipe paper",
         *SMALL,
-        "--workers",
-        "1",
-        "--json",
+        "--workers 1 --json",
     )
     assert (ended.json["graphs"], ended.json["rejected"], ended.json["recipe"]) == (39, 1, "paper")
     assert "rejects.csv" in left_in(tmp_path / "r")
@@ -118,7 +107,7 @@ def test_pretrain_continues_from_a_model_and_takes_over_its_shape(
         f"pretrain {store} -o {tmp_path}/r --init {pretrained} --epochs 1 --batch-size 32 --quiet"
     )
     assert ended.code == 0
-    assert cli("info", tmp_path / "r", "--json").json["encoder"] == "gin 2 x 16"
+    assert cli(f"info {tmp_path}/r --json").json["encoder"] == "gin 2 x 16"
 
 
 def test_embed_takes_the_first_rows_of_a_file_or_a_store(
@@ -126,17 +115,7 @@ def test_embed_takes_the_first_rows_of_a_file_or_a_store(
 ):
     for k, source in enumerate((molecules, store)):
         assert (
-            cli(
-                "embed",
-                source,
-                "-m",
-                pretrained,
-                "-o",
-                tmp_path / f"{k}.npz",
-                "--limit",
-                "10",
-                "--quiet",
-            ).code
+            cli(f"embed {source} -m {pretrained} -o {tmp_path}/{k}.npz --limit 10 --quiet").code
             == 0
         )
     with np.load(tmp_path / "0.npz") as a, np.load(tmp_path / "1.npz") as b:
@@ -151,10 +130,10 @@ def test_the_command_line_embeds_as_python_does(
     monkeypatch.setattr("graphlog.training.setting.has_fast_bf16", lambda _: True)
     out = tmp_path / "out.npz"
     embedding = graphlog.load(pretrained).embed(molecules)
-    assert cli("embed", molecules, "-m", pretrained, "-o", out, "--quiet").code == 0
+    assert cli(f"embed {molecules} -m {pretrained} -o {out} --quiet").code == 0
     with np.load(out) as found:
         np.testing.assert_array_equal(found["embeddings"], embedding)
-    ended = cli("embed", molecules, "-m", pretrained, "-o", out, "--precision", "bf16")
+    ended = cli(f"embed {molecules} -m {pretrained} -o {out} --precision bf16")
     assert "note: in bf16" in ended.err
     with np.load(out) as found:
         assert not np.array_equal(found["embeddings"], embedding)
@@ -167,17 +146,8 @@ def test_embed_keeps_the_rows(
     if ending == "parquet":
         pytest.importorskip("pyarrow")
     ended = cli(
-        "embed",
-        molecules,
-        "-m",
-        pretrained,
-        "-o",
-        tmp_path / f"e.{ending}",
-        "--layer",
-        "last",
-        "--json",
-        "--workers",
-        "1",
+        f"embed {molecules} -m {pretrained} -o {tmp_path}/e.{ending} --layer last "
+        "--json --workers 1"
     )
     assert (ended.code, ended.json["rows"], ended.json["rejected"], ended.json["width"]) == (
         0,
@@ -206,7 +176,7 @@ def test_probe_prints_a_row_for_each_model(cli: Cli, molecules: Path, pretrained
         "ECFP4 + logistic regression",
     ):
         assert model in ended.out
-    assert cli(*words, "--baselines", "none", "--json").json["metric"] == "roc_auc"
+    assert cli(*words, "--baselines none --json").json["metric"] == "roc_auc"
 
 
 def test_finetune_then_predict(cli: Cli, molecules: Path, finetuned: Path, tmp_path: Path):
@@ -219,11 +189,9 @@ def test_finetune_then_predict(cli: Cli, molecules: Path, finetuned: Path, tmp_p
         "rejects.csv",
     } <= left_in(finetuned)
     assert any(
-        key.startswith("fine-tuned") for key in cli("info", finetuned, "--json").json["scores"]
+        key.startswith("fine-tuned") for key in cli(f"info {finetuned} --json").json["scores"]
     )
-    ended = cli(
-        "predict", molecules, "-m", finetuned, "-o", tmp_path / "p.csv", "--workers", "1", "--json"
-    )
+    ended = cli(f"predict {molecules} -m {finetuned} -o {tmp_path}/p.csv --workers 1 --json")
     assert (ended.code, ended.json["rows"]) == (0, 96)
     rows = read_table(tmp_path / "p.csv")
     assert list(rows[0]) == [
@@ -241,13 +209,13 @@ def test_finetune_then_predict(cli: Cli, molecules: Path, finetuned: Path, tmp_p
     assert (rows[32]["smiles"], rows[32]["predicted_oxygen"]) == ("CC(", "")
     assert rows[32]["graphlog_status"] != "ok"
     explain = ("predict", molecules, "-m", finetuned, "--explain", "--workers", "1")
-    ended = cli(*explain, "-o", tmp_path / "why.html", "--json")
+    ended = cli(*explain, f"-o {tmp_path}/why.html --json")
     assert (ended.code, ended.json["rejected"]) == (
         0,
         sum(row["graphlog_status"] != "ok" for row in rows),
     )
     assert "<svg" in (tmp_path / "why.html").read_text(encoding="utf-8")
-    assert cli(*explain, "-o", tmp_path / "why.csv", "--format", "csv").code == 2
+    assert cli(*explain, f"-o {tmp_path}/why.csv --format csv").code == 2
 
 
 def test_finetune_a_regression_with_a_split_file(cli: Cli, molecules: Path, tmp_path: Path):
@@ -264,47 +232,45 @@ def test_finetune_a_regression_with_a_split_file(cli: Cli, molecules: Path, tmp_
         f"finetune {molecules} -m random -o {tmp_path}/run --targets length --split "
         f"{tmp_path}/split.json"
     ).split()
-    ended = cli(
-        *words, "--epochs", "1", "--seeds", "0", "--baselines", "none", "--freeze", "--json"
-    )
+    ended = cli(*words, "--epochs 1 --seeds 0 --baselines none --freeze --json")
     assert ended.code == 0
     assert (ended.json["task"], ended.json["metric"]) == ("regression", "rmse")
     assert json.loads((tmp_path / "run" / "split.json").read_text())["test"] == folds["test"]
 
 
 def test_data_names_what_there_is(cli: Cli):
-    names = {d["name"] for d in cli("data", "list", "--json").json}
+    names = {d["name"] for d in cli("data list --json").json}
     assert {"bbbp", "tox21", "zinc250k", "nci5k", "chembl2321810"} <= names
-    ended = cli("data", "list")
+    ended = cli("data list")
     head, *rows = ended.out.splitlines()
     assert head.split() == ["name", "rows", "tasks", "kind", "license", "here", "description"]
     assert head.index("description") < 82  # what is before it leaves it room on a terminal
     place = [row.split()[0] for row in rows].index
     assert place("bbbp") < place("zinc250k") < place("worm-go40") < place("string-9606")
     assert "\nfetch one with" in ended.err
-    assert "license" in cli("data", "info", "bbbp").out
-    assert cli("data", "info", "bbbp", "--json").json["task names"] == ["p_np"]
-    assert Path(cli("data", "get", "nci5k").out.strip()).is_file()
+    assert "license" in cli("data info bbbp").out
+    assert cli("data info bbbp --json").json["task names"] == ["p_np"]
+    assert Path(cli("data get nci5k").out.strip()).is_file()
 
 
 def test_models_are_listed_with_the_untrained_one(cli: Cli):
     ended = cli("models")
     assert ended.code == 0
     assert "random" in ended.out
-    assert isinstance(cli("models", "--json").json["models"], dict)
+    assert isinstance(cli("models --json").json["models"], dict)
 
 
 def test_info_describes_and_verifies_a_store(cli: Cli, store: Path):
-    found = cli("info", store, "--verify", "--json").json
+    found = cli(f"info {store} --verify --json").json
     assert (found["kind"], found["graphs"], found["verified"]) == ("store", 95, True)
-    assert "atomic_number" in cli("info", store).out
+    assert "atomic_number" in cli(f"info {store}").out
 
 
 def test_convert_reads_the_published_weights(
     cli: Cli, mirror: Path, molecules: Path, tmp_path: Path
 ):
     old = mirror / "checkpoints" / "pretrain-gnns_chem_gcn_contextpred.pth"
-    ended = cli("convert", old, "-o", tmp_path / "m.safetensors", "--json")
+    ended = cli(f"convert {old} -o {tmp_path}/m.safetensors --json")
     assert (ended.json["backbone"], ended.json["dim"]) == ("gcn", 300)
     assert (
         cli(f"embed {molecules} -m {tmp_path}/m.safetensors -o {tmp_path}/e.npz --workers 1").code
@@ -316,13 +282,13 @@ def test_plot_draws_what_each_kind_of_run_has(
     cli: Cli, pretrained: Path, finetuned: Path, tmp_path: Path
 ):
     pytest.importorskip("matplotlib")
-    assert cli("plot", pretrained, "-o", tmp_path / "a", "--graphs", "60").code == 0
+    assert cli(f"plot {pretrained} -o {tmp_path}/a --graphs 60").code == 0
     assert left_in(tmp_path / "a") == {
         f"{stem}.{kind}"
         for stem in ("curves", "embedding-map", "prototype-tree")
         for kind in ("png", "svg")
     }
-    ended = cli("plot", finetuned, "-o", tmp_path / "b", "--json")
+    ended = cli(f"plot {finetuned} -o {tmp_path}/b --json")
     assert {Path(p).name for p in ended.json["figures"]} == {
         f"{stem}.{kind}"
         for stem in ("curves", "scores", "embedding-map")
@@ -334,7 +300,7 @@ def test_plot_draws_what_each_kind_of_run_has(
 def test_prototypes_places_what_the_run_was_trained_on_or_what_is_named(
     cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path
 ):
-    ended = cli("prototypes", pretrained, "-o", tmp_path / "own", "--json")
+    ended = cli(f"prototypes {pretrained} -o {tmp_path}/own --json")
     assert (ended.code, ended.json["graphs"], ended.json["rejected"]) == (0, 95, 1)
     assert left_in(tmp_path / "own") >= {"tree.json", "members.csv", "atlas.html"}
     ended = cli(
@@ -347,66 +313,47 @@ def test_prototypes_places_what_the_run_was_trained_on_or_what_is_named(
     cli(
         f"prototypes {pretrained} -o {tmp_path}/strict --input {molecules} --on-error fail"
     ).refused("row 32")
-    ended = cli("prototypes", pretrained / "model.safetensors", "-o", tmp_path / "file", "--json")
+    ended = cli(f"prototypes {pretrained}/model.safetensors -o {tmp_path}/file --json")
     assert (ended.code, ended.json["graphs"]) == (0, 95)
 
 
 def test_graphs_of_any_kind_are_recalled_as_they_were_read(cli: Cli, tmp_path: Path):
     rings(tmp_path / "g.jsonl")
     assert (
-        cli(
-            "pretrain",
-            tmp_path / "g.jsonl",
-            "-o",
-            tmp_path / "r",
-            *SMALL,
-            "--limit",
-            "24",
-            "--quiet",
-        ).code
-        == 0
+        cli(f"pretrain {tmp_path}/g.jsonl -o {tmp_path}/r", *SMALL, "--limit 24 --quiet").code == 0
     )
-    ended = cli("prototypes", tmp_path / "r", "-o", tmp_path / "tree", "--json")
+    ended = cli(f"prototypes {tmp_path}/r -o {tmp_path}/tree --json")
     assert (ended.code, ended.json["graphs"]) == (0, 24)
     assert "no longer" not in ended.err
     with (tmp_path / "g.jsonl").open("a") as file:
         file.write('{"edges": [[0, 1]], "x": [[0, 1.0], [0, 1.0]], "edge_attr": [[0, 0.1]]}\n')
     assert (
-        "no longer" not in cli("prototypes", tmp_path / "r", "-o", tmp_path / "tree").err
+        "no longer" not in cli(f"prototypes {tmp_path}/r -o {tmp_path}/tree").err
     )  # beyond the limit
 
 
 def test_a_store_made_again_otherwise_is_noticed(cli: Cli, molecules: Path, tmp_path: Path):
     make = ["featurize", molecules, "-o", tmp_path / "s", "--workers", "1", "--quiet"]
-    assert cli(*make, "--schema", "molecule").code == 0
-    assert cli("pretrain", tmp_path / "s", "-o", tmp_path / "r", *SMALL, "--quiet").code == 0
-    assert cli(*make, "--schema", "molecule", "--limit", "50", "--overwrite").code == 0
-    assert (
-        "no longer holds the graphs"
-        in cli("prototypes", tmp_path / "r", "-o", tmp_path / "tree").err
-    )
-    assert cli(*make, "--schema", "molecule-rich", "--overwrite").code == 0
+    assert cli(*make, "--schema molecule").code == 0
+    assert cli(f"pretrain {tmp_path}/s -o {tmp_path}/r", *SMALL, "--quiet").code == 0
+    assert cli(*make, "--schema molecule --limit 50 --overwrite").code == 0
+    assert "no longer holds the graphs" in cli(f"prototypes {tmp_path}/r -o {tmp_path}/tree").err
+    assert cli(*make, "--schema molecule-rich --overwrite").code == 0
     for verb in ("prototypes", "plot"):
-        cli(verb, tmp_path / "r", "-o", tmp_path / "other").refused("molecule-rich")
+        cli(f"{verb} {tmp_path}/r -o {tmp_path}/other").refused("molecule-rich")
 
 
 def test_prototypes_says_why_there_are_none_to_show(
     cli: Cli, molecules: Path, pretrained: Path, finetuned: Path, tmp_path: Path
 ):
-    cli("prototypes", "random", "-o", tmp_path / "t", "--input", molecules).refused(
-        "no prototypes", "--fit"
-    )
-    cli("prototypes", finetuned, "-o", tmp_path / "t", "--input", molecules).refused(
-        "no prototypes"
-    )
-    cli("prototypes", pretrained, "-o", tmp_path / "t", "--targets", "y").refused("--input")
-    cli("prototypes", pretrained, "-o", pretrained, "--input", molecules).refused("holds a run")
+    cli(f"prototypes random -o {tmp_path}/t --input {molecules}").refused("no prototypes", "--fit")
+    cli(f"prototypes {finetuned} -o {tmp_path}/t --input {molecules}").refused("no prototypes")
+    cli(f"prototypes {pretrained} -o {tmp_path}/t --targets y").refused("--input")
+    cli(f"prototypes {pretrained} -o {pretrained} --input {molecules}").refused("holds a run")
     alone = tmp_path / "model.safetensors"
     alone.write_bytes((pretrained / alone.name).read_bytes())
-    cli("prototypes", alone, "-o", tmp_path / "t").refused("name some with --input")
-    cli("prototypes", "graphlog-mol", "-o", tmp_path / "t").refused("--input")
-    cli("prototypes", pretrained, "-o", tmp_path / "t", "--limit", "3").refused("--input")
-    cli("prototypes", pretrained, "-o", tmp_path / "t", "--input", tmp_path / "none.csv").refused(
-        "none.csv"
-    )
+    cli(f"prototypes {alone} -o {tmp_path}/t").refused("name some with --input")
+    cli(f"prototypes graphlog-mol -o {tmp_path}/t").refused("--input")
+    cli(f"prototypes {pretrained} -o {tmp_path}/t --limit 3").refused("--input")
+    cli(f"prototypes {pretrained} -o {tmp_path}/t --input {tmp_path}/none.csv").refused("none.csv")
     assert left_in(tmp_path) == {alone.name}

@@ -68,7 +68,7 @@ def test_embeddings_row_for_row(tmp_path: Path, table: Path, ending: str):
 def test_an_output_that_cannot_be_is_refused_first(tmp_path: Path, table: Path):
     encoder = tiny_encoder()
     for out, message in (
-        (tmp_path / "out.txt", "cannot tell what format"),
+        (tmp_path / "out.txt", "format of a file is told by its ending"),
         (tmp_path / "nowhere" / "out.npz", "there is no folder"),
         (tmp_path / "dir.npz", "is a folder"),
     ):

@@ -255,9 +255,10 @@ def report_error(error: BaseException, words: Sequence[str] = ()) -> int | None:
         return 0
     message = " ".join(message.split())
     if "--json" in words:
-        known = ("option", "file", "row")
-        about = {key: value for key in known if (value := getattr(error, key, None)) is not None}
-        about = {"kind": type(error).__name__, "message": message, **about}
+        known = {key: getattr(error, key, None) for key in ("option", "file", "row")}
+        known["option"] = known["option"] or getattr(getattr(error, "param", None), "name", None)
+        about = {"kind": type(error).__name__, "message": message}
+        about |= {key: value for key, value in known.items() if value is not None}
         # as the summary would be: beside the output where that is standard output
         to = sys.stderr if ("-o", "-") in pairwise(words) or "--output=-" in words else sys.stdout
         print(json.dumps({"error": about}, indent=2), file=to, flush=True)
@@ -363,7 +364,7 @@ def _usage_message(error: BaseException) -> str:
         known = [o for p in context.command.params for o in p.opts] if context is not None else []
         near = get_close_matches(str(option), known, n=1, cutoff=0.5)
         message = f"unknown option '{option}'" + (f"; did you mean '{near[0]}'?" if near else ".")
-    message = message.replace("Value error, ", "")
+    message = message.replace("Value error, ", "").replace("Input should be", "must be")
     choice = re.search(r"'([^']*)' is not one of (.*?)\.?$", message)
     if choice is not None:
         near = get_close_matches(choice[1], re.findall(r"'([^']*)'", choice[2]), n=1, cutoff=0.5)

@@ -205,7 +205,8 @@ def check_output(out: Path, formats: tuple[str, ...], source: Input | str | None
     """
     if out.suffix.lower() not in formats:
         raise ConfigError(
-            f"cannot tell what format {out} is to have; let its name end in {', '.join(formats)}."
+            f"{out}: the format of a file is told by its ending; use {', '.join(formats)}.",
+            option="out",
         )
     if out.is_dir():
         raise ConfigError(f"{out} is a folder; name a file.")

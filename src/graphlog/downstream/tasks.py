@@ -482,7 +482,7 @@ def _fold_notes(
     if unused:
         notes.append(f"{unused:,} of {len(labels):,} graphs are in no fold")
     for fold, lacking in folds_lacking(labels, names, task, split).items():
-        known: list[bool] = np.isfinite(labels[getattr(split, fold)]).any(axis=0).tolist()
+        known = np.asarray(np.isfinite(labels[getattr(split, fold)]).any(axis=0))
         one = "only one class" if task != "regression" else "only one value"
         for lack, has_labels in ((one, True), ("no label", False)):
             found = [name for name in lacking if known[names.index(name)] == has_labels]
