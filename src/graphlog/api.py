@@ -22,7 +22,7 @@ from graphlog.downstream.embed import Written, check_rejects, rejects_of_output,
 from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig, check_seeds, take_labeling
 from graphlog.downstream.finetune import finetune as _finetune
-from graphlog.downstream.models import load, load_for
+from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import Report
@@ -314,7 +314,7 @@ def finetune(
             "layer": layer,
         }
     )
-    model = load_for(encoder, _store_of(dataset), device=config.device)
+    model = load(encoder, device=config.device, source=_store_of(dataset))
     resolved = None if isinstance(dataset, LabeledGraphs) else resolve(dataset, model.schema)
     data = open_labeled(resolved or dataset, model.schema, **labeling)
     how: dict[str, Any] = {"seeds": seeds, "baselines": baselines, "run_dir": folder}
@@ -356,7 +356,7 @@ def probe(
             f"{setting('overwrite')} replaces a run; name its folder with {setting('run_dir')}.",
             option="overwrite",
         )
-    model = load_for(encoder, _store_of(dataset), device=device_for(engine, device))
+    model = load(encoder, device=device_for(engine, device), source=_store_of(dataset))
     resolved = None if isinstance(dataset, LabeledGraphs) else resolve(dataset, model.schema)
     options |= {"split": split, "targets": targets}
     options |= {"layer": layer, "run_dir": folder, "overwrite": overwrite}
@@ -376,14 +376,14 @@ def fold_probe(
     (``svm``, ``logistic``), ``baselines`` (``random``, ``wl``), ``seeds``, ``layer``, ``targets``;
     the ``engine`` is as for :func:`probe`.
     """
-    model = load_for(encoder, _store_of(dataset), device=device_for(engine, device))
+    model = load(encoder, device=device_for(engine, device), source=_store_of(dataset))
     with using(engine, model.device.type):
         return _folds.fold_probe(model, dataset, **options)
 
 
 def cv_probe(encoder: Model, dataset: Labeled, **options: Any) -> dict[float, float]:
     """Return the probe's cross-validated score at each C on train + validation, to pick recipes."""
-    return _probe.cv_probe(load_for(encoder, _store_of(dataset)), dataset, **options)
+    return _probe.cv_probe(load(encoder, source=_store_of(dataset)), dataset, **options)
 
 
 def embed(
@@ -397,7 +397,7 @@ def embed(
 
     The ``engine`` is ``local``, or ``ray``: see :func:`graphlog.data.workers.using`.
     """
-    model = load_for(encoder, source)
+    model = load(encoder, source=source)
     with using(engine, model.device.type):
         return model.embed(source, layer, **options)
 

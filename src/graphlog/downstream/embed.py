@@ -15,7 +15,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.workers import device_for, using
 from graphlog.domains import Input, domain_of
 from graphlog.downstream.encoder import Encoder, rows_at_once
-from graphlog.downstream.models import load_for
+from graphlog.downstream.models import load
 from graphlog.downstream.writers import TEXTS, WRITERS, Results
 from graphlog.errors import ConfigError, MissingExtraError, setting, unknown_name
 from graphlog.files import put, scratch_folder, writing
@@ -130,7 +130,7 @@ def embed_file(
         ConfigError: If the ending of ``out`` is unknown.
         DataError: If the source cannot be read.
     """
-    model, out = load_for(encoder, source, device=device_for(engine, device)), Path(out)
+    model, out = load(encoder, device=device_for(engine, device), source=source), Path(out)
     domain_of(model.schema).check_feature_sets(with_features)
     given = resolve(source, model.schema)
     chosen = choose_format(out, format, given)  # before standard input is copied

@@ -28,7 +28,13 @@ def list_models() -> dict[str, Path]:
     return {path.stem: path for path in sorted(SHIPPED.glob("*.safetensors"))}
 
 
-def load(model: str | Path | Encoder, *, device: str = "cpu", seed: int = 0) -> Encoder:
+def load(
+    model: str | Path | Encoder,
+    *,
+    device: str = "cpu",
+    seed: int = 0,
+    source: InputLike | None = None,
+) -> Encoder:
     """Return the encoder called ``model``.
 
     Args:
@@ -36,6 +42,8 @@ def load(model: str | Path | Encoder, *, device: str = "cpu", seed: int = 0) -> 
             untrained encoder of the default recipe), or an encoder, which is returned as it is.
         device: ``auto``, ``cpu`` or ``cuda``.
         seed: Initial weights of ``random``.
+        source: What the encoder is for; its schema, if it has one of its own, is that of
+            ``random``.
 
     Raises:
         ModelFileError: If there is a file or folder of that name but no usable model in it.
@@ -43,27 +51,17 @@ def load(model: str | Path | Encoder, *, device: str = "cpu", seed: int = 0) -> 
     """
     if isinstance(model, Encoder):
         return model
-    if str(model) == RANDOM:
-        return random_encoder(seed=seed).moved(device)
-    return Encoder.read(model_path(model)).moved(device)
-
-
-def load_for(model: str | Path | Encoder, source: InputLike, *, device: str = "cpu") -> Encoder:
-    """Return the encoder called ``model`` for ``source``, whose schema decides that of ``random``.
-
-    Raises:
-        ModelFileError: If there is a file or folder of that name but no usable model in it.
-        ConfigError: If there is nothing of that name.
-    """
-    if str(model) != RANDOM or isinstance(model, Encoder):
-        return load(model, device=device)
-    found = resolve(source)
-    usual = schema_named(resolve_config().schema)
-    if found.store is not None or found.domain not in (None, usual.domain):
+    if str(model) != RANDOM:
+        return Encoder.read(model_path(model)).moved(device)
+    usual, found = schema_named(resolve_config().schema), None
+    if source is not None:
+        found = resolve(source)
+    if found and (found.store is not None or found.domain not in (None, usual.domain)):
         graphs = read(found)
         if graphs.schema != usual:  # else the same network whatever graphs it is used on
-            return random_encoder(schema=graphs.schema, graphs=graphs).moved(device)
-    return load(model, device=device)
+            own = random_encoder(schema=graphs.schema, seed=seed, graphs=graphs)
+            return own.moved(device)
+    return random_encoder(seed=seed).moved(device)
 
 
 def convert(old: str | Path, path: str | Path, *, half: bool = False) -> Encoder:

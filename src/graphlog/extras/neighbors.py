@@ -22,7 +22,7 @@ from graphlog.domains import Input, domain_of
 from graphlog.domains.records import RecordDomain
 from graphlog.downstream.embed import Written, check_output, is_standard_output, save_rejects
 from graphlog.downstream.encoder import Encoder, check_layer, ranges_of
-from graphlog.downstream.models import load, load_for
+from graphlog.downstream.models import load
 from graphlog.downstream.writers import STATUS, free_names
 from graphlog.errors import (
     ConfigError,
@@ -435,7 +435,7 @@ def neighbors(
         [1, 2]
     """
     index, source = _opened(library)
-    encoder = load(model, device=device) if index else load_for(model, source, device=device)
+    encoder = load(model, device=device, source=None if index else source)
     if index is None:
         index = Index.build(encoder, source, layer=layer, exact=exact, **options)
     return index.query(encoder, query, k, **options)
@@ -493,7 +493,7 @@ def neighbors_file(
                 f"the library is an index already; drop {setting('save')}.", option="save"
             )
         check_new(Path(save))
-    encoder = load(model, device=device) if index else load_for(model, source, device=device)
+    encoder = load(model, device=device, source=None if index else source)
     computing: dict[str, Any] = {
         "batch_size": batch_size,
         "precision": precision,

@@ -26,7 +26,7 @@ from graphlog.downstream.finetune import (
     take_labeling,
 )
 from graphlog.downstream.metrics import LOWER_IS_BETTER
-from graphlog.downstream.models import RANDOM, load_for
+from graphlog.downstream.models import RANDOM, load
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import json_ready
@@ -143,7 +143,7 @@ def tune(
     labeling = take_labeling(settings, "tune")
     fixed = FinetuneConfig.parse(settings).resolve_precision()
     graphs = dataset.store if isinstance(dataset, LabeledGraphs) else dataset
-    model = load_for(encoder, graphs, device=fixed.device)
+    model = load(encoder, device=fixed.device, source=graphs)
     resolved = None if isinstance(dataset, LabeledGraphs) else resolve(dataset, model.schema)
     labeling |= {"split": split, "targets": targets}
     data = open_labeled(resolved or dataset, model.schema, **labeling)

@@ -22,7 +22,7 @@ from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
 from graphlog.downstream.embed import save_rejects
 from graphlog.downstream.encoder import Encoder
-from graphlog.downstream.models import load, load_for
+from graphlog.downstream.models import load
 from graphlog.downstream.report import json_ready
 from graphlog.errors import ConfigError, DataError, setting
 from graphlog.files import (
@@ -142,9 +142,7 @@ def write_prototypes(
     """
     _check_folder(Path(out))
     named = "the model" if isinstance(model, Encoder) else str(model)
-    encoder = (
-        load(model, device=device) if source is None else load_for(model, source, device=device)
-    )
+    encoder = load(model, device=device, source=source)
     learned = None if fit else hierarchy_of(encoder, named)
     where, remembered = _own_input(model, named) if source is None else (source, {})
     resolved = resolve(where, encoder.schema)

@@ -13,7 +13,7 @@ from graphlog.data.store import GraphStore
 from graphlog.domains.protein.network import STATISTICS, ego_statistics
 from graphlog.domains.protein.schema import CHANNELS, PROTEIN
 from graphlog.downstream.finetune import FinetuneConfig, start_of
-from graphlog.downstream.models import load_for
+from graphlog.downstream.models import load
 from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import open_labeled
 from graphlog.errors import ConfigError
@@ -121,8 +121,8 @@ def test_a_probe_and_a_fine_tuning_have_halves_and_a_floor(store: GraphStore) ->
 
 
 def test_random_reads_what_it_is_used_on(store: GraphStore) -> None:
-    assert load_for("random", store).schema == PROTEIN
-    assert load_for("random", ["CCO"]).schema.domain == "molecule"
+    assert load("random", source=store).schema == PROTEIN
+    assert load("random", source=["CCO"]).schema.domain == "molecule"
     with pytest.raises(ConfigError, match="holds proteins"):
         api.embed(tiny_encoder(), "worm-go40")
 
