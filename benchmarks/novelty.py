@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import graphlog
-from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.pretrained import Encoder
 from graphlog.encoders.novelty import Novelty
 from graphlog.inputs import read
 

@@ -11,10 +11,10 @@ from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.domains.molecule import MOLECULE
-from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig
 from graphlog.downstream.linear import fuse, linear_path, sparse_bits, standardize
 from graphlog.downstream.metrics import evaluate
+from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import build_encoder

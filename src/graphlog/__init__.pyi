@@ -1,6 +1,5 @@
 # The public names, listed once: lazy_loader reads them here at run time, type checkers as a stub.
 from .api import cv_probe as cv_probe
-from .api import embed as embed
 from .api import featurize as featurize
 from .api import finetune as finetune
 from .api import fold_probe as fold_probe
@@ -21,13 +20,14 @@ from .data.schema import FeatureSchema as FeatureSchema
 from .data.split import Split as Split
 from .data.store import GraphStore as GraphStore
 from .domains.protein.domain import split_proteins as split_proteins
+from .downstream.embed import embed as embed
 from .downstream.embed import embed_file as embed_file
-from .downstream.encoder import Encoder as Encoder
 from .downstream.models import convert as convert
 from .downstream.models import list_models as list_models
 from .downstream.models import load as load
 from .downstream.models import random_encoder as random_encoder
 from .downstream.predictor import Predictor as Predictor
+from .downstream.pretrained import Encoder as Encoder
 from .downstream.report import Report as Report
 from .downstream.tasks import split_file as split_file
 from .encoders.base import Encoding as Encoding

@@ -4,9 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float
-
 from graphlog.config import merge
 from graphlog.data.chunk import write_rejects
 from graphlog.data.manifest import is_store
@@ -18,15 +15,15 @@ from graphlog.domains import DOMAINS, Input, schema_named
 from graphlog.domains.molecule.domain import split_smiles
 from graphlog.downstream import folds as _folds
 from graphlog.downstream import probe as _probe
-from graphlog.downstream.embed import Written, check_rejects, rejects_of_output, save_rejects
-from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig, check_seeds, take_labeling
 from graphlog.downstream.finetune import finetune as _finetune
 from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import Report
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
+from graphlog.downstream.writers import Written, check_rejects, rejects_of_output, save_rejects
 from graphlog.errors import ConfigError, setting
 from graphlog.inputs import InputLike, domain_of, read, remember_input, resolve, schema_for
 from graphlog.processes import is_first
@@ -384,22 +381,6 @@ def fold_probe(
 def cv_probe(encoder: Model, dataset: Labeled, **options: Any) -> dict[float, float]:
     """Return the probe's cross-validated score at each C on train + validation, to pick recipes."""
     return _probe.cv_probe(load(encoder, source=_store_of(dataset)), dataset, **options)
-
-
-def embed(
-    encoder: Model,
-    source: InputLike,
-    layer: str | None = None,
-    engine: str = "local",
-    **options: Any,
-) -> Float[np.ndarray, "M W"]:
-    """Return a float32 embedding of each row, NaN where unreadable. See :meth:`Encoder.embed`.
-
-    The ``engine`` is ``local``, or ``ray``: see :func:`graphlog.data.workers.using`.
-    """
-    model = load(encoder, source=source)
-    with using(engine, model.device.type):
-        return model.embed(source, layer, **options)
 
 
 def predict(

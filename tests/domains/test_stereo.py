@@ -20,8 +20,8 @@ from graphlog.domains.molecule import (
     parse,
     rdkit_file,
 )
-from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import random_encoder
+from graphlog.downstream.pretrained import Encoder
 
 WAYS = 10
 SPECIAL = (

@@ -10,8 +10,8 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
 from graphlog.domains.molecule.descriptors import morgan_fingerprints
-from graphlog.downstream.encoder import Encoder, ranges_of
 from graphlog.downstream.models import list_models, load, random_encoder, untrained_like
+from graphlog.downstream.pretrained import Encoder, ranges_of
 from graphlog.encoders.encoder import calibrate
 from graphlog.errors import ConfigError, DataError, ModelFileError
 from graphlog.inputs import read
@@ -79,7 +79,7 @@ def test_joined_features_stand_beside_the_embedding_under_their_names():
 def test_features_of_a_store_in_pieces(monkeypatch: pytest.MonkeyPatch):
     encoder = tiny_encoder()
     whole = encoder.embed(CHAINS, with_features=("ecfp4",))
-    monkeypatch.setattr("graphlog.downstream.encoder._ROWS_WITH_FEATURES", 7)
+    monkeypatch.setattr("graphlog.downstream.pretrained._ROWS_WITH_FEATURES", 7)
     pieces = encoder.embed(CHAINS, batch_size=3, with_features=("ecfp4",))
     np.testing.assert_allclose(pieces, whole, rtol=1e-5, atol=1e-6)
     with pytest.raises(DataError, match="SMILES"):
@@ -108,7 +108,7 @@ def test_batches_of_large_graphs_hold_few(monkeypatch: pytest.MonkeyPatch):
     encoder, store = tiny_encoder(), read(CHAINS, MOLECULE)
     whole = encoder.embed(store)
     for most in (1, 7, 30):
-        monkeypatch.setattr("graphlog.downstream.encoder._NODES_AT_ONCE", most)
+        monkeypatch.setattr("graphlog.downstream.pretrained._NODES_AT_ONCE", most)
         seen: list[GraphBatch] = []
 
         def note(batch: GraphBatch, seen: list[GraphBatch] = seen) -> torch.Tensor:

@@ -295,7 +295,7 @@ def test_rows_do_not_depend_on_the_parts_that_they_are_read_in(
     given = path if source == "table" else read_molecules(path, schema=predictor.schema)
     written: list[list[dict[str, object]]] = []
     for rows, piece in ((2048, 1024), (4, 3), (1, 1)):
-        monkeypatch.setattr("graphlog.downstream.encoder._ROWS", rows)
+        monkeypatch.setattr("graphlog.downstream.pretrained._ROWS", rows)
         monkeypatch.setattr("graphlog.domains.records.ROWS_A_PIECE", piece)
         done = predictor.predict_file(given, tmp_path / f"out.{ending}", batch_size=1)
         assert (done.rows, done.rejected) == (13, 3)

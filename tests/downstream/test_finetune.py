@@ -14,12 +14,12 @@ from graphlog.config import read_toml
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import MOLECULE
-from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig, SeedJob, finetune, start_of
 from graphlog.downstream.head import Head, masked_bce, masked_mse
 from graphlog.downstream.linear import FIXED_C, linear_path, standardize
 from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.probe import kernel_predictions
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.encoders.encoder import with_settings

@@ -10,7 +10,7 @@ import torch
 from downstream_support import CHAINS, tiny_encoder
 from graphlog.domains.molecule import MOLECULE, MOLECULE_RICH
 from graphlog.domains.protein.schema import PROTEIN
-from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.pretrained import Encoder
 from graphlog.encoders.base import EncoderConfig
 from graphlog.encoders.encoder import build_encoder
 from graphlog.errors import ConfigError

@@ -8,7 +8,7 @@ import torch
 
 import graphlog
 from downstream_support import CHAINS, chain_store, tiny_encoder
-from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.pretrained import Encoder
 from graphlog.encoders.novelty import PREFIX, Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError
 from graphlog.report.hierarchy import Hierarchy, hierarchy_of

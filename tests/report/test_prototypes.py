@@ -20,7 +20,7 @@ import graphlog
 from downstream_support import CHAINS, IS_ALCOHOL, write_csv
 from graphlog.domains import domain_of
 from graphlog.domains.molecule import drawing
-from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.pretrained import Encoder
 from graphlog.encoders.novelty import PREFIX
 from graphlog.errors import ConfigError, DataError
 from graphlog.report.prototypes import draw_graphs, write_prototypes

@@ -23,8 +23,8 @@ from graphlog.data.batch import BatchSampler, GraphBatch
 from graphlog.data.schema import Attribute, is_continuous
 from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
-from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import SeedJob, Start
+from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.encoders.base import Encoding
 from graphlog.encoders.encoder import GraphEncoder

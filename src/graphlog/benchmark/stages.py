@@ -25,9 +25,9 @@ from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets import find_spec
 from graphlog.domains import DOMAINS, schema_named
 from graphlog.domains.base import BaselineFeatures
-from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import RULES, finetune
 from graphlog.downstream.models import load
+from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.probe import feature_rows
 from graphlog.downstream.report import Model, Rule, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled

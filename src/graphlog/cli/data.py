@@ -140,7 +140,7 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
         """Read and store."""
         from graphlog.data.chunk import EXCLUDED
         from graphlog.domains import domain_of
-        from graphlog.downstream.embed import rejects_of_output
+        from graphlog.downstream.writers import rejects_of_output
         from graphlog.report.describe import describe_store
 
         progress = self.progress()

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch, seeded_permutation
 from graphlog.data.store import GraphStore
-from graphlog.downstream.encoder import Encoder, ReadoutChoice, check_layer, evaluating
 from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.metrics import better
 from graphlog.downstream.models import RANDOM, statistics_note, untrained_like
 from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.pretrained import Encoder, ReadoutChoice, check_layer, evaluating
 from graphlog.downstream.probe import (
     check_baselines,
     describe_run,

@@ -6,9 +6,9 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float, Int64
 
-from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.linear import standardize, without_convergence_warnings
 from graphlog.downstream.models import untrained_like
+from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.report import Report, ScoreRow
 from graphlog.downstream.subtrees import ROUNDS, wl_kernel
 from graphlog.downstream.tasks import LabeledGraphs, class_numbers, open_labeled

@@ -9,7 +9,7 @@ import torch
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of, schema_named
-from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.pretrained import Encoder
 from graphlog.encoders.encoder import BATCH_SIZE, BATCHES, EncoderConfig, build_encoder, calibrate
 from graphlog.encoders.legacy import convert_pth
 from graphlog.encoders.modelfile import save_model

@@ -21,16 +21,15 @@ from graphlog.data.html import html_fields
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
-from graphlog.downstream.embed import Written, choose_format, write_aligned
-from graphlog.downstream.encoder import Encoder, each_part, evaluating, rows_at_once
 from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.kernel import KernelModel
 from graphlog.downstream.linear import LinearModel, features_of, fuse
 from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import model_path
+from graphlog.downstream.pretrained import Encoder, each_part, evaluating, rows_at_once
 from graphlog.downstream.report import Report
 from graphlog.downstream.uncertainty import Calibration, check_level
-from graphlog.downstream.writers import Results
+from graphlog.downstream.writers import Results, Written, choose_format, write_aligned
 from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import Novelty

@@ -22,8 +22,6 @@ from scipy.sparse import csr_matrix
 from graphlog.data.split import Split, group_numbers
 from graphlog.domains import domain_of
 from graphlog.domains.base import BaselineFeatures
-from graphlog.downstream.embed import save_rejects
-from graphlog.downstream.encoder import Encoder, ReadoutChoice, check_layer
 from graphlog.downstream.head import FineTuned, Head
 from graphlog.downstream.kernel import Block, KernelFit, KernelModel, Kind, fit_kernel
 from graphlog.downstream.linear import (
@@ -49,6 +47,7 @@ from graphlog.downstream.linear import (
 from graphlog.downstream.metrics import better, evaluate, mean_over_tasks, means_of_known
 from graphlog.downstream.models import statistics_note, untrained_like
 from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.pretrained import Encoder, ReadoutChoice, check_layer
 from graphlog.downstream.report import (
     Model,
     Report,
@@ -61,6 +60,7 @@ from graphlog.downstream.report import (
 )
 from graphlog.downstream.tasks import LabeledGraphs, check_learnable, open_labeled
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
+from graphlog.downstream.writers import save_rejects
 from graphlog.encoders.encoder import EmbeddingLayer
 from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, DataError, check_name, setting

@@ -16,7 +16,6 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, random_split
 from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
-from graphlog.downstream.embed import check_output, save_rejects
 from graphlog.downstream.label_checks import (
     FOLD_NAMES,
     OnRepeats,
@@ -29,6 +28,7 @@ from graphlog.downstream.label_checks import (
     within_range,
 )
 from graphlog.downstream.metrics import Evaluation, TaskKind, check_metric, evaluate
+from graphlog.downstream.writers import check_output, save_rejects
 from graphlog.errors import ConfigError, DataError, check_choice, check_name, setting
 from graphlog.files import hash_file
 from graphlog.inputs import InputLike, read, resolve

@@ -17,9 +17,8 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.domains.base import Domain
-from graphlog.downstream.embed import Written, check_output, save_rejects
 from graphlog.downstream.predictor import Predictor
-from graphlog.downstream.writers import free_names
+from graphlog.downstream.writers import Written, check_output, free_names, save_rejects
 from graphlog.errors import ConfigError
 from graphlog.files import open_csv, replacing
 from graphlog.inputs import InputLike, read, rereadable, resolve

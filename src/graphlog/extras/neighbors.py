@@ -20,10 +20,16 @@ from graphlog.data.html import html_lines, page_head
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains import Input, domain_of
 from graphlog.domains.records import RecordDomain
-from graphlog.downstream.embed import Written, check_output, is_standard_output, save_rejects
-from graphlog.downstream.encoder import Encoder, check_layer, ranges_of
 from graphlog.downstream.models import load
-from graphlog.downstream.writers import STATUS, free_names
+from graphlog.downstream.pretrained import Encoder, check_layer, ranges_of
+from graphlog.downstream.writers import (
+    STATUS,
+    Written,
+    check_output,
+    free_names,
+    is_standard_output,
+    save_rejects,
+)
 from graphlog.errors import (
     ConfigError,
     DataError,

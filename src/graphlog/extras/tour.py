@@ -10,9 +10,9 @@ import numpy as np
 
 from graphlog import api
 from graphlog.downstream.embed import embed_file
-from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.metrics import evaluate
+from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.report import Model, Rule, ScoreRow, Source
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, MissingExtraError, setting

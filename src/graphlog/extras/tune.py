@@ -13,8 +13,6 @@ import tomli_w
 
 from graphlog.config import read_toml
 from graphlog.data.split import Split
-from graphlog.downstream.embed import save_rejects
-from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.finetune import (
     FinetuneConfig,
     SeedJob,
@@ -28,9 +26,11 @@ from graphlog.downstream.finetune import (
 from graphlog.downstream.metrics import LOWER_IS_BETTER
 from graphlog.downstream.models import RANDOM, load
 from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import json_ready
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
+from graphlog.downstream.writers import save_rejects
 from graphlog.errors import (
     ConfigError,
     MissingExtraError,

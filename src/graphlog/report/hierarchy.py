@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import nn
 
 from graphlog.data.store import GraphStore
-from graphlog.downstream.encoder import Encoder, evaluating, ranges_of
+from graphlog.downstream.pretrained import Encoder, evaluating, ranges_of
 from graphlog.encoders.novelty import Novelty, fit_novelty
 from graphlog.errors import ConfigError, ModelFileError, setting
 from graphlog.objectives.heads import projection_head

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
-from graphlog.downstream.encoder import Encoder
+from graphlog.downstream.pretrained import Encoder
 from graphlog.errors import DataError, setting
 from graphlog.report.hierarchy import Hierarchy, project
 from graphlog.report.style import (

@@ -20,10 +20,10 @@ from scipy.sparse.csgraph import shortest_path
 
 from graphlog.data.store import GraphStore
 from graphlog.domains import Input, domain_of
-from graphlog.downstream.embed import save_rejects
-from graphlog.downstream.encoder import Encoder
 from graphlog.downstream.models import load
+from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.report import json_ready
+from graphlog.downstream.writers import save_rejects
 from graphlog.errors import ConfigError, DataError, setting
 from graphlog.files import (
     MARK,

@@ -124,7 +124,7 @@ def test_random_reads_what_it_is_used_on(store: GraphStore) -> None:
     assert load("random", source=store).schema == PROTEIN
     assert load("random", source=["CCO"]).schema.domain == "molecule"
     with pytest.raises(ConfigError, match="holds proteins"):
-        api.embed(tiny_encoder(), "worm-go40")
+        tiny_encoder().embed("worm-go40")
 
 
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
