@@ -146,7 +146,7 @@ def tiny_smiles() -> list[str]:
 @pytest.fixture(scope="session")
 def tiny_store(tiny_smiles: list[str]) -> "GraphStore":
     """The molecules of ``tiny_smiles`` as a store of the ``molecule`` schema."""
-    from graphlog.data.builder import StoreBuilder
+    from graphlog.data.store import StoreBuilder
     from graphlog.domains.molecule import MOLECULE, featurize_smiles
 
     chunk, rejects = featurize_smiles(tiny_smiles, MOLECULE)

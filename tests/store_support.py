@@ -9,10 +9,9 @@ import torch
 from hypothesis import strategies as st
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import GraphChunk, Reject
 from graphlog.data.schema import Attribute, FeatureSchema
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphStore, StoreBuilder
 
 CODES = FeatureSchema(
     "codes",

@@ -12,10 +12,9 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import GraphChunk
 from graphlog.data.schema import Attribute, FeatureSchema
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.encoders.modelfile import KEY
 from graphlog.objectives.base import LossTerms
 from graphlog.objectives.graphlog import GraphLoG

@@ -17,13 +17,12 @@ from jaxtyping import Int
 
 from graphlog.config import read_json
 from graphlog.data.chunk import Reject
-from graphlog.data.collector import check_reading
 from graphlog.data.manifest import is_store
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets import DATASETS, find_spec
-from graphlog.domains import DOMAINS, Domain, Input, schema_named
-from graphlog.domains.records import RecordDomain
+from graphlog.domains import DOMAINS, Domain, Input, Reading, schema_named
+from graphlog.domains.records import RecordDomain, TableReading
 from graphlog.errors import ConfigError, DataError, check_name, setting, unknown_name
 from graphlog.files import beside
 
@@ -123,17 +122,15 @@ def read(
             chosen = _of_objects(resolved.store, chosen)
         return _fitting(resolved.store, resolved.name, schema, chosen)
     reader = reader_of(resolved, schema, domain)
-    return reader.read(resolved, schema, **_options_of(reader, resolved, chosen))
+    return reader.read(resolved, schema, _reading_of(reader, resolved, chosen))
 
 
-def _options_of(reader: Domain, source: Input, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are not None, after refusing those that the domain does not have."""
-    known = reader.reading_options()
-    chosen = {key: value for key, value in options.items() if value is not None}
-    for option in chosen:
-        if option not in known:
+def _reading_of(reader: Domain, source: Input, options: Mapping[str, Any]) -> Reading:
+    """Return how a domain is to read an input; refuses options that it does not have."""
+    for option, value in options.items():
+        if value is not None and option not in reader.reading.names():
             raise _unfit(option, source.name, reader.records)
-    return chosen
+    return reader.reading.of(options)
 
 
 def domain_of(source: Input, schema: str | None = None) -> str:
@@ -231,12 +228,12 @@ def stream(
     """
     reader = reader_of(source, schema)
     if source.store is None and isinstance(reader, RecordDomain):
-        chosen = _options_of(reader, source, options)
-        with closing(reader.stream(source, schema, at_once, **chosen)) as parts:
+        reading = _reading_of(reader, source, options)
+        with closing(reader.stream(source, schema, reading, at_once)) as parts:
             yield _parts_read(parts)
         return
     with read_streamed(source, schema, **options) as store:
-        yield _parts_of(store, at_once, reader.rows(source, store, **options))
+        yield _parts_of(store, at_once, reader.rows(source, store, reader.reading.of(options)))
 
 
 def rows_of(source: Input, limit: int | None = None) -> int:
@@ -342,10 +339,10 @@ def no_room_for_temporary_files(error: OSError) -> DataError:
 
 def has_column(source: Input, schema: FeatureSchema, name: str, sheet: str | None = None) -> bool:
     """Return whether a table (of an Excel file, a sheet) has a column of records called so."""
-    domain: Any = DOMAINS[schema.domain]
-    if source.columns is None and source.file is None:
+    domain = DOMAINS[schema.domain]
+    if not isinstance(domain, RecordDomain) or (source.columns is None and source.file is None):
         return False
-    with suppress(DataError), domain.open(source, name, sheet=sheet):
+    with suppress(DataError), domain.open(source, TableReading(smiles_column=name, sheet=sheet)):
         return True
     return False
 
@@ -456,19 +453,17 @@ def _fitting(
             f"store again from its input ({setting('like', 'MODEL')}).",
             option="like",
         )
-    limit = options.get("limit")
-    check_reading(options.get("on_error", "skip"), limit)
-    if limit is not None:
-        store = store.first_rows(limit)
-    rejects = store.output_rejects if options.get("on_error") == "fail" else []
+    reading = Reading.of(options)
+    if reading.limit is not None:
+        store = store.first_rows(reading.limit)
+    rejects = store.output_rejects if reading.on_error == "fail" else []
     if rejects:
         raise DataError(
             f"{name}, row {rejects[0].row}: {rejects[0].reason}; fix it, or skip such rows with "
             f"{setting('on_error', 'skip')}.",
             option="on_error",
         )
-    path = options.get("store_path")
-    return store if path is None else store.save(path)
+    return store if reading.store_path is None else store.save(reading.store_path)
 
 
 def _of_objects(store: GraphStore, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -494,9 +489,9 @@ def _of_objects(store: GraphStore, options: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _unfit(option: str, name: str, records: str) -> ConfigError:
-    owner = next((d for d in DOMAINS.values() if option in d.reading_options()), None)
+    owner = next((d for d in DOMAINS.values() if option in d.reading.names()), None)
     if owner is None:
-        options = set[str]().union(*(d.reading_options() for d in DOMAINS.values()))
+        options = set[str]().union(*(d.reading.names() for d in DOMAINS.values()))
         return unknown_name("option", option, options)
     if records == owner.records:
         return ConfigError(

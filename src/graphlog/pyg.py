@@ -11,17 +11,16 @@ import torch
 from torch_geometric.data import Batch, Data
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import Reject
-from graphlog.data.collector import RowCollector, check_reading
+from graphlog.data.manifest import Source
 from graphlog.data.schema import Attribute, FeatureSchema
-from graphlog.data.store import GraphStore
+from graphlog.data.store import ON_ERROR, GraphStore, RowCollector, StoreBuilder
 from graphlog.domains import schema_named
 from graphlog.domains.graph.domain import direction
 from graphlog.domains.graph.raw import RawGraph, join
 from graphlog.domains.graph.scale import ScaleSurvey
 from graphlog.domains.graph.schema import Survey, check_sizes, chunk_of
-from graphlog.errors import DataError
+from graphlog.errors import DataError, check_choice
 
 Array = npt.NDArray[Any]
 
@@ -86,7 +85,7 @@ def from_pyg(
         ConfigError: If the schema's name or ``on_error`` is unknown, or ``directed`` contradicts
             the schema.
     """
-    check_reading(on_error, None)
+    check_choice("on_error", on_error, ON_ERROR)
     items = [graphs] if isinstance(graphs, Data) else graphs
     listed = [graph for k, item in enumerate(items) for graph in _split(item, k)]
     if not listed:
@@ -109,8 +108,7 @@ def from_pyg(
     if known.domain == "graph":
         known = replace(known, directed=directed)
     tasks = tuple(f"y{t}" for t in range(0 if labels is None else labels.shape[1]))
-    about = {"kind": "torch_geometric", "directed": directed}
-    builder = StoreBuilder(known, None, tasks=tasks, source=about)
+    builder = StoreBuilder(known, None, tasks, Source(name="torch_geometric graphs"))
     collector = RowCollector(builder, "torch_geometric graphs", on_error, item="graph")
     scales = ScaleSurvey(known)
     has_texts = all(graph.text for graph in raw if graph.problem is None)

@@ -17,16 +17,15 @@ try:
 except ImportError:
     resource = None
 
-from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import Reject
-from graphlog.data.store import open_store
+from graphlog.data.store import StoreBuilder, open_store
 from graphlog.errors import ConfigError, DataError
 from store_support import CODES, assert_same, build, make_graphs, to_chunk
 
 ENDLESS_BUILD = """
 import sys
 from store_support import CODES, make_graphs, to_chunk
-from graphlog.data.builder import StoreBuilder
+from graphlog.data.store import StoreBuilder
 builder = StoreBuilder(CODES, sys.argv[1])
 graphs = make_graphs(50)
 print("ready", flush=True)

@@ -6,9 +6,8 @@ import pytest
 
 import graphlog
 from cli_support import left_in
-from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import Reject
-from graphlog.data.collector import RowCollector
+from graphlog.data.store import RowCollector, StoreBuilder
 from graphlog.domains import records, schema_named
 from graphlog.errors import DataError
 

@@ -87,7 +87,7 @@ def test_decimal_commas(
     store = graphlog.read_molecules(path, targets=["y"], decimal=decimal)
     np.testing.assert_array_equal(store.labels[:, 0], labels)
     if decimal is None:
-        said = any("decimal commas" in note for note in store.source.get("notes", ()))
+        said = any("decimal commas" in note for note in store.source.notes)
         assert said == any("," in cell for cell in cells)
         auto = graphlog.read_molecules(path, targets="auto")
         np.testing.assert_array_equal(auto.labels[:, 0], labels)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from graphlog.data.builder import StoreBuilder
+from graphlog.data.store import StoreBuilder
 from graphlog.domains.molecule.schema import MOLECULE
 from graphlog.errors import DataError
 

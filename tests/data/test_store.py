@@ -9,10 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import GraphChunk, Reject
+from graphlog.data.manifest import Source
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import open_store
+from graphlog.data.store import StoreBuilder, open_store
 from graphlog.errors import DataError
 from store_support import (
     CODES,
@@ -84,14 +84,18 @@ def test_subset_is_a_view(graphs: list, data: st.DataObject):
 
 def test_save_keeps_everything(tmp_path: Path):
     graphs = make_graphs(1100, tasks=3)
-    builder = StoreBuilder(CODES, None, ("a", "b", "c"), {"file": "x.csv"})
+    builder = StoreBuilder(CODES, None, ("a", "b", "c"), Source(name="x.csv"))
     builder.add(to_chunk(graphs))
     builder.reject(Reject(1100, "C(", "unclosed\nring"))
     store = builder.finish()
     saved = store.save(tmp_path / "store")
     assert saved.digest == store.digest == open_store(tmp_path / "store").digest
     assert saved.rejects == store.rejects == [Reject(1100, "C(", "unclosed\nring")]
-    assert (saved.tasks, saved.num_rows, saved.source) == (("a", "b", "c"), 1101, {"file": "x.csv"})
+    assert (saved.tasks, saved.num_rows, saved.source) == (
+        ("a", "b", "c"),
+        1101,
+        Source(name="x.csv"),
+    )
     assert saved.texts([1099, 0, 512]) == [graphs[k].text for k in (1099, 0, 512)]
     part = store.subset([7, 3]).save(tmp_path / "part")
     assert_same(part, [graphs[7], graphs[3]], [0, 1])

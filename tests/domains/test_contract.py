@@ -117,8 +117,8 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
 @pytest.mark.parametrize("domain", [*DOMAINS.values(), PathDomain()], ids=lambda d: d.name)
 def test_what_a_domain_says_of_itself(domain: Domain) -> None:
     assert all(schema.domain == domain.name for schema in domain.schemas.values())
-    assert {"targets", "on_error", "workers", "limit", "store_path"} <= domain.reading_options()
-    assert {"data_dir", "progress"} <= domain.reading_options()
+    assert {"targets", "on_error", "workers", "limit", "store_path"} <= domain.reading.names()
+    assert {"data_dir", "progress"} <= domain.reading.names()
     if not domain.targets:
         with pytest.raises(ConfigError, match="no descriptors"):
             domain.target_values([])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rdkit import Chem
 
-from graphlog.data.builder import StoreBuilder
+from graphlog.data.store import StoreBuilder
 from graphlog.domains import DOMAINS, schema_named
 from graphlog.domains.molecule import (
     MOLECULE,

@@ -14,8 +14,7 @@ from rdkit import Chem
 from rdkit.Chem import Descriptors, rdFingerprintGenerator
 
 from graphlog.api import read_proteins
-from graphlog.data.builder import StoreBuilder
-from graphlog.data.store import GraphStore, open_store
+from graphlog.data.store import GraphStore, StoreBuilder, open_store
 from graphlog.domains import DOMAINS
 from graphlog.domains.molecule import MOLECULE, featurize_smiles
 from graphlog.domains.molecule.descriptors import count_fingerprints

@@ -11,7 +11,7 @@ import torch
 
 from encoder_support import golden_batch
 from graphlog.data.batch import GraphBatch
-from graphlog.data.builder import StoreBuilder
+from graphlog.data.store import StoreBuilder
 from graphlog.domains.molecule import MOLECULE, featurize_smiles
 from graphlog.encoders.legacy import PROTEIN
 from graphlog.objectives.heads import evidence_channels

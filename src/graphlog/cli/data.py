@@ -138,7 +138,7 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
 
     def run(self) -> None:
         """Read and store."""
-        from graphlog.data.chunk import EXCLUDED
+        from graphlog.data.chunk import RejectKind
         from graphlog.domains import domain_of
         from graphlog.downstream.writers import rejects_of_output
         from graphlog.report.describe import describe_store
@@ -163,7 +163,7 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
         rejects = rejects_of_output(self.output.absolute().parent, self.output.name)
         summary: dict[str, Any] = {**describe_store(self.output), "rejects": str(rejects)}
         if self.exclude:
-            excluded = sum(r.reason == EXCLUDED for r in store.iter_rejects())
+            excluded = sum(r.kind == RejectKind.EXCLUDED for r in store.iter_rejects())
             summary["rejected rows"] -= excluded
             summary["excluded rows"] = excluded
         self._show(summary, with_schema=store.schema.name not in domain_of(store.schema).schemas)

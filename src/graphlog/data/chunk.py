@@ -8,8 +8,9 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Integer, Num, Shaped, UInt64
@@ -28,20 +29,37 @@ TEXTS_A_BLOCK = 512
 _BLOCK_ROWS = 1 << 18
 
 
-EXCLUDED = "excluded: the molecule occurs in a list of those to leave out"
-"""Reason given for a row that was left out on request."""
+class RejectKind(StrEnum):
+    """Why an input row has no graph."""
+
+    UNUSABLE = "unusable"
+    """It cannot be read, or is no graph of its schema."""
+    EXCLUDED = "excluded"
+    """It was to be left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """An input row that could not become a graph."""
+    """An input row that has no graph."""
 
     row: int
     """Data row of the input, from 0."""
     text: str
     """What stood there."""
     reason: str
-    """Why it cannot be used."""
+    """Why it has none, in words."""
+    kind: RejectKind = RejectKind.UNUSABLE
+
+
+class Refused(NamedTuple):
+    """A text that a featurizer makes no graph of; a plain ``(position, reason)`` will do."""
+
+    position: int
+    """Its position among the texts."""
+    reason: str
+    """Why."""
+    kind: RejectKind = RejectKind.UNUSABLE
+    """Whether it could not, or was not to, become one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

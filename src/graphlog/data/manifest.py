@@ -7,10 +7,10 @@ import stat
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import Annotated, Any, Literal, TypeGuard
 
 import numpy as np
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from graphlog.config import FrozenConfig
 from graphlog.data.chunk import TEXTS_A_BLOCK, Array, map_array
@@ -58,10 +58,36 @@ class FileEntry(FrozenConfig):
     """Hash of the file."""
 
 
+def _encodable(text: object) -> object:
+    """Return a text as valid UTF-8; the name of a file may not be."""
+    return text.encode("utf-8", "backslashreplace").decode() if isinstance(text, str) else text
+
+
+class Source(FrozenConfig):
+    """Where the graphs of a store came from, and how they were read."""
+
+    name: Annotated[str, BeforeValidator(_encodable)] = ""
+    """Name of the input."""
+    smiles_column: Annotated[str | None, BeforeValidator(_encodable)] = None
+    """Column of the records, if it was named."""
+    standardize: str | None = None
+    """How molecules were changed before they were read; None: not at all."""
+    classes: dict[str, list[str]] = Field(default_factory=dict)
+    """Words of the classes 0, 1, ... of labels that have any, by label."""
+    notes: tuple[str, ...] = ()
+    """What was not taken literally, a line each."""
+    cutting: dict[str, Any] = Field(default_factory=dict)
+    """How ego-networks were cut and labeled."""
+    networks: dict[str, dict[str, int]] = Field(default_factory=dict)
+    """Lines used and left out of the network of each species."""
+    annotations: dict[str, int] = Field(default_factory=dict)
+    """Annotations of proteins used and left out."""
+
+
 class Manifest(FrozenConfig):
     """Everything about a store but its arrays."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal["graphlog-store"] = FORMAT
     """Tells a store from any other folder."""
@@ -77,7 +103,7 @@ class Manifest(FrozenConfig):
     """Names of the label columns."""
     texts_sha256: str | None = None
     """Hash of the texts before compression, which may differ between builds of zlib."""
-    source: dict[str, Any] = Field(default_factory=dict[str, Any])
+    source: Source = Source()
     """Where the graphs came from; not part of the digest."""
     files: dict[str, FileEntry]
     """The arrays."""

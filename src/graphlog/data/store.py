@@ -1,11 +1,18 @@
-"""GraphStore: all graphs of a data set, packed, immutable, mapped; a batch is index arithmetic."""
+"""GraphStore: all graphs of a data set, packed, immutable, mapped; a batch is index arithmetic.
+
+A :class:`StoreBuilder` makes it of a stream of graphs, beside its place until it is complete.
+"""
 
 import hashlib
 import json
-from collections.abc import Iterator
+import os
+import re
+import weakref
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -15,26 +22,46 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.chunk import (
     TEXTS_A_BLOCK,
     Array,
+    ArrayWriter,
+    AttributeWriter,
     GraphChunk,
     Reject,
+    RejectKind,
+    TextWriter,
     ragged_ranges,
     unpack_texts,
 )
 from graphlog.data.html import store_html
-from graphlog.data.manifest import Contents, contradiction, read_contents, refuse_changed
+from graphlog.data.manifest import (
+    Contents,
+    Manifest,
+    Source,
+    contradiction,
+    describe,
+    is_ours,
+    read_contents,
+    refuse_changed,
+    write_manifest,
+)
 from graphlog.data.schema import FeatureSchema, is_continuous
-from graphlog.errors import DataError, ModelFileError
+from graphlog.errors import ConfigError, DataError, ModelFileError, check_choice, setting
+from graphlog.files import LOCK, exchange, free_lock, locked_folder, remove_folder, remove_unused
 
 _GRAPHS_A_CHUNK = 4096
 _BYTES_A_BLOCK = 1 << 20
+_WORST_SHARE = 0.5
+"""Share of bad rows beyond which the column or file is probably the wrong one."""
+_EXAMPLES = 3
+"""Bad rows that the error then shows."""
+ON_ERROR = ("skip", "fail")
+"""What becomes of an input with bad rows: they are listed, or the first one stops the reading."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class GraphStore:
     """A frozen sequence of graphs; ``store[a:b]`` and :meth:`take` make batches.
 
-    :meth:`subset` gives a view. Made by :class:`~graphlog.data.builder.StoreBuilder` or
-    :func:`open_store`.
+    :meth:`subset` gives a view. Made by :class:`StoreBuilder` or :func:`open_store`.
     """
 
     contents: Contents
@@ -101,9 +128,9 @@ class GraphStore:
         return self.contents.manifest.tasks
 
     @property
-    def source(self) -> dict[str, Any]:
-        """Where the graphs came from, as told to the builder."""
-        return dict(self.contents.manifest.source)
+    def source(self) -> Source:
+        """Where the graphs came from and how they were read."""
+        return self.contents.manifest.source
 
     @property
     def num_rows(self) -> int:
@@ -158,11 +185,11 @@ class GraphStore:
             ModelFileError: If the list is damaged.
         """
         total = self.contents.manifest.counts["rows"]
-        for row, text, reason in self._lines("rejects", (int, str, str)):
-            if not 0 <= row < total:
+        for row, text, reason, kind in self._lines("rejects", (int, str, str, str)):
+            if not 0 <= row < total or kind not in list(RejectKind):
                 raise contradiction(self.path)
             if row < self.num_rows:
-                yield Reject(row, text, reason)
+                yield Reject(row, text, reason, RejectKind(kind))
 
     def _lines(self, name: str, types: tuple[type, ...]) -> Iterator[tuple[Any, ...]]:
         """Yield the lines of an array of JSON lines, each a list of values of these types."""
@@ -339,8 +366,6 @@ class GraphStore:
 
         A view becomes a store of its own, with a row a graph.
         """
-        from graphlog.data.builder import StoreBuilder  # it makes stores and imports this file
-
         rows = self.output_rows
         with StoreBuilder(self.schema, path, self.tasks, self.source) as builder:
             done = 0
@@ -433,3 +458,329 @@ def open_store(path: Path | str) -> GraphStore:
             changed.
     """
     return GraphStore(read_contents(Path(path)))
+
+
+class StoreBuilder:
+    """Pack graphs chunk by chunk into a :class:`GraphStore`, in memory or in a folder.
+
+    Memory holds one chunk and the table of distinct attribute rows. Until :meth:`finish`, nothing
+    stands at ``path``: the files grow in a ``<path>.partial-…`` folder, which the next build
+    removes should this one be killed. Use it as a context manager, so that an error removes what
+    was written.
+
+    Args:
+        schema: What the attributes mean.
+        path: Folder of the store; None builds it in memory.
+        tasks: Names of the label columns.
+        source: Where the graphs come from, kept in the manifest.
+
+    Raises:
+        ConfigError: If something else than a store is at ``path``.
+        DataError: If the disk refuses.
+    """
+
+    def __init__(
+        self,
+        schema: FeatureSchema,
+        path: Path | str | None = None,
+        tasks: Sequence[str] = (),
+        source: Source | None = None,
+    ) -> None:
+        self.schema, self.tasks, self.source = schema, tuple(tasks), source or Source()
+        self.path = None if path is None else Path(path)
+        self._partial: Path | None = None
+        self._arrays: dict[str, ArrayWriter] = {}
+        self._attributes: dict[str, AttributeWriter] = {}
+        self._texts: TextWriter | None = None
+        self._undirected: bool | None = None
+        self._counts = dict.fromkeys(("graphs", "nodes", "edges", "rows", "rejects"), 0)
+        self._top_row = -1
+        self._rows_are_identity = True
+        self._open = ExitStack()
+        with _mendable(self.path):
+            if self.path is not None:
+                self._open_partial(self.path)
+            try:
+                self._open_arrays(self._partial)
+            except OSError:
+                self.abort()
+                raise
+
+    def add(self, chunk: GraphChunk) -> None:
+        """Append graphs.
+
+        Raises:
+            DataError: If a graph is not valid for the schema, or the disk refuses.
+        """
+        chunk.check(self.schema)
+        self._check_kind(chunk)
+        if not len(chunk):
+            return
+        counts = self._counts
+        with _mendable(self.path):
+            nodes, edges = (np.cumsum(n) for n in (chunk.node_counts, chunk.edge_counts))
+            self._arrays["node_offsets"].append(counts["nodes"] + nodes.astype(np.int64))
+            self._arrays["edge_offsets"].append(counts["edges"] + edges.astype(np.int64))
+            self._arrays["endpoints"].append(chunk.edge_index.T)
+            self._arrays["rows"].append(chunk.rows)
+            self._attributes["node"].append(chunk.x)
+            if "edge" in self._attributes:
+                self._attributes["edge"].append(chunk.edge_attr)
+            if chunk.labels is not None:
+                self._arrays["labels"].append(chunk.labels)
+            if self._texts is not None and chunk.texts is not None:
+                self._texts.append(chunk.texts)
+                for k, parent in chunk.parents.items():
+                    self._append_line("parents", [counts["graphs"] + k, parent])
+        expected = np.arange(counts["graphs"], counts["graphs"] + len(chunk))
+        self._rows_are_identity &= bool((chunk.rows == expected).all())
+        self._top_row = max(self._top_row, int(chunk.rows.max()))
+        counts["graphs"] += len(chunk)
+        counts["nodes"] += len(chunk.x)
+        counts["edges"] += len(chunk.edge_attr)
+
+    def _check_kind(self, chunk: GraphChunk) -> None:
+        tasks = 0 if chunk.labels is None else chunk.labels.shape[1]
+        if tasks != len(self.tasks):
+            raise ValueError(
+                f"`labels` must have {len(self.tasks)} columns, as many as `tasks`, found {tasks}."
+            )
+        if self._undirected is None:
+            self._undirected = chunk.undirected
+            if chunk.texts is not None:
+                with _mendable(self.path):
+                    self._texts = TextWriter(self._partial)
+                self._open.callback(self._texts.close)
+        if chunk.undirected != self._undirected or (chunk.texts is None) != (self._texts is None):
+            raise ValueError(
+                "every chunk of a store must agree on `undirected` and on whether it has `texts`."
+            )
+
+    def reject(self, reject: Reject) -> None:
+        """Record a row that could not become a graph."""
+        with _mendable(self.path):
+            values = [reject.row, reject.text, reject.reason, reject.kind]
+            self._append_line("rejects", values)
+        self._top_row = max(self._top_row, reject.row)
+        self._counts["rejects"] += 1
+
+    def _append_line(self, name: str, values: Sequence[Any]) -> None:
+        line = json.dumps(values) + "\n"
+        self._arrays[name].append(np.frombuffer(line.encode(), np.uint8))
+
+    def finish(self) -> GraphStore:
+        """Put the store in its place and return it.
+
+        Raises:
+            ValueError: If a row of the input is neither a graph nor rejected.
+            DataError: If the disk refuses.
+        """
+        rows = self._counts["rows"] = self._counts["graphs"] + self._counts["rejects"]
+        if self._top_row != rows - 1:
+            raise ValueError(
+                f"{rows} rows were added or rejected, but the last one is row {self._top_row}: "
+                "every row of the input must be one or the other."
+            )
+        with _mendable(self.path):
+            arrays = self._finished_arrays()
+            manifest = Manifest(
+                schema=self.schema.to_dict(),
+                counts=self._counts,
+                undirected=self._undirected is not False,
+                tasks=self.tasks,
+                texts_sha256=None if self._texts is None else self._texts.sha256.hexdigest(),
+                source=self.source,
+                files=describe(arrays, self._partial),
+            )
+            manifest = manifest.model_copy(update={"digest": manifest.content_digest()})
+            if self.path is None or self._partial is None:
+                return GraphStore(Contents(manifest, self.schema, arrays))
+            write_manifest(self._partial, manifest)
+            self._put_in_place(self._partial, self.path)
+        return open_store(self.path)
+
+    def _finished_arrays(self) -> dict[str, Array]:
+        arrays: dict[str, Array] = {}
+        for name, writer in self._arrays.items():
+            arrays[name] = writer.finish()
+            is_empty = name in ("rejects", "parents") and not len(arrays[name])
+            if is_empty or (name == "rows" and self._rows_are_identity):
+                del arrays[name]
+                if writer.path is not None:
+                    writer.path.unlink()
+        for writer in self._attributes.values():
+            arrays |= writer.finish()
+        return arrays | ({} if self._texts is None else self._texts.finish())
+
+    def _open_arrays(self, folder: Path | None) -> None:
+        one_a_row = ("node_offsets", "edge_offsets", "rows", "rejects", "parents")
+        widths: dict[str, int | None] = {"endpoints": 2, **dict.fromkeys(one_a_row)}
+        if self.tasks:
+            widths["labels"] = len(self.tasks)
+        for name, width in widths.items():
+            dtype = np.float32 if name == "labels" else np.uint8
+            path = None if folder is None else folder / f"{name}.bin"
+            self._arrays[name] = ArrayWriter(path, width, dtype)
+            self._open.callback(self._arrays[name].close)
+        for name in ("node_offsets", "edge_offsets"):
+            self._arrays[name].append(np.zeros(1, np.int64))
+        for name, columns in (("node", self.schema.node), ("edge", self.schema.edge)):
+            if columns:
+                self._attributes[name] = AttributeWriter(folder, name, columns)
+                self._open.callback(self._attributes[name].close)
+
+    def _open_partial(self, path: Path) -> None:
+        is_empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
+        if path.exists() and not is_empty and not is_ours(path):
+            raise ConfigError(
+                f"{path} exists and is not a graph store, or holds other files too, so it is not "
+                "replaced; choose another name."
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = re.compile(rf"{re.escape(path.name)}\.partial-\d+-[0-9a-f]{{8}}")
+        remove_unused(
+            old
+            for old in path.parent.iterdir()
+            if unfinished.fullmatch(old.name) and is_ours(old, unfinished=True)
+        )
+        self._partial, lock = locked_folder(path)
+        self._open.callback(free_lock, lock)
+        self._finalizer = weakref.finalize(self, _discard, self._partial, os.getpid(), self._open)
+
+    def _put_in_place(self, partial: Path, path: Path) -> None:
+        if path.exists():
+            exchange(partial, path)
+            remove_folder(partial)
+        else:
+            partial.replace(path)
+        (path / LOCK).unlink(missing_ok=True)
+        self._release()
+
+    def _release(self) -> None:
+        self._open.close()
+        if self._partial is not None:
+            self._finalizer.detach()
+            self._partial = None
+
+    def abort(self) -> None:
+        """Give up: close and remove what was written."""
+        if self._partial is not None:
+            _discard(self._partial, os.getpid(), self._open)
+        self._release()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove what was not finished."""
+        if self._partial is not None:
+            self.abort()
+
+
+@contextmanager
+def _mendable(path: Path | None) -> Generator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise DataError(
+            f"cannot write the store {path}: {e.strerror or e}; free the disk or choose another "
+            "folder."
+        ) from e
+
+
+def _discard(partial: Path, owner: int, opened: ExitStack) -> None:
+    opened.close()
+    if os.getpid() == owner:  # a forked worker that ends must not remove its parent's work
+        remove_folder(partial)
+
+
+class RowCollector:
+    """Adds graphs and rejected rows of an input to a builder, in order, and counts them.
+
+    Args:
+        builder: Takes the graphs; None where :meth:`into` names it.
+        where: The input, for messages.
+        on_error: ``skip`` lists rejected rows and goes on; ``fail`` stops at the first.
+        progress: Called as ``progress(rows done, rows rejected)``.
+        item: What a row is, for messages.
+
+    Raises:
+        ConfigError: If ``on_error`` is neither.
+    """
+
+    def __init__(
+        self,
+        builder: StoreBuilder | None,
+        where: str,
+        on_error: str = "skip",
+        progress: Callable[[int, int], None] | None = None,
+        item: str = "data row",
+    ) -> None:
+        check_choice("on_error", on_error, ON_ERROR)
+        self.done = self.rejected = self._before = 0
+        self._builder, self._where, self._on_error, self._item = builder, where, on_error, item
+        self._progress = progress
+        self._first: list[Reject] = []
+
+    def into(self, builder: StoreBuilder) -> None:
+        """Add the rows that follow to another builder, which numbers them from 0."""
+        self._builder, self._before = builder, self.done
+
+    def add(self, chunk: GraphChunk | None, rejects: Iterable[Reject], rows: int) -> None:
+        """Add what became of the next ``rows`` rows."""
+        for reject in rejects:
+            self.reject(reject)
+        if chunk is not None and self._builder is not None:
+            self._builder.add(replace(chunk, rows=chunk.rows - self._before))
+        self.done += rows
+        if self._progress is not None:
+            self._progress(self.done, self.rejected)
+
+    def reject(self, reject: Reject) -> None:
+        """Record a row that cannot be used.
+
+        Raises:
+            DataError: If bad rows are not to be skipped.
+        """
+        # of RDKit's reasons, some end in a line break
+        reject = replace(reject, reason=" ".join(reject.reason.split()))
+        if reject.kind == RejectKind.EXCLUDED:
+            self._pass_on(reject)
+            return
+        if self._on_error == "fail":
+            text = f"{reject.text[:80]!a} " if reject.text else ""
+            raise DataError(
+                f"{self._where}, {self._item} {reject.row}: {text}{reject.reason}; fix it, or skip "
+                f"such rows with {setting('on_error', 'skip')}.",
+                option="on_error",
+                row=reject.row,
+            )
+        self._pass_on(reject)
+        self.rejected += 1
+        if len(self._first) < _EXAMPLES:
+            self._first.append(reject)
+
+    def _pass_on(self, reject: Reject) -> None:
+        if self._builder is not None:
+            self._builder.reject(replace(reject, row=reject.row - self._before))
+
+    def refuse_if_mostly_bad(self, advice: str) -> None:
+        """Refuse an input of which more than half cannot be used.
+
+        Args:
+            advice: What to do about it; ends the message's first sentence.
+
+        Raises:
+            DataError: If it is so; shows the first bad rows.
+        """
+        if self.rejected > _WORST_SHARE * self.done:
+            item = self._item.removeprefix("data ")
+            examples = "; ".join(
+                f"{item} {r.row}: " + (f"{r.text[:40]!a} " if r.text else "") + r.reason
+                for r in self._first
+            )
+            raise DataError(
+                f"{self._where}: {self.rejected:,} of {self.done:,} {item}s cannot be "
+                f"used{advice}. {examples}."
+            )

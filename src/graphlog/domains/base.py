@@ -5,11 +5,10 @@ The domains of the table load when they are first looked up: they lie above this
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Num
@@ -18,10 +17,11 @@ from scipy.sparse import csr_matrix
 from graphlog.data.html import draw_by
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import Split, random_split, stratified_split
-from graphlog.data.store import GraphStore
+from graphlog.data.store import ON_ERROR, GraphStore
+from graphlog.data.workers import check_workers
 from graphlog.datasets import DatasetSpec
 from graphlog.datasets.download import fetch, find_local
-from graphlog.errors import ConfigError, check_name
+from graphlog.errors import ConfigError, check_choice, check_name, out_of_range
 from graphlog.files import hash_file
 from graphlog.plugins import Registry
 
@@ -67,6 +67,47 @@ class Input:
         if self.store is not None:
             return [self.store.digest]
         return [self.spec.sha256] if self.spec is not None and self.spec.sha256 else []
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Reading:
+    """How an input is read; a domain with options of its own extends it."""
+
+    targets: str | Sequence[str] | None = None
+    """Columns of labels; ``auto``: every column of numbers; None: those of a data set, if any."""
+    on_error: str = "skip"
+    """``skip`` lists rows that cannot be used and goes on; ``fail`` stops at the first."""
+    workers: int | None = None
+    """Processes; None takes every core, and none for inputs too small to gain by it."""
+    limit: int | None = None
+    """Rows to read at most (of proteins: of each network)."""
+    store_path: Path | str | None = None
+    """Folder to write the store to; None keeps it in memory."""
+    data_dir: Path | str | None = None
+    """Where downloaded data sets are kept."""
+    progress: Callable[[int, int], None] | None = None
+    """Called as ``progress(rows done, rows rejected)``."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        check_choice("on_error", self.on_error, ON_ERROR)
+        check_workers(self.workers)
+        if self.limit is not None and self.limit < 1:
+            raise out_of_range("limit", "1 or more", self.limit)
+
+    @classmethod
+    def names(cls) -> frozenset[str]:
+        """Return the names of the options that :meth:`of` takes."""
+        return frozenset(option.name for option in fields(cls))
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """Return these options; those that are None are as usual.
+
+        Raises:
+            ConfigError: If a value is not valid.
+        """
+        return cls(**{name: value for name, value in options.items() if value is not None})
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +197,8 @@ class Domain(ABC):
     """
     example: str | None = None
     """A labeled data set to suggest as the next step after pre-training."""
+    reading: type[Reading] = Reading
+    """What :meth:`read` can be told."""
 
     # Input
 
@@ -165,25 +208,23 @@ class Domain(ABC):
 
     @abstractmethod
     def read(
-        self, source: Input, schema: FeatureSchema | None = None, **options: Any
+        self, source: Input, schema: FeatureSchema | None = None, reading: Reading | None = None
     ) -> GraphStore:
         """Return the graphs of ``source``; unusable rows are in ``rejects`` of the store.
-
-        Implementations name their options as keyword arguments, those of every domain first:
-        ``targets``, ``on_error`` (``skip`` or ``fail``), ``workers``, ``limit``, ``store_path``,
-        ``data_dir`` and ``progress``. Options that are not named are refused before the call.
 
         Args:
             source: Anything but a store.
             schema: Schema of the graphs; None takes the default, or infers one.
-            options: See above.
+            reading: How, as an object of the domain's :attr:`reading`; None is the usual way.
 
         Raises:
             DataError: If the input cannot be read.
             ConfigError: If an option does not fit.
         """
 
-    def rows(self, source: Input, store: GraphStore, **options: Any) -> Iterator[Mapping[str, str]]:
+    def rows(
+        self, source: Input, store: GraphStore, reading: Reading | None = None
+    ) -> Iterator[Mapping[str, str]]:
         """Yield the columns of every row of ``source``, to be repeated beside predictions.
 
         By default they are the row number and the texts of the store.
@@ -446,20 +487,6 @@ class Domain(ABC):
         """
         check_name(f"schema of {self.records}", name, self.schemas)
         return self.schemas[name]
-
-    def reading_options(self) -> frozenset[str]:
-        """Return the names of the options that :meth:`read` takes.
-
-        Where it hands ``**options`` on, those of the class above are among them.
-        """
-        names: set[str] = set()
-        for kind in type(self).__mro__:
-            if method := vars(kind).get("stream") or vars(kind).get("read"):
-                parameters = signature(method).parameters
-                names |= parameters.keys()
-                if "options" not in parameters:
-                    break
-        return frozenset(names - {"self", "source", "schema", "options"})
 
 
 def _fits(name: str, part: object) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +16,7 @@ from jaxtyping import Float
 from pydantic import Field
 
 from graphlog.config import FrozenConfig
-from graphlog.data.builder import StoreBuilder
-from graphlog.data.chunk import GraphChunk, Reject
-from graphlog.data.collector import RowCollector, check_reading
+from graphlog.data.chunk import GraphChunk, Refused, Reject
 from graphlog.data.columns import (
     DECIMALS,
     SMILES,
@@ -28,17 +26,17 @@ from graphlog.data.columns import (
     Table,
     choose_tasks,
 )
-from graphlog.data.manifest import read_contents
+from graphlog.data.manifest import Source, read_contents
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphStore, RowCollector, StoreBuilder
 from graphlog.data.tables import cell_text, open_columns, open_table
 from graphlog.data.workers import check_workers, spread_in_order
 from graphlog.datasets import DatasetSpec
-from graphlog.domains.base import Domain, Input
+from graphlog.domains.base import Domain, Input, Reading
 from graphlog.errors import ConfigError, DataError, check_choice, setting
 
-Featurizer = Callable[..., tuple[GraphChunk, list[tuple[int, str]]]]
-"""From texts and ``schema`` to graphs, and ``(position, reason)`` of each text that is none."""
+Featurizer = Callable[..., tuple[GraphChunk, Sequence[tuple[int, str] | Refused]]]
+"""From texts and ``schema`` to graphs and the texts that are none."""
 
 ROWS_A_PIECE = 1024
 """Rows that travel to a worker together."""
@@ -89,6 +87,26 @@ class OpenTable:
     """Whether most rows must be usable; a list of records may hold anything."""
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TableReading(Reading):
+    """How a table, a list of records or a data frame is read."""
+
+    smiles_column: str | None = None
+    """Name of the column of records; None finds it."""
+    sheet: str | None = None
+    """Sheet of an Excel file, which must be named where there are several."""
+    decimal: str | None = None
+    """Whether labels have a decimal point (``.``) or comma (``,``); None finds out."""
+    keep_texts: bool = True
+    """Whether the store keeps the texts."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        super().__post_init__()
+        if self.decimal is not None:
+            check_choice("decimal", self.decimal, DECIMALS)
+
+
 class RecordDomain(Domain):
     """Turns texts into graphs; a subclass says how, and which column of a table holds the texts."""
 
@@ -96,41 +114,33 @@ class RecordDomain(Domain):
     """How the column of records is found."""
     label_columns = True
     reads_memory = True
+    reading = TableReading
 
     @abstractmethod
     def featurizer(self) -> Featurizer:
         """Return the module's function that turns texts into graphs; worker processes call it."""
+
+    def featurizer_for(self, reading: Reading) -> Featurizer:
+        """Return what turns texts into graphs as ``reading`` says."""
+        return self.featurizer()
 
     def text_of(self, record: Any) -> str | None:
         """Return a record in memory as text, a missing one as empty text; None for no record."""
         return cell_text(record) if isinstance(record, str) or not cell_text(record) else None
 
     def read(
-        self, source: Input, schema: FeatureSchema | None = None, **options: Any
+        self, source: Input, schema: FeatureSchema | None = None, reading: Reading | None = None
     ) -> GraphStore:
         """Return the graphs of a table, a data set, or records in memory; see :meth:`stream`."""
-        ((store, _),) = self.stream(source, schema, **options)
+        ((store, _),) = self.stream(source, schema, reading)
         return store
 
     def stream(
         self,
         source: Input,
         schema: FeatureSchema | None = None,
+        reading: Reading | None = None,
         at_once: int | None = None,
-        *,
-        targets: str | Sequence[str] | None = None,
-        on_error: str = "skip",
-        workers: int | None = None,
-        limit: int | None = None,
-        store_path: Path | str | None = None,
-        data_dir: Path | str | None = None,
-        progress: Callable[[int, int], None] | None = None,
-        smiles_column: str | None = None,
-        sheet: str | None = None,
-        decimal: str | None = None,
-        keep_texts: bool = True,
-        work: Featurizer | None = None,
-        about: Mapping[str, str] | None = None,
     ) -> Generator[tuple[GraphStore, list[Mapping[str, str]]]]:
         """Yield the graphs of consecutive rows of an input and the columns of each row.
 
@@ -139,26 +149,13 @@ class RecordDomain(Domain):
         Args:
             source: A table, a data set, or records in memory.
             schema: One of the domain's; None takes the first.
+            reading: How.
             at_once: About how many rows a part has; None yields one part, without the columns.
-            targets: Columns of labels; ``auto`` takes every column of numbers; None takes those of
-                a data set, else none.
-            on_error: ``skip`` lists bad rows and goes on; ``fail`` stops at the first.
-            workers: Processes; None takes every core, and none for inputs too small to gain by it.
-            limit: Rows to read at most.
-            store_path: Folder to write the store to; None keeps it in memory.
-            data_dir: Where downloaded data sets are kept.
-            progress: Called as ``progress(rows done, rows rejected)``.
-            smiles_column: Name of the column of records; None finds it.
-            sheet: Sheet of an Excel file, which must be named where there are several.
-            decimal: Whether labels have a decimal point (``.``) or comma (``,``); None finds out.
-            keep_texts: Whether the store keeps the texts.
-            work: Turns texts into graphs in place of :meth:`featurizer`.
-            about: What else the store says about its source.
 
         Raises:
             DataError: If the input cannot be read, a label is not a number, or more than half of
                 a table's rows are bad.
-            ConfigError: If an option is not valid.
+            ConfigError: If the schema is another domain's, or targets are named of a list.
         """
         features = schema or next(iter(self.schemas.values()))
         if features not in self.schemas.values():
@@ -166,25 +163,21 @@ class RecordDomain(Domain):
                 f"{self.records} become graphs of schema {' or '.join(map(repr, self.schemas))}, "
                 f"not '{features.name}'."
             )
-        check_reading(on_error, limit)
-        processes = check_workers(workers)
-        if workers is None and source.records is not None and len(source.records) < _PARALLEL_FROM:
+        how = self._table_reading(reading)
+        processes = check_workers(how.workers)
+        is_small = source.records is not None and len(source.records) < _PARALLEL_FROM
+        if how.workers is None and is_small:
             processes = 1
-        if decimal is not None:
-            check_choice("decimal", decimal, DECIMALS)
-        with self.open(source, smiles_column, targets, data_dir, sheet) as table:
-            rows = table.rows if limit is None else islice(table.rows, limit)
-            origin = {"name": Path(table.where).name, **(about or {})}
-            if smiles_column is not None:
-                origin["smiles_column"] = smiles_column
-            collector = RowCollector(None, table.where, on_error, progress)
-            labels = LabelReader(table.columns, table.where, decimal) if table.tasks else None
-            featurize = partial(work or self.featurizer(), schema=features)
-            pieces = _featurized(featurize, processes, keep_texts, _pieces(rows, labels))
+        with self.open(source, how) as table:
+            rows = table.rows if how.limit is None else islice(table.rows, how.limit)
+            collector = RowCollector(None, table.where, how.on_error, how.progress)
+            labels = LabelReader(table.columns, table.where, how.decimal) if table.tasks else None
+            featurize = partial(self.featurizer_for(how), schema=features)
+            pieces = _featurized(featurize, processes, how.keep_texts, _pieces(rows, labels))
             piece, is_first = next(pieces, None), True
             while piece is not None or is_first:
                 columns, is_first = list[Mapping[str, str]](), False
-                with StoreBuilder(features, store_path, table.tasks, origin) as builder:
+                with StoreBuilder(features, how.store_path, table.tasks) as builder:
                     collector.into(builder)
                     while piece is not None and (at_once is None or len(columns) < at_once):
                         graphs, rejects, taken = piece
@@ -196,58 +189,46 @@ class RecordDomain(Domain):
                             f", so this is probably the wrong column or file for {self.records}; "
                             f"choose one with {setting('smiles_column')}, or take the bad rows out"
                         )
-                    if labels is not None and labels.notes():
-                        builder.source["notes"] = labels.notes()
-                    if labels is not None and labels.classes:
-                        builder.source["classes"] = labels.classes
+                    builder.source = Source(
+                        name=Path(table.where).name,
+                        smiles_column=how.smiles_column,
+                        standardize=getattr(how, "standardize", None),
+                        classes={} if labels is None else labels.classes,
+                        notes=() if labels is None else tuple(labels.notes()),
+                    )
                     store = builder.finish()
                 yield store, columns
 
-    def reading_options(self) -> frozenset[str]:
-        """Return the options of :meth:`stream`."""
-        return super().reading_options() - {"at_once", "work", "about"}
-
     def rows(
-        self,
-        source: Input,
-        store: GraphStore,
-        *,
-        smiles_column: str | None = None,
-        data_dir: Path | str | None = None,
-        limit: int | None = None,
-        sheet: str | None = None,
-        **options: Any,
+        self, source: Input, store: GraphStore, reading: Reading | None = None
     ) -> Iterator[Mapping[str, str]]:
         """Yield the columns of a table; the row number and text of a list or store."""
         if source.store is not None:
             yield from super().rows(source, store)
             return
-        with self.open(source, smiles_column, None, data_dir, sheet) as table:
-            yield from (row.fields for row in islice(table.rows, limit))
+        how = replace(self._table_reading(reading), targets=None)
+        with self.open(source, how) as table:
+            yield from (row.fields for row in islice(table.rows, how.limit))
+
+    def _table_reading(self, reading: Reading | None) -> TableReading:
+        how = self.reading() if reading is None else reading
+        assert isinstance(how, TableReading)
+        return how
 
     @contextmanager
-    def open(
-        self,
-        source: Input,
-        wanted: str | None = None,
-        targets: str | Sequence[str] | None = None,
-        data_dir: Path | str | None = None,
-        sheet: str | None = None,
-    ) -> Generator[OpenTable]:
+    def open(self, source: Input, reading: TableReading | None = None) -> Generator[OpenTable]:
         """Open an input that is no store.
 
-        Args:
-            source: The input.
-            wanted: Name of the column of records; None finds it.
-            targets: Label columns, as for :meth:`read`.
-            data_dir: Where downloaded data sets are kept.
-            sheet: Sheet of an Excel file.
+        Raises:
+            ConfigError: If ``reading`` has a sheet or targets of what has none.
         """
-        if sheet is not None and source.path is None:
+        how = reading or TableReading()
+        if how.sheet is not None and source.path is None:
             raise ConfigError(
                 f"{source.name} is no Excel file and has no sheets; drop {setting('sheet')}.",
                 option="sheet",
             )
+        wanted, targets = how.smiles_column, how.targets
         if source.records is not None:
             if targets is not None:
                 raise ConfigError(
@@ -260,13 +241,13 @@ class RecordDomain(Domain):
             table = open_columns(source.columns, source.name, wanted, self.column, self.text_of)
             yield _with_labels(table, targets)
         elif source.spec is not None:
-            with self._open_spec(source.spec, data_dir) as (table, names):
+            with self._open_spec(source.spec, how.data_dir) as (table, names):
                 yield _named_labels(table, source.spec, names, targets)
         else:
             path = Path() if source.path is None else source.path
             if path.is_dir():
                 read_contents(path)  # says that it is no store
-            with self.open_path(path, wanted, sheet) as table:
+            with self.open_path(path, wanted, how.sheet) as table:
                 yield _with_labels(table, targets)
 
     def _listed(self, records: Sequence[Any]) -> Iterator[Row]:
@@ -368,11 +349,14 @@ def _featurized(
     texts = ((piece, [r.record for r in piece.rows if r.problem is None]) for piece in pieces)
     for piece, (chunk, refused) in spread_in_order(featurize, texts, processes):
         usable = [k for k, row in enumerate(piece.rows) if row.problem is None]
-        reasons = {usable[position]: reason for position, reason in refused}
+        refusals = {
+            **{k: Refused(k, row.problem) for k, row in enumerate(piece.rows) if row.problem},
+            **{usable[r.position]: r for r in starmap(Refused, refused)},
+        }
         rejects = [
-            Reject(row.row, row.record[:_TEXT_KEPT], reason)
+            Reject(row.row, row.record[:_TEXT_KEPT], found.reason, found.kind)
             for k, row in enumerate(piece.rows)
-            if (reason := row.problem or reasons.get(k)) is not None
+            if (found := refusals.get(k)) is not None
         ]
         kept = np.array(usable, dtype=np.int64)[chunk.rows]
         numbers = np.array([row.row for row in piece.rows], dtype=np.int64)

@@ -190,7 +190,7 @@ class Encoder(nn.Module):
             reading["smiles_column"] = column
         found = reading.get("standardize")
         if source.store is not None:
-            found = source.store.source.get("standardize")
+            found = source.store.source.standardize
         wanted = self.info.get("standardize")
         if wanted is None or found == wanted:
             return reading

@@ -956,8 +956,8 @@ def describe_run(
 
 def origin(data: LabeledGraphs, encoder: Encoder) -> dict[str, Any]:
     """Return what a predictor's file says about its labels and its encoder."""
-    column, words = data.store.source.get("smiles_column"), data.store.source.get("classes", {})
-    standardized = data.store.source.get("standardize")
+    column, words = data.store.source.smiles_column, data.store.source.classes
+    standardized = data.store.source.standardize
     # of more than two classes each is a target, which has its word in its name
     classes = {
         target: {"0": words[target][0], "1": words[target][1]}

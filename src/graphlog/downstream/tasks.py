@@ -222,7 +222,7 @@ def open_labeled(
     store = read(found, schema, **reading)
     labels, names = select_targets(store, targets, weights)
     row_weights = None if weights is None else _weights_of(store, weights)
-    notes = [*store.source.get("notes", ()), *domain.reading_notes(store)]
+    notes = [*store.source.notes, *domain.reading_notes(store)]
     if labels_range is not None:
         labels, outside = within_range(labels, names, store.rows, labels_range)
         notes += outside
@@ -698,4 +698,4 @@ def class_numbers(labels: Float[np.ndarray, "M T"]) -> Int64[np.ndarray, "M"]:
 
 
 def _classes(store: GraphStore) -> dict[str, list[Any]]:
-    return dict(store.source.get("classes", {}))
+    return dict(store.source.classes)

@@ -189,7 +189,8 @@ def explain_file(
         parts = attribute(found, chosen, batch_size, precision=precision, progress=progress)
         with replacing(path) as unfinished:
             if is_page:
-                fields = list(domain_of(found.schema).rows(given, store, **reading))
+                domain = domain_of(found.schema)
+                fields = list(domain.rows(given, store, domain.reading.of(reading)))
                 lines = _page(found, chosen, parts, numbers, fields, store.output_status())
                 with unfinished.open("w", encoding="utf-8", errors="backslashreplace") as file:
                     file.writelines(lines)

@@ -150,7 +150,8 @@ class Index:
                     vectors[graphs] = unit
                 else:
                     vectors.add(np.arange(graphs.start, graphs.stop, dtype=np.uint64), unit)
-            fields = domain_of(encoder.schema).rows(found, store, **reading)
+            domain = domain_of(encoder.schema)
+            fields = domain.rows(found, store, domain.reading.of(reading))
             rows = zip(fields, store.output_texts(), strict=True)
             records = [json.dumps([dict(own), text]).encode() for own, text in rows]
             return cls(about, vectors, np.array(store.output_rows), records)
@@ -515,7 +516,8 @@ def neighbors_file(
         index.check_model(encoder)
         store = read(found, encoder.schema, **reading)
         result = index.query(encoder, store, k, **computing)
-        fields = list(domain_of(encoder.schema).rows(found, store, **reading))
+        domain = domain_of(encoder.schema)
+        fields = list(domain.rows(found, store, domain.reading.of(reading)))
     is_file = not is_standard_output(path)
     with ExitStack() as opened:
         file: Any = sys.stdout

@@ -147,7 +147,7 @@ def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
         "digest": store.digest,
         "verified": verify,
         "schema": describe_schema(store.schema),
-        "source": store.source,
+        "source": store.source.model_dump(mode="json", exclude_defaults=True),
     }
 
 

@@ -244,7 +244,8 @@ def _identifiers(source: Input, store: GraphStore, reading: Mapping[str, Any]) -
     """Return the column of a table by which its rows are known; None where there is none."""
     if source.is_stream:  # read once already
         return None
-    rows = list(domain_of(store.schema).rows(source, store, **reading))
+    domain = domain_of(store.schema)
+    rows = list(domain.rows(source, store, domain.reading.of(reading)))
     columns = rows[0].keys() if len(rows) == store.num_output_rows else ()
     for name in columns:
         if _IDENTIFIER.search(name):

@@ -114,7 +114,7 @@ def _labels(store: GraphStore) -> list[GraphFeature]:
     if store.labels is None:
         return []
     features: list[GraphFeature] = []
-    classes: dict[str, list[str]] = store.source.get("classes", {})
+    classes = store.source.classes
     for name, column in zip(store.tasks, store.labels.T.astype(np.float64), strict=True):
         if name in classes:  # numbers of classes are no quantities
             for number, label in enumerate(classes[name]):

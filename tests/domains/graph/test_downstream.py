@@ -217,7 +217,7 @@ def test_a_predictor_knows_the_words_of_its_classes(tmp_path):
     assert described["classes"] == {"y": {"0": "big ring", "1": "ring"}}
     plain = [{**g, "y": str(k % 2)} for k, g in enumerate(edges)]
     store = graphlog.featurize(lines(tmp_path / "plain.jsonl", plain), tmp_path / "plain")
-    assert "notes" not in store.source
+    assert not store.source.notes
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_classes_that_are_called_by_their_numbers_may_be_quantities(tmp_path):
     tu = "2\n2 0\n0 1 1\n0 1 0\n2 1\n0 1 1\n0 1 0\n"
     (tmp_path / "g.txt").write_text(tu.replace("2\n", "40\n", 1) + tu[2:] * 19)
     store = graphlog.read_graphs(tmp_path / "g.txt")
-    assert store.source["classes"] == {"label": ["0", "1"]}
+    assert store.source.classes == {"label": ["0", "1"]}
     assert open_labeled(store, store.schema, task="regression").task == "regression"
 
 

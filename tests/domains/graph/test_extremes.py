@@ -92,7 +92,7 @@ def test_a_row_that_is_not_one_hot_rejects_its_graph_only(tmp_path):
 def test_a_class_is_the_same_however_it_is_written(tmp_path):
     labels = [True, 1, 1.0, "1", False, "0", "other", "", None]
     store = read_graphs(json_lines(tmp_path / "g.jsonl", *[GRAPH | {"y": y} for y in labels]))
-    assert store.source["classes"] == {"y": ["0", "1", "other"]}
+    assert store.source.classes == {"y": ["0", "1", "other"]}
     assert store.labels is not None
     assert store.labels[:7, 0].tolist() == [1, 1, 1, 1, 0, 0, 2]
     assert (store.labels[7:] != store.labels[7:]).all()

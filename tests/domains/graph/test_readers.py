@@ -43,7 +43,7 @@ def test_a_folder_of_tables(tmp_path):
     assert store[:].x[:, 0].tolist() == [1, 0, 1, 1, 1]
     assert store[:].x[:, 1].tolist() == [1.0, 2.0, 3.5, 1.0, 2.5]
     assert store.tasks == ("y",)
-    assert store.source["classes"] == {"y": ["no", "yes"]}
+    assert store.source.classes == {"y": ["no", "yes"]}
     assert store.labels is not None
     assert store.labels[:, 0].tolist() == [1, 0]
 
@@ -85,7 +85,7 @@ def test_gin_text(tmp_path, packed):
     path.write_bytes(gzip.compress(GIN.encode()) if packed else GIN.encode())
     store = read_graphs(path)
     assert store.num_edges.tolist() == [4, 2]
-    assert store.source["classes"] == {"label": ["no", "yes"]}
+    assert store.source.classes == {"label": ["no", "yes"]}
     assert store[:].x[:, 0].tolist() == [5, 7, 5, 5, 5]
 
 
@@ -99,7 +99,7 @@ def test_tudataset(tmp_path, packed):
         path = tmp_path / "SET.zip"
     store = read_graphs(path)
     assert [a.name for a in store.schema.node] == ["label", "attribute_0", "attribute_1"]
-    assert store.source["classes"] == {"label": ["-1", "1"]}
+    assert store.source.classes == {"label": ["-1", "1"]}
     assert store.num_edges.tolist() == [4, 2]
     assert store[:].edge_attr[:, 0].tolist() == [0, 0, 1, 1, 0, 0]
 
@@ -285,7 +285,7 @@ def test_classes_keep_the_numbers_of_the_store_to_be_like(tmp_path):
         [record | {"y": "class2"}, record, record | {"y": "class1"}, record | {"y": "class9"}],
     )
     again = read_graphs(new, schema=first)
-    assert again.source["classes"] == first.source["classes"]
+    assert again.source.classes == first.source.classes
     np.testing.assert_array_equal(again.labels[:, 0], [2, np.nan, 1])
     assert [(r.row, r.reason) for r in again.rejects] == [
         (3, "label 'y' is 'class9', a class that the given store does not have")
@@ -296,7 +296,7 @@ def test_names_of_files_need_not_be_utf_8(tmp_path):
     path = rings(tmp_path / os.fsdecode(b"a\xff.jsonl"))
     store = read_graphs(path, store_path=tmp_path / os.fsdecode(b"store\xff"))
     again = graphlog.open_store(str(store.path))
-    assert again.source["name"] == "a\\udcff.jsonl"
+    assert again.source.name == "a\\udcff.jsonl"
     assert again.digest == read_graphs(path).digest
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphlog.data.builder import StoreBuilder
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.domains.protein.network import ego_networks
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions
 from graphlog.encoders.base import EncoderConfig

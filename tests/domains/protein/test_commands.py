@@ -63,7 +63,7 @@ def test_featurize_proteins(cli: Cli, files: Path) -> None:
     store = open_store(files / "s")
     assert store.tasks == ("GO:0000003", "GO:0000005")
     assert store.num_nodes.tolist() == [3, 3, 3, 3]
-    assert store.source["options"]["channel_score"] == {"coexpression": 450}
+    assert store.source.cutting["channel_score"] == {"coexpression": 450}
     reasons = {row["input"]: row["reason"] for row in read_table(files / "rejects.csv")}
     assert "thresholds" in reasons["9.e"]
     assert "in no network" in reasons["zz"]

@@ -4,7 +4,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from graphlog.data.builder import StoreBuilder
+from graphlog.data.store import StoreBuilder
 from graphlog.domains.protein.network import Interactions, build_network, ego_networks
 from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, species_of
 from graphlog.errors import ConfigError

@@ -87,7 +87,7 @@ def test_functions_become_labels(tmp_path: Path) -> None:
     assert "line 8" in reasons["ID6"]
     assert "obsolete" in reasons["GO:0000004"]
     assert "no term" in reasons["GO:9999999"]
-    assert store.source["annotations"]["negated (NOT)"] == 1
+    assert store.source.annotations["negated (NOT)"] == 1
     assert open_store(tmp_path / "store").digest == store.digest
     with pytest.raises(DataError, match="thresholds"):
         read_proteins(network, on_error="fail")

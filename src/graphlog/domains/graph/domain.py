@@ -3,8 +3,8 @@
 Labels are numbers as they are, and words as the numbers of their classes.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import GraphChunk, Reject
-from graphlog.data.collector import RowCollector, check_reading
-from graphlog.data.manifest import is_store
+from graphlog.data.manifest import Source, is_store
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphStore, RowCollector, StoreBuilder
 from graphlog.datasets import DatasetSpec
-from graphlog.domains.base import Domain, Input
+from graphlog.domains.base import Domain, Input, Reading
 from graphlog.domains.graph.folder import find_tables, open_folder
 from graphlog.domains.graph.raw import (
     FLOAT32_MAX,
@@ -102,13 +100,13 @@ class LabelSurvey:
         return classes
 
     @property
-    def notes(self) -> list[str]:
+    def notes(self) -> tuple[str, ...]:
         """One line for each label of two classes that are not called 0 and 1."""
-        return [
+        return tuple(
             f"label '{name}': class 0 is {words[0]}, class 1 is {words[1]}"
             for name, words in self.classes.items()
             if len(words) == 2 and words != ["0", "1"]
-        ]
+        )
 
     def problem(self, labels: Sequence[Any]) -> str | None:
         """Return what is wrong with the labels of a graph; None and NaN are missing labels."""
@@ -143,10 +141,25 @@ def _is_finite(value: float) -> bool:
     return abs(as_float(value)) <= FLOAT32_MAX
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GraphReading(Reading):
+    """How any graphs are read; all their labels are, whatever the targets, and by one process."""
+
+    like: GraphStore | None = None
+    """A store whose schema and numbers of classes are used."""
+    kinds: Mapping[str, str] | None = None
+    """Attributes to be read as ``categorical`` or ``continuous``, by name, where the inferred kind
+    is wrong."""
+    directed: bool | None = None
+    """Whether an edge is one direction only; if not, it stands for both, however it is listed. None
+    takes what the schema says, else both."""
+
+
 class GraphDomain(Domain):
     """Graphs in a folder of tables, JSON lines, TUDataset's or the GIN family's format."""
 
     name = "graph"
+    reading = GraphReading
 
     def recognizes(self, path: Path) -> bool:
         """Return whether a file or folder holds graphs by its name or first lines."""
@@ -158,21 +171,8 @@ class GraphDomain(Domain):
             return True
         return path.name.endswith(GIN_SUFFIXES) and looks_like_gin(path)
 
-    def read(  # pyright: ignore[reportIncompatibleMethodOverride] - options are checked before
-        self,
-        source: Input,
-        schema: FeatureSchema | None = None,
-        *,
-        targets: object = None,
-        on_error: str = "skip",
-        workers: int | None = None,
-        limit: int | None = None,
-        store_path: Path | str | None = None,
-        data_dir: Path | str | None = None,
-        progress: Callable[[int, int], None] | None = None,
-        like: GraphStore | None = None,
-        kinds: Mapping[str, str] | None = None,
-        directed: bool | None = None,
+    def read(
+        self, source: Input, schema: FeatureSchema | None = None, reading: Reading | None = None
     ) -> GraphStore:
         """Return any graphs as a store; those that cannot be used are in its ``rejects``.
 
@@ -183,34 +183,23 @@ class GraphDomain(Domain):
                 with one graph a line; a folder or zip of TUDataset; a text file of the GIN family;
                 or a data set (``mutag``).
             schema: The schema of a model that is to use the graphs; None infers it.
-            targets: Not used: the store has all labels of the input.
-            on_error: ``skip`` lists graphs that cannot be used and goes on; ``fail`` stops at the
-                first.
-            workers: Not used.
-            limit: Largest number of graphs to read.
-            store_path: Folder to write the store to; None keeps it in memory.
-            data_dir: Where downloaded sets are kept.
-            progress: Called as ``progress(graphs done, graphs rejected)``.
-            like: A store whose schema and numbers of classes are used.
-            kinds: Attributes to be read as ``categorical`` or ``continuous``, by name, where the
-                inferred kind is wrong.
-            directed: Whether an edge is one direction only; if not, it stands for both, however it
-                is listed. None takes what the schema says, else both.
+            reading: How.
 
         Raises:
             DataError: Naming file, line or graph, if the input cannot be read, or more than half of
                 its graphs cannot.
-            ConfigError: If an option is not valid.
+            ConfigError: If an option does not go with the schema.
         """
-        check_reading(on_error, limit)
-        schema = like.schema if like is not None else schema
-        if schema is not None and kinds:
+        how = reading or GraphReading()
+        assert isinstance(how, GraphReading)
+        schema = how.like.schema if how.like is not None else schema
+        if schema is not None and how.kinds:
             raise ConfigError(
                 f"{setting('schema')} already says what each attribute is; leave "
                 f"{setting('kinds')} out.",
                 option="kinds",
             )
-        path = source.path if source.spec is None else self.fetch(source.spec, data_dir)
+        path = source.path if source.spec is None else self.fetch(source.spec, how.data_dir)
         graphs = open_collection(Path(str(path)))
         if schema is not None and schema.domain != self.name:
             raise ConfigError(
@@ -218,11 +207,11 @@ class GraphDomain(Domain):
                 f"{schema.domain}s; leave the schema out."
             )
         graphs = graphs if schema is None else in_order(graphs, schema)
-        directed = direction(schema, directed)
-        known = like.source.get("classes") if like is not None else None
+        directed = direction(schema, how.directed)
+        known = None if how.like is None else how.like.source.classes
         labels = LabelSurvey(graphs.labels, graphs.classes, known)
         survey = Survey(graphs.node, graphs.edge, graphs.matrices)
-        for chunk in _chunks(graphs, limit):
+        for chunk in _chunks(graphs, how.limit):
             usable = [graph for graph in chunk if graph.problem is None]
             for graph in usable:
                 labels.add(graph.labels)
@@ -231,16 +220,14 @@ class GraphDomain(Domain):
                 survey.add(join(usable))
         is_inferred = schema is None
         if schema is None:
-            schema = survey.schema(kinds=kinds, keep_constant=bool(kinds))
+            schema = survey.schema(kinds=how.kinds, keep_constant=bool(how.kinds))
         schema = replace(schema, directed=directed)
         name = Path(source.name if source.path is None else source.path).name
-        about: dict[str, Any] = {"name": name, "kind": "graphs", "directed": directed}
-        about |= {"classes": labels.classes} if labels.classes else {}
-        about |= {"notes": labels.notes} if labels.notes else {}
-        with StoreBuilder(schema, store_path, labels.names, about) as builder:
-            collector = RowCollector(builder, graphs.name, on_error, progress, "graph")
+        origin = Source(name=name, classes=labels.classes, notes=labels.notes)
+        with StoreBuilder(schema, how.store_path, labels.names, origin) as builder:
+            collector = RowCollector(builder, graphs.name, how.on_error, how.progress, "graph")
             scales = ScaleSurvey(schema)
-            for chunk in _chunks(graphs, limit):
+            for chunk in _chunks(graphs, how.limit):
                 scales.add(_add_chunk(collector, chunk, schema, labels, directed, graphs.name))
             if not collector.done:
                 raise DataError(f"{graphs.name}: holds no graph.")
@@ -250,7 +237,7 @@ class GraphDomain(Domain):
             return builder.finish()
 
     def rows(
-        self, source: Input, store: GraphStore, *, limit: int | None = None, **options: Any
+        self, source: Input, store: GraphStore, reading: Reading | None = None
     ) -> Iterator[Mapping[str, str]]:
         """Yield the row number, and the name of each graph where a file has names."""
         plain = super().rows(source, store)
@@ -262,7 +249,7 @@ class GraphDomain(Domain):
         if graphs is None or not graphs.names:
             yield from plain
             return
-        for row, graph in zip(plain, islice(graphs.read(), limit), strict=True):
+        for row, graph in zip(plain, islice(graphs.read(), reading and reading.limit), strict=True):
             yield {**row, graphs.names: graph.name}
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
@@ -279,7 +266,7 @@ class GraphDomain(Domain):
         """
         if task is None and store.labels is not None:
             found = store.labels[~np.isnan(store.labels)]
-            is_named = len(store.tasks) == 1 and store.tasks[0] in store.source.get("classes", {})
+            is_named = len(store.tasks) == 1 and store.tasks[0] in store.source.classes
             is_class = len(found) > 0 and (is_named or bool(np.isin(found, (0, 1)).all()))
             return "stratified" if is_class else "random"
         return "random" if task in (None, "regression") else "stratified"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,14 @@ import numpy as np
 from jaxtyping import Float, Float32, Int, Num, UInt64
 from scipy.sparse import csr_matrix
 
-from graphlog.data.builder import StoreBuilder
 from graphlog.data.columns import Table, listed_rows
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group_split, random_split
-from graphlog.data.store import GraphStore
+from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.data.tables import open_table
 from graphlog.data.workers import check_workers, spread_in_order
 from graphlog.datasets import BUNDLED, DATASETS, DatasetSpec
-from graphlog.domains.base import BaselineFeatures, CommonPart, GraphFeature, Input
+from graphlog.domains.base import BaselineFeatures, CommonPart, GraphFeature, Input, Reading
 from graphlog.domains.molecule.schema import (
     ATOM,
     MOLECULE,
@@ -29,7 +28,7 @@ from graphlog.domains.molecule.schema import (
     TARGETS,
     WILDCARD,
 )
-from graphlog.domains.records import Featurizer, RecordDomain, details_of, hash_smiles
+from graphlog.domains.records import Featurizer, RecordDomain, TableReading, details_of, hash_smiles
 from graphlog.errors import DataError, check_choice, check_name, setting
 
 SPLITS = {
@@ -45,6 +44,25 @@ _SMILES_A_PIECE = 1000
 _CALIBRATION_SET = "nci5k"
 _LARGEST_DRAWN = 120
 """Atoms up to which a drawing can be read."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MoleculeReading(TableReading):
+    """How molecules are read."""
+
+    exclude: Sequence[str | Path] = ()
+    """Files, or names of data sets, whose molecules are left out, whatever their salts, charges,
+    stereo and isotopes; such rows are among the rejects, with a kind of their own."""
+    standardize: str | None = None
+    """``parent`` reads the parent of each molecule: its largest organic fragment but common
+    counter-ions, neutral; ``parent-tautomer`` its canonical tautomer. None reads molecules as they
+    are written."""
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        super().__post_init__()
+        if self.standardize is not None:
+            check_choice("standardize", self.standardize, STANDARDIZE)
 
 
 class MoleculeDomain(RecordDomain):
@@ -65,6 +83,7 @@ class MoleculeDomain(RecordDomain):
         "descriptors": TARGETS,
     }
     example = "bbbp"
+    reading = MoleculeReading
 
     # Input
 
@@ -74,59 +93,28 @@ class MoleculeDomain(RecordDomain):
 
         return featurize_smiles
 
-    def stream(  # pyright: ignore[reportIncompatibleMethodOverride] - `options` are the others
-        self,
-        source: Input,
-        schema: FeatureSchema | None = None,
-        at_once: int | None = None,
-        *,
-        exclude: Sequence[str | Path] = (),
-        standardize: str | None = None,
-        keep_texts: bool = True,
-        **options: Any,
-    ) -> Generator[tuple[GraphStore, list[Mapping[str, str]]]]:
-        """Return an iterator of molecules; see :meth:`RecordDomain.stream`.
-
-        Args:
-            source: What to read.
-            schema: ``molecule``, ``molecule-rich``, ``molecule-cip`` or ``molecule-isotopes``.
-            at_once: As for :meth:`RecordDomain.stream`.
-            exclude: Files, or names of data sets, whose molecules are left out, whatever their
-                salts, charges, stereo and isotopes; such rows are among the rejects, with a reason
-                of their own.
-            standardize: ``parent`` reads the parent of each molecule: its largest organic fragment
-                but common counter-ions, neutral; ``parent-tautomer`` its canonical tautomer. None
-                reads molecules as they are written.
-            keep_texts: Whether the store keeps the SMILES, and those of parents that differ.
-            options: Of :meth:`RecordDomain.stream`.
-        """
-        if standardize is not None:
-            check_choice("standardize", standardize, STANDARDIZE)
+    def featurizer_for(self, reading: Reading) -> Featurizer:
+        """Return what leaves out and standardizes molecules as ``reading`` says."""
+        assert isinstance(reading, MoleculeReading)
         work: Featurizer = self.featurizer()
-        if exclude:
+        if reading.exclude:
             from graphlog.domains.molecule.identity import featurize_unless
 
-            work = partial(featurize_unless, unwanted=self._keys_of(exclude, options))
-        work = partial(work, standardize=standardize, with_parents=keep_texts)
-        about = {} if standardize is None else {"standardize": standardize}
-        return super().stream(
-            source, schema, at_once, work=work, about=about, keep_texts=keep_texts, **options
-        )
+            work = partial(featurize_unless, unwanted=self._keys_of(reading))
+        return partial(work, standardize=reading.standardize, with_parents=reading.keep_texts)
 
-    def _keys_of(
-        self, files: Sequence[str | Path], options: Mapping[str, Any]
-    ) -> UInt64[np.ndarray, "K"]:
-        """Return the keys of every molecule of ``files``, sorted."""
+    def _keys_of(self, reading: MoleculeReading) -> UInt64[np.ndarray, "K"]:
+        """Return the keys of every molecule to exclude, sorted."""
         from graphlog.domains.molecule.identity import constitution_keys
 
         keys: list[np.ndarray] = []
-        for file in files:
-            is_set = str(file) in DATASETS and not Path(file).exists()
-            named = Input(name=str(file), spec=DATASETS[str(file)]) if is_set else None
-            source = named or Input(name=str(file), path=Path(file))
-            with self.open(source, data_dir=options.get("data_dir")) as table:
+        for file in map(str, reading.exclude):
+            source = Input(name=file, path=Path(file))
+            if file in DATASETS and not Path(file).exists():
+                source = Input(name=file, spec=DATASETS[file])
+            with self.open(source, TableReading(data_dir=reading.data_dir)) as table:
                 pieces = _pieces([row.record for row in table.rows])
-                workers = check_workers(options.get("workers"))
+                workers = check_workers(reading.workers)
                 keys += [found for _, found in spread_in_order(constitution_keys, pieces, workers)]
         known = np.unique(np.concatenate(keys))
         return known[known > 0]
@@ -309,7 +297,7 @@ class MoleculeDomain(RecordDomain):
     def calibration_graphs(self, schema: FeatureSchema, limit: int) -> GraphStore:
         """Return the first molecules that come with RDKit."""
         source = Input(name=_CALIBRATION_SET, spec=DATASETS[_CALIBRATION_SET])
-        return self.read(source, schema, keep_texts=False, limit=limit)
+        return self.read(source, schema, MoleculeReading(keep_texts=False, limit=limit))
 
     def features(self, store: GraphStore) -> list[GraphFeature]:
         """Return numbers of atoms, properties, functional groups and frequent ring systems."""

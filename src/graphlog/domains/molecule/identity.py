@@ -10,13 +10,14 @@ from jaxtyping import Int64, UInt64
 from rdkit import Chem
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
-from graphlog.data.chunk import EXCLUDED, GraphChunk
+from graphlog.data.chunk import GraphChunk, Refused, RejectKind
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.split import group_numbers
 from graphlog.domains.molecule.parents import may_have_parent, parent_of
 from graphlog.domains.molecule.parse import featurize_smiles, parse_smiles, parsed
 from graphlog.errors import DataError
 
+_EXCLUDED = "excluded: the molecule occurs in a list of those to leave out"
 _MOST_RINGS = 250
 """Rings beyond which RDKit takes seconds to minutes for a scaffold; such a molecule is its own."""
 
@@ -95,12 +96,14 @@ def featurize_unless(
     unwanted: UInt64[np.ndarray, "K"],
     standardize: str | None = None,
     with_parents: bool = True,
-) -> tuple[GraphChunk, list[tuple[int, str]]]:
+) -> tuple[GraphChunk, list[Refused]]:
     """Do what ``featurize_smiles`` does with the molecules whose keys are not ``unwanted``."""
     is_unwanted = np.isin(constitution_keys(texts), unwanted)
     wanted = np.flatnonzero(~is_unwanted)
     kept = [texts[k] for k in wanted.tolist()]
     chunk, refused = featurize_smiles(kept, schema, standardize, with_parents)
-    rejects = [(int(wanted[k]), reason) for k, reason in refused]
-    rejects += [(int(k), EXCLUDED) for k in np.flatnonzero(is_unwanted)]
+    rejects = [Refused(int(wanted[k]), reason) for k, reason in refused]
+    rejects += [
+        Refused(k, _EXCLUDED, RejectKind.EXCLUDED) for k in np.flatnonzero(is_unwanted).tolist()
+    ]
     return replace(chunk, rows=wanted[chunk.rows]), rejects

@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from inspect import signature
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group
 from graphlog.data.store import GraphStore
 from graphlog.datasets import DatasetSpec
 from graphlog.datasets.download import data_root, find_local
-from graphlog.domains.base import BaselineFeatures, Domain, Input
+from graphlog.domains.base import BaselineFeatures, Domain, Input, Reading
 from graphlog.domains.protein.network import (
     STATISTICS,
     ProteinNetwork,
@@ -28,6 +28,7 @@ from graphlog.domains.protein.network import (
 from graphlog.domains.protein.reading import (
     Files,
     NetworkFile,
+    ProteinReading,
     as_list,
     first_of_each_species,
     network_files,
@@ -36,7 +37,7 @@ from graphlog.domains.protein.reading import (
     read_proteins,
     verify_file,
 )
-from graphlog.domains.protein.schema import PROTEIN, ProteinOptions, details_of, species_of
+from graphlog.domains.protein.schema import PROTEIN, details_of, species_of
 from graphlog.errors import (
     ConfigError,
     DataError,
@@ -57,7 +58,6 @@ COMMUNITIES = 20
 _HUMAN = "9606"
 _COMMUNITIES_VERSION = 1
 """Increase when communities are computed in another way."""
-_SHARED_OPTIONS = ("workers", "data_dir", "progress")
 
 
 class ProteinDomain(Domain):
@@ -75,19 +75,12 @@ class ProteinDomain(Domain):
     reads_memory = True
     test_halves = True
     wide_edges = True
+    reading = ProteinReading
 
     # Input
 
     def read(
-        self,
-        source: Input,
-        schema: FeatureSchema | None = None,
-        *,
-        targets: object = None,
-        on_error: str = "skip",
-        limit: int | None = None,
-        store_path: Path | str | None = None,
-        **options: Any,
+        self, source: Input, schema: FeatureSchema | None = None, reading: Reading | None = None
     ) -> GraphStore:
         """Return the ego-network of every protein of a named set or of network files.
 
@@ -96,54 +89,40 @@ class ProteinDomain(Domain):
         Args:
             source: A named set or network, a network file, a folder of them, or a list of files.
             schema: Always that of ego-networks.
-            targets: Must be empty: networks have no label columns.
-            on_error: ``skip`` lists what cannot be used; ``fail`` stops at the first.
-            limit: Largest number of proteins of each network.
-            store_path: Folder to write the store to.
-            options: As for :func:`~graphlog.domains.protein.reading.read_proteins`; named sets take
-                ``workers``, ``data_dir`` and ``progress`` only.
+            reading: How.
 
         Raises:
-            ConfigError: If targets are named, or a named set is to be read in another way.
+            ConfigError: If a named set is to be read in another way.
             DataError: If something cannot be read.
         """
-        if targets:
-            raise ConfigError(
-                f"networks have no label columns; give {setting('labels')} or "
-                f"{setting('annotations')}, and choose targets when fine-tuning.",
-                option="labels",
-            )
-        spec = source.spec
-        changed = [name for name in options if name not in _SHARED_OPTIONS]
-        if spec is None or (changed and not details_of(spec).networks):
-            files = list(source.records or ()) or (str(source.path) if spec is None else spec.name)
-            options = {**(details_of(spec).options if spec else {}), **options, "limit": limit}
-            return read_proteins(files, on_error=on_error, store_path=store_path, **options)
-        if changed:
+        how, spec = reading or ProteinReading(), source.spec
+        assert isinstance(how, ProteinReading)
+        if spec is None:
+            return read_proteins(list(source.records or ()) or str(source.path), how)
+        if how.own and details_of(spec).networks:
             raise ConfigError(
                 f"how '{source.name}' is cut and labeled is fixed; to use other options "
-                f"({', '.join(changed)}), name its networks."
+                f"({', '.join(how.own)}), name its networks."
             )
-        store = open_named_proteins(spec.name, **options)
-        if on_error == "fail" and store.rejects:
+        if how.own:
+            cutting = details_of(spec).options.updated(how.cutting.model_dump(exclude_unset=True))
+            return read_proteins(spec.name, replace(how, cutting=cutting))
+        store = open_named_proteins(spec.name, how)
+        if how.on_error == "fail" and store.rejects:
             first = store.rejects[0]
             raise DataError(
                 f"{first.text}: {first.reason}; fix it, or skip such rows with "
                 f"{setting('on_error', 'skip')}.",
                 option="on_error",
             )
-        store = store if limit is None else store.subset(first_of_each_species(store, limit))
-        return store if store_path is None else store.save(store_path)
-
-    def reading_options(self) -> frozenset[str]:
-        """Return the options of :meth:`read`."""
-        cutting = {*signature(read_proteins).parameters, *ProteinOptions.model_fields} - {"source"}
-        return super().reading_options() | cutting - {"options"}
+        if how.limit is not None:
+            store = store.subset(first_of_each_species(store, how.limit))
+        return store if how.store_path is None else store.save(how.store_path)
 
     def fetch(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
         """Return the file of a network, or the store of a labeled set."""
         if details_of(spec).networks:
-            return Path(str(open_named_proteins(spec.name, data_dir).path))
+            return Path(str(open_named_proteins(spec.name, Reading(data_dir=data_dir)).path))
         return super().fetch(spec, data_dir)
 
     def verify(self, path: Path, spec: DatasetSpec) -> bool:
@@ -365,15 +344,14 @@ def _cached_communities(
     file: NetworkFile, data_dir: Path | str | None
 ) -> tuple[Sequence[str], Sequence[int]]:
     """Return proteins and communities of a network, from the data root if they are there."""
-    options = ProteinOptions.parse(file.options)
-    described = options.model_dump(mode="json")
+    described = file.options.model_dump(mode="json")
     inputs = [_COMMUNITIES_VERSION, file.species, COMMUNITIES, described, hash_file(file.path)]
     key = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
     path = data_root(data_dir) / "stores" / f"communities-{key}.json"
     with suppress(OSError, ValueError, KeyError, TypeError):
         cached = json.loads(path.read_text(encoding="utf-8"))
         return cached["proteins"], cached["communities"]
-    network = build_network(read_interactions(file.path, file.species), options)
+    network = build_network(read_interactions(file.path, file.species), file.options)
     communities = find_communities(network).tolist()
     with suppress(OSError):  # without a writable data root they are computed again next time
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,23 +7,23 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from filelock import FileLock
 from jaxtyping import Int
 
-from graphlog.data.builder import StoreBuilder
 from graphlog.data.chunk import Reject
-from graphlog.data.collector import RowCollector, check_reading
-from graphlog.data.store import GraphStore, open_store
+from graphlog.data.manifest import Source
+from graphlog.data.store import GraphStore, RowCollector, StoreBuilder, open_store
 from graphlog.data.workers import check_workers, map_in_order
 from graphlog.datasets import DATASETS, DatasetSpec
 from graphlog.datasets.catalogue import PARTS
 from graphlog.datasets.download import data_root, fetch
+from graphlog.domains.base import Reading
 from graphlog.domains.protein.labels import (
     Functions,
     NameIndex,
@@ -52,10 +52,70 @@ from graphlog.files import hash_file, open_text
 
 Files = str | Path | Sequence[str | Path]
 Labeler = Callable[[Sequence[str]], Functions]
-Progress = Callable[[int, int], None]
-"""Called as ``progress(proteins done, proteins rejected)``."""
 _CENTERS_PER_CHUNK = 1024
 _NETWORK_FILE = "protein.links"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ProteinReading(Reading):
+    """How ego-networks are cut and labeled; networks have no label columns to be targets."""
+
+    annotations: Files | None = None
+    """GO annotation files, from which labels are chosen."""
+    go: str | Path | None = None
+    """The GO graph for them: an OBO file, or a table of edges together with ``go_terms``."""
+    go_terms: str | Path | None = None
+    """Table of terms."""
+    aliases: Files | None = None
+    """STRING's alias files, where annotations use other names than the networks."""
+    labels: str | Path | Labeler | None = None
+    """Instead of annotations, a table of labels, or a function from the names of the proteins to
+    labels."""
+    species: str | int | None = None
+    """Taxon of network files that do not tell it."""
+    cutting: ProteinOptions = field(default_factory=ProteinOptions)
+    """Thresholds, caps and choice of labels; :meth:`of` takes its fields by name."""
+
+    def __post_init__(self) -> None:
+        """Check what goes together."""
+        super().__post_init__()
+        if self.targets:
+            raise ConfigError(
+                f"networks have no label columns; give {setting('labels')} or "
+                f"{setting('annotations')}, and choose targets when fine-tuning.",
+                option="labels",
+            )
+        if self.annotations is not None and self.labels is not None:
+            raise ConfigError(
+                f"{setting('annotations')} and {setting('labels')} both define the labels; give "
+                "one of them.",
+                option="annotations",
+            )
+        if (self.annotations is None) != (self.go is None):
+            raise ConfigError(
+                f"{setting('annotations')} and {setting('go')} (the GO graph) go together; give "
+                "both or neither.",
+                option="annotations",
+            )
+
+    @classmethod
+    def names(cls) -> frozenset[str]:
+        """Return the names of the options that :meth:`of` takes."""
+        return super().names() - {"cutting"} | ProteinOptions.model_fields.keys()
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Self:
+        """Return these options, those of :class:`ProteinOptions` among them."""
+        how = {k: v for k, v in options.items() if v is not None}
+        cutting = {k: how.pop(k) for k in ProteinOptions.model_fields if k in how}
+        return super().of({**how, "cutting": ProteinOptions.parse(cutting)})
+
+    @property
+    def own(self) -> list[str]:
+        """Names of the options, among those of proteins alone, that are given."""
+        names = ("annotations", "go", "go_terms", "aliases", "labels", "species")
+        given = [name for name in names if getattr(self, name) is not None]
+        return given + sorted(self.cutting.model_fields_set)
 
 
 class NetworkFile(NamedTuple):
@@ -65,8 +125,8 @@ class NetworkFile(NamedTuple):
     """Its file."""
     species: str | None = None
     """Its taxon, if known although the file does not tell it."""
-    options: Mapping[str, Any] = {}
-    """Options that a named network is usually read with."""
+    options: ProteinOptions = ProteinOptions()
+    """How a named network is usually cut."""
 
 
 def as_list(files: Files | None) -> list[str | Path]:
@@ -124,23 +184,7 @@ def verify_file(path: Path, spec: DatasetSpec) -> bool:
         return False
 
 
-def read_proteins(
-    source: Files,
-    *,
-    annotations: Files | None = None,
-    go: str | Path | None = None,
-    go_terms: str | Path | None = None,
-    aliases: Files | None = None,
-    labels: str | Path | Labeler | None = None,
-    species: str | int | None = None,
-    on_error: str = "skip",
-    workers: int | None = None,
-    store_path: Path | str | None = None,
-    progress: Progress | None = None,
-    limit: int | None = None,
-    data_dir: Path | str | None = None,
-    **options: Any,
-) -> GraphStore:
+def read_proteins(source: Files, reading: ProteinReading) -> GraphStore:
     """Return a store with the ego-network of every protein of some networks.
 
     The text of a graph is ``<taxon>.<name>``, and its node 0 is the center. Rows are the proteins
@@ -150,76 +194,55 @@ def read_proteins(
     Args:
         source: Network files (one for each species), a folder of them, or names of data sets
             (``string-6239``).
-        annotations: GO annotation files, from which labels are chosen.
-        go: The GO graph for them: an OBO file, or a table of edges together with ``go_terms``.
-        go_terms: Table of terms.
-        aliases: STRING's alias files, where annotations use other names than the networks.
-        labels: Instead of annotations, a table of labels, or a function from the names of the
-            proteins to labels.
-        species: Taxon of network files that do not tell it.
-        on_error: ``skip`` lists what cannot be used; ``fail`` stops at the first.
-        workers: Processes that read networks, if there are many.
-        store_path: Folder to write the store to; None keeps it in memory.
-        progress: Called as work goes on.
-        limit: Largest number of proteins of each network.
-        data_dir: Where downloaded networks are kept.
-        options: Any field of :class:`~graphlog.domains.protein.schema.ProteinOptions`.
+        reading: How.
 
     Raises:
         DataError: Naming file and line, if something cannot be read.
-        ConfigError: If an option is unknown or does not fit.
+        ConfigError: If a network is unknown.
     """
-    settings = ProteinOptions.parse(options)
-    check_reading(on_error, limit)
-    if annotations is not None and labels is not None:
-        raise ConfigError(
-            f"{setting('annotations')} and {setting('labels')} both define the labels; give one "
-            "of them.",
-            option="annotations",
-        )
-    if (annotations is None) != (go is None):
-        raise ConfigError(
-            f"{setting('annotations')} and {setting('go')} (the GO graph) go together; give both "
-            "or neither.",
-            option="annotations",
-        )
-    files = network_files(source, data_dir)
-    taxon = None if species is None else str(species)
+    settings = reading.cutting
+    files = network_files(source, reading.data_dir)
+    taxon = None if reading.species is None else str(reading.species)
     load = partial(_load, species=taxon, options=settings)
     pieces = ((None, file) for file in files)
-    networks = [made for _, made in map_in_order(load, pieces, check_workers(workers))]
+    workers = check_workers(reading.workers)
+    networks = [made for _, made in map_in_order(load, pieces, workers)]
     _check_species(files, networks)
-    proteins = [name for network in networks for name in network.proteins]
-    functions = labels(proteins) if callable(labels) else None
-    if functions is None and (annotations is not None or labels is not None):
-        known: dict[str, str] = {}
-        for file in as_list(aliases):
-            known |= read_aliases(file)
-        index = NameIndex(proteins, known)
-        if isinstance(labels, str | Path):
-            functions = tabled_functions(labels, proteins, index, settings)
-        else:
-            ontology = read_ontology(str(go), go_terms, settings)
-            listed = as_list(annotations)
-            functions = annotated_functions(listed, proteins, index, ontology, settings)
-    about: dict[str, Any] = {
-        "name": ", ".join(file.path.name for file in files[:5]),
-        "species": [network.species for network in networks],
-        "options": settings.model_dump(mode="json"),
-        "networks": {network.species: network.counts for network in networks},
-    }
-    about |= {"annotations": functions.counts} if functions else {}
+    functions = _functions([name for network in networks for name in network.proteins], reading)
+    origin = Source(
+        name=", ".join(file.path.name for file in files[:5]),
+        cutting=settings.model_dump(mode="json"),
+        networks={network.species: network.counts for network in networks},
+        annotations=functions.counts if functions else {},
+    )
     tasks = functions.tasks if functions else ()
-    with StoreBuilder(PROTEIN, store_path, tasks, about) as builder:
-        collector = RowCollector(builder, about["name"], on_error, progress, "row")
+    with StoreBuilder(PROTEIN, reading.store_path, tasks, origin) as builder:
+        collector = RowCollector(builder, origin.name, reading.on_error, reading.progress, "row")
         start = 0
         for network in networks:
-            _add_network(collector, network, start, functions, settings, limit)
+            _add_network(collector, network, start, functions, settings, reading.limit)
             start += len(network.proteins)
         unmatched = functions.unmatched if functions else ()
         for row, annotation in enumerate(unmatched, start=collector.done):
             collector.reject(Reject(row, annotation.text, annotation.reason))
         return builder.finish()
+
+
+def _functions(proteins: Sequence[str], reading: ProteinReading) -> Functions | None:
+    """Return the labels of the proteins; None where none are asked for."""
+    labels, options = reading.labels, reading.cutting
+    if callable(labels):
+        return labels(proteins)
+    if labels is None and reading.annotations is None:
+        return None
+    known: dict[str, str] = {}
+    for file in as_list(reading.aliases):
+        known |= read_aliases(file)
+    index = NameIndex(proteins, known)
+    if labels is not None:
+        return tabled_functions(labels, proteins, index, options)
+    ontology = read_ontology(str(reading.go), reading.go_terms, options)
+    return annotated_functions(as_list(reading.annotations), proteins, index, ontology, options)
 
 
 def _load(file: NetworkFile, species: str | None, options: ProteinOptions) -> ProteinNetwork:
@@ -268,21 +291,14 @@ _VERSION = 1
 """Increase when ego-networks are cut or labeled in another way, so that stores are built again."""
 
 
-def open_named_proteins(
-    name: str,
-    data_dir: Path | str | None = None,
-    progress: Progress | None = None,
-    workers: int | None = None,
-) -> GraphStore:
+def open_named_proteins(name: str, reading: Reading | None = None) -> GraphStore:
     """Return the ego-networks of a named network or labeled set; only the first call cuts them.
 
     The labels of proteins without annotation are NaN; they are there to pre-train on.
 
     Args:
         name: Name of the network or set.
-        data_dir: Where downloads and stores are kept.
-        progress: Called as work goes on.
-        workers: Processes that read networks.
+        reading: Where downloads and stores are kept, the number of workers, and what follows them.
 
     Raises:
         ConfigError: If there is none of that name.
@@ -290,9 +306,9 @@ def open_named_proteins(
     """
     known = {n: spec for n, spec in DATASETS.items() if spec.domain == PROTEIN.domain}
     check_name("network or set of proteins", name, known)
-    spec = known[name]
-    files = {part.name: fetch(part, data_dir, verify_file) for part in parts(spec)}
-    folder = data_root(data_dir) / "stores"
+    spec, how = known[name], reading or Reading()
+    files = {part.name: fetch(part, how.data_dir, verify_file) for part in parts(spec)}
+    folder = data_root(how.data_dir) / "stores"
     path = folder / f"{name}-{_key(spec, files)}"
     store = _open(path)
     if store is not None:
@@ -304,14 +320,14 @@ def open_named_proteins(
             if store is None:
                 if path.exists():
                     shutil.rmtree(path)  # damaged; all it is made from is here
-                store = read_proteins(
-                    list(details_of(spec).networks or (name,)),
-                    **_reading_options(spec, files),
-                    data_dir=data_dir,
+                cut = replace(
+                    _labeling(spec, files),
+                    data_dir=how.data_dir,
                     store_path=path,
-                    progress=progress,
-                    workers=workers,
+                    progress=how.progress,
+                    workers=how.workers,
                 )
+                store = read_proteins(list(details_of(spec).networks or (name,)), cut)
             return store
     except OSError as e:
         raise DataError(
@@ -346,28 +362,31 @@ def _taxa(spec: DatasetSpec) -> list[str]:
     return [name.removeprefix("string-") for name in details_of(spec).networks]
 
 
-def _reading_options(spec: DatasetSpec, files: dict[str, Path]) -> dict[str, Any]:
+def _labeling(spec: DatasetSpec, files: dict[str, Path]) -> ProteinReading:
+    """Return how a named set is cut and labeled."""
     details = details_of(spec)
-    options = dict(details.options)
+    labels: str | Path | Labeler | None = None
     match details.labeling:
         case "go":
-            options["annotations"] = [files[f"gaf-{taxon}"] for taxon in _taxa(spec)]
-            options["aliases"] = [files[f"aliases-{taxon}"] for taxon in _taxa(spec)]
-            options["go"] = files[_ONTOLOGY]
+            return ProteinReading(
+                annotations=[files[f"gaf-{taxon}"] for taxon in _taxa(spec)],
+                aliases=[files[f"aliases-{taxon}"] for taxon in _taxa(spec)],
+                go=files[_ONTOLOGY],
+                cutting=details.options,
+            )
         case "complexes":
-            tables = files[spec.name], files["yeast-complexes"]
-            options["labels"] = partial(complex_membership, *tables)
+            labels = partial(complex_membership, files[spec.name], files["yeast-complexes"])
         case "table":
-            options["labels"] = files[spec.name]
+            labels = files[spec.name]
         case _:
             pass
-    return options
+    return ProteinReading(labels=labels, cutting=details.options)
 
 
 def _key(spec: DatasetSpec, files: dict[str, Path]) -> str:
     details = details_of(spec)
     hashes = {name: hash_file(path) for name, path in sorted(files.items())}
-    options = ProteinOptions.parse(details.options).model_dump(mode="json")
+    options = details.options.model_dump(mode="json")
     inputs = [_VERSION, spec.name, details.labeling, options, hashes]
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
 

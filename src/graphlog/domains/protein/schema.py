@@ -1,6 +1,6 @@
 """The schema of ego-networks, and the options for cutting and labeling them."""
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator
 
@@ -101,8 +101,8 @@ class NetworkDetails(FrozenConfig):
     """Of a labeled set: networks whose ego-networks it holds; ``path`` is its table of labels."""
     labeling: Literal["", "table", "complexes", "go"] = ""
     """Whether labels are listed in ``path``, are membership of any complex, or GO annotations."""
-    options: dict[str, Any] = Field(default_factory=dict)
-    """How its ego-networks are cut and its functions chosen: fields of :class:`ProteinOptions`."""
+    options: ProteinOptions = ProteinOptions()
+    """How its ego-networks are cut and its functions chosen."""
     label_file: str | None = None
     """A second table of labels."""
     sha256_label_file: str = ""
