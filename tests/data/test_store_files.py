@@ -269,7 +269,7 @@ def test_changed_manifest(folder: Path, changes: dict):
 
 
 def test_the_source_may_be_edited(folder: Path):
-    edit(folder, source={"file": "moved.csv"})
+    edit(folder, source={"name": "moved.csv"})
     assert open_store(folder).source.name == "moved.csv"
 
 

@@ -38,9 +38,6 @@ ADDRESS = "RAY_ADDRESS"
 _RETRIES = 3
 """Other workers that a piece is given to after one has died over it."""
 _ANSWERS_WITHIN_S = 7.0
-_SETTINGS = b"\x04"
-_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0" + _SETTINGS + bytes(5)
-"""How a client of gRPC, which Ray speaks, begins; a server answers with settings of its own."""
 _HERE = "local"
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
@@ -252,19 +249,12 @@ def _check_reachable(address: str) -> None:
             f"'{address}'."
         )
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN_S) as found:
-            if os.environ.get("RAY_USE_TLS") == "1":
-                return
-            found.sendall(_HELLO)
-            if found.recv(4)[3:] == _SETTINGS:
-                return
-            reason = "something else listens there"
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN_S).close()
     except OSError as e:
-        reason = e.strerror or str(e)
-    raise ProcessLostError(
-        f"no Ray cluster answers at {address} ({reason}); start one with `ray start --head`, mend "
-        f"{ADDRESS}, or unset it to use this machine alone."
-    )
+        raise ProcessLostError(
+            f"no Ray cluster answers at {address} ({e.strerror or e}); start one with `ray start "
+            f"--head`, mend {ADDRESS}, or unset it to use this machine alone."
+        ) from None
 
 
 def _map(
@@ -286,7 +276,7 @@ def _map(
     except ray.exceptions.RayTaskError as e:
         if isinstance(e.cause, ray.exceptions.RaySystemError):
             raise ProcessLostError(
-                f"workers of the Ray cluster cannot load the task ({_last_line(e.cause)}); "
+                f"workers of the Ray cluster cannot load the task ({str(e.cause).strip().splitlines()[-1]}); "
                 "install the same versions of graphlog and its plug-ins on every machine."
             ) from e
         raise e.cause from None
@@ -301,10 +291,6 @@ def _map(
     finally:
         for _, found in waiting:
             ray.cancel(found)
-
-
-def _last_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[-1]
 
 
 def _run(shared: list[Any], piece: Any) -> Any:
