@@ -15,7 +15,7 @@ import pytest
 
 from graphlog.api import read_molecules
 from graphlog.data import workers as pool
-from graphlog.data.chunk import EXCLUDED
+from graphlog.data.chunk import RejectKind
 from graphlog.data.store import open_store
 from graphlog.domains.molecule import MOLECULE_RICH
 from graphlog.errors import ConfigError, DataError, GraphLoGError
@@ -150,7 +150,7 @@ def test_molecules_of_other_files_are_left_out_whatever_their_stereo(tmp_path: P
     smiles = ["CCO", "OC(=O)C(C)N", "N[C@H](C)C(=O)O", "C1C", "C1CCCCC1.[Na+]", "C1CCCC[13CH2]1"]
     store = read_molecules(smiles, exclude=[unwanted])
     assert (store.rows.tolist(), store.num_rows) == ([0], 6)
-    assert [(r.row, r.reason == EXCLUDED) for r in store.rejects] == [
+    assert [(r.row, r.kind == RejectKind.EXCLUDED) for r in store.rejects] == [
         (1, True),
         (2, True),
         (3, False),
