@@ -275,8 +275,9 @@ def _map(
             yield first, ray.get(found)
     except ray.exceptions.RayTaskError as e:
         if isinstance(e.cause, ray.exceptions.RaySystemError):
+            said = str(e.cause).strip().splitlines()[-1]
             raise ProcessLostError(
-                f"workers of the Ray cluster cannot load the task ({str(e.cause).strip().splitlines()[-1]}); "
+                f"workers of the Ray cluster cannot load the task ({said}); "
                 "install the same versions of graphlog and its plug-ins on every machine."
             ) from e
         raise e.cause from None
