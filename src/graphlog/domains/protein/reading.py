@@ -101,7 +101,7 @@ class ProteinReading(Reading):
     @classmethod
     def names(cls) -> frozenset[str]:
         """Return the names of the options that :meth:`of` takes."""
-        return super().names() - {"cutting"} | ProteinOptions.model_fields.keys()
+        return super().names() - {"cutting"} | frozenset(ProteinOptions.model_fields)
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
