@@ -133,7 +133,7 @@ def test_limit_and_progress_and_texts(tmp_path: Path) -> None:
         workers=1,
     )
     assert (store.num_rows, len(store) + len(store.rejects)) == (2500, 2500)
-    assert seen == [(1000, 333), (2000, 667), (2500, 833)]
+    assert seen == [(1024, 341), (2048, 683), (2500, 833)]
     with pytest.raises(DataError, match="without its texts"):
         store.texts()
 
