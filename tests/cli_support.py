@@ -27,13 +27,15 @@ class Ended(NamedTuple):
         return json.loads(self.out)
 
     def refused(self, *words: str) -> None:
-        """Check that the user was told in one line what to mend."""
+        """Check that the user was told in one line what to mend, as JSON with ``--json``."""
         assert self.code == 2, self
-        line = self.err.strip().splitlines()[-1]
-        assert line.startswith("graphlog: error: "), self.err
-        assert self.err.count("graphlog: error") == 1, self.err
         assert "Traceback" not in self.err
-        assert self.out == ""
+        if self.out:
+            line = self.json["error"]["message"]
+        else:
+            line = self.err.strip().splitlines()[-1]
+            assert line.startswith("graphlog: error: "), self.err
+        assert self.err.count("graphlog: error") == (not self.out), self.err
         for word in words:
             assert word.lower() in line.lower(), line
 

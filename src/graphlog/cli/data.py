@@ -3,9 +3,10 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
+
+import typer
 
 import graphlog
 from graphlog.cli import options as o
@@ -14,8 +15,13 @@ from graphlog.errors import out_of_range
 
 
 def _of(panel: str) -> Callable[..., Any]:
-    """Return how to make an option that is listed under ``panel``."""
-    return partial(o.option, rich_help_panel=panel, show_default=False)
+    """Return how to make an option that is listed under ``panel`` and is None if not given."""
+
+    def option(help: str, metavar: str | None = None, *flags: str) -> Any:
+        about: dict[str, Any] = {"help": help, "metavar": metavar, "show_default": False}
+        return typer.Option(None, *flags, rich_help_panel=panel, **about)
+
+    return option
 
 
 _protein, _graph = _of("Proteins"), _of("Any graphs")
@@ -23,75 +29,45 @@ _protein, _graph = _of("Proteins"), _of("Any graphs")
 
 @dataclass(kw_only=True)
 class Proteins:
-    """How protein networks are read; None where an option is not given."""
+    """How protein networks are read."""
 
-    annotations: Annotated[
-        str | None, _protein("GO annotation files (GAF) to take labels from.", "A,B")
-    ] = None
-    go: Annotated[
-        Path | None, _protein("The Gene Ontology: go-basic.obo, or a table of edges.", "FILE")
-    ] = None
-    go_terms: Annotated[
-        Path | None, _protein("Table of terms that goes with a table of edges.", "FILE")
-    ] = None
-    aliases: Annotated[str | None, _protein("STRING's protein.aliases files.", "A,B")] = None
-    labels: Annotated[
-        Path | None, _protein("A table of labels, instead of annotations.", "FILE")
-    ] = None
-    species: Annotated[
-        str | None, _protein("Species of a network that does not name it.", "TAXON")
-    ] = None
-    score: Annotated[
-        int | None, _protein("Lowest combined score of an interaction (default: 700).", "N")
-    ] = None
-    channel_score: Annotated[
-        str | None, _protein("Lowest score of a channel: textmining=500.", "N|NAME=N,..")
-    ] = None
-    radius: Annotated[
-        int | None, _protein("Steps from the center of an ego-network (default: 1).", "N")
-    ] = None
-    neighbors: Annotated[
-        int | None, _protein("Strongest partners followed per protein (default: 100).", "N")
-    ] = None
-    nodes: Annotated[
-        int | None, _protein("Largest number of proteins in an ego-network (default: 500).", "N")
-    ] = None
-    isolated: Annotated[
-        Literal["reject", "keep"] | None, _protein("What to do without any partner.", None)
-    ] = None
-    terms: Annotated[
-        int | None, _protein("Largest number of GO terms to predict (default: 40).", "N")
-    ] = None
-    min_positives: Annotated[
-        int | None, _protein("Fewest positives of a GO term (default: 100).", "N")
-    ] = None
-    max_overlap: Annotated[
-        float | None, _protein("Largest Jaccard overlap of two terms (default: 0.8).", "J")
-    ] = None
-    evidence: Annotated[
-        str | None,
-        _protein("Evidence codes to ignore (default: IEA,ND,NAS).", "A,B", "--without-evidence"),
-    ] = None
-    labeled_only: Annotated[
-        bool | None,
-        _protein("Reject proteins without a usable annotation.", None, "--labeled-only"),
-    ] = None
+    annotations: str | None = _protein("GO annotation files (GAF) to take labels from.", "A,B")
+    go: Path | None = _protein("The Gene Ontology: go-basic.obo, or a table of edges.", "FILE")
+    go_terms: Path | None = _protein("Table of terms that goes with a table of edges.", "FILE")
+    aliases: str | None = _protein("STRING's protein.aliases files.", "A,B")
+    labels: Path | None = _protein("A table of labels, instead of annotations.", "FILE")
+    species: str | None = _protein("Species of a network that does not name it.", "TAXON")
+    score: int | None = _protein("Lowest combined score of an interaction (default: 700).", "N")
+    channel_score: str | None = _protein(
+        "Lowest score of a channel: textmining=500.", "N|NAME=N,.."
+    )
+    radius: int | None = _protein("Steps from the center of an ego-network (default: 1).", "N")
+    neighbors: int | None = _protein("Strongest partners followed per protein (default: 100).", "N")
+    nodes: int | None = _protein(
+        "Largest number of proteins in an ego-network (default: 500).", "N"
+    )
+    isolated: Literal["reject", "keep"] | None = _protein("What to do without any partner.")
+    terms: int | None = _protein("Largest number of GO terms to predict (default: 40).", "N")
+    min_positives: int | None = _protein("Fewest positives of a GO term (default: 100).", "N")
+    max_overlap: float | None = _protein(
+        "Largest Jaccard overlap of two terms (default: 0.8).", "J"
+    )
+    evidence: str | None = _protein(
+        "Evidence codes to ignore (default: IEA,ND,NAS).", "A,B", "--without-evidence"
+    )
+    labeled_only: bool | None = _protein(
+        "Reject proteins without a usable annotation.", None, "--labeled-only"
+    )
 
 
 @dataclass(kw_only=True)
 class AnyGraphs:
-    """How graphs of other kinds are read; None where an option is not given."""
+    """How graphs of other kinds are read."""
 
-    like: Annotated[
-        str | None, _graph("Use the schema of this instead of inferring one.", "MODEL|STORE")
-    ] = None
-    kinds: Annotated[
-        str | None, _graph("Attributes that are categories.", "A,B", "--categorical")
-    ] = None
-    continuous: Annotated[str | None, _graph("Attributes that are quantities.", "A,B")] = None
-    directed: Annotated[
-        bool | None, _graph("Each edge has one direction only.", None, "--directed")
-    ] = None
+    like: str | None = _graph("Use the schema of this instead of inferring one.", "MODEL|STORE")
+    kinds: str | None = _graph("Attributes that are categories.", "A,B", "--categorical")
+    continuous: str | None = _graph("Attributes that are quantities.", "A,B")
+    directed: bool | None = _graph("Each edge has one direction only.", None, "--directed")
 
 
 @dataclass(kw_only=True)
@@ -137,7 +113,6 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
     overwrite: o.Overwrite = False
 
     def run(self) -> None:
-        """Read and store."""
         from graphlog.data.chunk import RejectKind
         from graphlog.domains import domain_of
         from graphlog.downstream.writers import rejects_of_output
@@ -229,7 +204,6 @@ class Convert(Command):
     half: Annotated[bool, o.option("Store weights in 16 bits.", None, "--half")] = False
 
     def run(self) -> None:
-        """Convert."""
         encoder = graphlog.convert(self.old, self.out, half=self.half)
         config = encoder.config
         summary = {
@@ -258,7 +232,6 @@ class ListDatasets(o.Data, Command):
     """List the data sets known by name."""
 
     def run(self) -> None:
-        """List them."""
         datasets = graphlog.describe_datasets()
         columns = ("name", "rows", "tasks", "kind", "license", "here", "description")
         # `info` says where; narrow columns leave room for the description
@@ -275,7 +248,6 @@ class GetDataset(o.Data, Command):
     name: Name
 
     def run(self) -> None:
-        """Fetch it."""
         path = graphlog.fetch_dataset(self.name)
         self.result({"name": self.name, "path": str(path)}, Table(("",), [(path,)]))
 
@@ -287,7 +259,6 @@ class DatasetInfo(o.Data, Command):
     name: Name
 
     def run(self) -> None:
-        """Describe it."""
         description = graphlog.describe_dataset(self.name)
         lists = {key: ", ".join(description[key]) or None for key in ("task names", "made from")}
         self.result(description, fields_table({**description, **lists}))
@@ -320,7 +291,6 @@ class SplitInput(o.Reading, Command):
     ] = None
 
     def run(self) -> None:
-        """Split."""
         progress = self.progress()
         rows = graphlog.split_file(
             self.source,

@@ -16,7 +16,6 @@ class Models(Command):
     """List the shipped models."""
 
     def run(self) -> None:
-        """List them."""
         shipped = graphlog.describe_models()
         columns = ("name", "objective", "recipe", "trained on", "encoder", "embedding", "size")
         keys = ("objective", "recipe", "graphs", "encoder", "embedding", "size")
@@ -44,7 +43,6 @@ class Info(Command):
     ] = False
 
     def run(self) -> None:
-        """Describe it."""
         description = graphlog.describe(self.path, verify=self.verify)
         self.result(description, *_tables(description))
 
@@ -84,7 +82,6 @@ class Plot(o.Reading, Command):
     seed: o.Seed = 0
 
     def run(self) -> None:
-        """Draw."""
         paths = graphlog.draw_figures(
             self.run_dir,
             self.out,
@@ -121,7 +118,6 @@ class Prototypes(o.Reading, o.Computing, Command):
     device: o.Device = None
 
     def run(self) -> None:
-        """Assign and write."""
         written = graphlog.write_prototypes(
             self.model,
             self.out,

@@ -60,7 +60,6 @@ class Pretrain(o.Reading, o.Computing, Command):
     ] = 1
 
     def run(self) -> int:
-        """Pre-train."""
         if self.processes > 1 and not is_supervised():
             if self.source == "-":
                 raise ConfigError(
@@ -171,7 +170,6 @@ class Finetune(o.Reading, o.Computing, Command):
     log: o.Log = None
 
     def run(self) -> None:
-        """Fine-tune."""
         named = {
             "protocol": self.protocol,
             "epochs": self.epochs,
@@ -267,7 +265,6 @@ class Benchmark(o.Data, o.Computing, Command):
             self.threads = 1  # the seconds of one thread can be told from those of other jobs
 
     def run(self) -> None:
-        """Compute what is left of the suite."""
         from graphlog import benchmark as bench
 
         if self.suite == "report":

@@ -30,7 +30,6 @@ class Embed(o.Inference, o.Reading, Command):
     engine: o.Engine = "local"
 
     def run(self) -> None:
-        """Embed."""
         written = graphlog.embed_file(
             self.model,
             self.source,
@@ -75,7 +74,6 @@ class Predict(o.Inference, o.Reading, Command):
     engine: o.Engine = "local"
 
     def run(self) -> None:
-        """Predict or explain."""
         if self.explain:
             if self.format is not None or self.interval is not None or self.engine != "local":
                 raise ConfigError("--explain goes without --format, --interval and --engine ray.")
@@ -156,7 +154,6 @@ class Probe(o.Reading, o.Computing, Command):
     device: o.Device = None
 
     def run(self) -> None:
-        """Fit and score."""
         shared: dict[str, Any] = {
             "layer": self.layer,
             "progress": self.progress(),

@@ -26,7 +26,6 @@ class Quickstart(o.Computing, Command):
     threads: o.Threads = 1
 
     def run(self) -> None:
-        """Take the tour."""
         tour = graphlog.run_quickstart(
             self.out,
             molecules=self.molecules,
@@ -81,7 +80,6 @@ class Tune(o.Reading, o.Computing, Command):
     overwrite: o.Overwrite = False
 
     def run(self) -> None:
-        """Search."""
         named = {"freeze": self.freeze or None, "device": self.device}
         tuned = graphlog.tune(
             self.model,
@@ -151,7 +149,6 @@ class Neighbors(o.Inference, o.Reading, Command):
     layer: o.Layer = None
 
     def run(self) -> None:
-        """Search."""
         written = graphlog.neighbors_file(
             self.model,
             self.query,
@@ -181,7 +178,6 @@ class Export(Command):
     layer: o.Layer = None
 
     def run(self) -> None:
-        """Export."""
         self.summary(graphlog.export_onnx(self.model, self.out, layer=self.layer))
 
 
