@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -107,6 +108,18 @@ def test_nothing_but_the_front_door_knows_the_extras():
         and isinstance(node, ast.Import | ast.ImportFrom | ast.Call)
     ]
     assert named == []
+
+
+def test_extras_are_made_of_documented_modules():
+    page = (ROOT / "docs" / "api" / "index.md").read_text(encoding="utf-8")
+    documented = {"graphlog", *re.findall(r"^ +(graphlog[.\w]+)$", page, re.MULTILINE)}
+    for path in (SOURCE / "extras").glob("*.py"):
+        found = [n for n in ast.walk(tree(path)) if isinstance(n, ast.ImportFrom)]
+        ours = [n for n in found if n.module and n.module.startswith("graphlog")]
+        names = {(n.module, a.name) for n in ours for a in n.names}
+        assert {f"{m}.{n}" for m, n in names if n.startswith("_")} == set()
+        modules = {m if m != "graphlog.cli" else f"{m}.{n}" for m, n in names}
+        assert modules <= documented, path
 
 
 def test_the_core_works_without_the_extras():

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from torch.nn import functional as F
 
 from graphlog.config import read_json
 from graphlog.data.html import html_lines, page_head
@@ -40,7 +41,6 @@ from graphlog.errors import (
 )
 from graphlog.files import CsvTable, hash_file, replacing, scratch_folder, writing
 from graphlog.inputs import InputLike, has_column, read, read_streamed, rereadable, resolve
-from graphlog.ops.contrastive import unit_rows
 from graphlog.training.log import Progress
 from graphlog.training.setting import Precision
 
@@ -145,7 +145,7 @@ class Index:
                 progress=progress,
                 total=len(store),
             ):
-                unit = unit_rows(torch.tensor(values)).numpy()
+                unit = F.normalize(torch.tensor(values)).numpy()
                 if is_exact:
                     vectors[graphs] = unit
                 else:
@@ -214,7 +214,7 @@ class Index:
                 f"the index holds embeddings of width {self.about['width']}, found "
                 f"{embeddings.shape[1]}."
             )
-        queries = unit_rows(torch.tensor(embeddings, dtype=torch.float32)).numpy()
+        queries = F.normalize(torch.tensor(embeddings, dtype=torch.float32)).numpy()
         if self.is_exact:
             blocks = [
                 _exact(self._vectors, queries[start : start + _QUERIES_AT_ONCE], k)
