@@ -24,6 +24,7 @@ def short(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         _add_dataset(short_name, name, tmp_path / f"{short_name}.csv")
     monkeypatch.setattr(tour, "QUESTIONS", few)
     monkeypatch.setattr(tour, "KEPT", f"few-{tour.KEPT}")
+    monkeypatch.setattr(tour, "TUNED", f"few-{tour.TUNED}")
 
 
 def _add_dataset(name: str, source: str, path: Path) -> None:
@@ -67,10 +68,14 @@ def test_the_tour_leaves_models_scores_embeddings_and_figures(tmp_path: Path):
     rows = ("mean of the training fold", "small encoder", "untrained encoder", "ECFP4")
     for name in found.questions:
         models = [s.model for s in found.scores if s.dataset == name]
-        assert {*rows, shipped, f"{shipped}, ECFP4 and descriptors, averaged"} <= {*models}
+        assert {*rows, shipped, f"{shipped}, RDKit's descriptors, ECFP4"} <= {*models}
     assert all(s.rmse > 0 and s.r2 < 1 for s in found.scores)
     mean = next(s for s in found.scores if s.model == rows[0])
     assert mean.r2 <= 0
+    assert {"coverage", "half_width"} <= found.certainty.keys()
+    predicted = (tmp_path / "tour" / "predictions.csv").read_text().splitlines()
+    assert "predicted_value_low" in predicted[0]
+    assert len(predicted) == 151
     assert said[0].startswith("1/4")
     assert any("graphlog predict" in line for line in found.next_steps)
 
