@@ -15,7 +15,7 @@ from graphlog.data.split import Split
 from graphlog.data.store import GraphStore
 from graphlog.domains.molecule import MOLECULE
 from graphlog.downstream.finetune import FinetuneConfig, SeedJob, finetune, start_of
-from graphlog.downstream.head import Head, masked_bce, masked_mse
+from graphlog.downstream.head import Head
 from graphlog.downstream.linear import FIXED_C, linear_path, standardize
 from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor
@@ -92,10 +92,11 @@ def test_losses_are_means_over_present_labels():
         )
         / 3
     )
-    assert masked_bce(outputs, labels).item() == pytest.approx(by_hand)
-    assert masked_mse(outputs, labels).item() == pytest.approx((0.49 + 4.0 + 2.25) / 3, rel=1e-6)
+    classes, values = Head(1, 2, "classification"), Head(1, 2, "regression")
+    assert classes.loss(outputs, labels).item() == pytest.approx(by_hand)
+    assert values.loss(outputs, labels).item() == pytest.approx((0.49 + 4.0 + 2.25) / 3, rel=1e-6)
     nothing = torch.full((2, 2), NAN)
-    assert masked_bce(outputs, nothing).item() == masked_mse(outputs, nothing).item() == 0.0
+    assert classes.loss(outputs, nothing).item() == values.loss(outputs, nothing).item() == 0.0
 
 
 def test_the_encoder_given_is_not_changed():

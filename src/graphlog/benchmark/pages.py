@@ -330,6 +330,7 @@ def _tables_of(name: str, stem: str, words: str, metric: str, scores: pd.DataFra
 def _by_head(name: str, scores: pd.DataFrame) -> list[Table]:
     """Return a table a split and metric, a row for every kind of features under every head."""
     suite, tables = suite_of(name), list[Table]()
+    scores = scores[scores["rule"].isin(_HEADS)]
     names = {method: label(method) for method in in_order(scores["method"])}
     there = set(zip(scores["method"], scores["rule"], strict=True))
     heads = {

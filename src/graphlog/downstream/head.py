@@ -130,12 +130,27 @@ class Head(nn.Module):
         labels: Float[Tensor, "N T"],
         weights: Float[Tensor, "N T"] | None = None,
     ) -> Float[Tensor, ""]:
-        """Return the mean loss over the labels that are present, weighted if weights are given."""
-        if self.task == "classification":
-            return masked_bce(outputs, labels, weights)
+        """Return the mean loss over the labels that are present, in float64; 0 where none is.
+
+        Args:
+            outputs: Logits, or scaled values.
+            labels: In their own units, classes as 0 and 1 or one-hot; NaN where missing.
+            weights: A weight of 2 counts as the label given twice; of one-hot rows that of the
+                first column counts. None: all alike.
+        """
+        present, known, outputs = ~labels.isnan(), labels.nan_to_num(0.0).double(), outputs.double()
         if self.task == "multiclass":
-            return masked_cross_entropy(outputs, labels, weights)
-        return masked_mse(outputs, (labels - self.target_shift) / self.target_scale, weights)
+            present, weights = present.all(dim=1), None if weights is None else weights[:, 0]
+            losses = F.cross_entropy(outputs, known.argmax(dim=1), reduction="none")
+        elif self.task == "classification":
+            losses = F.binary_cross_entropy_with_logits(outputs, known, reduction="none")
+        else:
+            losses = (outputs - (known - self.target_shift) / self.target_scale).square()
+        if weights is None:
+            return (losses * present).sum() / present.sum().clamp(min=1)
+        counted = weights.double() * present
+        total = counted.sum()
+        return (losses * counted).sum() / torch.where(total > 0, total, 1.0)
 
     def predictions(self, outputs: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
         """Return probabilities, or values in the labels' units."""
@@ -169,54 +184,3 @@ class FineTuned(nn.Module):
     def forward(self, batch: GraphBatch, precision: NumberFormat = "fp32") -> Float[Tensor, "N T"]:
         """Return logits, or scaled values, in fp32."""
         return self.head(self.embed(batch, precision))
-
-
-def masked_bce(
-    logits: Float[Tensor, "N T"],
-    labels: Float[Tensor, "N T"],
-    weights: Float[Tensor, "N T"] | None = None,
-) -> Float[Tensor, ""]:
-    """Return the binary cross-entropy averaged over present labels, in float64.
-
-    Labels are 0 or 1, NaN where missing. A weight of 2 counts as the label given twice.
-    """
-    present = ~labels.isnan()
-    losses = F.binary_cross_entropy_with_logits(
-        logits.double(), labels.nan_to_num(0.0).double(), reduction="none"
-    )
-    return _mean_of_present(losses, present, weights)
-
-
-def masked_cross_entropy(
-    logits: Float[Tensor, "N T"],
-    labels: Float[Tensor, "N T"],
-    weights: Float[Tensor, "N T"] | None = None,
-) -> Float[Tensor, ""]:
-    """Return the cross-entropy averaged over rows with a class, in float64.
-
-    Labels are one-hot, NaN where missing. The weight of a row is that of its first column.
-    """
-    present = ~labels.isnan().any(dim=1)
-    losses = F.cross_entropy(
-        logits.double(), labels.nan_to_num(0.0).argmax(dim=1), reduction="none"
-    )
-    return _mean_of_present(losses, present, None if weights is None else weights[:, 0])
-
-
-def masked_mse(
-    values: Float[Tensor, "N T"],
-    targets: Float[Tensor, "N T"],
-    weights: Float[Tensor, "N T"] | None = None,
-) -> Float[Tensor, ""]:
-    """Return the squared error averaged over present targets (NaN is missing), in float64."""
-    present = ~targets.isnan()
-    errors = torch.where(present, values.double() - targets.nan_to_num(0.0).double(), 0.0)
-    return _mean_of_present(errors.square(), present, weights)
-
-
-def _mean_of_present(losses: Tensor, present: Tensor, weights: Tensor | None) -> Tensor:
-    if weights is None:
-        return (losses * present).sum() / present.sum().clamp(min=1)
-    counted = weights.double() * present
-    total = counted.sum()
-    return (losses * counted).sum() / torch.where(total > 0, total, 1.0)

@@ -342,7 +342,8 @@ class _Probe:
         fits |= {name: models.fit(f.values, f.binary) for name, f in inputs.features.items()}
         parts, rows = list(fits.values()), list[ScoreRow]()
         if inputs.features:
-            rows += models.rows(Source.EMBEDDING, tuple(inputs.features), self._title(), [parts])
+            title = " + ".join([EMBEDDING, *(known.name for known in inputs.features.values())])
+            rows += models.rows(Source.EMBEDDING, tuple(inputs.features), title, [parts])
         rows += models.rows(Source.EMBEDDING, (), EMBEDDING, [[fits[""]]])
         for name, known in inputs.features.items():
             rows += models.rows(
@@ -401,9 +402,6 @@ class _Probe:
         if known is not None and self._asks_linear(known):
             rows += feature_rows(data, known, [Model.KERNEL], counts=inputs.counts)
         return rows
-
-    def _title(self) -> str:
-        return " + ".join([EMBEDDING, *(known.name for known in self.inputs.features.values())])
 
     def _merit(
         self,

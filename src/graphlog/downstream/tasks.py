@@ -35,18 +35,9 @@ from graphlog.inputs import InputLike, read, resolve
 
 TaskChoice = Literal["auto", "classification", "regression", "multiclass"]
 LABELING = (
-    *("task", "metric", "fractions", "split_seed", "weights", "on_repeats", "labels_range"),
-    *(
-        "smiles_column",
-        "standardize",
-        "sheet",
-        "decimal",
-        "workers",
-        "on_error",
-        "limit",
-        "data_dir",
-    ),
-)
+    "task metric fractions split_seed weights on_repeats labels_range smiles_column standardize "
+    "sheet decimal workers on_error limit data_dir"
+).split()
 """Options of :func:`open_labeled` and of the readers that calls take among other settings."""
 _HELD_OUT = (0.9, 0.1, 0.0)
 """Shares of a training fold that is to give the validation fold."""
