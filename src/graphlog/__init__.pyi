@@ -12,13 +12,13 @@ from .api import probe as probe
 from .api import read_graphs as read_graphs
 from .api import read_molecules as read_molecules
 from .api import read_proteins as read_proteins
-from .api import scaffold_split as scaffold_split
 from .benchmark import draw_figures as draw_figures
 from .benchmark import run_benchmark as run_benchmark
 from .data.batch import GraphBatch as GraphBatch
 from .data.schema import FeatureSchema as FeatureSchema
 from .data.split import Split as Split
 from .data.store import GraphStore as GraphStore
+from .domains.molecule.domain import scaffold_split as scaffold_split
 from .domains.protein.domain import split_proteins as split_proteins
 from .downstream.embed import embed as embed
 from .downstream.embed import embed_file as embed_file

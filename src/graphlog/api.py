@@ -8,21 +8,18 @@ from graphlog.config import merge
 from graphlog.data.chunk import write_rejects
 from graphlog.data.manifest import is_store
 from graphlog.data.schema import FeatureSchema
-from graphlog.data.split import DEFAULT_FRACTIONS, Split
 from graphlog.data.store import GraphStore, open_store
 from graphlog.data.workers import device_for, using
 from graphlog.domains import DOMAINS, Input, schema_named
-from graphlog.domains.molecule.domain import split_smiles
 from graphlog.downstream import folds as _folds
 from graphlog.downstream import probe as _probe
-from graphlog.downstream.finetune import FinetuneConfig, check_seeds, take_labeling
+from graphlog.downstream.finetune import FinetuneConfig, take_labeling
 from graphlog.downstream.finetune import finetune as _finetune
 from graphlog.downstream.models import load
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.pretrained import Encoder
-from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import Report
-from graphlog.downstream.tasks import LabeledGraphs, open_labeled
+from graphlog.downstream.tasks import LabeledGraphs
 from graphlog.downstream.writers import Written, check_rejects, rejects_of_output, save_rejects
 from graphlog.errors import ConfigError, setting
 from graphlog.inputs import InputLike, domain_of, read, remember_input, resolve, schema_for
@@ -298,10 +295,6 @@ def finetune(
     labeling = take_labeling(settings, "finetune")
     labeling |= {"split": split, "targets": targets}
     folder = None if run_dir is None else Path(run_dir)
-    if folder is not None:
-        check_usable(folder, "finetune", resume, overwrite)
-    check_seeds(seeds)
-    check_baselines(baselines)
     config = FinetuneConfig.parse(
         {
             **settings,
@@ -313,12 +306,19 @@ def finetune(
     )
     model = load(encoder, device=config.device, source=_store_of(dataset))
     resolved = None if isinstance(dataset, LabeledGraphs) else resolve(dataset, model.schema)
-    data = open_labeled(resolved or dataset, model.schema, **labeling)
-    how: dict[str, Any] = {"seeds": seeds, "baselines": baselines, "run_dir": folder}
-    how |= {"resume": resume, "overwrite": overwrite, "progress": progress, "callbacks": callbacks}
-    predictor = _finetune(model, data, config, **how)
-    if folder is not None:
-        save_rejects(folder, data.rejects, folder.absolute().name)
+    predictor = _finetune(
+        model,
+        resolved or dataset,
+        config,
+        seeds=seeds,
+        baselines=baselines,
+        run_dir=folder,
+        resume=resume,
+        overwrite=overwrite,
+        progress=progress,
+        callbacks=callbacks,
+        **labeling,
+    )
     if folder is not None and resolved is not None:
         remember_input(folder, resolved, **labeling)
     return predictor
@@ -356,9 +356,10 @@ def probe(
     model = load(encoder, device=device_for(engine, device), source=_store_of(dataset))
     resolved = None if isinstance(dataset, LabeledGraphs) else resolve(dataset, model.schema)
     options |= {"split": split, "targets": targets}
-    options |= {"layer": layer, "run_dir": folder, "overwrite": overwrite}
     with using(engine, model.device.type):
-        report = _probe.probe(model, resolved or dataset, **options)
+        report = _probe.probe(
+            model, resolved or dataset, layer=layer, run_dir=folder, overwrite=overwrite, **options
+        )
     if folder is not None and resolved is not None:
         remember_input(folder, resolved, **options)
     return report
@@ -413,32 +414,6 @@ def predict_file(
 def load_predictor(predictor: str | Path | Predictor, device: str = "cpu") -> Predictor:
     """Return the predictor of a run folder of fine-tuning or probing, or of a file."""
     return predictor if isinstance(predictor, Predictor) else Predictor.load(predictor, device)
-
-
-def scaffold_split(
-    smiles: Sequence[str],
-    fractions: Sequence[float] = DEFAULT_FRACTIONS,
-    kind: str = "scaffold",
-    seed: int = 0,
-) -> Split:
-    """Return train, validation and test rows; molecules with one Murcko scaffold stay together.
-
-    Molecules are taken as they are written, as the pre-train-GNNs family does; tables that are
-    fine-tuned on or probed are split by the parents of salts and charged forms.
-
-    Args:
-        smiles: The molecules.
-        fractions: Shares of the three folds.
-        kind: ``scaffold`` (largest first), ``scaffold-balanced``, or ``random-scaffold``.
-        seed: Seed of the kinds that shuffle.
-
-    Example:
-        >>> smiles = ["c1ccccc1C", "c1ccccc1", "CCO", "CCN", "C1CCCCC1"]
-        >>> split = scaffold_split(smiles, fractions=(0.6, 0.2, 0.2))
-        >>> [len(part) for part in split]  # a group that does not fit goes to the next fold
-        [3, 2, 0]
-    """
-    return split_smiles(smiles, kind, fractions, seed)
 
 
 def _store_of(dataset: Labeled) -> InputLike:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphlog.api import read_molecules
-from graphlog.domains.molecule.domain import SPLITS, split_smiles
+from graphlog.domains.molecule.domain import SPLITS, scaffold_split
 
 PINNED = {
     "scaffold": "2b7d78711645d83ec3c704708ce9e846b63ffd9db2b44d79822d54b19a0b7852",
@@ -30,5 +30,5 @@ def smiles() -> list[str]:
 
 @pytest.mark.parametrize("kind", SPLITS)
 def test_rows_of_a_kind_are_pinned(kind: str, smiles: list[str]) -> None:
-    rows = np.concatenate(split_smiles(smiles, kind, (0.8, 0.1, 0.1), seed=0, workers=1))
+    rows = np.concatenate(scaffold_split(smiles, (0.8, 0.1, 0.1), kind, seed=0, workers=1))
     assert hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest() == PINNED[kind]

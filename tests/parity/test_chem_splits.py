@@ -12,7 +12,7 @@ from graphlog.data.split import Split
 from graphlog.data.tables import open_table
 from graphlog.datasets import DATASETS
 from graphlog.domains import DOMAINS
-from graphlog.domains.molecule.domain import split_smiles
+from graphlog.domains.molecule.domain import scaffold_split
 from graphlog.domains.molecule.identity import scaffolds
 from graphlog.domains.records import details_of
 from graphlog.inputs import resolve
@@ -57,10 +57,7 @@ def check_dataset(name: str, golden: Path) -> None:
     )
     with DOMAINS["molecule"].open(resolve(name)) as table:
         smiles = kept_smiles([row.record for row in table.rows], expected)
-    check(
-        split_smiles(smiles, "scaffold", canonical=details_of(DATASETS[name]).canonical_split),
-        expected,
-    )
+    check(scaffold_split(smiles, canonical=details_of(DATASETS[name]).canonical_split), expected)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -81,7 +78,7 @@ def test_scaffold_split_of_a_file_as_published(
     expected = json.loads((golden / "moleculenet_scaffold_split.json").read_text())[f"{name}@raw"]
     with open_table(mirror / "chem" / "raw" / f"{file}.csv.gz") as table:
         smiles = kept_smiles([row.record for row in table], expected)
-    check(split_smiles(smiles, "scaffold", canonical=True), expected)
+    check(scaffold_split(smiles, canonical=True), expected)
 
 
 def test_labels_of_a_data_set_are_the_recorded_ones(golden: Path) -> None:
@@ -103,7 +100,7 @@ def test_small_split_and_scaffolds(golden: Path) -> None:
         smiles = [str(s) for s in recorded["smiles"]]
         assert scaffolds(smiles) == [str(s) for s in recorded["scaffold"]]
         for tag, fractions in (("80", (0.8, 0.1, 0.1)), ("70", (0.7, 0.15, 0.15))):
-            for part, indices in split_smiles(smiles, "scaffold", fractions)._asdict().items():
+            for part, indices in scaffold_split(smiles, fractions)._asdict().items():
                 assert indices.tolist() == recorded[f"{part}_{tag}"].tolist()
 
 
@@ -113,7 +110,7 @@ def test_groups_do_not_depend_on_the_number_of_workers(
     monkeypatch.setattr("graphlog.domains.molecule.domain._SMILES_A_PIECE", 50)
     with np.load(golden / "chem_split_small.npz") as recorded:
         smiles = [str(s) for s in recorded["smiles"]]
-    one, two = (np.concatenate(split_smiles(smiles, workers=n)) for n in (1, 2))
+    one, two = (np.concatenate(scaffold_split(smiles, workers=n)) for n in (1, 2))
     np.testing.assert_array_equal(one, two)
 
 
@@ -121,7 +118,7 @@ def test_groups_do_not_depend_on_the_number_of_workers(
 def test_random_split_is_the_recorded_one(seed: int, golden: Path) -> None:
     with np.load(golden / "chem_split_small.npz") as recorded:
         for part, indices in (
-            split_smiles([str(s) for s in recorded["smiles"]], "random", seed=seed)
+            scaffold_split([str(s) for s in recorded["smiles"]], kind="random", seed=seed)
             ._asdict()
             .items()
         ):

@@ -40,6 +40,7 @@ from graphlog.downstream.tasks import (
     open_labeled,
 )
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
+from graphlog.downstream.writers import save_rejects
 from graphlog.encoders.encoder import EmbeddingLayer, with_settings
 from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, DataError, out_of_range, setting, unknown_name
@@ -47,7 +48,7 @@ from graphlog.files import write_json, writing
 from graphlog.inputs import InputLike
 from graphlog.objectives.base import LossTerms, Phase
 from graphlog.training.log import Callback, Callbacks, MetricsFile, Progress, Silent, as_progress
-from graphlog.training.runfolder import RunFolder, part
+from graphlog.training.runfolder import RunFolder, check_usable, part
 from graphlog.training.setting import (
     NumberFormat,
     Precision,
@@ -462,6 +463,8 @@ def finetune(
     config = (config or FinetuneConfig()).resolve_precision()
     seeds = check_seeds(seeds)
     check_baselines(baselines)
+    if run_dir is not None:  # before the input is read, which may take long
+        check_usable(run_dir, "finetune", resume, overwrite)
     data = open_labeled(source, encoder.schema, **labeling)
     check_folds(data, config)
     folder = (
@@ -480,6 +483,7 @@ def finetune(
             write_json(folder.path / "scores.json", predictor.report.to_dict())
             with writing(folder.model, resume_advice()):
                 predictor.save(folder.model)
+            save_rejects(folder.path, data.rejects, folder.path.absolute().name)
         return predictor
     finally:
         if folder is not None:

@@ -30,7 +30,6 @@ from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.probe import check_baselines
 from graphlog.downstream.report import json_ready
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
-from graphlog.downstream.writers import save_rejects
 from graphlog.errors import (
     ConfigError,
     MissingExtraError,
@@ -166,7 +165,6 @@ def tune(
     replaced = again and (overwrite or not _same(folder / RUN, best))
     how |= {"run_dir": folder / RUN, "overwrite": replaced, "resume": again and not replaced}
     predictor = finetune(model, data, best, **how)
-    save_rejects(folder / RUN, data.rejects, RUN)
     if resolved is not None:
         remember_input(folder / RUN, resolved, **labeling)
     return Tuned(folder, data.metric, tuple(tried), predictor)

@@ -203,10 +203,10 @@ class MoleculeDomain(RecordDomain):
             return super().split(store, kind, fractions, seed, classes=classes)
         spec = None if source is None else source.spec
         if spec is None:
-            return split_smiles(store.parents(), kind, fractions, seed, workers)
+            return scaffold_split(store.parents(), fractions, kind, seed, workers)
         # the folds of a data set are those that others publish scores of
         canonical = details_of(spec).canonical_split
-        return split_smiles(store.texts(), kind, fractions, seed, workers, canonical)
+        return scaffold_split(store.texts(), fractions, kind, seed, workers, canonical)
 
     def groups(self, store: GraphStore) -> list[str | None]:
         """Return the Bemis-Murcko scaffold of each molecule's parent, empty where it has no ring.
@@ -387,21 +387,24 @@ class MoleculeDomain(RecordDomain):
         return count_fingerprints(records)
 
 
-def split_smiles(
+def scaffold_split(
     smiles: Sequence[str],
-    kind: str = "scaffold",
     fractions: Sequence[float] = DEFAULT_FRACTIONS,
+    kind: str = "scaffold",
     seed: int = 0,
     workers: int | None = None,
     canonical: bool = False,
 ) -> Split:
-    """Return the indices of the three folds.
+    """Return train, validation and test rows; molecules with one Murcko scaffold stay together.
+
+    Molecules are taken as they are written, as the pre-train-GNNs family does; tables that are
+    fine-tuned on or probed are split by the parents of salts and charged forms.
 
     Args:
         smiles: Molecules; one that cannot be parsed is a group of its own.
+        fractions: Shares of the three folds; sum to 1.
         kind: ``scaffold`` (largest first, no chance), ``scaffold-balanced``, ``random-scaffold`` or
             ``random``.
-        fractions: Shares of train, valid and test; sum to 1.
         seed: Seed of the kinds that shuffle.
         workers: Processes for the scaffolds; None takes every core, and none for few molecules.
         canonical: Whether to take the scaffold of the canonical SMILES, as the pre-train-GNNs
@@ -413,10 +416,10 @@ def split_smiles(
         DataError: If there is nothing to train on.
 
     Example:
-        >>> smiles = ["c1ccccc1C", "c1ccccc1", "CC", "C1CC1"]
-        >>> split = split_smiles(smiles, "scaffold", (0.5, 0.25, 0.25))
-        >>> [part.tolist() for part in split]
-        [[0, 1], [3], [2]]
+        >>> smiles = ["c1ccccc1C", "c1ccccc1", "CCO", "CCN", "C1CCCCC1"]
+        >>> split = scaffold_split(smiles, fractions=(0.6, 0.2, 0.2))
+        >>> [len(part) for part in split]  # a group that does not fit goes to the next fold
+        [3, 2, 0]
     """
     check_name("split of molecules", kind, SPLITS)
     check_fractions(fractions)
