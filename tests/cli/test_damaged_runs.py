@@ -138,7 +138,7 @@ def test_info_explains_a_file_of_another_kind(cli: Cli, molecules: Path, tmp_pat
 
 
 def test_messages_cannot_drive_the_terminal(cli: Cli, tmp_path: Path):
-    ended = cli(f"info {tmp_path}/a[2Jb‮.safetensors")
+    ended = cli(f"info {tmp_path}/a\x1b[2Jb\u202e.safetensors")
     ended.refused("a\\x1b[2Jb\\u202e")
     assert "\x1b" not in ended.err
     assert printable("caf\xe9\t\u4f60\n") == "caf\xe9\t\u4f60\n"
