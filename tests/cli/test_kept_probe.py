@@ -81,6 +81,6 @@ def test_several_splits_are_scored(cli: Cli, molecules: Path, pretrained: Path, 
 
 def test_ten_folds_keep_no_model(cli: Cli, molecules: Path, pretrained: Path, tmp_path: Path):
     words = ("probe", molecules, "-m", pretrained, "--targets", "oxygen", "--protocol", "10-fold")
-    cli(*words, f"-o {tmp_path}/run").refused(
-        "--output and --overwrite go with one split or several"
-    )
+    for option in (f"--output {tmp_path}/run", "--split random", "--with ecfp4", "--head kernel"):
+        refused = cli(*words, option)
+        refused.refused(option.split()[0], "goes with one split or several")

@@ -7,10 +7,15 @@ from typing import Annotated, Any, Literal
 import graphlog
 from graphlog.cli import options as o
 from graphlog.cli.console import Command, report_tables
-from graphlog.errors import ConfigError
+from graphlog.errors import ConfigError, setting
 
 _BASELINES, _FOLD_BASELINES = "random,ecfp-lr", "random,wl"
 _ALL_BASELINES = "random,ecfp-rf,ecfp-lr"
+_OF_SPLITS = {
+    **dict.fromkeys(("split", "with_features", "run_dir")),
+    **{"overwrite": False, "head": "linear"},
+}
+"""Options of ``probe`` that 10-fold lacks, and their defaults."""
 
 
 @dataclass(kw_only=True)
@@ -166,16 +171,13 @@ class Probe(o.Reading, o.Computing, Command):
             **self.reading(),
         }
         if self.protocol == "10-fold":
-            if self.split is not None:
-                raise ConfigError("--protocol 10-fold makes its own folds; drop --split.")
-            if self.with_features is not None:
-                raise ConfigError("--with goes with one split or several; drop --protocol 10-fold.")
-            if self.run_dir is not None or self.overwrite:
-                raise ConfigError(
-                    "--output and --overwrite go with one split or several; drop them."
-                )
-            if self.head != "linear":
-                raise ConfigError("--head goes with one split or several; drop --protocol 10-fold.")
+            for option, usual in _OF_SPLITS.items():
+                if getattr(self, option) != usual:
+                    raise ConfigError(
+                        f"{setting(option)} goes with one split or several; drop it, or "
+                        "--protocol 10-fold.",
+                        option=option,
+                    )
             rows = o.names(self.baselines or _FOLD_BASELINES)
             report = graphlog.fold_probe(
                 self.model,
