@@ -21,7 +21,7 @@ from graphlog.data.manifest import is_store
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, open_store
 from graphlog.datasets import DATASETS, find_spec
-from graphlog.domains import DOMAINS, Domain, Input, Reading, schema_named
+from graphlog.domains import DOMAINS, Domain, Input, Reading, data_sets_of, schema_named
 from graphlog.domains.records import RecordDomain, TableReading
 from graphlog.errors import ConfigError, DataError, check_name, setting, unknown_name
 from graphlog.files import beside
@@ -581,4 +581,4 @@ def fetch_dataset(name: str, data_dir: Path | str | None = None) -> Path:
         DataError: If it can be found nowhere.
     """
     spec = find_spec(name)
-    return DOMAINS[spec.domain].fetch(spec, data_dir)
+    return data_sets_of(spec).fetch(spec, data_dir)

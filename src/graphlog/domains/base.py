@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Float32, Int, Num
@@ -153,12 +153,89 @@ class BaselineFeatures:
     """What the report should say about them."""
 
 
+@runtime_checkable
+class Draws(Protocol):
+    """A domain whose graphs have drawings of their own; others are drawn as nodes and edges."""
+
+    def draw(self, store: GraphStore, graphs: Sequence[int], width: int, height: int) -> list[str]:
+        """Return an ``<svg>`` of each graph, empty where it fails."""
+        ...
+
+    def draw_weighted(
+        self,
+        store: GraphStore,
+        graph: int,
+        weights: Float[np.ndarray, "V"],
+        width: int,
+        height: int,
+    ) -> str:
+        """Return an ``<svg>`` of a graph whose nodes are colored by weights from -1 to 1.
+
+        Empty where it fails.
+        """
+        ...
+
+    def common_part(
+        self, store: GraphStore, graphs: Sequence[int], width: int, height: int
+    ) -> CommonPart | None:
+        """Return the largest part that all of ``graphs`` have; None where none is known."""
+        ...
+
+
+@runtime_checkable
+class Describes(Protocol):
+    """A domain that says more of a store than counts."""
+
+    def describe(self, store: GraphStore) -> dict[str, Any]:
+        """Return what ``graphlog info`` is to add."""
+        ...
+
+
+@runtime_checkable
+class HasTraits(Protocol):
+    """A domain that knows more of its graphs than their sizes."""
+
+    def features(self, store: GraphStore) -> list[GraphFeature]:
+        """Return numbers people understand, to describe groups of graphs by."""
+        ...
+
+
+class HasDataSets:
+    """A domain with data sets of its own in the catalogue."""
+
+    def verify(self, path: Path, spec: DatasetSpec) -> bool:
+        """Return whether a downloaded file that has no pinned sha256 holds what ``spec`` says."""
+        return True
+
+    def bundled(self, spec: DatasetSpec) -> Path | None:
+        """Return the file of a data set that comes with an installed package, else None."""
+        return None
+
+    def fetch(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
+        """Return the verified file of a data set, downloading it if need be.
+
+        Raises:
+            DataError: If it can be found nowhere.
+        """
+        return fetch(spec, data_dir, self.verify, self.bundled)
+
+    def find(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> list[Path] | None:
+        """Return the files of a data set if all are on this machine; else None."""
+        path = find_local(spec, data_dir, self.verify, self.bundled)
+        return None if path is None else [path]
+
+    def parts(self, spec: DatasetSpec) -> list[DatasetSpec]:
+        """Return the data sets that a data set is made of; none where it is one file."""
+        return []
+
+
 class Domain(ABC):
     """One kind of graph; stateless, so that any process may use it.
 
-    A subclass sets ``name`` and implements :meth:`read`; everything else has a default. Registering
-    an instance in :data:`graphlog.domains.DOMAINS` makes every verb and every public call work with
-    it.
+    A subclass sets ``name`` and implements :meth:`read`; everything else has a default. It may be
+    more than that: :class:`Draws`, :class:`Describes`, :class:`HasTraits`, :class:`HasDataSets`.
+    Registering an instance in :data:`graphlog.domains.DOMAINS` makes every verb and every public
+    call work with it.
     """
 
     name: str
@@ -246,31 +323,6 @@ class Domain(ABC):
             DataError: If the store lacks what structures are made from.
         """
         raise ConfigError(f"{self.records} have no structure for SDF; choose another format.")
-
-    def verify(self, path: Path, spec: DatasetSpec) -> bool:
-        """Return whether a downloaded file that has no pinned sha256 holds what ``spec`` says."""
-        return True
-
-    def bundled(self, spec: DatasetSpec) -> Path | None:
-        """Return the file of a data set that comes with an installed package, else None."""
-        return None
-
-    def fetch(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> Path:
-        """Return the verified file of a data set, downloading it if need be.
-
-        Raises:
-            DataError: If it can be found nowhere.
-        """
-        return fetch(spec, data_dir, self.verify, self.bundled)
-
-    def find(self, spec: DatasetSpec, data_dir: Path | str | None = None) -> list[Path] | None:
-        """Return the files of a data set if all are on this machine; else None."""
-        path = find_local(spec, data_dir, self.verify, self.bundled)
-        return None if path is None else [path]
-
-    def parts(self, spec: DatasetSpec) -> list[DatasetSpec]:
-        """Return the data sets that a data set is made of; none where it is one file."""
-        return []
 
     # Folds
 
@@ -389,39 +441,6 @@ class Domain(ABC):
         """Return the readout of an encoder used downstream whose pre-training used ``readout``."""
         return readout
 
-    def describe(self, store: GraphStore) -> dict[str, Any]:
-        """Return what ``graphlog info`` says about a store beyond counts."""
-        return {}
-
-    def features(self, store: GraphStore) -> list[GraphFeature]:
-        """Return numbers people understand, to describe groups of graphs by; sizes by default."""
-        nodes = store.num_nodes.astype(np.float64)
-        edges = store.num_edges / (2.0 if store.undirected else 1.0)
-        return [
-            GraphFeature(self.node_name, "mean", nodes),
-            GraphFeature("edges a node", "mean", edges / np.maximum(nodes, 1)),
-        ]
-
-    def draw(
-        self, store: GraphStore, graphs: Sequence[int], width: int, height: int
-    ) -> list[str] | None:
-        """Return an ``<svg>`` of each graph, empty where it fails; None to draw nodes and edges."""
-        return None
-
-    def draw_weighted(
-        self,
-        store: GraphStore,
-        graph: int,
-        weights: Float[np.ndarray, "V"],
-        width: int,
-        height: int,
-    ) -> str | None:
-        """Return an ``<svg>`` of a graph whose nodes are colored by weights from -1 to 1.
-
-        None where graphs of this domain have no such drawing, empty where this one has none.
-        """
-        return None
-
     def node_fields(
         self, schema: FeatureSchema, x: Num[np.ndarray, "V F"]
     ) -> Mapping[str, Sequence[str]]:
@@ -438,12 +457,6 @@ class Domain(ABC):
             schema.node[k].name: [names.get(code, "") for code in x[:, k].tolist()]
             for k, names in categories.items()
         }
-
-    def common_part(
-        self, store: GraphStore, graphs: Sequence[int], width: int, height: int
-    ) -> CommonPart | None:
-        """Return the largest part that all of ``graphs`` have; None where none is known."""
-        return None
 
     # Descriptors
 
@@ -522,6 +535,36 @@ def domain_of(schema: FeatureSchema) -> Domain:
     return DOMAINS[schema.domain]
 
 
+def data_sets_of(spec: DatasetSpec) -> HasDataSets:
+    """Return the domain that knows where the files of a data set are.
+
+    Raises:
+        ConfigError: If it has no data sets.
+    """
+    domain = DOMAINS[spec.domain]
+    if not isinstance(domain, HasDataSets):
+        raise ConfigError(f"data set '{spec.name}': domain '{spec.domain}' reads files only.")
+    return domain
+
+
+def features_of(store: GraphStore) -> list[GraphFeature]:
+    """Return numbers people understand, to describe groups of graphs by: at least their sizes."""
+    domain = domain_of(store.schema)
+    if isinstance(domain, HasTraits):
+        return domain.features(store)
+    edges = store.num_edges / (2.0 if store.undirected else 1.0)
+    return [
+        size_feature(store),
+        GraphFeature("edges a node", "mean", edges / np.maximum(store.num_nodes, 1)),
+    ]
+
+
+def size_feature(store: GraphStore) -> GraphFeature:
+    """Return the number of nodes of each graph."""
+    nodes = store.num_nodes.astype(np.float64)
+    return GraphFeature(domain_of(store.schema).node_name, "mean", nodes)
+
+
 def schema_named(name: str) -> FeatureSchema:
     """Return a fixed schema of any domain.
 
@@ -534,7 +577,8 @@ def schema_named(name: str) -> FeatureSchema:
 
 
 def _draw(store: GraphStore, graphs: Sequence[int], width: int, height: int) -> list[str] | None:
-    return domain_of(store.schema).draw(store, graphs, width, height)
+    domain = domain_of(store.schema)
+    return domain.draw(store, graphs, width, height) if isinstance(domain, Draws) else None
 
 
 draw_by(_draw)

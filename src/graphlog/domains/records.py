@@ -32,7 +32,7 @@ from graphlog.data.store import GraphStore, RowCollector, StoreBuilder
 from graphlog.data.tables import cell_text, open_columns, open_table
 from graphlog.data.workers import check_workers, spread_in_order
 from graphlog.datasets import DatasetSpec
-from graphlog.domains.base import Domain, Input, Reading
+from graphlog.domains.base import Domain, HasDataSets, Input, Reading
 from graphlog.errors import ConfigError, DataError, check_choice, setting
 
 Featurizer = Callable[..., tuple[GraphChunk, Sequence[tuple[int, str] | Refused]]]
@@ -107,7 +107,7 @@ class TableReading(Reading):
             check_choice("decimal", self.decimal, DECIMALS)
 
 
-class RecordDomain(Domain):
+class RecordDomain(Domain, HasDataSets):
     """Turns texts into graphs; a subclass says how, and which column of a table holds the texts."""
 
     column: RecordColumn = SMILES

@@ -15,8 +15,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.html import html_lines, page_head
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
-from graphlog.domains import domain_of
-from graphlog.domains.base import Domain
+from graphlog.domains import Draws, domain_of
 from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.writers import Written, check_output, free_names, save_rejects
 from graphlog.errors import ConfigError
@@ -174,7 +173,7 @@ def explain_file(
     check_output(path, ENDINGS)
     found = predictor if isinstance(predictor, Predictor) else Predictor.load(predictor, device)
     is_page = path.suffix.lower() == ".html"
-    if is_page and type(domain_of(found.schema)).draw_weighted is Domain.draw_weighted:
+    if is_page and not isinstance(domain_of(found.schema), Draws):
         raise ConfigError(
             f"graphs of domain '{found.schema.domain}' have no drawings to color; name a .csv with "
             "-o, which has a line for each node."
@@ -268,6 +267,7 @@ def _page(
     width = max(_WIDTH // len(targets), _NARROWEST)
     yield f"<table><thead><tr><th>row</th>{heads}</tr></thead><tbody>\n"
     domain = domain_of(store.schema)
+    assert isinstance(domain, Draws)
     graph_of_row = {row: graph for graph, row in enumerate(numbers)}
     for row, fields in enumerate(rows[:MOST_ON_A_PAGE]):
         about = html_lines({name: text for name, text in fields.items() if name != "row"})

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from graphlog.config import read_json
 from graphlog.data.html import html_lines, page_head
 from graphlog.data.schema import FeatureSchema
-from graphlog.domains import Input, domain_of
+from graphlog.domains import Draws, Input, domain_of
 from graphlog.domains.records import RecordDomain
 from graphlog.downstream.models import load
 from graphlog.downstream.pretrained import Encoder, check_layer, ranges_of
@@ -651,7 +651,7 @@ def _card(head: str, fields: Fields, drawing: str | None) -> str:
 def _drawings(encoder: Encoder, texts: set[str]) -> dict[str, str]:
     """Return an ``<svg>`` of each text, where graphs are made of texts and can be drawn."""
     domain = domain_of(encoder.schema)
-    if not isinstance(domain, RecordDomain):
+    if not isinstance(domain, RecordDomain) or not isinstance(domain, Draws):
         return {}
     store = read(sorted(texts - {""}), encoder.schema)
     drawn = domain.draw(store, range(len(store)), *_SIZE) if len(store) else []

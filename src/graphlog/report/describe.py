@@ -13,7 +13,8 @@ from graphlog.data.manifest import is_store
 from graphlog.data.schema import Attribute, FeatureSchema
 from graphlog.data.store import open_store
 from graphlog.datasets import DATASETS, DatasetSpec, find_spec
-from graphlog.domains import DOMAINS, domain_of
+from graphlog.domains import data_sets_of, domain_of
+from graphlog.domains.base import Describes
 from graphlog.downstream.models import list_models, model_path
 from graphlog.downstream.report import Report
 from graphlog.encoders.modelfile import read_model
@@ -128,7 +129,7 @@ def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
     store = open_store(path)
     if verify:
         store.verify()
-    nodes, size = store.num_nodes, ""
+    nodes, size, domain = store.num_nodes, "", domain_of(store.schema)
     if len(nodes):
         size = f"{nodes.min()} to {nodes.max()}, mean {nodes.mean():.1f}"
     return {
@@ -143,7 +144,7 @@ def describe_store(path: Path, verify: bool = False) -> dict[str, Any]:
         "bytes a graph": round(store.nbytes / max(len(store), 1), 1),
         "tasks": list(store.tasks),
         "labels present": None if store.labels is None else int(np.isfinite(store.labels).sum()),
-        **domain_of(store.schema).describe(store),
+        **(domain.describe(store) if isinstance(domain, Describes) else {}),
         "digest": store.digest,
         "verified": verify,
         "schema": describe_schema(store.schema),
@@ -267,7 +268,7 @@ def describe_dataset(name: str) -> dict[str, Any]:
         "license": spec.license,
         "source": spec.source,
         "url": spec.url,
-        "made from": [part.name for part in DOMAINS[spec.domain].parts(spec)],
+        "made from": [part.name for part in data_sets_of(spec).parts(spec)],
         "sha256": spec.sha256,
         "sha256 of its SMILES": next(iter(spec.details.get("sha256_smiles", ())), ""),
         "here": here,
@@ -276,7 +277,7 @@ def describe_dataset(name: str) -> dict[str, Any]:
 
 
 def _whereabouts(spec: DatasetSpec) -> tuple[str, str | None]:
-    domain = DOMAINS[spec.domain]
+    domain = data_sets_of(spec)
     try:
         files = domain.find(spec)
     except DataError:

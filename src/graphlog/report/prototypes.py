@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
 from graphlog.data.store import GraphStore
-from graphlog.domains import Input, domain_of
+from graphlog.domains import Draws, Input, domain_of
 from graphlog.downstream.models import load
 from graphlog.downstream.pretrained import Encoder
 from graphlog.downstream.report import json_ready
@@ -428,8 +428,10 @@ def _node(node: Node, total: int) -> dict[str, Any]:
 
 def draw_graphs(store: GraphStore, graphs: Sequence[int]) -> list[str]:
     """Return an ``<svg>`` element of each of ``graphs``; empty where a graph cannot be drawn."""
-    drawn = domain_of(store.schema).draw(store, graphs, WIDTH, HEIGHT)
-    return [_network(store, graph) for graph in graphs] if drawn is None else drawn
+    domain = domain_of(store.schema)
+    if isinstance(domain, Draws):
+        return domain.draw(store, graphs, WIDTH, HEIGHT)
+    return [_network(store, graph) for graph in graphs]
 
 
 def _network(store: GraphStore, graph: int) -> str:

@@ -11,7 +11,8 @@ from scipy.stats import false_discovery_control, hypergeom, norm
 from graphlog.data.split import group_numbers
 from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
-from graphlog.domains.base import CommonPart, GraphFeature
+from graphlog.domains.base import CommonPart, Draws, GraphFeature
+from graphlog.domains.base import features_of as known_features
 from graphlog.downstream.label_checks import repeat_kinds
 from graphlog.errors import DataError
 from graphlog.report.hierarchy import Assignments, Hierarchy
@@ -49,7 +50,7 @@ class Trait:
 
 def features_of(store: GraphStore) -> list[GraphFeature]:
     """Return sizes, descriptors and labels of the graphs; a few thousand take seconds."""
-    return domain_of(store.schema).features(store) + _labels(store)
+    return known_features(store) + _labels(store)
 
 
 def traits_of(
@@ -227,7 +228,9 @@ def build_tree(
             novelty=None if novelty is None or not len(members) else float(novelty[members].mean()),
             typical=typical,
             traits=[],
-            common=domain.common_part(store, [graph for graph, _ in typical], WIDTH, HEIGHT),
+            common=domain.common_part(store, [graph for graph, _ in typical], WIDTH, HEIGHT)
+            if isinstance(domain, Draws)
+            else None,
             children=tuple(sorted(children, key=lambda node: -node.members)),
         )
         nodes.append(node)

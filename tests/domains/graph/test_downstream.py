@@ -159,49 +159,28 @@ def test_accuracy_is_over_graphs_and_recall_over_classes():
 
 
 def test_the_command_line_goes_all_the_way(tmp_path, capsys):
-    path, store, run = (
-        str(rings(tmp_path / "rings.jsonl")),
-        str(tmp_path / "store"),
-        str(tmp_path / "run"),
-    )
-    small = ["--set", "encoder.dim=8", "--set", "encoder.layers=2", "--quiet"]
-    assert main(["featurize", path, "-o", store]) == 0
+    rings(tmp_path / "rings.jsonl")
+
+    def run(words: str) -> int:
+        return main(words.replace("@", f"{tmp_path}/").split())
+
+    small = "--epochs 2 --batch-size 10 --set encoder.dim=8 --set encoder.layers=2 --quiet"
+    assert run("featurize @rings.jsonl -o @store") == 0
     assert "standardize" in (shown := capsys.readouterr().out) or "read as" in shown
-    assert main(["pretrain", store, "-o", run, "--epochs", "2", "--batch-size", "10", *small]) == 0
-    assert main(["embed", path, "-m", run, "-o", str(tmp_path / "e.npz")]) == 0
-    assert (
-        main(
-            [
-                "finetune",
-                path,
-                "-m",
-                run,
-                "-o",
-                str(tmp_path / "ft"),
-                "--epochs",
-                "1",
-                "--seeds",
-                "0",
-                "--baselines",
-                "none",
-            ]
-        )
-        == 0
-    )
-    assert main(["predict", path, "-m", str(tmp_path / "ft"), "-o", str(tmp_path / "p.csv")]) == 0
+    assert run(f"pretrain @store -o @run {small}") == 0
+    tuning = "--epochs 1 --seeds 0 --baselines none"
+    assert run(f"finetune @rings.jsonl -m @run -o @ft {tuning}") == 0
+    assert run("predict @rings.jsonl -m @ft -o @p.csv") == 0
     with (tmp_path / "p.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 30
     predicted = [f"predicted_y=class{k}{end}" for k in range(3) for end in ("", "_calibrated")]
     assert list(rows[0]) == ["row", *predicted, "graphlog_novelty", "graphlog_status"]
-    assert (
-        main(["data", "split", path, "--kind", "stratified", "-o", str(tmp_path / "split.json")])
-        == 0
-    )
-    assert main(["info", store]) == 0
+    assert run("data split @rings.jsonl --kind stratified -o @split.json") == 0
+    assert run("info @store") == 0
     assert "3 categories: 0, 1, 2" in capsys.readouterr().out
-    assert main(["featurize", path, "-o", str(tmp_path / "two"), "--like", run]) == 0
-    assert main(["featurize", path, "-o", str(tmp_path / "three"), "--schema", "molecule"]) == 2
+    assert run("featurize @rings.jsonl -o @two --like @run") == 0
+    assert run("featurize @rings.jsonl -o @three --schema molecule") == 2
 
 
 def test_a_predictor_knows_the_words_of_its_classes(tmp_path):

@@ -17,7 +17,7 @@ from graphlog.data.manifest import Source, is_store
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, RowCollector, StoreBuilder
 from graphlog.datasets import DatasetSpec
-from graphlog.domains.base import Domain, Input, Reading
+from graphlog.domains.base import Domain, HasDataSets, Input, Reading
 from graphlog.domains.graph.folder import find_tables, open_folder
 from graphlog.domains.graph.raw import (
     FLOAT32_MAX,
@@ -155,7 +155,7 @@ class GraphReading(Reading):
     takes what the schema says, else both."""
 
 
-class GraphDomain(Domain):
+class GraphDomain(Domain, HasDataSets):
     """Graphs in a folder of tables, JSON lines, TUDataset's or the GIN family's format."""
 
     name = "graph"

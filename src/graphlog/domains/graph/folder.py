@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from graphlog.data.columns import listed
 from graphlog.domains.graph.raw import MAX_NODES, Collection, Place, RawGraph, cell, column
 from graphlog.errors import DataError
 from graphlog.files import open_text
@@ -83,7 +84,7 @@ def _columns(path: Path, keys: Sequence[str]) -> tuple[str, ...]:
             raise DataError(f"{path}, line 1: is no CSV ({e}).") from None
     for key in keys:
         if header.count(key) != 1:
-            found = " ".join(", ".join(header).split())[:200] or "an empty file"
+            found = listed(header) or "an empty file"
             raise DataError(f"{path}: must have one column '{key}', found {found}.")
     repeated = {name for name in header if header.count(name) > 1}
     if repeated:

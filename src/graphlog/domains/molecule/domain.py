@@ -18,7 +18,14 @@ from graphlog.data.store import GraphStore, StoreBuilder
 from graphlog.data.tables import open_table
 from graphlog.data.workers import check_workers, spread_in_order
 from graphlog.datasets import BUNDLED, DATASETS, DatasetSpec
-from graphlog.domains.base import BaselineFeatures, CommonPart, GraphFeature, Input, Reading
+from graphlog.domains.base import (
+    BaselineFeatures,
+    CommonPart,
+    GraphFeature,
+    Input,
+    Reading,
+    size_feature,
+)
 from graphlog.domains.molecule.schema import (
     ATOM,
     MOLECULE,
@@ -303,15 +310,13 @@ class MoleculeDomain(RecordDomain):
         """Return numbers of atoms, properties, functional groups and frequent ring systems."""
         from graphlog.domains.molecule.traits import ring_systems, traits
 
-        size = super().features(store)[0]
+        size = size_feature(store)
         if not store.has_texts:
             return [size]
         texts = store.texts()
         return [size, *traits(texts), *ring_systems(texts)]
 
-    def draw(
-        self, store: GraphStore, graphs: Sequence[int], width: int, height: int
-    ) -> list[str] | None:
+    def draw(self, store: GraphStore, graphs: Sequence[int], width: int, height: int) -> list[str]:
         """Return structures; empty for molecules too large to be read."""
         if not store.has_texts:
             return [""] * len(graphs)
@@ -333,7 +338,7 @@ class MoleculeDomain(RecordDomain):
         weights: Float[np.ndarray, "V"],
         width: int,
         height: int,
-    ) -> str | None:
+    ) -> str:
         """Return the structure with colored atoms; empty for molecules too large to be read."""
         if not store.has_texts or len(weights) > _LARGEST_DRAWN:
             return ""

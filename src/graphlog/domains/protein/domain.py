@@ -17,7 +17,7 @@ from graphlog.data.split import DEFAULT_FRACTIONS, Split, check_fractions, group
 from graphlog.data.store import GraphStore
 from graphlog.datasets import DatasetSpec
 from graphlog.datasets.download import data_root, find_local
-from graphlog.domains.base import BaselineFeatures, Domain, Input, Reading
+from graphlog.domains.base import BaselineFeatures, Domain, HasDataSets, Input, Reading
 from graphlog.domains.protein.network import (
     STATISTICS,
     ProteinNetwork,
@@ -60,7 +60,7 @@ _COMMUNITIES_VERSION = 1
 """Increase when communities are computed in another way."""
 
 
-class ProteinDomain(Domain):
+class ProteinDomain(Domain, HasDataSets):
     """Protein networks to the ego-network of every protein."""
 
     name = "protein"

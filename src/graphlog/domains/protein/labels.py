@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from graphlog.data.columns import listed
 from graphlog.domains.protein.ontology import Ontology, choose_terms, pair_matrix, propagate
 from graphlog.domains.protein.schema import ProteinOptions
 from graphlog.domains.protein.tables import Block, line_error, open_columns
@@ -247,9 +248,8 @@ def tabled_functions(
         place = table.find("protein|gene")
         columns = [name for k, name in enumerate(table.header) if k != place]
         if place is None or not columns or len(set(columns)) < len(columns):
-            found = ", ".join(table.header[:6])
             problem = "must have a column protein and one or more labels with different names"
-            raise DataError(f"{path}: {problem}, found {found}.")
+            raise DataError(f"{path}: {problem}, found {listed(table.header)}.")
         blocks = table.blocks(("protein|gene", *columns), "")
         if len(columns) == 1 and columns[0] in _LIST_COLUMNS:
             return _listed_functions(blocks, path, len(proteins), index, options, collector)

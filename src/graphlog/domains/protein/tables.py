@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
+from graphlog.data.columns import listed
 from graphlog.errors import DataError
 from graphlog.files import open_text
 
@@ -53,9 +54,9 @@ class ColumnTable(NamedTuple):
         positions = {name: self.find(name) for name in names}
         missing = [name.partition("|")[0] for name, k in positions.items() if k is None]
         if missing:
-            header = ", ".join(self.header[:6])
             raise DataError(
-                f"{self.path}: has no column {', '.join(missing)} (found {header}); {advice}."
+                f"{self.path}: has no column {', '.join(missing)} (found {listed(self.header)}); "
+                f"{advice}."
             )
         indices = [k for k in positions.values() if k is not None]
         first, width = 2, len(self.header)
