@@ -87,7 +87,7 @@ def test_a_public_file_is_fetched_once_and_read_under_our_names(
 def test_another_content_is_refused_and_not_kept(served, cache: Path) -> None:
     url, folder = served
     (folder / "delaney.csv").write_bytes(PUBLIC.replace(b"CCO", b"CCN"))
-    with pytest.raises(DataError, match="not what is pinned"):
+    with pytest.raises(DataError, match="not the expected one"):
         fetch(spec_at(url))
     assert not any(path.is_file() for path in cache.rglob("*"))
 
@@ -145,7 +145,7 @@ def test_no_network_is_one_line_that_says_what_to_do(cache: Path) -> None:
 def test_a_download_cut_off_leaves_nothing(served, tmp_path: Path) -> None:
     url, folder = served
     (folder / "a").write_bytes(b"half")
-    with pytest.raises(DataError, match="not what is pinned"):
+    with pytest.raises(DataError, match="not the expected one"):
         download(f"{url}/a", tmp_path / "x" / "a", lambda path: path.read_bytes() == b"whole")
     assert list((tmp_path / "x").iterdir()) == []
 
@@ -239,7 +239,7 @@ def test_a_download_without_end_is_given_up(
     hostile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LARGEST", 3 << 20)
-    with pytest.raises(DataError, match="more than 3,145,728 bytes came"):
+    with pytest.raises(DataError, match="more than 3,145,728 bytes"):
         download(f"{hostile}/endless", tmp_path / "a", lambda _: True)
     assert list(tmp_path.iterdir()) == []
 
@@ -258,5 +258,5 @@ def test_what_is_wrong_with_a_download_is_not_blamed_on_the_network(
 ) -> None:
     monkeypatch.setattr(module, "_LARGEST", 1 << 20)
     monkeypatch.setenv("GRAPHLOG_MIRROR", hostile)
-    with pytest.raises(DataError, match=r"^http.*: more than 1,048,576 bytes came"):
+    with pytest.raises(DataError, match=r"^http.*: the download has more than 1,048,576 bytes"):
         fetch(DATASETS["bbbp"])
