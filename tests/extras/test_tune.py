@@ -97,12 +97,21 @@ def test_a_search_goes_on_after_an_interruption(tmp_path: Path, monkeypatch: pyt
     finished = [t for t in found.trials if t.state != "fail"]
     assert len(finished) == 3
     assert len({t.settings["learning_rate"] for t in finished}) == 3
+    whole = _search(tmp_path / "undisturbed")
+    assert [(t.settings, t.score) for t in finished] == [
+        (t.settings, t.score) for t in whole.trials
+    ]
     for file in (out / "best").iterdir():  # as after a kill before the final run began
         if file.is_file() and file.name != "graphlog.json":
             file.unlink()
     again = _search(out, resume=True)
     assert again.trials == found.trials
     assert len(_search(out, resume=True, trials=4).trials) == 4
+
+
+def test_a_search_killed_before_it_signed_its_folder_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / "graphlog.json.0123456789abcdef.partial").write_text("{")
+    assert len(_search(tmp_path, trials=1, resume=True).trials) == 1
 
 
 def test_a_study_of_another_program_is_not_replaced(tmp_path: Path) -> None:
@@ -114,7 +123,8 @@ def test_a_study_of_another_program_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_trials_that_fall_behind_are_pruned(tmp_path: Path):
-    found = _search(tmp_path / "out", trials=14, data=labeled(IS_ALCOHOL), epochs=6, freeze=True)
+    chosen: dict[str, Any] = {"epochs": 6, "freeze": True, "seeds": (2,)}
+    found = _search(tmp_path / "out", trials=14, data=labeled(IS_ALCOHOL), **chosen)
     pruned = [t for t in found.trials if t.state == "pruned"]
     assert pruned
     assert all(t.epochs < 6 for t in pruned)

@@ -37,7 +37,15 @@ from graphlog.errors import (
     TrainingInterrupted,
     setting,
 )
-from graphlog.files import folder_kind, mark_folder, write_json, write_text, writing
+from graphlog.files import (
+    MARK,
+    UNFINISHED,
+    folder_kind,
+    mark_folder,
+    write_json,
+    write_text,
+    writing,
+)
 from graphlog.inputs import InputLike, remember_input, resolve
 from graphlog.training.log import Progress, Silent, as_progress
 from graphlog.training.trainer import Cursor, Trainer, stop_on_signal
@@ -221,8 +229,6 @@ class _Search:
             pruner=self.optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=3),
             load_if_exists=True,
         )
-        # a search that goes on does not draw the same settings again
-        study.sampler = self.optuna.samplers.TPESampler(seed=self.seed + len(study.trials))
         what = [run_digest(self.encoder, self.data, self.fixed), self.fixed.select, self.seed]
         digest = hashlib.sha256(json.dumps([*what, sorted(self.given)]).encode()).hexdigest()
         if study.user_attrs.setdefault("digest", digest) != digest:
@@ -243,11 +249,14 @@ class _Search:
         State = self.optuna.trial.TrialState  # noqa: N806
         for old in study.get_trials(deepcopy=False, states=(State.RUNNING,)):
             study.tell(old.number, state=State.FAIL)
-            study.enqueue_trial(old.params)
-        if not study.trials:
-            study.enqueue_trial({k: v for k, v in self._defaults().items() if v is not None})
         with stop_on_signal() as stop:
             while (done := self._done(study)) < total:
+                if not done and not study.get_trials(deepcopy=False, states=(State.WAITING,)):
+                    defaults = {k: v for k, v in self._defaults().items() if v is not None}
+                    study.enqueue_trial(defaults)
+                # seeded by what is done: a trial that was killed is drawn again as it was
+                seed = (10_007 * self.seed + done) % 2**32
+                study.sampler = self.optuna.samplers.TPESampler(seed=seed)
                 trial = study.ask()
                 changes = {key: _SUGGEST[key](trial) for key in self._searched()}
                 shown = ", ".join(f"{k} {_short(v)}" for k, v in changes.items())
@@ -359,6 +368,8 @@ def _check_folder(folder: Path, resume: bool, overwrite: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; name a folder.")
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set[str]()
+    if all((left := UNFINISHED.fullmatch(name)) and left[1] == MARK for name in there):
+        return  # killed before anything was searched
     if there and folder_kind(folder) != _KIND:
         raise ConfigError(f"{folder} holds other files and no search; choose another folder.")
     if there and not (resume or overwrite):
