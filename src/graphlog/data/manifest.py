@@ -223,9 +223,9 @@ def refuse_changed(contents: Contents) -> None:
 
 
 def _check_arrays(contents: Contents) -> None:
-    """Check that offsets, codes, rows, labels and texts stay within the store.
+    """Check that offsets, values, rows, labels and texts stay within the store.
 
-    Edges are checked as graphs are taken, which costs less than reading all of them once.
+    Edges and codes are checked as graphs are taken, which costs less than reading all of them once.
 
     Raises:
         ModelFileError: If they do not: the files are whole, but were never written by this package.
@@ -256,14 +256,10 @@ _NONE = np.empty(0, np.uint8)
 
 
 def _attributes_fit(arrays: dict[str, Array], kind: str, columns: tuple[Attribute, ...]) -> bool:
-    """Return whether all codes are in the table, and all its values in the schema."""
+    """Return whether all values of the table are in the schema."""
     if not columns:
         return True
-    is_table = f"{kind}_table" in arrays
-    values = arrays[f"{kind}_table" if is_table else f"{kind}_rows"]
-    codes = arrays.get(f"{kind}_codes", _NONE) if is_table else _NONE
-    if codes.size and int(codes.max()) >= len(values):
-        return False
+    values = arrays[f"{kind}_table" if f"{kind}_table" in arrays else f"{kind}_rows"]
     if not values.size:
         return True
     lowest, highest = values.min(axis=0), values.max(axis=0)

@@ -377,7 +377,7 @@ class GraphStore:
             return builder.finish()
 
     def verify(self) -> None:
-        """Hash every array and check that every edge joins nodes of its own graph.
+        """Hash every array and check that edges join nodes of their graph and codes have a value.
 
         Raises:
             ModelFileError: If anything was changed or damaged since it was written.
@@ -386,7 +386,10 @@ class GraphStore:
         whole = GraphStore(self.contents)
         for start in range(0, len(whole), _GRAPHS_A_CHUNK):
             graphs = np.arange(start, min(start + _GRAPHS_A_CHUNK, len(whole)))
-            whole._ends(*whole._places("edge", graphs), whole._ranges("node", graphs)[1])
+            (nodes, sizes), (edges, counts) = (whole._places(k, graphs) for k in ("node", "edge"))
+            whole._ends(edges, counts, sizes)
+            whole._attributes("node", nodes)
+            whole._attributes("edge", edges)
 
     def _all(self) -> Int[np.ndarray, "M"]:
         return np.arange(len(self)) if self.indices is None else self.indices
@@ -440,7 +443,10 @@ class GraphStore:
             return arrays[f"{kind}_rows"][which].astype(value_type)
         if kind not in values:
             values[kind] = arrays[f"{kind}_table"].astype(value_type)
-        return values[kind][arrays[f"{kind}_codes"][which]]
+        try:
+            return values[kind][arrays[f"{kind}_codes"][which]]
+        except IndexError:  # a code beyond the table
+            raise contradiction(self.path) from None
 
 
 def _reopen(path: Path, digest: str, indices: Any, limit: int | None) -> GraphStore:
