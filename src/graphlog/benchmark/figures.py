@@ -213,7 +213,7 @@ def speed_bars(rates: pd.DataFrame) -> Figure:
 def stages_figure(rows: pd.DataFrame) -> Figure:
     """Draw the share of each part of a pre-training step, and the step's rate by batch size."""
     means = rows.groupby(["rule", "metric"])["value"].mean()
-    sides = [s for s in ("fp32", "bf16", "torch_geometric") if s in means.index]
+    sides = [s for s in ("fp32", "bf16") if s in means.index]
     with house_style():
         figure, (bars, curve) = new_figure(1, 2, 9.6, 3.4)
         for number, side in enumerate(sides):

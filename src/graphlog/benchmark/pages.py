@@ -48,21 +48,11 @@ LABELS: Mapping[str, str] = {
     **{"roc_auc": "ROC-AUC", "average_precision": "average precision", "r2": "R²"},
     **{"rmse": "RMSE", "mae": "MAE", "pearson": "Pearson's r"},
     **{"fp32": "graphlog fp32", "bf16": "graphlog bf16"},
-    "torch_geometric": "torch_geometric fp32",
     **{"parse": "Parse SMILES", "collate": "Collate a batch"},
     **{"forward": "Forward, with the losses of GraphLoG", "backward": "Backward"},
     **{"optimizer": "Optimizer step", "step": "Pre-training step: the four above"},
     **{"kmeans": "Fit the prototypes (K-means)", "finetune": "Fine-tuning step"},
-    **{"embed": "Embed", "copy": "Memory copy, GB/s"},
-    **{
-        f"{kind}-{precision}": f"{words}, {precision}, {unit}"
-        for precision in ("fp32", "bf16")
-        for kind, words, unit in (
-            ("product", "Matrix product, nodes x D by D x 2D, of torch", "GFLOP/s"),
-            ("layer", "Both products of a GIN layer, as graphlog computes them", "GFLOP/s"),
-            ("share", "Matrix products at the faster rate, share of a step", "%"),
-        )
-    },
+    "embed": "Embed",
 }
 """How names are printed, in the order of their rows and columns."""
 _RULES = {
@@ -432,7 +422,7 @@ def suite_of(name: str) -> Suite:
 
 
 def speed_frames(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the throughput of pre-training, the stages, the machine's limits, and batch sizes."""
+    """Return the throughput of pre-training, the stages, and batch sizes."""
     frames: dict[str, pd.DataFrame] = {}
     rates = rows[(rows["stage"] == "speed") & (rows["method"] != "")]
     if len(rates):
@@ -449,10 +439,9 @@ def speed_frames(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
         mean.columns = ["Graphs/s", "Views/s", f"to {label(YARDSTICK)}", "Seeds"]
         frames["Pre-training throughput"] = mean.reset_index()
     own = rows[(rows["stage"] == "stage-speed") & (rows["rule"] != "")]
-    sides = [side for side in in_order(own["rule"]) if side in ("fp32", "bf16", "torch_geometric")]
+    sides = [side for side in in_order(own["rule"]) if side in ("fp32", "bf16")]
     for title, kept in (
         ("Stages, seconds for 1,000 graphs", sides),
-        ("Limits of the machine", ["limits"]),
         ("Pre-training step by batch size, graphs/s", [f"batches {side}" for side in sides]),
     ):
         part = own[own["rule"].isin(kept)]
