@@ -15,6 +15,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -31,24 +32,18 @@ from graphlog.training.config import resolve_config
 from graphlog.training.log import Silent
 from graphlog.training.pretrain import PretrainResult, run_pretraining
 
+KMEANS = {"initialization": "kmeans"}
+DRAWN = {"e_step": "sample", "e_step_temperature": 0.1, "prototype_rate": 1.0, **KMEANS}
 VARIANTS: dict[str, dict[str, Any]] = {
     "drawn at the loss's temperature, unit length": {
-        "e_step": "sample",
-        "e_step_temperature": 0.1,
-        "initialization": "kmeans",
+        **DRAWN,
         "kmeans_space": "unit",
         "min_roots": 1,
-        "prototype_rate": 1.0,
     },
-    "drawn at the loss's temperature, raw": {
-        "initialization": "kmeans",
-        "e_step": "sample",
-        "e_step_temperature": 0.1,
-        "prototype_rate": 1.0,
-    },
-    "greedy": {"e_step": "greedy", "initialization": "kmeans"},
-    "balanced, rate 1": {"prototype_rate": 1.0, "initialization": "kmeans"},
-    "balanced, rate 10": {"initialization": "kmeans"},
+    "drawn at the loss's temperature, raw": DRAWN,
+    "greedy": {"e_step": "greedy", **KMEANS},
+    "balanced, rate 1": {"prototype_rate": 1.0, **KMEANS},
+    "balanced, rate 10": KMEANS,
     "balanced from the start, rate 10 (default)": {},
     "no prototypes": {"global_weight": 0.0},
 }
@@ -57,15 +52,9 @@ TERMS = ("graph", "subgraph", "attribute", "global")
 
 def train(store: Any, switches: dict[str, Any], seed: int, run: Path) -> PretrainResult:
     """Pre-train one variant."""
-    config = resolve_config(
-        "graphlog",
-        "default",
-        {
-            "objective": switches,
-            "encoder": {"layers": 5, "dim": 64},
-            "training": {"epochs": 3, "batch_size": 256, "precision": "fp32", "seed": seed},
-        },
-    )
+    training = {"epochs": 3, "batch_size": 256, "precision": "fp32", "seed": seed}
+    settings = {"objective": switches, "encoder": {"layers": 5, "dim": 64}, "training": training}
+    config = resolve_config("graphlog", "default", settings)
     return run_pretraining(store, config, run, resume=run.exists(), progress=Silent())
 
 
@@ -141,32 +130,21 @@ def main() -> None:
             done.append(row)
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
-    print(table(done))
+    print(table(pd.DataFrame(done)))
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def table(rows: pd.DataFrame) -> str:
     """Return the means over seeds as Markdown."""
-    columns = {
-        **{f"used_{level}": f"layer {level} in use" for level in range(3)},
-        "root_gradient": "gradient left in expectation",
-        **{f"loss_{t}": f"{t} loss" for t in TERMS},
-    }
-    lines = [f"| E-step | seeds | {' | '.join(columns.values())} |"]
-    lines.append("|" + "---|" * (2 + len(columns)))
-    for name in dict.fromkeys(row["variant"] for row in rows):
-        own = [row for row in rows if row["variant"] == name]
-        cells: list[str] = []
-        for key in columns:
-            values = [row[key] for row in own if key in row]
-            total = [
-                row[f"prototypes_{key[5:]}"]
-                for row in own
-                if key.startswith("used_") and key in row
-            ]
-            mean = f"{statistics.fmean(values):.3g}" if values else ""
-            cells.append(f"{mean} of {statistics.fmean(total):.3g}" if total else mean)
-        lines.append(f"| {name} | {len(own)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    means = rows.groupby("variant", sort=False).mean(numeric_only=True)
+    shown = pd.DataFrame({"seeds": rows.groupby("variant", sort=False).size()})
+    for level in range(3):
+        used, total = (means[f"{k}_{level}"].map("{:.3g}".format) for k in ("used", "prototypes"))
+        shown[f"layer {level} in use"] = (used + " of " + total).where(used != "nan", "")
+    columns = {"gradient left in expectation": "root_gradient"}
+    columns |= {f"{term} loss": f"loss_{term}" for term in TERMS}
+    for head, column in columns.items():
+        shown[head] = means[column].map("{:.3g}".format).replace("nan", "")
+    return shown.reset_index(names="E-step").to_markdown(index=False, disable_numparse=True)
 
 
 if __name__ == "__main__":

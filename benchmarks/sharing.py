@@ -1,22 +1,25 @@
-"""What computing each distinct environment once saves: shares, steps and embedding, in turns.
+"""What our layers save: each distinct environment computed once, products by oneDNN's name.
 
 python benchmarks/sharing.py shares --out benchmarks/results/sharing-shares.csv
 python benchmarks/sharing.py steps --out benchmarks/results/sharing-steps.csv
 python benchmarks/sharing.py embed --out benchmarks/results/sharing-embed.csv
+python benchmarks/sharing.py products --out benchmarks/results/products.csv
 python benchmarks/sharing.py picture --out benchmarks/results/sharing.png
 
-Seconds are the processor's of one thread. Both sides, `sharing` "auto" and "off", take the same
-batches in turns, neither always first; a ratio is the median over the pairs.
+Seconds are the processor's of one thread. Both sides, ``sharing`` "auto" and "off" (of products,
+oneDNN by name and ``torch.nn.Linear``), take the same batches in turns, neither always first; a
+ratio is the median over the pairs. The first pair, which warms up, does not count.
 """
 
 import argparse
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from io import BytesIO
+from itertools import product
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,7 +32,9 @@ from rdkit.Chem.Draw import rdMolDraw2D
 import graphlog
 from graphlog.data.batch import BatchSampler
 from graphlog.data.store import GraphStore
-from graphlog.encoders.encoder import build_encoder, with_settings
+from graphlog.encoders import LAYERS
+from graphlog.encoders.encoder import EncoderConfig, build_encoder, with_settings
+from graphlog.ops import products as linear
 from graphlog.ops.colors import color_classes
 from graphlog.training.config import resolve_config
 from graphlog.training.log import Silent
@@ -37,46 +42,48 @@ from graphlog.training.setting import Setting, autocast, has_fast_bf16
 from graphlog.training.targets import targets_of
 from graphlog.views.masking import mask_attributes
 from step import fitted_objective, learner, train_step
+from timing import in_turns, ratios
 
 Row = dict[str, object]
 CPU = torch.device("cpu")
 SETS = {"zinc250k": "molecule", "tox21": "molecule", "zinc250k-cip": "molecule-cip", "mutag": None}
-RUNS = [
-    ("graphlog", "released", "gin", 512),
-    ("graphlog", "released", "gin", 256),
-    ("graphlog", "paper", "gin", 512),
-    ("graphlog", "default", "gin", 256),
+RUNS: list[tuple[str, str | None, str, int]] = [
+    *(("graphlog", "released", "gin", size) for size in (512, 256)),
+    *(("graphlog", "paper", "gin", 512), ("graphlog", "default", "gin", 256)),
     *(("graphlog", "released", backbone, 256) for backbone in ("gcn", "graphsage", "gat")),
-    *(
-        (name, None, "gin", 256)
-        for name in (
-            "edgepred",
-            "infograph",
-            "attrmasking",
-            "contextpred",
-            "graphcl",
-            "infomax",
-            "graphmae",
-            "descriptorpred",
-        )
-    ),
+    *((name, None, "gin", 256) for name in ("edgepred", "infograph", "attrmasking")),
+    *((name, None, "gin", 256) for name in ("contextpred", "graphcl", "infomax", "graphmae")),
+    ("descriptorpred", None, "gin", 256),
 ]
 
 
 def molecules(schema: str, count: int) -> GraphStore:
+    """Return the first molecules of ZINC."""
     return graphlog.read_molecules("zinc250k", schema=schema, limit=count)
 
 
-def shares() -> Iterator[Row]:
+def compared(sides: Mapping[str, Callable[[int], object]], pairs: int, graphs: int) -> Row:
+    """Return how the side ``auto`` does beside ``off``."""
+    seconds = in_turns(sides, pairs)
+    found = ratios(seconds["off"], seconds["auto"])
+    return {
+        "graphs_per_s": round(graphs / median(seconds["auto"])),
+        "off_graphs_per_s": round(graphs / median(seconds["off"])),
+        "ratio": round(median(found), 2),
+        "lowest": round(found[0], 2),
+        "highest": round(found[-1], 2),
+        "pairs": pairs,
+    }
+
+
+def shares(_: int) -> Iterator[Row]:
     """The share of distinct environments at the input and after each layer."""
     for name, schema in SETS.items():
         if schema is None:
             store = graphlog.read_graphs(name)
         else:
             store = graphlog.read_molecules(name.removesuffix("-cip"), schema=schema, limit=20_000)
-        for size in (64, 256, 512, 2048, 8192):
-            if size > len(store):
-                continue
+        for size in (n for n in (64, 256, 512, 2048, 8192) if n <= len(store)):
             clean = store.take(BatchSampler(len(store), size).epoch(0)[0])
             views = {"clean": clean}
             if store.schema.node_mask is not None:
@@ -95,8 +102,7 @@ def steps(pairs: int) -> Iterator[Row]:
     formats = ("fp32", "bf16") if has_fast_bf16(CPU) else ("fp32",)
     for name, recipe, backbone, size in RUNS:
         config = resolve_config(name, recipe, {"encoder.backbone": backbone})
-        schema = "molecule-cip" if recipe == "default" else "molecule"
-        store = molecules(schema, 4 * size)
+        store = molecules("molecule-cip" if recipe == "default" else "molecule", 4 * size)
         encoder = build_encoder(config.encoder, store.schema, 0)
         batches = [store[k * size : (k + 1) * size] for k in range(4)]
         objective = fitted_objective(config, encoder, batches, CPU)
@@ -104,27 +110,23 @@ def steps(pairs: int) -> Iterator[Row]:
         if objective.needs_targets:
             found = targets_of(store, Silent(), None, objective.needs_substructures)
             labels = torch.from_numpy(found.astype(np.float32))
-        for number_format in formats:
-            sides = {
-                sharing: learner(with_settings(encoder, sharing=sharing), deepcopy(objective))
-                for sharing in ("auto", "off")
-            }
-            seconds: dict[str, list[float]] = {sharing: [] for sharing in sides}
-            for number in range(pairs + 1):
-                for sharing in sorted(sides, reverse=number % 2 == 1):
-                    part = slice(number % 4 * size, (number % 4 + 1) * size)
-                    batch = replace(store[part], y=None if labels is None else labels[part])
-                    start = time.process_time()
-                    train_step(sides[sharing], batch, number, Setting(0, CPU, number_format))
-                    seconds[sharing].append(time.process_time() - start)
-            yield {
-                "objective": name,
-                "recipe": recipe or "default",
-                "backbone": backbone,
-                "graphs": size,
-                "format": number_format,
-                **compared(seconds, size),
-            }
+        parts = [slice(k * size, (k + 1) * size) for k in range(4)]
+        for precision in formats:
+            sides: dict[str, Callable[[int], None]] = {}
+            for sharing in ("auto", "off"):
+                own = learner(with_settings(encoder, sharing=sharing), deepcopy(objective))
+
+                def step(
+                    k: int, own: Any = own, p: Any = precision, of: Any = (store, labels, parts)
+                ) -> None:
+                    graphs, targets, slices = of
+                    rows = slices[k % 4]
+                    batch = replace(graphs[rows], y=None if targets is None else targets[rows])
+                    train_step(own, batch, k, Setting(0, CPU, p))
+
+                sides[sharing] = step
+            place = {"objective": name, "recipe": recipe or "default", "backbone": backbone}
+            yield {**place, "graphs": size, "format": precision, **compared(sides, pairs, size)}
 
 
 def embed(pairs: int) -> Iterator[Row]:
@@ -132,23 +134,51 @@ def embed(pairs: int) -> Iterator[Row]:
     model = graphlog.load("graphlog-mol")
     store = molecules(model.schema.name, 8192)
     for size in (512, 2048, 8192):
-        networks = {s: with_settings(model.network, sharing=s).eval() for s in ("auto", "off")}
-        seconds: dict[str, list[float]] = {sharing: [] for sharing in networks}
-        for number in range(pairs + 1):
-            for sharing in sorted(networks, reverse=number % 2 == 1):
-                start = time.process_time()
+        sides: dict[str, Callable[[int], None]] = {}
+        for sharing in ("auto", "off"):
+            network = with_settings(model.network, sharing=sharing).eval()
+
+            def work(_: int, network: Any = network, size: int = size) -> None:
                 with torch.inference_mode(), autocast("fp32", CPU):
                     for first in range(0, len(store), size):
-                        networks[sharing].embed_graphs(store[first : first + size])
-                seconds[sharing].append(time.process_time() - start)
-        yield {"graphs": size, "format": "fp32", **compared(seconds, len(store))}
+                        network.embed_graphs(store[first : first + size])
+
+            sides[sharing] = work
+        yield {"graphs": size, "format": "fp32", **compared(sides, pairs, len(store))}
+
+
+def products(pairs: int) -> Iterator[Row]:
+    """Linear layers called by name in oneDNN: every backbone, 5 layers of width 300."""
+    if not linear._ONEDNN:
+        raise SystemExit("this processor or this torch takes torch.nn.Linear in any case")
+    store = molecules("molecule-cip", 512 * (pairs + 1))
+    works = (("forward and backward", 256), ("embedding", 512))
+    for backbone, precision, (work, size) in product(LAYERS, ("fp32", "bf16"), works):
+        config = EncoderConfig.parse({"backbone": backbone, "layers": 5, "dim": 300})
+        encoder = build_encoder(config, store.schema).train(work != "embedding")
+        taken = [store.take(rows) for rows in BatchSampler(len(store), size).epoch(0)[: pairs + 1]]
+
+        def run(
+            k: int, by_name: bool, encoder: Any = encoder, p: Any = precision, taken: Any = taken
+        ) -> None:
+            linear._ONEDNN = by_name
+            with torch.set_grad_enabled(encoder.training), autocast(p, CPU):
+                total = encoder(taken[k]).graph_emb.float().square().sum()
+            if encoder.training:
+                total.backward()
+
+        sides = {"linear": lambda k: run(k, False), "onednn": lambda k: run(k, True)}
+        seconds = in_turns(sides, pairs)
+        times = {f"{side}_ms": round(1e3 * median(taken), 1) for side, taken in seconds.items()}
+        ratio = round(median(ratios(seconds["linear"], seconds["onednn"])), 2)
+        yield {"backbone": backbone, "precision": precision, "work": work, **times, "ratio": ratio}
+    linear._ONEDNN = True
 
 
 def picture(path: Path) -> None:
     """Draw three molecules, an atom in the color of its environment, after 0, 1 and 2 layers."""
     smiles = ["Cc1ccccc1", "CCc1ccccc1", "CC(C)CO"]
-    store = graphlog.read_molecules(smiles, schema="molecule")
-    batch = store[:]
+    batch = graphlog.read_molecules(smiles, schema="molecule")[:]
     classes = color_classes(batch.x, batch.edge_attr, batch.adjacency, 2)
     width, height = 300, 210
     sheet = Image.new("RGB", (len(smiles) * width, len(classes) * (height + 24)), "white")
@@ -164,31 +194,16 @@ def picture(path: Path) -> None:
             canvas = rdMolDraw2D.MolDraw2DCairo(width, height)
             canvas.drawOptions().fillHighlights = True
             canvas.drawOptions().highlightRadius = 0.42
-            rdMolDraw2D.PrepareAndDrawMolecule(
-                canvas,
-                Chem.MolFromSmiles(smile),
-                highlightAtoms=list(colors),
-                highlightAtomColors=colors,
-                highlightBonds=[],
-            )
+            shown = {"highlightAtoms": list(colors), "highlightAtomColors": colors}
+            molecule = Chem.MolFromSmiles(smile)
+            rdMolDraw2D.PrepareAndDrawMolecule(canvas, molecule, highlightBonds=[], **shown)
             canvas.FinishDrawing()
             drawn = Image.open(BytesIO(canvas.GetDrawingText()))
             sheet.paste(drawn, (column * width, top + 24))
     sheet.save(path, optimize=True)
 
 
-def compared(seconds: dict[str, list[float]], graphs: int) -> Row:
-    """Medians without the first pair, which warms up."""
-    ours, theirs = seconds["auto"][1:], seconds["off"][1:]
-    ratios = sorted(b / a for a, b in zip(ours, theirs, strict=True))
-    return {
-        "graphs_per_s": round(graphs / median(ours)),
-        "off_graphs_per_s": round(graphs / median(theirs)),
-        "ratio": round(median(ratios), 2),
-        "lowest": round(ratios[0], 2),
-        "highest": round(ratios[-1], 2),
-        "pairs": len(ratios),
-    }
+PARTS = {"shares": shares, "steps": steps, "embed": embed, "products": products}
 
 
 def main() -> None:
@@ -196,7 +211,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=["shares", "steps", "embed", "picture"])
+    parser.add_argument("part", choices=[*PARTS, "picture"])
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
@@ -204,9 +219,8 @@ def main() -> None:
     if options.part == "picture":
         picture(options.out)
         return
-    parts = {"shares": shares, "steps": lambda: steps(options.pairs)}
     rows: list[Row] = []
-    for row in parts.get(options.part, lambda: embed(options.pairs))():
+    for row in PARTS[options.part](options.pairs):
         rows.append(row)
         print(*row.values(), flush=True)
         pd.DataFrame(rows).to_csv(options.out, index=False)

@@ -2,127 +2,140 @@
 
 python benchmarks/step.py --out benchmarks/results
 python benchmarks/step.py --domain protein --out benchmarks/results
+
+The other side is our GIN written the usual way, with torch_geometric's ``MessagePassing``, in fp32:
+one message an edge and layer; of proteins, as in pre-train-GNNs, a linear layer 9 -> D on every
+edge of every layer, joined to the neighbor. Its weights are copied from ours, and nothing is
+measured unless both compute the same thing.
 """
 
 import argparse
 import json
 import os
-import platform
 import sys
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
+from torch_geometric.nn import MessagePassing, global_mean_pool
+from torch_geometric.utils import add_self_loops
 
 from graphlog.api import read_molecules
 from graphlog.data.batch import GraphBatch
+from graphlog.data.schema import Attribute
 from graphlog.data.store import GraphStore
 from graphlog.domains.protein.reading import open_named_proteins
+from graphlog.encoders.base import AttributeTable, Encoding
 from graphlog.encoders.encoder import GraphEncoder, build_encoder
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import Objective, Phase
 from graphlog.training.config import PretrainConfig, resolve_config
-from graphlog.training.log import Silent
-from graphlog.training.pretrain import objective_loss, run_pretraining
+from graphlog.training.pretrain import objective_loss
 from graphlog.training.setting import Setting, choose_device, has_fast_bf16
 from graphlog.training.trainer import NamedAdam
-from pyg_reference import ProteinReference, ReferenceEncoder, largest_difference
+from timing import in_turns, machine, ratios, summary
 
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "molecule": {
-        "steps": 12,
-        "warmup": 2,
-        "batch_size": 512,
-        "graphs": 16_384,
-        "pretrain_graphs": 8_192,
-        "recipe": "released",
-    },
-    "protein": {
-        "steps": 8,
-        "warmup": 1,
-        "batch_size": 64,
-        "graphs": 2_048,
-        "pretrain_graphs": 0,
-        "recipe": "paper",
-        "name": "string-6239",
-    },
+    "molecule": {"steps": 12, "warmup": 2, "batch_size": 512, "graphs": 16_384},
+    "protein": {"steps": 8, "warmup": 1, "batch_size": 64, "graphs": 2_048},
 }
-REFERENCES = {"molecule": ReferenceEncoder, "protein": ProteinReference}
+RECIPES = {"molecule": "released", "protein": "paper"}
 PRODUCTS = (
-    "addmm",
-    "addmm_",
-    "mm",
-    "bmm",
-    "baddbmm",
-    "linear",
-    "matmul",
-    "mkldnn_linear",
-    "_addmm_activation",
-    "_linear_pointwise",
-    "dot",
+    *("addmm", "addmm_", "mm", "bmm", "baddbmm", "linear", "matmul", "mkldnn_linear", "dot"),
+    *("_addmm_activation", "_linear_pointwise"),
 )
-INSTRUCTION_SETS = {"avx2", "avx512f", "avx512_bf16", "amx_bf16"}
 TOLERANCE = 1e-4
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--domain", choices=DEFAULTS, default="molecule")
-    parser.add_argument("--steps", type=int, help="measured steps of each side")
-    parser.add_argument("--warmup", type=int, help="steps of each side before measuring")
-    parser.add_argument(
-        "--batch-size", type=int, help="on proteins the other side needs some 60 MB a graph"
-    )
-    parser.add_argument("--graphs", type=int, help="graphs the batches are drawn from")
-    parser.add_argument(
-        "--pretrain-graphs", type=int, help="graphs of a whole run of ours; 0 leaves it out"
-    )
-    parser.add_argument("--set", dest="name", help="named network, or set of molecules")
-    parser.add_argument("--recipe")
-    parser.add_argument("--dim", type=int, default=300)
-    parser.add_argument("--layers", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--device", default="auto")
-    parser.add_argument(
-        "--bf16",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="auto: where the hardware computes in it",
-    )
-    parser.add_argument(
-        "--out", type=Path, help="folder for step-<machine>.json; standard output otherwise"
-    )
-    options = parser.parse_args()
-    for name, value in DEFAULTS[options.domain].items():
-        if getattr(options, name) is None:
-            setattr(options, name, value)
-    return options
+class ColumnEmbeddings(nn.Module):
+    """One embedding table a column, summed."""
+
+    def __init__(self, table: AttributeTable, columns: Sequence[Attribute]) -> None:
+        """Copy the tables, which ours holds stacked in one matrix."""
+        super().__init__()
+        parts = table.weight.detach().split([c.cardinality for c in columns])
+        self.tables = nn.ModuleList(
+            nn.Embedding.from_pretrained(p.clone(), freeze=False) for p in parts
+        )
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Return the sum of the looked-up rows."""
+        return torch.stack([table(codes[:, i]) for i, table in enumerate(self.tables)]).sum(0)
 
 
-def graphs(options: argparse.Namespace) -> tuple[GraphStore, str]:
-    """Return graphs to measure on and the name of their data set.
+class PlainGIN(MessagePassing):
+    """GIN of neighbors and embedded edges, self-loop included: added, of proteins joined."""
 
-    Molecules are real ones of ZINC where there is a mirror, else those in RDKit's wheel.
-    """
-    count = max(options.graphs, options.pretrain_graphs)
-    if options.domain == "molecule":
-        bundled = "zinc250k" if os.environ.get("GRAPHLOG_MIRROR") else "wehi10k"
-        name = options.name or bundled
-        return read_molecules(name, schema="molecule", limit=count, keep_texts=False), name
-    every = open_named_proteins(options.name)
-    # proteins stand by name in a network's store: a random sample mixes a batch as in training
-    order = np.random.default_rng(0).permutation(len(every))
-    return every.subset(order[: min(count, len(every))]), options.name
+    def __init__(self, layer: nn.Module, columns: Sequence[Attribute], is_joined: bool) -> None:
+        """Copy one of our layers."""
+        super().__init__(aggr="add")
+        self.is_joined, norm = is_joined, nn.Identity()
+        if is_joined:
+            table = layer.edge.weight.detach()  # a row for each channel, and the bias below them
+            self.edges = nn.Linear(table.shape[0] - 1, table.shape[1])
+            with torch.no_grad():
+                self.edges.weight.copy_(table[:-1].T)
+                self.edges.bias.copy_(table[-1])
+            norm = deepcopy(layer.norm)
+        else:
+            self.edges = ColumnEmbeddings(layer.edge, columns)
+        linear = [nn.Linear(m.in_features, m.out_features) for m in (layer.lift, layer.lower)]
+        for copy, ours in zip(linear, (layer.lift, layer.lower), strict=True):
+            copy.load_state_dict(ours.state_dict())
+        self.mlp = nn.Sequential(linear[0], norm, nn.ReLU(), linear[1])
+
+    def forward(self, h: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
+        """Return the node embeddings after one round of messages."""
+        return self.mlp(self.propagate(edge_index, x=h, edge_emb=self.edges(edge_attr)))
+
+    def message(self, x_j: Tensor, edge_emb: Tensor) -> Tensor:
+        """Return the message of each edge."""
+        return torch.cat([x_j, edge_emb], dim=1) if self.is_joined else x_j + edge_emb
+
+
+class Reference(nn.Module):
+    """The encoder that the comparison runs beside ours: same weights, interface and results."""
+
+    def __init__(self, encoder: GraphEncoder) -> None:
+        """Copy a GIN encoder whose readout is the mean of the last layer."""
+        super().__init__()
+        self.schema, self.dim = encoder.schema, encoder.dim
+        is_joined = self.schema.domain == "protein"
+        self.nodes = ColumnEmbeddings(encoder.node, self.schema.node)
+        self.layers = nn.ModuleList(
+            PlainGIN(layer, self.schema.edge, is_joined) for layer in encoder.layers
+        )
+        norms = [nn.Identity() for _ in self.layers] if is_joined else deepcopy(encoder.norms)
+        self.norms = nn.ModuleList(norms)
+
+    def forward(self, batch: GraphBatch) -> Encoding:
+        """Return the embeddings of every node and graph."""
+        like = {"dtype": batch.edge_attr.dtype, "device": batch.x.device}
+        loop = torch.tensor(self.schema.self_loop, **like).expand(batch.num_nodes, -1)
+        edge_index, _ = add_self_loops(batch.edge_index, num_nodes=batch.num_nodes)
+        edge_attr = torch.cat([batch.edge_attr, loop])
+        h = self.nodes(batch.x)
+        for number, (layer, norm) in enumerate(zip(self.layers, self.norms, strict=True)):
+            h = norm(layer(h, edge_index, edge_attr))
+            if number < len(self.layers) - 1:
+                h = torch.relu(h)
+        return Encoding(lambda: h, global_mean_pool(h, batch.batch))
+
+
+@torch.no_grad()
+def largest_difference(encoder: GraphEncoder, reference: Reference, batch: GraphBatch) -> float:
+    """Return the largest difference of the outputs in evaluation mode over the largest value."""
+    ours, theirs = encoder.eval()(batch), reference.eval()(batch)
+    pairs = zip(ours, theirs, strict=True)
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
 
 
 class Learner(NamedTuple):
@@ -133,13 +146,6 @@ class Learner(NamedTuple):
     optimizer: NamedAdam
 
 
-def train_step(learner: Learner, batch: GraphBatch, step: int, setting: Setting) -> None:
-    losses = objective_loss(learner.encoder, learner.objective, batch, step, setting)
-    learner.optimizer.zero_grad()
-    losses.total.backward()
-    learner.optimizer.step()
-
-
 def learner(encoder: Any, objective: Objective[Any]) -> Learner:
     """Join one side's encoder with its own copy of the objective."""
     named = [
@@ -147,6 +153,14 @@ def learner(encoder: Any, objective: Objective[Any]) -> Learner:
         *((f"objective.{n}", p) for n, p in objective.named_parameters()),
     ]
     return Learner(encoder.train(), objective.train(), NamedAdam(named, 1e-3))
+
+
+def train_step(learner: Learner, batch: GraphBatch, step: int, setting: Setting) -> None:
+    """Take one step."""
+    losses = objective_loss(learner.encoder, learner.objective, batch, step, setting)
+    learner.optimizer.zero_grad()
+    losses.total.backward()
+    learner.optimizer.step()
 
 
 def fitted_objective(
@@ -165,15 +179,20 @@ def fitted_objective(
     return objective.to(device)
 
 
-def timed(step: Callable[[], object], device: torch.device) -> tuple[float, float]:
-    """Seconds of one call, the device's work included, and the processor's seconds of it."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    started, computed = time.perf_counter(), time.process_time()
-    step()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - started, time.process_time() - computed
+def graphs(options: argparse.Namespace) -> tuple[GraphStore, str]:
+    """Return graphs to measure on and the name of their data set.
+
+    Molecules are real ones of ZINC where there is a mirror, else those in RDKit's wheel.
+    """
+    if options.domain == "molecule":
+        bundled = "zinc250k" if os.environ.get("GRAPHLOG_MIRROR") else "wehi10k"
+        name, limit = options.name or bundled, options.graphs
+        return read_molecules(name, schema="molecule", limit=limit, keep_texts=False), name
+    name = options.name or "string-6239"
+    every = open_named_proteins(name)
+    # proteins stand by name in a network's store: a random sample mixes a batch as in training
+    order = np.random.default_rng(0).permutation(len(every))
+    return every.subset(order[: min(options.graphs, len(every))]), name
 
 
 def product_share(step: Callable[[], object], device: torch.device) -> float:
@@ -186,216 +205,102 @@ def product_share(step: Callable[[], object], device: torch.device) -> float:
     return sum(t for name, t in rows if name in PRODUCTS) / max(sum(t for _, t in rows), 1e-9)
 
 
+def clocks() -> np.ndarray:
+    """Return the seconds of the clock and of the processor."""
+    return np.array([time.perf_counter(), time.process_time()])
+
+
 def measure(
     options: argparse.Namespace, config: PretrainConfig, store: GraphStore, device: torch.device
 ) -> dict[str, Any]:
     """Interleave the sides over the same batches and return their times."""
     size = min(options.batch_size, len(store))
-    starts = [
-        i * size % max(len(store) - size + 1, 1) for i in range(max(4, min(16, len(store) // size)))
-    ]
+    count = max(4, min(16, len(store) // size))
+    starts = [i * size % max(len(store) - size + 1, 1) for i in range(count)]
     batches = [store[s : s + size] for s in starts]
     encoder = build_encoder(config.encoder, store.schema, 0).to(device)
-    reference = REFERENCES[options.domain](encoder).to(device)
+    reference = Reference(encoder).to(device)
     difference = largest_difference(encoder, reference, batches[0].to(device))
     if difference > TOLERANCE:
-        sys.exit(
-            f"the two encoders differ by {difference:.1e} of the largest value; "
-            "nothing was measured"
-        )
+        sys.exit(f"the encoders differ by {difference:.1e} of the largest value: not measured")
     objective = fitted_objective(config, encoder, batches, device)
-    sides: dict[str, tuple[Learner, Setting]] = {
-        "ours_fp32": (learner(deepcopy(encoder), deepcopy(objective)), Setting(0, device, "fp32")),
-        "pyg_fp32": (learner(reference, deepcopy(objective)), Setting(0, device, "fp32")),
-    }
+    sides = {"ours_fp32": (encoder, "fp32"), "pyg_fp32": (reference, "fp32")}
     if options.bf16 == "always" or (options.bf16 == "auto" and has_fast_bf16(device)):
-        sides["ours_bf16"] = (
-            learner(deepcopy(encoder), deepcopy(objective)),
-            Setting(0, device, "bf16"),
-        )
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    cpu_seconds: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(options.warmup + options.steps):
-        for name, (side, setting) in list(sides.items())[
-            :: 1 if number % 2 else -1
-        ]:  # neither side always goes first
+        sides["ours_bf16"] = (encoder, "bf16")
+    steps: dict[str, Callable[[int], None]] = {}
+    for name, (side, precision) in sides.items():
+        own, setting = learner(deepcopy(side), deepcopy(objective)), Setting(0, device, precision)
+
+        def step(number: int, own: Learner = own, setting: Setting = setting) -> None:
             # a fresh take, so that no side profits from neighborhoods that another one has sorted
-            batch = store[starts[number % len(starts)] : starts[number % len(starts)] + size]
-            spent, computed = timed(
-                lambda b=batch, s=side, w=setting, n=number: train_step(s, b, n, w), device
-            )
-            if number >= options.warmup:
-                seconds[name].append(spent)
-                cpu_seconds[name].append(computed)
-    shares = {
-        f"matmul_share_{name}": product_share(
-            lambda s=side, w=setting: train_step(s, store[:size], 0, w), device
-        )
-        for name, (side, setting) in sides.items()
-    }
-    return {
-        "relative_difference": difference,
-        "batch_size": size,
-        **{k: summary(v, size) for k, v in seconds.items()},
-        **{f"cpu_{k}": summary(v, size) for k, v in cpu_seconds.items()},
-        **ratios(seconds),
-        **{f"cpu_{k}": v for k, v in ratios(cpu_seconds).items()},
-        **shares,
-    }
+            first = starts[number % len(starts)]
+            train_step(own, store[first : first + size], number, setting)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
 
-
-def summary(seconds: list[float], graphs: int) -> dict[str, Any]:
-    """Median, quartiles and all values."""
-    first, _, third = quantiles(seconds, n=4) if len(seconds) > 1 else (seconds[0],) * 3
-    middle = median(seconds)
-    return {
-        "median_s": middle,
-        "first_quartile_s": first,
-        "third_quartile_s": third,
-        "graphs_per_s": graphs / middle,
-        "steps_s": seconds,
-    }
-
-
-def ratios(seconds: dict[str, list[float]]) -> dict[str, float]:
-    """How many times faster than torch_geometric's way: median over steps of the ratio in one."""
-    base = seconds["pyg_fp32"]
-    return {
-        f"ratio_{k}": median(b / s for b, s in zip(base, v, strict=True))
-        for k, v in seconds.items()
-        if k != "pyg_fp32"
-    }
-
-
-class Stopwatch(Silent):
-    """Notes when each step of a run ended, by phase."""
-
-    def __init__(self) -> None:
-        """Start with nothing noted."""
-        self.phase = ""
-        self.marks: dict[str, list[tuple[float, int]]] = {}
-
-    def stage(self, text: str) -> None:
-        """Note the phase."""
-        self.phase = text
-
-    def advance(self, graphs: int) -> None:
-        """Note the end of a step."""
-        self.marks.setdefault(self.phase, []).append((time.perf_counter(), graphs))
-
-    def rate(self, phase: str) -> float:
-        """Graphs a second from the end of the first step to the end of the last.
-
-        Checkpoints and watch are included.
-        """
-        marks = self.marks[phase]
-        return sum(n for _, n in marks[1:]) / max(marks[-1][0] - marks[0][0], 1e-9)
-
-
-def whole_run(
-    options: argparse.Namespace, config: PretrainConfig, store: GraphStore, precision: str
-) -> dict[str, float]:
-    """Pre-train for one local and one joint epoch with all that a run does; return the rates."""
-    watch = Stopwatch()
-    settings = config.updated(
-        {
-            "epochs": 2,
-            "precision": precision,
-            "batch_size": options.batch_size,
-            "device": options.device,
-        }
-    )
-    started = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        run_pretraining(
-            store.subset(range(min(options.pretrain_graphs, len(store)))),
-            settings,
-            Path(folder) / "run",
-            progress=watch,
-        )
-    return {
-        "joint_graphs_per_s": watch.rate(list(watch.marks)[-1]),
-        "whole_s": time.perf_counter() - started,
-    }
-
-
-def machine(device: torch.device) -> dict[str, Any]:
-    """Where this was measured."""
-    cpu = next(
-        (
-            line.split(":")[1].strip()
-            for line in _lines("/proc/cpuinfo")
-            if line.startswith("model name")
-        ),
-        platform.processor(),
-    )
-    flags = {
-        w for line in _lines("/proc/cpuinfo") if line.startswith("flags") for w in line.split()
-    }
-    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
-    packages = {name: version(name) for name in ("torch", "torch_geometric", "rdkit", "numpy")}
-    return {
-        "cpu": cpu,
-        "instruction_sets": sorted(flags & INSTRUCTION_SETS),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "gpu": gpu,
-        "python": platform.python_version(),
-        **packages,
-    }
-
-
-def _lines(path: str) -> list[str]:
-    file = Path(path)
-    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-
-
-def publish(result: dict[str, Any], out: Path | None, name: str) -> None:
-    """Write a result to ``out/name.json`` and print its ratios; without a folder, print it all."""
-    text = json.dumps(result, indent=1)
-    if out is None:
-        print(text)
-        return
-    out.mkdir(parents=True, exist_ok=True)
-    target = out / f"{name}.json"
-    target.write_text(text + "\n", encoding="utf-8")
-    print(
-        target,
-        {
-            k: round(v, 2)
-            for k, v in result.items()
-            if k.startswith(("ratio", "cpu_ratio", "matmul"))
-        },
-    )
+        steps[name] = step
+    result: dict[str, Any] = {"relative_difference": difference, "batch_size": size}
+    both = in_turns(steps, options.steps, options.warmup, clocks)
+    for prefix, clock in (("", 0), ("cpu_", 1)):
+        seconds = {name: [float(pair[clock]) for pair in pairs] for name, pairs in both.items()}
+        result |= {f"{prefix}{name}": summary(taken, size) for name, taken in seconds.items()}
+        for name in seconds.keys() - {"pyg_fp32"}:
+            result[f"{prefix}ratio_{name}"] = median(ratios(seconds["pyg_fp32"], seconds[name]))
+    for name, step in steps.items():
+        result[f"matmul_share_{name}"] = product_share(partial(step, 0), device)
+    return result
 
 
 def main() -> None:
-    options = parse_arguments()
+    """Measure and write the result."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--domain", choices=DEFAULTS, default="molecule")
+    parser.add_argument("--steps", type=int, help="measured steps of each side")
+    parser.add_argument("--warmup", type=int, help="steps of each side before measuring")
+    parser.add_argument("--batch-size", type=int, help="of proteins some 60 MB a graph are needed")
+    parser.add_argument("--graphs", type=int, help="graphs the batches are drawn from")
+    parser.add_argument("--set", dest="name", help="named network, or set of molecules")
+    parser.add_argument("--recipe")
+    parser.add_argument("--dim", type=int, default=300)
+    parser.add_argument("--layers", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--bf16", choices=("auto", "always", "never"), default="auto")
+    parser.add_argument("--out", type=Path, help="folder; standard output otherwise")
+    options = parser.parse_args()
+    for name, value in DEFAULTS[options.domain].items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
     torch.set_num_threads(options.threads)
-    device = choose_device(options.device)
+    device, recipe = choose_device(options.device), options.recipe or RECIPES[options.domain]
     settings = {"encoder": {"dim": options.dim, "layers": options.layers}}
-    config = resolve_config("graphlog", options.recipe, {**settings, "schema": options.domain})
+    config = resolve_config("graphlog", recipe, {**settings, "schema": options.domain})
     store, source = graphs(options)
     load = os.getloadavg()[0]
+    gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     result: dict[str, Any] = {
         "command": " ".join(["python", "benchmarks/step.py", *sys.argv[1:]]),
-        "machine": machine(device),
+        "machine": {**machine(), "threads": torch.get_num_threads(), "gpu": gpu},
         "source": source,
         "nodes_a_graph": float(store.num_nodes.mean()),
         "edges_a_graph": float(store.num_edges.mean()),
         "load_before": load,
         "idle": load < 0.5,
-        "recipe": options.recipe,
+        "recipe": recipe,
         **measure(options, config, store, device),
+        "load_after": os.getloadavg()[0],
     }
-    if options.pretrain_graphs:
-        side = "ours_bf16" if "ours_bf16" in result else "ours_fp32"
-        run = whole_run(options, config, store, side.removeprefix("ours_"))
-        share = run["joint_graphs_per_s"] / result[side]["graphs_per_s"]
-        result["pretrain"] = {**run, "share_of_bare_step": share}
-    result["load_after"] = os.getloadavg()[0]
+    if options.out is None:
+        print(json.dumps(result, indent=1))
+        return
+    options.out.mkdir(parents=True, exist_ok=True)
     prefix = "" if options.domain == "molecule" else f"{options.domain}-"
-    publish(result, options.out, f"{prefix}step-{device.type}")
+    target = options.out / f"{prefix}step-{device.type}.json"
+    target.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    shown = {k: round(v, 2) for k, v in result.items() if "ratio" in k or "matmul" in k}
+    print(target, shown)
 
 
 if __name__ == "__main__":

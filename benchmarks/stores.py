@@ -23,17 +23,17 @@ import itertools
 import json
 import multiprocessing
 import os
-import platform
 import shutil
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from timing import in_turns, machine
 
 Found = dict[str, Any]
 FEW = 200_000
@@ -270,18 +270,17 @@ def opening(options: argparse.Namespace) -> Found:
     from graphlog.data import manifest
     from graphlog.data.store import open_store
 
-    check, sides = manifest._check_arrays, {"with": [], "without": []}
-    for number in range(2 * options.repeats):
-        side = ("with", "without")[number % 2]
-        manifest._check_arrays = check if side == "with" else lambda _: None
+    def opened(check: Callable[[Any], None]) -> None:
+        manifest._check_arrays = check
         manifest._hashed.clear()
         manifest._sound.clear()
-        began = time.process_time()
         open_store(options.source)
-        sides[side].append(1e3 * (time.process_time() - began))
-    with_checks, without = (median(sides[side]) for side in ("with", "without"))
-    share = median((a - b) / b for a, b in zip(sides["with"], sides["without"], strict=True))
-    return {"with_ms": with_checks, "without_ms": without, "share": share}
+
+    check = manifest._check_arrays
+    sides = {"with": lambda _: opened(check), "without": lambda _: opened(lambda _: None)}
+    seconds = in_turns(sides, options.repeats)
+    found = {f"{side}_ms": 1e3 * median(taken) for side, taken in seconds.items()}
+    return {**found, "share": found["with_ms"] / found["without_ms"] - 1}
 
 
 def train_rings(objective: str, nodes: int) -> Found:
@@ -308,16 +307,6 @@ def graphs(_: argparse.Namespace) -> Found:
             peak = alone(train_rings, objective, nodes)["peak_mb"]
             found[f"{objective}, {nodes:,} nodes"] = f"{peak:,.0f} MB"
     return found
-
-
-def machine() -> Found:
-    """Return what the figures depend on."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.is_file() else []
-    named = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    packages = ("torch", "torch_geometric", "rdkit", "numpy")
-    about = {"cpu": next(named, platform.processor()), "cores": os.cpu_count()}
-    return {**about, "python": platform.python_version(), **{n: version(n) for n in packages}}
 
 
 PARTS = {f.__name__: f for f in (molecules, proteins, millions, opening, graphs)}

@@ -5,7 +5,7 @@
 
 Each case runs in a process and a folder of its own. A row is written for each to ``--out`` as soon
 as it ends; a campaign that was stopped leaves out what is there. What fails is printed with its
-seed, and ``--kind`` and ``--number 1`` repeat it.
+seed, and ``--kind`` and ``--number 1`` repeat it. ``report`` counts the rows of ``--out``.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import damage
 import harness
 import inputs
 import memory
+import pandas as pd
 import processes
 import tables
 from harness import Case
@@ -50,12 +51,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("campaign", choices=CAMPAIGNS)
+    parser.add_argument("campaign", choices=[*CAMPAIGNS, "report"])
     parser.add_argument("--number", type=int, default=10, help="cases of each kind")
     parser.add_argument("--seed", type=int, default=0, help="of the first of them")
     parser.add_argument("--kind", action="append", help="these kinds alone")
     parser.add_argument("--out", type=Path, default=Path("runs/reliability.csv"))
     options = parser.parse_args()
+    if options.campaign == "report":
+        print(harness.counts(pd.read_csv(options.out, keep_default_na=False)))
+        return 0
     began = time.monotonic()
     harness.preload()
     inputs.shrink_the_smoke_scale()
@@ -63,6 +67,7 @@ def main() -> int:
         good = Path(place) / "good"
         good.mkdir()
         inputs.write_inputs(good)
+        inputs.untrained()  # for all cases, which inherit it
         seeds = range(options.seed, options.seed + options.number)
         cases = CAMPAIGNS[options.campaign](good, seeds)
         rows = harness.run(options.campaign, cases, options.kind, options.out)

@@ -67,7 +67,7 @@ def _open_store(path: Path) -> bytes:
     store.output_status()
     _ = (store.parents(), store[:], list(store.chunks()))
     store.save(path.with_name("again"))
-    embedded = untrained(store.schema).embed(store)
+    embedded = untrained(store.schema.name).embed(store)
     return numbers(embedded, np.asarray(store.labels), list(store.texts(range(len(store)))))
 
 

@@ -93,6 +93,21 @@ def run(
     return rows[rows["campaign"] == campaign] if len(rows) else rows
 
 
+def counts(rows: pd.DataFrame) -> str:
+    """Return how many cases of every campaign ended how, as a table in Markdown."""
+    frame = rows.assign(is_fine=rows["result"].isin(FINE))
+    lines = [
+        "| campaign | kinds | cases | ended as | not as they should |",
+        "|---|---|---|---|---|",
+    ]
+    for campaign, part in frame.groupby("campaign", sort=True):
+        ends = part["result"].value_counts().sort_index()
+        shown = ", ".join(f"{count:,} {result}" for result, count in ends.items())
+        numbers = (part["kind"].nunique(), f"{len(part):,}", shown, (~part["is_fine"]).sum())
+        lines.append(f"| `{campaign}` | {' | '.join(map(str, numbers))} |")
+    return "\n".join(lines)
+
+
 def isolated(cases: Sequence[Case]) -> Iterator[tuple[Case, str, str]]:
     """Yield how each case ended, from a forked process; one that dies or hangs costs its case."""
     waiting = list(cases)

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,14 @@ SHORT = (
 _TIMED = {"graphs_per_s", "seconds", "fit_seconds"}
 
 
-def untrained(schema: Any = None) -> Any:
+@cache
+def untrained(schema: str = "molecule-cip") -> Any:
     """Return a tiny encoder with drawn weights."""
     import graphlog
+    from graphlog.domains import schema_named
     from graphlog.encoders.base import EncoderConfig
 
-    schema = schema or graphlog.read_molecules(["C"]).schema
-    return graphlog.random_encoder(EncoderConfig(dim=8, layers=2), schema, seed=0)
+    return graphlog.random_encoder(EncoderConfig(dim=8, layers=2), schema_named(schema), seed=0)
 
 
 def write_inputs(good: Path) -> None:
