@@ -30,11 +30,13 @@ def encoder_for(
 
 
 def make(name: str, encoder: GraphEncoder, **options: Any) -> Objective[Any]:
-    """Return the objective of this name with reproducible weights."""
+    """Return the objective of this name, or ``name/recipe``, with reproducible weights."""
+    name, _, recipe = name.partition("/")
     kind = OBJECTIVES[name]
+    bundle = kind.RECIPES[recipe]["objective"] if recipe else {}
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        return kind(kind.Config.parse(options), encoder)
+        return kind(kind.Config.parse({**bundle, **options}), encoder)
 
 
 def batch_for(
@@ -69,7 +71,7 @@ def usable(name: str, schema: FeatureSchema) -> bool:
     from graphlog.errors import ConfigError
 
     try:
-        OBJECTIVES[name].check_schema(schema)
+        OBJECTIVES[name.partition("/")[0]].check_schema(schema)
     except ConfigError:
         return False
     return True

@@ -323,15 +323,15 @@ def test_graphmae(options: dict[str, object]) -> None:
     objective, encoder, batch, views, found = prepared("graphmae", **options)
     from graphlog.encoders.base import Neighborhood
 
-    masked = views.masked.node_idx.tolist()
-    h = encoder(views.masked.batch).node_emb
+    masked = views.node_idx.tolist()
+    h = encoder(views.batch).node_emb
     slope = float(objective.activation.weight)
     hidden = torch.where(h > 0, h, slope * h) @ objective.bridge.weight.T
     if not options:
         for v in masked:
             hidden[v] = 0.0
     rebuilt = objective.output(
-        objective.decoder(hidden, Neighborhood(views.masked.batch, NODE_MASKED, torch.float64))
+        objective.decoder(hidden, Neighborhood(views.batch, NODE_MASKED, torch.float64))
     )
     losses = []
     for v in masked:

@@ -7,6 +7,7 @@ import torch
 
 from graphlog.errors import ConfigError
 from graphlog.objectives.heads import evidence_channels
+from graphlog.views.masking import MaskedView
 from objective_support import (
     EDGE_MASKED,
     NODE_MASKED,
@@ -65,7 +66,6 @@ def test_of_equal_channels_the_first_is_the_answer() -> None:
         head.linear.bias.copy_(torch.tensor([9.0, -9.0]))
     batch = batch_for(EDGE_MASKED, [5])
     both = batch.with_attributes(edge_attr=torch.ones_like(batch.edge_attr))
-    loss = head.loss(
-        torch.zeros(5, encoder.dim), both, torch.arange(5), torch.arange(both.num_edges)
-    )
+    view = MaskedView(both, torch.arange(5), torch.arange(both.num_edges), both)
+    loss = head.loss(torch.zeros(5, encoder.dim), view)
     assert float(loss.detach()) < 1e-6

@@ -69,7 +69,7 @@ def views_of_step(objective: GraphLoG, batch: GraphBatch, masked_idx: Tensor) ->
     x = batch.x.clone()
     x[masked_idx] = torch.tensor([119, 0])
     return GraphLoGViews(
-        batch, MaskedView(batch.with_attributes(x=x), masked_idx, masked_idx.new_empty(0))
+        batch, MaskedView(batch.with_attributes(x=x), masked_idx, masked_idx.new_empty(0), batch)
     )
 
 

@@ -1,7 +1,6 @@
 """Warm-up, the moving average of the weights, and the statistics a trained encoder is left with."""
 
 import math
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from graphlog.encoders.modelfile import read_model
 from graphlog.training.pretrain import run_pretraining
 from graphlog.training.runfolder import load_checkpoint, part
 from graphlog.training.trainer import WeightAverage, scheduled_rate
-from training_support import families, outcome, small_config, start
+from training_support import families, small_config
 
 
 def test_the_average_is_that_of_its_equation() -> None:
@@ -126,26 +125,3 @@ def test_every_run_is_calibrated_and_a_finished_one_is_read_as_it_is(tmp_path: P
         torch.equal(a, b)
         for a, b in zip(trained.state_dict().values(), read.state_dict().values(), strict=True)
     )
-
-
-def test_kills_change_nothing_about_average_and_warm_up(tmp_path: Path) -> None:
-    settings = {
-        "checkpoint_every_s": 0.0,
-        "schedule": "cosine",
-        "warmup": 0.3,
-        "average": 0.9,
-        "fresh_moments": False,
-    }
-    whole = start(tmp_path / "whole", settings, resume=False)
-    whole.join()
-    for step in (2, 5, 12):
-        run = tmp_path / str(step)
-        reached = run / "checkpoint" / f"step-00000{step:04d}.safetensors"
-        process = start(run, settings, resume=False)
-        while process.is_alive() and not reached.exists():
-            time.sleep(0.0005)
-        process.kill()
-        process.join()
-        again = start(run, settings, resume=True)
-        again.join()
-        assert outcome(run) == outcome(tmp_path / "whole")

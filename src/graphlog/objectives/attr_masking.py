@@ -1,8 +1,7 @@
 """AttrMasking: predict the attributes that a view hides (Hu et al., 2020)."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -14,7 +13,7 @@ from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
-from graphlog.objectives.base import LossTerms, Objective, comparison, published
+from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
 from graphlog.objectives.heads import AttributeColumns, AttributeHead
 from graphlog.views.masking import (
     MaskedColumns,
@@ -43,9 +42,8 @@ class AttrMaskingConfig(FrozenConfig):
 
 
 class AttrMaskingViews(NamedTuple):
-    """Graphs before and after."""
+    """Graphs with masked attributes, and further edges that are masked."""
 
-    clean: GraphBatch
     masked: MaskedView
     bond_idx: Int[Tensor, "B"]
     """Masked edges around masked nodes; empty unless ``mask_bonds`` is on."""
@@ -55,7 +53,7 @@ class AttrMasking(Objective[AttrMaskingViews]):
     """A linear map from embeddings to masked attributes: atoms in chemistry, edges in biology."""
 
     Config: ClassVar[type[FrozenConfig]] = AttrMaskingConfig
-    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    RECIPES: ClassVar[Recipes] = {
         "default": comparison(),
         "paper": published(masked_columns="first"),
         "paper-bonds": published(masked_columns="first", mask_bonds=True),
@@ -88,22 +86,17 @@ class AttrMasking(Objective[AttrMaskingViews]):
             batch, self.schema, self.config.mask_rate, generator, self.config.masked_columns
         )
         if self.bonds is None:
-            return AttrMaskingViews(batch, masked, masked.edge_idx[:0])
+            return AttrMaskingViews(masked, masked.edge_idx[:0])
         hidden, bond_idx = mask_edges_around(masked.batch, self.schema, masked.node_idx)
-        return AttrMaskingViews(batch, masked._replace(batch=hidden), bond_idx)
+        return AttrMaskingViews(masked._replace(batch=hidden), bond_idx)
 
     def loss(
         self, views: AttrMaskingViews, encoder: GraphEncoder, generator: torch.Generator
     ) -> LossTerms:
         """Return the mean loss over masked items, and that over masked bonds if these are on."""
         node_emb = encoder(views.masked.batch).node_emb
-        terms = {
-            "attribute": self.head.loss(
-                node_emb, views.clean, views.masked.node_idx, views.masked.edge_idx
-            )
-        }
+        terms = {"attribute": self.head.loss(node_emb, views.masked)}
         if self.bonds is not None:
-            terms["bond"] = self.bonds.loss(
-                node_emb, views.clean, views.masked.node_idx, views.bond_idx
-            )
+            bonds = views.masked._replace(edge_idx=views.bond_idx)
+            terms["bond"] = self.bonds.loss(node_emb, bonds)
         return LossTerms(torch.stack(list(terms.values())).sum(), terms)

@@ -16,6 +16,9 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.ops.contrastive import full_precision, mean_or_zero
 
 Views = TypeVar("Views")
+Recipes = Mapping[str, Mapping[str, Any]]
+"""Named bundles: ``{"objective": {...}, "encoder": {...}, "training": {...}, "schema": ...,
+"embedding": ...}``."""
 
 
 class Phase(NamedTuple):
@@ -51,9 +54,8 @@ class Objective(nn.Module, ABC, Generic[Views]):
 
     Config: ClassVar[type[FrozenConfig]]
     """The pydantic model of its switches; every field has a default."""
-    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
-    """Named bundles: ``{"objective": {...}, "encoder": {...}, "training": {...}, "schema": ...,
-    "embedding": ...}``."""
+    RECIPES: ClassVar[Recipes] = {"default": {}}
+    """Whole set-ups by name, for :func:`graphlog.pretrain` and ``--recipe``."""
     RECIPE_NOTES: ClassVar[Mapping[str, str]] = {}
     """What to tell whoever chooses a recipe, in one line."""
 

@@ -1,7 +1,6 @@
 """ContextPred: a neighborhood recognizes what surrounds it (Hu et al., 2020)."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Float
@@ -15,6 +14,7 @@ from graphlog.encoders.encoder import POOLS, GraphEncoder
 from graphlog.objectives.base import (
     LossTerms,
     Objective,
+    Recipes,
     comparison,
     published,
     row_products,
@@ -65,7 +65,7 @@ class ContextPred(Objective[ContextViews]):
     """Binary cross-entropy on inner products of root and context, which has its own encoder."""
 
     Config: ClassVar[type[FrozenConfig]] = ContextPredConfig
-    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    RECIPES: ClassVar[Recipes] = {
         "default": comparison(),
         "paper": published(),
         "biology": published("protein", hops=0, inner=1, outer=0, substructure_at="center"),

@@ -1,7 +1,6 @@
 """DescriptorPred: regression of descriptors (Li et al., 2022; Burns et al., 2025)."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -10,7 +9,7 @@ from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
-from graphlog.objectives.base import LossTerms, Objective, chemistry, comparison
+from graphlog.objectives.base import LossTerms, Objective, Recipes, chemistry, comparison
 from graphlog.objectives.heads import COMPONENTS, RegressionHead, descriptor_losses, target_names
 
 
@@ -31,10 +30,7 @@ class DescriptorPred(Objective[GraphBatch]):
     """A net on the graph embedding predicts every standardized descriptor of the domain."""
 
     Config: ClassVar[type[FrozenConfig]] = DescriptorPredConfig
-    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": chemistry(),
-        "comparison": comparison(robust=False),
-    }
+    RECIPES: ClassVar[Recipes] = {"default": chemistry(), "comparison": comparison(robust=False)}
 
     def __init__(self, config: DescriptorPredConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)

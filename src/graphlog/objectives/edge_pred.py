@@ -1,7 +1,6 @@
 """EdgePred: adjacent nodes have similar embeddings (Hamilton et al., 2017; Hu et al., 2020)."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -13,6 +12,7 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import (
     LossTerms,
     Objective,
+    Recipes,
     comparison,
     published,
     row_products,
@@ -39,10 +39,7 @@ class EdgePred(Objective[EdgePredViews]):
     """Binary cross-entropy on the inner product of two node embeddings; no parameters."""
 
     Config: ClassVar[type[FrozenConfig]] = EdgePredConfig
-    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": comparison(),
-        "paper": published(),
-    }
+    RECIPES: ClassVar[Recipes] = {"default": comparison(), "paper": published()}
 
     def views(self, batch: GraphBatch, generator: torch.Generator) -> EdgePredViews:
         """Return the edges and as many drawn non-edges."""

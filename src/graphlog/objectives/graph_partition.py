@@ -1,8 +1,7 @@
 """GraphPartition: predict which nodes METIS puts together (You et al., 2020)."""
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -13,7 +12,7 @@ from torch.nn import functional as F
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
-from graphlog.objectives.base import LossTerms, Objective, comparison, published
+from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
 from graphlog.ops.contrastive import full_precision, mean_or_zero
 from graphlog.ops.ragged import filled, pad_values, plan_padding
 from graphlog.ops.segment import segment_mean
@@ -85,10 +84,7 @@ class GraphPartition(Objective[GraphPartitionViews]):
     """A linear map of the node embeddings predicts the balanced parts that METIS cuts."""
 
     Config: ClassVar[type[FrozenConfig]] = GraphPartitionConfig
-    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": comparison(),
-        "released": published(target="labels"),
-    }
+    RECIPES: ClassVar[Recipes] = {"default": comparison(), "released": published(target="labels")}
 
     def __init__(self, config: GraphPartitionConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)

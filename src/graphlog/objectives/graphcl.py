@@ -1,7 +1,6 @@
 """GraphCL: contrast two perturbed copies of each graph (You et al., 2020)."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -11,7 +10,7 @@ from torch import Tensor
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import GraphEncoder
-from graphlog.objectives.base import LossTerms, Objective, comparison, published
+from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
 from graphlog.objectives.heads import projection_head
 from graphlog.ops.contrastive import cosine_similarity, full_precision, log_softmax_share
 from graphlog.views.augment import Augmentation, AugmentConfig, augment
@@ -46,7 +45,7 @@ class GraphCL(Objective[GraphCLViews]):
     """Contrast of projected graph embeddings across the batch."""
 
     Config: ClassVar[type[FrozenConfig]] = GraphCLConfig
-    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    RECIPES: ClassVar[Recipes] = {
         "default": comparison(),
         "paper": published(),
         "released": published(subgraph_growth="first-neighbors", restore_edgeless=True),

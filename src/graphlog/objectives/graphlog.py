@@ -12,7 +12,15 @@ from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
-from graphlog.objectives.base import EmbedStore, LossTerms, Objective, Phase, chemistry, comparison
+from graphlog.objectives.base import (
+    EmbedStore,
+    LossTerms,
+    Objective,
+    Phase,
+    Recipes,
+    chemistry,
+    comparison,
+)
 from graphlog.objectives.global_semantic import (
     Candidates,
     assignment_gap,
@@ -276,8 +284,6 @@ class GraphLoGViews(NamedTuple):
     view: MaskedView | None = None
     """The same graphs, or what is left of them, with masked attributes; None where no loss looks at
     them."""
-    part: GraphBatch | None = None
-    """What is left of the graphs, unmasked, where a subgraph was dropped."""
     present_idx: Int[Tensor, "B"] | None = None
     """Nodes of ``clean`` that are left."""
 
@@ -291,7 +297,7 @@ class GraphLoG(Objective[GraphLoGViews]):
     """
 
     Config: ClassVar[type[FrozenConfig]] = GraphLoGConfig
-    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    RECIPES: ClassVar[Recipes] = {
         "default": chemistry(**CHEMISTRY),
         "graphlog": comparison(**GRAPHLOG),
         "paper": {**comparison(**PAPER), "schema": "molecule", "embedding": "last"},
@@ -438,17 +444,16 @@ class GraphLoG(Objective[GraphLoGViews]):
         weights = self._weights()
         if weights["graph"] + weights["subgraph"] + weights["attribute"] == 0:
             return GraphLoGViews(batch)  # no loss compares graphs with their views
-        part, present_idx = None, None
+        left, present_idx = batch, None
         if c.drop_rate > 0:
             dropped = drop_subgraphs(batch, c.drop_rate, generator)
-            present_idx, part = (~dropped).nonzero().squeeze(1), induced_part(batch, ~dropped).batch
+            present_idx, left = (~dropped).nonzero().squeeze(1), induced_part(batch, ~dropped).batch
         rate: float | Tensor = c.mask_rate
         if c.mask_rate_max is not None:
             share = uniform(batch.num_graphs, generator, batch.ptr.device)
             rate = c.mask_rate + (c.mask_rate_max - c.mask_rate) * share
-        source = batch if part is None else part
-        masked = mask_attributes(source, self.schema, rate, generator, c.masked_columns)
-        return GraphLoGViews(batch, masked, part, present_idx)
+        masked = mask_attributes(left, self.schema, rate, generator, c.masked_columns)
+        return GraphLoGViews(batch, masked, present_idx)
 
     def loss(
         self, views: GraphLoGViews, encoder: GraphEncoder, generator: torch.Generator
@@ -478,10 +483,7 @@ class GraphLoG(Objective[GraphLoGViews]):
                 terms["subgraph"] = pair.loss
                 watch |= {"cos_node_pos": pair.positive, "cos_node_neg": pair.negative}
             if self.attributes is not None:
-                unmasked = views.clean if views.part is None else views.part
-                terms["attribute"] = self.attributes.loss(
-                    view.node_emb, unmasked, views.view.node_idx, views.view.edge_idx
-                )
+                terms["attribute"] = self.attributes.loss(view.node_emb, views.view)
         if self.forest is not None and weights["global"] > 0:
             emb = _project(self.head, clean.graph_emb)
             terms["global"], seen = self._global_term(emb, self.forest, generator)

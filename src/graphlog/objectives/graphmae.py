@@ -1,7 +1,6 @@
 """GraphMAE: rebuild masked attributes through a message-passing decoder (Hou et al., 2022)."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -15,7 +14,7 @@ from graphlog.encoders import LAYERS
 from graphlog.encoders.base import EncoderConfig, Neighborhood, expand_attributes, table_rows
 from graphlog.encoders.encoder import GraphEncoder
 from graphlog.errors import ConfigError
-from graphlog.objectives.base import LossTerms, Objective, comparison, published
+from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
 from graphlog.objectives.heads import AttributeColumns
 from graphlog.ops.contrastive import full_precision, mean_or_zero, paired_cosine_similarity
 from graphlog.views.masking import MaskedColumns, MaskedView, mask_attributes, mask_row
@@ -47,13 +46,6 @@ class GraphMAEConfig(FrozenConfig):
         return name
 
 
-class GraphMAEViews(NamedTuple):
-    """Graphs before and after."""
-
-    clean: GraphBatch
-    masked: MaskedView
-
-
 def scaled_cosine_error(
     rebuilt: Float[Tensor, "A K"], answers: Float[Tensor, "A K"], exponent: float
 ) -> Float[Tensor, ""]:
@@ -69,7 +61,7 @@ def scaled_cosine_error(
     )
 
 
-class GraphMAE(Objective[GraphMAEViews]):
+class GraphMAE(Objective[MaskedView]):
     """A masked autoencoder.
 
     Encoder, re-masking, one message-passing layer, cosine error on the masked nodes. The authors'
@@ -78,7 +70,7 @@ class GraphMAE(Objective[GraphMAEViews]):
     """
 
     Config: ClassVar[type[FrozenConfig]] = GraphMAEConfig
-    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    RECIPES: ClassVar[Recipes] = {
         "default": comparison(),
         "paper": published(masked_columns="first", exponent=1.0),
     }
@@ -108,31 +100,21 @@ class GraphMAE(Objective[GraphMAEViews]):
             )
         mask_row(schema)
 
-    def views(self, batch: GraphBatch, generator: torch.Generator) -> GraphMAEViews:
-        """Return the batch and its masked counterpart."""
-        return GraphMAEViews(
-            batch,
-            mask_attributes(
-                batch, self.schema, self.config.mask_rate, generator, self.config.masked_columns
-            ),
-        )
+    def views(self, batch: GraphBatch, generator: torch.Generator) -> MaskedView:
+        """Return the batch with masked attributes."""
+        c = self.config
+        return mask_attributes(batch, self.schema, c.mask_rate, generator, c.masked_columns)
 
     def loss(
-        self, views: GraphMAEViews, encoder: GraphEncoder, generator: torch.Generator
+        self, views: MaskedView, encoder: GraphEncoder, generator: torch.Generator
     ) -> LossTerms:
         """Return the scaled cosine error of the masked nodes."""
-        batch, masked = views.masked.batch, views.masked.node_idx
-        hidden = self.bridge(self.activation(encoder(batch).node_emb))
+        hidden = self.bridge(self.activation(encoder(views.batch).node_emb))
         if self.config.remask:
-            hidden = hidden.index_fill(0, masked, 0.0)
-        rebuilt = full_precision(
-            self.output(
-                self.decoder(hidden, Neighborhood(batch, self.schema, encoder.node.weight.dtype))[
-                    masked
-                ]
-            )
-        )
-        columns = list(range(len(self.columns)))
-        answers = expand_attributes(views.clean.x[masked][:, columns], self.columns, rebuilt.dtype)
+            hidden = hidden.index_fill(0, views.node_idx, 0.0)
+        near = Neighborhood(views.batch, self.schema, encoder.node.weight.dtype)
+        rebuilt = full_precision(self.output(self.decoder(hidden, near)[views.node_idx]))
+        hid = views.clean.x[views.node_idx][:, : len(self.columns)]
+        answers = expand_attributes(hid, self.columns, rebuilt.dtype)
         loss = scaled_cosine_error(rebuilt, answers, self.config.exponent)
         return LossTerms(loss, {"attribute": loss})

@@ -3,11 +3,10 @@
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphlog.data.batch import GraphBatch
 from graphlog.data.schema import FeatureSchema
 from graphlog.domains import DOMAINS
 from graphlog.encoders.base import standardized
@@ -15,6 +14,7 @@ from graphlog.errors import ConfigError
 from graphlog.ops.collectives import Peers
 from graphlog.ops.contrastive import full_precision, mean_or_zero
 from graphlog.ops.products import perceptron
+from graphlog.views.masking import MaskedView
 
 AttributeColumns = Literal["first", "all"]
 COMPONENTS = 256
@@ -51,13 +51,7 @@ class AttributeHead(nn.Module):
         self.columns = tuple(masked[k] for k in self.positions)
         self.linear = nn.Linear(width, sum(max(c.cardinality, 1) for c in self.columns))
 
-    def loss(
-        self,
-        node_emb: Float[Tensor, "V D"],
-        clean: GraphBatch,
-        node_idx: Int[Tensor, "A"],
-        edge_idx: Int[Tensor, "B"],
-    ) -> Float[Tensor, ""]:
+    def loss(self, node_emb: Float[Tensor, "V D"], view: MaskedView) -> Float[Tensor, ""]:
         """Return the mean loss over masked items and columns.
 
         The loss is cross-entropy, or the squared error of continuous columns.
@@ -65,15 +59,14 @@ class AttributeHead(nn.Module):
         Args:
             node_emb: Node embeddings of the masked view; those of an edge are the sum of its two
                 ends.
-            clean: The graphs before masking, which hold the answers.
-            node_idx: Masked nodes.
-            edge_idx: Masked directed edges.
+            view: The masked nodes or directed edges, and the clean graphs, which hold the answers.
         """
+        clean = view.clean
         if self.masked == "node":
-            emb, answers = node_emb[node_idx], clean.x[node_idx]
+            emb, answers = node_emb[view.node_idx], clean.x[view.node_idx]
         else:
-            source, target = clean.edge_index[:, edge_idx]
-            emb, answers = node_emb[source] + node_emb[target], clean.edge_attr[edge_idx]
+            source, target = clean.edge_index[:, view.edge_idx]
+            emb, answers = node_emb[source] + node_emb[target], clean.edge_attr[view.edge_idx]
         scores = full_precision(self.linear(emb))
         if self.finds_first_set:
             first = answers[:, list(self.positions)].argmax(dim=1)

@@ -1,9 +1,8 @@
 """InfoGraph: nodes of every layer and whole graphs share information (Sun et al., 2020)."""
 
 import math
-from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -14,7 +13,7 @@ from torch.nn import functional as F
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.encoders.encoder import POOLS, GraphEncoder
-from graphlog.objectives.base import LossTerms, Objective, comparison, published
+from graphlog.objectives.base import LossTerms, Objective, Recipes, comparison, published
 from graphlog.ops.contrastive import full_precision, mean_or_zero
 
 
@@ -75,7 +74,7 @@ class InfoGraph(Objective[GraphBatch]):
     """Every node of the batch, at all layers, is scored with every graph, pooled per layer."""
 
     Config: ClassVar[type[FrozenConfig]] = InfoGraphConfig
-    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    RECIPES: ClassVar[Recipes] = {
         "default": comparison(),
         "paper": published(head_width="all-layers"),
     }

@@ -1,8 +1,7 @@
 """Infomax: a node recognizes the summary of its own graph (Velickovic 2019; Hu 2020)."""
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -13,6 +12,7 @@ from graphlog.encoders.encoder import GraphEncoder
 from graphlog.objectives.base import (
     LossTerms,
     Objective,
+    Recipes,
     comparison,
     published,
     row_products,
@@ -28,10 +28,7 @@ class Infomax(Objective[GraphBatch]):
     r"""Binary cross-entropy on :math:`h_v^\top W \sigma(h_{\mathcal G})` of own and next graph."""
 
     Config: ClassVar[type[FrozenConfig]] = InfomaxConfig
-    RECIPES: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "default": comparison(),
-        "paper": published(),
-    }
+    RECIPES: ClassVar[Recipes] = {"default": comparison(), "paper": published()}
 
     def __init__(self, config: InfomaxConfig, encoder: GraphEncoder) -> None:
         super().__init__(config, encoder)

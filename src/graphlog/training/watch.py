@@ -1,7 +1,7 @@
 """The collapse watch: how much of the embedding space is in use, and early alarms."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -129,13 +129,12 @@ class CollapseWatch:
         said: list[str] = []
         rows = sum(len(first) for first, _ in self._seen)
         known = {**means, **values}
-        for name, line in _alarms(known, self.dim, rows, self._batch_size).items():
+        for name, rings, line in _alarms(known, self.dim, rows, self._batch_size):
             streak = self._streak.get(name, 0)
-            if streak >= REPEATS:  # said before
-                continue
-            self._streak[name] = 0 if line is None else streak + 1
-            if line is not None and self._streak[name] == REPEATS:
-                said.append(line)
+            if streak < REPEATS:  # else said before
+                self._streak[name] = streak + 1 if rings else 0
+                if self._streak[name] == REPEATS:
+                    said.append(f"alarm: {line}")
         return values, said
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -185,38 +184,33 @@ class CollapseWatch:
 
 def _alarms(
     values: Mapping[str, float], dim: int, rows: int, batch_size: int
-) -> dict[str, str | None]:
-    """Return every alarm that can be judged from ``values``: its line where it rings, else None."""
-    alarms: dict[str, str | None] = {}
+) -> Iterator[tuple[str, bool, str]]:
+    """Yield name, ringing and line of every alarm that can be judged from ``values``."""
     floor = RANK_FLOOR * dim
-    rank = values.get("rank")
-    if rank is not None and rows > 4 * floor:
-        line = (
-            f"alarm: collapse, effective rank {rank:.1f} of {dim} (alarm under {floor:.0f}): "
-            "the embeddings use few directions"
+    if (rank := values.get("rank")) is not None and rows > 4 * floor:
+        yield (
+            "rank",
+            rank < floor,
+            f"collapse, effective rank {rank:.1f} of {dim} (alarm under {floor:.0f}): "
+            "the embeddings use few directions",
         )
-        alarms["rank"] = line if rank < floor else None
     # below 0 it is a difference of energies, which has no such floor
     if values.get("floor_loss_global", -1.0) >= 0:
         loss = values["loss_global"]
-        line = (
-            f"alarm: prototype loss {loss:.3f} (alarm under {SOLVED_LOSS}): the E-step is solved, "
-            "the global term is switched off"
+        yield (
+            "loss_global",
+            loss < SOLVED_LOSS,
+            f"prototype loss {loss:.3f} (alarm under {SOLVED_LOSS}): the E-step is solved, "
+            "the global term is switched off",
         )
-        alarms["loss_global"] = line if loss < SOLVED_LOSS else None
     if (gap := values.get("assignment_gap")) is not None:
-        line = (
-            "alarm: prototypes are assigned by the model's own distribution "
+        yield (
+            "assignment_gap",
+            gap < ASSIGNMENT_GAP,
+            "prototypes are assigned by the model's own distribution "
             f"(divergence {gap:.0e}), so the prototype loss has no gradient: "
-            "set objective.e_step = 'balanced'"
+            "set objective.e_step = 'balanced'",
         )
-        alarms["assignment_gap"] = line if gap < ASSIGNMENT_GAP else None
-    return alarms | _prototype_alarms(values, batch_size)
-
-
-def _prototype_alarms(values: Mapping[str, float], batch_size: int) -> dict[str, str | None]:
-    """Return the alarms of each layer of prototypes that has at least five."""
-    alarms: dict[str, str | None] = {}
     prefix = "prototypes_total_"
     for name, total in values.items():
         if not name.startswith(prefix) or total < FEWEST_PROTOTYPES:
@@ -224,16 +218,17 @@ def _prototype_alarms(values: Mapping[str, float], batch_size: int) -> dict[str,
         level = name.removeprefix(prefix)
         used = values[f"prototypes_used_nearest_{level}"]
         floor = OCCUPANCY_FLOOR * min(total, batch_size)
-        line = (
-            f"alarm: graphs crowd on {used:.1f} of {total:.0f} prototypes of layer {level} "
-            f"(alarm under {floor:.1f})"
+        yield (
+            f"occupancy_{level}",
+            used < floor,
+            f"graphs crowd on {used:.1f} of {total:.0f} prototypes of layer {level} "
+            f"(alarm under {floor:.1f})",
         )
-        alarms[f"occupancy_{level}"] = line if used < floor else None
         spread = values[f"posterior_perplexity_{level}"]
-        line = (
-            f"alarm: the E-step spreads over {spread:.1f} of {total:.0f} prototypes of layer "
+        yield (
+            f"perplexity_{level}",
+            spread > PERPLEXITY_CEILING * total,
+            f"the E-step spreads over {spread:.1f} of {total:.0f} prototypes of layer "
             f"{level} (alarm over {PERPLEXITY_CEILING:.0%}) and carries little information: "
-            "set objective.e_step_temperature to a smaller positive number"
+            "set objective.e_step_temperature to a smaller positive number",
         )
-        alarms[f"perplexity_{level}"] = line if spread > PERPLEXITY_CEILING * total else None
-    return alarms

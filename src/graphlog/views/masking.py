@@ -25,6 +25,8 @@ class MaskedView(NamedTuple):
     touch a masked edge."""
     edge_idx: Int[Tensor, "B"]
     """Masked directed edges, ascending (both directions of each); empty where nodes are masked."""
+    clean: GraphBatch
+    """The graphs before."""
 
 
 def mask_attributes(
@@ -64,7 +66,7 @@ def mask_attributes(
         total = int(num_masked(batch.host_ptr.diff(), rate).sum()) if known else None
         chosen = true_rows(is_chosen, total)
         masked = batch.with_attributes(x=overwritten(batch.x, chosen, row))
-        return MaskedView(masked, chosen, chosen.new_empty(0))
+        return MaskedView(masked, chosen, chosen.new_empty(0), batch)
     pair, pair_graph = undirected_pairs(batch)
     counts = num_masked(torch.bincount(pair_graph, minlength=batch.num_graphs), rate)
     is_masked = choose_unsorted(pair_graph, counts, generator)
@@ -72,7 +74,7 @@ def mask_attributes(
     touched = torch.zeros(batch.num_nodes, dtype=torch.bool, device=pair.device)
     touched[batch.edge_index[:, edge_idx].reshape(-1)] = True
     masked = batch.with_attributes(edge_attr=overwritten(batch.edge_attr, edge_idx, row))
-    return MaskedView(masked, touched.nonzero().squeeze(1), edge_idx)
+    return MaskedView(masked, touched.nonzero().squeeze(1), edge_idx, batch)
 
 
 def mask_edges_around(
