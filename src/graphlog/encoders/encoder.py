@@ -92,11 +92,6 @@ class Shard:
         return values * scale.div_(1 - rate)[first : first + values.shape[0]]
 
 
-def center_nodes(values: Float[Tensor, "V D"], ptr: Int[Tensor, "P"]) -> Float[Tensor, "N D"]:
-    """Return the row of each graph's center, which is its node 0."""
-    return values[ptr[:-1]]
-
-
 class Readout(nn.Module):
     """Permutation-invariant graph embedding. Implements Eq. 2.
 
@@ -276,7 +271,8 @@ class GraphEncoder(nn.Module):
     def _last(self, encoding: Encoding, batch: GraphBatch) -> Tensor:
         if self.config.readout != "mean+center":
             return encoding.graph_emb
-        return torch.cat([encoding.graph_emb, center_nodes(encoding.node_emb, batch.ptr)], dim=1)
+        # the center of an ego-network is its node 0
+        return torch.cat([encoding.graph_emb, encoding.node_emb[batch.ptr[:-1]]], dim=1)
 
     def _join_layers(self, outputs: list[NodeRows], shard: Shard) -> Float[Tensor, "N W"]:
         batch = shard.batch

@@ -3,7 +3,7 @@
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphlog.ops.contrastive import (
@@ -154,7 +154,11 @@ def subgraph_loss(
         targets = [m[:, None, :] for m in pad_values(is_masked, padding)]
     if colors is not None:
         candidates = [
-            c & _differs_or_same_node(k)
+            c
+            & (
+                (k[:, :, None] != k[:, None, :])
+                | torch.eye(k.shape[1], dtype=torch.bool, device=k.device)
+            )
             for c, k in zip(candidates, pad_values(colors, padding), strict=True)
         ]
     shares = [
@@ -164,11 +168,6 @@ def subgraph_loss(
         for s, c, t in zip(similarity, candidates, targets, strict=True)
     ]
     return _pair_loss(-mean_or_zero(unpad_values(shares, padding)[chosen]), own, others)
-
-
-def _differs_or_same_node(colors: Int[Tensor, "G S"]) -> Bool[Tensor, "G S S"]:
-    same_node = torch.eye(colors.shape[1], dtype=torch.bool, device=colors.device)
-    return (colors[:, :, None] != colors[:, None, :]) | same_node
 
 
 def _drawn_similarity(

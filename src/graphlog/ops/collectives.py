@@ -40,14 +40,12 @@ class Peers:
     """Number of this process, from 0."""
     size: int
     """Number of processes."""
-    group: Any = None
-    """Process group of torch.distributed; None is the default one."""
 
     def total(self, values: Tensor) -> Tensor:
         """Return the sum over processes, without gradient."""
         total = values.detach().clone()
         with lost_peers():
-            dist.all_reduce(total, group=self.group)
+            dist.all_reduce(total)
         return total
 
     def average_(self, tensors: Sequence[Tensor]) -> None:
@@ -72,7 +70,7 @@ class Peers:
         sent = padded.view(longest, -1).view(torch.uint8)  # a group need not know every type
         received = [torch.empty_like(sent) for _ in counts]
         with lost_peers():
-            dist.all_gather(received, sent, group=self.group)
+            dist.all_gather(received, sent)
         kept = [part[:count] for part, count in zip(received, counts, strict=True)]
         return torch.cat(kept).view(rows.dtype).view(-1, *rows.shape[1:])
 

@@ -53,9 +53,9 @@ class Progress:
         """Take the bar away."""
 
     @contextmanager
-    def shown(self, total: int, stage: str = "", done: int = 0) -> Generator[None]:
+    def shown(self, total: int, stage: str = "") -> Generator[None]:
         """Begin, say what the run is doing, and end after the block."""
-        self.begin(total, done)
+        self.begin(total)
         if stage:
             self.stage(stage)
         try:
