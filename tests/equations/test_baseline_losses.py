@@ -163,7 +163,7 @@ def test_attr_masking_of_edges_names_the_first_channel() -> None:
         losses.append(
             cross_entropy(objective.head.linear(h[a] + h[b]), channels.index(max(channels)))
         )
-    assert objective.head.channels == (0, 1)
+    assert objective.head.positions == (0, 1)
     assert close(found.total, mean(losses))
 
 

@@ -1,8 +1,11 @@
 """Pretext tasks: one file is one method; the table below is what ``--objective`` chooses from."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphlog.plugins import Registry
+
+if TYPE_CHECKING:
+    from graphlog.objectives.base import Objective
 
 
 def _fits(name: str, part: object) -> str | None:
@@ -12,7 +15,7 @@ def _fits(name: str, part: object) -> str | None:
     return None if is_objective else "a class derived from graphlog.objectives.base.Objective"
 
 
-OBJECTIVES: Registry[Any] = Registry(
+OBJECTIVES: "Registry[type[Objective[Any]]]" = Registry(
     "objective",
     {
         "graphlog": "graphlog.objectives.graphlog:GraphLoG",

@@ -83,7 +83,7 @@ class Objective(nn.Module, ABC, Generic[Views]):
         """
         return False
 
-    def __init__(self, config: Any, encoder: GraphEncoder) -> None:
+    def __init__(self, config: FrozenConfig, encoder: GraphEncoder) -> None:
         """Build the heads for this encoder's width and schema; the encoder is not kept."""
         super().__init__()
         self.check_schema(encoder.schema)

@@ -1,7 +1,7 @@
 """GraphLoG (Xu et al., 2021): local and global structure by online EM (Algorithm 1)."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import torch
 from jaxtyping import Int
@@ -149,8 +149,8 @@ class GraphLoGConfig(FrozenConfig):
     kmeans_space: Space = "raw"
     """Cluster embeddings as they are or scaled to length 1. Prototypes much shorter than the
     embeddings are moved by their own length in a few steps and fall out of use."""
-    kmeans_sample: int = Field(20_000, ge=0)
-    """Graphs that the prototypes are fitted on; 0: all of them."""
+    kmeans_sample: Annotated[int, Field(ge=1)] | Literal["all"] = 20_000
+    """Graphs that the prototypes are fitted on."""
     competitive_passes: int = Field(5, ge=1)
     """Passes over the collection of the competitive initialization."""
     competitive_decay: float = Field(0.95, gt=0, lt=1)
@@ -221,7 +221,7 @@ PAPER: Mapping[str, Any] = {
     "initialization": "kmeans",
     "min_roots": 1,
     "kmeans_space": "raw",
-    "kmeans_sample": 0,
+    "kmeans_sample": "all",
     "e_step": "sample",
     "e_step_temperature": 1.0,
     "prototype_rate": 1.0,
@@ -246,7 +246,7 @@ RELEASED: Mapping[str, Any] = {
     "centers": 50,
     "min_members": 2,
     "initialization": "competitive",
-    "kmeans_sample": 0,
+    "kmeans_sample": "all",
     "competitive_passes": 5,
     "competitive_decay": 0.95,
     "e_step": "greedy",
@@ -403,7 +403,7 @@ class GraphLoG(Objective[GraphLoGViews]):
         if phase.name != "joint":
             return
         c = self.config
-        emb = full_precision(embed(c.kmeans_sample or None))
+        emb = full_precision(embed(None if c.kmeans_sample == "all" else c.kmeans_sample))
         if self.head is not None:
             with torch.no_grad():
                 emb = torch.cat([self.head(part) for part in emb.split(8192)])
