@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import nn
 from torch.nn import functional as F
 
-from cli_support import Cli
+from cli_support import run_command
 from graphlog.config import FrozenConfig
 from graphlog.data.batch import GraphBatch
 from graphlog.data.store import GraphStore
@@ -78,7 +78,8 @@ def test_its_switches_are_checked() -> None:
         resolve_config("degre-pred")
 
 
-def test_the_command_line_offers_it(tmp_path: Path, cli: Cli) -> None:
+def test_the_command_line_offers_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    cli = run_command(capfd)
     (tmp_path / "m.smi").write_text("\n".join(["CCO", "CCN", "c1ccccc1", "CC(=O)O"] * 4))
     words = ["pretrain", tmp_path / "m.smi", "--epochs", "1", "--set", "encoder.dim=8", "-o"]
     assert cli(*words, tmp_path / "run", "--objective", "degree-pred").code == 0
