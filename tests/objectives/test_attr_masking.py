@@ -48,8 +48,9 @@ def test_all_channels_can_be_predicted_and_no_mark_with_them() -> None:
 
 
 def test_bond_masking_needs_masked_nodes_and_an_edge_mask() -> None:
-    for schema in (EDGE_MASKED, replace(NODE_MASKED, edge_mask=None)):
-        with pytest.raises(ConfigError, match="mask_bonds"):
+    without = replace(NODE_MASKED, edge_mask=None)
+    for schema, lacking in ((EDGE_MASKED, "mask_bonds"), (without, "no `edge_mask` row")):
+        with pytest.raises(ConfigError, match=lacking):
             make("attrmasking", encoder_for(schema), mask_bonds=True)
 
 
