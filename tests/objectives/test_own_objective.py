@@ -1,6 +1,5 @@
 """A pretext task of one's own: training, settings and the command line know it by its name."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
 from graphlog.objectives.base import LossTerms, Objective
 from graphlog.training.config import read_config, resolve_config
+from graphlog.training.log import read_metrics
 from graphlog.training.pretrain import run_pretraining
 
 TINY = {
@@ -65,7 +65,7 @@ def test_it_trains_and_comes_back(tiny_store: GraphStore, tmp_path: Path) -> Non
     config = resolve_config("degree-pred", None, {**TINY, "objective.most": 3})
     result = run_pretraining(tiny_store, config, tmp_path / "run")
     assert isinstance(result.objective, DegreePred)
-    rows = [json.loads(row) for row in (tmp_path / "run" / "metrics.jsonl").open()]
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert "loss_degree" in rows[0]
     assert rows[-1]["loss"] < 0.5 * rows[0]["loss"]
     assert read_config(tmp_path / "run" / "config.toml") == config
