@@ -31,7 +31,7 @@ SHIPPED_MODEL = "graphlog-mol"
 SMALL_ENCODER = {"dim": 64, "layers": 3}
 KEPT, TUNED = QUESTIONS
 """The set whose models are kept, to predict with, and the one that is fine-tuned on."""
-FINETUNE_EPOCHS = 8
+FINETUNE_EPOCHS = 4
 _MARK = "quickstart.json"
 
 Say = Callable[[str], None]
