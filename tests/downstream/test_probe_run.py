@@ -322,7 +322,7 @@ def test_a_probe_of_several_splits_is_fitted_to_all_labels(tmp_path: Path, task:
     report = probe(encoder, table, folds_seeds=seeds, run_dir=run, **options)
     assert report.rows[0].rule == "C by validation"
     assert "kept: models of all 47 labeled graphs" in report.notes
-    assert any("they come from the folds of all splits" in note for note in report.notes)
+    assert any("from the folds of all splits" in note for note in report.notes)
 
     alone = [
         open_labeled(table, encoder.schema, **{k: options[k] for k in OPENING}, split_seed=s)

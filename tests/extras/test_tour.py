@@ -65,10 +65,15 @@ def test_the_tour_leaves_models_scores_embeddings_and_figures(tmp_path: Path):
         "quickstart.json",
     } <= {p.name for p in (tmp_path / "tour").iterdir()}
     shipped = tour.SHIPPED_MODEL
-    rows = ("mean of the training fold", "small encoder", "untrained encoder", "ECFP4")
+    rows = (
+        "mean of the training fold",
+        "small encoder",
+        "untrained encoder",
+        "ECFP4 + ridge regression",
+    )
     for name in found.questions:
         models = [s.model for s in found.scores if s.dataset == name]
-        assert {*rows, shipped, f"{shipped}, RDKit's descriptors, ECFP4"} <= {*models}
+        assert {*rows, shipped, f"{shipped} + descriptors + substructure counts"} <= {*models}
     assert all(s.rmse > 0 and s.r2 < 1 for s in found.scores)
     mean = next(s for s in found.scores if s.model == rows[0])
     assert mean.r2 <= 0

@@ -8,7 +8,6 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -76,17 +75,10 @@ USUAL_BASELINES: tuple[Baseline, ...] = ("random", "ecfp-lr")
 """Those that take seconds: one untrained network, and a linear model of fingerprints."""
 EMBEDDING, UNTRAINED = "frozen encoder", "untrained encoder"
 COUNTS_TITLE = "substructure counts"
+HEADS = ("auto", "linear", "kernel")
+"""What is fitted to embeddings; ``auto`` is the better of the two on the validation fold."""
 KERNEL_RULE = "kernel by cross-validation"
 K = TypeVar("K")
-
-
-class HeadChoice(StrEnum):
-    """What is fitted to embeddings."""
-
-    AUTO = "auto"
-    """The better of the two on the validation fold."""
-    LINEAR = "linear"
-    KERNEL = "kernel"
 
 
 def probe(
@@ -152,7 +144,7 @@ def probe(
         DataError: If nothing can be learned that is to be kept.
     """
     check_baselines(baselines)
-    check_name("head", head, list(HeadChoice))
+    check_name("head", head, HEADS)
     encoder = encoder.with_readout(readout)
     is_new = not isinstance(source, LabeledGraphs)
     if folds_seeds is not None and is_new and labeling.get("split") is None:
@@ -160,15 +152,15 @@ def probe(
     data = open_labeled(source, encoder.schema, **labeling)
     domain_of(data.store.schema).check_feature_sets(with_features)
     splits = [data] if folds_seeds is None else in_other_folds(data, folds_seeds)
-    if folds_seeds is None and (run_dir is not None or head != HeadChoice.LINEAR):
+    if folds_seeds is None and (run_dir is not None or head != "linear"):
         check_learnable(data)
     folder = None
     if run_dir is not None:
         folder = RunFolder.open(run_dir, "probe", resume=None, overwrite=overwrite)
     with closing(folder) if folder is not None else nullcontext():
         embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=progress)
-        inputs = _inputs(data, embeddings, with_features, baselines, HeadChoice(head))
-        work = _Probe(encoder, layer, precision, HeadChoice(head), baselines, inputs, c, grid, jobs)
+        inputs = _inputs(data, embeddings, with_features, baselines, head)
+        work = _Probe(encoder, layer, precision, head, baselines, inputs, c, grid, jobs)
         seeds = [baseline_seeds] if folds_seeds is None else [[seed] for seed in folds_seeds]
         each = [work.scored(d, s, len(splits) == 1) for d, s in zip(splits, seeds, strict=True)]
         first = work.best(each)
@@ -182,7 +174,7 @@ def probe(
                 data, kept = work.refitted(data, first, [f.validation for f in found])
                 note = f"kept: models of all {len(data.split.train):,} labeled graphs"
                 report = replace(report, notes=(*report.notes, note))
-        if folder is not None or head != HeadChoice.LINEAR:
+        if folder is not None or head != "linear":
             report = report.led_by(first)
         if folder is None:
             return report
@@ -213,7 +205,7 @@ def _inputs(
     embeddings: Float[np.ndarray, "M W"],
     with_features: Sequence[str],
     baselines: Sequence[str],
-    head: HeadChoice,
+    head: str,
 ) -> _Inputs:
     domain = domain_of(data.store.schema)
     features = {name: domain.feature_set(name, data.store) for name in with_features}
@@ -226,7 +218,7 @@ def _inputs(
         elif baseline.note:
             notes = [baseline.note]
     counts = None
-    if head is not HeadChoice.LINEAR:
+    if head != "linear":
         try:
             counts = domain.feature_counts(data.store)
         except DataError:
@@ -297,7 +289,7 @@ class _Probe:
     encoder: Encoder
     layer: str | None
     precision: Precision
-    head: HeadChoice
+    head: str
     baselines: Sequence[str]
     inputs: _Inputs
     c: float
@@ -313,9 +305,9 @@ class _Probe:
             networks = [untrained_like(self.encoder, train, s, self.layer) for s in seeds]
             untrained = [n.embed_store(data.store, precision=self.precision) for n in networks]
         rows, candidates = list[ScoreRow](), dict[RowKey, _Candidate]()
-        if self.head is not HeadChoice.KERNEL:
+        if self.head != "kernel":
             rows += self._linear_rows(data, untrained, candidates)
-        if self.head is not HeadChoice.LINEAR:
+        if self.head != "linear":
             rows += self._kernel_rows(data, untrained, candidates, notes)
         known = self.inputs.baseline
         if "ecfp-rf" in self.baselines and known is not None and known.binary:
@@ -412,7 +404,7 @@ class _Probe:
         """Return the validation score, or that of cross-validation where it is undefined."""
         valid, train = data.split.valid, data.split.train
         merit = data.evaluate(values[valid], valid).scores[data.metric]
-        if not math.isnan(merit) or self.head is not HeadChoice.AUTO:
+        if not math.isnan(merit) or self.head != "auto":
             return merit
         if held_out is None:
             inputs = self.inputs
@@ -546,7 +538,7 @@ def kernel_predictions(
 ) -> Float[np.ndarray, "M T"]:
     """Return what a kernel model of frozen embeddings predicts of all but the training fold."""
     embeddings = encoder.embed_store(data.store, layer)
-    inputs = _inputs(data, embeddings, (), (), HeadChoice.KERNEL)
+    inputs = _inputs(data, embeddings, (), (), "kernel")
     return _kernel_held(data, _blocks(inputs, embeddings))[1].values
 
 
@@ -873,21 +865,21 @@ def fit_head(
     Raises:
         ConfigError: If the head is unknown, or a linear model is asked to weigh molecules.
     """
-    check_name("head", head, list(HeadChoice))
-    if data.weights is not None and head != HeadChoice.KERNEL:
+    check_name("head", head, HEADS)
+    if data.weights is not None and head != "kernel":
         raise ConfigError(
             f"weights of molecules go with {setting('head', 'kernel')}, or with fine-tuning.",
             option="head",
         )
     check_learnable(data)
     train, embeddings = data.split.train, encoder.embed_store(data.store, layer)
-    inputs = _inputs(data, embeddings, (), (), HeadChoice(head))
+    inputs = _inputs(data, embeddings, (), (), head)
     found: list[tuple[float, Kept]] = []
-    if head != HeadChoice.LINEAR:
+    if head != "linear":
         fit = fit_kernel(_blocks(inputs, embeddings), data.labels, train, data.task, data.weights)
         merit = data.evaluate(fit.held_out[train], train).scores[data.metric]
         found.append((merit, fit.model))
-    if head != HeadChoice.KERNEL:
+    if head != "kernel":
         scaling = Scaling.of(embeddings[train])
         x = scaling(embeddings)
         path = held_out_path(x, data.labels, train, data.task)

@@ -141,6 +141,7 @@ class Report:
 
         Of several splits also the difference from the first row and half the width of its interval.
         """
+        differs = ("difference", "difference_half_width") if self.splits > 1 else ()
         return [
             {
                 "model": row.model,
@@ -151,16 +152,10 @@ class Report:
                 "valid_mean": row.mean(self.metric, "valid"),
                 "seeds": len(row.test.get(self.metric, [])),
                 **{half: row.mean(self.metric, half) for half in row.halves},
-                **self._difference(row),
+                **dict(zip(differs, self.difference(row) if differs else (), strict=True)),
             }
             for row in self.rows
         ]
-
-    def _difference(self, row: ScoreRow) -> dict[str, float]:
-        if self.splits == 1:
-            return {}
-        mean, half = self.difference(row)
-        return {"difference": mean, "difference_half_width": half}
 
     def difference(self, row: ScoreRow) -> tuple[float, float]:
         """Return how far a row of several splits is above the first, and half its 95 % interval.

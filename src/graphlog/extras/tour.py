@@ -13,7 +13,8 @@ from graphlog.downstream.embed import embed_file
 from graphlog.downstream.finetune import FinetuneConfig, finetune
 from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.pretrained import Encoder
-from graphlog.downstream.report import Model, Rule, ScoreRow, Source
+from graphlog.downstream.probe import EMBEDDING
+from graphlog.downstream.report import Model, Rule, ScoreRow
 from graphlog.downstream.tasks import LabeledGraphs, open_labeled
 from graphlog.errors import ConfigError, MissingExtraError, setting
 from graphlog.files import write_json
@@ -124,7 +125,7 @@ def run_quickstart(
     for name, data in labeled.items():
         own = api.probe(small, data, baselines=())
         rows = [(row, "small encoder") for row in own.rows]
-        rows += [(row, _name(row)) for row in reports[name].rows]
+        rows += [(r, r.model.replace(EMBEDDING, SHIPPED_MODEL)) for r in reports[name].rows]
         scores += [_mean_row(data), *(_score(name, *row) for row in rows if _is_shown(row[0]))]
     data = labeled[TUNED]
     say(f"3/4  fine-tune {SHIPPED_MODEL} on {TUNED}: {data.sizes['train']} molecules")
@@ -183,22 +184,6 @@ def _mean_row(data: LabeledGraphs) -> TourScore:
 def _is_shown(row: ScoreRow) -> bool:
     """Return whether a row is in the table: those at the fixed penalty say nearly the same."""
     return row.key is not None and (row.key.model, row.key.rule) != (Model.LINEAR, Rule.FIXED)
-
-
-def _name(row: ScoreRow) -> str:
-    assert row.key is not None
-    names = [_FEATURES[name] for name in row.key.features]
-    counts = ["ECFP4"] if row.key.model is Model.KERNEL else []
-    match row.key.source:
-        case Source.EMBEDDING:
-            return ", ".join([SHIPPED_MODEL, *names, *counts])
-        case Source.UNTRAINED:
-            return ", ".join(["untrained encoder", *counts])
-        case Source.FEATURES:
-            return ", ".join(names) or "ECFP4"
-
-
-_FEATURES = {"descriptors": "RDKit's descriptors"}
 
 
 def _score(dataset: str, row: ScoreRow, model: str, how: str = "") -> TourScore:
