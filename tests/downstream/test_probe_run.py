@@ -169,7 +169,7 @@ def test_a_frame_is_predicted_as_a_frame(tmp_path: Path) -> None:
 
 
 def test_large_inputs_are_predicted_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("graphlog.downstream.linear._GRAPHS_AT_ONCE", 7)
+    monkeypatch.setattr("graphlog.downstream.pretrained._ROWS_WITH_FEATURES", 7)
     data = labeled(LENGTH, "regression")
     options = {"baselines": (), "with_features": ("descriptors",)}
     probe(tiny_encoder("jk"), data, **options, run_dir=tmp_path / "run")
