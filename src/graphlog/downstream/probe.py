@@ -65,7 +65,7 @@ from graphlog.encoders.novelty import fit_novelty
 from graphlog.errors import ConfigError, DataError, check_name, setting
 from graphlog.files import write_json, write_text, writing
 from graphlog.inputs import InputLike
-from graphlog.training.log import Progress
+from graphlog.training.log import Progress, as_progress
 from graphlog.training.runfolder import RunFolder, versions
 from graphlog.training.setting import Precision
 
@@ -157,12 +157,15 @@ def probe(
     folder = None
     if run_dir is not None:
         folder = RunFolder.open(run_dir, "probe", resume=None, overwrite=overwrite)
+    bar = as_progress(progress)
     with closing(folder) if folder is not None else nullcontext():
-        embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=progress)
-        inputs = _inputs(data, embeddings, with_features, baselines, head)
+        embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=bar)
+        with bar.shown(0, "computing fingerprints and other features"):
+            inputs = _inputs(data, embeddings, with_features, baselines, head)
         work = _Probe(encoder, layer, precision, head, baselines, inputs, c, grid, jobs)
         seeds = [baseline_seeds] if folds_seeds is None else [[seed] for seed in folds_seeds]
-        each = [work.scored(d, s, len(splits) == 1) for d, s in zip(splits, seeds, strict=True)]
+        with bar.shown(0, "fitting models"):
+            each = [work.scored(d, s, len(splits) == 1) for d, s in zip(splits, seeds, strict=True)]
         first = work.best(each)
         found = [of_split.candidates[first] for of_split in each]
         report, held, kept = each[0].report, found[0].held, found[0].kept
