@@ -10,7 +10,7 @@ from graphlog.data.manifest import is_store
 from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore, open_store
 from graphlog.data.workers import device_for, using
-from graphlog.domains import DOMAINS, Input, schema_named
+from graphlog.domains import Input, schema_named
 from graphlog.downstream import folds as _folds
 from graphlog.downstream import probe as _probe
 from graphlog.downstream.finetune import FinetuneConfig, take_labeling
@@ -51,7 +51,7 @@ def read_molecules(
         targets: Columns of labels; ``auto``: every one of numbers; None: a data set's own, if any.
         options: ``smiles_column``, ``on_error``, ``workers``, ``store_path``, ``progress``,
             ``keep_texts``, ``limit`` and ``data_dir``, as for
-            :meth:`graphlog.domains.records.RecordDomain.read`.
+            :class:`graphlog.domains.molecule.domain.MoleculeReading`.
 
     Raises:
         DataError: If the source cannot be read, a label is not a number, or more than half of a
@@ -62,12 +62,11 @@ def read_molecules(
         >>> read_molecules(["CCO", "C1CC"], schema="molecule").rejects[0].reason
         'RDKit cannot parse: unclosed ring'
     """
-    molecules = DOMAINS["molecule"]
     resolved = resolve(source)
     if resolved.store is not None and schema is None:
         return read(resolved, **options)
     if not isinstance(schema, FeatureSchema):
-        schema = molecules.schema_named(schema or resolve_config().schema)
+        schema = schema_named(schema or resolve_config().schema)
     return read(resolved, schema, domain="molecule", targets=targets, **options)
 
 
@@ -83,7 +82,7 @@ def read_graphs(
         schema: How to read attributes: a model's schema, or another store, whose numbers of classes
             are kept too; None infers it.
         options: ``kinds``, ``directed``, ``on_error``, ``store_path``, ``progress``, ``limit`` and
-            ``data_dir``, as for :meth:`graphlog.domains.graph.domain.GraphDomain.read`.
+            ``data_dir``, as for :class:`graphlog.domains.graph.domain.GraphReading`.
 
     Raises:
         DataError: Naming file, line or graph, if the input, or most of its graphs, cannot be read.
@@ -100,7 +99,7 @@ def read_proteins(source: str | Path | Sequence[str | Path], **options: Any) -> 
     Args:
         source: Name of a set or network, network files (one a species), or a folder of them.
         options: ``annotations``, ``go``, ``aliases``, ``labels``, ``species``, ``on_error``,
-            ``limit`` and the like, as for :func:`graphlog.domains.protein.reading.read_proteins`.
+            ``limit`` and the like, as for :class:`graphlog.domains.protein.reading.ProteinReading`.
 
     Raises:
         DataError: Naming file and line, if something cannot be read.

@@ -67,8 +67,7 @@ def open_table(
     if kind in ("parquet", "xlsx"):
         opened = _open_parquet(Path(path)) if kind == "parquet" else _open_excel(Path(path), sheet)
         with opened as (columns, records):
-            k = rule.find(columns, wanted, where)
-            yield Table(where, columns, k, _not_empty(_numbered(records, columns, k), where))
+            yield _table(where, columns, records, rule.find(columns, wanted, where))
         return
     with open_text(path) as lines:
         first = next((line for line in lines if line.strip("\r\n\t ,;\0")), None)
@@ -114,13 +113,16 @@ def open_columns(
         [text(column, value) for column, value in enumerate(values)]
         for values in zip(*columns.values(), strict=True)
     )
-    return Table(where, names, k, _not_empty(_numbered(rows, names, k), where))
+    return _table(where, names, rows, k)
 
 
-def _numbered(records: Iterable[list[str]], columns: Sequence[str], k: int) -> Iterator[Row]:
+def _table(where: str, columns: Sequence[str], records: Iterable[list[str]], k: int) -> Table:
     names = distinct(columns)
-    for number, values in enumerate(records):
-        yield Row(number, values[k].strip(), dict(zip(names, values, strict=True)))
+    rows = (
+        Row(number, values[k].strip(), dict(zip(names, values, strict=True)))
+        for number, values in enumerate(records)
+    )
+    return Table(where, columns, k, _not_empty(rows, where))
 
 
 def kind_of(path: Path) -> str:

@@ -492,15 +492,6 @@ class Domain(ABC):
             f"domain '{self.name}' counts no substructures; set objective.substructure_weight = 0."
         )
 
-    def schema_named(self, name: str) -> FeatureSchema:
-        """Return one of the fixed schemas.
-
-        Raises:
-            ConfigError: If there is none of that name.
-        """
-        check_name(f"schema of {self.records}", name, self.schemas)
-        return self.schemas[name]
-
 
 def _fits(name: str, part: object) -> str | None:
     fits = isinstance(part, Domain) and part.name == name

@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from graphlog.data.columns import listed
-from graphlog.domains.graph.raw import MAX_NODES, Collection, Place, RawGraph, cell, column
+from graphlog.domains.graph.raw import (
+    MAX_NODES,
+    BadGraphError,
+    Collection,
+    Place,
+    RawGraph,
+    cell,
+    column,
+)
 from graphlog.errors import DataError
 from graphlog.files import open_text
 
@@ -22,10 +30,6 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 """The tables and the columns each must have; other columns are attributes, or labels of graphs."""
 _NUM_NODES = "num_nodes"
 _SUFFIXES = (".csv", ".csv.gz", ".csv.zst")
-
-
-class _BadGraphError(Exception):
-    """Why a graph cannot be used."""
 
 
 class _Rows(NamedTuple):
@@ -141,7 +145,7 @@ def _read(tables: Mapping[str, Path], columns: Mapping[str, tuple[str, ...]]) ->
                     listed[name], following[name] = rows, next(groups[name], None)
             try:
                 yield _graph(number, current.graph, listed, columns)
-            except _BadGraphError as e:
+            except BadGraphError as e:
                 yield RawGraph(number, current.graph, problem=str(e), name=current.graph)
             number += 1
         for name, rows in following.items():
@@ -159,7 +163,7 @@ def _graph(
     if "graphs" in listed:
         if len(listed["graphs"].values) > 1:
             problem = f"graph '{name}' is there twice; keep one row"
-            raise _BadGraphError(f"{listed['graphs'].place.of(1)}{problem}")
+            raise BadGraphError(f"{listed['graphs'].place.of(1)}{problem}")
         about = dict(zip(columns["graphs"], listed["graphs"].values[0], strict=True))
     num_nodes = about.pop(_NUM_NODES, None)
     nodes, edges = listed.get("nodes"), listed.get("edges")
@@ -168,14 +172,14 @@ def _graph(
     if nodes is not None:
         numbers = _listed_nodes(nodes)
     elif "nodes" in columns:
-        raise _BadGraphError(f"graph '{name[:40]}' has no row in nodes.csv")
+        raise BadGraphError(f"graph '{name[:40]}' has no row in nodes.csv")
     else:
         numbers = _unlisted_nodes(ends, edge_place, num_nodes)
     for k, pair in enumerate(ends):
         for end in pair:
             if end not in numbers:
                 problem = f"node '{end[:40]}' is none of graph '{name[:40]}'"
-                raise _BadGraphError(f"{edge_place.of(k)}{problem}")
+                raise BadGraphError(f"{edge_place.of(k)}{problem}")
     pairs = [[numbers[a], numbers[b]] for a, b in ends]
     empty = column([])
     return RawGraph(
@@ -197,7 +201,7 @@ def _listed_nodes(nodes: _Rows) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for k, (name,) in enumerate(nodes.keys):
         if name in numbers:
-            raise _BadGraphError(f"{nodes.place.of(k)}node '{name[:40]}' is listed twice")
+            raise BadGraphError(f"{nodes.place.of(k)}node '{name[:40]}' is listed twice")
         numbers[name] = k
     return numbers
 
@@ -207,16 +211,16 @@ def _unlisted_nodes(ends: Sequence[Sequence[str]], place: Place, num_nodes: Any)
     if num_nodes is not None:
         if not isinstance(num_nodes, int) or not 0 < num_nodes <= MAX_NODES:
             expected = f"must be a whole number from 1 to {MAX_NODES:,}"
-            raise _BadGraphError(f"`num_nodes` {expected}, found {num_nodes!r:.40}")
+            raise BadGraphError(f"`num_nodes` {expected}, found {num_nodes!r:.40}")
         return {str(k): k for k in range(num_nodes)}
     values = {end: cell(end) for pair in ends for end in pair}
     for k, pair in enumerate(ends):
         for end in pair:
             if not end or (isinstance(values[end], int) and values[end] < 0):
                 problem = f"a node must be a name or a number from 0, found '{end}'"
-                raise _BadGraphError(f"{place.of(k)}{problem}")
+                raise BadGraphError(f"{place.of(k)}{problem}")
     if not values:
-        raise _BadGraphError(
+        raise BadGraphError(
             "has no edge, so its nodes are unknown: list them in nodes.csv, or count them in "
             "graphs.csv (num_nodes)"
         )

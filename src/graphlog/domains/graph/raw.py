@@ -213,8 +213,8 @@ class _Layout(NamedTuple):
     """Whether the first graph has a name."""
 
 
-class _BadLineError(Exception):
-    """Why a line is not a graph."""
+class BadGraphError(Exception):
+    """Why a graph cannot be used."""
 
 
 def open_jsonlines(path: Path) -> Collection:
@@ -242,7 +242,7 @@ def _find_layout(path: Path) -> _Layout:
     for _, line in _lines(path):
         try:
             record = _parse(line)
-        except _BadLineError:
+        except BadGraphError:
             continue
         node, edge, labels, has_id = layout
         layout = _Layout(
@@ -268,7 +268,7 @@ def _read(path: Path, layout: _Layout) -> Iterator[RawGraph]:
     for row, (number, line) in enumerate(_lines(path)):
         try:
             yield _graph(row, Place(lines=(number,)), line, layout)
-        except _BadLineError as e:
+        except BadGraphError as e:
             yield RawGraph(row, line[:_MAX_TEXT], problem=f"line {number}: {e}")
 
 
@@ -279,13 +279,13 @@ def _graph(row: int, place: Place, line: str, layout: _Layout) -> RawGraph:
     edge = _matrix(record.get("edge_attr"), "edge_attr", layout.edge or 0)
     if any(len(c) != edges.shape[1] for c in edge):
         expected = f"`edge_attr` must have {edges.shape[1]} rows, one for each edge"
-        raise _BadLineError(f"{expected}, found {len(edge[0])}")
+        raise BadGraphError(f"{expected}, found {len(edge[0])}")
     stated = record.get("num_nodes")
     if stated is not None and (type(stated) is not int or stated < 1):
-        raise _BadLineError(f"`num_nodes` must be a whole number from 1, found {stated!r:.40}")
+        raise BadGraphError(f"`num_nodes` must be a whole number from 1, found {stated!r:.40}")
     num_nodes = len(node[0]) if node else stated or int(edges.max(initial=-1)) + 1
     if stated not in (None, num_nodes):
-        raise _BadLineError(f"`x` has {num_nodes} rows and `num_nodes` is {stated}")
+        raise BadGraphError(f"`x` has {num_nodes} rows and `num_nodes` is {stated}")
     labels = _labels(record.get("y"), layout.labels or ())
     name = str(record.get("id", ""))[:_MAX_TEXT]
     text = name or line[:_MAX_TEXT]
@@ -298,20 +298,20 @@ def _parse(line: str) -> dict[str, Any]:
         if "\\u" in line:  # half of a surrogate pair is valid JSON, but cannot be stored as text
             json.dumps(record, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as e:  # also whole numbers of thousands of digits
-        raise _BadLineError(f"is no JSON ({e})") from None
+        raise BadGraphError(f"is no JSON ({e})") from None
     if not isinstance(record, dict) or "edges" not in record:
-        raise _BadLineError('must be an object with "edges": [[0, 1], ...]')
+        raise BadGraphError('must be an object with "edges": [[0, 1], ...]')
     for key in record:
         if key not in _JSON_KEYS:
-            raise _BadLineError(f"unknown key {key!r}; known: {', '.join(_JSON_KEYS)}")
+            raise BadGraphError(f"unknown key {key!r}; known: {', '.join(_JSON_KEYS)}")
     return record
 
 
 def _edges(pairs: Any) -> np.ndarray:
     if not isinstance(pairs, list) or any(not isinstance(p, list) or len(p) != 2 for p in pairs):
-        raise _BadLineError("`edges` must be a list of pairs of node numbers")
+        raise BadGraphError("`edges` must be a list of pairs of node numbers")
     if any(type(end) is not int or abs(end) >= 2**31 for pair in pairs for end in pair):
-        raise _BadLineError("`edges` must hold whole numbers")
+        raise BadGraphError("`edges` must hold whole numbers")
     return np.array(pairs, dtype=np.int64).reshape(-1, 2).T
 
 
@@ -325,18 +325,18 @@ def _matrix(rows: Any, name: str, width: int) -> tuple[Any, ...]:
     """Return a matrix column by column."""
     if rows is None:
         if width and name == "x":
-            raise _BadLineError(f"has no `x`, where others have {width} attributes a node")
+            raise BadGraphError(f"has no `x`, where others have {width} attributes a node")
         return tuple(column([]) for _ in range(width))
     if not isinstance(rows, list):
-        raise _BadLineError(f"`{name}` must be a list, one entry each")
+        raise BadGraphError(f"`{name}` must be a list, one entry each")
     listed = [row if isinstance(row, list) else [row] for row in rows]
     for k, row in enumerate(listed):
         if len(row) != width:
             expected = f"`{name}` must have {width} attributes a row, as the first graph has"
-            raise _BadLineError(f"{expected}, found {len(row)} in row {k}")
+            raise BadGraphError(f"{expected}, found {len(row)} in row {k}")
         for value in row:
             if not _is_plain(value):
-                raise _BadLineError(f"`{name}` must hold numbers and words, found {value!r:.40}")
+                raise BadGraphError(f"`{name}` must hold numbers and words, found {value!r:.40}")
     return tuple(column([None if row[k] == "" else row[k] for row in listed]) for k in range(width))
 
 
@@ -361,7 +361,7 @@ def _labels(y: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
         values = y if isinstance(y, list) else [y]
     else:
         found = len(y) if isinstance(y, dict | list) else 1
-        raise _BadLineError(f"`y` must be {len(names)} labels ({', '.join(names)}), found {found}")
+        raise BadGraphError(f"`y` must be {len(names)} labels ({', '.join(names)}), found {found}")
     if not all(map(_is_plain, values)):
-        raise _BadLineError("`y` must hold numbers, words or null")
+        raise BadGraphError("`y` must hold numbers, words or null")
     return tuple(None if value == "" else value for value in values)

@@ -23,7 +23,6 @@ PARTS = tuple(
 )
 """What follows ``NAME_``; the first two are required."""
 GIN_SUFFIXES = (".txt", ".txt.gz", ".txt.zst")
-_GIN_HEAD_LINES = 3
 _MIN_BOMB, _BOMB_RATIO = 1 << 26, 200
 """A member that is larger, and expands by more than this factor, would only fill the memory."""
 
@@ -200,13 +199,16 @@ class _Files:
 def looks_like_gin(path: Path) -> bool:
     """Return whether a file begins as the GIN family's format: a number, two numbers, a node."""
     try:
-        with open_text(path) as lines:
-            head = [next(lines, "").split() for _ in range(_GIN_HEAD_LINES)]
+        first, second, third = _gin_head(path)
     except DataError:
         return False
-    first, second, third = head
     is_counted = len(first) == 1 and len(second) == 2 and len(third) >= 2
     return is_counted and None not in (_count(first[0]), _count(second[0]))
+
+
+def _gin_head(path: Path) -> list[list[str]]:
+    with open_text(path) as lines:
+        return [next(lines, "").split() for _ in range(3)]
 
 
 def open_gin(path: Path) -> Collection:
@@ -215,8 +217,7 @@ def open_gin(path: Path) -> Collection:
     The first line is the number of graphs; each graph is a line ``nodes label`` and a line ``tag
     degree neighbors… attributes…`` for each node. Tags are categories and labels are classes.
     """
-    with open_text(path) as lines:
-        words = [next(lines, "").split() for _ in range(_GIN_HEAD_LINES)][-1]
+    words = _gin_head(path)[-1]
     degree = _count(words[1]) if len(words) > 1 else None
     extra = max(len(words) - 2 - degree, 0) if degree is not None else 0
     return Collection(
