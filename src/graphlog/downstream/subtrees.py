@@ -1,20 +1,18 @@
 """Subtrees of Weisfeiler and Lehman: what message passing can tell apart."""
 
-from collections.abc import Iterator
-
 import numpy as np
 from jaxtyping import Float, Int64
 from scipy.sparse import csr_matrix, hstack
 
 from graphlog.data.batch import GraphBatch
-from graphlog.data.chunk import MIX, mixed
-from graphlog.data.schema import Attribute
+from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
+from graphlog.ops.colors import refine_colors
+from graphlog.ops.neighbors import build_adjacency
 
 ROUNDS = 4
 """How often labels are refined by those of the neighbors."""
-_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
-"""An odd number: a node's own label must not look like one of its neighbors'."""
+_ODD = 0x3F58476D1CE4E5B9
 
 
 def wl_counts(store: GraphStore) -> csr_matrix:
@@ -22,10 +20,11 @@ def wl_counts(store: GraphStore) -> csr_matrix:
 
     Weisfeiler-Lehman subtree counts (Shervashidze et al., 2011). Labels start as the categorical
     node attributes, or the degree where there are none; those of edges are refined in. Continuous
-    attributes are not looked at. A multiset of neighbors is known by a sum of 64-bit hashes.
+    attributes are not looked at.
     """
     batch = store[:]
-    return csr_matrix(hstack([_histogram(labels, batch) for labels in _rounds(store, batch)]))
+    labels = [_labels(batch, store.schema, rounds) for rounds in range(ROUNDS + 1)]
+    return csr_matrix(hstack([_histogram(of_nodes, batch) for of_nodes in labels]))
 
 
 def wl_kernel(store: GraphStore) -> Float[np.ndarray, "M M"]:
@@ -42,58 +41,23 @@ def same_structure(store: GraphStore) -> Int64[np.ndarray, "M"]:
     Two different graphs may share one, as they would for an encoder of as many layers.
     """
     batch = store[:]
-    *_, labels = _rounds(store, batch)
-    hashes = np.zeros(len(store), dtype=np.uint64)
-    np.add.at(hashes, batch.batch.numpy(), mixed(_hash(labels)))
-    hashes += np.asarray(store.num_nodes).astype(np.uint64) * _FACTOR
-    return _dense(hashes)
+    hashes = batch.sizes.numpy() * _ODD
+    np.add.at(hashes, batch.batch.numpy(), _labels(batch, store.schema, ROUNDS))
+    return np.unique(hashes, return_inverse=True)[1].reshape(-1)
 
 
-def _rounds(store: GraphStore, batch: GraphBatch) -> Iterator[Int64[np.ndarray, "V"]]:
-    """Yield the labels of all nodes: as they are, and after each refinement."""
-    labels = _dense(_codes(batch.x.numpy(), store.schema.node, batch.num_nodes))
-    if not any(c.is_categorical for c in store.schema.node):
-        labels = _dense(
-            np.bincount(batch.edge_index[1].numpy(), minlength=batch.num_nodes).astype(np.int64)
-        )
-    edges = _codes(batch.edge_attr.numpy(), store.schema.edge, batch.num_edges)
-    yield labels
-    for _ in range(ROUNDS):
-        labels = _refined(labels, edges, batch)
-        yield labels
-
-
-def _codes(values: np.ndarray, columns: tuple[Attribute, ...], rows: int) -> Int64[np.ndarray, "R"]:
-    """Return one number a row for all its categorical columns together."""
-    key = np.zeros(rows, dtype=np.int64)
-    for k, column in enumerate(columns):
-        if column.is_categorical:
-            key = key * column.cardinality + values[:, k].astype(np.int64)
-            key = _dense(key)
-    return key
-
-
-def _refined(
-    labels: Int64[np.ndarray, "V"], edges: Int64[np.ndarray, "E"], batch: GraphBatch
-) -> Int64[np.ndarray, "V"]:
-    source, target = batch.edge_index.numpy()
-    message = mixed(_hash(labels)[source] + _hash(edges + 1) * MIX)
-    gathered = np.zeros(len(labels), dtype=np.uint64)
-    np.add.at(gathered, target, message)
-    return _dense(mixed(_hash(labels) * _FACTOR + gathered))
+def _labels(batch: GraphBatch, schema: FeatureSchema, rounds: int) -> Int64[np.ndarray, "V"]:
+    """Return the labels of all nodes after some refinements, as numbers of 64 bits."""
+    edges = build_adjacency(batch.edge_index, batch.num_nodes)
+    node, edge = (
+        [k for k, column in enumerate(columns) if column.is_categorical]
+        for columns in (schema.node, schema.edge)
+    )
+    x = batch.x[:, node] if node else edges.in_degree[:, None]
+    return refine_colors(x, batch.edge_attr[:, edge], edges, rounds).numpy()
 
 
 def _histogram(labels: Int64[np.ndarray, "V"], batch: GraphBatch) -> csr_matrix:
-    ones = np.ones(len(labels))
-    return csr_matrix(
-        (ones, (batch.batch.numpy(), labels)),
-        shape=(batch.num_graphs, int(labels.max(initial=-1)) + 1),
-    )
-
-
-def _dense(labels: np.ndarray) -> Int64[np.ndarray, "V"]:
-    return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
-
-
-def _hash(labels: Int64[np.ndarray, "V"]) -> np.ndarray:
-    return mixed(labels.astype(np.uint64))
+    kinds, columns = np.unique(labels, return_inverse=True)
+    cells = (np.ones(len(labels)), (batch.batch.numpy(), columns.reshape(-1)))
+    return csr_matrix(cells, shape=(batch.num_graphs, len(kinds)))
