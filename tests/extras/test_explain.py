@@ -48,7 +48,7 @@ def test_contributions_are_changes_under_masking_one_node(classifier: Predictor)
 def test_batches_do_not_matter(classifier: Predictor, size: int, monkeypatch: pytest.MonkeyPatch):
     store = chain_store().subset(np.arange(12))
     expected = attribute(classifier, store).values
-    monkeypatch.setattr("graphlog.extras.explain._NODES_AT_ONCE", 100)
+    monkeypatch.setattr("graphlog.downstream.pretrained._NODES_AT_ONCE", 100)
     np.testing.assert_allclose(attribute(classifier, store, size).values, expected, atol=1e-5)
 
 

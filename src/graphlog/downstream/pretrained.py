@@ -324,7 +324,7 @@ def each_part(
     if batch_size < 1:
         raise out_of_range("batch_size", "at least 1", batch_size)
     pieces = (
-        ((key, len(store)), [store[graphs] for graphs in _ranges(store.num_nodes, batch_size)])
+        ((key, len(store)), [store[graphs] for graphs in batch_ranges(store.num_nodes, batch_size)])
         for key, store in parts
     )
     for (key, count), found in spread_in_order(partial(_each, work), pieces, 1):
@@ -351,7 +351,7 @@ def ranges_of(
         yield slice(start, start + len(graphs)), store.subset(graphs)
 
 
-def _ranges(sizes: Int[np.ndarray, "N"], batch_size: int) -> Iterator[slice]:
+def batch_ranges(sizes: Int[np.ndarray, "N"], batch_size: int) -> Iterator[slice]:
     """Cut consecutive graphs so that few share a batch where they are large."""
     before = np.concatenate([[0], np.cumsum(sizes)])
     start = 0

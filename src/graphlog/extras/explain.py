@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import pairwise, repeat
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from graphlog.data.schema import FeatureSchema
 from graphlog.data.store import GraphStore
 from graphlog.domains import Draws, domain_of
 from graphlog.downstream.predictor import Predictor
+from graphlog.downstream.pretrained import batch_ranges
 from graphlog.downstream.writers import Written, check_output, free_names, save_rejects
 from graphlog.errors import ConfigError
 from graphlog.files import open_csv, replacing
@@ -24,9 +25,6 @@ from graphlog.inputs import InputLike, read, rereadable, resolve
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.setting import Precision, inference_precision
 from graphlog.views.masking import mask_edges_around, overwritten
-
-_NODES_AT_ONCE = 50_000
-"""Nodes of a batch of copies, so that a large graph takes no more memory than many small ones."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,11 +85,11 @@ def attribute(
     hidden = np.empty((len(graph), len(predictor.targets)))
     features = predictor.features_of(store)
     with bar.shown(len(graph), "explaining"):
-        for part in _parts(sizes, batch_size):
+        for part in batch_ranges(sizes, batch_size):
             batch = store[part].to(device)
             own = [values[part] for values in features]  # pyright: ignore[reportIndexIssue]
             whole[part] = predictor.predict_batch(batch, own, number_format)
-        for part in _parts(sizes[graph], batch_size):
+        for part in batch_ranges(sizes[graph], batch_size):
             batch = store.take(graph[part]).to(device)
             nodes = batch.ptr[:-1] + torch.from_numpy(place[part]).to(device)
             batch = _hide(batch, schema, nodes)
@@ -99,14 +97,6 @@ def attribute(
             hidden[part] = predictor.predict_batch(batch, own, number_format)
             bar.advance(part.stop - part.start)
     return Attribution(whole[graph] - hidden, ptr, whole)
-
-
-def _parts(sizes: Int[np.ndarray, "C"], batch_size: int) -> Iterator[slice]:
-    """Yield ranges of graphs for one forward pass each."""
-    filled, number = np.cumsum(sizes) // _NODES_AT_ONCE, np.arange(len(sizes)) // batch_size
-    starts = np.flatnonzero((np.diff(filled, prepend=-1) > 0) | (np.diff(number, prepend=-1) > 0))
-    for start, stop in pairwise([*starts.tolist(), len(sizes)]):
-        yield slice(start, stop)
 
 
 def _hide(batch: GraphBatch, schema: FeatureSchema, nodes: Int[torch.Tensor, "C"]) -> GraphBatch:
