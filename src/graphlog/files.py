@@ -290,7 +290,7 @@ def locked_folder(stem: Path) -> "tuple[Path, BaseFileLock]":
                 return folder, lock
         except (FileNotFoundError, FileExistsError):
             continue  # removed as unused before it could be locked
-        except OSError:
+        except BaseException:  # a signal too: the library of locks may only now be imported
             remove_folder(folder)
             raise
         shutil.rmtree(folder, ignore_errors=True)
