@@ -44,7 +44,8 @@ def _steps(rank: int) -> dict[str, dict[str, torch.Tensor]]:
             named = [(n, p) for n, p in job.parameters(0) if p.grad is not None]
             team.average_gradients([p for _, p in named], False)
             terms = {"total": losses.total, **losses.terms, **losses.watch}
-            terms = {n: value.detach() for n, value in terms.items()}
+            # which of two equal prototypes is the nearest is a matter of rounding
+            terms = {n: v.detach() for n, v in terms.items() if "prototypes_used" not in n}
             norms = {n: b.clone() for n, b in job.encoder.named_buffers()}
             found[f"{name} {size}"] = terms | norms | {n: gradient(p) for n, p in named}
     return found
