@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from graphlog.errors import NonFiniteLossError
 from graphlog.objectives import OBJECTIVES
+from graphlog.objectives.heads import COMPONENTS
 from graphlog.prototypes import chains
 from graphlog.training.log import Silent
 from graphlog.training.pretrain import Pretraining, run_pretraining
@@ -53,6 +54,9 @@ def step_without_values(name: str, **options: Any) -> None:
     for phase in objective.phases(5):
         objective.begin_phase(phase, lambda limit=None: graphs[:limit], seeded(7))
     batch = replace(batch_for(sizes=[3, 5, 2, 7]), _adjacency=[])
+    if objective.needs_substructures:
+        assert batch.y is not None
+        batch = replace(batch, y=torch.cat([batch.y, torch.zeros(4, COMPONENTS)], dim=1))
     encoder.to("meta")
     objective.to("meta")
     views = objective.views(batch.to("meta"), seeded())
