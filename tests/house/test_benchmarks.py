@@ -12,7 +12,7 @@ from house_support import ROOT
 
 
 def _script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"benchmarks/{name}.py")
+    spec = importlib.util.spec_from_file_location(Path(name).stem, ROOT / f"benchmarks/{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -36,6 +36,12 @@ def test_the_page_shows_the_tables_of_groups():
     page = (ROOT / "docs/results.md").read_text()
     for table in groups.tables(pd.read_csv(groups.RESULTS)).split("\n\n"):
         assert table in page
+
+
+def test_the_page_shows_the_counts_of_reliability():
+    rows = pd.read_csv(ROOT / "benchmarks/results/reliability.csv.gz", keep_default_na=False)
+    page = (ROOT / "docs/measured/reliability.md").read_text()
+    assert _script("reliability/harness").counts(rows) in page
 
 
 def test_rows_calibrated_on_different_graphs_are_not_written_into_one_table(tmp_path: Path):
