@@ -70,5 +70,5 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path, settings: dict[str, Any
     config = EncoderConfig.parse({"layers": 1, "dim": 8, **settings})
     with pytest.raises(ConfigError, match=words):
         export_onnx(Encoder(build_encoder(config, PROTEIN)), tmp_path / "m.onnx")
-    with pytest.raises(ConfigError, match=r"end in \.onnx"):
+    with pytest.raises(ConfigError, match=r"use \.onnx"):
         export_onnx(tiny_encoder(), tmp_path / "m.bin")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import graphlog
 from graphlog.cli import options as o
-from graphlog.cli.console import Command, Table, rejected_rows, report_tables
+from graphlog.cli.console import INVALID_INPUT, Command, Table, rejected_rows, report_tables, say
 from graphlog.encoders import LAYERS
 from graphlog.errors import ConfigError
 from graphlog.objectives import OBJECTIVES
@@ -264,7 +264,7 @@ class Benchmark(o.Data, o.Computing, Command):
         if self.suite == "speed" and self.threads is None:
             self.threads = 1  # the seconds of one thread can be told from those of other jobs
 
-    def run(self) -> None:
+    def run(self) -> int:
         from graphlog import benchmark as bench
 
         if self.suite == "report":
@@ -274,7 +274,7 @@ class Benchmark(o.Data, o.Computing, Command):
                 "files": [str(path) for path in files],
             }
             self.result(summary, Table(("",), [(str(path),) for path in files]))
-            return
+            return 0
         request = bench.Request(
             self.suite,
             self.scale,
@@ -291,10 +291,10 @@ class Benchmark(o.Data, o.Computing, Command):
         )
         if self.dry_run:
             self._show_plan(bench.preview(request, self.output))
-        else:
-            self._compute(request)
+            return 0
+        return self._compute(request)
 
-    def _compute(self, request: "Request") -> None:
+    def _compute(self, request: "Request") -> int:
         output = self.output
         outcome = graphlog.run_benchmark(request, output, progress=self.progress(every_s=60.0))
         summary = {
@@ -311,10 +311,12 @@ class Benchmark(o.Data, o.Computing, Command):
             listed = (
                 f"all in {output / 'failures.jsonl'}; fix the cause and run the same command again"
             )
-            raise ConfigError(
-                f"{len(outcome.failed)} of {outcome.total} cells failed, such as {cell}: {why} "
-                f"({listed})."
+            say(
+                f"graphlog: error: {len(outcome.failed)} of {outcome.total} cells failed, such as "
+                f"{cell}: {why} ({listed})."
             )
+            return INVALID_INPUT  # beside the summary, which is the one JSON document
+        return 0
 
     def _show_plan(self, plan: "Sequence[tuple[Cell, bool]]") -> None:
         cells = [{"cell": c.title, "stage": c.stage, "finished": done} for c, done in plan]
