@@ -39,6 +39,7 @@ CAMPAIGNS: dict[str, Callable[[Path, range], Iterator[Case]]] = {
     "kills": processes.kills,
     "interruptions": partial(processes.kills, sign=signal.SIGINT),
     "faults": processes.faults,
+    "renames": partial(processes.faults, at_renames=True),
     "seeds": processes.hash_seeds,
     "limits": processes.limits,
     "bombs": processes.bombs,

@@ -138,17 +138,24 @@ def kills(good: Path, seeds: range, sign: int = signal.SIGKILL) -> Iterator[Case
     yield from _each(good, seeds, work)
 
 
-def faults(good: Path, seeds: range) -> Iterator[Case]:
-    """Yield jobs of which one system call on a file of theirs fails; needs strace."""
+def faults(good: Path, seeds: range, at_renames: bool = False) -> Iterator[Case]:
+    """Yield jobs of which one system call on a file of theirs fails; needs strace.
+
+    With ``at_renames`` they are killed in place of one rename, the first for seed 0, and so on.
+    """
 
     def work(trial: Trial, name: str, seed: int, beside: Path) -> str:
         draw = random.Random(f"{name}-{seed}")
         first, second = beside / "a", beside / "b"
         _, lines = traced(trial, trial.place(first), ["-e", f"trace={','.join(ERRORS)}"])
         found = _calls(lines, (str(beside), str(good)))
+        if at_renames:
+            found = [key for key in found if key[0].startswith("rename")]
+            found = [found[seed % len(found)]]
         call, name = draw.choice(sorted({key[:2] for key in found}))
         number = draw.choice([n for c, w, n in found if (c, w) == (call, name)])
-        error, folder = draw.choice(ERRORS[call]), trial.place(second)
+        error = "KILL" if at_renames else draw.choice(ERRORS[call])
+        folder = trial.place(second)
         how = "signal=KILL" if error == "KILL" else f"error={error}"
         inject = ["-e", f"trace={call}", "-e", f"inject={call}:{how}:when={number}"]
         ended, lines = traced(trial, folder, inject)

@@ -83,7 +83,7 @@ def read_json(path: Path) -> Any:
 def _read_text(path: Path) -> str:
     """Return the text of a file; not of a device, which may have no end."""
     if path.exists() and not (path.is_file() or path.is_fifo()):
-        raise ValueError("it is no file")
+        raise ValueError("it is not a file")
     return path.read_text(encoding="utf-8")
 
 

@@ -355,7 +355,7 @@ def open_text(path: Path | str) -> Generator[Iterator[str]]:
             head = raw.peek(4)[:4]
         encoding = _wide_encoding(head)
         if encoding is not None:
-            warnings.warn(f"{name}: is read as UTF-16 text", stacklevel=4)
+            warnings.warn(f"{name}: read as UTF-16 text", stacklevel=4)
         with io.TextIOWrapper(
             raw, encoding=encoding or "utf-8-sig", errors="graphlog.latin1", newline=""
         ) as text:
@@ -402,7 +402,7 @@ def open_bytes(path: Path | str, wide: bool = False) -> Generator[Any]:
         raise DataError(f"cannot read {name}: {e.strerror or e}.") from None
     with raw:
         if head[:2] in _WIDE and not wide:
-            raise DataError(f"{name}: is UTF-16 text; save it as UTF-8.")
+            raise DataError(f"{name}: UTF-16 text; save it as UTF-8.")
         inflate = next((of for magic, of in _INFLATED.items() if head.startswith(magic)), None)
         yield raw if inflate is None else inflate(raw)
 
@@ -424,7 +424,7 @@ def _lines(text: io.TextIOWrapper, name: str) -> Iterator[str]:
         number += 1
         if len(line) == LONGEST_LINE and not line.endswith(("\n", "\r")):
             raise DataError(
-                f"{name}: line {number} has more than {LONGEST_LINE:,} characters; this is no "
+                f"{name}: line {number} has more than {LONGEST_LINE:,} characters; this is not a "
                 "table of molecules."
             )
         yield line

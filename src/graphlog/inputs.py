@@ -495,7 +495,7 @@ def _unfit(option: str, name: str, records: str) -> ConfigError:
         return unknown_name("option", option, options)
     if records == owner.records:
         return ConfigError(
-            f"{setting(option)} does not go with {name}, which holds {records}; drop it.",
+            f"{setting(option)} cannot be used with {name}, which holds {records}; drop it.",
             option=option,
         )
     return ConfigError(

@@ -27,7 +27,7 @@ _PATIENCE_AFTER_KILL_S = 5.0
 """The same once one was ended by a signal, of which no other knows: a checkpoint may be under way.
 A process notices that another is gone by a message that fails. One that waits for the others to
 start, or computes by itself for minutes, sends none."""
-_LIKELY = {"SIGKILL": " (out of memory?)", "SIGBUS": " (was a file of the store cut?)"}
+_LIKELY = {"SIGKILL": " (out of memory?)", "SIGBUS": " (was a file of the store truncated?)"}
 """What usually lies behind a signal."""
 
 

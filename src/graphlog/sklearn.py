@@ -274,7 +274,7 @@ class GraphClassifier(ClassifierMixin, _FineTunedEstimator):
                 )
             if type_of_target(y) not in {"binary", "multiclass"}:
                 raise DataError(
-                    f"Unknown label type: {type_of_target(y)} values are no classes; use "
+                    f"Unknown label type: {type_of_target(y)} values are not classes; use "
                     "GraphRegressor for quantities."
                 )
             self.classes_, classes = np.unique(y, return_inverse=True)

@@ -285,7 +285,7 @@ def test_a_kernel_head_knows_deviations_and_weighs_molecules(model: Path):
     assert np.isnan([values[48], std[48]]).all()
     with pytest.raises(ConfigError, match="head='kernel'"):
         GraphRegressor(model, head="linear").fit(CHAINS, LENGTH).predict(CHAINS, return_std=True)
-    with pytest.raises(ConfigError, match="weights of molecules go with"):
+    with pytest.raises(ConfigError, match="weights need"):
         GraphRegressor(model, head="auto").fit(CHAINS, LENGTH, sample_weight=weights)
     with pytest.raises(ConfigError, match="unknown head"):
         GraphRegressor(model, head="forest").fit(CHAINS, LENGTH)

@@ -111,7 +111,7 @@ def test_another_source_needs_another_folder(
 ) -> None:
     shutil.copytree(undisturbed[0], tmp_path / "bench")
     before = len(list((tmp_path / "bench" / "models").iterdir()))
-    with pytest.raises(ConfigError, match="cannot stand in one table"):
+    with pytest.raises(ConfigError, match="cannot be in one table"):
         run_benchmark(replace(ONE, source="wehi10k"), tmp_path / "bench")
     assert len(list((tmp_path / "bench" / "models").iterdir())) == before  # before any work
 

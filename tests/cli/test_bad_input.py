@@ -408,7 +408,7 @@ def test_utf_16_from_a_pipe_is_called_standard_input(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(GOOD.encode("utf-16"))))
     ended = cli(f"featurize - -o {tmp_path}/s")
     assert ended.code == 0
-    assert "standard input: is read as UTF-16" in ended.err
+    assert "standard input: read as UTF-16" in ended.err
 
 
 def test_a_setting_is_written_as_the_caller_writes_it(

@@ -68,7 +68,7 @@ def test_several_splits_are_scored(cli: Cli, molecules: Path, pretrained: Path, 
     shown = cli(*words, "--split random -q")
     assert shown.code == 0
     assert "random (seeds 0, 1, 2) split" in shown.out
-    assert "less the first row" in shown.out
+    assert "minus the first row" in shown.out
     told = cli(*words, "--split random --json").json
     assert told["splits"] == 3
     assert [len(row["test"]["roc_auc"]) for row in told["rows"]] == [3, 3]
@@ -83,4 +83,4 @@ def test_ten_folds_keep_no_model(cli: Cli, molecules: Path, pretrained: Path, tm
     words = ("probe", molecules, "-m", pretrained, "--targets", "oxygen", "--protocol", "10-fold")
     for option in (f"--output {tmp_path}/run", "--split random", "--with ecfp4", "--head kernel"):
         refused = cli(*words, option)
-        refused.refused(option.split()[0], "goes with one split or several")
+        refused.refused(option.split()[0], "does not apply to 10-fold")

@@ -59,7 +59,7 @@ def test_what_has_no_sheets_says_so(source: object, tmp_path: Path) -> None:
 def test_utf16_is_read_and_said(encoding: str, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes("smiles,naïve\r\nCCO,1.5\r\n".encode(encoding))
-    with pytest.warns(UserWarning, match="is read as UTF-16 text"):
+    with pytest.warns(UserWarning, match="read as UTF-16 text"):
         store = graphlog.read_molecules(path, targets=["naïve"])
     assert (store.texts(), store.labels.tolist()) == (["CCO"], [[1.5]])
 

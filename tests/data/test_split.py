@@ -140,7 +140,7 @@ def test_rows_and_masks_are_the_same_split():
 @pytest.mark.parametrize(
     ("parts", "error", "message"),
     [
-        (([0, 1], [1], [2]), DataError, "row 1 stands in the split more than once"),
+        (([0, 1], [1], [2]), DataError, "row 1 is in the split more than once"),
         (([0, -2], [1], [2]), DataError, "row -2 is out of range; the input has rows 0 to 4"),
         (([0], [5], [2]), DataError, "row 5 is out of range"),
         (([0.0], [1], [2]), ConfigError, "train is float64 of shape"),
@@ -187,8 +187,8 @@ def test_a_file_gives_the_split_back(tmp_path: Path):
         ('{"train": [0], "valid": [1], "test": [true]}', "row numbers"),
         ('{"train": [0], "valid": [1], "test": [-1]}', "row numbers"),
         ('{"train": [0], "valid": [1], "test": [1e99]}', "row numbers"),
-        ('{"train": [0, 0], "valid": [1], "test": []}', "row 0 stands in the split more than once"),
-        ('{"train": [0], "valid": [1], "test": [1]}', "row 1 stands in the split more than once"),
+        ('{"train": [0, 0], "valid": [1], "test": []}', "row 0 is in the split more than once"),
+        ('{"train": [0], "valid": [1], "test": [1]}', "row 1 is in the split more than once"),
     ],
 )
 def test_files_that_are_no_splits(tmp_path: Path, text: str, message: str):

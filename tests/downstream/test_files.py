@@ -217,7 +217,7 @@ def test_standard_output_takes_text(
     predictor.predict_file(table, tmp_path / f"out.{format or 'csv'}")
     assert shown == (tmp_path / f"out.{format or 'csv'}").read_bytes()
     assert (str(written.path), written.rows, written.rejects) == ("-", 6, None)
-    with pytest.raises(ConfigError, match="npz is no text"):
+    with pytest.raises(ConfigError, match="npz is not text"):
         predictor.predict_file(table, Path("-"), format="npz")
 
 

@@ -188,13 +188,13 @@ def test_one_class_folds_are_named():
         data,
         split=Split(np.r_[alcohols[:6], others[:6]], others[6:9], np.r_[alcohols[6:], others[9:]]),
     )
-    with pytest.raises(DataError, match="one class only in the valid fold"):
+    with pytest.raises(DataError, match="one class only in the validation fold"):
         finetune(tiny_encoder(), no_valid, QUICK.updated({"select": "best-valid"}), **KEPT)
     report = finetune(tiny_encoder(), no_valid, QUICK, **KEPT).report
     assert report.skipped == {"valid": ["y"]}
     assert any("`best validation` is the last epoch" in note for note in report.notes)
     no_train = replaced(data, split=Split(others[:9], others[9:12], alcohols))
-    with pytest.raises(DataError, match="one class only in the train fold"):
+    with pytest.raises(DataError, match="one class only in the training fold"):
         finetune(tiny_encoder(), no_train, QUICK, **KEPT)
 
 
@@ -229,7 +229,7 @@ def test_baselines_beside_the_result():
         "ECFP4 + random forest",
         "ECFP4 + logistic regression",
     } == set(models)
-    assert "one seed: no spread is known" in report.notes
+    assert "one seed: the spread between seeds is unknown" in report.notes
     assert sum("1,280 unlabeled graphs that come with the package" in n for n in report.notes) == 1
 
 

@@ -167,7 +167,8 @@ def test_landmarks_that_are_all_rows_give_the_exact_model(monkeypatch: pytest.Mo
     near = fit_kernel([embedding(x)], y, np.arange(100), "regression")
     assert near.model.count == 99
     assert near.notes == (
-        "the kernel model of 100 labels has 99 support points: an exact fit is for up to 50 labels",
+        "the kernel model of 100 labels has 99 support points because "
+        "an exact fit is for up to 50 labels",
     )
     np.testing.assert_allclose(
         near.model.predict([x]).mean, exact.model.predict([x]).mean, atol=0.05

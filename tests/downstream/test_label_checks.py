@@ -31,7 +31,7 @@ def changed(**cells: float) -> np.ndarray:
         (changed(r3=999, r4=999, r5=999), ["999 occurs 3 times (rows 3, 4, 5)"]),
         (np.where(np.arange(240) % 50 == 0, -1, np.abs(PLAIN) + 0.1), ["-1 occurs 5 times"]),
         (changed(r11=2400.0), ["(rows 11, e.g. 2400)"]),
-        (np.where(np.arange(240) % 3 == 0, 1000, 1) * 10 ** (PLAIN / 3), ["as in two units"]),
+        (np.where(np.arange(240) % 3 == 0, 1000, 1) * 10 ** (PLAIN / 3), ["as if in two units"]),
         (np.where(np.arange(240) < 120, 1000, 1) * PLAIN, ["factor of about 1,000 apart"]),
     ],
 )

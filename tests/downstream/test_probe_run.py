@@ -275,7 +275,7 @@ def test_a_target_that_was_not_learned_is_not_explained(tmp_path: Path) -> None:
 
 def test_nothing_is_kept_where_nothing_is_learned(tmp_path: Path) -> None:
     data = labeled(np.where(np.isin(np.arange(len(CHAINS)), _several().split.train), 1, IS_ALCOHOL))
-    with pytest.raises(DataError, match="one class only in the train fold"):
+    with pytest.raises(DataError, match="one class only in the training fold"):
         probe(tiny_encoder(), data, baselines=(), run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

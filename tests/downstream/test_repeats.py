@@ -48,7 +48,7 @@ def test_a_validation_fold_that_repeats_the_training_fold_is_said() -> None:
     notes = replace(data, split=folds).repeat_notes
     assert notes[0].startswith(
         "3 of 4 molecules of the validation fold repeat one of the training fold: intervals and "
-        "what is chosen by validation are too good"
+        "choices by validation are too optimistic"
     )
 
 

@@ -161,7 +161,7 @@ def test_folds_may_be_masks_of_all_rows(tmp_path: Path):
     assert all(map(np.array_equal, data.split, given.split))
     assert data.sizes["train"] == masks[0].sum() - 1  # the first row is no molecule
     masks[1][0] = True
-    with pytest.raises(DataError, match="row 0 stands in the split more than once"):
+    with pytest.raises(DataError, match="row 0 is in the split more than once"):
         open_labeled(path, MOLECULE, targets=["y"], split=masks)
 
 

@@ -89,7 +89,7 @@ def test_weights_change_what_is_learned_and_nothing_is_the_default():
     np.testing.assert_allclose(same, plain, rtol=1e-4, atol=1e-6)
     found = finetune(tiny_encoder(), replaced(data, weights=heavy), QUICK, **kept)
     assert found.predict(CHAINS).mean() > plain.mean()
-    assert any("weights count in fine-tuning only" in note for note in found.report.notes)
+    assert any("weights are used in fine-tuning only" in note for note in found.report.notes)
 
 
 def test_class_weights_need_classes():
@@ -128,7 +128,7 @@ def test_bad_weights_are_refused(tmp_path: Path, bad: str):
 def test_a_train_fold_without_weight_is_refused():
     data, weights = labeled(IS_ALCOHOL), np.ones(48, dtype=np.float32)
     weights[data.split.train] = 0
-    with pytest.raises(DataError, match="all weights of the train fold are 0"):
+    with pytest.raises(DataError, match="all weights of the training fold are 0"):
         finetune(tiny_encoder(), replaced(data, weights=weights), QUICK)
 
 

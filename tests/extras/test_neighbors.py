@@ -78,7 +78,7 @@ def test_an_index_is_saved_and_guarded(tmp_path: Path, exact: bool):
         file.write(b"[]\n")
     with pytest.raises(ModelFileError, match=r"records.jsonl is damaged"):
         Index.load(tmp_path / "index")
-    with pytest.raises(DataError, match="is no index"):
+    with pytest.raises(DataError, match="is not an index"):
         Index.load(tmp_path)
 
 
@@ -209,7 +209,7 @@ def test_one_molecule_on_the_command_line(capfd: pytest.CaptureFixture[str]):
     head, line = capfd.readouterr().out.splitlines()
     assert head.startswith("row,smiles,neighbor_rank")
     assert line.startswith("0,CCO,1,1.0,")
-    with pytest.raises(DataError, match="no file, no data set and no molecule"):
+    with pytest.raises(DataError, match="not a file, data set or molecule"):
         neighbors_file(tiny_encoder(), "nowhere.csv", CHAINS, "-", 1)
 
 

@@ -86,5 +86,5 @@ def test_numbers_of_thousands_of_digits_and_devices_are_refused_in_one_line(tmp_
         with pytest.raises(ConfigError) as caught:
             read()
         assert "\n" not in str(caught.value)
-    with pytest.raises(DataError, match="it is no file"):
+    with pytest.raises(DataError, match="it is not a file"):
         read_json(tmp_path / "zero.toml")

@@ -66,7 +66,7 @@ def test_a_removed_run_takes_nothing_else_with_it(tmp_path: Path) -> None:
 def test_other_peoples_folders_and_files_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
     for choice in ({"resume": True}, {"overwrite": True}):
-        with pytest.raises(ConfigError, match="is no run folder"):
+        with pytest.raises(ConfigError, match="other files, not a run"):
             RunFolder.open(tmp_path, **choice)
     with pytest.raises(ConfigError, match="is a file"):
         RunFolder.open(tmp_path / "thesis.tex")
@@ -122,7 +122,7 @@ def test_files_of_other_programs_are_never_removed(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text('kind = "finetune"  # mine')
     for choice in ({"resume": True}, {"overwrite": True}):
-        with pytest.raises(ConfigError, match="is no run folder"):
+        with pytest.raises(ConfigError, match="other files, not a run"):
             RunFolder.open(tmp_path, kind, **choice)
     assert {(tmp_path / n).read_text() for n in names} == {'kind = "finetune"  # mine'}
 
@@ -138,7 +138,7 @@ def test_a_linked_lock_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("17")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".lock").symlink_to(tmp_path / "precious.txt")
-    with pytest.raises(ConfigError, match="is no run folder"):
+    with pytest.raises(ConfigError, match="other files, not a run"):
         RunFolder.open(tmp_path / "run", overwrite=True)
     assert (tmp_path / "precious.txt").read_text() == "17"
 

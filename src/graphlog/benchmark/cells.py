@@ -328,7 +328,7 @@ def plan_cells(request: Request) -> list[Cell]:
     setup = _setup(request, suite, domain)
     if suite.vary and (request.methods is not None or request.backbones is not None):
         raise ConfigError(
-            f"suite '{request.suite}' is about {REFERENCE} under {GIN} alone; leave out "
+            f"suite '{request.suite}' is about {REFERENCE} with {GIN} only; leave out "
             f"{setting('methods')} and {setting('backbones')}.",
             option="methods",
         )

@@ -171,7 +171,7 @@ def check_calibration(names: Iterable[str], where: Path) -> None:
     stores = sorted(set(names) - {""})
     if len(stores) > 1:
         raise ConfigError(
-            f"{where}: rows calibrated on {stores[0]} and on {stores[1]} cannot stand in one table;"
+            f"{where}: rows calibrated on {stores[0]} and on {stores[1]} cannot be in one table;"
             " name another folder with -o."
         )
 

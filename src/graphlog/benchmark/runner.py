@@ -159,7 +159,7 @@ def _run(cells: Sequence[Cell], work: Work) -> Outcome:
                 elif not work.folder.has(cell) and not _compute(cell, work, outcome, broken):
                     busy.append(cell)
         if busy and len(busy) == len(pending):
-            work.progress.say(f"waiting for {len(busy)} cells of other processes")
+            work.progress.say(f"waiting for {len(busy)} cells that other processes compute")
             time.sleep(_POLL_S)
         pending = busy
     return outcome

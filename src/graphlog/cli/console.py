@@ -136,7 +136,7 @@ def report_tables(report: "Report") -> list[Table]:
     heads: tuple[str, ...] = ("model", "rule", "test", "SD", "valid", "seeds")
     first = report.rows[0]
     if report.splits > 1:
-        heads = (*heads[:-1], "splits", "less the first row", "95 %")
+        heads = (*heads[:-1], "splits", "minus the first row", "95 %")
         pairs = [report.difference(r) for r in report.rows[1:]]
         shown = [("-", "-"), *((number(mean), f"± {number(half)}") for mean, half in pairs)]
         rows = [(*row, *pair) for row, pair in zip(rows, shown, strict=True)]

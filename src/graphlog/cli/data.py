@@ -46,7 +46,7 @@ class Proteins:
     nodes: int | None = _protein(
         "Largest number of proteins in an ego-network (default: 500).", "N"
     )
-    isolated: Literal["reject", "keep"] | None = _protein("What to do without any partner.")
+    isolated: Literal["reject", "keep"] | None = _protein("Proteins without partners.")
     terms: int | None = _protein("Largest number of GO terms to predict (default: 40).", "N")
     min_positives: int | None = _protein("Fewest positives of a GO term (default: 100).", "N")
     max_overlap: float | None = _protein(
@@ -64,7 +64,7 @@ class Proteins:
 class AnyGraphs:
     """How graphs of other kinds are read."""
 
-    like: str | None = _graph("Use the schema of this instead of inferring one.", "MODEL|STORE")
+    like: str | None = _graph("Use the schema of this model or store.", "MODEL|STORE")
     kinds: str | None = _graph("Attributes that are categories.", "A,B", "--categorical")
     continuous: str | None = _graph("Attributes that are quantities.", "A,B")
     directed: bool | None = _graph("Each edge has one direction only.", None, "--directed")
@@ -89,7 +89,7 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
     output: Annotated[Path, o.option("Store folder to write.", "STORE", "--output", "-o")]
     domain: Annotated[
         str | None,
-        o.option("Content of INPUT: molecule, protein or graph (default: what it shows).", "NAME"),
+        o.option("Graphs in INPUT: molecule, protein or graph (default: detected).", "NAME"),
     ] = None
     schema: Annotated[
         str | None,
@@ -106,7 +106,7 @@ class Featurize(Proteins, AnyGraphs, o.Reading, Command):
     exclude: Annotated[
         list[str] | None,
         o.option(
-            "Leave out the molecules of this file or data set, stereo aside; repeatable.", "FILE"
+            "Leave out the molecules of this file, ignoring stereochemistry; repeatable.", "FILE"
         ),
     ] = None
     engine: o.Engine = "local"
@@ -238,7 +238,7 @@ class ListDatasets(o.Data, Command):
         here = {"with RDKit": "yes", "with graphlog": "yes"}
         rows = [tuple(here.get(d[key], d[key]) or "" for key in columns) for d in datasets]
         self.result(datasets, Table(columns, rows))
-        self.say("\nfetch one with: graphlog data get NAME; more of it: graphlog data info NAME")
+        self.say("\nfetch one with: graphlog data get NAME; details: graphlog data info NAME")
 
 
 @dataclass(kw_only=True)
@@ -278,7 +278,7 @@ class SplitInput(o.Reading, Command):
     fractions: Annotated[str, o.option("Fractions of train, valid and test.", "A,B,C")] = (
         "0.8,0.1,0.1"
     )
-    seed: Annotated[int, o.option("Random seed of the kinds that shuffle.", "N", min=0)] = 0
+    seed: Annotated[int, o.option("Random seed, for kinds that shuffle.", "N", min=0)] = 0
     test_species: Annotated[
         str | None,
         o.option(
@@ -287,7 +287,7 @@ class SplitInput(o.Reading, Command):
     ] = None
     networks: Annotated[
         str | None,
-        o.option("With network: files of the network, where INPUT is a store.", "A,B", "--network"),
+        o.option("With network: files of the network, if INPUT is a store.", "A,B", "--network"),
     ] = None
 
     def run(self) -> None:

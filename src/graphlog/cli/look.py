@@ -109,7 +109,7 @@ class Prototypes(o.Reading, o.Computing, Command):
     out: o.Folder
     source: o.MapInput = None
     fit: Annotated[
-        bool, o.option("Fit a new tree to INPUT, with equal shares for its leaves.", None, "--fit")
+        bool, o.option("Fit a new tree to INPUT, with leaves of equal size.", None, "--fit")
     ] = False
     graphs: o.Sample = 2000
     targets: o.Targets = None

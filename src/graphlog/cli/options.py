@@ -125,8 +125,8 @@ Device = Annotated[str | None, option("Where to compute (default: auto).", "auto
 Engine = Annotated[
     Literal["local", "ray"],
     option(
-        "Work on this machine, or on all of the Ray cluster that $RAY_ADDRESS names: --workers is "
-        "ignored there, and --threads is for the process of the command only."
+        "Compute on this machine, or on the Ray cluster at $RAY_ADDRESS, where --workers is "
+        "ignored and --threads is used by the process of the command only."
     ),
 ]
 Precision = Annotated[
@@ -172,17 +172,17 @@ Standardize = Annotated[
     ),
 ]
 Sheet = Annotated[
-    str | None, option("Sheet of an Excel file; needed where there are several.", "NAME")
+    str | None, option("Sheet of an Excel file; needed if there are several.", "NAME")
 ]
 Decimal = Annotated[
-    Literal[".", ","] | None, option("Decimal mark of the labels (default: found out).", ".|,")
+    Literal[".", ","] | None, option("Decimal mark of the labels (default: detected).", ".|,")
 ]
 LabelsRange = Annotated[str | None, option("Leave out labels below LOW or above HIGH.", "LOW,HIGH")]
 OnRepeats = Annotated[
     Literal["keep", "mean", "drop", "fail"],
     option(
-        "Rows of one molecule, salts and charges aside: keep all, take the mean of their labels, "
-        "drop all but the first, or stop."
+        "Rows that repeat a molecule, or a salt of it: keep all, take the mean of their labels, "
+        "drop all but the first, or stop with an error."
     ),
 ]
 Limit = Annotated[int | None, option("Read the first N rows only.", "N", min=1)]
@@ -206,7 +206,7 @@ Resume = Annotated[bool, option("Continue from the last checkpoint in RUN.", Non
 Overwrite = Annotated[bool, option("Replace an existing output.", None, "--overwrite")]
 ExcelSafe = Annotated[
     bool,
-    option("Keep spreadsheets from taking text in CSV files for formulas.", None, "--excel-safe"),
+    option("Stop spreadsheets from reading text in CSV files as formulas.", None, "--excel-safe"),
 ]
 Quiet = Annotated[bool, option("Print no progress, messages or summary.", None, "--quiet", "-q")]
 Json = Annotated[bool, option("Print the result as JSON.", None, "--json")]

@@ -52,8 +52,8 @@ class Pretrain(o.Reading, o.Computing, Command):
     processes: Annotated[
         int,
         o.option(
-            "Processes on this machine that share every batch (default: 1); the result is that "
-            "of one but for rounding.",
+            "Processes on this machine that share every batch (default: 1); results differ by "
+            "rounding only.",
             "K",
             min=1,
         ),
@@ -138,7 +138,7 @@ class Finetune(o.Reading, o.Computing, Command):
     ] = None
     protocol: Annotated[
         Literal["default", "paper"] | None,
-        o.option("default: probe first, encoder trained gently; paper: 100 epochs at one rate."),
+        o.option("default: head first, then a low learning rate; paper: 100 epochs at one rate."),
     ] = None
     seeds: o.Seeds = "0,1,2"
     select: Annotated[
@@ -249,10 +249,10 @@ class Benchmark(o.Data, o.Computing, Command):
     domain: Annotated[
         str | None, o.option("Domain, for suites that have several.", "molecule|protein")
     ] = None
-    source: Annotated[str | None, o.option("Graphs to pre-train on instead.", "NAME|STORE")] = None
-    split: Annotated[str | None, o.option("Split of the labeled data sets instead.", "KIND")] = None
+    source: Annotated[str | None, o.option("Other graphs to pre-train on.", "NAME|STORE")] = None
+    split: Annotated[str | None, o.option("Another split of the labeled data sets.", "KIND")] = None
     stages: Annotated[
-        str | None, o.option("Only pretrain, finetune, probe, map, speed or stage-speed.", "A,B")
+        str | None, o.option("Stages: pretrain, finetune, probe, map, speed, stage-speed.", "A,B")
     ] = None
     dry_run: Annotated[
         bool, o.option("List the cells and which are finished; compute nothing.", None, "--dry-run")

@@ -56,8 +56,8 @@ class Predict(o.Inference, o.Reading, Command):
 
     OUT has the columns of INPUT, predicted_TARGET for each target (mean over seeds), its spread
     over seeds (_std), calibrated probabilities (_calibrated) or intervals (_low, _high),
-    graphlog_novelty (percentile among the training graphs) and graphlog_status. With --explain it
-    has what each atom contributes instead.
+    graphlog_novelty (percentile among the training graphs) and graphlog_status. With --explain,
+    OUT has the contribution of each atom instead.
     """
 
     source: o.Input
@@ -71,7 +71,7 @@ class Predict(o.Inference, o.Reading, Command):
     explain: Annotated[
         bool,
         o.option(
-            "Write instead which atoms the predictions rest on: .html (drawings) or .csv.",
+            "Write how much each atom contributes to them: .html (drawings) or .csv.",
             None,
             "--explain",
         ),
@@ -81,7 +81,9 @@ class Predict(o.Inference, o.Reading, Command):
     def run(self) -> None:
         if self.explain:
             if self.format is not None or self.interval is not None or self.engine != "local":
-                raise ConfigError("--explain goes without --format, --interval and --engine ray.")
+                raise ConfigError(
+                    "--explain excludes --format, --interval and --engine ray; drop them."
+                )
             options = {**self.inference(), **self.reading()}
             written = graphlog.explain_file(
                 self.predictor, self.source, self.out, progress=self.progress(), **options
@@ -104,7 +106,7 @@ class Predict(o.Inference, o.Reading, Command):
 
 @dataclass(kw_only=True)
 class Probe(o.Reading, o.Computing, Command):
-    """Fit linear or kernel models to frozen embeddings, beside baselines.
+    """Fit linear or kernel models to frozen embeddings, and compare with baselines.
 
     --with also averages their predictions with those of linear models of other features; a kernel
     model sees them together. RUN holds the first row's models as a predictor, and its scores.
@@ -119,14 +121,16 @@ class Probe(o.Reading, o.Computing, Command):
     labels_range: o.LabelsRange = None
     head: Annotated[
         Literal["auto", "linear", "kernel"],
-        o.option("Linear models, a kernel model (with a spread for each value), or the better."),
+        o.option(
+            "Linear models, a kernel model (with a spread for each value), or the better one."
+        ),
     ] = "linear"
     layer: o.Layer = None
     with_features: o.WithFeatures = None
     c: Annotated[
         float,
         o.option(
-            "Inverse penalty of one model; that of the other is chosen on validation.",
+            "Inverse penalty of one model; validation chooses that of the other.",
             "C",
             "--c",
             min=1e-9,
@@ -141,15 +145,13 @@ class Probe(o.Reading, o.Computing, Command):
         ),
     ] = None
     baseline_seeds: Annotated[
-        str, o.option("One untrained encoder and one forest for each.", "0,1,2")
+        str, o.option("Seeds of untrained encoders and forests.", "0,1,2")
     ] = "0"
     protocol: Annotated[
         Literal["split", "splits", "10-fold"],
-        o.option("One split, a split for each folds seed, or InfoGraph's 10-fold accuracy."),
+        o.option("One split, one for each of --folds-seeds, or InfoGraph's 10-fold accuracy."),
     ] = "split"
-    folds_seeds: Annotated[str, o.option("Of the folds, with splits and 10-fold.", "0,1,2")] = (
-        "0,1,2"
-    )
+    folds_seeds: Annotated[str, o.option("Seeds of splits and 10-fold.", "0,1,2")] = "0,1,2"
     classifier: Annotated[Literal["svm", "logistic"], o.option("Classifier of 10-fold.")] = "svm"
     run_dir: Annotated[
         Path | None, o.option("Folder to keep the models in, for predict.", "RUN", "--output", "-o")
@@ -174,7 +176,7 @@ class Probe(o.Reading, o.Computing, Command):
             for option, usual in _OF_SPLITS.items():
                 if getattr(self, option) != usual:
                     raise ConfigError(
-                        f"{setting(option)} goes with one split or several; drop it, or "
+                        f"{setting(option)} does not apply to 10-fold; drop it, or "
                         "--protocol 10-fold.",
                         option=option,
                     )

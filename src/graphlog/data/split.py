@@ -150,7 +150,7 @@ def _check_rows(split: Split, num_rows: int | None, where: str) -> None:
     values, counts = np.unique(rows, return_counts=True)
     if (counts > 1).any():
         raise DataError(
-            f"{where}: row {values[counts > 1][0]} stands in the split more than once; each row "
+            f"{where}: row {values[counts > 1][0]} is in the split more than once; each row "
             "belongs to one part."
         )
 

@@ -61,9 +61,7 @@ def open_table(
     where = "standard input" if str(path) == "-" else str(path)
     kind = delimiter or (None if str(path) == "-" else kind_of(Path(path)))
     if sheet is not None and kind != "xlsx":
-        raise ConfigError(
-            f"{where} is no Excel file and has no sheets; drop {setting('sheet')}.", option="sheet"
-        )
+        raise ConfigError(f"{where} is not an Excel file; drop {setting('sheet')}.", option="sheet")
     if kind in ("parquet", "xlsx"):
         opened = _open_parquet(Path(path)) if kind == "parquet" else _open_excel(Path(path), sheet)
         with opened as (columns, records):

@@ -253,7 +253,7 @@ def _check_reachable(address: str) -> None:
     except OSError as e:
         raise ProcessLostError(
             f"no Ray cluster answers at {address} ({e.strerror or e}); start one with `ray start "
-            f"--head`, mend {ADDRESS}, or unset it to use this machine alone."
+            f"--head`, correct {ADDRESS}, or unset it to use this machine alone."
         ) from None
 
 

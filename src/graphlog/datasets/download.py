@@ -172,7 +172,7 @@ class _HttpOnly(urllib.request.HTTPRedirectHandler):
             URLError: If it is of another kind.
         """
         if not newurl.startswith(("https://", "http://")):
-            raise urllib.error.URLError(f"redirected to {newurl}, which is no web address")
+            raise urllib.error.URLError(f"redirected to {newurl}, which is not a web address")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 

@@ -225,8 +225,7 @@ class RecordDomain(Domain, HasDataSets):
         how = reading or TableReading()
         if how.sheet is not None and source.path is None:
             raise ConfigError(
-                f"{source.name} is no Excel file and has no sheets; drop {setting('sheet')}.",
-                option="sheet",
+                f"{source.name} is not an Excel file; drop {setting('sheet')}.", option="sheet"
             )
         wanted, targets = how.smiles_column, how.targets
         if source.records is not None:

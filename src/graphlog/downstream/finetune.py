@@ -534,7 +534,7 @@ def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
     if config.class_weight is not None and data.task == "regression":
         raise ConfigError("class weights are for classes, and the task is regression; drop them.")
     if data.weights is not None and not data.weights[data.split.train].any():
-        raise DataError("all weights of the train fold are 0: nothing to learn.")
+        raise DataError("all weights of the training fold are 0: nothing to learn.")
     check_learnable(data)
     lacking = folds_lacking(data.labels, data.targets, data.task, data.split).get("valid", [])
     lack = "one class only" if data.task != "regression" else "no label"
@@ -546,8 +546,8 @@ def check_folds(data: LabeledGraphs, config: FinetuneConfig) -> None:
             else f"choose {setting('select', 'last')}"
         )
         raise DataError(
-            f"every target has {lack} in the valid fold ({data.split_name} split): {advice} or "
-            "choose another split."
+            f"every target has {lack} in the validation fold ({data.split_name} split): {advice} "
+            "or choose another split."
         )
 
 
@@ -733,13 +733,11 @@ def chosen_models(jobs: Sequence[SeedJob]) -> list[FineTuned]:
 
 
 def _notes(jobs: Sequence[SeedJob]) -> list[str]:
-    notes = [] if len(jobs) > 1 else ["one seed: no spread is known"]
+    notes = [] if len(jobs) > 1 else ["one seed: the spread between seeds is unknown"]
     if jobs[0].config.class_weight is not None or jobs[0].data.weights is not None:
-        notes.append("weights count in fine-tuning only, neither in scores nor in fingerprint rows")
+        notes.append("weights are used in fine-tuning only, not in scores or fingerprint rows")
     if any(not job.best_epoch for job in jobs):
-        notes.append(
-            "no target has both classes in the valid fold: `best validation` is the last epoch"
-        )
+        notes.append("no target has both classes in the validation fold: the last epoch is used")
     return notes
 
 

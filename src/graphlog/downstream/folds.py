@@ -179,6 +179,6 @@ def _classes(data: LabeledGraphs, folds: int) -> tuple[Any, Int64[np.ndarray, "M
     if fewest < folds:
         raise DataError(
             f"{data.name}: its rarest class has {fewest} graphs, too few for {folds} "
-            "folds; merge classes or lower the number."
+            "folds; merge classes or use fewer folds."
         )
     return data.store.subset(known), classes

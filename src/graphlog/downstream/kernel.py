@@ -648,7 +648,7 @@ def _support_of(
     # six square matrices are held at once
     most = min(most if len(masks) > 1 else LANDMARKS, math.sqrt(_MEMORY_SHARE * free / 8 / 8))
     count = int(min(max(most, 500), LANDMARKS, len(rows)))
-    note = f"the kernel model of {len(rows):,} labels has {count:,} support points: {reason}"
+    note = f"the kernel model of {len(rows):,} labels has {count:,} support points because {reason}"
     return supports, count, [note]
 
 

@@ -137,7 +137,7 @@ def _second_unit(values: Float[np.ndarray, "n"]) -> str | None:
     low, high = (10 ** np.median(part) for part in np.split(logs, [cut + 1]))
     return (
         f"{cut + 1:,} values are around {low:.3g} and {count - cut - 1:,} around {high:.3g}, a "
-        "factor of about 1,000 apart, as in two units"
+        "factor of about 1,000 apart, as if in two units"
     )
 
 
@@ -227,7 +227,7 @@ def settle_repeats(
     rule = "the mean of all labels" if how == "mean" else "the label of the first row"
     return settled, [
         f"{int(is_repeat.sum()):,} of {len(kinds):,} {records} repeat an earlier one and are left "
-        f"out; {rule} stands for all"
+        f"out; {rule} is used for all"
     ]
 
 
@@ -254,9 +254,9 @@ def repeat_notes(store: GraphStore, labels: Float[np.ndarray, "M T"], split: Spl
         return []
     records = domain_of(store.schema).records
     effects = {
-        ("valid", "train"): "intervals and what is chosen by validation are too good",
-        ("test", "train"): f"scores are too good for new {records}",
-        ("test", "valid"): "scores after a choice by validation are too good",
+        ("valid", "train"): "intervals and choices by validation are too optimistic",
+        ("test", "train"): f"scores are too optimistic for new {records}",
+        ("test", "valid"): "scores after a choice by validation are too optimistic",
     }
     notes = [
         f"{known:,} of {size:,} {records} of the {FOLD_NAMES[later]} fold repeat one of the "

@@ -96,7 +96,7 @@ def model_path(model: str | Path) -> Path:
         if (path / "model.safetensors").is_file():
             return path / "model.safetensors"
         raise ModelFileError(
-            f"{path} holds no model.safetensors: it is no finished run folder.{_resumable(path)}"
+            f"{path} holds no model.safetensors: it is not a finished run folder.{_resumable(path)}"
         )
     if path.is_file():
         if path.suffix in {".pth", ".pt"}:

@@ -272,7 +272,7 @@ class Predictor:
         check_level(interval, self.task)
         if self.calibration is None:
             raise ConfigError(
-                "this predictor was made without a calibration and knows no interval; "
+                "this predictor was made without a calibration and has no intervals; "
                 f"drop {setting('interval')}.",
                 option="interval",
             )

@@ -871,8 +871,7 @@ def fit_head(
     check_name("head", head, HEADS)
     if data.weights is not None and head != "kernel":
         raise ConfigError(
-            f"weights of molecules go with {setting('head', 'kernel')}, or with fine-tuning.",
-            option="head",
+            f"weights need {setting('head', 'kernel')}, or fine-tuning.", option="head"
         )
     check_learnable(data)
     train, embeddings = data.split.train, encoder.embed_store(data.store, layer)

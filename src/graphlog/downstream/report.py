@@ -271,7 +271,7 @@ class Report:
         """Return the scores as tables, for notebooks."""
         metric, rows = self._shown()
         title = f"{self.dataset}: {metric}, {self.split} split"
-        heads = ("model", "rule", "test", "valid", "less the first row")
+        heads = ("model", "rule", "test", "valid", "minus the first row")
         tables = html_table(rows, heads if self.splits > 1 else heads[:-1], title)
         if self.calibration:
             heads = tuple(name.replace("_", " ") for name in self.calibration[0])
@@ -289,7 +289,7 @@ class Report:
         names = [f"{row[0]}, {row[1]}" for row in rows]
         width = max(map(len, names))
         lines = [
-            f"  {name:<{width}}  {row[2]}  (valid {'; less the first row '.join(row[3:])})"
+            f"  {name:<{width}}  {row[2]}  (valid {'; minus the first row '.join(row[3:])})"
             for name, row in zip(names, rows, strict=True)
         ]
         lines += [_calibration_line(row) for row in self.calibration]
@@ -357,7 +357,7 @@ def _calibration_line(row: Mapping[str, Any]) -> str:
         what = "± {half_width} covers {coverage} of the test fold (level {level})"
         if "spread_coverage" in row:
             what += (
-                "; ± 1.64 predicted deviations, {spread_half_width} on the mean, cover "
+                "; ± 1.64 predicted deviations, {spread_half_width} on average, cover "
                 "{spread_coverage}; the surest third has {surest_third} of the RMSE of all"
             )
     else:

@@ -511,7 +511,7 @@ def check_learnable(data: LabeledGraphs) -> None:
     if len(lacking) == len(data.targets):
         lack = "one class only" if data.task != "regression" else "one value only, or none,"
         raise DataError(
-            f"every target has {lack} in the train fold ({data.split_name} split): nothing to "
+            f"every target has {lack} in the training fold ({data.split_name} split): nothing to "
             "learn; choose another split."
         )
 

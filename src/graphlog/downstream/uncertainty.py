@@ -205,7 +205,7 @@ def calibration_notes(
         if any(row["half_width"] is None for row in rows):
             fewest = math.ceil(LEVEL / (1 - LEVEL) - 1e-9)
             notes.append(
-                f"a half width that is empty is infinite: the validation fold needs {fewest} labels"
+                f"an empty half width is infinite: the validation fold needs {fewest} labels"
             )
     else:
         notes.append(

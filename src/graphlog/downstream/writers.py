@@ -359,7 +359,7 @@ def choose_format(out: Path, format: str | None = None, source: Input | str | No
         raise unknown_name("format", format, WRITERS)
     if is_stream and chosen not in TEXTS:
         raise ConfigError(
-            f"{chosen} is no text and cannot go to standard output; choose {', '.join(TEXTS)}, or "
+            f"{chosen} is not text and cannot go to standard output; choose {', '.join(TEXTS)}, or "
             f"name a file with {setting('out')}.",
             option="out",
         )
@@ -390,7 +390,7 @@ def check_output(out: Path, formats: tuple[str, ...], source: Input | str | None
         raise ConfigError(f"{out} is a folder; name a file.")
     if not out.absolute().parent.is_dir():
         raise ConfigError(
-            f"there is no folder {out.absolute().parent}; make it, or choose another place."
+            f"there is no folder {out.absolute().parent}; create it, or choose another one."
         )
     if _is_input(out, source):
         raise ConfigError(

@@ -45,7 +45,7 @@ def convert_pth(path: Path | str, backbone: str | None = None) -> ModelFile:
     states = [s for s in _states(_load(path)) if any("gnns.0." in k for k in s)]
     if not states:
         lack = "no encoder of the pre-train-GNNs family (no weights named `gnns.0.*`)"
-        raise ModelFileError(f"{path}: {lack}; a model of graphlog's own needs no converting.")
+        raise ModelFileError(f"{path}: {lack}; a model of graphlog needs no conversion.")
     prefix, weights = _without_prefix(states[0])
     named = [n for n in ("graphsage", "gcn") if n in path.name.lower()]
     backbone = _backbone(weights, backbone or (named[0] if len(named) == 1 else None))

@@ -223,25 +223,25 @@ def _page(
     title = f"Explained predictions of {min(total, MOST_ON_A_PAGE):,} rows"
     yield page_head(title, _STYLE)
     yield (
-        "<p>The contribution of an atom is the prediction less the prediction with the attributes "
+        "<p>The contribution of an atom is the prediction minus that with the attributes "
         "of this atom hidden, its bonds kept: <span class='up'>orange</span> raises the "
         "prediction, <span class='down'>blue</span> lowers it; a bond has the mean of its atoms. "
         "Colors are full for the largest twentieth of all contributions to a target on this page. "
-        "Contributions need not sum to the prediction, and atoms that stand in for each other can "
-        "all look idle.</p>"
+        "Contributions need not sum to the prediction, and atoms that can replace each other may "
+        "all look unimportant.</p>"
     )
     if found.kernel is not None and found.features:
         yield (
             "<p>The prediction is that of a kernel model, which compares molecules by embeddings "
             f"and by {escape(' and '.join(found.features))}. The latter stay those of the whole "
-            "molecule, so their share is in no color.</p>"
+            "molecule, so the colors do not show their share.</p>"
         )
     if found.joined:
         names = " and ".join(model.features for model in found.joined)
         yield (
             f"<p>The prediction is the average of {len(found.joined) + 1} linear models. Atoms are "
             f"hidden from that of the embedding alone: {escape(names)} stay those of the whole "
-            "molecule, so the share of these models is in no color.</p>"
+            "molecule, so the colors do not show their share.</p>"
         )
     if total > MOST_ON_A_PAGE or len(found.targets) > MOST_TARGETS:
         yield (

@@ -286,7 +286,9 @@ class Index:
         """
         path = Path(folder)
         if not is_index(path):
-            raise DataError(f"{path} is no index; build one: graphlog neighbors ... --save {path}")
+            raise DataError(
+                f"{path} is not an index; build one: graphlog neighbors ... --save {path}"
+            )
         about = read_json(path / _ABOUT)
         if about.get("format") != _FORMAT:
             raise ModelFileError(
@@ -363,7 +365,7 @@ def check_new(folder: Path) -> None:
         raise ConfigError(f"{folder} exists; remove it, or name another folder for the index.")
     if not folder.absolute().parent.is_dir():
         raise ConfigError(
-            f"there is no folder {folder.absolute().parent}; make it, or choose another place."
+            f"there is no folder {folder.absolute().parent}; create it, or choose another one."
         )
 
 
@@ -580,7 +582,7 @@ def _molecule_or_source(query: Any, encoder: Encoder) -> Any:
         rejects = read([query], encoder.schema).rejects
         if rejects:
             raise DataError(
-                f"{query[:80]!r} is no file, no data set and no molecule ({rejects[0].reason}); "
+                f"{query[:80]!r} is not a file, data set or molecule ({rejects[0].reason}); "
                 "check the path."
             ) from None
         return [query]

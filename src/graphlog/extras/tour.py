@@ -145,8 +145,7 @@ def run_quickstart(
         str(out / "probe"): f"the best kind of model of {KEPT}, and all scores",
         str(out / "finetune"): f"{SHIPPED_MODEL} fine-tuned on {TUNED}, and its scores",
         str(out / "predictions.csv"): (
-            f"what the model of {KEPT} says of the molecules of {TUNED}: values, deviations, "
-            "intervals, novelty"
+            f"predictions of that model for {TUNED}: values, deviations, intervals, novelty"
         ),
         str(out / "embeddings.npz"): f"one vector for each molecule of {KEPT}",
         str(out / "tree" / "atlas.html"): (

@@ -371,7 +371,7 @@ def _check_folder(folder: Path, resume: bool, overwrite: bool) -> None:
     if all((left := UNFINISHED.fullmatch(name)) and left[1] == MARK for name in there):
         return  # killed before anything was searched
     if there and folder_kind(folder) != _KIND:
-        raise ConfigError(f"{folder} holds other files and no search; choose another folder.")
+        raise ConfigError(f"{folder} holds other files, not a search; choose another folder.")
     if there and not (resume or overwrite):
         raise ConfigError(
             f"{folder} holds a search; continue it with {setting('resume', True)}, or replace it "

@@ -147,7 +147,7 @@ def check_usable(path: Path, kind: str, resume: bool | None, overwrite: bool) ->
         return
     found = folder_kind(path)
     if found not in ("pretrain", *LABELED_KINDS):
-        raise ConfigError(f"{path} holds other files and is no run folder; choose another folder.")
+        raise ConfigError(f"{path} holds other files, not a run; choose another folder.")
     if not (resume or overwrite):
         going_on = "" if resume is None else f"continue it with {setting('resume', True)} or "
         raise ConfigError(

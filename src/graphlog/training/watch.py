@@ -201,7 +201,7 @@ def _alarms(
             "loss_global",
             loss < SOLVED_LOSS,
             f"prototype loss {loss:.3f} (alarm under {SOLVED_LOSS}): the E-step is solved, "
-            "the global term is switched off",
+            "the global term has no effect",
         )
     if (gap := values.get("assignment_gap")) is not None:
         yield (
@@ -221,7 +221,7 @@ def _alarms(
         yield (
             f"occupancy_{level}",
             used < floor,
-            f"graphs crowd on {used:.1f} of {total:.0f} prototypes of layer {level} "
+            f"the graphs use only {used:.1f} of {total:.0f} prototypes of layer {level} "
             f"(alarm under {floor:.1f})",
         )
         spread = values[f"posterior_perplexity_{level}"]

@@ -34,8 +34,8 @@ def json_lines(path: Path, *lines: Any) -> Path:
         (GRAPH | {"x": [[0], [""], [1]]}, "line 5: node 1: .* is missing"),
         (GRAPH | {"y": HUGE}, "label 'y' must be finite"),
         (GRAPH | {"y": -1e39}, "label 'y' must be finite"),
-        ('{"edges": [[0, 1]], "x": [[0], [' + "9" * 5000 + "]]}", "line 5: is no JSON"),
-        ('{"edges": [[0, 1]], "x": [[0], [1]], "y": "\\ud800"}', "line 5: is no JSON"),
+        ('{"edges": [[0, 1]], "x": [[0], [' + "9" * 5000 + "]]}", "line 5: is not valid JSON"),
+        ('{"edges": [[0, 1]], "x": [[0], [1]], "y": "\\ud800"}', "line 5: is not valid JSON"),
     ],
 )
 def test_numbers_beyond_all_bounds_reject_their_graph(tmp_path, bad, reason):
@@ -119,7 +119,7 @@ def test_a_header_too_long(tmp_path):
         131_072
     )  # one for the whole process, and readers of molecules raise it
     try:
-        with pytest.raises(DataError, match=r"edges\.csv, line 1: is no CSV"):
+        with pytest.raises(DataError, match=r"edges\.csv, line 1: not valid CSV"):
             read_graphs(
                 tables(tmp_path / "f", "graph,source,target," + "9" * 200_000 + "\n", None, None)
             )

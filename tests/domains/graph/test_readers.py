@@ -148,7 +148,7 @@ def test_both_directions_are_one_edge_and_loops_go_unless_directed(tmp_path):
         ({"edges": [], "x": []}, "has no node"),
         ({"edges": [[0, 1]], "x": [[1], [1]], "y": [1, 2]}, "line 2: `y` must be 1 labels"),
         ({"edges": [[0, 1]], "x": [[1], [1]], "color": 3}, "line 2: unknown key 'color'"),
-        ("{", "line 2: is no JSON"),
+        ("{", "line 2: is not valid JSON"),
     ],
 )
 def test_a_bad_line_is_rejected_by_name_and_the_others_stay_in_their_rows(tmp_path, record, reason):
@@ -164,7 +164,7 @@ def test_a_bad_line_is_rejected_by_name_and_the_others_stay_in_their_rows(tmp_pa
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"edges": EDGES + "b,0,7,1\n"}, "edges.csv, line 5: node '7' is none of graph 'b'"),
+        ({"edges": EDGES + "b,0,7,1\n"}, "edges.csv, line 5: node '7' is not in graph 'b'"),
         ({"edges": EDGES + "b,0,-1,1\n"}, "edges.csv, line 5: node '-1' is none"),
         (
             {"edges": EDGES + "b,1,0,nan\n"},
@@ -183,7 +183,7 @@ def test_a_bad_line_is_rejected_by_name_and_the_others_stay_in_their_rows(tmp_pa
             {"nodes": NODES + "b,9,,2\n"},
             "nodes.csv, line 7: node 2: node attribute 'color' is missing",
         ),
-        ({"graphs": GRAPHS + "b,no\n"}, "graphs.csv, line 4: graph 'b' is there twice"),
+        ({"graphs": GRAPHS + "b,no\n"}, "graphs.csv, line 4: graph 'b' occurs twice"),
         (
             {"nodes": None, "graphs": None, "edges": "graph,source,target\na,0,-2\n"},
             "line 2: a node must be a name or a number from 0",

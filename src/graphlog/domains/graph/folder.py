@@ -85,14 +85,14 @@ def _columns(path: Path, keys: Sequence[str]) -> tuple[str, ...]:
         try:
             header = [name.strip() for name in next(csv.reader(lines), [])]
         except csv.Error as e:
-            raise DataError(f"{path}, line 1: is no CSV ({e}).") from None
+            raise DataError(f"{path}, line 1: not valid CSV ({e}).") from None
     for key in keys:
         if header.count(key) != 1:
             found = listed(header) or "an empty file"
             raise DataError(f"{path}: must have one column '{key}', found {found}.")
     repeated = {name for name in header if header.count(name) > 1}
     if repeated:
-        raise DataError(f"{path}: column {min(repeated)!r} is there twice; rename one.")
+        raise DataError(f"{path}: column {min(repeated)!r} occurs twice; rename one.")
     return tuple(name for name in header if name not in keys)
 
 
@@ -113,7 +113,7 @@ def _rows(path: Path, keys: Sequence[str], lines: Iterator[str]) -> Iterator[_Ro
                     )
                 yield reader.line_num, row
         except csv.Error as e:
-            raise DataError(f"{path}, line {reader.line_num}: is no CSV ({e}).") from None
+            raise DataError(f"{path}, line {reader.line_num}: not valid CSV ({e}).") from None
 
     seen: set[str] = set()
     for graph, group in groupby(numbered(), lambda item: item[1][key_columns[0]].strip()):
@@ -162,7 +162,7 @@ def _graph(
     about: dict[str, Any] = {}
     if "graphs" in listed:
         if len(listed["graphs"].values) > 1:
-            problem = f"graph '{name}' is there twice; keep one row"
+            problem = f"graph '{name}' occurs twice; keep one row"
             raise BadGraphError(f"{listed['graphs'].place.of(1)}{problem}")
         about = dict(zip(columns["graphs"], listed["graphs"].values[0], strict=True))
     num_nodes = about.pop(_NUM_NODES, None)
@@ -178,7 +178,7 @@ def _graph(
     for k, pair in enumerate(ends):
         for end in pair:
             if end not in numbers:
-                problem = f"node '{end[:40]}' is none of graph '{name[:40]}'"
+                problem = f"node '{end[:40]}' is not in graph '{name[:40]}'"
                 raise BadGraphError(f"{edge_place.of(k)}{problem}")
     pairs = [[numbers[a], numbers[b]] for a, b in ends]
     empty = column([])

@@ -298,7 +298,7 @@ def _parse(line: str) -> dict[str, Any]:
         if "\\u" in line:  # half of a surrogate pair is valid JSON, but cannot be stored as text
             json.dumps(record, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as e:  # also whole numbers of thousands of digits
-        raise BadGraphError(f"is no JSON ({e})") from None
+        raise BadGraphError(f"is not valid JSON ({e})") from None
     if not isinstance(record, dict) or "edges" not in record:
         raise BadGraphError('must be an object with "edges": [[0, 1], ...]')
     for key in record:

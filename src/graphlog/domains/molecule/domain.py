@@ -258,8 +258,8 @@ class MoleculeDomain(RecordDomain):
         large = store.rows[store.num_nodes > MOST_PAIRED]
         notes = [
             f"{len(large):,} molecules have more than {MOST_PAIRED:,} atoms (rows "
-            f"{listed_rows(large)}): their fingerprints have no atom pairs, and their descriptors "
-            f"no electrotopological states from {MOST_DESCRIBED:,}"
+            f"{listed_rows(large)}): their fingerprints lack atom pairs; descriptors lack "
+            f"electrotopological states above {MOST_DESCRIBED:,} atoms"
         ] * bool(len(large))
         is_several = ["." in text.split(maxsplit=1)[0] for text in store.texts()]
         rows = store.rows[np.flatnonzero(is_several)]

@@ -213,7 +213,7 @@ def annotated_functions(
         elif annotation.is_negated:
             collector.counts["negated (NOT)"] += 1
         elif term is None:
-            reason = "is no term of the ontology"
+            reason = "is not a term of the ontology"
             if annotation.term in ontology.obsolete:
                 reason = "is obsolete and has no single replacement"
             collector.skip(annotation.term, path, annotation.line, reason)

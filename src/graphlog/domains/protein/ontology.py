@@ -124,7 +124,7 @@ def read_ontology(
             return _read_obo(lines, path, relations)
     if terms is None:
         raise DataError(
-            f"{path}: is no OBO file; with a table of edges, give a table of terms (go_terms)."
+            f"{path}: not an OBO file; with a table of edges, give a table of terms (go_terms)."
         )
     return _read_tables(path, terms, relations)
 
