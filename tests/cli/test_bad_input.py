@@ -365,7 +365,7 @@ def test_a_write_that_fails_somewhere_is_one_line(
         ),
         (
             ["data", "split", "{molecules}", "-o", "gone/split.json"],
-            ["there is no folder", "gone; make it"],
+            ["there is no folder", "gone; create it"],
         ),
         (["data", "split", "{molecules}", "-o", "split.txt"], ["split.txt", ".json"]),
         (["info", "run.safetensor"], ["did you mean run.safetensors?"]),

@@ -51,7 +51,7 @@ def test_what_has_no_sheets_says_so(source: object, tmp_path: Path) -> None:
     if isinstance(source, str):
         source = tmp_path / source
         source.write_text("smiles\nCC\n")
-    with pytest.raises(ConfigError, match="has no sheets"):
+    with pytest.raises(ConfigError, match="is not an Excel file"):
         graphlog.read_molecules(source, sheet="data")
 
 

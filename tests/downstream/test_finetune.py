@@ -192,7 +192,7 @@ def test_one_class_folds_are_named():
         finetune(tiny_encoder(), no_valid, QUICK.updated({"select": "best-valid"}), **KEPT)
     report = finetune(tiny_encoder(), no_valid, QUICK, **KEPT).report
     assert report.skipped == {"valid": ["y"]}
-    assert any("`best validation` is the last epoch" in note for note in report.notes)
+    assert any("the last epoch is used" in note for note in report.notes)
     no_train = replaced(data, split=Split(others[:9], others[9:12], alcohols))
     with pytest.raises(DataError, match="one class only in the training fold"):
         finetune(tiny_encoder(), no_train, QUICK, **KEPT)

@@ -165,7 +165,7 @@ def test_a_bad_line_is_rejected_by_name_and_the_others_stay_in_their_rows(tmp_pa
     ("changes", "words"),
     [
         ({"edges": EDGES + "b,0,7,1\n"}, "edges.csv, line 5: node '7' is not in graph 'b'"),
-        ({"edges": EDGES + "b,0,-1,1\n"}, "edges.csv, line 5: node '-1' is none"),
+        ({"edges": EDGES + "b,0,-1,1\n"}, "edges.csv, line 5: node '-1' is not in graph"),
         (
             {"edges": EDGES + "b,1,0,nan\n"},
             "edges.csv, line 5: edge 1: edge attribute 'weight' must be a finite number",

@@ -1,5 +1,6 @@
 """Molecules as a domain: SMILES, two schemas, Bemis-Murcko scaffolds as groups, ECFP baseline."""
 
+import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -250,27 +251,18 @@ class MoleculeDomain(RecordDomain):
         return both.subset(graphs)
 
     def reading_notes(self, store: GraphStore) -> list[str]:
-        """Say which molecules have several fragments, and which are too large for some features."""
+        """Say which molecules have several fragments."""
         if not store.has_texts:
             return []
-        from graphlog.domains.molecule.descriptors import MOST_DESCRIBED, MOST_PAIRED
-
-        large = store.rows[store.num_nodes > MOST_PAIRED]
-        notes = [
-            f"{len(large):,} molecules have more than {MOST_PAIRED:,} atoms (rows "
-            f"{listed_rows(large)}): their fingerprints lack atom pairs; descriptors lack "
-            f"electrotopological states above {MOST_DESCRIBED:,} atoms"
-        ] * bool(len(large))
         is_several = ["." in text.split(maxsplit=1)[0] for text in store.texts()]
         rows = store.rows[np.flatnonzero(is_several)]
         if not len(rows):
-            return notes
+            return []
         return [
-            *notes,
             f"{len(rows):,} of {len(store):,} molecules have several fragments, such as salts "
             f"(rows {listed_rows(rows)}): they are read as written, and repeats are recognized by "
             "the parent (largest organic fragment, neutral); to read the parent choose "
-            f"{setting('standardize', 'parent')}",
+            f"{setting('standardize', 'parent')}"
         ]
 
     # What is known about graphs without learning
@@ -287,8 +279,14 @@ class MoleculeDomain(RecordDomain):
             case "ecfp4":
                 return self.baseline_features(store)
             case "descriptors":
-                from graphlog.domains.molecule.descriptors import target_values
+                from graphlog.domains.molecule.descriptors import MOST_DESCRIBED, target_values
 
+                if len(large := store.rows[store.num_nodes > MOST_DESCRIBED]):
+                    warnings.warn(
+                        f"{len(large):,} molecules have more than {MOST_DESCRIBED:,} atoms (rows "
+                        f"{listed_rows(large)}): their electrotopological descriptors are 0",
+                        stacklevel=2,
+                    )
                 pieces = spread_in_order(target_values, _pieces(store.texts()), check_workers(None))
                 values = [np.empty((0, len(TARGETS)), np.float32), *(found for _, found in pieces)]
                 return BaselineFeatures("descriptors", np.concatenate(values))
