@@ -109,7 +109,7 @@ def test_mostly_bad_rows_are_an_error(tmp_path: Path) -> None:
 def test_on_error_fail_stops_at_the_first(tmp_path: Path) -> None:
     path = write(tmp_path, "smiles\nC\nC1C\nC1C\n")
     assert refusal(path, on_error="fail").startswith(
-        f"{path}, data row 1: 'C1C' RDKit cannot parse: unclosed ring; fix it"
+        f"{path}, data row 1: 'C1C': RDKit cannot parse: unclosed ring; fix it"
     )
     assert "data row 1" in refusal(["C", ""], on_error="fail")
 

@@ -472,5 +472,5 @@ def test_a_kernel_model_that_is_better_on_the_validation_fold_is_named():
     known = kernel_predictions(encoder, data, "jk")[data.split.valid]
     better = data.evaluate(known, data.split.valid).scores["rmse"]
     own = found[0].rows[0].mean("rmse", "valid")
-    assert f"rmse {better:.4g} against {own:.4g} (fine-tuned)" in named[0][0]
+    assert f"rmse {better:.4g}, not {own:.4g}: try `probe` with " in named[0][0]
     assert better < own

@@ -130,14 +130,14 @@ def test_a_split_without_a_validation_fold_is_taken(tmp_path: Path, kind: str | 
     assert sorted(np.concatenate([data.split.train, data.split.valid])) == given["train"]
     assert data.split.test.tolist() == given["test"]
     assert 1 <= len(data.split.valid) <= 4
-    assert f"validation fold: {len(data.split.valid)} graphs (" in data.split_name
+    assert f"validation fold: {len(data.split.valid)} graphs, " in data.split_name
 
 
 def test_a_share_of_nothing_for_validation_is_taken(tmp_path: Path):
     path = write_csv(tmp_path / "m.csv", CHAINS, y=IS_ALCOHOL)
     data = open_labeled(path, MOLECULE, targets=["y"], split="scaffold", fractions=(0.8, 0.0, 0.2))
     assert len(data.split.valid)
-    assert "(random)" in data.split_name or "(scaffold)" in data.split_name
+    assert "3 graphs, " in data.split_name
 
 
 def test_folds_with_one_class_are_noted(tmp_path: Path):

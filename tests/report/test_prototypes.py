@@ -351,6 +351,8 @@ def test_a_group_is_named_by_its_clearest_traits() -> None:
         trait("with halogen", "share", 0.0, 0.5), trait("with ester", "share", 0.3, 0.9)
     ) == ("no halogen, less ester")
     assert title(trait("label cats", "mean", 3, 1)) == "high cats"
+    same = [trait(f"with {kind}furan", "share", 0.9, 0.1) for kind in ("", "ring ")]
+    assert title(*same, trait("with ester", "share", 0.9, 0.1)) == "furan, ester"
 
 
 def test_equally_frequent_rings_do_not_depend_on_the_hash_seed() -> None:

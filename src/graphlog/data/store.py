@@ -755,7 +755,7 @@ class RowCollector:
             self._pass_on(reject)
             return
         if self._on_error == "fail":
-            text = f"{reject.text[:80]!a} " if reject.text else ""
+            text = f"{reject.text[:80]!a}: " if reject.text else ""
             raise DataError(
                 f"{self._where}, {self._item} {reject.row}: {text}{reject.reason}; fix it, or skip "
                 f"such rows with {setting('on_error', 'skip')}.",
@@ -783,7 +783,7 @@ class RowCollector:
         if self.rejected > _WORST_SHARE * self.done:
             item = self._item.removeprefix("data ")
             examples = "; ".join(
-                f"{item} {r.row}: " + (f"{r.text[:40]!a} " if r.text else "") + r.reason
+                f"{item} {r.row}: " + (f"{r.text[:40]!a}: " if r.text else "") + r.reason
                 for r in self._first
             )
             raise DataError(

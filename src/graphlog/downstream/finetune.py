@@ -655,7 +655,7 @@ class _Run:
             return []
         return [
             f"a kernel model of the frozen encoder is better on the validation fold, {data.metric} "
-            f"{of_kernel:.4g} against {own:.4g} (fine-tuned): `probe` with `head='kernel'`"
+            f"{of_kernel:.4g}, not {own:.4g}: try `probe` with {setting('head', 'kernel')}"
         ]
 
     def _untrained_rows(self, train: GraphStore) -> list[ScoreRow]:

@@ -391,7 +391,7 @@ def _split_graphs(
         hashes = source.hashes()
         known = [*hashes, store.digest] if hashes else ()
         rows = Split.load(split, store.num_rows, known, strict=source.file is not None)
-        folds, name, kind = _graphs_of_rows(store, rows), f"file {split}", _kind_in(Path(split))
+        folds, name, kind = _graphs_of_rows(store, rows), str(split), _kind_in(Path(split))
     else:
         kind = str(split)
         classes = class_numbers(labels) if kind == "stratified" else None
@@ -399,7 +399,7 @@ def _split_graphs(
         name = kind if kind == "scaffold" else f"{kind} (seed {seed})"
     if len(folds.train) > 1 and not len(folds.valid) and len(folds.test):
         folds, held = _with_held_out(folds, kind, store, labels, seed)
-        name = f"{name}; validation fold: {held} of its training fold"
+        name = f"{name} (validation fold: {held}, of its training fold)"
     for part, indices in zip(folds._fields, folds, strict=True):
         if not len(indices):
             found = f"the {part} fold is empty ({name} split of {len(store)} usable rows)"
@@ -428,10 +428,10 @@ def _with_held_out(
         with suppress(ConfigError, DataError):  # a kind not known here, or groups too large for it
             parts = _drawn(train, own, _HELD_OUT, seed, source, classes=classes)
         if parts is not None and len(parts.valid):
-            held = f"{len(parts.valid):,} graphs ({own})"
+            held = f"{len(parts.valid):,} graphs, {own}"
             return Split(folds.train[parts.train], folds.train[parts.valid], folds.test), held
     split = random_split(len(train), (0.5, 0.5, 0.0), seed)  # fewer than ten graphs
-    held = f"{len(split.valid):,} graphs (random)"
+    held = f"{len(split.valid):,} graphs, random"
     return Split(folds.train[split.train], folds.train[split.valid], folds.test), held
 
 

@@ -217,7 +217,7 @@ def calibration_notes(
             f"coverage on new {records} is not guaranteed."
         )
     elif not split_name.startswith(("random (", "stratified (")):
-        kind = split_name.partition(" (")[0].partition(";")[0]
+        kind = split_name.partition(" (")[0]
         notes.append(
             f"With a {kind} split, coverage on new {records} is not guaranteed; the test fold is "
             "one example."

@@ -166,7 +166,7 @@ class Node:
     @property
     def title(self) -> str:
         """Its two clearest traits, such as ``nitrile, low logP``; empty where it has none."""
-        return ", ".join(map(_in_short, self.traits[:2]))
+        return ", ".join([*dict.fromkeys(map(_in_short, self.traits))][:2])
 
 
 def _in_short(trait: Trait) -> str:
