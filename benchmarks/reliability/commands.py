@@ -175,7 +175,7 @@ def options(good: Path, seeds: range) -> Iterator[Case]:
             command = command.commands[words[-1]]
         for parameter in command.params:
             if parameter.required or draw.random() < 2 / max(len(command.params), 1):
-                known = [str(c) for c in getattr(parameter.type, "choices", [])] or values
+                known = [str(c) for c in parameter.type_descriptor.choices or ()] or values
                 value = draw.choice(known if draw.random() < 0.8 else values)
                 name = (
                     [] if parameter.param_type_name == "argument" else [draw.choice(parameter.opts)]
