@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import multiprocessing
 import os
 import resource
@@ -56,6 +57,8 @@ class Ended(NamedTuple):
             return f"traceback: {self.err[-300:]}"
         if self.code not in (0, 2):
             return f"exit code {self.code}: {self.line}"
+        if self.code == 2 and self.out.startswith('{\n  "error"'):  # as --json has it
+            return "many lines" if "\n" in json.loads(self.out)["error"]["message"] else ""
         errors = self.err.count("graphlog: error: ")
         if self.code == 2 and (errors != 1 or not self.line.startswith("graphlog: error: ")):
             return f"{errors} errors: {self.err[-300:]}"
