@@ -24,7 +24,7 @@ from graphlog.data.store import GraphStore
 from graphlog.domains import domain_of
 from graphlog.downstream.kernel import Block, Kind, fit_kernel
 from graphlog.downstream.linear import GRID, held_out_path, linear_path, sparse_bits, standardize
-from graphlog.downstream.metrics import r2
+from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.models import random_encoder
 
 ENDPOINTS = ("hlm", "mdr1", "rlm", "solubility", "hppb", "rppb")
@@ -98,7 +98,7 @@ def fit(endpoint: str, data: pd.DataFrame, results: Path) -> None:
         rows = pd.DataFrame(dict(zip(COLUMNS, columns, strict=True)))
         whole = pd.concat([done, rows], ignore_index=True) if len(done) else rows
         whole.to_csv(results, index=False, float_format="%.5g")
-        score, seconds = 100 * r2(labels[test], mean)[0], time.monotonic() - began
+        score, seconds = 100 * r2(labels[test], mean), time.monotonic() - began
         print(*cell, f"R2 {score:.1f} %, {seconds:.0f} s", flush=True)
 
 
@@ -127,8 +127,13 @@ def linear(name: str, known: Columns, labels: np.ndarray, train: np.ndarray) -> 
     values = np.asarray(known[name])
     x = sparse_bits(values) if name == "ecfp4" else standardize(values, train)
     path = held_out_path(x, labels, train, "regression", GRID)
-    c = max(GRID, key=lambda c: r2(labels[train], path[c][train])[0])
+    c = max(GRID, key=lambda c: r2(labels[train], path[c][train]))
     return linear_path(x, labels, train, "regression", [c])[c]
+
+
+def r2(labels: np.ndarray, predictions: np.ndarray) -> float:
+    """Return the share of variance explained."""
+    return evaluate(labels, predictions, "regression").scores["r2"]
 
 
 def table(rows: pd.DataFrame) -> str:
@@ -174,7 +179,7 @@ def _scores(part: pd.DataFrame) -> pd.Series:
     label, prediction = part["label"].to_numpy(), part["prediction"].to_numpy()
     return pd.Series(
         {
-            "R2": 100 * r2(label[:, None], prediction[:, None])[0],
+            "R2": 100 * r2(label[:, None], prediction[:, None]),
             "r": np.corrcoef(label, prediction)[0, 1],
             "RMSE": np.sqrt(np.mean((label - prediction) ** 2)),
         }

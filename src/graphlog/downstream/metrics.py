@@ -12,16 +12,8 @@ from graphlog.errors import ConfigError, check_name
 
 TaskKind = Literal["classification", "regression", "multiclass"]
 """Multiclass: the columns are the classes of one target, of which each graph has one."""
-METRICS: Mapping[str, tuple[TaskKind, ...]] = {
-    "roc_auc": ("classification", "multiclass"),
-    "average_precision": ("classification", "multiclass"),
-    "accuracy": ("multiclass",),
-    "rmse": ("regression",),
-    "mae": ("regression",),
-    "r2": ("regression",),
-    "pearson": ("regression",),
-}
-"""Every score and the kinds of task it is for."""
+Score = Callable[[Float[np.ndarray, "n"], Float[np.ndarray, "n"]], float]
+"""From the labels and the predictions of one target, none of them missing, to its score."""
 LOWER_IS_BETTER = frozenset({"rmse", "mae"})
 IN_PERCENT = frozenset({"roc_auc", "average_precision", "accuracy"})
 """Areas and shares, which are shown in percent."""
@@ -30,7 +22,6 @@ DEFAULT_METRIC: Mapping[TaskKind, str] = {
     "regression": "rmse",
     "multiclass": "accuracy",
 }
-_Score = Callable[[Float[np.ndarray, "n"], Float[np.ndarray, "n"]], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +32,6 @@ class Evaluation:
     """Mean of each metric over the tasks it is defined for; NaN if there is none."""
     per_task: dict[str, list[float]]
     """Each metric of each task; NaN where undefined."""
-    skipped: tuple[int, ...]
-    """Tasks the means leave out: without labels here or, in classification, with one class only."""
 
 
 def evaluate(
@@ -51,16 +40,28 @@ def evaluate(
     """Return every metric of ``task``; labels are NaN where missing, classes 0 and 1.
 
     Rows whose prediction is NaN (molecules that could not be read) are left out.
+
+    Example:
+        >>> labels = np.array([[0.0], [1.0], [np.nan], [1.0]])
+        >>> evaluate(labels, np.array([[0.1], [0.9], [0.5], [0.1]]), "classification").scores
+        {'roc_auc': 0.75, 'average_precision': 0.8333333333333333}
     """
     labels = np.where(np.isnan(predictions), np.nan, np.asarray(labels, dtype=np.float64))
-    per_task = {name: function(labels, predictions) for name, function in _SCORES[task].items()}
-    skipped = np.flatnonzero(np.isnan(per_task[DEFAULT_METRIC[task]]))
-    means = {name: mean_over_tasks(values) for name, values in per_task.items()}
+    present: Bool[np.ndarray, "T N"] = ~np.isnan(labels.T)
+    hits = np.eye(labels.shape[1])[predictions.argmax(axis=1)]
+    per_task = {
+        name: [
+            score(y[known], p[known].astype(np.float64)) if known.any() else math.nan
+            for y, p, known in zip(
+                labels.T, (hits if name == "accuracy" else predictions).T, present, strict=True
+            )
+        ]
+        for name, score in SCORES[task].items()
+    }
+    means = {name: mean_over_tasks(np.array(values)) for name, values in per_task.items()}
     if task == "multiclass":  # the share of all graphs, not the mean over classes
-        means["accuracy"] = accuracy(labels, predictions)
-    return Evaluation(
-        means, {name: values.tolist() for name, values in per_task.items()}, tuple(skipped.tolist())
-    )
+        means["accuracy"] = _recall(labels.ravel(), hits.ravel())
+    return Evaluation(means, per_task)
 
 
 def mean_over_tasks(values: Float[np.ndarray, "T"]) -> float:
@@ -95,74 +96,6 @@ def paired_interval(
         return float(differences.mean()) if count else math.nan, math.nan
     deviation = float(differences.std(ddof=1)) * math.sqrt(1 / count + test_to_train)
     return float(differences.mean()), float(student.ppf(0.975, count - 1)) * deviation
-
-
-def roc_auc(
-    labels: Num[np.ndarray, "N T"], scores: Num[np.ndarray, "N T"]
-) -> Float[np.ndarray, "T"]:
-    """Return the area under the ROC curve of each task, by ranks; NaN where a class is absent.
-
-    Example:
-        >>> labels = np.array([[0.0], [1.0], [np.nan], [1.0]])
-        >>> roc_auc(labels, np.array([[0.1], [0.9], [0.5], [0.1]]))
-        array([0.75])
-    """
-    return _by_task(labels, scores, _roc_auc)
-
-
-def average_precision(
-    labels: Num[np.ndarray, "N T"], scores: Num[np.ndarray, "N T"]
-) -> Float[np.ndarray, "T"]:
-    """Return the average precision of each task; NaN where a class is absent."""
-    return _by_task(labels, scores, _average_precision)
-
-
-def accuracy(labels: Num[np.ndarray, "N C"], scores: Num[np.ndarray, "N C"]) -> float:
-    """Return the share of rows whose highest score is their class; NaN without labels.
-
-    Example:
-        >>> scores = np.array([[0.9, 0.1, 0.0], [0.2, 0.3, 0.5], [0.1, 0.1, 0.8]])
-        >>> accuracy(np.eye(3)[[0, 1, 2]], scores)
-        0.6666666666666666
-    """
-    known = ~np.isnan(labels).any(axis=1)
-    return (
-        float((labels[known].argmax(axis=1) == scores[known].argmax(axis=1)).mean())
-        if known.any()
-        else float("nan")
-    )
-
-
-def recall(
-    labels: Num[np.ndarray, "N C"], scores: Num[np.ndarray, "N C"]
-) -> Float[np.ndarray, "C"]:
-    """Return the share of each class's rows in which its score is the highest; NaN without rows."""
-    known = ~np.isnan(labels).any(axis=1)
-    hits = np.eye(labels.shape[1])[scores[known].argmax(axis=1)] * labels[known]
-    counts = labels[known].sum(axis=0)
-    return np.where(counts > 0, hits.sum(axis=0) / np.maximum(counts, 1), np.nan)
-
-
-def rmse(labels: Num[np.ndarray, "N T"], values: Num[np.ndarray, "N T"]) -> Float[np.ndarray, "T"]:
-    """Return the root of the mean squared error of each task; NaN without labels."""
-    return _by_task(labels, values, lambda y, p: float(np.sqrt(np.mean((y - p) ** 2))))
-
-
-def mae(labels: Num[np.ndarray, "N T"], values: Num[np.ndarray, "N T"]) -> Float[np.ndarray, "T"]:
-    """Return the mean absolute error of each task; NaN without labels."""
-    return _by_task(labels, values, lambda y, p: float(np.mean(np.abs(y - p))))
-
-
-def r2(labels: Num[np.ndarray, "N T"], values: Num[np.ndarray, "N T"]) -> Float[np.ndarray, "T"]:
-    """Return the share of variance explained for each task; NaN where all labels are equal."""
-    return _by_task(labels, values, _r2)
-
-
-def pearson(
-    labels: Num[np.ndarray, "N T"], values: Num[np.ndarray, "N T"]
-) -> Float[np.ndarray, "T"]:
-    """Return the correlation of each task; NaN where labels or predictions are all equal."""
-    return _by_task(labels, values, _pearson)
 
 
 def brier_score(outcomes: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"]) -> float:
@@ -202,27 +135,14 @@ def check_metric(name: str | None, task: TaskKind) -> str:
     """
     if name is None:
         return DEFAULT_METRIC[task]
-    check_name("metric", name, METRICS)
-    if task not in METRICS[name]:
+    check_name("metric", name, {metric for scores in SCORES.values() for metric in scores})
+    tasks = [kind for kind, scores in SCORES.items() if name in scores]
+    if task not in tasks:
         raise ConfigError(
-            f"metric '{name}' is for {' and '.join(METRICS[name])}, but the task is {task}; "
+            f"metric '{name}' is for {' and '.join(tasks)}, but the task is {task}; "
             f"choose {DEFAULT_METRIC[task]}."
         )
     return name
-
-
-def _by_task(
-    labels: Num[np.ndarray, "N T"], scores: Num[np.ndarray, "N T"], score: _Score
-) -> Float[np.ndarray, "T"]:
-    present: Bool[np.ndarray, "N T"] = ~np.isnan(labels)
-    results = np.full(labels.shape[1], np.nan)
-    for t in range(labels.shape[1]):
-        rows = present[:, t]
-        if rows.any():
-            results[t] = score(
-                labels[rows, t].astype(np.float64), scores[rows, t].astype(np.float64)
-            )
-    return results
 
 
 def _roc_auc(y: Float[np.ndarray, "n"], score: Float[np.ndarray, "n"]) -> float:
@@ -257,8 +177,22 @@ def _pearson(y: Float[np.ndarray, "n"], p: Float[np.ndarray, "n"]) -> float:
     return float(np.corrcoef(y, p)[0, 1])
 
 
-_SCORES: Mapping[TaskKind, Mapping[str, Callable[..., Float[np.ndarray, "T"]]]] = {
-    "classification": {"roc_auc": roc_auc, "average_precision": average_precision},
-    "multiclass": {"accuracy": recall, "roc_auc": roc_auc, "average_precision": average_precision},
-    "regression": {"rmse": rmse, "mae": mae, "r2": r2, "pearson": pearson},
+def _recall(y: Float[np.ndarray, "n"], hit: Float[np.ndarray, "n"]) -> float:
+    return float(hit[y == 1].mean()) if (y == 1).any() else math.nan
+
+
+SCORES: Mapping[TaskKind, Mapping[str, Score]] = {
+    "classification": {"roc_auc": _roc_auc, "average_precision": _average_precision},
+    "multiclass": {
+        "accuracy": _recall,  # of each class, given where its probability is the highest
+        "roc_auc": _roc_auc,
+        "average_precision": _average_precision,
+    },
+    "regression": {
+        "rmse": lambda y, p: float(np.sqrt(np.mean((y - p) ** 2))),
+        "mae": lambda y, p: float(np.mean(np.abs(y - p))),
+        "r2": _r2,
+        "pearson": _pearson,
+    },
 }
+"""The scores of each kind of task; those that are not defined for some labels are NaN there."""

@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import BeforeValidator, TypeAdapter
+from pydantic_core import from_json, to_json
 
 from graphlog.config import read_json
 from graphlog.data.html import html_table
@@ -18,6 +20,8 @@ from graphlog.errors import DataError
 
 DDOF = 1
 """Standard deviations are those of a sample (divided by n - 1); the reference code divides by n."""
+Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A score, which is None in JSON where it is undefined."""
 
 
 class Source(StrEnum):
@@ -65,13 +69,13 @@ class ScoreRow:
     """What predicted: ``fine-tuned``, ``untrained encoder``, ``ECFP4 + random forest``, ..."""
     rule: str
     """How the scored state was chosen: ``last epoch``, ``best validation``, ``C = 0.1``, ..."""
-    test: dict[str, list[float]]
+    test: dict[str, list[Number]]
     """Each metric on the test fold, one value a seed."""
-    valid: dict[str, list[float]]
+    valid: dict[str, list[Number]]
     """The same on the validation fold."""
-    per_task: dict[str, float] = field(default_factory=dict[str, float])
+    per_task: dict[str, Number] = field(default_factory=dict[str, float])
     """The report's metric on the test fold by task, mean over seeds; NaN where undefined."""
-    halves: dict[str, dict[str, list[float]]] = field(
+    halves: dict[str, dict[str, list[Number]]] = field(
         default_factory=dict[str, dict[str, list[float]]]
     )
     """Each metric on two halves of the test fold, where the domain reports them (proteins)."""
@@ -168,40 +172,13 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready values; an undefined score is None."""
-        fields = {
-            **asdict(self),
-            "mean": self.mean,
-            "sd": self.sd,
-            "sd_ddof": DDOF,
-            "scores": self.scores,
-        }
-        return json_ready(fields)
+        known = {"mean": self.mean, "sd": self.sd, "sd_ddof": DDOF, "scores": self.scores}
+        return json_ready({**asdict(self), **known})
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Report":
         """Read back what :meth:`to_dict` wrote."""
-        rows = tuple(
-            ScoreRow(
-                model=row["model"],
-                rule=row["rule"],
-                test=_numbers(row["test"]),
-                valid=_numbers(row["valid"]),
-                per_task={k: _number(v) for k, v in row["per_task"].items()},
-                halves={half: _numbers(found) for half, found in row.get("halves", {}).items()},
-                detail=row["detail"],
-                key=_row_key(row["key"]),
-            )
-            for row in fields["rows"]
-        )
-        kept = {k: fields[k] for k in ("dataset", "task", "metric", "split", "sizes", "skipped")}
-        return cls(
-            **kept,
-            tasks=tuple(fields["tasks"]),
-            rows=rows,
-            notes=tuple(fields["notes"]),
-            calibration=tuple(dict(row) for row in fields.get("calibration", ())),
-            splits=fields.get("splits", 1),
-        )
+        return _READER.validate_python(fields)
 
     def led_by(self, key: RowKey) -> "Report":
         """Return the report with the row of this key first."""
@@ -221,14 +198,9 @@ class Report:
         try:
             report = cls.from_dict(fields)
             report.to_dict()
-            names: list[Any] = [report.dataset, report.task, report.metric, report.split]
-            numbers: list[Any] = list(report.sizes.values())
-            is_text = all(isinstance(name, str) for name in [*names, *report.tasks])
-            if report.rows and is_text and all(isinstance(n, int) for n in numbers):
-                return report
-        except (AttributeError, KeyError, IndexError, TypeError, ValueError):
-            pass
-        raise DataError(f"{path}: not a report of scores, or damaged; run it again.")
+        except (KeyError, IndexError, ValueError):
+            raise DataError(f"{path}: not a report of scores, or damaged; run it again.") from None
+        return report
 
     @property
     def is_percent(self) -> bool:
@@ -327,7 +299,7 @@ def make_report(
     data: LabeledGraphs,
     rows: Sequence[ScoreRow],
     notes: Sequence[str] = (),
-    calibration: Sequence[Mapping[str, Any]] = (),
+    calibration: Sequence[dict[str, Any]] = (),
 ) -> Report:
     """Return the report of ``rows`` on ``data``."""
     return Report(
@@ -340,7 +312,7 @@ def make_report(
         skipped=folds_lacking(data.labels, data.targets, data.task, data.split),
         rows=tuple(rows),
         notes=(*data.notes, *data.fold_notes, *notes),
-        calibration=tuple(dict(row) for row in calibration),
+        calibration=tuple(calibration),
     )
 
 
@@ -372,25 +344,7 @@ def json_ready(value: Any) -> Any:
         >>> json_ready({"auc": [0.5, float("nan")]})
         {'auc': [0.5, None]}
     """
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(k): json_ready(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(value, list | tuple):
-        return [json_ready(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
-    return value
+    return from_json(to_json(value, inf_nan_mode="null"))
 
 
-def _row_key(fields: Mapping[str, Any] | None) -> RowKey | None:
-    if fields is None:
-        return None
-    source, model, rule = (fields[name] for name in ("source", "model", "rule"))
-    return RowKey(Source(source), tuple(fields["features"]), Model(model), Rule(rule))
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
-def _numbers(scores: Mapping[str, Sequence[float | None]]) -> dict[str, list[float]]:
-    return {metric: [_number(v) for v in values] for metric, values in scores.items()}
+_READER = TypeAdapter(Report)

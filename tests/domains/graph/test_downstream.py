@@ -9,7 +9,7 @@ import pytest
 import graphlog
 from graphlog.cli.main import main
 from graphlog.data.split import stratified_split
-from graphlog.downstream.metrics import accuracy, evaluate
+from graphlog.downstream.metrics import evaluate
 from graphlog.downstream.models import random_encoder
 from graphlog.downstream.subtrees import wl_counts
 from graphlog.downstream.tasks import open_labeled
@@ -153,7 +153,7 @@ def test_accuracy_is_over_graphs_and_recall_over_classes():
     labels = np.eye(3)[[0, 0, 0, 1]].astype(np.float32)
     scores = np.eye(3)[[0, 0, 1, 1]].astype(np.float32)
     found = evaluate(labels, scores, "multiclass")
-    assert found.scores["accuracy"] == accuracy(labels, scores) == 0.75
+    assert found.scores["accuracy"] == 0.75
     assert found.per_task["accuracy"][:2] == [pytest.approx(2 / 3), 1.0]
     assert np.isnan(found.per_task["accuracy"][2])
 
