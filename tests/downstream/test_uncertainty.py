@@ -24,7 +24,7 @@ from graphlog.downstream.predictor import Predictor
 from graphlog.downstream.report import Report
 from graphlog.downstream.uncertainty import Calibration, calibration_notes
 from graphlog.encoders.novelty import fit_novelty
-from graphlog.errors import ConfigError, ModelFileError
+from graphlog.errors import ConfigError
 
 NAN = float("nan")
 
@@ -192,16 +192,6 @@ def test_novelty_is_judged_by_the_training_fold(regressor: Predictor, classifier
     assert own is not None
     assert regressor.novelty is not None
     np.testing.assert_array_equal(regressor.novelty.quantiles, own.quantiles)
-
-
-def test_a_newer_format_is_refused(
-    tmp_path: Path, regressor: Predictor, monkeypatch: pytest.MonkeyPatch
-):
-    with monkeypatch.context() as patch:
-        patch.setattr("graphlog.downstream.uncertainty.VERSION", 2)
-        regressor.save(tmp_path / "p.safetensors")
-    with pytest.raises(ModelFileError, match="format 2, this graphlog reads 1"):
-        Predictor.load(tmp_path / "p.safetensors")
 
 
 def test_columns_of_the_file(tmp_path: Path, regressor: Predictor):

@@ -87,14 +87,6 @@ class Settings:
     penalty: float
     """Log2 of the penalty, which is the variance of the noise in units of that of the kernel."""
 
-    def detail(self, names: Sequence[str]) -> dict[str, Any]:
-        """Return everything by the names of the blocks, JSON-ready."""
-        return {
-            "penalty": 2.0**self.penalty,
-            "widths": dict(zip(names, self.widths, strict=True)),
-            "shares": dict(zip(names, self.shares, strict=True)),
-        }
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Support:
@@ -255,6 +247,15 @@ class KernelModel:
     def near(self) -> int:
         """Support points that the spread of the process is worked out from."""
         return min(self.count, CHOOSING)
+
+    def settings_by_name(self) -> dict[str, Any]:
+        """Return what was chosen by the names of the features, JSON-ready."""
+        names = [support.name or "embedding" for support in self.supports]
+        return {
+            "penalty": 2.0**self.settings.penalty,
+            "widths": dict(zip(names, self.settings.widths, strict=True)),
+            "shares": dict(zip(names, self.settings.shares, strict=True)),
+        }
 
     @cached_property
     def _factor(self) -> Float64[np.ndarray, "V V"]:

@@ -200,6 +200,8 @@ def fuse(parts: Sequence[Float[np.ndarray, "M T"]], task: str) -> Float[np.ndarr
         >>> fuse([np.array([[0.9]]), np.array([[0.1]])], "classification")
         array([[0.5]])
     """
+    if len(parts) == 1:
+        return parts[0]
     if task == "regression":
         return np.mean(parts, axis=0)
     likely = np.clip(np.asarray(parts, dtype=np.float64), _LEAST, 1 - _LEAST)

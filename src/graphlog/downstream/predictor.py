@@ -3,11 +3,12 @@
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -28,12 +29,12 @@ from graphlog.downstream.metrics import TaskKind
 from graphlog.downstream.models import model_path
 from graphlog.downstream.pretrained import Encoder, each_part, evaluating, rows_at_once
 from graphlog.downstream.report import Report
-from graphlog.downstream.uncertainty import Calibration, check_level
+from graphlog.downstream.uncertainty import Calibration
 from graphlog.downstream.writers import Results, Written, choose_format, write_aligned
-from graphlog.encoders.encoder import EmbeddingLayer, GraphEncoder
+from graphlog.encoders.encoder import GraphEncoder
 from graphlog.encoders.modelfile import read_model, save_model
 from graphlog.encoders.novelty import Novelty
-from graphlog.errors import ConfigError, ModelFileError, setting
+from graphlog.errors import ConfigError, ModelFileError, out_of_range, setting
 from graphlog.inputs import InputLike, Part, rereadable, resolve, rows_of, stream
 from graphlog.training.log import Progress, as_progress
 from graphlog.training.runfolder import part
@@ -42,32 +43,9 @@ from graphlog.training.setting import NumberFormat, Precision, choose_device, in
 KIND = "predictor"
 
 
-class Found(NamedTuple):
-    """What the members say of some graphs."""
-
-    mean: Float[np.ndarray, "B T"]
-    """The embedding that a kernel model sees where there is one, until it has spoken."""
-    std: Float[np.ndarray, "B T"] | None
-    """None for a single member."""
-    novelty: Float[np.ndarray, "B"] | None
-
-    @classmethod
-    def joined(cls, found: Sequence[Self]) -> Self:
-        """Return what is said of several batches as that of one."""
-        means, stds, novelties = (
-            [v for v in own if v is not None] for own in zip(*found, strict=True)
-        )
-        return cls(
-            np.concatenate(means),
-            np.concatenate(stds) if stds else None,
-            np.concatenate(novelties) if novelties else None,
-        )
-
-    def aligned(self, part: Part) -> Self:
-        """Return a row for every row of a part of an input."""
-        std = None if self.std is None else part.aligned(self.std)
-        novelty = None if self.novelty is None else part.aligned(self.novelty)
-        return self._replace(mean=part.aligned(self.mean), std=std, novelty=novelty)
+Seen = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
+"""Of a batch: means of the members, or the embedding that a kernel model sees; deviations over
+several members; novelty."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,11 +72,18 @@ class Prediction:
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """Return the predictions for consecutive rows as one."""
-        values: dict[str, Any] = {}
-        for name in [f.name for f in fields(cls) if f.name != "targets"]:
-            own = [getattr(part, name) for part in parts]
-            values[name] = None if own[0] is None else np.concatenate(own)
-        return cls(parts[0].targets, **values)
+        values: dict[str, Any] = {
+            f.name: [getattr(part, f.name) for part in parts] for f in fields(cls)[1:]
+        }
+        arrays: dict[str, Any] = {
+            k: None if own[0] is None else np.concatenate(own) for k, own in values.items()
+        }
+        return cls(parts[0].targets, **arrays)
+
+    def aligned(self, part: Part) -> Self:
+        """Return a row for every row of a part of an input, of predictions for its graphs."""
+        known = {f.name: getattr(self, f.name) for f in fields(self)[1:]}
+        return replace(self, **{k: part.aligned(v) for k, v in known.items() if v is not None})
 
     def columns(self) -> dict[str, Float[np.ndarray, "M"]]:
         """Return every column by its name in a file: ``predicted_<target>``, ..``_std``, ...
@@ -229,7 +214,7 @@ class Predictor:
             progress: Follows the batches.
             reading: Options of the reader; the column of SMILES is by default that of fine-tuning.
         """
-        said = self._predict(source, batch_size, None, precision, progress, reading, None)
+        said = self._predict(source, batch_size, precision, progress, reading)
         return _like(source, np.concatenate([found.mean for _, found in said]), self.targets)
 
     def predict_uncertain(
@@ -256,8 +241,9 @@ class Predictor:
             ConfigError: If intervals are asked for that the predictor cannot give.
         """
         self.check_interval(interval)
-        novelty = self.novelty
-        said = self._predict(source, batch_size, interval, precision, progress, reading, novelty)
+        said = self._predict(
+            source, batch_size, precision, progress, reading, self.novelty, interval
+        )
         return Prediction.joined([found for _, found in said])
 
     def check_interval(self, interval: float | None) -> None:
@@ -269,7 +255,15 @@ class Predictor:
         """
         if interval is None:
             return
-        check_level(interval, self.task)
+        if not 0 < interval < 1:
+            raise out_of_range("interval", "between 0 and 1, such as 0.9", f"{interval:g}")
+        if self.task != "regression":
+            raise ConfigError(
+                f"intervals are for regression, and the task is {self.task}; drop "
+                f"{setting('interval')}: predicted_<target>_calibrated holds calibrated "
+                "probabilities.",
+                option="interval",
+            )
         if self.calibration is None:
             raise ConfigError(
                 "this predictor was made without a calibration and has no intervals; "
@@ -320,12 +314,12 @@ class Predictor:
         chosen = choose_format(out, format, given)  # before standard input is copied
         with rereadable(given) as found:
             said = self._predict(
-                found, batch_size, interval, precision, progress, reading, self.novelty
+                found, batch_size, precision, progress, reading, self.novelty, interval
             )
             columns = ((part, [*own.columns().values()]) for part, own in said)
             results = Results(
                 ((part, np.stack(own, axis=1)) for part, own in columns),
-                [*self._prediction(self._nothing(), interval).columns()],
+                [*self._prediction([], [], interval).columns()],
                 "predictions",
                 digits=max(member.head.digits for member in self.members),
             )
@@ -355,18 +349,16 @@ class Predictor:
         self,
         source: InputLike,
         batch_size: int,
-        interval: float | None,
         precision: Precision,
         progress: Progress | bool | None,
         reading: Mapping[str, Any],
-        novelty: Novelty | None,
+        novelty: Novelty | None = None,
+        interval: float | None = None,
     ) -> Iterator[tuple[Part, Prediction]]:
         """Yield the parts of an input and the predictions for their rows."""
         found, bar = resolve(source, self.schema), as_progress(progress)
-        how, at_once = (
-            self.encoder.reading_of(found, reading),
-            rows_at_once(batch_size, self.features),
-        )
+        how = self.encoder.reading_of(found, reading)
+        at_once = rows_at_once(batch_size, self.features)
         number_format = inference_precision(precision, self.device, bar.say)
         work = partial(_seen, self.members, self.kernel is not None, number_format, novelty)
         with (
@@ -375,30 +367,24 @@ class Predictor:
         ):
             keyed = ((part, part.store) for part in parts)
             for part, seen in each_part(work, keyed, batch_size, bar):
-                said = self._nothing()
-                if seen:
-                    said = self._judged(Found.joined(seen), self.features_of(part.store))
-                yield part, self._prediction(said.aligned(part), interval)
+                features = self.features_of(part.store) if seen else []
+                yield part, self._prediction(seen, features, interval).aligned(part)
 
-    def _nothing(self) -> Found:
-        """Return what is said of no graph at all."""
-        none = np.empty((0, len(self.targets)))
-        return Found(none, none, np.empty(0, np.float32))
-
-    def _judged(
-        self, found: Found, features: Sequence[np.ndarray | csr_matrix], with_spread: bool = True
-    ) -> Found:
-        """Return what is predicted of graphs that the members have seen."""
-        if self.kernel is not None:
-            said = self.kernel.predict([found.mean, *features], with_spread)
-            return Found(said.mean, said.std, found.novelty)
-        pairs = zip(self.joined, features, strict=True)
-        others = [model.predictions(np.asarray(v), self.task) for model, v in pairs]
-        return found._replace(mean=fuse([found.mean, *others], self.task)) if others else found
-
-    def _prediction(self, found: Found, interval: float | None) -> Prediction:
-        """Return row-aligned predictions with calibration and intervals."""
-        mean = found.mean.astype(np.float64)
+    def _prediction(
+        self,
+        seen: Sequence[Seen],
+        features: Sequence[np.ndarray | csr_matrix],
+        interval: float | None,
+    ) -> Prediction:
+        """Return what is predicted of the graphs of several batches, of none too."""
+        mean = std = np.empty((0, len(self.targets)))
+        novelty = np.empty(0, dtype=np.float32)
+        if seen:
+            columns: Any = zip(*seen, strict=True)
+            found: Any = [None if own[0] is None else np.concatenate(own) for own in columns]
+            mean, std, novelty = found
+            mean, std = self._judged(mean, std, features)
+        mean = mean.astype(np.float64)
         calibration, calibrated, low, high = self.calibration, None, None, None
         if calibration is not None and self.task != "regression":
             calibrated = calibration.probabilities(mean)
@@ -406,9 +392,23 @@ class Predictor:
             width = calibration.half_widths(interval)
             low, high = mean - width, mean + width
         is_known = len(self.members) > 1 or (self.kernel is not None and self.task == "regression")
-        std = found.std.astype(np.float64) if is_known and found.std is not None else None
-        novelty = found.novelty if self.novelty is not None else None
+        std = std.astype(np.float64) if is_known and std is not None else None
+        novelty = None if self.novelty is None else novelty
         return Prediction(self.targets, mean, std, calibrated, low, high, novelty)
+
+    def _judged(
+        self,
+        mean: np.ndarray,
+        std: np.ndarray | None,
+        features: Sequence[np.ndarray | csr_matrix],
+        with_spread: bool = True,
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return mean and deviation after what the members say is joined by other features."""
+        if self.kernel is not None:
+            return self.kernel.predict([mean, *features], with_spread)
+        pairs = zip(self.joined, features, strict=True)
+        others = [model.predictions(np.asarray(v), self.task) for model, v in pairs]
+        return (fuse([mean, *others], self.task) if others else mean), std
 
     def features_of(self, store: GraphStore) -> list[np.ndarray | csr_matrix]:
         """Return the features of every graph that predictions need beside the embedding."""
@@ -421,8 +421,8 @@ class Predictor:
         precision: NumberFormat = "fp32",
     ) -> Float[np.ndarray, "B T"]:
         """Return the predictions of a batch whose features are known."""
-        seen = _seen(self.members, self.kernel is not None, precision, None, batch)
-        return self._judged(seen, features, with_spread=False).mean
+        mean, std, _ = _seen(self.members, self.kernel is not None, precision, None, batch)
+        return self._judged(mean, std, features, with_spread=False)[0]
 
     def save(self, path: str | Path, half: bool = False) -> None:
         """Write a ``.safetensors`` file; ``half`` stores the weights in 16 bits."""
@@ -453,11 +453,8 @@ class Predictor:
             **({"kernel": self.features} if self.kernel is not None else {}),
             **({"clip": first.head.clip} if math.isfinite(first.head.clip) else {}),
         }
-        if self.calibration is not None:
-            described["calibration"], tensors = self.calibration.to_file()
-            extra |= tensors
-        if self.novelty is not None:
-            extra |= self.novelty.tensors()
+        for known in (self.calibration, self.novelty):
+            extra |= {} if known is None else known.tensors()
         info = {**self.info, "kind": KIND, "embedding": first.layer, KIND: described}
         save_model(Path(path), first.network, info, extra, half=half)
 
@@ -482,10 +479,13 @@ class Predictor:
                 for k in range(described["members"])
             ]
             joined = _joined(found.encoder.schema, found.extra, described)
-            kernel = _kernel(found.extra, described)
+            kernel = None
+            if "kernel" in described:
+                names, tensors = ["", *described["kernel"]], part(found.extra, "kernel.")
+                count = len(described["targets"])
+                kernel = KernelModel.of(described["task"], names, tensors, count)
             report = Report.from_dict(described["report"])
-            fields, task = described.get("calibration"), members[0].head.task
-            calibration = fields and Calibration.from_file(task, fields, found.extra)
+            calibration = Calibration.of(members[0].head.task, found.extra)
             novelty = Novelty.of(found.extra, found.encoder.embedding_width("jk"))
         except (KeyError, TypeError, ValueError, RuntimeError) as e:
             raise ModelFileError(
@@ -503,37 +503,29 @@ def _seen(
     precision: NumberFormat,
     novelty: Novelty | None,
     batch: GraphBatch,
-) -> Found:
+) -> Seen:
     """Return what the members predict of a batch, or what a kernel model is to see of it.
 
     And how unusual the first finds its graphs.
     """
     first = members[0]
     batch = batch.to(next(first.parameters()).device)
-    with torch.inference_mode():
-        seen = [_embedded(member, batch, precision) for member in members]
-        percentiles = None
+    with torch.inference_mode(), ExitStack() as evaluated:
+        for member in members:
+            evaluated.enter_context(evaluating(member))
+        seen = [member.embed(batch, precision) for member in members]
+        percentiles = std = None
         if novelty is not None:
-            jk = seen[0] if first.layer == "jk" else _embedded(first, batch, precision, "jk")
+            jk = seen[0] if first.layer == "jk" else first.embed(batch, precision, "jk")
             percentiles = novelty.percentiles(novelty.distances(jk.cpu().numpy()))
             percentiles = percentiles.astype(np.float32)
         if by_kernel:
-            return Found(seen[0].cpu().numpy(), None, percentiles)
-        values = torch.stack(
-            [m.head.predictions(m.head(e)) for m, e in zip(members, seen, strict=True)]
-        )
-        std = values.std(0).cpu().numpy() if len(members) > 1 else None
-        return Found(values.mean(0).cpu().numpy(), std, percentiles)
-
-
-def _embedded(
-    member: FineTuned,
-    batch: GraphBatch,
-    precision: NumberFormat,
-    layer: EmbeddingLayer | None = None,
-) -> Tensor:
-    with evaluating(member):
-        return member.embed(batch, precision, layer)
+            return seen[0].cpu().numpy(), None, percentiles
+        pairs = zip(members, seen, strict=True)
+        values = torch.stack([m.head.predictions(m.head(emb)) for m, emb in pairs])
+        if len(members) > 1:
+            std = values.std(0).cpu().numpy()
+        return values.mean(0).cpu().numpy(), std, percentiles
 
 
 def _like(source: InputLike, values: Float[np.ndarray, "M T"], targets: Sequence[str]) -> Any:
@@ -584,10 +576,3 @@ def _joined(
         tensors = part(extra, f"joined.{name}.")
         models.append(LinearModel.of(name, tensors, len(known[name]), targets))
     return models
-
-
-def _kernel(extra: Mapping[str, Tensor], described: Mapping[str, Any]) -> KernelModel | None:
-    if "kernel" not in described:
-        return None
-    names, targets = ["", *described["kernel"]], len(described["targets"])
-    return KernelModel.of(described["task"], names, part(extra, "kernel."), targets)

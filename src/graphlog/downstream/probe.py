@@ -5,10 +5,9 @@ of these fits.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
-from itertools import combinations
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -30,6 +29,7 @@ from graphlog.downstream.linear import (
     MANY_TASKS,
     TREES,
     TREES_MANY_TASKS,
+    Features,
     LinearFit,
     LinearModel,
     Scaling,
@@ -162,15 +162,15 @@ def probe(
         embeddings = encoder.embed_store(data.store, layer, precision=precision, progress=bar)
         with bar.shown(0, "computing fingerprints and other features"):
             inputs = _inputs(data, embeddings, with_features, baselines, head)
-        work = _Probe(encoder, layer, precision, head, baselines, inputs, c, grid, jobs)
+        work = _Probe(encoder, layer, precision, head, "random" in baselines, inputs, c, grid, jobs)
         seeds = [baseline_seeds] if folds_seeds is None else [[seed] for seed in folds_seeds]
         with bar.shown(0, "fitting models"):
-            each = [work.scored(d, s, len(splits) == 1) for d, s in zip(splits, seeds, strict=True)]
-        first = work.best(each)
-        found = [of_split.candidates[first] for of_split in each]
-        report, held, kept = each[0].report, found[0].held, found[0].kept
+            each = [work.scored(d, s) for d, s in zip(splits, seeds, strict=True)]
+        first = work.best([candidates for _, candidates in each])
+        report, found = each[0][0], [candidates[first] for _, candidates in each]
+        held, kept = found[0].held, found[0].kept
         if folds_seeds is not None:
-            report = report_of_splits([of_split.report for of_split in each], folds_seeds)
+            report = report_of_splits([of_split for of_split, _ in each], folds_seeds)
             held = pooled([of_split.held for of_split in found])
             if folder is not None:
                 data = replace(data, split_name=report.split)
@@ -182,7 +182,12 @@ def probe(
         if folder is None:
             return report
         predictor = _predictor(encoder, layer, data, kept, held, report)
-        _save(folder, predictor, data, encoder)
+        with writing(folder.path):
+            write_json(folder.path / "scores.json", predictor.report.to_dict())
+            predictor.save(folder.model)
+            # after the model: settings without one would look like a run to be resumed
+            describe_run(folder, "probe", data, encoder, predictor.info["probe"])
+            save_rejects(folder.path, data.rejects, folder.path.absolute().name)
         return predictor.report
 
 
@@ -190,14 +195,20 @@ Kept = KernelModel | list[LinearModel]
 """What a predictor is made of: linear models, that of the embedding first, are averaged."""
 
 
+_Parts = Mapping[str, BaselineFeatures]
+Scores = Mapping[float, float]
+"""The validation score at each inverse penalty."""
+
+
 class _Inputs(NamedTuple):
     """What models see of all graphs, each computed once."""
 
-    embeddings: Float[np.ndarray, "M W"]
-    features: Mapping[str, BaselineFeatures]
-    """What is joined, by its name in the domain."""
+    parts: _Parts
+    """The embeddings, whose name is empty, and what is joined to them, by its name."""
     baseline: BaselineFeatures | None
     """Fingerprints to compare with."""
+    heads: Collection[Model]
+    """What is fitted to these."""
     counts: csr_matrix | None
     """Substructures that kernel models compare graphs by."""
     notes: list[str]
@@ -206,53 +217,48 @@ class _Inputs(NamedTuple):
 def _inputs(
     data: LabeledGraphs,
     embeddings: Float[np.ndarray, "M W"],
-    with_features: Sequence[str],
-    baselines: Sequence[str],
-    head: str,
+    with_features: Sequence[str] = (),
+    baselines: Sequence[str] = (),
+    head: str = "linear",
 ) -> _Inputs:
     domain = domain_of(data.store.schema)
-    features = {name: domain.feature_set(name, data.store) for name in with_features}
-    baseline, notes = None, list[str]()
-    if {"ecfp-rf", "ecfp-lr"} & set(baselines):
-        # the baseline is the first of the features that can be joined
-        baseline = features.get(next(iter(domain.feature_sets), ""))
-        if baseline is None:
-            baseline, notes = _fingerprints(data)
-        elif baseline.note:
-            notes = [baseline.note]
+    parts = {"": BaselineFeatures(EMBEDDING, embeddings)}
+    parts |= {name: domain.feature_set(name, data.store) for name in with_features}
+    # the baseline is the first of the features that can be joined
+    usual = parts.get(next(iter(domain.feature_sets), "none"))
+    baseline, heads, notes = _fingerprints(data, baselines, usual)
     counts = None
     if head != "linear":
         try:
             counts = domain.feature_counts(data.store)
         except DataError:
             notes.append("no substructure counts: the store keeps no SMILES")
-    return _Inputs(embeddings, features, baseline, counts, notes)
+    return _Inputs(parts, baseline, heads, counts, notes)
 
 
-def _fingerprints(data: LabeledGraphs) -> tuple[BaselineFeatures | None, list[str]]:
-    """Return the baseline features of the domain, and a note where there are none."""
+def _fingerprints(
+    data: LabeledGraphs, baselines: Sequence[str], known: BaselineFeatures | None = None
+) -> tuple[BaselineFeatures | None, list[Model], list[str]]:
+    """Return the baseline features of the domain, what is fitted to them, and what to say of them.
+
+    Args:
+        data: The graphs.
+        baselines: Rows that are asked for.
+        known: The features, where they have been computed.
+    """
     domain = domain_of(data.store.schema)
+    if not {"ecfp-rf", "ecfp-lr"} & set(baselines):
+        return None, [], []
     try:
-        known = domain.baseline_features(data.store)
+        known = known or domain.baseline_features(data.store)
     except DataError:
-        return None, ["no ECFP4 rows: the store keeps no SMILES"]
+        return None, [], ["no ECFP4 rows: the store keeps no SMILES"]
     if known is None:
-        return None, [f"no ECFP4 rows: {domain.records} have no fingerprints"]
-    return known, [known.note] if known.note else []
-
-
-class _LinearFits(NamedTuple):
-    """The linear models of one representation at each inverse penalty."""
-
-    path: dict[float, Float[np.ndarray, "M T"]]
-    """Predictions for every graph."""
-    fits: dict[float, LinearFit]
-    scaling: Scaling | None
-    """None for features of 0 and 1, which stay as they are."""
-    validation: dict[float, float]
-    """The validation score."""
-    best: float
-    """The penalty with the best validation score; the fixed one where there is none."""
+        return None, [], [f"no ECFP4 rows: {domain.records} have no fingerprints"]
+    # no forest grows on quantities
+    heads = [Model.FOREST] if "ecfp-rf" in baselines and known.binary else []
+    heads += [Model.LINEAR] if "ecfp-lr" in baselines or not known.binary else []
+    return known, heads, [known.note] if known.note else []
 
 
 class Held(NamedTuple):
@@ -273,16 +279,8 @@ class _Candidate(NamedTuple):
     """What heads are compared by."""
     held: Held
     kept: Kept
-    validation: Sequence[Mapping[float, float]] = ()
-    """Linear models, that of the embedding first: the score at each inverse penalty."""
-
-
-class _Scored(NamedTuple):
-    """What one split gave."""
-
-    report: Report
-    candidates: dict[RowKey, _Candidate]
-    """By the row that stands for them."""
+    validation: Sequence[Scores] = ()
+    """Of linear models, that of the embedding first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -293,225 +291,260 @@ class _Probe:
     layer: str | None
     precision: Precision
     head: str
-    baselines: Sequence[str]
+    with_untrained: bool
     inputs: _Inputs
     c: float
     grid: Sequence[float]
     jobs: int | None
 
-    def scored(self, data: LabeledGraphs, seeds: Sequence[int], keep: bool) -> _Scored:
-        """Return the scores on the folds of ``data``, and the models if they are to be kept."""
-        untrained: list[np.ndarray] = []
-        notes = list(self.inputs.notes)
-        if "random" in self.baselines:
+    def scored(
+        self, data: LabeledGraphs, seeds: Sequence[int]
+    ) -> tuple[Report, dict[RowKey, _Candidate]]:
+        """Return the scores on the folds of ``data``, and the models by the row of their scores."""
+        inputs, untrained = self.inputs, list[_Parts]()
+        if self.with_untrained:
             train = data.store.subset(np.sort(data.split.train))
-            networks = [untrained_like(self.encoder, train, s, self.layer) for s in seeds]
-            untrained = [n.embed_store(data.store, precision=self.precision) for n in networks]
+            for seed in seeds:
+                network = untrained_like(self.encoder, train, seed, self.layer)
+                values = network.embed_store(data.store, precision=self.precision)
+                untrained.append({"": BaselineFeatures(UNTRAINED, values)})
+        fits = _Fits(data, self.c, self.grid, self.jobs, inputs.counts)
         rows, candidates = list[ScoreRow](), dict[RowKey, _Candidate]()
-        if self.head != "kernel":
-            rows += self._linear_rows(data, untrained, candidates)
-        if self.head != "linear":
-            rows += self._kernel_rows(data, untrained, candidates, notes)
-        known = self.inputs.baseline
-        if "ecfp-rf" in self.baselines and known is not None and known.binary:
-            rows.append(_forest_row(data, known, seeds, self.jobs))
+        baseline = None if inputs.baseline is None else {"": inputs.baseline}
+        is_joined = any(known is inputs.baseline for known in inputs.parts.values())
+        _, *names = inputs.parts
+        for model in (Model.LINEAR, Model.KERNEL):
+            if self.head not in (model.value, "auto"):
+                continue
+            rows += fits.rows(model, Source.EMBEDDING, [inputs.parts], tuple(names))
+            key = rows[-1].key
+            assert key is not None, "rows of a probe have keys"
+            candidates[key] = self._candidate(fits, model)
+            if model is Model.LINEAR and names:  # the parts, each alone
+                rows += fits.rows(model, Source.EMBEDDING, [{"": inputs.parts[""]}])
+                for name in names:
+                    rows += fits.rows(model, Source.FEATURES, [{"": inputs.parts[name]}], (name,))
+            if untrained:
+                rows += fits.rows(model, Source.UNTRAINED, untrained)
+            is_new = model is Model.KERNEL or not is_joined
+            if baseline and is_new and Model.LINEAR in inputs.heads:
+                rows += fits.rows(model, Source.FEATURES, [baseline])
+        if baseline and Model.FOREST in inputs.heads:
+            rows += fits.rows(Model.FOREST, Source.FEATURES, [baseline], seeds=seeds)
+        notes = list(inputs.notes)
+        notes += [] if self.head == "linear" else fits.kernel(inputs.parts)[0].notes
         notes += [statistics_note(self.encoder)] if untrained else []
-        if not keep:
-            candidates = {key: found._replace(kept=[]) for key, found in candidates.items()}
-        return _Scored(make_report(data, rows, [*notes, *data.repeat_notes]), candidates)
+        return make_report(data, rows, [*notes, *data.repeat_notes]), candidates
 
-    def best(self, each: Sequence[_Scored]) -> RowKey:
+    def best(self, each: Sequence[Mapping[RowKey, _Candidate]]) -> RowKey:
         """Return the row whose head is the best on the mean of all splits."""
         merits = {
-            key: mean_over_tasks(np.array([found.candidates[key].merit for found in each]))
-            for key in each[0].candidates
+            key: mean_over_tasks(np.array([found[key].merit for found in each])) for key in each[0]
         }
-        return _best(each[0].report.metric, next(iter(merits)), merits)
+        usual = next(iter(merits))
+        return _best(each[0][usual].held.data.metric, usual, merits)
 
-    def _linear_rows(
-        self, data: LabeledGraphs, untrained: Sequence[np.ndarray], to: dict[RowKey, _Candidate]
-    ) -> list[ScoreRow]:
-        """Return the rows of linear models; those that may be kept go ``to`` the candidates."""
-        models, inputs = _LinearModels(data, self.c, self.grid, self.jobs), self.inputs
-        fits = {"": models.fit(inputs.embeddings)}
-        fits |= {name: models.fit(f.values, f.binary) for name, f in inputs.features.items()}
-        parts, rows = list(fits.values()), list[ScoreRow]()
-        if inputs.features:
-            title = " + ".join([EMBEDDING, *(known.name for known in inputs.features.values())])
-            rows += models.rows(Source.EMBEDDING, tuple(inputs.features), title, [parts])
-        rows += models.rows(Source.EMBEDDING, (), EMBEDDING, [[fits[""]]])
-        for name, known in inputs.features.items():
-            rows += models.rows(
-                Source.FEATURES, (name,), linear_name(known.name, data), [[fits[name]]]
-            )
-        if untrained:
-            rows += models.rows(
-                Source.UNTRAINED, (), UNTRAINED, [[models.fit(values)] for values in untrained]
-            )
-        known = inputs.baseline
-        is_joined = any(known is joined for joined in inputs.features.values())
-        if known is not None and not is_joined and self._asks_linear(known):
-            rows += feature_rows(data, known, [Model.LINEAR], (), self.c, self.grid, self.jobs)
-        key = RowKey(Source.EMBEDDING, tuple(inputs.features), Model.LINEAR, Rule.VALIDATION)
-        chosen = models.averaged([fit.path[fit.best] for fit in parts])
-        kept = [
-            LinearModel(name, fit.fits[fit.best], fit.scaling, fit.best)
-            for name, fit in fits.items()
-        ]
-        merit, validation = self._merit(data, chosen), [fit.validation for fit in parts]
-        to[key] = _Candidate(merit, Held(data, chosen), kept, validation)
-        return rows
+    def _candidate(self, fits: "_Fits", model: Model) -> _Candidate:
+        """Return the models of the embedding and what is joined to it.
 
-    def _asks_linear(self, known: BaselineFeatures) -> bool:
-        """Return whether a row of these features is wanted: no forest grows on quantities."""
-        return "ecfp-lr" in self.baselines or not known.binary
-
-    def _kernel_rows(
-        self,
-        data: LabeledGraphs,
-        untrained: Sequence[np.ndarray],
-        to: dict[RowKey, _Candidate],
-        notes: list[str],
-    ) -> list[ScoreRow]:
-        """Return the rows of kernel models; that which may be kept goes ``to`` the candidates."""
-        inputs = self.inputs
-        counts = [] if inputs.counts is None else [COUNTS_TITLE]
-        key = RowKey(Source.EMBEDDING, tuple(inputs.features), Model.KERNEL, Rule.FOLDS)
-        fit, held = _kernel_held(data, _blocks(inputs, inputs.embeddings))
-        notes += fit.notes
-        merit = self._merit(data, held.values, fit.held_out)
-        to[key] = _Candidate(merit, held, fit.model)
-        detail = fit.model.settings.detail([s.name or "embedding" for s in fit.model.supports])
-        joined = [f.name for f in inputs.features.values() if not (counts and f.binary)]
-        title = " + ".join([EMBEDDING, *joined, *counts])
-        rows = [_row(key, title, KERNEL_RULE, [held.values], data, detail)]
-        if untrained:
-            each = [
-                _kernel_held(data, _blocks(inputs, values, joined=False))[1].values
-                for values in untrained
-            ]
-            key = RowKey(Source.UNTRAINED, (), Model.KERNEL, Rule.FOLDS)
-            title = " + ".join([UNTRAINED, *counts])
-            rows.append(_row(key, title, KERNEL_RULE, each, data, {}))
-        known = inputs.baseline
-        if known is not None and self._asks_linear(known):
-            rows += feature_rows(data, known, [Model.KERNEL], counts=inputs.counts)
-        return rows
-
-    def _merit(
-        self,
-        data: LabeledGraphs,
-        values: Float[np.ndarray, "M T"],
-        held_out: Float[np.ndarray, "M T"] | None = None,
-    ) -> float:
-        """Return the validation score, or that of cross-validation where it is undefined."""
+        Heads are compared by validation scores; by cross-validation where these are undefined.
+        """
+        data, parts, validation, held_out = fits.data, self.inputs.parts, list[Scores](), None
+        if model is Model.KERNEL:
+            fit, held = fits.kernel(parts)
+            kept, held_out = fit.model, fit.held_out
+        else:
+            found = {name: fits.linear(known) for name, known in parts.items()}
+            held = Held(data, fuse([fit.path[fit.best] for fit in found.values()], data.task))
+            kept = [fit.model(name, fit.best) for name, fit in found.items()]
+            validation = [fit.validation for fit in found.values()]
         valid, train = data.split.valid, data.split.train
-        merit = data.evaluate(values[valid], valid).scores[data.metric]
-        if not math.isnan(merit) or self.head != "auto":
-            return merit
-        if held_out is None:
-            inputs = self.inputs
-            scaled = [standardize(inputs.embeddings, train)]
-            scaled += [
-                sparse_bits(f.values) if f.binary else standardize(f.values, train)
-                for f in inputs.features.values()
-            ]
-            c = [self.c]
-            each = [held_out_path(x, data.labels, train, data.task, c, self.jobs) for x in scaled]
-            held_out = fuse([path[self.c] for path in each], data.task)
-        return data.evaluate(held_out[train], train).scores[data.metric]
+        merit = data.evaluate(held.values[valid], valid).scores[data.metric]
+        if math.isnan(merit) and self.head == "auto":
+            if held_out is None:
+                held_out = _held_out(data, parts, [self.c], self.jobs)[self.c]
+            merit = data.evaluate(held_out[train], train).scores[data.metric]
+        return _Candidate(merit, held, kept, validation)
 
     def refitted(
-        self,
-        data: LabeledGraphs,
-        first: RowKey,
-        validation: Sequence[Sequence[Mapping[float, float]]],
+        self, data: LabeledGraphs, first: RowKey, validation: Sequence[Sequence[Scores]]
     ) -> tuple[LabeledGraphs, Kept]:
         """Return all labeled graphs as a training fold, and models that are fitted to them.
 
         The C of each linear model is the one with the best mean validation score over splits.
         """
         known = np.flatnonzero(np.isfinite(data.labels).any(axis=1))
-        whole = replace(data, split=Split(known, known[:0], known[:0]))
+        whole, parts = replace(data, split=Split(known, known[:0], known[:0])), self.inputs.parts
         if first.model is Model.KERNEL:
-            blocks = _blocks(self.inputs, self.inputs.embeddings)
-            return whole, fit_kernel(blocks, data.labels, known, data.task, data.weights).model
-        inputs = [("", self.inputs.embeddings, False)]
-        inputs += [(name, f.values, f.binary) for name, f in self.inputs.features.items()]
+            return whole, _Fits(whole, counts=self.inputs.counts).kernel(parts)[0].model
         models: list[LinearModel] = []
-        for part, (name, values, binary) in enumerate(inputs):
-            scores = [of_split[part] for of_split in validation]
+        of_parts = zip(*validation, strict=True)
+        for (name, features), scores in zip(parts.items(), of_parts, strict=True):
             means = {c: mean_over_tasks(np.array([s[c] for s in scores])) for c in scores[0]}
             c = _best(data.metric, self.c, means)
-            fitted = _LinearModels(whole, c, [c], self.jobs).fit(values, binary)
-            models.append(LinearModel(name, fitted.fits[c], fitted.scaling, c))
+            models.append(_Fits(whole, c, [c], self.jobs).linear(features).model(name, c))
         return whole, models
 
 
-def _blocks(inputs: _Inputs, embeddings: np.ndarray, joined: bool = True) -> list[Block]:
-    """Return what a kernel model of embeddings sees; counts stand for fingerprints."""
-    blocks = [Block("", Kind.GAUSSIAN, embeddings)]
-    for name, known in inputs.features.items() if joined else ():
-        if not known.binary:
-            blocks.append(Block(name, Kind.GAUSSIAN, known.values))
-        elif inputs.counts is None:
-            blocks.append(Block(name, Kind.TANIMOTO, csr_matrix(known.values)))
-    if inputs.counts is not None:
-        blocks.append(Block(COUNTS, Kind.TANIMOTO, inputs.counts))
-    return blocks
+class _LinearFits(NamedTuple):
+    """The linear models of one representation at each inverse penalty."""
+
+    path: dict[float, Float[np.ndarray, "M T"]]
+    """Predictions for every graph."""
+    fits: dict[float, LinearFit]
+    scaling: Scaling | None
+    """None for features of 0 and 1, which stay as they are."""
+    validation: Scores
+    """The validation score."""
+    best: float
+    """The penalty with the best validation score; the fixed one where there is none."""
+
+    def model(self, name: str, c: float) -> LinearModel:
+        """Return the model at one penalty, of features of this name."""
+        return LinearModel(name, self.fits[c], self.scaling, c)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _LinearModels:
-    """Linear models on the features of one labeled set."""
+@dataclass(slots=True, eq=False)
+class _Fits:
+    """Models on one labeled set, each representation fitted once, and the rows of their scores."""
 
     data: LabeledGraphs
-    c: float
+    c: float = FIXED_C
     """The fixed inverse penalty."""
-    grid: Sequence[float]
+    grid: Sequence[float] = GRID
     """The inverse penalties to choose from."""
-    jobs: int | None
-    """Targets fitted at once."""
+    jobs: int | None = -1
+    """Targets, or trees of one, fitted at once; -1 is one per core."""
+    counts: csr_matrix | None = None
+    """What kernels compare graphs by in place of fingerprints."""
+    _linear: dict[BaselineFeatures, _LinearFits] = field(
+        default_factory=dict[BaselineFeatures, _LinearFits]
+    )
+    _kernel: dict[tuple[BaselineFeatures, ...], tuple[KernelFit, Held]] = field(
+        default_factory=dict[tuple[BaselineFeatures, ...], tuple[KernelFit, Held]]
+    )
 
-    def fit(self, values: np.ndarray, binary: bool = False) -> _LinearFits:
+    def linear(self, known: BaselineFeatures) -> _LinearFits:
         """Fit the training fold and predict every graph, at each inverse penalty."""
-        data, valid = self.data, self.data.split.valid
-        scaling = None if binary else Scaling.of(values[data.split.train])
-        x = sparse_bits(values) if scaling is None else scaling(values)
-        grid = sorted({self.c, *self.grid})
-        fits = linear_fits(x, data.labels, data.split.train, data.task, grid, self.jobs)
-        path = {c: linear_predictions(x, fit, data.task) for c, fit in fits.items()}
-        scores = {c: data.evaluate(p[valid], valid).scores[data.metric] for c, p in path.items()}
-        return _LinearFits(path, fits, scaling, scores, _best(data.metric, self.c, scores))
+        if known not in self._linear:
+            data, valid = self.data, self.data.split.valid
+            scaling, x = _scaled(known, data.split.train)
+            grid = sorted({self.c, *self.grid})
+            fits = linear_fits(x, data.labels, data.split.train, data.task, grid, self.jobs)
+            path = {c: linear_predictions(x, fit, data.task) for c, fit in fits.items()}
+            scores = {
+                c: data.evaluate(p[valid], valid).scores[data.metric] for c, p in path.items()
+            }
+            best = _best(data.metric, self.c, scores)
+            self._linear[known] = _LinearFits(path, fits, scaling, scores, best)
+        return self._linear[known]
 
-    def averaged(self, parts: Sequence[Float[np.ndarray, "M T"]]) -> Float[np.ndarray, "M T"]:
-        """Return the mean prediction of the models of several representations."""
-        return fuse(parts, self.data.task) if len(parts) > 1 else parts[0]
+    def kernel(self, parts: "_Parts") -> tuple[KernelFit, Held]:
+        """Fit the training fold and predict the other two; training rows are NaN."""
+        seen = tuple(parts.values())
+        if seen not in self._kernel:
+            data, blocks = self.data, list[Block]()
+            for name, known in parts.items():
+                if not known.binary:
+                    blocks.append(Block(name, Kind.GAUSSIAN, known.values))
+                elif self.counts is None:
+                    blocks.append(Block(name, Kind.TANIMOTO, csr_matrix(known.values)))
+            if self.counts is not None:
+                blocks.append(Block(COUNTS, Kind.TANIMOTO, self.counts))
+            fit = fit_kernel(blocks, data.labels, data.split.train, data.task, data.weights)
+            rows = np.concatenate([data.split.valid, data.split.test])
+            found = fit.model.predict([block.values[rows] for block in blocks])
+            values = np.full((len(data.labels), len(data.targets)), np.nan)
+            values[rows], std = found.mean, None
+            if found.std is not None:
+                std = np.full_like(values, np.nan)
+                std[rows] = found.std
+            self._kernel[seen] = fit, Held(data, values, std)
+        return self._kernel[seen]
 
     def rows(
         self,
+        model: Model,
         source: Source,
-        features: tuple[str, ...],
-        title: str,
-        each: Sequence[Sequence[_LinearFits]],
+        each: Sequence["_Parts"],
+        features: tuple[str, ...] = (),
+        seeds: Sequence[int] = (0,),
     ) -> list[ScoreRow]:
-        """Return the rows of averaged models, at the fixed and at the chosen penalties.
+        """Return the rows of one kind of model; of a linear one at the fixed and the chosen C.
 
         Args:
-            source: Of what they are.
-            features: What is joined.
-            title: What the rows are called.
-            each: For every seed the models that are averaged.
+            model: What is fitted.
+            source: Of what the features are.
+            each: For every untrained network, else once, what the models see.
+            features: Names of what is joined.
+            seeds: Of trees.
         """
-        fixed = [self.averaged([fit.path[self.c] for fit in parts]) for parts in each]
-        chosen = [self.averaged([fit.path[fit.best] for fit in parts]) for parts in each]
-        best = [fit.best for parts in each for fit in parts]
-        key = RowKey(source, features, Model.LINEAR, Rule.FIXED)
-        own = replace(key, rule=Rule.VALIDATION)
-        return [
-            _row(key, title, f"C = {self.c:g}", fixed, self.data, {"c": self.c}),
-            _row(own, title, "C by validation", chosen, self.data, {"c": best}),
-        ]
+        data, names = self.data, [known.name for known in each[0].values()]
+        key = RowKey(source, features, model)
+        values, train = next(iter(each[0].values())).values, data.split.train
+        match model:
+            case Model.LINEAR:
+                fits = [[self.linear(known) for known in parts.values()] for parts in each]
+                fixed = [fuse([fit.path[self.c] for fit in own], data.task) for own in fits]
+                chosen = [fuse([fit.path[fit.best] for fit in own], data.task) for own in fits]
+                best = [fit.best for own in fits for fit in own]
+                kind = "ridge" if data.task == "regression" else "logistic"
+                names += [f"{kind} regression"] if source is Source.FEATURES else []
+                found = [
+                    (Rule.FIXED, f"C = {self.c:g}", fixed, {"c": self.c}),
+                    (Rule.VALIDATION, "C by validation", chosen, {"c": best}),
+                ]
+            case Model.KERNEL:
+                predictions = [self.kernel(parts)[1].values for parts in each]
+                if self.counts is not None:
+                    seen = [known.name for known in each[0].values() if not known.binary]
+                    names = [*seen, COUNTS_TITLE]
+                own = self.kernel(each[0])[0].model.settings_by_name()
+                detail = own if source is Source.EMBEDDING else {}
+                found = [(Rule.FOLDS, KERNEL_RULE, predictions, detail)]
+            case Model.FOREST:
+                names.append("random forest")
+                # a forest a target: hundreds of them take minutes a seed
+                is_large = len(data.targets) > MANY_TASKS
+                trees, seeds = (TREES_MANY_TASKS, seeds[:1]) if is_large else (TREES, seeds)
+                predictions = [
+                    forest_predictions(values, data.labels, train, data.task, seed, self.jobs)
+                    for seed in seeds
+                ]
+                found = [(Rule.FIXED, f"{trees} trees", predictions, {"seeds": list(seeds)})]
+            case Model.BOOSTING:
+                names.append("boosted trees")
+                predictions = [
+                    boosted_predictions(values, data.labels, train, data.task, seed)
+                    for seed in seeds
+                ]
+                found = [(Rule.FIXED, "100 rounds", predictions, {})]
+        rows: list[ScoreRow] = []
+        for rule, how, predictions, detail in found:
+            test, valid = ([p[k] for p in predictions] for k in (data.split.test, data.split.valid))
+            own = replace(key, rule=rule)
+            rows.append(score_row(" + ".join(names), how, data, test, valid, detail, own))
+        return rows
+
+
+def _scaled(known: BaselineFeatures, train: np.ndarray) -> tuple[Scaling | None, Features]:
+    """Return what linear models see of features, and how these are standardized, if they are."""
+    if known.binary:
+        return None, sparse_bits(known.values)
+    scaling = Scaling.of(known.values[train])
+    return scaling, scaling(known.values)
+
+
+def _held_out(
+    data: LabeledGraphs, parts: _Parts, grid: Sequence[float], jobs: int | None = None
+) -> dict[float, Float[np.ndarray, "M T"]]:
+    """Return what linear models, averaged over parts, predict of fifths that they have not seen."""
+    train = data.split.train
+    paths = [
+        held_out_path(_scaled(known, train)[1], data.labels, train, data.task, grid, jobs)
+        for known in parts.values()
+    ]
+    return {c: fuse([path[c] for path in paths], data.task) for c in grid}
 
 
 def _best(metric: str, usual: K, scores: Mapping[K, float]) -> K:
@@ -523,26 +556,13 @@ def _best(metric: str, usual: K, scores: Mapping[K, float]) -> K:
     return best
 
 
-def _kernel_held(data: LabeledGraphs, blocks: Sequence[Block]) -> tuple[KernelFit, Held]:
-    """Fit the training fold and predict the other two; training rows are NaN."""
-    fit = fit_kernel(blocks, data.labels, data.split.train, data.task, data.weights)
-    rows = np.concatenate([data.split.valid, data.split.test])
-    found = fit.model.predict([block.values[rows] for block in blocks])
-    values = np.full((len(data.labels), len(data.targets)), np.nan)
-    values[rows], std = found.mean, None
-    if found.std is not None:
-        std = np.full_like(values, np.nan)
-        std[rows] = found.std
-    return fit, Held(data, values, std)
-
-
 def kernel_predictions(
     encoder: Encoder, data: LabeledGraphs, layer: str | None = None
 ) -> Float[np.ndarray, "M T"]:
     """Return what a kernel model of frozen embeddings predicts of all but the training fold."""
     embeddings = encoder.embed_store(data.store, layer)
-    inputs = _inputs(data, embeddings, (), (), "kernel")
-    return _kernel_held(data, _blocks(inputs, embeddings))[1].values
+    inputs = _inputs(data, embeddings, head="kernel")
+    return _Fits(data, counts=inputs.counts).kernel(inputs.parts)[1].values
 
 
 def cv_probe(
@@ -603,14 +623,8 @@ def ecfp_rows(
     data: LabeledGraphs, baselines: Sequence[str], seeds: Sequence[int]
 ) -> tuple[list[ScoreRow], list[str]]:
     """Return the rows of fingerprints asked for, and a note where there are none."""
-    if not {"ecfp-rf", "ecfp-lr"} & set(baselines):
-        return [], []
-    known, notes = _fingerprints(data)
-    if known is None:
-        return [], notes
-    heads = [Model.FOREST] if "ecfp-rf" in baselines and known.binary else []
-    heads += [Model.LINEAR] if "ecfp-lr" in baselines or not known.binary else []
-    return feature_rows(data, known, heads, seeds), notes
+    known, heads, notes = _fingerprints(data, baselines)
+    return [] if known is None else feature_rows(data, known, heads, seeds), notes
 
 
 def feature_rows(
@@ -618,9 +632,6 @@ def feature_rows(
     known: BaselineFeatures,
     heads: Sequence[Model],
     seeds: Sequence[int] = (0,),
-    c: float = FIXED_C,
-    grid: Sequence[float] = GRID,
-    jobs: int | None = -1,
     counts: csr_matrix | None = None,
 ) -> list[ScoreRow]:
     """Return the rows of models of features that need no learning here.
@@ -630,68 +641,10 @@ def feature_rows(
         known: The features.
         heads: Models to fit, in order.
         seeds: Of trees.
-        c: The fixed inverse penalty of linear models.
-        grid: The inverse penalties to choose from.
-        jobs: Targets, or trees of one, at once; -1 is one per core.
         counts: What a kernel compares graphs by in place of 0 and 1.
     """
-    rows: list[ScoreRow] = []
-    for head in heads:
-        if head is Model.LINEAR:
-            models, title = _LinearModels(data, c, grid, jobs), linear_name(known.name, data)
-            fits = models.fit(known.values, known.binary)
-            rows += models.rows(Source.FEATURES, (), title, [[fits]])
-        elif head is Model.FOREST:
-            rows.append(_forest_row(data, known, seeds, jobs))
-        elif head is Model.BOOSTING:
-            grown = [
-                boosted_predictions(known.values, data.labels, data.split.train, data.task, seed)
-                for seed in seeds
-            ]
-            key, rule = RowKey(Source.FEATURES, (), head), "100 rounds"
-            rows.append(_row(key, f"{known.name} + boosted trees", rule, grown, data, {}))
-        else:
-            title, block = known.name, Block("", Kind.GAUSSIAN, known.values)
-            if known.binary:
-                bits = csr_matrix(known.values) if counts is None else counts
-                block = Block("", Kind.TANIMOTO, bits)
-                title = known.name if counts is None else COUNTS_TITLE
-            key = RowKey(Source.FEATURES, (), Model.KERNEL, Rule.FOLDS)
-            predicted = _kernel_held(data, [block])[1].values
-            rows.append(_row(key, title, KERNEL_RULE, [predicted], data, {}))
-    return rows
-
-
-def _forest_row(
-    data: LabeledGraphs, known: BaselineFeatures, seeds: Sequence[int], jobs: int | None
-) -> ScoreRow:
-    # a forest a target: hundreds of them take minutes a seed
-    is_large = len(data.targets) > MANY_TASKS
-    trees, grown = (TREES_MANY_TASKS, seeds[:1]) if is_large else (TREES, seeds)
-    forests = [
-        forest_predictions(known.values, data.labels, data.split.train, data.task, seed, jobs)
-        for seed in grown
-    ]
-    key, title = RowKey(Source.FEATURES, (), Model.FOREST), f"{known.name} + random forest"
-    return _row(key, title, f"{trees} trees", forests, data, {"seeds": list(grown)})
-
-
-def linear_name(features: str, data: LabeledGraphs) -> str:
-    """Return what rows of linear models of features of this name are called."""
-    kind = "ridge" if data.task == "regression" else "logistic"
-    return f"{features} + {kind} regression"
-
-
-def _row(
-    key: RowKey,
-    title: str,
-    rule: str,
-    predictions: Sequence[np.ndarray],
-    data: LabeledGraphs,
-    detail: dict[str, Any],
-) -> ScoreRow:
-    test, valid = ([p[fold] for p in predictions] for fold in (data.split.test, data.split.valid))
-    return replace(score_row(title, rule, data, test, valid, detail), key=key)
+    fits, parts = _Fits(data, counts=counts), {"": known}
+    return [row for head in heads for row in fits.rows(head, Source.FEATURES, [parts], seeds=seeds)]
 
 
 def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGraphs]:
@@ -706,17 +659,14 @@ def in_other_folds(data: LabeledGraphs, seeds: Sequence[int]) -> list[LabeledGra
             f"{list(seeds)}.",
             option="folds_seeds",
         )
-    given = (data.split, data.split_name)
-    drawn = [
-        given if data.draw is None else data.draw(data.store, data.labels, int(s)) for s in seeds
-    ]
-    for (one, name), (other, _) in combinations(drawn, 2):
-        if all(map(np.array_equal, one, other)):
-            raise ConfigError(
-                f"the {name} split is the same with every seed; choose one that shuffles with "
-                f"{setting('split')}, such as random-scaffold (molecules) or random.",
-                option="split",
-            )
+    draw = data.draw
+    drawn = [] if draw is None else [draw(data.store, data.labels, int(s)) for s in seeds]
+    if not drawn or all(map(np.array_equal, drawn[0][0], drawn[1][0])):
+        raise ConfigError(
+            f"the {data.split_name} split is the same with every seed; choose one that shuffles "
+            f"with {setting('split')}, such as random-scaffold (molecules) or random.",
+            option="split",
+        )
     return [replace(data, split=folds, split_name=name) for folds, name in drawn]
 
 
@@ -807,8 +757,7 @@ def _predictor(
     member, joined, kernel = _members(encoder, layer, kept, data)
     if isinstance(kept, KernelModel):
         learned = np.isfinite(kept.shift)
-        names = [support.name or "embedding" for support in kept.supports]
-        settings = {"layer": layer, "head": "kernel", **kept.settings.detail(names)}
+        settings = {"layer": layer, "head": "kernel", **kept.settings_by_name()}
     else:
         learned = ~np.isnan([model.fit.bias for model in kept]).any(axis=0)
         names = [model.features for model in joined]
@@ -875,40 +824,23 @@ def fit_head(
         )
     check_learnable(data)
     train, embeddings = data.split.train, encoder.embed_store(data.store, layer)
-    inputs = _inputs(data, embeddings, (), (), head)
-    found: list[tuple[float, Kept]] = []
+    inputs = _inputs(data, embeddings, head=head)
+    found: dict[Model | float, float] = {}
+    fits = _Fits(data, jobs=None, counts=inputs.counts)
     if head != "linear":
-        fit = fit_kernel(_blocks(inputs, embeddings), data.labels, train, data.task, data.weights)
-        merit = data.evaluate(fit.held_out[train], train).scores[data.metric]
-        found.append((merit, fit.model))
+        held_out = fits.kernel(inputs.parts)[0].held_out
+        found[Model.KERNEL] = data.evaluate(held_out[train], train).scores[data.metric]
     if head != "kernel":
-        scaling = Scaling.of(embeddings[train])
-        x = scaling(embeddings)
-        path = held_out_path(x, data.labels, train, data.task)
-        scores = {c: data.evaluate(p[train], train).scores[data.metric] for c, p in path.items()}
-        c = _best(data.metric, FIXED_C, scores)
-        model = linear_fits(x, data.labels, train, data.task, [c])[c]
-        found.append((scores[c], [LinearModel("", model, scaling, c)]))
-    (merit, kept), *others = found
-    if others and better(data.metric, others[0][0], merit):
-        kept = others[0][1]
+        for c, p in _held_out(data, inputs.parts, GRID).items():
+            found[c] = data.evaluate(p[train], train).scores[data.metric]
+    best = _best(data.metric, Model.KERNEL if Model.KERNEL in found else FIXED_C, found)
+    if isinstance(best, Model):
+        kept: Kept = fits.kernel(inputs.parts)[0].model
+    else:
+        kept = [fits.linear(inputs.parts[""]).model("", best)]
     layer = check_layer(layer or encoder.layer)
-    member, joined, kernel = _members(encoder, layer, kept, data)
-    return Predictor([member], data.targets, make_report(data, ()), joined=joined, kernel=kernel)
-
-
-def _save(folder: RunFolder, predictor: Predictor, data: LabeledGraphs, encoder: Encoder) -> None:
-    """Write scores, predictor, settings, split and rejected rows into a run folder.
-
-    Raises:
-        GraphLoGError: If it cannot be written to.
-    """
-    with writing(folder.path):
-        write_json(folder.path / "scores.json", predictor.report.to_dict())
-        predictor.save(folder.model)
-        # after the model: settings without one would look like a run to be resumed
-        describe_run(folder, "probe", data, encoder, predictor.info["probe"])
-        save_rejects(folder.path, data.rejects, folder.path.absolute().name)
+    member, joined, of_kernel = _members(encoder, layer, kept, data)
+    return Predictor([member], data.targets, make_report(data, ()), joined=joined, kernel=of_kernel)
 
 
 def describe_run(

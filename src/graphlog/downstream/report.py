@@ -275,6 +275,7 @@ def score_row(
     test: Sequence[np.ndarray],
     valid: Sequence[np.ndarray],
     detail: Mapping[str, Any] | None = None,
+    key: RowKey | None = None,
 ) -> ScoreRow:
     """Return the row of predictions of the test and the validation fold, one array per seed."""
     held = data.split.test
@@ -292,6 +293,7 @@ def score_row(
             for half, rows in data.halves.items()
         },
         detail=dict(detail or {}),
+        key=key,
     )
 
 

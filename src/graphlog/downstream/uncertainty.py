@@ -13,10 +13,7 @@ from torch import Tensor
 
 from graphlog.downstream.metrics import TaskKind, brier_score, calibration_error
 from graphlog.downstream.tasks import LabeledGraphs
-from graphlog.errors import ConfigError, ModelFileError, setting
 
-VERSION = 1
-"""Of what a predictor file keeps."""
 LEVEL = 0.9
 """Level of the intervals that a report judges."""
 NINETY = 1.6448536269514722
@@ -69,11 +66,7 @@ class Calibration:
         Split conformal prediction: of n errors the one of rank ceil((n + 1) * level), so that the
         interval of a new graph, exchangeable with those of the fold, holds its value with at least
         this probability.
-
-        Raises:
-            ConfigError: If the level is not between 0 and 1, or the task is no regression.
         """
-        check_level(level, self.task)
         counts = (~np.isnan(self.errors)).sum(axis=0)
         # the product is rounded: 10 * 0.9 is 9.000000000000002 at some levels
         ranks = np.ceil(np.round((counts + 1) * level, 9)).astype(int)
@@ -103,80 +96,41 @@ class Calibration:
             std: Regression: their predicted deviations, compared with the intervals.
         """
         labels = np.asarray(data.labels[data.split.test], dtype=np.float64)
-        n_valid = (~np.isnan(data.labels[data.split.valid])).sum(axis=0)
+        n_valid = (~np.isnan(data.labels[data.split.valid])).sum(axis=0).tolist()
         if self.task == "regression":
-            widths = self.half_widths(LEVEL)
-            rows = [
-                _coverage_row(name, labels[:, t], predictions[:, t], widths[t], int(n_valid[t]))
-                for t, name in enumerate(data.targets)
-            ]
-            if std is not None:
-                errors = labels - predictions
-                for t, row in enumerate(rows):
-                    row |= _spread_fields(errors[:, t], std[:, t])
-            return tuple(rows)
+            errors, widths = labels - predictions, self.half_widths(LEVEL)
+            stds = [None] * len(widths) if std is None else std.T
+            each = zip(data.targets, n_valid, errors.T, widths, stds, strict=True)
+            return tuple(_interval_row(*own) for own in each)
         calibrated = self.probabilities(predictions)
         if self.task == "multiclass":
-            known = ~np.isnan(labels).any(axis=1)
-            scores = [_class_scores(labels[known], p[known]) for p in (predictions, calibrated)]
-            sizes = int(n_valid.max()), int(known.sum())
-            return (_probability_row("all classes", *sizes, self.temperatures[0], *scores),)
-        rows: list[dict[str, Any]] = []
-        for t, name in enumerate(data.targets):
-            known = ~np.isnan(labels[:, t])
-            y = labels[known, t]
-            scores = [
-                (brier_score(y, p[known, t]), calibration_error(y, p[known, t]))
-                for p in (predictions, calibrated)
-            ]
-            sizes = int(n_valid[t]), len(y)
-            rows.append(_probability_row(name, *sizes, self.temperatures[t], *scores))
-        return tuple(rows)
+            return (
+                _probability_row(
+                    "all classes",
+                    max(n_valid),
+                    labels,
+                    predictions,
+                    calibrated,
+                    self.temperatures[0],
+                ),
+            )
+        columns = (labels.T, predictions.T, calibrated.T, self.temperatures)
+        return tuple(
+            _probability_row(*own) for own in zip(data.targets, n_valid, *columns, strict=True)
+        )
 
-    def to_file(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        """Return fields and tensors from which :meth:`from_file` makes it again."""
-        tensors = {"calibration.errors": self.errors, "calibration.temperatures": self.temperatures}
-        return {"version": VERSION}, {
-            name: torch.from_numpy(np.asarray(values, dtype=np.float64))
-            for name, values in tensors.items()
-        }
+    def tensors(self) -> dict[str, Tensor]:
+        """Return what :meth:`of` makes it of again."""
+        arrays = {"calibration.errors": self.errors, "calibration.temperatures": self.temperatures}
+        return {name: torch.from_numpy(v.astype(np.float64)) for name, v in arrays.items()}
 
     @classmethod
-    def from_file(
-        cls, task: TaskKind, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]
-    ) -> "Calibration":
-        """Return what :meth:`to_file` described.
-
-        Raises:
-            ModelFileError: If a newer version wrote it.
-        """
-        if fields["version"] != VERSION:
-            raise ModelFileError(
-                f"its intervals have format {fields['version']}, this graphlog reads {VERSION}; "
-                "upgrade graphlog-torch."
-            )
+    def of(cls, task: TaskKind, tensors: Mapping[str, Tensor]) -> "Calibration | None":
+        """Return the calibration among the tensors of a file; None where there is none."""
+        if "calibration.errors" not in tensors:
+            return None
         found = [tensors[f"calibration.{name}"].numpy() for name in ("errors", "temperatures")]
         return cls(task, *found)
-
-
-def check_level(level: float, task: TaskKind) -> float:
-    """Return the level of an interval if it is one.
-
-    Raises:
-        ConfigError: If it is not between 0 and 1, or the task has no intervals.
-    """
-    if not 0 < level < 1:
-        raise ConfigError(
-            f"{setting('interval')} must lie between 0 and 1, such as 0.9, found {level:g}.",
-            option="interval",
-        )
-    if task != "regression":
-        raise ConfigError(
-            f"intervals are for regression, and the task is {task}; drop {setting('interval')}: "
-            "predicted_<target>_calibrated holds calibrated probabilities.",
-            option="interval",
-        )
-    return level
 
 
 def calibration_notes(
@@ -228,62 +182,70 @@ def calibration_notes(
     return notes
 
 
-def _coverage_row(
-    name: str, labels: np.ndarray, values: np.ndarray, half_width: float, valid: int
+def _interval_row(
+    name: str, n_valid: int, errors: np.ndarray, half_width: float, std: np.ndarray | None
 ) -> dict[str, Any]:
-    known = ~np.isnan(labels)
-    covered = np.abs(labels[known] - values[known]) <= half_width
-    return {
+    """Return how intervals do, and predicted deviations: as such and in telling small errors."""
+    known = ~np.isnan(errors)
+    errors = errors[known]
+    row = {
         "target": name,
-        "valid": valid,
-        "test": int(known.sum()),
+        "valid": n_valid,
+        "test": len(errors),
         "level": LEVEL,
         "half_width": _finite(half_width),
-        "coverage": float(covered.mean()) if known.any() else None,
+        "coverage": _mean(np.abs(errors) <= half_width),
     }
-
-
-def _spread_fields(errors: np.ndarray, std: np.ndarray) -> dict[str, float | None]:
-    """Return how predicted deviations do: as intervals, and in telling which errors are small."""
-    known = ~np.isnan(errors) & ~np.isnan(std)
-    errors, std = errors[known], std[known]
+    if std is None:
+        return row
+    std = std[known]
     surest = np.argsort(std, kind="stable")[: len(std) // 3]
-    whole = float(np.sqrt(np.mean(errors**2))) if len(errors) else math.nan
-    own = float(np.sqrt(np.mean(errors[surest] ** 2))) if len(surest) else math.nan
-    return {
-        "spread_coverage": float(np.mean(np.abs(errors) <= NINETY * std)) if len(std) else None,
-        "spread_half_width": _finite(NINETY * float(std.mean())) if len(std) else None,
-        "surest_third": _finite(own / whole) if whole > 0 else None,
+    whole, own = (_mean(some**2) or 0.0 for some in (errors, errors[surest]))
+    return row | {
+        "spread_coverage": _mean(np.abs(errors) <= NINETY * std),
+        "spread_half_width": NINETY * float(std.mean()) if len(std) else None,
+        "surest_third": math.sqrt(own) / math.sqrt(whole) if whole > 0 and len(surest) else None,
     }
 
 
 def _probability_row(
     name: str,
-    valid: int,
-    test: int,
+    n_valid: int,
+    labels: np.ndarray,
+    p: np.ndarray,
+    calibrated: np.ndarray,
     temperature: float,
-    before: tuple[float, float],
-    after: tuple[float, float],
 ) -> dict[str, Any]:
+    """Return how the probabilities of one target do, or those of all classes together."""
+    known = ~np.isnan(labels.reshape(len(labels), -1)).any(axis=1)
+    (brier, ece), (brier_after, ece_after) = (
+        _scores(labels[known], values[known]) for values in (p, calibrated)
+    )
     return {
         "target": name,
-        "valid": valid,
-        "test": test,
+        "valid": n_valid,
+        "test": int(known.sum()),
         "temperature": _finite(temperature),
-        "brier": _finite(before[0]),
-        "brier_calibrated": _finite(after[0]),
-        "ece": _finite(before[1]),
-        "ece_calibrated": _finite(after[1]),
+        "brier": _finite(brier),
+        "brier_calibrated": _finite(brier_after),
+        "ece": _finite(ece),
+        "ece_calibrated": _finite(ece_after),
     }
 
 
-def _class_scores(labels: np.ndarray, p: np.ndarray) -> tuple[float, float]:
-    """Return the Brier score, summed over classes, and the error of the highest probability."""
+def _scores(labels: np.ndarray, p: np.ndarray) -> tuple[float, float]:
+    """Return Brier score and calibration error; of classes its sum, and that of the likeliest."""
+    if labels.ndim == 1:
+        return brier_score(labels, p), calibration_error(labels, p)
     if not len(labels):
         return math.nan, math.nan
     brier = sum(brier_score(labels[:, c], p[:, c]) for c in range(labels.shape[1]))
     hits = labels.argmax(axis=1) == p.argmax(axis=1)
     return brier, calibration_error(hits.astype(np.float64), p.max(axis=1))
+
+
+def _mean(values: np.ndarray) -> float | None:
+    return float(values.mean()) if len(values) else None
 
 
 def _temperature(p: Float[np.ndarray, "N C"], labels: Float[np.ndarray, "N C"]) -> float:
